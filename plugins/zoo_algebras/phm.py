@@ -1,0 +1,38 @@
+"""Parameterised hypercomplex multiplication: the product itself is learned (Zhang et al. 2021)."""
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from zoo.algebra import Algebra
+from zoo.algebra import algebra as named
+from zoo.errors import InputError
+
+
+def phm(n: int, rule: str = "random", learned: bool = True, shared: bool = False) -> Algebra:
+    r"""Learned product on R^n: H = sum_i A_i (x) S_i, kd / n + n^3 weights for a d -> k layer (Zhang et al. 2021, Eq. 3-4).
+
+    Args:
+        n: Dimension.
+        rule: Where the rule starts: ``random`` draws A[i, j, k] from N(0, 1 / n), which has the energy ||A||^2 = n^2 of a signed
+            multiplication table on average; the spec of any other algebra of the same n starts at its table.
+        learned: Whether the rule is trained; False keeps it as it started.
+        shared: Whether the layers of a network have one rule together instead of one each.
+
+    Raises:
+        InputError: If n < 1, or the named rule has another dimension.
+    """
+    if n < 1:
+        raise InputError(f"phm(n={n}): the dimension is 1 or more")
+    if rule == "random":
+        return Algebra(partial(random_rule, n), learned=learned, shared=shared)
+    start = named(rule)
+    if start.n != n:
+        raise InputError(f"phm(n={n}, rule={rule}): the algebra '{rule}' has n = {start.n}, so write n={start.n}")
+    return Algebra(start.structure, learned=learned, shared=shared)
+
+
+def random_rule(n: int) -> Tensor:
+    """Draw A, [n, n, n], with the expected energy n^2."""
+    return torch.randn(n, n, n) / n**0.5

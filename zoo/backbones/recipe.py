@@ -1,0 +1,36 @@
+"""What a backbone trains on, and for how long, when the user does not say."""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+Factory = TypeVar("Factory", bound=Callable[..., object])
+
+
+class Recipe(NamedTuple):
+    """Defaults of a run; every one of them can be overridden on the command line.
+
+    Args:
+        data: Spec of a data set that needs no network.
+        max_epochs: Epochs of training.
+        lr: Peak learning rate.
+    """
+
+    data: str = "digits"
+    max_epochs: int = 40
+    lr: float = 2e-3
+
+
+def recipe(data: str = "digits", max_epochs: int = 40, lr: float = 2e-3) -> Callable[[Factory], Factory]:
+    """Attach a `Recipe` to a backbone's factory function."""
+
+    def attach(factory: Factory) -> Factory:
+        factory.recipe = Recipe(data, max_epochs, lr)  # type: ignore[attr-defined]
+        return factory
+
+    return attach
+
+
+def recipe_of(factory: Callable[..., object]) -> Recipe:
+    """Return the recipe of a factory, or the general one."""
+    found = getattr(factory, "recipe", None)
+    return found if isinstance(found, Recipe) else Recipe()

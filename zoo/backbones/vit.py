@@ -1,0 +1,82 @@
+"""The vision transformer, small by default."""
+
+from torch import nn
+
+from zoo.backbones.recipe import recipe
+from zoo.convert import convert
+from zoo.errors import InputError
+from zoo.layers import Layers
+
+
+@recipe(data="digits")
+def vit(
+    layers: Layers,
+    *,
+    in_channels: int = 3,
+    image_size: int = 224,
+    num_classes: int = 1000,
+    dim: int = 64,
+    depth: int = 4,
+    heads: int = 4,
+    patch: int | None = None,
+    mlp_ratio: float = 4.0,
+    dropout: float = 0.0,
+    drop_path: float = 0.0,
+) -> nn.Module:
+    """Vision transformer (Dosovitskiy et al. 2021), timm's, with every matrix of its blocks over the algebra.
+
+    Patch embedding, class token, positions, norms, biases and head are real, as in Fraction (Mukhopadhyay et al. 2025).
+
+    Args:
+        layers: The factory that knows the algebra.
+        in_channels: Channels of an image, [B, in_channels, image_size, image_size].
+        image_size: Side of an image in pixels.
+        num_classes: Logits, [B, num_classes].
+        dim: Channels of the residual stream.
+        depth: Blocks.
+        heads: Attention heads; each has dim / heads channels, which must be whole algebra elements.
+        patch: Side of a patch in pixels; by default the smallest that cuts an image into at most 64 patches and is at least 2.
+        mlp_ratio: Hidden channels of the MLP over dim.
+        dropout: Probability after each projection.
+        drop_path: Stochastic depth of the last block; it grows linearly from zero.
+
+    Raises:
+        InputError: If the heads do not fit dim and n, or the patch does not fit the image.
+    """
+    from timm.models.vision_transformer import VisionTransformer
+
+    check_heads(dim, heads, layers.n if "attention" in layers.roles else 1)
+    model = VisionTransformer(
+        img_size=image_size,
+        patch_size=patch_side(image_size) if patch is None else check_patch(image_size, patch),
+        in_chans=in_channels,
+        num_classes=num_classes,
+        embed_dim=dim,
+        depth=depth,
+        num_heads=heads,
+        mlp_ratio=mlp_ratio,
+        proj_drop_rate=dropout,
+        drop_path_rate=drop_path,
+    )
+    model.pretrained_cfg = {"first_conv": "patch_embed.proj", "classifier": "head"}
+    return convert(model, layers)
+
+
+def check_heads(dim: int, heads: int, n: int) -> None:
+    """Refuse heads that are not made of whole elements of an algebra of dimension n."""
+    if heads < 1 or dim < 1 or dim % (heads * n):
+        whole = "" if n == 1 else f", each of whole elements of an algebra with n = {n}"
+        raise InputError(f"dim={dim} does not split into heads={heads}{whole}: dim must be a multiple of {max(heads, 1) * n}")
+
+
+def check_patch(image_size: int, patch: int) -> int:
+    """Refuse a patch that does not tile the image."""
+    if patch < 1 or image_size % patch:
+        fitting = ", ".join(str(p) for p in range(1, image_size + 1) if image_size % p == 0)
+        raise InputError(f"patch={patch} does not tile an image of {image_size} pixels: use one of {fitting}")
+    return patch
+
+
+def patch_side(image_size: int) -> int:
+    """The smallest side from 2 up that tiles the image in at most 64 patches."""
+    return next((p for p in range(2, image_size) if image_size % p == 0 and image_size // p <= 8), image_size)

@@ -1,0 +1,44 @@
+"""The definition every kernel is tested against: left multiplication by the weight, written as one real matrix."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.kernels.layout import Layout
+
+
+def real_matrix(structure: Tensor, components: Tensor, out: Layout, inp: Layout) -> Tensor:
+    r"""Write left multiplication by w as one real matrix.
+
+    With e_i e_j = sum_k A[i, j, k] e_k, the block at row k, column j is
+
+        M[k, j] = sum_i A[i, j, k] w[i]
+
+    in every pair of an output and an input block of the two layouts.
+
+    Args:
+        structure: A, [n, n, n].
+        components: w, [n, out.elements, in.elements, *kernel].
+        out: Layout of the output channels.
+        inp: Layout of the input channels.
+
+    Returns:
+        The real weight, [out.channels, in.channels, *kernel], as torch expects it.
+
+    Example:
+        >>> complex_numbers = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])
+        >>> one_plus_two_i = torch.tensor([[[1.0]], [[2.0]]])
+        >>> real_matrix(complex_numbers, one_plus_two_i, Layout(2, n=2), Layout(2, n=2))
+        tensor([[ 1., -2.],
+                [ 2.,  1.]])
+    """
+    n, kernel = out.n, components.shape[3:]
+    w = components.reshape(n, out.blocks, out.width, inp.blocks, inp.width, -1)
+    m = torch.einsum("ijk,iaobcs->akobjcs", structure, w)
+    m = m.reshape(out.blocks, n * out.width, inp.blocks, n * inp.width, -1)[:, : out.size, :, : inp.size]
+    return m.reshape(out.channels, inp.channels, *kernel)
+
+
+def linear(x: Tensor, structure: Tensor, components: Tensor, bias: Tensor | None, out: Layout, inp: Layout) -> Tensor:
+    """Build the real matrix and multiply by it: [..., in] to [..., out]."""
+    return F.linear(x, real_matrix(structure, components, out, inp), bias)

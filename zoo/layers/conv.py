@@ -1,0 +1,125 @@
+"""Convolutions over any algebra, with torch's own arguments."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.algebra import Algebra
+from zoo.errors import InputError
+from zoo.kernels import Layout, real_matrix
+from zoo.kernels.layout import layout
+from zoo.layers.init import draw_components
+
+Size = int | tuple[int, ...]
+
+
+class _Conv(nn.Module):
+    """What the convolutions share."""
+
+    real: type[nn.Conv1d | nn.Conv2d]
+    components: nn.Parameter
+
+    def __init__(
+        self,
+        algebra: Algebra,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: str | Size = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        *,
+        blocks: tuple[int, int] = (1, 1),
+        init: str = "variance",
+        gain: float = 1.0,
+    ) -> None:
+        super().__init__()
+        if groups < 1 or in_channels % groups or out_channels % groups:
+            raise InputError(f"{groups} groups do not divide {in_channels} input and {out_channels} output channels")
+        if groups > 1 and blocks != (1, 1):
+            raise InputError(f"a convolution has groups or blocks, not both: groups={groups}, blocks={blocks}")
+        options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "padding_mode": padding_mode}
+        torch_conv = self.real(groups, groups, kernel_size, groups=groups, bias=False, device="meta", **options)  # type: ignore[arg-type]
+        # Torch's own layer checks the arguments and knows how to pad and stride. It lives outside the module tree: its weight is
+        # on the meta device, ours is passed in.
+        self.__dict__["torch_conv"] = torch_conv
+        self.kernel_size, self.stride, self.padding = torch_conv.kernel_size, torch_conv.stride, torch_conv.padding
+        self.dilation, self.padding_mode, self.groups = torch_conv.dilation, torch_conv.padding_mode, groups
+        self.in_channels, self.out_channels, self.init, self.gain = in_channels, out_channels, init, gain
+        self.algebra = algebra.for_layer()
+        n = algebra.n
+        if groups == 1:
+            self.inp, self.out = (layout(c, n, b) for c, b in zip((in_channels, out_channels), blocks, strict=True))
+        else:
+            in_width, out_width = (-(-size // (n * groups)) for size in (in_channels, out_channels))
+            self.inp, self.out = Layout(n * in_width, n), Layout(n * out_width * groups, n, groups)
+        self.components = nn.Parameter(torch.empty(n, self.out.elements, self.inp.elements, *self.kernel_size))
+        self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew and set the bias to zero."""
+        area = math.prod(self.kernel_size) / (self.algebra.n * self.groups)
+        fans = self.in_channels * area, self.out_channels * area
+        draw_components(self.components, self.algebra.structure, *fans, init=self.init, gain=self.gain)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    @property
+    def weight(self) -> Tensor:
+        """The real kernel torch convolves with, [out, in / groups, *kernel]; with groups, in the groups' own channel order."""
+        return real_matrix(self.algebra.structure, self.components, self.out, self.inp)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve: [..., in_channels, *space] to [..., out_channels, *space]."""
+        convolve = self.__dict__["torch_conv"]._conv_forward
+        if self.groups == 1:
+            y: Tensor = convolve(x, self.weight, self.bias)
+            return y
+        # A group takes its share of every component; torch wants its channels next to each other.
+        n, rank = self.algebra.n, len(self.kernel_size)
+        channel = -1 - rank
+        missing = n * self.groups * self.inp.width - self.in_channels
+        x = F.pad(x, (0, 0) * rank + (0, missing)).unflatten(channel, (n, self.groups, -1))
+        y = convolve(x.transpose(channel - 2, channel - 1).flatten(channel - 2, channel), self.weight, None)
+        y = y.unflatten(channel, (self.groups, n, -1)).transpose(channel - 2, channel - 1).flatten(channel - 2, channel)
+        y = y.narrow(channel, 0, self.out_channels)
+        return y if self.bias is None else y + self.bias.view(-1, *(1,) * rank)
+
+    def extra_repr(self) -> str:
+        """Show the real sizes and the arguments, as torch does."""
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        return f"{text}, padding={self.padding}, dilation={self.dilation}, groups={self.groups}, bias={self.bias is not None}"
+
+
+class Conv1d(_Conv):
+    r"""Convolve over one axis with y = w * x + b over an algebra; arguments, defaults and shapes are those of `torch.nn.Conv1d`.
+
+    Channels are component-major and counted as real channels; the kernel's entries are algebra elements that multiply from the
+    left. A group takes its share of every component (its slice of whole elements), not a contiguous run of real channels. A
+    channel count that n (n * groups, with groups) does not divide is padded inside, and the padded weights are counted. ``blocks``,
+    ``init`` and ``gain`` mean what they mean for `zoo.layers.Linear`.
+
+    Attributes:
+        components: w, [n, groups * width_out, width_in, kernel], the parameter.
+    """
+
+    real = nn.Conv1d
+
+
+class Conv2d(_Conv):
+    r"""Convolve over two axes with y = w * x + b over an algebra; arguments, defaults and shapes are those of `torch.nn.Conv2d`.
+
+    See `Conv1d` for the layout of channels and groups.
+
+    Attributes:
+        components: w, [n, groups * width_out, width_in, *kernel], the parameter.
+    """
+
+    real = nn.Conv2d

@@ -1,0 +1,64 @@
+"""The embedding over any algebra: a linear layer that reads one-hot vectors."""
+
+import torch
+from torch import Tensor, nn
+
+from zoo.algebra import Algebra
+from zoo.kernels import real_matrix
+from zoo.kernels.layout import layout
+from zoo.layers.init import draw_components
+
+
+class Embedding(nn.Module):
+    r"""Look up row t of the matrix of a `Linear` layer that reads one-hot vectors: rows * dim / n weights.
+
+    Word t = j * ceil(rows / n) + s is the basis element e_j in place s, so its vector is w_s e_j: n words share the numbers of w_s
+    and differ by a right multiplication. Backbones keep their word tables real (role ``embed``) unless asked.
+
+    Args:
+        algebra: The product, of dimension n.
+        num_embeddings: Rows.
+        embedding_dim: Real channels of a vector.
+        padding_idx: A row that gives zeros and takes no gradient.
+
+    Attributes:
+        components: w, [n, ceil(dim / n), ceil(rows / n)], the parameter.
+        weight: The real table, [num_embeddings, embedding_dim], computed; what a tied output layer multiplies by.
+    """
+
+    components: nn.Parameter
+
+    def __init__(
+        self, algebra: Algebra, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, init: str = "variance"
+    ) -> None:
+        super().__init__()
+        self.algebra = algebra.for_layer()
+        self.num_embeddings, self.embedding_dim, self.padding_idx, self.init = num_embeddings, embedding_dim, padding_idx, init
+        self.rows, self.out = layout(num_embeddings, algebra.n), layout(embedding_dim, algebra.n)
+        self.components = nn.Parameter(torch.empty(algebra.n, self.out.width, self.rows.width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the table anew. One row is read at a time, so the fan-in is one and the vectors have unit variance."""
+        n = self.algebra.n
+        # A one-hot vector meets one of the n components only: n times the energy of one term makes up for the others.
+        fans = 1 / n, self.embedding_dim / n
+        draw_components(self.components, self.algebra.structure, *fans, init=self.init)
+
+    @property
+    def weight(self) -> Tensor:
+        """The real table, [num_embeddings, embedding_dim]."""
+        return real_matrix(self.algebra.structure, self.components, self.out, self.rows).T
+
+    def forward(self, index: Tensor) -> Tensor:
+        """Look up: integers [...] to [..., embedding_dim]."""
+        component = index.div(self.rows.width, rounding_mode="floor")
+        w = self.components.permute(2, 0, 1)[index % self.rows.width]
+        rule = self.algebra.structure[:, component].movedim(0, -2)
+        y = torch.einsum("...ik,...ic->...kc", rule, w).flatten(-2)[..., : self.embedding_dim]
+        return y if self.padding_idx is None else y * (index != self.padding_idx).unsqueeze(-1)
+
+    def extra_repr(self) -> str:
+        """Show the sizes, as torch does."""
+        padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}"

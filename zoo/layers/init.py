@@ -1,0 +1,57 @@
+"""Initial component weights: one formula for every algebra, and two published ones by name."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from zoo.errors import InputError
+
+INITS = ("variance", "glorot", "polar")
+
+
+def draw_components(
+    components: Tensor, structure: Tensor, fan_in: float, fan_out: float, init: str = "variance", gain: float = 1.0
+) -> None:
+    r"""Fill component weights w, [n, out, in, *kernel], in place.
+
+    ``variance`` (default) is normal with std = gain / sqrt(fan_in * ||A||_F^2 / n): each output component sums fan_in terms
+    A[i, j, k] w_i x_j for every (i, j), so unit-variance input gives an output of variance gain^2 on average over components,
+    for every table A.
+    ``glorot`` is uniform in each component with the bound gain * sqrt(6 / (fan_in + fan_out)), as QuaternionNLP used (Tay et
+    al. 2019, section 3.5).
+    ``polar`` draws w = r (cos t + u sin t) with r from a chi distribution of n degrees of freedom times
+    gain / sqrt(2 (fan_in + fan_out)), t uniform in [-pi, pi] and u a uniform imaginary unit vector (Gaudet and Maida 2018,
+    section 3.4; for n = 4 their quaternion initialisation). It reads component 0 as the real part.
+
+    Args:
+        components: w, overwritten.
+        structure: A, [n, n, n].
+        fan_in: Input components that meet in one output component, times the kernel's area; real sizes divided by n, so that
+            padding does not count.
+        fan_out: The same for the output side.
+        init: One of ``variance``, ``glorot``, ``polar``.
+        gain: Factor on the standard deviation.
+
+    Raises:
+        InputError: If ``init`` is none of these.
+    """
+    if init not in INITS:
+        raise InputError(f"unknown initialisation '{init}': use {', '.join(INITS)}")
+    if components.is_meta:
+        return
+    n = components.shape[0]
+    with torch.no_grad():
+        if init == "variance":
+            energy = structure.detach().square().sum().item() / n
+            components.normal_(std=gain / math.sqrt(fan_in * energy) if energy else 0.0)
+        elif init == "glorot":
+            bound = gain * math.sqrt(6 / (fan_in + fan_out))
+            components.uniform_(-bound, bound)
+        else:
+            # The norm of n standard normals is chi distributed; their tail's direction is uniform.
+            modulus = torch.randn_like(components).norm(dim=0) * gain / math.sqrt(2 * (fan_in + fan_out))
+            phase = torch.empty_like(modulus).uniform_(-math.pi, math.pi)
+            components.normal_()
+            components[1:] *= modulus * phase.sin() / components[1:].norm(dim=0).clamp_min(1e-12)
+            components[0] = modulus * phase.cos()

@@ -1,0 +1,67 @@
+"""The nearest hypercomplex weights to a real matrix that was trained without them."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.kernels import Layout
+
+
+def arrange(matrix: Tensor, out: Layout, inp: Layout) -> Tensor:
+    r"""Rearrange a real matrix so that its algebra blocks become rows (Van Loan and Pitsianis 1993).
+
+    Args:
+        matrix: [out.channels, in.channels, *kernel].
+        out: Layout of the output channels.
+        inp: Layout of the input channels.
+
+    Returns:
+        [n * n, out.blocks, out.width, in.blocks, in.width, area]: row k n + j is block row k, block column j; padding is zero.
+    """
+    m = matrix.reshape(out.blocks, out.size, inp.blocks, inp.size, -1)
+    m = F.pad(m, (0, 0, 0, inp.n * inp.width - inp.size, 0, 0, 0, out.n * out.width - out.size))
+    m = m.reshape(out.blocks, out.n, out.width, inp.blocks, inp.n, inp.width, -1)
+    return m.permute(1, 4, 0, 2, 3, 5, 6).flatten(0, 1)
+
+
+def nearest_components(matrix: Tensor, structure: Tensor, out: Layout, inp: Layout) -> Tensor:
+    r"""Return the w that minimises || matrix - real_matrix(structure, w) ||_F, [n, out.elements, in.elements, *kernel].
+
+    Each place (o, c) of the blocks is a least-squares problem of its own: M_kj = sum_i A[i, j, k] w_i over the pairs (k, j) that
+    are not padding. Weights that only meet padding come out as zero.
+    """
+    n = out.n
+    arranged = arrange(matrix.double(), out, inp)
+    blocks = arranged.shape[1], arranged.shape[3], arranged.shape[5]
+    rows = arranged.permute(0, 2, 4, 1, 3, 5).flatten(3)
+    system = structure.detach().to(rows).permute(2, 1, 0).reshape(n * n, n)
+    w = rows.new_zeros(n, *rows.shape[1:])
+    for present_k, o in _patterns(out):
+        for present_j, c in _patterns(inp):
+            pairs = (present_k[:, None] & present_j[None, :]).flatten()
+            w[:, o[:, None], c] = torch.einsum("ip,pocr->iocr", torch.linalg.pinv(system[pairs]), rows[pairs][:, o][:, :, c])
+    w = w.unflatten(3, blocks).permute(0, 3, 1, 4, 2, 5)
+    return w.reshape(n, out.elements, inp.elements, *matrix.shape[2:]).to(matrix.dtype)
+
+
+def _patterns(axis: Layout) -> list[tuple[Tensor, Tensor]]:
+    """Group the places of an axis by which of their n components are real channels: pairs of a mask [n] and place numbers."""
+    present = torch.arange(axis.n * axis.width).reshape(axis.n, axis.width) < axis.size
+    masks, which = present.unique(dim=1, return_inverse=True)
+    return [(mask, (which == i).nonzero().flatten()) for i, mask in enumerate(masks.T)]
+
+
+def nearest_rule(arranged: Iterable[Tensor], n: int) -> Tensor:
+    r"""Return the structure tensor whose Kronecker sums come nearest to the given matrices together, [n, n, n].
+
+    A sum of n Kronecker products is a rank-n matrix after `arrange`, so the best rule is spanned by the n leading left singular
+    vectors (Van Loan and Pitsianis 1993), found here from the [n^2, n^2] Gram matrix. Scaled to the energy n^2 of a signed table.
+    """
+    gram = torch.zeros(n * n, n * n, dtype=torch.float64)
+    for rows in arranged:
+        flat = rows.double().flatten(1)
+        gram = gram.to(flat.device) + flat @ flat.T
+    leading = torch.linalg.eigh(gram).eigenvectors[:, -n:]
+    return leading.T.reshape(n, n, n).transpose(1, 2) * n**0.5
