@@ -1,0 +1,86 @@
+"""From specs to a network, and the same network over the reals."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zoo import registry
+from zoo.algebra import Algebra, reals
+from zoo.errors import InputError
+from zoo.layers import Layers
+
+
+def backbone(
+    spec: str, algebra: str | Algebra, *, scope: str = "all", init: str = "variance", **facts: Any
+) -> nn.Module:
+    """Build a network over an algebra.
+
+    Args:
+        spec: Such as ``"vit(dim=64)"`` or ``"timm/resnet18"``, from any installed plugin.
+        algebra: A spec such as ``"quaternion"``, or an `Algebra`.
+        scope: Which roles are hypercomplex, see `zoo.layers.factory.parse_scope`.
+        init: The initialisation of the matrices, see `zoo.layers.init.draw_components`.
+        facts: What the network must know of its data, such as ``in_channels=1, image_size=28, num_classes=2``; what a backbone has
+            no use for is left out, and options in the spec win.
+
+    Raises:
+        InputError: If a name or an option is wrong.
+
+    Example:
+        >>> net = backbone("vit(dim=32, depth=1)", reals(), in_channels=1, image_size=8, num_classes=10)
+        >>> net(torch.zeros(2, 1, 8, 8)).shape
+        torch.Size([2, 10])
+    """
+    net = registry.create("zoo.backbones", spec, Layers(algebra, scope, init), **facts)
+    if not isinstance(net, nn.Module):
+        raise InputError(f"the plugin of backbone '{spec}' returned {type(net).__name__}, not a torch.nn.Module")
+    return net
+
+
+def real_twin(spec: str, **facts: Any) -> nn.Module:
+    """Build the same network over the reals without memory for its weights: something to count."""
+    with torch.device("meta"):
+        return backbone(spec, reals(), **facts)
+
+
+def count(net: nn.Module) -> dict[str, int]:
+    """Count trainable parameters, the one way the zoo does: all of them (``total``), and the word tables apart (``embedding``)."""
+    tables = [m for m in net.modules() if isinstance(m, nn.Embedding) or type(m).__name__ == "Embedding"]
+    embedding = {id(p): p.numel() for table in tables for p in table.parameters() if p.requires_grad}
+    total = sum(p.numel() for p in net.parameters() if p.requires_grad)
+    return {"total": total, "embedding": sum(embedding.values())}
+
+
+def check_fit(net: nn.Module, spec: str, example: Tensor, num_classes: int) -> None:
+    """Try one forward pass before any work begins.
+
+    Args:
+        net: The network; its mode is kept.
+        spec: Its name, for the message.
+        example: Inputs, [B, ...].
+        num_classes: How many logits must come out, [B, num_classes].
+
+    Raises:
+        InputError: If the network cannot read such inputs or answers in another shape.
+    """
+    training, shape = net.training, "x".join(map(str, example.shape[1:]))
+    try:
+        with torch.no_grad():
+            out = net.eval()(example)
+    except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise InputError(
+            f"{spec} cannot read inputs of shape {shape}: {reason}; try a larger size, as in --data 'digits(size=32)'"
+        ) from error
+    finally:
+        net.train(training)
+    if not isinstance(out, Tensor) or out.shape != (len(example), num_classes):
+        got = list(out.shape[1:]) if isinstance(out, Tensor) else type(out).__name__
+        raise InputError(f"{spec} answers with {got} for each input, not with {num_classes} logits")
+
+
+def build(model: Mapping[str, Any], facts: Mapping[str, Any]) -> nn.Module:
+    """Build from the four values that name a network: backbone, algebra, scope and init."""
+    return backbone(model["backbone"], model["algebra"], scope=model["scope"], init=model["init"], **facts)

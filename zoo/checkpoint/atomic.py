@@ -1,0 +1,63 @@
+"""Files and folders that are either whole or not there."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Fill a temporary folder beside the target; on success flush it to the disk and put it in the target's place."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        part.chmod(0o755)
+        yield part
+        for file in part.rglob("*"):
+            sync(file)
+        sync(part)
+        if target.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{target.name}-old-", dir=target.parent))
+            target.rename(old / "folder")
+            part.rename(target)
+            shutil.rmtree(old)
+        else:
+            part.rename(target)
+        sync(target.parent)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file through a temporary one beside it."""
+    handle, part = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(part, 0o644)
+        os.replace(part, path)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as readable JSON; NaN and infinity are refused."""
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def sync(path: Path) -> None:
+    """Flush a file or a folder to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,127 @@
+"""Write and read the folder of a trained model."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+from torch import nn
+
+from zoo.build import build
+from zoo.checkpoint.atomic import new_folder, write_json, write_text
+from zoo.checkpoint.card import card
+from zoo.errors import InputError
+from zoo.registry import Spec
+
+FORMAT = 1
+KEYS = ("backbone", "algebra", "scope", "init", "task", "data", "facts")
+
+
+def save(folder: Path, net: nn.Module, config: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
+    """Write a model folder as a whole or not at all.
+
+    Args:
+        folder: Where; an older model folder there is replaced.
+        net: The network.
+        config: What rebuilds it: backbone, algebra, scope, init, task, data, facts (all JSON values).
+        summary: What was measured; goes into the manifest and the card.
+    """
+    with new_folder(folder) as part:
+        write_json(part / "config.json", {"format": FORMAT, **{key: config[key] for key in KEYS}, "versions": summary["versions"]})
+        save_model(net, str(part / "model.safetensors"))
+        write_text(part / "README.md", card(config, summary))
+        files = {path.name: describe(path) for path in sorted(part.iterdir())}
+        write_json(part / "manifest.json", {"files": files, "metrics": summary["metrics"]})
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """The size in bytes and the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def find(path: str | Path) -> Path:
+    """Return the model folder of a run folder, or the path itself if it is one.
+
+    Raises:
+        InputError: If there is none.
+    """
+    path = Path(path).expanduser()
+    for folder in (path, path / "model"):
+        if (folder / "config.json").is_file():
+            return folder
+    if not path.exists():
+        raise InputError(f"there is no folder '{path}': give a run (runs/...) or a model folder")
+    raise InputError(f"'{path}' holds no finished model (no model/config.json): was the run stopped before its end?")
+
+
+def verify(folder: Path) -> None:
+    """Check every file of a model folder against its manifest.
+
+    Raises:
+        InputError: If a file is missing, changed or not listed.
+    """
+    files = read_json(folder / "manifest.json").get("files")
+    if not isinstance(files, dict) or not {"config.json", "model.safetensors"} <= files.keys():
+        raise InputError(f"{folder / 'manifest.json'} lists no config.json and model.safetensors: the folder is damaged")
+    for name, expected in files.items():
+        path = folder / name
+        if Path(name).name != name or not path.is_file():
+            raise InputError(f"{path} is missing: the folder is damaged, copy or pull it again")
+        if describe(path) != expected:
+            raise InputError(f"{path} is not the file that was saved (its checksum differs): copy or pull the folder again")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object from a file.
+
+    Raises:
+        InputError: If the file is missing or holds something else.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path} does not hold a JSON object")
+    return value
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """Verify a model folder (or that of a run) and return its configuration.
+
+    Raises:
+        InputError: If it is damaged, or written by a later version of the zoo.
+    """
+    folder = find(path)
+    verify(folder)
+    config = read_json(folder / "config.json")
+    if config.get("format") != FORMAT:
+        raise InputError(f"{folder} has format {config.get('format')}, this version reads {FORMAT}: update hypercomplex-zoo")
+    if missing := [key for key in KEYS if key not in config]:
+        raise InputError(f"{folder / 'config.json'} lacks {', '.join(missing)}")
+    return config
+
+
+def load(path: str | Path) -> nn.Module:
+    """Rebuild a trained network from a run or model folder, verified, in evaluation mode, on the CPU.
+
+    Raises:
+        InputError: If the folder is damaged, or an algebra or backbone it names is not installed.
+    """
+    config = read_config(path)
+    spec = Spec.parse(config["backbone"])
+    # The weights are in the folder: nothing has to be fetched to draw them once more.
+    spec = Spec(spec.name, {key: value for key, value in spec.options.items() if key != "pretrained"})
+    facts = config["facts"] | {"num_classes": len(config["facts"]["classes"])}
+    with torch.random.fork_rng(devices=[]):
+        net = build(config | {"backbone": str(spec)}, facts)
+    try:
+        load_model(net, str(find(path) / "model.safetensors"))
+    except (RuntimeError, SafetensorError) as error:
+        raise InputError(f"the weights in {find(path)} do not fit {config['backbone']}: {str(error).splitlines()[0]}") from error
+    return net.eval()

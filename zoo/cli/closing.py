@@ -1,0 +1,33 @@
+"""What a run says when it is done."""
+
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+
+def close(summary: dict[str, Any]) -> None:
+    """Print the result beside the real twin, and what to do next."""
+    console = Console(soft_wrap=True, highlight=False)
+    parameters, run = summary["parameters"], summary["run_dir"]
+    share = parameters["total"] / parameters["real_twin"]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name, justify in (("", "left"), (summary["algebra"], "right"), ("real twin", "right"), ("share", "right")):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    table.add_row("parameters", f"{parameters['total']:,}", f"{parameters['real_twin']:,}", f"{share:.1%}")
+    for name, value in summary["metrics"].items():
+        table.add_row(f"test {name}", f"{value:.4f}", "", "")
+    console.print()
+    console.print(table)
+    if not summary["metrics"]:
+        console.print(f"{summary['data']} has no test split: the validation metrics above and in {run}/metrics.csv are all there is.")
+    console.print(f"{summary['backbone']} on {summary['data']}, {summary['epochs']} epochs in {summary['seconds']:.1f} s on {summary['device']}")
+    console.print(f"everything is in {run}\n\nnext:")
+    twin = f"zoo fit -c {run}/config.yaml --algebra ANOTHER"
+    for command, purpose in (
+        (f"zoo test {run}", "measure it again"),
+        (f"zoo predict {run} IMAGE...", "classify your own pictures"),
+        (twin, "the same run over another algebra (zoo list algebras)"),
+    ):
+        console.print(f"  {command}  # {purpose}")

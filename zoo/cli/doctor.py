@@ -1,0 +1,106 @@
+"""``zoo doctor``: is everything here that a run needs?"""
+
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from zoo import registry
+from zoo.cli.plain_parser import plain_parser
+from zoo.errors import InputError
+
+PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "datasets", "safetensors", "scikit-learn")
+
+
+def run(command: str, argv: list[str]) -> int:
+    """Check and print; exit 1 if anything is broken."""
+    parser = plain_parser(command, "Check Python, torch, devices, plugins and folders.")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--isolate", action="store_true", help="load each plugin in a process of its own (slow; survives crashes)")
+    options = parser.parse_args(argv)
+    rows = [*packages(), *devices(), *plugins(options.isolate), *folders()]
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    else:
+        print("\n".join(line(row) for row in rows))
+    broken = [row["name"] for row in rows if row["status"] == "broken"]
+    if not options.json:
+        print(f"\n{len(broken)} broken: {', '.join(broken)}" if broken else "\nall is well")
+    return 1 if broken else 0
+
+
+def row(kind: str, name: str, check: Callable[[], str]) -> dict[str, Any]:
+    """Run one check; it returns what to show, or raises."""
+    start = time.perf_counter()
+    try:
+        status, note = "ok", check()
+    except (InputError, ImportError, OSError, RuntimeError, PackageNotFoundError) as error:
+        status, note = "broken", " ".join(str(error).split()) or type(error).__name__
+    return {"kind": kind, "name": name, "status": status, "ms": round(1000 * (time.perf_counter() - start)), "note": note}
+
+
+def line(found: dict[str, Any]) -> str:
+    """Show one check."""
+    return f"{found['status']:<7} {found['kind']:<9} {found['name']:<28} {found['ms']:>6} ms  {found['note']}"
+
+
+def packages() -> list[dict[str, Any]]:
+    """Python and the packages a run imports."""
+    python = row("python", platform.python_version(), lambda: sys.executable)
+    return [python, *(row("package", name, lambda name=name: version(name)) for name in PACKAGES)]  # type: ignore[misc]
+
+
+def devices() -> list[dict[str, Any]]:
+    """What torch can compute on."""
+
+    def cpu() -> str:
+        import torch
+
+        return f"{torch.get_num_threads()} threads of {os.cpu_count()} cores"
+
+    def accelerators() -> str:
+        import torch
+
+        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+        return ", ".join(names + (["mps"] if torch.backends.mps.is_available() else [])) or "none: runs use the CPU"
+
+    return [row("device", "cpu", cpu), row("device", "accelerators", accelerators)]
+
+
+def plugins(isolate: bool) -> list[dict[str, Any]]:
+    """Load every plugin and note how long it took."""
+
+    def check(entry: registry.Entry) -> str:
+        if not isolate:
+            registry.load(entry)
+        elif error := registry.probe(entry):
+            raise InputError(error)
+        return f"{entry.distribution} {entry.version}"
+
+    rows = [
+        row(kind.removesuffix("s"), entry.name, lambda entry=entry: check(entry))  # type: ignore[misc]
+        for kind in registry.GROUPS
+        for entry in registry.entries(kind)
+    ]
+    for fault in registry.faults():
+        rows.append({"kind": "metadata", "name": fault.distribution, "status": "broken", "ms": 0, "note": fault.reason})
+    return rows
+
+
+def folders() -> list[dict[str, Any]]:
+    """The places a run writes to."""
+
+    def writable(path: Path) -> str:
+        with tempfile.TemporaryFile(dir=path):
+            return str(path.resolve())
+
+    cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    while not cache.exists():
+        cache = cache.parent
+    return [row("folder", name, lambda path=path: writable(path)) for name, path in (("here (runs/)", Path()), ("hub cache", cache))]  # type: ignore[misc]

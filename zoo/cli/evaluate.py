@@ -1,0 +1,27 @@
+"""``zoo test`` and ``zoo validate``: measure a trained model again."""
+
+import json
+
+from zoo import registry
+from zoo.cli.parser import make_parser, parse
+from zoo.errors import InputError
+from zoo.options import Evaluate
+
+
+def run(command: str, argv: list[str]) -> int:
+    """Print the metrics of a run on its test or validation split."""
+    stage = {"test": "test", "validate": "val"}[command]
+    parser = make_parser(command, Evaluate, f"Measure a trained model on the {stage} split.")
+    parser.add_argument("run", help="a run (runs/NAME) or model folder")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    values = parse(parser, argv)
+    if values["data"] is not None:
+        registry.resolve("zoo.datasets", values["data"])
+    from zoo.runs import evaluate
+
+    metrics = evaluate(values["run"], stage, values["data"], values["trainer"], values["batch_size"], values["num_workers"])
+    if values["json"]:
+        print(json.dumps(metrics, indent=2))
+    else:
+        print("\n".join(f"{stage} {name:<9} {value:.4f}" for name, value in metrics.items()))
+    return 0

@@ -1,0 +1,29 @@
+"""``zoo fit``: check names and flags at once, then import torch and train."""
+
+from typing import Any
+
+from zoo import registry
+from zoo.cli.parser import make_parser, parse, print_config
+from zoo.options import Fit, build
+
+
+def run(command: str, argv: list[str]) -> int:
+    """Train a network and print what came out."""
+    parser = make_parser(command, Fit, "Train a network over an algebra, measure it, and keep it in a run folder.")
+    values = parse(parser, argv)
+    check_names(values)
+    if values.pop("print_config"):
+        print_config(values)
+        return 0
+    from zoo.cli.closing import close
+    from zoo.runs import fit
+
+    close(fit(build(Fit, values)))
+    return 0
+
+
+def check_names(values: dict[str, Any]) -> None:
+    """Refuse names that no installed plugin provides, without importing any."""
+    for key, group in (("backbone", "zoo.backbones"), ("algebra", "zoo.algebras"), ("data", "zoo.datasets")):
+        if values.get(key) is not None:
+            registry.resolve(group, values[key])

@@ -1,0 +1,104 @@
+"""Neural networks over hypercomplex algebras: any algebra in any backbone, with 1/n of the weights.
+
+usage: zoo COMMAND [OPTIONS]
+
+look around
+  list        what is installed: zoo list [algebras|backbones|datasets] [--json]
+  info        parameters of a network, layer by layer, beside its twin over the reals
+  doctor      check Python, torch, devices, plugins and folders
+
+work
+  fit         train: zoo fit --backbone vit --algebra quaternion
+  test        measure a run on its test split: zoo test runs/NAME
+  validate    the same on its validation split
+  predict     classify image files: zoo predict runs/NAME picture.png
+
+  -h, --help      this page; zoo COMMAND --help shows the options of a command
+  --version       the version
+  --debug         after COMMAND: show the full traceback of an error
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+from zoo.errors import InputError
+
+# Each command is a file with a `run(argv) -> int`, imported when it is asked for.
+COMMANDS = {
+    "list": "zoo.cli.listing",
+    "info": "zoo.cli.info",
+    "doctor": "zoo.cli.doctor",
+    "fit": "zoo.cli.fit",
+    "test": "zoo.cli.evaluate",
+    "validate": "zoo.cli.evaluate",
+    "predict": "zoo.cli.predict",
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    0 is success, 1 a defect or a failed check, 2 the user's input, 130 an interruption.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    try:
+        code = dispatch(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (InputError, KeyboardInterrupt, Exception) as error:
+        if debug:
+            raise
+        return explain(error)
+
+
+def dispatch(words: list[str]) -> int:
+    """Find the command and run it."""
+    if not words or words[0] in ("-h", "--help", "help"):
+        print((__doc__ or "").strip())
+        return 0
+    command, *rest = words
+    if command in ("-V", "--version"):
+        print(own_version())
+        return 0
+    if command not in COMMANDS:
+        close = get_close_matches(command, COMMANDS, 1)
+        hint = f": did you mean '{close[0]}'?" if close else ""
+        raise InputError(f"unknown command '{command}'{hint} commands: {', '.join(COMMANDS)}; see zoo --help")
+    run: Callable[[str, list[str]], int] = import_module(COMMANDS[command]).run
+    return run(command, rest)
+
+
+def own_version() -> str:
+    """The version of the installed distribution."""
+    try:
+        return version("hypercomplex-zoo")
+    except PackageNotFoundError:
+        return "unknown (hypercomplex-zoo is not installed)"
+
+
+def explain(error: BaseException) -> int:
+    """Say what went wrong in one line on stderr, and return the exit code."""
+    text = " ".join(str(error).split())
+    if isinstance(error, InputError):
+        print(f"zoo: {text}", file=sys.stderr)
+        return 2
+    if isinstance(error, KeyboardInterrupt):
+        print(f"zoo: {text or 'interrupted'}", file=sys.stderr)
+        return 130
+    if isinstance(error, OSError) and error.strerror:
+        place = f" ({error.filename})" if error.filename else ""
+        print(f"zoo: {error.strerror}{place}", file=sys.stderr)
+        return 1
+    print(f"zoo: {type(error).__name__}: {text[:300]}", file=sys.stderr)
+    print("this is a defect of the zoo or of a plugin: run again with --debug and report what it prints", file=sys.stderr)
+    return 1

@@ -1,0 +1,29 @@
+"""``zoo info``: the parameters of a network, layer by layer, beside its twin over the reals."""
+
+import json
+
+from zoo import registry
+from zoo.cli.parser import make_parser, parse
+from zoo.options import Fit, Info, build
+
+
+def run(command: str, argv: list[str]) -> int:
+    """Print how many parameters a network has and where they are."""
+    parser = make_parser(command, Info, "Count the parameters of a network beside its twin over the reals.")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    values = parse(parser, argv)
+    for key, group in (("backbone", "zoo.backbones"), ("algebra", "zoo.algebras"), ("data", "zoo.datasets")):
+        if values[key] is not None:
+            registry.resolve(group, values[key])
+    from zoo.report.parameters import layer_table, print_table
+    from zoo.runs.fit import load_data, resolve
+
+    info = build(Info, {name: values[name] for name in ("backbone", "algebra", "data", "scope")})
+    options = resolve(Fit(info.backbone, info.algebra, info.data, info.scope))
+    facts = load_data(options).facts
+    table = layer_table(options, facts.to_dict() | {"num_classes": facts.num_classes})
+    if values["json"]:
+        print(json.dumps(table, indent=2))
+    else:
+        print_table(table)
+    return 0

@@ -1,0 +1,110 @@
+"""Parse the flags of the heavy commands without waiting for torch."""
+
+import ast
+import importlib.util
+import re
+import sys
+from argparse import SUPPRESS
+from dataclasses import fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentError, ArgumentParser, Namespace
+
+from zoo.errors import InputError
+
+
+def trainer_arguments() -> list[str]:
+    """Name the arguments of Lightning's Trainer by reading its source: importing it takes seconds."""
+    package = importlib.util.find_spec("lightning")
+    if package is None or not package.submodule_search_locations:
+        raise InputError("lightning is not installed: pip install lightning")
+    source = Path(package.submodule_search_locations[0]) / "pytorch" / "trainer" / "trainer.py"
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            return [a.arg for a in (*node.args.args, *node.args.kwonlyargs) if a.arg != "self"]
+    raise AssertionError(f"no Trainer in {source}")
+
+
+def make_parser(command: str, options: type, description: str) -> ArgumentParser:
+    """Build the parser of a command from its options class; ``trainer`` becomes one flag per Trainer argument."""
+    parser = ArgumentParser(prog=f"zoo {command}", description=description, exit_on_error=False, print_config=None)
+    parser.add_argument("-c", "--config", action="config", help="YAML file with any of these; may be repeated, later wins, flags win")
+    parser.add_argument("--print_config", action="store_true", help="print the effective configuration as YAML and stop")
+    names = {field.name for field in fields(options)}
+    parser.add_class_arguments(options, skip={"trainer"} & names, sub_configs=False)
+    if "trainer" in names:
+        for name in trainer_arguments():
+            parser.add_argument(f"--trainer.{name}", type=Any, default=None, help=SUPPRESS)
+        parser.epilog = f"--trainer.NAME VALUE sets any argument of Lightning's Trainer: {', '.join(trainer_arguments())}"
+    return parser
+
+
+def parse(parser: ArgumentParser, argv: list[str]) -> dict[str, Any]:
+    """Parse flags and config files; files come first, so that flags win.
+
+    Returns:
+        What was given or is a default, as plain nested dicts; Trainer arguments only where given.
+
+    Raises:
+        InputError: If a flag is unknown or a value does not fit, in one line.
+    """
+    files, flags = split_config(argv)
+    try:
+        known = [option for action in parser._actions for option in action.option_strings]
+        check_flags(flags, known)
+        namespace = parser.parse_args([*files, *flags])
+    except ArgumentError as error:
+        raise InputError(one_line(str(error))) from error
+    return plain(namespace)
+
+
+def split_config(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Separate ``-c FILE`` and ``--config FILE`` from the other arguments, and let dashes in flags stand for underscores."""
+    files: list[str] = []
+    flags: list[str] = []
+    rest = iter(argv)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name in ("-c", "--config"):
+            files += ["--config", value if equals else next(rest, "(no file given)")]
+        elif word.startswith("--"):
+            flags.append("--" + name[2:].replace("-", "_") + equals + value)
+        else:
+            flags.append(word)
+    return files, flags
+
+
+def check_flags(flags: list[str], known: list[str]) -> None:
+    """Refuse an unknown flag and say which one is close."""
+    for word in flags:
+        name = word.partition("=")[0]
+        if name.startswith("--") and name not in known:
+            close = get_close_matches(name, known, 1)
+            hint = f": did you mean {close[0]}?" if close else ""
+            raise InputError(f"unknown flag {name}{hint} (all flags: --help)")
+
+
+def one_line(text: str) -> str:
+    """Fold a message of jsonargparse into one line in the words of the command line."""
+    text = " ".join(line.strip() for line in text.splitlines() if line.strip())
+    text = re.sub(r"<class '(\w+)'>", r"\1", text).replace("NoneType", "null").replace('Parser key "', 'option "')
+    text = re.sub(r"the following arguments are required: (.*)", r"missing --\1 (see --help)", text)
+    text = re.sub(r"Does not validate .* Subtypes: \[(.*?)\] Errors: .* Given value: ", r"Expected one of \1. Got value: ", text)
+    return text[:400]
+
+
+def plain(namespace: Namespace) -> dict[str, Any]:
+    """Turn a namespace into nested dicts without the config paths and without Trainer arguments that were not given."""
+    values: dict[str, Any] = namespace.as_dict()
+    values.pop("config", None)
+    if "trainer" in values:
+        values["trainer"] = {name: value for name, value in values["trainer"].items() if value is not None}
+    return values
+
+
+def print_config(values: dict[str, Any]) -> None:
+    """Print the effective configuration as YAML."""
+    yaml.safe_dump({key: value for key, value in values.items() if value is not None}, sys.stdout, sort_keys=False)

@@ -1,0 +1,50 @@
+"""The embedded image data set: 1,797 handwritten digits that scikit-learn carries."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from zoo.data.images import ImageData
+from zoo.data.splits import Split, hold_out
+from zoo.errors import InputError
+
+SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
+TEST = 360  # a fifth; of the rest, a tenth of the whole is for validation
+VAL = 180
+
+
+def digits(batch_size: int = 64, num_workers: int = 0, augment: str = "auto", seed: int = 0) -> ImageData:
+    """Load the handwritten digits of scikit-learn: 8 x 8 grey, 10 classes, 1257 / 180 / 360 images.
+
+    The data are real (Alpaydin & Kaynak 1998, the test half of the UCI optical digits) and need no network. The splits
+    are stratified and the same for every seed.
+
+    Args:
+        batch_size: Images per batch.
+        num_workers: Worker processes.
+        augment: `auto` is a shift by up to one pixel; see `ImageData`.
+        seed: Of shuffling and augmentation.
+
+    Raises:
+        InputError: The installed scikit-learn ships other data.
+
+    Example:
+        >>> digits().facts.sizes
+        {'train': 1257, 'test': 360, 'val': 180}
+    """
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
+    found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
+    if found != SHA256:
+        raise InputError(
+            f"digits: the installed scikit-learn ships other data (SHA-256 {found[:12]}, not {SHA256[:12]})"
+        )
+    pixels = np.rint(images * (255 / 16)).astype(np.uint8)
+    splits = hold_out({"train": Split(pixels, labels, "digits")}, "test", TEST / len(labels))
+    splits = hold_out(splits, "val", VAL / len(splits["train"]))
+    classes = [str(digit) for digit in range(10)]
+    return ImageData(splits, classes, batch_size=batch_size, num_workers=num_workers, augment=augment, seed=seed)

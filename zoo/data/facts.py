@@ -1,0 +1,64 @@
+"""What a model, a checkpoint and a prediction need to know about the images a network was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from zoo.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFacts:
+    """State the facts of a labelled image data set; plain values only, so that a checkpoint can carry them as JSON.
+
+    Attributes:
+        task: The kind of task.
+        in_channels: Colour channels of an image, 1 (grey) or 3 (RGB).
+        image_size: Side of the square image in pixels.
+        classes: The label names; label i is called `classes[i]`.
+        mean: Mean of every channel over the training split, on the 0..1 scale.
+        std: Standard deviation of every channel over the training split, on the 0..1 scale.
+        sizes: Images per split.
+        sha256: Digest of the content that was used.
+
+    Example:
+        >>> facts = ImageFacts(in_channels=1, image_size=8, classes=("cat", "dog"), mean=(0.5,), std=(0.2,),
+        ...                    sizes={"train": 9, "val": 1}, sha256="ab")
+        >>> facts.num_classes
+        2
+        >>> ImageFacts.from_dict(facts.to_dict()) == facts
+        True
+    """
+
+    task: str = "image_classification"
+    in_channels: int
+    image_size: int
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    sizes: dict[str, int]
+    sha256: str
+
+    @property
+    def num_classes(self) -> int:
+        """Number of labels."""
+        return len(self.classes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts as JSON-safe values."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ImageFacts:
+        """Rebuild the facts that `to_dict` wrote.
+
+        Raises:
+            InputError: A field is missing or unknown.
+        """
+        known = {field.name for field in fields(cls)}
+        if wrong := known ^ set(values):
+            raise InputError(f"data facts: missing or unknown fields {sorted(wrong)}; expected {sorted(known)}")
+        plain: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+        return cls(**plain)

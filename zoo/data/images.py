@@ -1,0 +1,146 @@
+"""The data module of labelled images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import LightningDataModule
+from torch.utils.data import DataLoader
+
+from zoo.data.augment import resolve
+from zoo.data.dataset import Batch, ImageDataset, squared
+from zoo.data.encoded import EncodedImages
+from zoo.data.facts import ImageFacts
+from zoo.data.sampler import EpochSampler
+from zoo.data.splits import Split, checked, digest, hold_out
+from zoo.data.statistics import channel_statistics
+from zoo.errors import InputError
+
+
+class ImageData(LightningDataModule):
+    """Feed batches (images float32 [B, C, S, S], labels int64 [B]) of a labelled image data set.
+
+    Args:
+        splits: `train`, and if there are any `val` and `test`. Without `val`, a share of `train` is held out.
+        classes: The label names.
+        size: Side of the square images in pixels; None keeps the height of an array. Decoded images need it.
+        channels: 1 (grey) or 3 (RGB); None keeps that of an array and decodes to RGB.
+        val: That share, stratified; the same images whatever the seed.
+        batch_size: Images per batch.
+        num_workers: Worker processes; 0 makes batches in the training process, which is best for small arrays.
+        augment: `none`, `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `zoo.data.augment.resolve`).
+        seed: Decides shuffling and augmentation; the splits do not depend on it.
+
+    Attributes:
+        facts: What a model must know of the data; mean and std are those of the training split.
+
+    Raises:
+        InputError: A split or an option is wrong; the message names it.
+
+    Example:
+        >>> pixels, labels = np.zeros((20, 4, 4), np.uint8), np.arange(20) % 2
+        >>> data = ImageData({"train": Split(pixels, labels)}, ["even", "odd"], batch_size=6)
+        >>> data.facts.sizes
+        {'train': 18, 'val': 2}
+        >>> [tuple(images.shape) for images, _ in data.train_dataloader()]
+        [(6, 1, 4, 4), (6, 1, 4, 4), (6, 1, 4, 4)]
+    """
+
+    facts: ImageFacts
+
+    def __init__(
+        self,
+        splits: Mapping[str, Split],
+        classes: Sequence[str],
+        *,
+        size: int | None = None,
+        channels: int | None = None,
+        val: float = 0.1,
+        batch_size: int = 64,
+        num_workers: int = 0,
+        augment: str = "auto",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.batch_size = _number("batch_size", batch_size, 1)
+        self.num_workers = _number("num_workers", num_workers, 0)
+        self.seed = _number("seed", seed, 0)
+        splits = {name: checked(split, name, len(classes)) for name, split in splits.items()}
+        if "train" not in splits:
+            raise InputError(f"no train split among {sorted(splits)}; one is needed")
+        self.splits = hold_out(splits, "val", val)
+        self.facts = self._square(tuple(classes), size, channels)
+        self.augment = resolve(augment, self.facts)
+
+    def _square(self, classes: tuple[str, ...], size: int | None, channels: int | None) -> ImageFacts:
+        """Bring arrays to one size and gather the facts."""
+        sha256 = digest(self.splits, classes)
+        images = self.splits["train"].images
+        if not isinstance(images, EncodedImages):
+            size, channels = size or images.shape[1], channels or (images.shape[3] if images.ndim == 4 else 1)
+        size, channels = _number("size", size or 0, 1), channels or 3
+        if channels not in (1, 3):
+            raise InputError(f"channels={channels}: must be 1 (grey) or 3 (RGB)")
+        for name, split in self.splits.items():
+            if not isinstance(split.images, EncodedImages):
+                self.splits[name] = replace(split, images=squared(split.images, channels, size))
+        mean, std = channel_statistics(self.splits["train"].images, channels, size)
+        sizes = {name: len(split) for name, split in self.splits.items()}
+        return ImageFacts(
+            in_channels=channels, image_size=size, classes=classes, mean=mean, std=std, sizes=sizes, sha256=sha256
+        )
+
+    @property
+    def has_test(self) -> bool:
+        """Whether there is a test split."""
+        return "test" in self.splits
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Return shuffled, augmented training batches."""
+        data = ImageDataset(self.splits["train"], self.facts, self.augment, self.seed)
+        return self._loader(data, sampler=EpochSampler(len(data), self.seed))
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        """Return validation batches in order."""
+        return self._loader(ImageDataset(self.splits["val"], self.facts))
+
+    def test_dataloader(self) -> DataLoader[Batch]:
+        """Return test batches in order.
+
+        Raises:
+            InputError: There is no test split.
+        """
+        if not self.has_test:
+            source = self.splits["train"].source
+            raise InputError(f"{source} has no test split: add one beside the training split, or validate instead")
+        return self._loader(ImageDataset(self.splits["test"], self.facts))
+
+    def predict_dataloader(self) -> DataLoader[Batch]:
+        """Return the test batches."""
+        return self.test_dataloader()
+
+    def _loader(self, data: ImageDataset, **options: Any) -> DataLoader[Batch]:
+        return DataLoader(
+            data,
+            batch_size=self.batch_size,
+            num_workers=self.num_workers,
+            persistent_workers=self.num_workers > 0,
+            pin_memory=torch.cuda.is_available(),
+            collate_fn=_whole_batch,
+            generator=torch.Generator().manual_seed(self.seed),  # else every pass draws from the global RNG
+            **options,
+        )
+
+
+def _whole_batch(batch: Any) -> Any:
+    return batch  # `ImageDataset.__getitems__` has made it already
+
+
+def _number(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise InputError(f"{name}={value!r}: must be a whole number from {least} on")
+    return int(value)

@@ -1,0 +1,102 @@
+"""The single-label 2D sets of MedMNIST v2 (Yang et al. 2023), 28 x 28 pixels."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from zoo.data.images import ImageData
+from zoo.data.local import existing, from_hub
+from zoo.data.medmnist_info import CLASSES, MD5
+from zoo.data.npz import npz
+from zoo.errors import InputError
+
+# A mirror, not MedMNIST's own: that is on Zenodo. The files are held against MedMNIST's own MD5 sums.
+REPOSITORY = "albertvillanova/medmnist-v2"
+REVISION = "0472595ab51916346dc4ad40f7b77551f2171403"
+
+
+def medmnist(
+    name: str,
+    path: str | Path | None = None,
+    size: int | None = None,
+    batch_size: int = 64,
+    num_workers: int = 0,
+    augment: str = "auto",
+    seed: int = 0,
+) -> ImageData:
+    """Load a MedMNIST set with its official splits and label names.
+
+    Args:
+        name: For instance `bloodmnist`; there is a function of each name in this module.
+        path: A local `.npz` (also of 64, 128 or 224 pixels), or the folder that holds `<name>.npz`. None fetches it
+            (once) from a mirror on the Hub and verifies MedMNIST's own MD5 sum.
+        size: Side in pixels to scale to; that of the file if not given.
+        batch_size: Images per batch.
+        num_workers: Worker processes.
+        augment: `auto` is a shift by up to a sixteenth of the side.
+        seed: Of shuffling and augmentation.
+
+    Raises:
+        InputError: There is no such set, the file is wrong, or the Hub cannot be reached.
+    """
+    if name not in CLASSES:
+        raise InputError(f"medmnist: no single-label set {name!r}; there are {', '.join(sorted(CLASSES))}")
+    file = _fetch(name) if path is None else existing(path, name)
+    if file.is_dir():
+        file = existing(file / f"{name}.npz", name)
+    return npz(
+        file,
+        classes=CLASSES[name],
+        size=size,
+        batch_size=batch_size,
+        num_workers=num_workers,
+        augment=augment,
+        seed=seed,
+    )
+
+
+def _fetch(name: str) -> Path:
+    with from_hub(name, REPOSITORY):
+        import huggingface_hub
+
+        file = Path(
+            huggingface_hub.hf_hub_download(REPOSITORY, f"data/{name}.npz", repo_type="dataset", revision=REVISION)
+        )
+    with file.open("rb") as stream:
+        found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if found != MD5[name]:
+        raise InputError(f"{name}: {file} is damaged (MD5 {found}, MedMNIST says {MD5[name]}); delete it and try again")
+    return file
+
+
+def _preset(name: str) -> Callable[..., ImageData]:
+    """Return the preset of one set: `medmnist` with its name filled in, and a signature that can be shown to users."""
+
+    def preset(
+        path: str | Path | None = None,
+        size: int | None = None,
+        batch_size: int = 64,
+        num_workers: int = 0,
+        augment: str = "auto",
+        seed: int = 0,
+    ) -> ImageData:
+        return medmnist(name, path, size, batch_size, num_workers, augment, seed)
+
+    preset.__name__ = preset.__qualname__ = name
+    preset.__doc__ = f"Load {name} of MedMNIST v2 ({len(CLASSES[name])} classes); see `medmnist`."
+    return preset
+
+
+bloodmnist = _preset("bloodmnist")
+breastmnist = _preset("breastmnist")
+dermamnist = _preset("dermamnist")
+octmnist = _preset("octmnist")
+organamnist = _preset("organamnist")
+organcmnist = _preset("organcmnist")
+organsmnist = _preset("organsmnist")
+pathmnist = _preset("pathmnist")
+pneumoniamnist = _preset("pneumoniamnist")
+retinamnist = _preset("retinamnist")
+tissuemnist = _preset("tissuemnist")

@@ -1,0 +1,73 @@
+"""From an image to the tensor a network sees: the same steps in evaluation and in prediction on a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from zoo.data.facts import ImageFacts
+
+
+def to_mode(image: Image.Image, channels: int) -> Image.Image:
+    """Convert to grey (1 channel) or RGB (3 channels), 8 bits each."""
+    if image.mode.startswith("I"):  # Pillow clips 16-bit grey to 8 bits instead of scaling it
+        image = Image.fromarray((np.asarray(image) / 257).clip(0, 255).astype(np.uint8))
+    if "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image.convert("L" if channels == 1 else "RGB")
+
+
+def to_square(image: Image.Image, channels: int, size: int) -> Image.Image:
+    """Convert to grey or RGB, scale the short side to `size` pixels and cut out the centre."""
+    image = to_mode(image, channels)
+    if image.size == (size, size):
+        return image
+    scale = size / min(image.size)
+    width, height = (max(size, round(side * scale)) for side in image.size)
+    left, top = (width - size) // 2, (height - size) // 2
+    resized = image.resize((width, height), Image.Resampling.BICUBIC)
+    return resized.crop((left, top, left + size, top + size))
+
+
+def to_pixels(image: Image.Image, channels: int, size: int) -> Tensor:
+    """Return the square image as uint8 [channels, size, size]."""
+    array = np.array(to_square(image, channels, size))
+    return torch.from_numpy(array).reshape(size, size, channels).permute(2, 0, 1)
+
+
+def normalise(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Return `(pixels / 255 - mean) / std`.
+
+    Args:
+        pixels: uint8 [..., C, H, W].
+        mean: Per channel, on the 0..1 scale.
+        std: Per channel, on the 0..1 scale.
+
+    Returns:
+        float32 [..., C, H, W].
+    """
+    centre, scale = (torch.tensor(values).view(-1, 1, 1) * 255 for values in (mean, std))
+    return pixels.to(torch.float32).sub_(centre).div_(scale)
+
+
+def preprocess(image: Image.Image, facts: ImageFacts) -> Tensor:
+    """Turn one image into the tensor that evaluation would have fed to the network.
+
+    Args:
+        image: Any Pillow image.
+        facts: Of the data the network was trained on; nothing else is needed.
+
+    Returns:
+        float32 [facts.in_channels, facts.image_size, facts.image_size].
+
+    Example:
+        >>> facts = ImageFacts(in_channels=1, image_size=2, classes=("a",), mean=(0.5,), std=(0.5,), sizes={},
+        ...                    sha256="")
+        >>> preprocess(Image.new("RGB", (4, 6), "white"), facts).tolist()
+        [[[1.0, 1.0], [1.0, 1.0]]]
+    """
+    return normalise(to_pixels(image, facts.in_channels, facts.image_size), facts.mean, facts.std)

@@ -1,0 +1,65 @@
+"""Where the parameters of a network are, beside the same network over the reals."""
+
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from zoo.build import backbone, count, real_twin
+from zoo.options import Fit
+
+
+def by_layer(net: nn.Module) -> dict[str, int]:
+    """Count trainable parameters under the layer that owns them; what an algebra learns belongs to its layer."""
+    counts: dict[str, int] = {}
+    for name, parameter in net.named_parameters():
+        if parameter.requires_grad:
+            layer = name.rpartition(".")[0].removesuffix(".algebra") or "(network)"
+            counts[layer] = counts.get(layer, 0) + parameter.numel()
+    return counts
+
+
+def layer_table(options: Fit, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return rows {layer, kind, parameters, real_twin}, the totals, and what stayed real with the reason."""
+    net = backbone(options.backbone, options.algebra, scope=options.scope, **facts)
+    twin = real_twin(options.backbone, **facts)
+    ours, theirs = by_layer(net), by_layer(twin)
+    kinds = {name or "(network)": type(module).__name__ for name, module in net.named_modules()}
+    rows = [
+        {"layer": name, "kind": kinds.get(name, ""), "parameters": ours.get(name, 0), "real_twin": theirs.get(name, 0)}
+        for name in dict.fromkeys((*ours, *theirs))
+    ]
+    conversion = getattr(net, "conversion", None)
+    return {
+        "backbone": options.backbone,
+        "algebra": options.algebra,
+        "data": options.data,
+        "layers": rows,
+        "total": count(net) | {"real_twin": count(twin)["total"]},
+        "real": dict(conversion.real) if conversion is not None else {},
+    }
+
+
+def print_table(table: dict[str, Any]) -> None:
+    """Print what `layer_table` returned."""
+    console = Console(soft_wrap=True, highlight=False)
+    view = Table(box=SIMPLE_HEAD, pad_edge=False, show_footer=True)
+    total, twin = table["total"]["total"], table["total"]["real_twin"]
+    view.add_column("layer", "total")
+    view.add_column("kind")
+    view.add_column(table["algebra"], f"{total:,}", justify="right")
+    view.add_column("real twin", f"{twin:,}", justify="right")
+    view.add_column("share", f"{total / twin:.1%}", justify="right")
+    for row in table["layers"]:
+        share = f"{row['parameters'] / row['real_twin']:.1%}" if row["real_twin"] else ""
+        view.add_row(row["layer"], row["kind"], f"{row['parameters']:,}", f"{row['real_twin']:,}", share)
+    console.print(f"\n{table['backbone']} over {table['algebra']}, sized for {table['data']}; trainable parameters\n")
+    console.print(view)
+    if embedding := table["total"]["embedding"]:
+        console.print(f"of these in word tables: {embedding:,}")
+    if table["real"]:
+        console.print("stayed real:")
+    for name, reason in table["real"].items():
+        console.print(f"  {name}: {reason}")

@@ -1,0 +1,115 @@
+"""What every task shares: one step for all stages, the optimizer and the schedule."""
+
+import difflib
+import math
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+from torchmetrics import MetricCollection
+
+from zoo.errors import InputError
+from zoo.options import Optimizer, Schedule
+
+SCHEDULES = ("cosine", "linear", "constant")
+
+
+class Task(LightningModule):
+    """A network, a loss and metrics; a subclass says what the loss of a batch is.
+
+    Logs ``{stage}_loss`` and ``{stage}_{metric}`` per epoch, for the stages train (loss only), val and test.
+
+    Args:
+        net: The network.
+        metrics: What to measure on predictions and targets.
+        optimizer: How weights are updated.
+        schedule: How the learning rate moves.
+
+    Raises:
+        InputError: If the optimizer or the schedule is unknown, or a number is out of range.
+    """
+
+    def __init__(self, net: nn.Module, metrics: MetricCollection, optimizer: Optimizer, schedule: Schedule) -> None:
+        super().__init__()
+        check_optimizer(optimizer)
+        check_schedule(schedule)
+        self.net, self.optimizer_options, self.schedule = net, optimizer, schedule
+        self.val_metrics, self.test_metrics = metrics.clone(prefix="val_"), metrics.clone(prefix="test_")
+
+    def loss(self, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the loss of a batch (a mean, in nats), the predictions and the targets its metrics read."""
+        raise NotImplementedError
+
+    def forward(self, *inputs: Any) -> Any:
+        """Apply the network."""
+        return self.net(*inputs)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Return the loss to descend."""
+        return self._step("train", batch)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Measure a validation batch."""
+        self._step("val", batch)
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        """Measure a test batch."""
+        self._step("test", batch)
+
+    def _step(self, stage: str, batch: Any) -> Tensor:
+        loss, predictions, targets = self.loss(batch)
+        size = len(targets)
+        self.log(f"{stage}_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=size)
+        if stage != "train":
+            metrics: MetricCollection = getattr(self, f"{stage}_metrics")
+            metrics.update(predictions, targets)
+            self.log_dict(metrics, on_step=False, on_epoch=True, prog_bar=True, batch_size=size)  # type: ignore[arg-type]
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        """Build the optimizer, with no decay on norms and biases, and a schedule that moves every step."""
+        from timm.optim import create_optimizer_v2
+
+        options = self.optimizer_options
+        optimizer = create_optimizer_v2(self.net, opt=options.name, lr=options.lr, weight_decay=options.weight_decay)
+        steps = int(self.trainer.estimated_stepping_batches)
+        factor = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(self.schedule, step, steps))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": factor, "interval": "step"}}
+
+
+def lr_factor(schedule: Schedule, step: int, steps: int) -> float:
+    """Return the share of the peak learning rate at a step of that many.
+
+    Example:
+        >>> [round(lr_factor(Schedule("cosine", warmup=0.2), step, 10), 2) for step in (0, 1, 2, 6, 10)]
+        [0.5, 1.0, 1.0, 0.5, 0.0]
+    """
+    warm = round(schedule.warmup * steps)
+    if step < warm:
+        return (step + 1) / warm
+    done = min(1.0, (step - warm) / max(1, steps - warm))
+    return {"cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done, "constant": 1.0}[schedule.name]
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Refuse an unknown schedule or a warm-up that is no share."""
+    if schedule.name not in SCHEDULES:
+        raise InputError(f"unknown schedule '{schedule.name}': use {', '.join(SCHEDULES)}")
+    if not 0 <= schedule.warmup <= 1:
+        raise InputError(f"schedule.warmup={schedule.warmup} is a share of all steps: use 0 to 1")
+
+
+def check_optimizer(optimizer: Optimizer) -> None:
+    """Refuse an optimizer that timm does not know, or numbers that cannot work."""
+    from timm.optim import list_optimizers
+
+    names = list_optimizers()
+    if optimizer.name not in names:
+        close = difflib.get_close_matches(optimizer.name, names, n=3)
+        hint = f": did you mean {', '.join(close)}?" if close else f": use one of timm's, such as {', '.join(names[:8])}"
+        raise InputError(f"unknown optimizer '{optimizer.name}'{hint}")
+    if optimizer.lr is None or not 0 < optimizer.lr < math.inf:
+        raise InputError(f"optimizer.lr={optimizer.lr}: a learning rate is above zero")
+    if not 0 <= optimizer.weight_decay < math.inf:
+        raise InputError(f"optimizer.weight_decay={optimizer.weight_decay}: a decay is zero or more")

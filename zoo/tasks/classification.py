@@ -1,0 +1,51 @@
+"""One label for each input."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics import MetricCollection
+from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score
+
+from zoo.options import Optimizer, Schedule
+from zoo.tasks.base import Task
+
+
+class BinaryScore(BinaryAUROC):
+    """Area under the ROC curve from two logits per input, the second of them for the positive class."""
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Read logits [B, 2] and labels [B]."""
+        super().update(preds.softmax(-1)[:, 1], target)
+
+
+class Classification(Task):
+    """Cross entropy on logits; accuracy and macro F1, and the area under the ROC curve if there are two classes.
+
+    Args:
+        net: From inputs [B, ...] to logits [B, num_classes].
+        num_classes: Labels.
+        optimizer: How weights are updated.
+        schedule: How the learning rate moves.
+    """
+
+    def __init__(self, net: nn.Module, num_classes: int, optimizer: Optimizer, schedule: Schedule) -> None:
+        metrics: dict[str, Any] = {
+            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
+            "f1": MulticlassF1Score(num_classes, average="macro"),
+        }
+        if num_classes == 2:
+            metrics["auroc"] = BinaryScore()
+        super().__init__(net, MetricCollection(metrics), optimizer, schedule)
+
+    def loss(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the cross entropy in nats, the logits and the labels of a batch (inputs, labels)."""
+        inputs, labels = batch
+        logits = self.net(inputs)
+        return F.cross_entropy(logits, labels), logits.detach(), labels
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Return class probabilities, [B, num_classes]."""
+        inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
+        return torch.softmax(self.net(inputs), dim=-1)

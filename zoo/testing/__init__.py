@@ -1,0 +1,19 @@
+"""Contracts that plugin authors subclass in their own tests: an algebra or a backbone that passes works everywhere in the zoo.
+
+>>> from zoo.testing import AlgebraContract
+>>> class TestReal(AlgebraContract):
+...     spec = "real"
+>>> TestReal().test_product_is_bilinear()
+"""
+
+import pytest
+
+# Without this, a failing contract would show a bare AssertionError instead of the two values it compared.
+pytest.register_assert_rewrite(
+    *(f"zoo.testing.{name}" for name in ("product", "kernel", "linear", "conv", "state", "backbone", "training"))
+)
+
+from zoo.testing.algebra import AlgebraContract  # noqa: E402
+from zoo.testing.backbone import BackboneContract  # noqa: E402
+
+__all__ = ["AlgebraContract", "BackboneContract"]

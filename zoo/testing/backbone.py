@@ -1,0 +1,129 @@
+"""The contract of a backbone."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import nn
+
+from zoo import registry
+from zoo.algebra import algebra as named
+from zoo.algebra import reals
+from zoo.errors import InputError
+from zoo.layers import Layers
+from zoo.testing.training import classify, loss, matrices, take, weights
+
+
+def installed_algebras() -> list[str]:
+    """List every installed algebra that needs no option, one that is learned, and one with options."""
+    found = []
+    for entry in registry.entries("zoo.algebras"):
+        try:
+            found.append(named(entry.name).spec)
+        except InputError:
+            continue
+    return [*found, "phm-4", "clifford(p=0,q=2)"]
+
+
+class BackboneContract:
+    """What a backbone must fulfil to train over every algebra; subclass it in a test file and pytest runs it.
+
+    Every test runs once for each algebra and has its spec in the test id.
+
+    Attributes:
+        spec: The backbone's spec, small enough for a test.
+        facts: What the data would tell it.
+        algebras: Specs to try; by default `installed_algebras`.
+    """
+
+    spec: str = ""
+    facts: ClassVar[dict[str, Any]] = {"in_channels": 3, "image_size": 32, "num_classes": 10}
+    algebras: ClassVar[Sequence[str] | None] = None
+
+    def batch(self) -> Any:
+        """Return an input of a few examples, a tensor or a tuple of arguments; by default images in [0, 1]."""
+        side = self.facts["image_size"]
+        noise = torch.Generator().manual_seed(0)
+        return torch.rand(4, self.facts["in_channels"], side, side, generator=noise)
+
+    def build(self, algebra: str | Layers, seed: int = 0) -> nn.Module:
+        """Create the backbone over an algebra."""
+        torch.manual_seed(seed)
+        layers = algebra if isinstance(algebra, Layers) else Layers(algebra)
+        model = registry.create("zoo.backbones", self.spec, layers, **self.facts)
+        assert isinstance(model, nn.Module)
+        return model
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run every test for every algebra."""
+        if "algebra" in metafunc.fixturenames:
+            metafunc.parametrize("algebra", installed_algebras() if self.algebras is None else self.algebras)
+
+    def test_output_is_one_finite_row_per_example(self, algebra: str) -> None:
+        """Logits are [B, num_classes], in training and in evaluation."""
+        model, batch = self.build(algebra), self.batch()
+        rows = len(batch[0] if isinstance(batch, tuple) else batch)
+        for mode in (True, False):
+            y = classify(model.train(mode), batch)
+            assert y.shape == (rows, self.facts["num_classes"])
+            assert y.isfinite().all()
+
+    def test_every_parameter_gets_a_gradient(self, algebra: str) -> None:
+        """No parameter is left out of the loss, and no gradient is NaN."""
+        model = self.build(algebra)
+        loss(model, self.batch()).backward()  # type: ignore[no-untyped-call]
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        assert trained
+        assert [name for name, p in trained.items() if p.grad is None or not p.grad.isfinite().all()] == []
+
+    def test_a_small_step_lowers_the_loss(self, algebra: str) -> None:
+        """One step down the gradient, of length 0.01, lowers the loss of the batch it came from."""
+        model, batch = self.build(algebra), self.batch()
+        before = loss(model, batch)
+        trained = [p for p in model.parameters() if p.requires_grad]
+        steps = torch.autograd.grad(before, trained)
+        length = torch.stack([g.norm() for g in steps]).norm()
+        with torch.no_grad():
+            for parameter, step in zip(trained, steps, strict=True):
+                parameter.sub_(step * 0.01 / length)
+        assert loss(model, batch) < before
+
+    def test_matrices_have_one_nth_of_the_weights(self, algebra: str) -> None:
+        """Some matrices are over the algebra, and have 1 / n of the weights wherever n divides their sizes."""
+        n, model, twin = named(algebra).n, self.build(algebra), self.build(Layers(reals()))
+        real = matrices(twin)
+        ours = {name: m for name, m in matrices(model).items() if m.algebra.n == n}  # type: ignore[union-attr]
+        assert ours
+        for name, layer in ours.items():
+            sizes = [getattr(layer, axis) for axis in ("out", "inp") if hasattr(layer, axis)]
+            if all(axis.size == n * axis.width for axis in sizes):
+                assert n * layer.components.numel() == real[name].components.numel(), name  # type: ignore[operator, union-attr]
+        assert weights(model) < weights(twin) if n > 1 else weights(model) == weights(twin)
+
+    def test_state_dict_restores_the_network(self, algebra: str) -> None:
+        """Weights loaded into another instance, drawn with another seed, give the same bits."""
+        model, other, batch = self.build(algebra).eval(), self.build(algebra, seed=1).eval(), self.batch()
+        assert not torch.equal(classify(model, batch), classify(other, batch))
+        other.load_state_dict(model.state_dict())
+        assert torch.equal(classify(model, batch), classify(other, batch))
+
+    def test_examples_do_not_see_their_neighbours(self, algebra: str) -> None:
+        """In evaluation an example's output is the same alone, in a batch, and in a batch of another order."""
+        model, batch = self.build(algebra).eval(), self.batch()
+        y = classify(model, batch)
+        order = torch.arange(len(y) - 1, -1, -1)
+        torch.testing.assert_close(classify(model, take(batch, order)), y[order], rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(classify(model, take(batch, slice(1))), y[:1], rtol=1e-3, atol=1e-4)
+
+    def test_a_copy_is_independent(self, algebra: str) -> None:
+        """A deep copy computes the same, and training it leaves the original alone."""
+        model, batch = self.build(algebra).eval(), self.batch()
+        y, twin = classify(model, batch), copy.deepcopy(model)
+        assert torch.equal(classify(twin, batch), y)
+        with torch.no_grad():
+            for parameter in twin.parameters():
+                parameter.add_(1)
+        assert not torch.equal(classify(twin, batch), y)
+        assert torch.equal(classify(model, batch), y)

@@ -1,0 +1,63 @@
+"""The definitions that layers are compared with: written one element at a time, slow, and without any code of the kernels."""
+
+from itertools import product as cartesian
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def multiply_elements(structure: Tensor, x: Tensor, y: Tensor) -> list[float]:
+    """Multiply two elements [n] with one Python multiplication at a time: (x y)_k = sum_ij A[i, j, k] x_i y_j."""
+    a, left, right = (np.asarray(t.detach().double()) for t in (structure, x, y))
+    result = [0.0] * len(left)
+    for i, j, k in np.argwhere(a):
+        result[k] += float(a[i, j, k]) * float(left[i]) * float(right[j])
+    return result
+
+
+def multiply(structure: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Multiply one element x, [n], with many, [..., n]; every step has a gradient."""
+    return torch.einsum("ijk,i,...j->...k", structure, x, y)
+
+
+def elements(x: Tensor, n: int, blocks: int) -> list[list[Tensor]]:
+    """Cut channels [..., C] into blocks and each block into its algebra elements, [..., n], padded with zeros."""
+    width = -(-(x.shape[-1] // blocks) // n)
+    padded = (F.pad(block, (0, n * width - block.shape[-1])) for block in x.chunk(blocks, -1))
+    return [[block[..., c::width] for c in range(width)] for block in padded]
+
+
+def linear(structure: Tensor, w: Tensor, x: Tensor, out_features: int, blocks: tuple[int, int] = (1, 1)) -> Tensor:
+    """Compute w x, [..., in] to [..., out], one product of two elements at a time; w is [n, out elements, in elements]."""
+    n, size = structure.shape[0], out_features // blocks[1]
+    flat = [element for block in elements(x, n, blocks[0]) for element in block]
+    rows = [sum(multiply(structure, w[:, o, c], e) for c, e in enumerate(flat)) for o in range(w.shape[1])]
+    width = w.shape[1] // blocks[1]
+    cut = [torch.stack(rows[b * width : (b + 1) * width], -1).flatten(-2)[..., :size] for b in range(blocks[1])]  # type: ignore[arg-type]
+    return torch.cat(cut, -1)
+
+
+def convolve(
+    structure: Tensor, w: Tensor, x: Tensor, out_channels: int, stride: int, dilation: int, groups: int = 1
+) -> Tensor:
+    """Convolve padded features [B, C, *space] with w, [n, groups * out elements, in elements, *kernel]: sum of its taps.
+
+    A group holds its share of every component of [n, groups, width].
+    """
+    n, kernel = structure.shape[0], w.shape[3:]
+    reach = [(s - dilation * (k - 1) - 1) // stride + 1 for s, k in zip(x.shape[2:], kernel, strict=True)]
+    shares = x.unflatten(1, (n, groups, -1)) if groups > 1 else x.unsqueeze(1)
+    results = []
+    for g, v in enumerate(w.chunk(groups, 1)):
+        share = shares[:, :, g].flatten(1, 2) if groups > 1 else x
+        total = torch.zeros(())
+        for tap in cartesian(*(range(k) for k in kernel)):
+            spots = tuple(slice(t * dilation, t * dilation + stride * (r - 1) + 1, stride) for t, r in zip(tap, reach, strict=True))
+            seen = share[(..., *spots)].movedim(1, -1)
+            total = total + linear(structure, v[(..., *tap)], seen, out_channels // groups)
+        results.append(total.movedim(-1, 1))
+    if groups == 1:
+        return results[0]
+    return torch.stack([y.unflatten(1, (n, -1)) for y in results], 2).flatten(1, 3)
