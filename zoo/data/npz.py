@@ -81,7 +81,8 @@ def arrays(path: Path) -> dict[str, Array]:
             return found
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         # A lone .npy array has no context manager, an object array would have to be unpickled.
-        raise InputError(f"{path}: cannot read {name} ({error}); it must be an .npz file of plain arrays") from error
+        reason = "it must be an .npz archive of plain arrays; nothing is unpickled"
+        raise InputError(f"{path}: cannot read {name} ({type(error).__name__}); {reason}") from error
 
 
 def _splits(path: Path) -> dict[str, Split]:

@@ -1,0 +1,212 @@
+import io
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from zoo.data.cifar import cifar10, cifar100
+from zoo.data.cifar_info import CIFAR10, CIFAR100
+from zoo.errors import InputError
+
+
+def png(array):
+    stream = io.BytesIO()
+    Image.fromarray(array).save(stream, "png")
+    return stream.getvalue()
+
+
+def labels(rows, classes):
+    return np.arange(rows) % classes
+
+
+def table(rows, classes=10, seed=0, columns=("img", "label")):
+    images = np.random.RandomState(seed).randint(0, 256, (rows, 32, 32, 3)).astype(np.uint8)
+    values = {columns[0]: [{"bytes": png(a), "path": None} for a in images], columns[1]: labels(rows, classes).tolist()}
+    features = datasets.Features({columns[0]: datasets.Image(), columns[1]: datasets.Value("int64")})
+    return datasets.Dataset.from_dict(values, features=features), images
+
+
+def test_hub(monkeypatch):
+    asked = []
+    train, test = table(40)[0], table(20, seed=1)[0]
+
+    def load_dataset(*args, **options):
+        asked.append((args, options))
+        return datasets.DatasetDict(train=train, test=test)
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    data = cifar10(augment="none")
+    assert asked == [(("uoft-cs/cifar10",), {"revision": CIFAR10.revision})]
+    assert data.facts.sizes == {"train": 36, "val": 4, "test": 20}
+    images, _ = next(iter(data.test_dataloader()))
+    raw = torch.from_numpy(table(20, seed=1)[1]).permute(0, 3, 1, 2) / 255
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (data.facts.mean, data.facts.std))
+    torch.testing.assert_close(images, (raw - mean) / std, atol=1e-4, rtol=0)
+
+
+def test_hub_fine_labels(monkeypatch):
+    both = {name: table(200, 100, columns=("img", "fine_label"))[0] for name in ("train", "test")}
+    both = {name: part.add_column("coarse_label", [0] * 200) for name, part in both.items()}
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.DatasetDict(both))
+    data = cifar100(fraction=0.5)
+    assert data.facts.sizes == {"train": 90, "val": 20, "test": 200}
+    assert data.splits["test"].labels.max() == 99
+
+
+@pytest.mark.parametrize("error", [ConnectionError("Couldn't reach 'it'\non the Hub"), ValueError("no"), OSError()])
+def test_unreachable_hub_is_one_line(monkeypatch, error):
+    def load_dataset(*_, **__):
+        raise error
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(InputError, match=r"cifar100: could not get uoft-cs/cifar100 .*use cifar100\(path=") as caught:
+        cifar100()
+    assert "\n" not in str(caught.value)
+
+
+def test_hub_with_other_columns(monkeypatch):
+    both = datasets.DatasetDict(train=table(20, columns=("x", "y"))[0], test=table(20)[0])
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: both)
+    with pytest.raises(InputError, match="needs columns img and label; it has x, y"):
+        cifar10()
+
+
+def write_binary(folder, cifar, rows=20):
+    folder.mkdir()
+    images = {}
+    for seed, name in enumerate([*cifar.train_files, cifar.test_file]):
+        pixels = np.random.RandomState(seed).randint(0, 256, (rows, 3, 32, 32)).astype(np.uint8)
+        found = labels(rows, len(cifar.classes)).astype(np.uint8)[:, None]
+        coarse = np.full((rows, cifar.label_bytes - 1), 19, np.uint8)
+        np.concatenate([coarse, found, pixels.reshape(rows, -1)], 1).tofile(folder / name)
+        images[name] = pixels
+    return images
+
+
+@pytest.mark.parametrize(
+    ("preset", "cifar", "name"),
+    [(cifar10, CIFAR10, "cifar-10-batches-bin"), (cifar100, CIFAR100, "cifar-100-binary")],
+)
+def test_binary_version(tmp_path, preset, cifar, name):
+    raw = write_binary(tmp_path / name, cifar)
+    for path in (tmp_path, tmp_path / name):
+        data = preset(path)
+        assert data.facts.sizes == {"train": 18 * len(cifar.train_files), "val": 2 * len(cifar.train_files), "test": 20}
+        assert np.array_equal(data.splits["test"].images, raw[cifar.test_file].transpose(0, 2, 3, 1))
+        assert data.splits["test"].labels.tolist() == labels(20, len(cifar.classes)).tolist()
+
+
+def test_damaged_binary_version(tmp_path):
+    write_binary(tmp_path / "bin", CIFAR10)
+    whole = (tmp_path / "bin" / "test_batch.bin").read_bytes()
+    (tmp_path / "bin" / "test_batch.bin").write_bytes(whole[:-1])
+    with pytest.raises(InputError, match=r"test_batch\.bin: .* not whole records"):
+        cifar10(tmp_path)
+    (tmp_path / "bin" / "test_batch.bin").unlink()
+    with pytest.raises(InputError, match=r"test_batch\.bin: missing"):
+        cifar10(tmp_path)
+
+
+@pytest.mark.parametrize("layout", ["plain_text/{}-00000-of-00001.parquet", "plain_text/{}/0000.parquet"])
+def test_parquet(tmp_path, layout, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    root = tmp_path / "train_and_test"  # a name that must not be taken for a split
+    for seed, name in enumerate(("train", "test")):
+        file = root / layout.format(name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        table(20 + seed, seed=seed)[0].to_parquet(file)
+    assert cifar10(root).facts.sizes == {"train": 18, "val": 2, "test": 21}
+    file.write_bytes(b"no parquet")
+    with pytest.raises(InputError, match="cannot read the parquet files"):
+        cifar10(root)
+    file.unlink()
+    with pytest.raises(InputError, match="parquet files of train and test are needed"):
+        cifar10(root)
+
+
+def test_image_folder(folder):
+    root = folder(("train", "test"), CIFAR10.classes, 3)
+    data = cifar10(root)
+    assert data.facts.sizes == {"train": 27, "val": 3, "test": 30}
+    assert data.facts.image_size == 32
+
+
+def test_image_folder_of_something_else(folder):
+    with pytest.raises(InputError, match="2 class folders are not the 10 of cifar10"):
+        cifar10(folder(("train", "test")))
+
+
+def write_shards(root, rows=20, **changes):
+    for seed, name in enumerate(("train_0", "train_1", "test")):
+        images = np.random.RandomState(seed).randint(0, 256, (rows, 32, 32, 3)).astype(np.uint8)
+        blobs = [png(image) for image in images]
+        arrays = {
+            "jpeg": np.frombuffer(b"".join(blobs), np.uint8),
+            "offsets": np.cumsum([0, *map(len, blobs)]),
+            "labels": labels(rows, 10).astype(np.uint8),
+        }
+        np.savez(root / f"{name}.npz", **{key: changes.get(key, array) for key, array in arrays.items()})
+    return images
+
+
+def test_shards(tmp_path):
+    last = write_shards(tmp_path)
+    data = cifar10(tmp_path)
+    assert data.facts.sizes == {"train": 36, "val": 4, "test": 20}
+    assert np.array_equal(np.asarray(data.splits["test"].images[3]), last[3])
+
+
+def test_damaged_shards(tmp_path):
+    write_shards(tmp_path, offsets=np.arange(21))
+    with pytest.raises(InputError, match=r"train_0\.npz: offsets do not fit"):
+        cifar10(tmp_path)
+    write_shards(tmp_path)
+    (tmp_path / "test.npz").unlink()
+    with pytest.raises(InputError, match=r"test\.npz: missing"):
+        cifar10(tmp_path)
+
+
+def test_a_broken_picture_in_a_shard_is_named(tmp_path):
+    write_shards(tmp_path)
+    arrays = dict(np.load(tmp_path / "test.npz"))
+    arrays["jpeg"][arrays["offsets"][5] : arrays["offsets"][6]] = 0
+    np.savez(tmp_path / "test.npz", **arrays)
+    with pytest.raises(InputError, match=r"test\.npz, image 5: not a readable image"):
+        list(cifar10(tmp_path).test_dataloader())
+
+
+@pytest.mark.parametrize("name", ["cifar-10-batches-py/data_batch_1", "cifar-10-python.tar.gz"])
+def test_pickles_are_refused(tmp_path, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"\x80\x02cposix\nsystem\n")
+    for path in (tmp_path, tmp_path / name):
+        with pytest.raises(InputError, match=r"nothing is ever unpickled; accepted: .*binary version"):
+            cifar10(path)
+
+
+def test_unknown_layout(tmp_path):
+    with pytest.raises(InputError, match="no known layout; accepted"):
+        cifar10(tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        cifar10(tmp_path / "nowhere")
+
+
+def test_classes():
+    assert len(CIFAR10.classes) == 10
+    assert len(set(CIFAR100.classes)) == 100
+    for cifar in (CIFAR10, CIFAR100):
+        assert list(cifar.classes) == sorted(cifar.classes)
+
+
+def test_real_images(shared):
+    data = cifar10(shared / "cifar10", fraction=0.01, limit=600)
+    assert data.facts.sizes == {"train": 450, "val": 600, "test": 600}
+    assert np.bincount(data.splits["train"].labels).tolist() == [45] * 10
+    assert data.facts.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=0.03)  # the published means
+    images, _ = next(iter(data.train_dataloader()))
+    assert images.shape == (64, 3, 32, 32)
+    whole = cifar10(shared / "cifar10")
+    assert whole.facts.sizes == {"train": 45000, "val": 5000, "test": 10000}
+    assert whole.facts.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=0.005)

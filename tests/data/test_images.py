@@ -1,0 +1,251 @@
+import copy
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from PIL import Image
+
+from zoo.data import ImageData, Split
+from zoo.data.augment import shift
+from zoo.data.encoded import EncodedImages
+from zoo.data.preprocess import preprocess
+from zoo.data.sampler import EpochSampler
+from zoo.errors import InputError
+
+
+@pytest.fixture
+def make(pixels):
+    def build(rows=40, shape=(4, 4), test=7, **options):
+        splits = {"train": Split(pixels(rows, *shape), np.arange(rows) % 2)}
+        if test:
+            splits["test"] = Split(pixels(test, *shape, seed=1), np.arange(test) % 2)
+        return ImageData(splits, ["a", "b"], **{"batch_size": 8, "augment": "none", **options})
+
+    return build
+
+
+def gather(loader):
+    images, labels = zip(*loader, strict=True)
+    return torch.cat(images), torch.cat(labels)
+
+
+def test_batches_have_the_promised_form(make):
+    data = make(shape=(4, 4, 3))
+    images, labels = next(iter(data.train_dataloader()))
+    assert images.shape == (8, 3, 4, 4)
+    assert images.dtype == torch.float32
+    assert images.is_contiguous()
+    assert labels.shape == (8,)
+    assert labels.dtype == torch.int64
+    assert data.facts.sizes == {"train": 36, "val": 4, "test": 7}
+
+
+def test_training_images_have_mean_0_and_deviation_1(make):
+    images, _ = gather(make(shape=(4, 4, 3)).train_dataloader())
+    torch.testing.assert_close(images.mean((0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
+    torch.testing.assert_close(images.std((0, 2, 3), correction=0), torch.ones(3), atol=1e-5, rtol=0)
+
+
+def test_statistics_come_from_the_training_split_only(make, pixels):
+    def facts(train=0, val=1, test=2):
+        seeds = {"train": train, "val": val, "test": test}
+        splits = {name: Split(pixels(20, 4, 4, seed=seed), np.arange(20) % 2) for name, seed in seeds.items()}
+        return ImageData(splits, ["a", "b"]).facts
+
+    assert facts(val=5, test=6).mean == facts().mean
+    assert facts(val=5, test=6).std == facts().std
+    assert facts(train=7).mean != facts().mean
+    assert facts(test=6).sha256 != facts().sha256
+
+
+def test_a_constant_channel_does_not_divide_by_zero():
+    splits = {"train": Split(np.zeros((10, 4, 4), np.uint8), np.arange(10) % 2)}
+    images, _ = gather(ImageData(splits, ["a", "b"]).train_dataloader())
+    assert torch.isfinite(images).all()
+
+
+def orders(data, epochs=2):
+    loader = data.train_dataloader()
+    return [gather(loader)[0] for _ in range(epochs)]
+
+
+@pytest.mark.parametrize("augment", ["none", "shift", "flip", "timm"])
+def test_order_and_augmentation_depend_on_the_seed_only(make, augment):
+    torch.manual_seed(1)
+    first = orders(make(shape=(4, 4, 3), augment=augment, seed=3))
+    torch.manual_seed(2)
+    second = orders(make(shape=(4, 4, 3), augment=augment, seed=3))
+    other = orders(make(shape=(4, 4, 3), augment=augment, seed=4))
+    for a, b, c in zip(first, second, other, strict=True):
+        assert torch.equal(a, b)
+        assert not torch.equal(a, c)
+    assert not torch.equal(first[0], first[1])
+
+
+@pytest.mark.parametrize("augment", ["shift", "timm"])
+def test_global_generators_are_left_alone(make, augment):
+    import random
+
+    before = torch.get_rng_state(), random.getstate(), copy.deepcopy(np.random.get_state())
+    data = make(shape=(4, 4, 3), augment=augment)
+    gather(data.train_dataloader())
+    gather(data.val_dataloader())
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1] == random.getstate()
+    assert np.array_equal(before[2][1], np.random.get_state()[1])
+    assert before[2][2] == np.random.get_state()[2]
+
+
+def test_workers_do_not_change_a_batch(make):
+    for a, b in zip(orders(make(augment="shift")), orders(make(augment="shift", num_workers=2)), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_every_epoch_shows_every_image_once(make):
+    data = make()
+    epochs = [{image.numpy().tobytes() for image in epoch} for epoch in orders(data)]
+    assert len(epochs[0]) == 36
+    assert epochs[0] == epochs[1]
+
+
+def test_a_resumed_sampler_goes_on_where_it_was():
+    through, resumed = EpochSampler(10, 0), EpochSampler(10, 0)
+    epochs = [list(through) for _ in range(3)]
+    resumed.set_epoch(2)
+    assert list(resumed) == epochs[2]
+    assert sorted(key % 10 for key in epochs[2]) == list(range(10))
+
+
+def test_validation_images_do_not_depend_on_the_seed(make):
+    first, second = (gather(make(seed=seed).val_dataloader()) for seed in (0, 1))
+    assert torch.equal(first[0], second[0])
+    assert torch.equal(first[1], second[1])
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (6, 6, 3), (5, 9), (9, 5, 3)])
+@pytest.mark.parametrize("size", [None, 4])
+def test_prediction_sees_what_the_test_saw(make, pixels, shape, size):
+    data = make(shape=shape, size=size, augment="shift")
+    images, _ = gather(data.predict_dataloader())
+    raw = pixels(7, *shape, seed=1)
+    assert data.facts.image_size == (size or shape[0])
+    for image, array in zip(images, raw, strict=True):
+        assert torch.equal(image, preprocess(Image.fromarray(array), data.facts))
+
+
+def test_encoded_images_equal_their_arrays(pixels, tmp_path):
+    raw = pixels(20, 8, 8, 3)
+    files = [tmp_path / f"{i}.png" for i in range(20)]
+    for file, array in zip(files, raw, strict=True):
+        Image.fromarray(array).save(file)
+    encoded = EncodedImages(files, [file.name for file in files])
+    labels = np.arange(20) % 2
+    lazy, eager = (ImageData({"train": Split(i, labels)}, "ab", size=8, augment="flip") for i in (encoded, raw))
+    assert lazy.facts.mean == pytest.approx(eager.facts.mean)
+    torch.testing.assert_close(orders(lazy)[0], orders(eager)[0])
+
+
+def test_colours_can_be_taken_away(make, pixels):
+    data = make(shape=(4, 4, 3), channels=1)
+    images, _ = gather(data.test_dataloader())
+    grey = Image.fromarray(pixels(7, 4, 4, 3, seed=1)[0]).convert("L")
+    assert images.shape == (7, 1, 4, 4)
+    assert torch.equal(images[0], preprocess(grey, data.facts))
+
+
+def test_no_test_split_is_one_clear_line(make):
+    data = make(test=0)
+    assert not data.has_test
+    for loader in (data.test_dataloader, data.predict_dataloader):
+        with pytest.raises(InputError, match=r"^the data has no test split: .*"):
+            loader()
+    assert make().has_test
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"batch_size": 0},
+        {"batch_size": 2.5},
+        {"num_workers": -1},
+        {"seed": "x"},
+        {"augment": "mirror"},
+        {"size": -3},
+        {"channels": 2},
+        {"val": 1.0},
+    ],
+)
+def test_wrong_options_are_named(make, option):
+    with pytest.raises(InputError, match=f"{next(iter(option))}="):
+        make(**option)
+
+
+def test_a_training_split_is_needed(pixels):
+    with pytest.raises(InputError, match="no train split"):
+        ImageData({"test": Split(pixels(4, 2, 2), np.zeros(4, int))}, ["a"])
+
+
+def test_shift_moves_whole_images_and_never_mirrors():
+    image = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8) + 1
+    shifted = shift(image.expand(200, -1, -1, -1), torch.Generator().manual_seed(0))
+    padded = torch.nn.functional.pad(image[0, 0], (1, 1, 1, 1))
+    allowed = {padded[i : i + 8, j : j + 8].numpy().tobytes() for i in range(3) for j in range(3)}
+    assert {moved.numpy().tobytes() for moved in shifted[:, 0]} == allowed
+
+
+def test_flip_mirrors_about_half():
+    image = torch.zeros(1, 1, 8, 8, dtype=torch.uint8)
+    image[..., 6] = 1
+    flipped = shift(image.expand(1000, -1, -1, -1), torch.Generator().manual_seed(0), flip=True)
+    mirrored = (flipped[:, 0].sum(1).argmax(1) < 4).float().mean()
+    assert 0.4 < mirrored < 0.6
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        ((8, 8), "shift"),
+        ((28, 28, 3), "shift"),
+        ((32, 32), "shift"),
+        ((32, 32, 3), "flip"),
+        ((64, 64), "shift"),
+        ((64, 64, 3), "timm"),
+    ],
+)
+def test_auto_augmentation(make, shape, expected):
+    assert make(rows=12, shape=shape, augment="auto").augment == expected
+
+
+class Watcher(LightningModule):
+    """Note the sum of every training batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(16, 2)
+        self.seen = []
+
+    def training_step(self, batch, index):
+        self.seen.append(batch[0].sum().item())
+        return torch.nn.functional.cross_entropy(self.layer(batch[0].flatten(1)), batch[1])
+
+    def predict_step(self, batch, index):
+        return batch[1]
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+@pytest.mark.filterwarnings("ignore:.*(many workers|no `validation_step`|LeafSpec)")
+def test_lightning_sees_the_same_batches_as_a_plain_loop(make):
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    trainer = Trainer(max_epochs=2, enable_model_summary=False, **quiet)
+    model, data = Watcher(), make(augment="shift")
+    trainer.fit(model, data)
+    assert model.seen == pytest.approx([batch[0].sum().item() for epoch in loops(data) for batch in epoch])
+    assert torch.cat(trainer.predict(model, data)).tolist() == [0, 1, 0, 1, 0, 1, 0]
+
+
+def loops(data):
+    loader = data.train_dataloader()
+    return [list(loader) for _ in range(2)]

@@ -1,0 +1,88 @@
+import hashlib
+import inspect
+
+import huggingface_hub
+import numpy as np
+import pytest
+
+from zoo.data import medmnist as module
+from zoo.data.medmnist import REVISION, medmnist, pneumoniamnist
+from zoo.data.medmnist_info import CLASSES, MD5
+from zoo.errors import InputError
+
+
+@pytest.fixture
+def archive(tmp_path, pixels):
+    arrays = {}
+    for seed, name in enumerate(("train", "val", "test")):
+        arrays[f"{name}_images"] = pixels(8, 28, 28, seed=seed)
+        arrays[f"{name}_labels"] = (np.arange(8) % 2)[:, None]
+    path = tmp_path / "pneumoniamnist.npz"
+    np.savez(path, **arrays)
+    return path
+
+
+def test_every_set_has_a_preset():
+    assert sorted(CLASSES) == sorted(MD5)
+    for name in CLASSES:
+        preset = getattr(module, name)
+        assert preset.__name__ == name
+        assert name in preset.__doc__
+        expected = [key for key in inspect.signature(medmnist).parameters if key != "name"]
+        assert list(inspect.signature(preset).parameters) == expected
+
+
+def test_local_file_or_its_folder(archive):
+    data = pneumoniamnist(archive)
+    assert data.facts.classes == ("normal", "pneumonia")
+    assert data.facts == pneumoniamnist(archive.parent).facts
+    assert data.augment == "shift"
+    assert medmnist("pneumoniamnist", archive, size=14).facts.image_size == 14
+
+
+def test_labels_of_another_set(archive):
+    arrays = dict(np.load(archive))
+    arrays["val_labels"] = arrays["val_labels"] + 5
+    np.savez(archive, **arrays)
+    with pytest.raises(InputError, match=r"label 6 is outside 0\.\.1"):
+        pneumoniamnist(archive)
+
+
+def test_hub(archive, monkeypatch):
+    asked = []
+
+    def download(*args, **options):
+        asked.append((args, options))
+        return str(archive)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    with pytest.raises(InputError, match="is damaged"):
+        pneumoniamnist()
+    monkeypatch.setitem(MD5, "pneumoniamnist", hashlib.md5(archive.read_bytes()).hexdigest())
+    assert pneumoniamnist().facts == pneumoniamnist(archive).facts
+    where = ("albertvillanova/medmnist-v2", "data/pneumoniamnist.npz")
+    assert asked[0] == (where, {"repo_type": "dataset", "revision": REVISION})
+
+
+def test_unreachable_hub_is_one_line(monkeypatch):
+    def download(*_, **__):
+        raise huggingface_hub.errors.LocalEntryNotFoundError("no connection\nand nothing cached")
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    with pytest.raises(InputError, match=r"could not get .*use pneumoniamnist\(path=") as caught:
+        pneumoniamnist()
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_set():
+    with pytest.raises(InputError, match="no single-label set 'chestmnist'; there are bloodmnist"):
+        medmnist("chestmnist")
+
+
+def test_real_images(shared):
+    data = pneumoniamnist(shared / "pneumoniamnist")
+    assert data.facts.sizes == {"train": 4708, "val": 524, "test": 624}
+    assert np.bincount(data.splits["test"].labels).tolist() == [234, 390]
+    assert (data.facts.in_channels, data.facts.image_size) == (1, 28)
+    images, _ = next(iter(data.train_dataloader()))
+    assert images.shape == (64, 1, 28, 28)

@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+
+from zoo.data.npz import npz
+from zoo.errors import InputError
+
+
+@pytest.fixture
+def archive(tmp_path, pixels):
+    def write(**changes):
+        found = {}
+        for seed, name in enumerate(("train", "val", "test")):
+            found[f"{name}_images"] = pixels(30, 6, 6, seed=seed)
+            found[f"{name}_labels"] = (np.arange(30) % 3).astype(np.uint8)[:, None]
+        found.update(changes)
+        np.savez(tmp_path / "my.npz", **{name: array for name, array in found.items() if array is not None})
+        return tmp_path / "my.npz"
+
+    return write
+
+
+def test_layout(archive):
+    data = npz(archive(), classes="cat, dog,eel")
+    assert data.facts.classes == ("cat", "dog", "eel")
+    assert data.facts.sizes == {"train": 30, "val": 30, "test": 30}
+    assert (data.facts.in_channels, data.facts.image_size) == (1, 6)
+    assert data.augment == "shift"
+    assert npz(archive(), classes=("x", "y", "z"), size=12).facts.image_size == 12
+
+
+def test_colour_is_never_flipped_by_itself(archive, pixels):
+    assert npz(archive(train_images=pixels(30, 40, 40, 3)), size=40).augment == "shift"
+
+
+def test_missing_splits(archive):
+    data = npz(archive(val_images=None, val_labels=None, test_images=None, test_labels=None), val=0.2)
+    assert data.facts.sizes == {"train": 24, "val": 6}
+    assert data.facts.classes == ("0", "1", "2")
+    with pytest.raises(InputError, match=r"my\.npz has no test split"):
+        data.test_dataloader()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_images": None}, "no array train_images"),
+        ({"train_images": None, "train_labels": None}, "no array train_images"),
+        ({"val_labels": None}, "no array val_labels"),
+        ({"test_labels": np.zeros((30, 14), np.uint8)}, "test_labels has 14 labels per image"),
+        ({"test_labels": np.array(["a"] * 30)}, "test_labels is <U1"),
+        ({"val_images": np.zeros((30, 6), np.uint8)}, "val split: images of shape"),
+        ({"val_images": np.zeros((30, 6, 6))}, "val split: images of type float64"),
+        ({"val_images": np.zeros((2, 6, 6), np.uint8)}, "val split: 2 images but labels"),
+        ({"train_labels": np.array([None] * 30)}, "cannot read train_labels"),
+    ],
+)
+def test_wrong_arrays_are_named(archive, changes, message):
+    with pytest.raises(InputError, match=rf"my\.npz.*{message}") as caught:
+        npz(archive(**changes))
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_is_unpickled(archive):
+    class Bomb:
+        def __reduce__(self):
+            return (pytest.fail, ("unpickled",))
+
+    with pytest.raises(InputError, match="train_images"):
+        npz(archive(train_images=np.array([Bomb()] * 30)))
+
+
+def test_too_few_class_names(archive):
+    with pytest.raises(InputError, match=r"label 2 is outside 0\.\.1"):
+        npz(archive(), classes="cat,dog")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a zip file", b"PK\x03\x04 cut off"])
+def test_no_archive(tmp_path, content):
+    (tmp_path / "bad.npz").write_bytes(content)
+    with pytest.raises(InputError, match=r"bad\.npz: cannot read the archive") as caught:
+        npz(tmp_path / "bad.npz")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_array_is_named(archive):
+    path = archive()
+    content = bytearray(path.read_bytes())
+    content[600] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="cannot read train_images"):
+        npz(path)
+
+
+def test_a_lone_array_is_no_archive(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    with pytest.raises(InputError, match=r"a\.npy"):
+        npz(tmp_path / "a.npy")
+
+
+def test_paths(tmp_path, archive, monkeypatch):
+    with pytest.raises(InputError, match=r"nowhere\.npz does not exist"):
+        npz("nowhere.npz")
+    archive()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert npz("my.npz").facts == npz("~/my.npz").facts
