@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zoo.algebra import Algebra, Laws, laws
     from zoo.algebra import algebra as algebra
-    from zoo.api import fit, load
+    from zoo.api import fit
     from zoo.build import backbone, count
+    from zoo.checkpoint import load
     from zoo.convert import convert as convert
     from zoo.errors import InputError
     from zoo.layers import Layers

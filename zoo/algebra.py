@@ -150,11 +150,10 @@ def algebra(spec: str | Algebra) -> Algebra:
     """
     if isinstance(spec, Algebra):
         return spec
-    _, resolved = registry.resolve("zoo.algebras", spec)
     made = registry.create("zoo.algebras", spec)
     if not isinstance(made, Algebra):
-        raise InputError(f"the plugin of algebra '{resolved}' returned {type(made).__name__}, not zoo.algebra.Algebra")
-    made.spec = str(resolved)
+        raise InputError(f"the plugin of algebra '{spec}' returned {type(made).__name__}, not zoo.algebra.Algebra")
+    made.spec = str(registry.Spec.parse(spec))
     return made
 
 

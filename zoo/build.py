@@ -12,9 +12,7 @@ from zoo.errors import InputError
 from zoo.layers import Layers
 
 
-def backbone(
-    spec: str, algebra: str | Algebra, *, scope: str = "all", init: str = "variance", **facts: Any
-) -> nn.Module:
+def backbone(spec: str, algebra: str | Algebra, *, scope: str = "all", init: str = "variance", **facts: Any) -> nn.Module:
     """Build a network over an algebra.
 
     Args:
@@ -22,8 +20,8 @@ def backbone(
         algebra: A spec such as ``"quaternion"``, or an `Algebra`.
         scope: Which roles are hypercomplex, see `zoo.layers.factory.parse_scope`.
         init: The initialisation of the matrices, see `zoo.layers.init.draw_components`.
-        facts: What the network must know of its data, such as ``in_channels=1, image_size=28, num_classes=2``; what a backbone has
-            no use for is left out, and options in the spec win.
+        facts: What the network must know of its data, such as ``in_channels=1, image_size=28, num_classes=2``; what a
+            backbone has no use for is left out, and options in the spec win.
 
     Raises:
         InputError: If a name or an option is wrong.
@@ -46,7 +44,7 @@ def real_twin(spec: str, **facts: Any) -> nn.Module:
 
 
 def count(net: nn.Module) -> dict[str, int]:
-    """Count trainable parameters, the one way the zoo does: all of them (``total``), and the word tables apart (``embedding``)."""
+    """Count trainable parameters, the one way the zoo does: all (``total``), and those in word tables (``embedding``)."""
     tables = [m for m in net.modules() if isinstance(m, nn.Embedding) or type(m).__name__ == "Embedding"]
     embedding = {id(p): p.numel() for table in tables for p in table.parameters() if p.requires_grad}
     total = sum(p.numel() for p in net.parameters() if p.requires_grad)

@@ -59,8 +59,8 @@ def convert(
         model: The network.
         algebra: A spec such as ``"quaternion"``, an `Algebra`, or a `Layers` factory, whose own scope then counts.
         skip: Shell patterns of module names that stay real, or a function of name and module.
-        weights: ``fresh`` draws new ones; ``project`` takes the nearest to the present ones: least squares for a fixed rule, and
-            for a learned rule the nearest sum of Kronecker products (Van Loan and Pitsianis 1993).
+        weights: ``fresh`` draws new ones; ``project`` takes the nearest to the present ones: least squares for a fixed rule,
+            and for a learned rule the nearest sum of Kronecker products (Van Loan and Pitsianis 1993).
         scope: Which roles to convert, see `zoo.layers.factory.parse_scope`.
 
     Raises:

@@ -1,5 +1,6 @@
 """The nearest hypercomplex weights to a real matrix that was trained without them."""
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -29,8 +30,8 @@ def arrange(matrix: Tensor, out: Layout, inp: Layout) -> Tensor:
 def nearest_components(matrix: Tensor, structure: Tensor, out: Layout, inp: Layout) -> Tensor:
     r"""Return the w that minimises || matrix - real_matrix(structure, w) ||_F, [n, out.elements, in.elements, *kernel].
 
-    Each place (o, c) of the blocks is a least-squares problem of its own: M_kj = sum_i A[i, j, k] w_i over the pairs (k, j) that
-    are not padding. Weights that only meet padding come out as zero.
+    Each place (o, c) of the blocks is a least-squares problem of its own: M_kj = sum_i A[i, j, k] w_i over the pairs (k, j)
+    that are not padding. Weights that only meet padding come out as zero.
     """
     n = out.n
     arranged = arrange(matrix.double(), out, inp)
@@ -42,7 +43,7 @@ def nearest_components(matrix: Tensor, structure: Tensor, out: Layout, inp: Layo
         for present_j, c in _patterns(inp):
             pairs = (present_k[:, None] & present_j[None, :]).flatten()
             w[:, o[:, None], c] = torch.einsum("ip,pocr->iocr", torch.linalg.pinv(system[pairs]), rows[pairs][:, o][:, :, c])
-    w = w.unflatten(3, blocks).permute(0, 3, 1, 4, 2, 5)
+    w = w.reshape(*w.shape[:3], *blocks).permute(0, 3, 1, 4, 2, 5)
     return w.reshape(n, out.elements, inp.elements, *matrix.shape[2:]).to(matrix.dtype)
 
 
@@ -57,11 +58,12 @@ def nearest_rule(arranged: Iterable[Tensor], n: int) -> Tensor:
     r"""Return the structure tensor whose Kronecker sums come nearest to the given matrices together, [n, n, n].
 
     A sum of n Kronecker products is a rank-n matrix after `arrange`, so the best rule is spanned by the n leading left singular
-    vectors (Van Loan and Pitsianis 1993), found here from the [n^2, n^2] Gram matrix. Scaled to the energy n^2 of a signed table.
+    vectors (Van Loan and Pitsianis 1993), found here from the [n^2, n^2] Gram matrix; scaled to the energy n^2 of a signed
+    table.
     """
     gram = torch.zeros(n * n, n * n, dtype=torch.float64)
     for rows in arranged:
         flat = rows.double().flatten(1)
         gram = gram.to(flat.device) + flat @ flat.T
-    leading = torch.linalg.eigh(gram).eigenvectors[:, -n:]
-    return leading.T.reshape(n, n, n).transpose(1, 2) * n**0.5
+    leading: Tensor = torch.linalg.eigh(gram).eigenvectors[:, -n:]
+    return leading.T.reshape(n, n, n).transpose(1, 2) * math.sqrt(n)

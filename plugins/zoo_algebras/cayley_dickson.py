@@ -37,7 +37,7 @@ def real() -> Algebra:
     return cayley_dickson(0)
 
 
-def complex() -> Algebra:  # noqa: A001 (the name users type)
+def complex() -> Algebra:
     """Complex numbers, n = 2."""
     return cayley_dickson(1)
 

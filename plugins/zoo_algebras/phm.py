@@ -1,5 +1,6 @@
 """Parameterised hypercomplex multiplication: the product itself is learned (Zhang et al. 2021)."""
 
+import math
 from functools import partial
 
 import torch
@@ -15,8 +16,8 @@ def phm(n: int, rule: str = "random", learned: bool = True, shared: bool = False
 
     Args:
         n: Dimension.
-        rule: Where the rule starts: ``random`` draws A[i, j, k] from N(0, 1 / n), which has the energy ||A||^2 = n^2 of a signed
-            multiplication table on average; the spec of any other algebra of the same n starts at its table.
+        rule: Where the rule starts: ``random`` draws A[i, j, k] from N(0, 1 / n), with the energy ||A||^2 = n^2 of a signed table
+            on average; the spec of any other algebra of the same n starts there.
         learned: Whether the rule is trained; False keeps it as it started.
         shared: Whether the layers of a network have one rule together instead of one each.
 
@@ -35,4 +36,4 @@ def phm(n: int, rule: str = "random", learned: bool = True, shared: bool = False
 
 def random_rule(n: int) -> Tensor:
     """Draw A, [n, n, n], with the expected energy n^2."""
-    return torch.randn(n, n, n) / n**0.5
+    return torch.randn(n, n, n) / math.sqrt(n)

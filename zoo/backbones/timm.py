@@ -47,7 +47,8 @@ def timm(
     try:
         model = library.create_model(variant, pretrained=pretrained, in_chans=in_channels, num_classes=num_classes, **options)
     except (TypeError, ValueError, AssertionError, RuntimeError, OSError) as error:
-        raise InputError(f"timm cannot build '{variant}' for {image_size}-pixel images with {options}: {one_line(error)}") from error
+        what = f"'{variant}' for {image_size}-pixel images with {options}"
+        raise InputError(f"timm cannot build {what}: {one_line(error)}") from error
     return convert(model, layers, weights="project" if pretrained else "fresh")
 
 

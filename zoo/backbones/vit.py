@@ -1,5 +1,7 @@
 """The vision transformer, small by default."""
 
+from typing import Any
+
 from torch import nn
 
 from zoo.backbones.recipe import recipe
@@ -46,7 +48,7 @@ def vit(
     from timm.models.vision_transformer import VisionTransformer
 
     check_heads(dim, heads, layers.n if "attention" in layers.roles else 1)
-    model = VisionTransformer(
+    model: Any = VisionTransformer(
         img_size=image_size,
         patch_size=patch_side(image_size) if patch is None else check_patch(image_size, patch),
         in_chans=in_channels,
@@ -58,6 +60,9 @@ def vit(
         proj_drop_rate=dropout,
         drop_path_rate=drop_path,
     )
+    # Small patches differ less than places do. With timm's 0.02 a small network spends most of its training on finding the
+    # positions: 0.85 instead of 0.98 validation accuracy on digits after 30 epochs.
+    nn.init.normal_(model.pos_embed, std=0.5)
     model.pretrained_cfg = {"first_conv": "patch_embed.proj", "classifier": "head"}
     return convert(model, layers)
 

@@ -13,8 +13,8 @@ metrics: {names}
 
 # {backbone} over {algebra}
 
-{share:.1%} of the parameters of the same network over the reals ({total:,} of {twin:,}), trained on `{data}` for {epochs} epochs
-(seed {seed}).
+{share:.1%} of the parameters of the same network over the reals ({total:,} of {twin:,}), trained on `{data}` for
+{epochs} epochs (seed {seed}).
 
 | metric | test |
 |---|---|

@@ -31,7 +31,8 @@ def save(folder: Path, net: nn.Module, config: Mapping[str, Any], summary: Mappi
         summary: What was measured; goes into the manifest and the card.
     """
     with new_folder(folder) as part:
-        write_json(part / "config.json", {"format": FORMAT, **{key: config[key] for key in KEYS}, "versions": summary["versions"]})
+        values = {"format": FORMAT} | {key: config[key] for key in KEYS} | {"versions": summary["versions"]}
+        write_json(part / "config.json", values)
         save_model(net, str(part / "model.safetensors"))
         write_text(part / "README.md", card(config, summary))
         files = {path.name: describe(path) for path in sorted(part.iterdir())}
@@ -120,8 +121,9 @@ def load(path: str | Path) -> nn.Module:
     facts = config["facts"] | {"num_classes": len(config["facts"]["classes"])}
     with torch.random.fork_rng(devices=[]):
         net = build(config | {"backbone": str(spec)}, facts)
+    folder = find(path)
     try:
-        load_model(net, str(find(path) / "model.safetensors"))
+        load_model(net, str(folder / "model.safetensors"))
     except (RuntimeError, SafetensorError) as error:
-        raise InputError(f"the weights in {find(path)} do not fit {config['backbone']}: {str(error).splitlines()[0]}") from error
+        raise InputError(f"the weights in {folder} do not fit {config['backbone']}: {str(error).splitlines()[0]}") from error
     return net.eval()

@@ -21,8 +21,9 @@ def close(summary: dict[str, Any]) -> None:
     console.print()
     console.print(table)
     if not summary["metrics"]:
-        console.print(f"{summary['data']} has no test split: the validation metrics above and in {run}/metrics.csv are all there is.")
-    console.print(f"{summary['backbone']} on {summary['data']}, {summary['epochs']} epochs in {summary['seconds']:.1f} s on {summary['device']}")
+        console.print(f"{summary['data']} has no test split: the validation metrics in {run}/metrics.csv are all there is.")
+    work = f"{summary['epochs']} epochs in {summary['seconds']:.1f} s on {summary['device']}"
+    console.print(f"{summary['backbone']} on {summary['data']}, {work}")
     console.print(f"everything is in {run}\n\nnext:")
     twin = f"zoo fit -c {run}/config.yaml --algebra ANOTHER"
     for command, purpose in (

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,9 @@ def run(command: str, argv: list[str]) -> int:
     """Check and print; exit 1 if anything is broken."""
     parser = plain_parser(command, "Check Python, torch, devices, plugins and folders.")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--isolate", action="store_true", help="load each plugin in a process of its own (slow; survives crashes)")
+    parser.add_argument(
+        "--isolate", action="store_true", help="load each plugin in a process of its own (slow; survives crashes)"
+    )
     options = parser.parse_args(argv)
     rows = [*packages(), *devices(), *plugins(options.isolate), *folders()]
     if options.json:
@@ -53,7 +56,7 @@ def line(found: dict[str, Any]) -> str:
 def packages() -> list[dict[str, Any]]:
     """Python and the packages a run imports."""
     python = row("python", platform.python_version(), lambda: sys.executable)
-    return [python, *(row("package", name, lambda name=name: version(name)) for name in PACKAGES)]  # type: ignore[misc]
+    return [python, *(row("package", name, partial(version, name)) for name in PACKAGES)]
 
 
 def devices() -> list[dict[str, Any]]:
@@ -73,18 +76,19 @@ def devices() -> list[dict[str, Any]]:
     return [row("device", "cpu", cpu), row("device", "accelerators", accelerators)]
 
 
+def load_plugin(entry: registry.Entry, isolate: bool) -> str:
+    """Load one plugin and return whose it is."""
+    if not isolate:
+        registry.load(entry)
+    elif error := registry.probe(entry):
+        raise InputError(error)
+    return f"{entry.distribution} {entry.version}"
+
+
 def plugins(isolate: bool) -> list[dict[str, Any]]:
     """Load every plugin and note how long it took."""
-
-    def check(entry: registry.Entry) -> str:
-        if not isolate:
-            registry.load(entry)
-        elif error := registry.probe(entry):
-            raise InputError(error)
-        return f"{entry.distribution} {entry.version}"
-
     rows = [
-        row(kind.removesuffix("s"), entry.name, lambda entry=entry: check(entry))  # type: ignore[misc]
+        row(kind.removesuffix("s"), entry.name, partial(load_plugin, entry, isolate))
         for kind in registry.GROUPS
         for entry in registry.entries(kind)
     ]
@@ -93,14 +97,15 @@ def plugins(isolate: bool) -> list[dict[str, Any]]:
     return rows
 
 
+def writable(path: Path) -> str:
+    """Write a temporary file to a folder and return its full path."""
+    with tempfile.TemporaryFile(dir=path):
+        return str(path.resolve())
+
+
 def folders() -> list[dict[str, Any]]:
     """The places a run writes to."""
-
-    def writable(path: Path) -> str:
-        with tempfile.TemporaryFile(dir=path):
-            return str(path.resolve())
-
     cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     while not cache.exists():
         cache = cache.parent
-    return [row("folder", name, lambda path=path: writable(path)) for name, path in (("here (runs/)", Path()), ("hub cache", cache))]  # type: ignore[misc]
+    return [row("folder", "here (runs/)", partial(writable, Path())), row("folder", "hub cache", partial(writable, cache))]

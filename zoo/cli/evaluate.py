@@ -4,7 +4,6 @@ import json
 
 from zoo import registry
 from zoo.cli.parser import make_parser, parse
-from zoo.errors import InputError
 from zoo.options import Evaluate
 
 

@@ -31,7 +31,7 @@ def trainer_arguments() -> list[str]:
 def make_parser(command: str, options: type, description: str) -> ArgumentParser:
     """Build the parser of a command from its options class; ``trainer`` becomes one flag per Trainer argument."""
     parser = ArgumentParser(prog=f"zoo {command}", description=description, exit_on_error=False, print_config=None)
-    parser.add_argument("-c", "--config", action="config", help="YAML file with any of these; may be repeated, later wins, flags win")
+    parser.add_argument("-c", "--config", action="config", help="YAML file with any of these; a later one wins, flags win")
     parser.add_argument("--print_config", action="store_true", help="print the effective configuration as YAML and stop")
     names = {field.name for field in fields(options)}
     parser.add_class_arguments(options, skip={"trainer"} & names, sub_configs=False)
@@ -92,7 +92,9 @@ def one_line(text: str) -> str:
     text = " ".join(line.strip() for line in text.splitlines() if line.strip())
     text = re.sub(r"<class '(\w+)'>", r"\1", text).replace("NoneType", "null").replace('Parser key "', 'option "')
     text = re.sub(r"the following arguments are required: (.*)", r"missing --\1 (see --help)", text)
-    text = re.sub(r"Does not validate .* Subtypes: \[(.*?)\] Errors: .* Given value: ", r"Expected one of \1. Got value: ", text)
+    text = re.sub(
+        r"Does not validate .* Subtypes: \[(.*?)\] Errors: .* Given value: ", r"Expected one of \1. Got value: ", text
+    )
     return text[:400]
 
 

@@ -34,9 +34,7 @@ def read_local(cifar: Cifar, root: Path) -> dict[str, Split]:
     if (root / "train").is_dir():
         splits, classes = read_folder(root)
         if tuple(classes) != cifar.classes:
-            raise InputError(
-                f"{root}: its {len(classes)} class folders are not the {len(cifar.classes)} of {cifar.name}"
-            )
+            raise InputError(f"{root}: its {len(classes)} class folders are not the {len(cifar.classes)} of {cifar.name}")
         return splits
     accepted = "the binary version (*.bin), parquet files, an image folder (train/<class>/) or train_*.npz + test.npz"
     reason = "only the pickled python version, and nothing is ever unpickled" if _pickled(root) else "no known layout"
@@ -93,9 +91,7 @@ def _parquet(cifar: Cifar, root: Path) -> dict[str, Split]:
     names = {file: f"{file.parent.name}/{file.name}" if file.parent != root else file.name for file in files}
     parts = {split: [str(file) for file in files if split in names[file]] for split in ("train", "test")}
     if not parts["train"] or not parts["test"]:
-        raise InputError(
-            f"{root}: parquet files of train and test are needed; found {', '.join(f.name for f in files[:5])}"
-        )
+        raise InputError(f"{root}: parquet files of train and test are needed; found {', '.join(f.name for f in files[:5])}")
     import datasets
 
     try:

@@ -15,13 +15,16 @@ TEST = 360  # a fifth; of the rest, a tenth of the whole is for validation
 VAL = 180
 
 
-def digits(batch_size: int = 64, num_workers: int = 0, augment: str = "auto", seed: int = 0) -> ImageData:
+def digits(
+    size: int | None = None, batch_size: int = 64, num_workers: int = 0, augment: str = "auto", seed: int = 0
+) -> ImageData:
     """Load the handwritten digits of scikit-learn: 8 x 8 grey, 10 classes, 1257 / 180 / 360 images.
 
     The data are real (Alpaydin & Kaynak 1998, the test half of the UCI optical digits) and need no network. The splits
     are stratified and the same for every seed.
 
     Args:
+        size: Side in pixels to scale the images to; None keeps 8.
         batch_size: Images per batch.
         num_workers: Worker processes.
         augment: `auto` is a shift by up to one pixel; see `ImageData`.
@@ -40,11 +43,9 @@ def digits(batch_size: int = 64, num_workers: int = 0, augment: str = "auto", se
     images, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
     found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
     if found != SHA256:
-        raise InputError(
-            f"digits: the installed scikit-learn ships other data (SHA-256 {found[:12]}, not {SHA256[:12]})"
-        )
+        raise InputError(f"digits: the installed scikit-learn ships other data (SHA-256 {found[:12]}, not {SHA256[:12]})")
     pixels = np.rint(images * (255 / 16)).astype(np.uint8)
     splits = hold_out({"train": Split(pixels, labels, "digits")}, "test", TEST / len(labels))
     splits = hold_out(splits, "val", VAL / len(splits["train"]))
     classes = [str(digit) for digit in range(10)]
-    return ImageData(splits, classes, batch_size=batch_size, num_workers=num_workers, augment=augment, seed=seed)
+    return ImageData(splits, classes, size=size, batch_size=batch_size, num_workers=num_workers, augment=augment, seed=seed)

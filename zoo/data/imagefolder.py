@@ -78,9 +78,7 @@ def read_folder(root: Path) -> tuple[dict[str, Split], list[str]]:
     classes = _folders(folders["train"])
     for name, folder in folders.items():
         if wrong := set(classes) ^ set(_folders(folder)):
-            raise InputError(
-                f"{folder}: the {name} split has other classes than train (differing: {_few(sorted(wrong))})"
-            )
+            raise InputError(f"{folder}: the {name} split has other classes than train (differing: {_few(sorted(wrong))})")
     return {name: _split(folder, classes, root) for name, folder in folders.items()}, classes
 
 

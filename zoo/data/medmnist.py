@@ -61,9 +61,7 @@ def _fetch(name: str) -> Path:
     with from_hub(name, REPOSITORY):
         import huggingface_hub
 
-        file = Path(
-            huggingface_hub.hf_hub_download(REPOSITORY, f"data/{name}.npz", repo_type="dataset", revision=REVISION)
-        )
+        file = Path(huggingface_hub.hf_hub_download(REPOSITORY, f"data/{name}.npz", repo_type="dataset", revision=REVISION))
     with file.open("rb") as stream:
         found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if found != MD5[name]:

@@ -48,9 +48,7 @@ def npz(
     place = existing(path, "npz")
     splits = _splits(place)
     if classes is None:
-        classes = [
-            str(label) for label in range(max(int(split.labels.max(initial=0)) for split in splits.values()) + 1)
-        ]
+        classes = [str(label) for label in range(max(int(split.labels.max(initial=0)) for split in splits.values()) + 1)]
     elif isinstance(classes, str):
         classes = [name.strip() for name in classes.split(",")]
     augment = "shift" if augment == "auto" else augment
@@ -92,18 +90,12 @@ def _splits(path: Path) -> dict[str, Split]:
         for part in ("images", "labels"):
             if f"{name}_{part}" not in found:
                 raise InputError(f"{path}: no array {name}_{part}; it has {', '.join(sorted(found)) or 'no arrays'}")
-    return {
-        name: Split(found[f"{name}_images"], _labels(found[f"{name}_labels"], path, name), str(path)) for name in names
-    }
+    return {name: Split(found[f"{name}_images"], _labels(found[f"{name}_labels"], path, name), str(path)) for name in names}
 
 
 def _labels(labels: Array, path: Path, name: str) -> Array:
     if labels.ndim == 2 and labels.shape[1] > 1:
-        raise InputError(
-            f"{path}: {name}_labels has {labels.shape[1]} labels per image; only one per image is supported"
-        )
+        raise InputError(f"{path}: {name}_labels has {labels.shape[1]} labels per image; only one per image is supported")
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "iuf":
-        raise InputError(
-            f"{path}: {name}_labels is {labels.dtype} {labels.shape}; it must be whole numbers [N] or [N, 1]"
-        )
+        raise InputError(f"{path}: {name}_labels is {labels.dtype} {labels.shape}; it must be whole numbers [N] or [N, 1]")
     return labels.reshape(-1)

@@ -114,9 +114,7 @@ def thin(splits: Mapping[str, Split], fraction: float = 1.0, limit: int | None =
     counts = {name: round(fraction * len(split)) if name == "train" else len(split) for name, split in splits.items()}
     counts = {name: max(1, count if limit is None else min(count, limit)) for name, count in counts.items()}
     return {
-        name: split
-        if counts[name] >= len(split)
-        else split.take(np.flatnonzero(stratified(split.labels, counts[name])))
+        name: split if counts[name] >= len(split) else split.take(np.flatnonzero(stratified(split.labels, counts[name])))
         for name, split in splits.items()
     }
 

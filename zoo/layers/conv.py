@@ -45,9 +45,10 @@ class _Conv(nn.Module):
         if groups > 1 and blocks != (1, 1):
             raise InputError(f"a convolution has groups or blocks, not both: groups={groups}, blocks={blocks}")
         options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "padding_mode": padding_mode}
-        torch_conv = self.real(groups, groups, kernel_size, groups=groups, bias=False, device="meta", **options)  # type: ignore[arg-type]
-        # Torch's own layer checks the arguments and knows how to pad and stride. It lives outside the module tree: its weight is
-        # on the meta device, ours is passed in.
+        options |= {"groups": groups, "bias": False, "device": "meta"}
+        torch_conv: Any = self.real(groups, groups, kernel_size, **options)  # type: ignore[arg-type]
+        # Torch's own layer checks the arguments and knows how to pad and stride. It lives outside the module tree: its
+        # weight is on the meta device, ours is passed in.
         self.__dict__["torch_conv"] = torch_conv
         self.kernel_size, self.stride, self.padding = torch_conv.kernel_size, torch_conv.stride, torch_conv.padding
         self.dilation, self.padding_mode, self.groups = torch_conv.dilation, torch_conv.padding_mode, groups
@@ -95,16 +96,17 @@ class _Conv(nn.Module):
     def extra_repr(self) -> str:
         """Show the real sizes and the arguments, as torch does."""
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        return f"{text}, padding={self.padding}, dilation={self.dilation}, groups={self.groups}, bias={self.bias is not None}"
+        text += f", padding={self.padding}, dilation={self.dilation}, groups={self.groups}"
+        return f"{text}, bias={self.bias is not None}"
 
 
 class Conv1d(_Conv):
-    r"""Convolve over one axis with y = w * x + b over an algebra; arguments, defaults and shapes are those of `torch.nn.Conv1d`.
+    r"""Convolve over one axis, y = w * x + b over an algebra, with the arguments and shapes of `torch.nn.Conv1d`.
 
     Channels are component-major and counted as real channels; the kernel's entries are algebra elements that multiply from the
     left. A group takes its share of every component (its slice of whole elements), not a contiguous run of real channels. A
-    channel count that n (n * groups, with groups) does not divide is padded inside, and the padded weights are counted. ``blocks``,
-    ``init`` and ``gain`` mean what they mean for `zoo.layers.Linear`.
+    channel count that n (n * groups, with groups) does not divide is padded inside, and the padded weights are counted.
+    ``blocks``, ``init`` and ``gain`` mean what they mean for `zoo.layers.Linear`.
 
     Attributes:
         components: w, [n, groups * width_out, width_in, kernel], the parameter.
@@ -114,7 +116,7 @@ class Conv1d(_Conv):
 
 
 class Conv2d(_Conv):
-    r"""Convolve over two axes with y = w * x + b over an algebra; arguments, defaults and shapes are those of `torch.nn.Conv2d`.
+    r"""Convolve over two axes, y = w * x + b over an algebra, with the arguments and shapes of `torch.nn.Conv2d`.
 
     See `Conv1d` for the layout of channels and groups.
 

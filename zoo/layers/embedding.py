@@ -12,8 +12,8 @@ from zoo.layers.init import draw_components
 class Embedding(nn.Module):
     r"""Look up row t of the matrix of a `Linear` layer that reads one-hot vectors: rows * dim / n weights.
 
-    Word t = j * ceil(rows / n) + s is the basis element e_j in place s, so its vector is w_s e_j: n words share the numbers of w_s
-    and differ by a right multiplication. Backbones keep their word tables real (role ``embed``) unless asked.
+    Word t = j * ceil(rows / n) + s is the basis element e_j in place s, so its vector is w_s e_j: n words share the numbers
+    of w_s and differ by a right multiplication. Backbones keep their word tables real (role ``embed``) unless asked.
 
     Args:
         algebra: The product, of dimension n.
@@ -29,7 +29,13 @@ class Embedding(nn.Module):
     components: nn.Parameter
 
     def __init__(
-        self, algebra: Algebra, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, init: str = "variance"
+        self,
+        algebra: Algebra,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        init: str = "variance",
     ) -> None:
         super().__init__()
         self.algebra = algebra.for_layer()

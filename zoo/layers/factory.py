@@ -70,12 +70,14 @@ class Layers:
         """Return a linear layer; see `Linear` for the options."""
         return Linear(self.over(role), in_features, out_features, bias, init=self.init, **options)
 
-    def conv1d(self, in_channels: int, out_channels: int, kernel_size: int, *, role: str = "conv", **options: Any) -> Conv1d:
+    def conv1d(
+        self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, ...], *, role: str = "conv", **options: Any
+    ) -> Conv1d:
         """Return a convolution over one axis, with torch's arguments."""
         return Conv1d(self.over(role), in_channels, out_channels, kernel_size, init=self.init, **options)
 
     def conv2d(
-        self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, int], *, role: str = "conv", **options: Any
+        self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, ...], *, role: str = "conv", **options: Any
     ) -> Conv2d:
         """Return a convolution over two axes, with torch's arguments."""
         return Conv2d(self.over(role), in_channels, out_channels, kernel_size, init=self.init, **options)

@@ -1,9 +1,18 @@
 """Norms: torch's own on real channels, and one that keeps algebra elements whole."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from zoo.errors import InputError
+
+KINDS: dict[str, Callable[[int], nn.Module]] = {
+    "layer": nn.LayerNorm,
+    "rms": nn.RMSNorm,
+    "batch1d": nn.BatchNorm1d,
+    "batch2d": nn.BatchNorm2d,
+}
 
 
 class ElementNorm(nn.Module):
@@ -43,9 +52,8 @@ def norm(kind: str, features: int, n: int) -> nn.Module:
     Raises:
         InputError: If there is no such kind.
     """
-    kinds = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "batch1d": nn.BatchNorm1d, "batch2d": nn.BatchNorm2d}
     if kind == "element":
         return ElementNorm(features, n)
-    if kind not in kinds:
-        raise InputError(f"unknown norm '{kind}': use {', '.join([*kinds, 'element'])}")
-    return kinds[kind](features)
+    if kind not in KINDS:
+        raise InputError(f"unknown norm '{kind}': use {', '.join([*KINDS, 'element'])}")
+    return KINDS[kind](features)

@@ -1,5 +1,6 @@
 """From algebra elements back to real features."""
 
+import torch
 from torch import Tensor, nn
 
 from zoo.errors import InputError
@@ -36,8 +37,8 @@ class Readout(nn.Module):
         """Read out: [..., C] to [..., features(C)]."""
         if self.kind == "channels":
             return x
-        elements = x.unflatten(-1, (self.n, -1))
-        return elements.norm(dim=-2) if self.kind == "modulus" else elements[..., 0, :]
+        elements: Tensor = x.unflatten(-1, (self.n, -1))
+        return torch.linalg.vector_norm(elements, dim=-2) if self.kind == "modulus" else elements[..., 0, :]
 
     def extra_repr(self) -> str:
         """Show the kind."""

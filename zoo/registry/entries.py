@@ -33,8 +33,7 @@ def entries(group: str, *, hidden: bool = False) -> tuple[Entry, ...]:
     found = [entry for entry in _scan(_path())[0] if entry.group == group]
     wanted = os.environ.get("ZOO_PLUGINS", "").strip()
     if wanted and not hidden:
-        others = [] if wanted.lower() == "off" else wanted.split(",")
-        allowed = {OURS, *(normalise(name.strip()) for name in others)}
+        allowed = {OURS, *(normalise(name.strip()) for name in wanted.split(","))}  # "off" is nobody's name.
         found = [entry for entry in found if normalise(entry.distribution) in allowed]
     return tuple(found)
 

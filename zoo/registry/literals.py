@@ -78,7 +78,7 @@ def write(value: Value, depth: int = 0) -> str:
 
 def _reads_back(text: str, depth: int) -> bool:
     """Tell whether bare text reads as itself, on its own and (depth > 0) inside a list."""
-    if not text.isprintable() or text != text.strip() or (depth and MARK.search(text)):
+    if not text.isprintable() or (depth and MARK.search(text)):
         return False
     try:
         return split(text) == [text] and read(text) == text

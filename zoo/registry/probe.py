@@ -12,16 +12,15 @@ from zoo.registry.records import Entry
 # The parent's path goes along, because plugins may stand on parts that were added at run time.
 _CHILD = """
 import json, os, sys
-report, sys.stdout = os.fdopen(os.dup(1), "w"), sys.stderr
 path, fields = json.loads(sys.argv[1])
 sys.path[:] = path
 from zoo.registry.loading import PluginError, load
 from zoo.registry.records import Entry
 try:
     load(Entry(**fields))
-    print("loaded", file=report, flush=True)
+    print("\\nloaded", flush=True)
 except PluginError as error:
-    print(error, file=report, flush=True)
+    print(f"\\n{error}", flush=True)
 os._exit(0)
 """
 

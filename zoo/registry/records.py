@@ -52,7 +52,7 @@ class Fault:
 def normalise(distribution: str) -> str:
     """Give the one spelling that names a distribution (PEP 503).
 
-    >>> normalise("Dual_Numbers")
+    >>> normalise("Dual-_.Numbers")
     'dual-numbers'
     """
     return re.sub(r"[-_.]+", "-", distribution).lower()

@@ -64,7 +64,7 @@ class Task(LightningModule):
         if stage != "train":
             metrics: MetricCollection = getattr(self, f"{stage}_metrics")
             metrics.update(predictions, targets)
-            self.log_dict(metrics, on_step=False, on_epoch=True, prog_bar=True, batch_size=size)  # type: ignore[arg-type]
+            self.log_dict(metrics, on_step=False, on_epoch=True, prog_bar=True, batch_size=size)
         return loss
 
     def configure_optimizers(self) -> Any:
@@ -104,7 +104,7 @@ def check_optimizer(optimizer: Optimizer) -> None:
     """Refuse an optimizer that timm does not know, or numbers that cannot work."""
     from timm.optim import list_optimizers
 
-    names = list_optimizers()
+    names = [str(name) for name in list_optimizers()]
     if optimizer.name not in names:
         close = difflib.get_close_matches(optimizer.name, names, n=3)
         hint = f": did you mean {', '.join(close)}?" if close else f": use one of timm's, such as {', '.join(names[:8])}"

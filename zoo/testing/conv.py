@@ -15,7 +15,9 @@ from zoo.testing.subject import Subject
 class ConvContract(Subject):
     """A convolution is the sum of its taps, each of them a linear layer; an embedding reads one-hot vectors."""
 
-    def compare_conv(self, x: Tensor, pad: tuple[int, ...], kernel: tuple[int, ...], channels: tuple[int, int], **options: Any) -> None:
+    def compare_conv(
+        self, x: Tensor, pad: tuple[int, ...], kernel: tuple[int, ...], channels: tuple[int, int], **options: Any
+    ) -> None:
         """Compare a layer, values and weight gradient, with the taps summed over input that is padded by hand."""
         torch.manual_seed(0)
         build = Conv1d if len(kernel) == 1 else Conv2d

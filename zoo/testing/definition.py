@@ -39,9 +39,7 @@ def linear(structure: Tensor, w: Tensor, x: Tensor, out_features: int, blocks: t
     return torch.cat(cut, -1)
 
 
-def convolve(
-    structure: Tensor, w: Tensor, x: Tensor, out_channels: int, stride: int, dilation: int, groups: int = 1
-) -> Tensor:
+def convolve(structure: Tensor, w: Tensor, x: Tensor, out_channels: int, stride: int, dilation: int, groups: int = 1) -> Tensor:
     """Convolve padded features [B, C, *space] with w, [n, groups * out elements, in elements, *kernel]: sum of its taps.
 
     A group holds its share of every component of [n, groups, width].
@@ -54,7 +52,9 @@ def convolve(
         share = shares[:, :, g].flatten(1, 2) if groups > 1 else x
         total = torch.zeros(())
         for tap in cartesian(*(range(k) for k in kernel)):
-            spots = tuple(slice(t * dilation, t * dilation + stride * (r - 1) + 1, stride) for t, r in zip(tap, reach, strict=True))
+            spots = tuple(
+                slice(t * dilation, t * dilation + stride * (r - 1) + 1, stride) for t, r in zip(tap, reach, strict=True)
+            )
             seen = share[(..., *spots)].movedim(1, -1)
             total = total + linear(structure, v[(..., *tap)], seen, out_channels // groups)
         results.append(total.movedim(-1, 1))

@@ -24,7 +24,7 @@ class KernelContract(Subject):
         assert factors.rank <= table.any(dim=-1).sum()
 
     def test_factors_multiply_like_the_definition(self) -> None:
-        """x y = result^T ((left x) * (right y)), with the gradients of the definition."""
+        """X y = result^T ((left x) * (right y)), with the gradients of the definition."""
         product = self.rule()
         factors = factorize(product.structure)
 

@@ -77,7 +77,7 @@ class LinearContract(Subject):
         assert distance(y, exact) < 5e-2
 
     def test_parameters_are_counted(self) -> None:
-        """n ceil(out / n) ceil(in / n) weights, `out` biases, and the n^3 numbers of a rule that is learned."""
+        """N ceil(out / n) ceil(in / n) weights, `out` biases, and the n^3 numbers of a rule that is learned."""
         algebra = self.algebra()
         n = algebra.n
         rule = n**3 if algebra.learned else 0
@@ -102,4 +102,4 @@ class LinearContract(Subject):
 
 def distance(y: Tensor, exact: Tensor) -> float:
     """Return the relative error of y."""
-    return float((y.double() - exact).norm() / exact.norm())
+    return float((y.detach().double() - exact.detach()).norm() / exact.detach().norm())

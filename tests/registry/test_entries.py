@@ -1,0 +1,148 @@
+"""Listing plugins: complete, cheap, without importing them, and up to date."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from zoo.errors import InputError
+from zoo.registry import GROUPS, Entry, entries, refresh, summary
+
+MODULE = '''
+import nothing_of_this_name  # Importing this module would fail.
+
+raise SystemExit("imported")
+
+def plain():
+    """First line.
+
+    Second line.
+    """
+
+def plain():
+    """Last one wins: \\d."""
+
+class Holder:
+    """A class."""
+
+    def inner(self):
+        """An inner function."""
+
+try:
+    pass
+except ImportError:
+    def guarded():
+        """Under a guard."""
+
+alias = plain
+
+def silent(): ...
+'''
+
+
+def names(group="algebras"):
+    return [entry.name for entry in entries(group)]
+
+
+def test_entries_are_complete_and_sorted(good):
+    site = good.install("Extra_Plugin", {"zeta": "extra.deep:Zeta", "alpha": "extra:Alpha"}, version="2.1")
+    assert Entry("zeta", "zoo.algebras", "extra.deep:Zeta", "Extra_Plugin", "2.1") in entries("zoo.algebras")
+    assert {"alpha", "sound", "zeta"} <= set(names())
+    assert names() == sorted(names())
+    assert entries("algebras") == entries(GROUPS["algebras"])
+    assert site.exists()
+
+
+def test_groups_stay_apart(environment):
+    text = "".join(f"[{group}]\nfor_{noun} = x:y\n" for noun, group in GROUPS.items())
+    environment.install("all-groups", text + "[console_scripts]\nother = x:y\n")
+    for noun in GROUPS:
+        assert [name for name in names(noun) if name.startswith("for_")] == [f"for_{noun}"]
+        assert "other" not in names(noun)
+
+
+def test_unknown_group():
+    with pytest.raises(InputError, match="unknown group 'algebra': use one of algebras, backbones"):
+        entries("algebra")
+
+
+def test_listing_imports_nothing(good):
+    assert "sound" in names()
+    assert "sound_module" not in sys.modules
+
+
+def test_registry_needs_nothing_heavy_and_nothing_of_ours_but_errors():
+    program = (
+        "import json, sys, zoo; before = set(sys.modules)\n"
+        "import zoo.registry; zoo.registry.entries('algebras'); zoo.registry.faults()\n"
+        "print(json.dumps([sorted(sys.modules), sorted(set(sys.modules) - before)]))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    loaded, new = json.loads(answer)
+    assert "zoo.registry.spec" in loaded
+    assert not {"torch", "numpy", "lightning", "timm", "rich"} & set(loaded)
+    ours = {name for name in new if name.startswith("zoo.") and not name.startswith("zoo.registry")}
+    assert ours <= {"zoo.errors"}
+
+
+def test_a_change_of_path_is_seen_at_once(good):
+    assert "late" not in names()
+    good.install("late-plugin", {"late": "x:y"})
+    assert "late" in names()
+
+
+def test_a_change_inside_a_folder_is_seen_after_refresh(good):
+    site = good.install("first-plugin", {"first": "x:y"})
+    assert "second" not in names()
+    info = site / "second_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: second-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[zoo.algebras]\nsecond = x:y\n")
+    assert "second" not in names()  # Scanned once only.
+    refresh()
+    assert "second" in names()
+
+
+def test_switch_hides_strangers(ours, monkeypatch):
+    for name in ("one-plugin", "two-plugin", "three-plugin"):
+        ours.install(name, {name[:3]: "x:y"})
+    strangers = {"one", "two", "thr"}
+    monkeypatch.setenv("ZOO_PLUGINS", "off")
+    assert "quaternion" in names()
+    assert not strangers & set(names())
+    monkeypatch.setenv("ZOO_PLUGINS", "One_Plugin, three-plugin")
+    assert strangers & set(names()) == {"one", "thr"}
+    assert "quaternion" in names()
+    monkeypatch.setenv("ZOO_PLUGINS", "OFF")
+    assert not strangers & set(names())
+    monkeypatch.setenv("ZOO_PLUGINS", "")
+    assert strangers <= set(names())
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ("pack.deep.module:plain", "Last one wins: \\d."),
+        ("pack.deep.module:Holder", "A class."),
+        ("pack.deep.module:Holder.inner", "An inner function."),
+        ("pack.deep.module:guarded", "Under a guard."),
+        ("pack.deep.module:plain [extra]", "Last one wins: \\d."),
+        ("pack.deep.module:alias", ""),
+        ("pack.deep.module:silent", ""),
+        ("pack.deep.module:missing", ""),
+        ("pack.deep.module", ""),
+        ("pack.deep.nowhere:plain", ""),
+        ("nowhere:plain", ""),
+        ("pack.broken:plain", ""),
+        ("not a reference", ""),
+        ("", ""),
+    ],
+)
+def test_summary_reads_without_importing(environment, value, line):
+    initial = "raise SystemExit('imported')"
+    modules = {"pack/__init__.py": initial, "pack/deep/module.py": MODULE, "pack/broken.py": "def plain(:"}
+    environment.install("pack-plugin", {"it": value}, modules)
+    [entry] = [entry for entry in entries("algebras") if entry.distribution == "pack-plugin"]
+    assert summary(entry) == line
+    assert "pack" not in sys.modules

@@ -1,0 +1,166 @@
+"""From a spec to a built object: names, short forms, options, and what the user reads when one is wrong."""
+
+import sys
+
+import pytest
+
+from zoo.errors import InputError
+from zoo.registry import PluginError, Spec, create, refresh, resolve
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "canonical"),
+    [
+        ("quaternion", "quaternion", "quaternion"),
+        ("phm(rank=2, n=8)", "phm", "phm(n=8, rank=2)"),
+        ("phm-8", "phm", "phm(n=8)"),
+        ("phm-8(rank=2)", "phm", "phm(n=8, rank=2)"),
+        ("hypercomplex-zoo:phm-8", "phm", "hypercomplex-zoo:phm(n=8)"),
+        ("Hypercomplex_Zoo:quaternion", "quaternion", "Hypercomplex_Zoo:quaternion"),
+        ("resnet/18.a1_in1k", "resnet", "resnet(variant=18.a1_in1k)"),
+        ("resnet/hf-hub:org/name-50", "resnet", "resnet(variant=hf-hub:org/name-50)"),
+        ("resnet/18", "resnet", "resnet(variant='18')"),
+        ("hypercomplex-zoo:resnet/v-2(width=2.0)", "resnet", "hypercomplex-zoo:resnet(variant=v-2, width=2.0)"),
+    ],
+)
+def test_names_and_short_forms(ours, spec, name, canonical):
+    entry, found = resolve("algebras", spec)
+    assert (entry.name, str(found)) == (name, canonical)
+    assert resolve("algebras", found) == (entry, found)
+    assert resolve("algebras", Spec.parse(spec)) == (entry, found)
+
+
+def test_exact_name_comes_before_short_forms(ours):
+    names = ["phm-8", "resnet/18", "hypercomplex-zoo:phm"]
+    ours.install("exact-plugin", dict.fromkeys(names, "exact:build"))
+    for name in names:
+        entry, spec = resolve("algebras", name)
+        assert (entry.distribution, str(spec)) == ("exact-plugin", name)
+
+
+@pytest.mark.parametrize("text", ["phm-8(n=4)", "resnet/18(variant=34)"])
+def test_short_form_and_option_together(ours, text):
+    with pytest.raises(InputError, match="twice: in the name and as an option"):
+        resolve("algebras", text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        ("quaternoin", "did you mean 'quaternion'?"),
+        ("Quaternion", "did you mean 'quaternion'?"),
+        ("PHM-8", "did you mean 'phm-8'?"),
+        ("resnt/18", "did you mean 'resnet/18'?"),
+        ("phmm-8", "did you mean 'phm-8'?"),
+        ("hypercomplex-zo:phm", "did you mean 'hypercomplex-zoo:phm'?"),
+        ("sound-plugin:sond-8", "did you mean 'sound-plugin:sound-8'?"),
+        ("zzzzzzzzzz", "installed: "),
+    ],
+)
+def test_unknown_name(ours, asked, hint):
+    ours.install("sound-plugin", {"sound": "x:y"})
+    with pytest.raises(InputError) as caught:
+        resolve("algebras", asked)
+    message = str(caught.value)
+    assert message.startswith(f"unknown algebra '{asked}': {hint}")
+    assert "octonion, phm, quaternion" in message
+    assert "zoo list algebras" in message
+    assert "\n" not in message
+
+
+def test_unknown_name_where_nothing_is_installed(environment, monkeypatch):
+    monkeypatch.setattr(sys.modules["zoo.registry.entries"], "scan", lambda: ((), ()))
+    refresh()
+    with pytest.raises(InputError, match=r"unknown data set 'x': installed: none; see: zoo list datasets"):
+        resolve("datasets", "x")
+
+
+def test_unknown_name_mentions_what_hides_it(ours, monkeypatch):
+    ours.install("dual-plugin", {"dual": "x:y"})
+    monkeypatch.setenv("ZOO_PLUGINS", "off")
+    with pytest.raises(InputError, match="unknown algebra 'dual': ZOO_PLUGINS hides it"):
+        resolve("algebras", "dual")
+
+
+def test_name_of_two_distributions(ours):
+    ours.install("other-plugin", {"quaternion": "other:build"}, {"other.py": "def build(): return 'other'"})
+    with pytest.raises(InputError) as caught:
+        create("algebras", "quaternion")
+    message = str(caught.value)
+    assert "quaternion' comes from " in message
+    assert "hypercomplex-zoo 9.9" in message
+    assert "other-plugin 1.0" in message
+    assert "write other-plugin:quaternion or hypercomplex-zoo:quaternion" in message
+    assert create("algebras", "hypercomplex-zoo:quaternion") == "quaternion"
+    assert create("algebras", "other-plugin:quaternion") == "other"
+    assert create("algebras", "phm-8") == ("phm", 8, None)
+
+
+def test_create_checks_options_before_calling(ours):
+    source = "def build(layers, *, classes, dim=64, depth=6, act=print, **_unused): raise AssertionError"
+    ours.install("net-plugin", {"net": "net:build", "bare": "net:bare"}, {"net.py": source.replace(", **_unused", "")})
+    context = {"classes": 10, "unwanted": 1}
+    usage = r"net\(dim=64, depth=6, act=<builtin_function_or_method>\)"
+    with pytest.raises(InputError, match=rf"^unknown option 'dpeth' of net: did you mean 'depth'\? {usage}$"):
+        create("algebras", "net(dpeth=3)", "layers", **context)
+    with pytest.raises(InputError, match="unknown option 'layers' of net"):
+        create("algebras", "net(layers=3)", "layers", **context)
+    with pytest.raises(InputError, match=r"^net needs the option 'classes': net\(classes, dim=64"):
+        create("algebras", "net", "layers")
+    with pytest.raises(PluginError, match=r"net-plugin 1.0 does not take 2 arguments by position"):
+        create("algebras", "net", "layers", "more", **context)
+
+
+def test_missing_option(ours):
+    with pytest.raises(InputError, match=r"^clifford needs the option 'p': clifford\(p, q=0, r=0\)$"):
+        create("algebras", "clifford(q=1)")
+    with pytest.raises(InputError, match=r"^unknown option 'n' of quaternion: quaternion\(\)$"):
+        create("algebras", "quaternion-8")
+
+
+def test_context_is_offered_and_the_spec_wins(ours):
+    source = "def some(a, b=1, *, c): return a, b, c\ndef all_of(a, **rest): return a, rest\nkind = dict"
+    points = {"some": "ctx:some", "all_of": "ctx:all_of", "kind": "ctx:kind"}
+    ours.install("ctx-plugin", points, {"ctx.py": source})
+    assert create("algebras", "some", 0, c=3, d=4, a=9) == (0, 1, 3)
+    assert create("algebras", "some(c=5)", 0, c=3, group=1, spec=2) == (0, 1, 5)
+    assert create("algebras", "all_of(b=1)", 0, b=2, group=3, a=9) == (0, {"b": 1, "group": 3})
+    assert create("algebras", "kind(a=1)") == {"a": 1}
+    with pytest.raises(InputError, match=r"unknown option 'a' of all_of: all_of\(\.\.\.\)"):
+        create("algebras", "all_of(a=1)", 0)
+
+
+def test_failure_inside_our_own_factory(ours):
+    assert create("algebras", "clifford(p=2)") == ("clifford", 2, 0, 0)
+    with pytest.raises(InputError, match=r"^p must not be negative$"):
+        create("algebras", "clifford(p=-1)")
+    with pytest.raises(InputError, match=r"^clifford\(p=abc\): '<' not supported between") as caught:
+        create("algebras", "clifford(p=abc)")
+    assert isinstance(caught.value.__cause__, TypeError)
+    assert not isinstance(caught.value, PluginError)
+    with pytest.raises(ValueError, match="a defect of ours") as defect:
+        create("algebras", "octonion")
+    assert not isinstance(defect.value, InputError)
+
+
+@pytest.mark.parametrize("error", ["KeyError('gone')", "SystemExit(3)", "ValueError('two\\nlines')"])
+def test_failure_inside_a_strangers_factory(ours, error):
+    ours.install("bad-plugin", {"bad": "bad_factory:build"}, {"bad_factory.py": f"def build(x=1): raise {error}"})
+    with pytest.raises(PluginError, match=r"^algebra 'bad' of bad-plugin 1.0 fails on 'bad\(x=2\)': ") as caught:
+        create("algebras", "bad(x=2)")
+    assert type(caught.value.__cause__).__name__ in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_input_error_of_a_stranger_passes_unchanged(ours):
+    source = "from zoo.errors import InputError\ndef build(): raise InputError('mend this')"
+    ours.install("polite-plugin", {"polite": "polite:build"}, {"polite.py": source})
+    with pytest.raises(InputError, match=r"^mend this$") as caught:
+        create("algebras", "polite")
+    assert not isinstance(caught.value, PluginError)
+
+
+def test_interrupt_inside_a_factory_passes(ours):
+    ours.install("slow-plugin", {"slow": "slow:build"}, {"slow.py": "def build(): raise KeyboardInterrupt"})
+    with pytest.raises(KeyboardInterrupt):
+        create("algebras", "slow")

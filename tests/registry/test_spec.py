@@ -1,0 +1,175 @@
+"""Spec strings: what they mean, that they come back unchanged, and what they refuse."""
+
+import random
+
+import pytest
+
+from zoo.errors import InputError
+from zoo.registry import Spec
+from zoo.registry.literals import read
+
+DEEP = "x" + "(" * 16 + ")" * 16
+MEANINGS = {
+    "quaternion": {},
+    "vit()": {},
+    " vit ( depth = 6 , ) ": {"depth": 6},
+    "timm/resnet18.a1_in1k": {},
+    "dist-name:quaternion": {},
+    "f(a=1, b=1.0, c=-2e3, d=1_000)": {"a": 1, "b": 1.0, "c": -2000.0, "d": 1000},
+    "f(a=True, b=false, c=None, d=none, e=null)": {"a": True, "b": False, "c": None, "d": None, "e": None},
+    "f(a=TRUE)": {"a": "TRUE"},
+    "f(path=../data/sst)": {"path": "../data/sst"},
+    "f(path=C:\\data, url=http://host/a=b#c)": {"path": "C:\\data", "url": "http://host/a=b#c"},
+    "f(rule=clifford(p=0,q=2), n=4)": {"n": 4, "rule": "clifford(p=0,q=2)"},
+    "f(a='x, y', b=\"it's\", c='8', d=8)": {"a": "x, y", "b": "it's", "c": "8", "d": 8},
+    "f(a=[1, 2], b=(3,), c=(), d=[], e=(1))": {"a": [1, 2], "b": (3,), "c": (), "d": [], "e": 1},
+    "f(a=[attention, ffn], b=(x, [true, 2]), c=(y))": {"a": ["attention", "ffn"], "b": ("x", [True, 2]), "c": "y"},
+    "f(a=1+2, b=01, c=nan, d=exit('x'))": {"a": "1+2", "b": "01", "c": "nan", "d": "exit('x')"},
+    "f(a=[x][0], b=(x)(y))": {"a": "[x][0]", "b": "(x)(y)"},
+    "f(a='\\d')": {"a": "\\d"},
+}
+
+
+@pytest.mark.parametrize("text", MEANINGS)
+def test_meaning(text):
+    spec = Spec.parse(text)
+    assert repr(spec.options) == repr(MEANINGS[text])
+    assert spec.name == text.partition("(")[0].strip()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"dim": 64, "act": "relu"}, "f(act=relu, dim=64)"),
+        ({"a": "8", "b": "true", "c": "None", "d": "x,y", "e": ""}, "f(a='8', b='true', c='None', d='x,y', e='')"),
+        ({"a": "../data/sst", "b": "clifford(p=0,q=2)"}, "f(a=../data/sst, b=clifford(p=0,q=2))"),
+        ({"a": ["x", "8"], "b": (1,)}, "f(a=[x, '8'], b=(1,))"),
+        ({"a": float("inf"), "b": -float("inf")}, "f(a=1e999, b=-1e999)"),
+        ({"a": "x\ny", "b": " x", "c": "x y"}, "f(a='x\\ny', b=' x', c=x y)"),
+        ({"a": [DEEP], "b": DEEP}, f"f(a=['{DEEP}'], b={DEEP})"),
+        ({}, "f"),
+    ],
+)
+def test_canonical_text_quotes_only_where_needed(options, text):
+    assert str(Spec("f", options)) == text
+    assert Spec.parse(text).options == options
+
+
+def test_order_does_not_matter_but_type_does():
+    assert Spec.parse("f(a=1, b=2)") == Spec.parse("f(b=2,a=1)")
+    assert hash(Spec.parse("f(a=1, b=2)")) == hash(Spec.parse("f(b=2,a=1)"))
+    assert len({Spec("f", {"a": value}) for value in (1, 1.0, True, "1", [1], (1,))}) == 6
+    assert Spec("f", {"a": 1}) != Spec("f", {"a": True})
+    assert Spec("f", {"a": 1}) != Spec("g", {"a": 1})
+    assert Spec("f") != "f"
+
+
+def any_value(draw, depth=0):
+    """Draw a value that is as likely to be awkward as not."""
+    kind = draw.randrange(8 if depth < 3 else 6)
+    if kind < 3:
+        pieces = ["a", "1", " ", ",", "=", "'", '"', "\\", "(", ")", "[", "]", "{", "}", "#", "-", ".", "e", "\n", "é"]
+        pieces += ["true", "None", "b'", "\x00", "\ud800", "[]", "()", "x", "_", "/", "f(a=1,b=2)", "\u200b"]
+        return "".join(draw.choices(pieces, k=draw.randrange(6)))
+    if kind == 3:
+        return draw.choice([0, 1, -1, 10**30, -(2**70), True, False, None])
+    if kind < 6:
+        return draw.choice([0.0, -0.0, 1e-300, 1e22, 0.1, float("inf"), -float("inf"), draw.gauss(0, 1)])
+    items = [any_value(draw, depth + 1) for _ in range(draw.randrange(4))]
+    return items if kind == 6 else tuple(items)
+
+
+def test_round_trip():
+    draw = random.Random(0)
+    for _ in range(4000):
+        spec = Spec("f", {key: any_value(draw) for key in "abc"[: draw.randrange(4)]})
+        again = Spec.parse(str(spec))
+        assert repr(again.options) == repr(spec.options), str(spec)
+        assert again == spec
+        assert str(again) == str(spec)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "'' is not a name"),
+        ("(a=1)", "'' is not a name"),
+        ("a b", "'a b' is not a name"),
+        ("vit)", "is not a name"),
+        ("vit(dim=64", "the last character is not ')'"),
+        ("vit(dim=64) x", "the last character is not ')'"),
+        ("vit(64)", "'64' is not key=value"),
+        ("vit(dim=64, 8)", "'8' is not key=value"),
+        ("vit(patch-size=8)", "'patch-size=8' is not key=value"),
+        ("vit(dim=)", "option 'dim' has no value"),
+        ("vit(dim=1, dim=2)", "option 'dim' is given twice"),
+        ("vit(dim=1,, a=2)", "nothing stands before a comma"),
+        ("vit(,)", "nothing stands before a comma"),
+        ("vit(a=[1)", "']' is missing"),
+        ("vit(a=1)(b=2)", "')' closes no bracket"),
+        ("vit(a=[1,2)])", "')' closes no bracket"),
+        ("vit(a='x)", "quote ' is never closed"),
+        ("vit(a=it's)", "quote ' is never closed"),
+        ("vit(a={1: 2})", "is not a value"),
+        ("vit(a={b})", "is not a value"),
+        ("vit(a=b'x')", "is not a value"),
+        ("vit(a=2j)", "is not a value"),
+        ("vit(a=[{}])", "is not a value"),
+        ("vit(a=...)", "is not a value"),
+        ("vit(a=" + "[" * 17 + "]" * 17 + ")", "deeper than 16"),
+        ("vit(a=" + "x" * 5000 + ")", "longer than 4096"),
+    ],
+)
+def test_bad_text_is_refused_in_one_line(text, reason):
+    with pytest.raises(InputError) as caught:
+        Spec.parse(text)
+    message = str(caught.value)
+    assert reason in message
+    assert message.startswith("bad spec ")
+    assert message.endswith("expected name or name(key=value, ...)")
+    assert "\n" not in message
+    assert len(message) < 300
+
+
+@pytest.mark.parametrize("value", ["1+" * 2000 + "1", "-" * 4000 + "1", "not " * 1000 + "1"])
+def test_text_that_exhausts_the_python_parser_is_plain_text(value):
+    spec = Spec.parse(f"vit(a={value})")
+    assert Spec.parse(str(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("f", {"a": float("nan")}),
+        ("f", {"a": object()}),
+        ("f", {"a": {"b": 1}}),
+        ("f", {"a": [1, {2}]}),
+        ("f", {"a": 1 << 5000}),
+        ("f", {"a-b": 1}),
+        ("f", {"a": "x" * 5000}),
+        ("two words", {}),
+    ],
+)
+def test_what_no_text_can_say_is_refused(name, options):
+    with pytest.raises(InputError):
+        Spec(name, options)
+
+
+@pytest.mark.parametrize("text", ["b'x'", "{1}", "{x}", "[{}]", "2j"])
+def test_value_of_another_kind_is_refused(text):
+    with pytest.raises(InputError, match="is not a value: use a number, text"):
+        read(text)
+
+
+def test_endless_list_is_refused():
+    endless: list = []
+    endless.append(endless)
+    with pytest.raises(InputError, match="deeper"):
+        Spec("f", {"a": endless})
+
+
+def test_options_belong_to_the_spec():
+    options = {"a": 1}
+    spec = Spec("f", options)
+    options["a"] = 2
+    assert str(spec) == "f(a=1)"
