@@ -79,6 +79,6 @@ def check_fit(net: nn.Module, spec: str, example: Tensor, num_classes: int) -> N
         raise InputError(f"{spec} answers with {got} for each input, not with {num_classes} logits")
 
 
-def build(model: Mapping[str, Any], facts: Mapping[str, Any]) -> nn.Module:
+def rebuild(model: Mapping[str, Any], facts: Mapping[str, Any]) -> nn.Module:
     """Build from the four values that name a network: backbone, algebra, scope and init."""
     return backbone(model["backbone"], model["algebra"], scope=model["scope"], init=model["init"], **facts)

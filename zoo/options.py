@@ -3,6 +3,7 @@
 This module imports no torch, so that the command line can check a call before it waits for one.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
@@ -68,7 +69,7 @@ class Fit:
     init: str = "variance"
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
-    batch_size: int = 64
+    batch_size: int = 32
     num_workers: int = 0
     seed: int = 0
     run_dir: str | None = None
@@ -134,3 +135,14 @@ def build(kind: type[Options], values: Mapping[str, Any]) -> Options:
         return kind(**made)
     except TypeError as error:
         raise InputError(f"{kind.__name__}: {str(error).partition(') ')[2]}") from error
+
+
+def one_line(text: str) -> str:
+    """Fold a message of jsonargparse into one line in the words of the command line."""
+    text = " ".join(line.strip() for line in text.splitlines() if line.strip())
+    text = re.sub(r"<class '(\w+)'>", r"\1", text).replace("NoneType", "null").replace('Parser key "', 'option "')
+    text = re.sub(r"the following arguments are required: (.*)", r"missing --\1 (see --help)", text)
+    text = re.sub(
+        r"Does not validate .* Subtypes: \[(.*?)\] Errors: .* Given value: ", r"Expected one of \1. Got value: ", text
+    )
+    return text[:400]

@@ -16,11 +16,11 @@ class Recipe(NamedTuple):
     """
 
     data: str = "digits"
-    max_epochs: int = 40
+    max_epochs: int = 30
     lr: float = 2e-3
 
 
-def recipe(data: str = "digits", max_epochs: int = 40, lr: float = 2e-3) -> Callable[[Factory], Factory]:
+def recipe(data: str = "digits", max_epochs: int = 30, lr: float = 2e-3) -> Callable[[Factory], Factory]:
     """Attach a `Recipe` to a backbone's factory function."""
 
     def attach(factory: Factory) -> Factory:

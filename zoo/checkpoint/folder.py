@@ -11,14 +11,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from zoo.build import build
+from zoo.build import rebuild
 from zoo.checkpoint.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
 from zoo.errors import InputError
 from zoo.registry import Spec
 
 FORMAT = 1
-KEYS = ("backbone", "algebra", "scope", "init", "task", "data", "facts")
+KEYS = ("backbone", "algebra", "scope", "init", "task", "data", "build", "facts")
 
 
 def save(folder: Path, net: nn.Module, config: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
@@ -118,9 +118,8 @@ def load(path: str | Path) -> nn.Module:
     spec = Spec.parse(config["backbone"])
     # The weights are in the folder: nothing has to be fetched to draw them once more.
     spec = Spec(spec.name, {key: value for key, value in spec.options.items() if key != "pretrained"})
-    facts = config["facts"] | {"num_classes": len(config["facts"]["classes"])}
     with torch.random.fork_rng(devices=[]):
-        net = build(config | {"backbone": str(spec)}, facts)
+        net = rebuild(config | {"backbone": str(spec)}, config["build"])
     folder = find(path)
     try:
         load_model(net, str(folder / "model.safetensors"))

@@ -72,8 +72,8 @@ def dispatch(words: list[str]) -> int:
         return 0
     if command not in COMMANDS:
         close = get_close_matches(command, COMMANDS, 1)
-        hint = f": did you mean '{close[0]}'?" if close else ""
-        raise InputError(f"unknown command '{command}'{hint} commands: {', '.join(COMMANDS)}; see zoo --help")
+        hint = f": did you mean '{close[0]}'?" if close else f": use {', '.join(COMMANDS)}"
+        raise InputError(f"unknown command '{command}'{hint} (see zoo --help)")
     run: Callable[[str, list[str]], int] = import_module(COMMANDS[command]).run
     return run(command, rest)
 

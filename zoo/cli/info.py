@@ -21,7 +21,7 @@ def run(command: str, argv: list[str]) -> int:
     info = build(Info, {name: values[name] for name in ("backbone", "algebra", "data", "scope")})
     options = resolve(Fit(info.backbone, info.algebra, info.data, info.scope))
     facts = load_data(options).facts
-    table = layer_table(options, facts.to_dict() | {"num_classes": facts.num_classes})
+    table = layer_table(options, facts.keywords)
     if values["json"]:
         print(json.dumps(table, indent=2))
     else:

@@ -2,7 +2,6 @@
 
 import ast
 import importlib.util
-import re
 import sys
 from argparse import SUPPRESS
 from dataclasses import fields
@@ -14,6 +13,7 @@ import yaml
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from zoo.errors import InputError
+from zoo.options import one_line
 
 
 def trainer_arguments() -> list[str]:
@@ -85,17 +85,6 @@ def check_flags(flags: list[str], known: list[str]) -> None:
             close = get_close_matches(name, known, 1)
             hint = f": did you mean {close[0]}?" if close else ""
             raise InputError(f"unknown flag {name}{hint} (all flags: --help)")
-
-
-def one_line(text: str) -> str:
-    """Fold a message of jsonargparse into one line in the words of the command line."""
-    text = " ".join(line.strip() for line in text.splitlines() if line.strip())
-    text = re.sub(r"<class '(\w+)'>", r"\1", text).replace("NoneType", "null").replace('Parser key "', 'option "')
-    text = re.sub(r"the following arguments are required: (.*)", r"missing --\1 (see --help)", text)
-    text = re.sub(
-        r"Does not validate .* Subtypes: \[(.*?)\] Errors: .* Given value: ", r"Expected one of \1. Got value: ", text
-    )
-    return text[:400]
 
 
 def plain(namespace: Namespace) -> dict[str, Any]:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from zoo.errors import InputError
 
 
@@ -45,6 +48,15 @@ class ImageFacts:
     def num_classes(self) -> int:
         """Number of labels."""
         return len(self.classes)
+
+    @property
+    def keywords(self) -> dict[str, int]:
+        """What the factory of a backbone is offered: in_channels, image_size and num_classes."""
+        return {"in_channels": self.in_channels, "image_size": self.image_size, "num_classes": self.num_classes}
+
+    def example(self, batch: int) -> Tensor:
+        """Return zeros of the shape of a batch, [batch, in_channels, image_size, image_size]."""
+        return torch.zeros(batch, self.in_channels, self.image_size, self.image_size)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as JSON-safe values."""
