@@ -57,7 +57,9 @@ class Embedding(nn.Module):
         return real_matrix(self.algebra.structure, self.components, self.out, self.rows).T
 
     def forward(self, index: Tensor) -> Tensor:
-        """Look up: integers [...] to [..., embedding_dim]."""
+        """Look up: integers [...] to [..., embedding_dim]; IndexError (on a GPU an assertion) for a word outside the table."""
+        # Torch's own bounds check: a negative word, or one that is padding, would read somebody else's numbers.
+        index = torch.arange(self.num_embeddings, device=index.device).index_select(0, index.flatten()).view(index.shape)
         component = index.div(self.rows.width, rounding_mode="floor")
         w = self.components.permute(2, 0, 1)[index % self.rows.width]
         rule = self.algebra.structure[:, component].movedim(0, -2)

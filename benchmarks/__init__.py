@@ -1,0 +1,1 @@
+"""Scripts that measure, and the results they wrote."""

@@ -1,0 +1,50 @@
+"""Train the small vision transformer on digits over several algebras: ``python -m benchmarks.digits``.
+
+Every run is ``zoo fit --backbone vit --algebra ALGEBRA --seed SEED`` with its defaults; the test split is read once, by the
+epoch that validation chose. Writes results/digits.json and the table in README.md.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import zoo
+from benchmarks import machine, readme
+
+ALGEBRAS = ("real", "complex", "quaternion", "octonion", "phm-4", "clifford(p=0, q=2)", "dual")
+RESULTS = Path(__file__).parent / "results" / "digits.json"
+KEPT = ("algebra", "seed", "parameters", "metrics", "seconds", "epochs", "data_sha256")
+
+
+def measure(algebras: list[str], seeds: int, trainer: dict[str, Any]) -> dict[str, Any]:
+    """Train every algebra with every seed in a temporary folder and return the rows, seed by seed so that noise is shared."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(seeds):
+            for number, algebra in enumerate(algebras):
+                run_dir = f"{folder}/{seed}-{number}"
+                summary = zoo.fit(backbone="vit", algebra=algebra, seed=seed, run_dir=run_dir, trainer=trainer)
+                rows.append({key: summary[key] for key in KEPT})
+                print(f"{algebra} seed {seed}: {summary['metrics']['accuracy']:.4f} in {summary['seconds']:.0f} s", flush=True)
+    return {"machine": machine.facts(), "backbone": "vit", "data": "digits", "rows": rows}
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Parse the flags, measure, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--algebras", nargs="+", default=list(ALGEBRAS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, help="fewer for a trial; the result is then not comparable")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args(argv)
+    trainer = {} if options.epochs is None else {"max_epochs": options.epochs}
+    results = measure(options.algebras, options.seeds, trainer | {"enable_progress_bar": False})
+    options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if options.out == RESULTS:
+        readme.update()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Write the measured table into README.md: ``python -m benchmarks.readme``."""
+
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+BEGIN, END = "<!-- table: benchmarks/results/digits.json -->", "<!-- end of table -->"
+
+
+def table(results: dict[str, Any]) -> str:
+    """Turn the rows of a result into a Markdown table, one line per algebra."""
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in results["rows"]:
+        rows.setdefault(row["algebra"], []).append(row)
+    lines = ["| `--algebra` | parameters | of the real twin | test accuracy, mean (each seed) |", "|---|---:|---:|---|"]
+    for algebra, runs in rows.items():
+        parameters = runs[0]["parameters"]
+        scores = [run["metrics"]["accuracy"] for run in runs]
+        share = parameters["total"] / parameters["real_twin"]
+        each = ", ".join(f"{score:.3f}" for score in scores)
+        lines.append(f"| `{algebra}` | {parameters['total']:,} | {share:.1%} | **{mean(scores):.3f}** ({each}) |")
+    return "\n".join([*lines, "", caption(results)])
+
+
+def caption(results: dict[str, Any]) -> str:
+    """Say how the table came about."""
+    where, rows = results["machine"], results["rows"]
+    seconds = sorted(row["seconds"] for row in rows)[len(rows) // 2]
+    device = where["processor"] if where["device"] == "cpu" else where["device"]
+    seeds = len({row["seed"] for row in rows})
+    return (
+        f"`zoo fit --backbone vit --algebra ...`: 360 held-out digits, {seeds} seeds, {rows[0]['epochs']} epochs, "
+        f"{seconds:.0f} s a run (median) on {where['cores']} cores of {device}; {where['date']}, torch {where['torch']}, "
+        f"lightning {where['lightning']}, timm {where['timm']}. Made by `python -m benchmarks.digits`."
+    )
+
+
+def update(path: Path = ROOT / "README.md") -> None:
+    """Put the present table between its two marks."""
+    text = path.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    results = json.loads((ROOT / "benchmarks" / "results" / "digits.json").read_text(encoding="utf-8"))
+    path.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    update()
