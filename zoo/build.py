@@ -40,7 +40,13 @@ def backbone(spec: str, algebra: str | Algebra, *, scope: str = "all", init: str
 def real_twin(spec: str, **facts: Any) -> nn.Module:
     """Build the same network over the reals without memory for its weights: something to count."""
     with torch.device("meta"):
-        return backbone(spec, reals(), **facts)
+        return backbone(untrained(spec), reals(), **facts)
+
+
+def untrained(spec: str) -> str:
+    """Drop the option that would fetch pretrained weights, for when only the shape of a network matters."""
+    parsed = registry.Spec.parse(spec)
+    return str(registry.Spec(parsed.name, {key: value for key, value in parsed.options.items() if key != "pretrained"}))
 
 
 def count(net: nn.Module) -> dict[str, int]:

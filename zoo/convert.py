@@ -25,6 +25,16 @@ class Conversion(NamedTuple):
     """Names of the matrices that stayed real, each with the reason."""
 
 
+def stayed_real(model: nn.Module) -> dict[str, list[str]]:
+    """Group the matrices that `convert` left real by the reason: {reason: names}; empty for a model it has not seen."""
+    found: dict[str, list[str]] = {}
+    conversion = getattr(model, "conversion", None)
+    if isinstance(conversion, Conversion):
+        for name, reason in conversion.real.items():
+            found.setdefault(reason, []).append(name)
+    return found
+
+
 class MultiheadAttention(nn.MultiheadAttention):
     """Torch's attention with an input projection over an algebra; `convert` makes it out of a built one."""
 

@@ -6,7 +6,7 @@ from zoo.algebra import Algebra
 
 
 def dual() -> Algebra:
-    """Dual numbers a + b eps with eps^2 = 0, n = 2: commutative and associative, not normed.
+    """Dual numbers a + b eps with eps^2 = 0, n = 2.
 
     Components are (a, b), so (a + b eps)(c + d eps) = a c + (a d + b c) eps (Clifford 1873).
 

@@ -11,11 +11,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from zoo.build import rebuild
+from zoo.build import rebuild, untrained
 from zoo.checkpoint.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
 from zoo.errors import InputError
-from zoo.registry import Spec
 
 FORMAT = 1
 KEYS = ("backbone", "algebra", "scope", "init", "task", "data", "build", "facts")
@@ -115,11 +114,8 @@ def load(path: str | Path) -> nn.Module:
         InputError: If the folder is damaged, or an algebra or backbone it names is not installed.
     """
     config = read_config(path)
-    spec = Spec.parse(config["backbone"])
-    # The weights are in the folder: nothing has to be fetched to draw them once more.
-    spec = Spec(spec.name, {key: value for key, value in spec.options.items() if key != "pretrained"})
     with torch.random.fork_rng(devices=[]):
-        net = rebuild(config | {"backbone": str(spec)}, config["build"])
+        net = rebuild(config | {"backbone": untrained(config["backbone"])}, config["build"])
     folder = find(path)
     try:
         load_model(net, str(folder / "model.safetensors"))

@@ -20,6 +20,8 @@ def close(summary: dict[str, Any]) -> None:
         table.add_row(f"test {name}", f"{value:.4f}", "", "")
     console.print()
     console.print(table)
+    if summary["stayed_real"]:
+        console.print(f"stayed real: {real(summary['stayed_real'])}")
     if not summary["metrics"]:
         console.print(f"{summary['data']} has no test split: the validation metrics in {run}/metrics.csv are all there is.")
     work = f"{summary['epochs']} epochs in {summary['seconds']:.1f} s on {summary['device']}"
@@ -32,3 +34,13 @@ def close(summary: dict[str, Any]) -> None:
         (twin, "the same run over another algebra (zoo list algebras)"),
     ):
         console.print(f"  {command}  # {purpose}")
+
+
+def real(names: dict[str, list[str]]) -> str:
+    """Say in one line which matrices stayed real and why.
+
+    Example:
+        >>> real({"stem": ["conv1"], "depthwise": ["a.dw", "b.dw"]})
+        'conv1 (stem), 2 layers (depthwise)'
+    """
+    return ", ".join(f"{layers[0] if len(layers) == 1 else f'{len(layers)} layers'} ({why})" for why, layers in names.items())

@@ -8,6 +8,7 @@ from rich.table import Table
 from torch import nn
 
 from zoo.build import backbone, count, real_twin
+from zoo.convert import stayed_real
 from zoo.options import Fit
 
 
@@ -31,14 +32,13 @@ def layer_table(options: Fit, facts: dict[str, Any]) -> dict[str, Any]:
         {"layer": name, "kind": kinds.get(name, ""), "parameters": ours.get(name, 0), "real_twin": theirs.get(name, 0)}
         for name in dict.fromkeys((*ours, *theirs))
     ]
-    conversion = getattr(net, "conversion", None)
     return {
         "backbone": options.backbone,
         "algebra": options.algebra,
         "data": options.data,
         "layers": rows,
         "total": count(net) | {"real_twin": count(twin)["total"]},
-        "real": dict(conversion.real) if conversion is not None else {},
+        "stayed_real": stayed_real(net),
     }
 
 
@@ -59,7 +59,7 @@ def print_table(table: dict[str, Any]) -> None:
     console.print(view)
     if embedding := table["total"]["embedding"]:
         console.print(f"of these in word tables: {embedding:,}")
-    if table["real"]:
+    if table["stayed_real"]:
         console.print("stayed real:")
-    for name, reason in table["real"].items():
-        console.print(f"  {name}: {reason}")
+    for reason, names in table["stayed_real"].items():
+        console.print(f"  {reason}: {', '.join(names)}")

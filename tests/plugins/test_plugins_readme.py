@@ -1,0 +1,145 @@
+"""The code in plugins/README.md is true: it is taken from the page, installed as a distribution and used."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from zoo import registry
+from zoo.algebra import algebra
+from zoo.backbones import Recipe, recipe_of
+from zoo.build import backbone
+from zoo.cli import doctor, main
+from zoo.errors import InputError
+
+PAGE = (Path(__file__).parents[2] / "plugins" / "README.md").read_text(encoding="utf-8")
+BLOCKS = [code for _, code in re.findall(r"^```(toml|python)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)]
+PYPROJECT, CYCLIC, CYCLIC_CONTRACT, MLP, MLP_CONTRACT, BARS = BLOCKS
+FACTS = {"in_channels": 1, "image_size": 8, "num_classes": 2}
+
+
+def defined(code):
+    names = {"__name__": "plugins_readme"}
+    exec(code, names)
+    return names
+
+
+class TestCyclic(defined(CYCLIC_CONTRACT)["TestCyclic"]):
+    pass
+
+
+class TestMlp(defined(MLP_CONTRACT)["TestMlp"]):
+    algebras = ("quaternion", "phm-4", "cyclic(n=3)")
+
+
+def install(site, name, version, points, **modules):
+    """Put a folder with modules and their metadata where pip would have put it."""
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
+    lines = [line for group, names in points.items() for line in (f"[{group}]", *(f"{k} = {v}" for k, v in names.items()))]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for module, code in modules.items():
+        (site / f"{module}.py").write_text(code, encoding="utf-8")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(tmp_path_factory):
+    site, before = tmp_path_factory.mktemp("site"), set(sys.modules)
+    project = tomllib.loads(PYPROJECT)["project"]
+    install(site, project["name"], project["version"], project["entry-points"], zoo_cyclic=CYCLIC)
+    points = {"zoo.backbones": {"mlp": "zoo_mlp:mlp"}, "zoo.datasets": {"bars": "zoo_bars:bars"}}
+    install(site, "zoo-more", "2.0", points, zoo_mlp=MLP, zoo_bars=BARS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("ZOO_PLUGINS", raising=False)
+        patch.syspath_prepend(str(site))
+        registry.refresh()
+        yield
+    for name in set(sys.modules) - before:
+        if str(site) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+    registry.refresh()
+
+
+def test_the_whole_plugin_has_twenty_lines():
+    assert sum(1 for code in BLOCKS[:3] for line in code.splitlines() if line.strip()) <= 20
+
+
+def test_the_product_is_circular_convolution():
+    x, y = torch.randn(2, 5, dtype=torch.float64)
+    expected = np.fft.ifft(np.fft.fft(x.numpy()) * np.fft.fft(y.numpy())).real
+    torch.testing.assert_close(algebra("cyclic(n=5)").double()(x, y), torch.from_numpy(expected))
+    assert algebra("cyclic-5").n == 5
+
+
+def test_a_wrong_option_is_answered_with_the_signature():
+    with pytest.raises(InputError, match=re.escape("unknown option 'm' of cyclic: cyclic(n)")):
+        algebra("cyclic(m=3)")
+
+
+def test_list_shows_the_docstring_and_the_package(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["list", "algebras"]) == 0
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "cyclic" in line]
+    assert re.fullmatch(r"  cyclic +Circular convolution of n numbers: .* \[zoo-cyclic 0\.1\.0\]", line)
+
+
+def test_doctor_loads_it():
+    rows = {row["name"]: (row["status"], row["note"]) for row in doctor.plugins(isolate=False)}
+    assert rows["cyclic"] == ("ok", "zoo-cyclic 0.1.0")
+    assert rows["mlp"] == rows["bars"] == ("ok", "zoo-more 2.0")
+
+
+def test_backbone_and_data_set_fit_each_other():
+    data = registry.create("zoo.datasets", "bars(count=40)", batch_size=7, num_workers=0, seed=3)
+    assert data.facts.classes == ("horizontal", "vertical")
+    facts = data.facts.to_dict() | {"num_classes": data.facts.num_classes}
+    images, labels = next(iter(data.train_dataloader()))
+    assert images.shape == (7, 1, 8, 8)
+    for image, label in zip(images[:, 0], labels, strict=True):
+        brightest = image.sum(dim=0).max() > image.sum(dim=1).max()  # of a column, above that of any row
+        assert brightest == bool(label)
+    net = backbone("mlp(dim=20)", "cyclic(n=4)", **facts)
+    assert net(images).shape == (7, 2)
+    assert net[3].components.shape == (4, 5, 5)
+    assert net[1].components.shape == (1, 20, 64)
+    entry, _ = registry.resolve("zoo.backbones", "mlp")
+    assert recipe_of(registry.load(entry)) == Recipe(data="digits", max_epochs=10, lr=3e-3)
+
+
+@pytest.fixture
+def rival(tmp_path, monkeypatch):
+    points = {"zoo.algebras": {"cyclic": "zoo_rival:cyclic", "exits": "zoo_exits:exits"}}
+    install(tmp_path, "zoo-rival", "3.0", points, zoo_rival=CYCLIC, zoo_exits="import sys\nsys.exit(1)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.usefixtures("rival")
+def test_a_name_that_two_packages_claim_names_both():
+    with pytest.raises(InputError, match=r"zoo-cyclic 0\.1\.0 and zoo-rival 3\.0: write zoo-cyclic:cyclic or zoo-rival:cyclic"):
+        algebra("cyclic(n=3)")
+    assert algebra("zoo-cyclic:cyclic(n=3)").n == 3
+
+
+@pytest.mark.usefixtures("rival")
+def test_a_plugin_that_exits_breaks_only_itself():
+    with pytest.raises(InputError, match=r"'exits' of zoo-rival 3\.0 does not load: SystemExit.*pip uninstall zoo-rival"):
+        algebra("exits")
+    assert algebra("zoo-rival:cyclic(n=3)").n == 3
+
+
+@pytest.mark.usefixtures("rival")
+def test_zoo_plugins_hides(monkeypatch):
+    def strangers():
+        return {entry.distribution for entry in registry.entries("algebras") if not entry.ours}
+
+    assert {"zoo-cyclic", "zoo-rival"} <= strangers()
+    monkeypatch.setenv("ZOO_PLUGINS", "zoo-cyclic,other")
+    assert strangers() == {"zoo-cyclic"}
+    monkeypatch.setenv("ZOO_PLUGINS", "off")
+    assert strangers() == set()
+    assert algebra("quaternion").n == 4

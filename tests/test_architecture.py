@@ -1,0 +1,288 @@
+"""The rooms of the house: who may import whom, what core code may name, how long it may be, what files may contain.
+
+Everything here reads source text; nothing of the zoo is imported. Every check is a function from sources to violations, and is
+tried on a bad source before it is trusted with ours.
+"""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# From the bottom up: a room imports only from rooms of lower floors. A new room has to be given its floor here.
+FLOORS = (
+    {"errors"},
+    {"callable_module", "options", "registry", "data"},
+    {"algebra", "factors"},
+    {"kernels"},
+    {"layers"},
+    {"project", "survey"},
+    {"convert"},
+    {"backbones"},
+    {"build"},
+    {"checkpoint", "report"},
+    {"tasks"},
+    {"runs"},
+    {"api", "cli"},
+    {"__init__", "__main__", "testing"},
+)
+FLOOR = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
+
+NAMED = re.compile(r"quaternion|octonion|sedenion|clifford|cayley|(?<![a-z])phm", re.IGNORECASE)
+# These are ordinary words as well ("a complex tensor", "is_complex"), so only the bare name counts, with options or without.
+NAMED_WHOLE = re.compile(r"(complex|dual)(\(.*\)|-\d+)?", re.IGNORECASE)
+
+REGISTRY_ADDRESS = re.compile(
+    r"\b(?:pypi|pythonhosted|anaconda|npmjs|crates)\.(?:org|com|io)\b|download\.pytorch\b|\b(?:extra-)?index[-_]url\b",
+    re.IGNORECASE,
+)
+MACHINE_PATH = re.compile(r"(?<![\w.~/)}\]-])(?:file://)?/(?:root|home|Users|work|workspace|mnt|private)/\w|\b[A-Z]:\\+Users\b")
+
+Sources = dict[str, str]
+"""Dotted names of modules, and their texts."""
+
+
+def modules(root: Path, package: str) -> Sources:
+    """Read all modules of a package."""
+    paths = sorted((root / package).rglob("*.py"))
+    return {".".join(path.relative_to(root).with_suffix("").parts): path.read_text(encoding="utf-8") for path in paths}
+
+
+ZOO = modules(ROOT, "zoo")
+PLUGINS = modules(ROOT, "plugins")
+
+
+def room(module: str) -> str:
+    """Name the room of a module: `zoo.layers.linear` is in layers, the package's own file in __init__."""
+    return module.split(".")[1]
+
+
+def imports(module: str, text: str) -> Iterator[str]:
+    """Yield the dotted name behind every import, wherever it stands; for `from a import b` that is `a.b`."""
+    parts = module.split(".")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = parts[: -node.level] if node.level else []
+            base = ".".join([*start, node.module] if node.module else start)
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            yield from (str(arg.value) for arg in node.args[:1] if isinstance(arg, ast.Constant))
+
+
+def edges(sources: Sources) -> set[tuple[str, str]]:
+    """List the pairs (room, imported room) of the zoo; `from zoo import registry` is an import of registry."""
+    rooms = {room(module) for module in sources} | set(FLOOR)
+    found = set()
+    for module, text in sources.items():
+        for target in imports(module, text):
+            head, *rest = target.split(".")
+            if head == "zoo":
+                found.add((room(module), rest[0] if rest and rest[0] in rooms else "__init__"))
+    return {(one, other) for one, other in found if one != other}
+
+
+def wrong_way(sources: Sources) -> list[str]:
+    """List imports that do not lead down."""
+    return sorted(f"{one} imports {other}" for one, other in edges(sources) if FLOOR.get(one, -1) <= FLOOR.get(other, 99))
+
+
+def unlisted(sources: Sources) -> set[str]:
+    """List rooms that have no floor."""
+    return {room(module) for module in sources} - set(FLOOR)
+
+
+def cycle(sources: Sources) -> list[str]:
+    """Return a cycle of rooms, or nothing."""
+    graph: dict[str, set[str]] = {}
+    for one, other in edges(sources):
+        graph.setdefault(one, set()).add(other)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def forbidden_imports(sources: Sources, forbidden: re.Pattern[str]) -> list[str]:
+    """List imports whose dotted name matches."""
+    return [
+        f"{module}: {target}" for module, text in sources.items() for target in imports(module, text) if forbidden.match(target)
+    ]
+
+
+def words(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield every identifier and string constant with its line; strings that stand alone are documentation and left out."""
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
+            if id(node) not in prose:
+                yield line, node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+            continue
+        for key in ("id", "attr", "name", "asname", "arg", "module", "rest", "kwd_attrs", "names"):
+            value = getattr(node, key, None)
+            found = value if isinstance(value, list) else [value]
+            yield from ((line, word) for word in found if isinstance(word, str))
+
+
+def named_algebras(sources: Sources) -> list[str]:
+    """List the places where code, not prose, names an algebra."""
+    return [
+        f"{module}:{line}: {word!r}"
+        for module, text in sources.items()
+        for line, word in words(ast.parse(text))
+        if NAMED.search(word) or NAMED_WHOLE.fullmatch(word.strip())
+    ]
+
+
+def too_long(sources: Sources, file_lines: int = 200, function_lines: int = 60) -> list[str]:
+    """List files and functions of more lines than that."""
+    found = [f"{module}: {count} lines" for module, text in sources.items() if (count := len(text.splitlines())) > file_lines]
+    for module, text in sources.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                count = (node.end_lineno or node.lineno) - node.lineno + 1
+                found += [f"{module}.{node.name}: {count} lines"] if count > function_lines else []
+    return found
+
+
+def repository_files() -> list[Path]:
+    """List the files that are tracked or about to be: all that git does not ignore."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    return [path for name in names if name and (path := ROOT / name).is_file()]
+
+
+def matches(texts: dict[str, str], pattern: re.Pattern[str]) -> list[str]:
+    """List every line that matches, with its file and number."""
+    lines = ((name, number, line) for name, text in texts.items() for number, line in enumerate(text.splitlines(), 1))
+    return [f"{name}:{number}: {line.strip()}" for name, number, line in lines if pattern.search(line)]
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8", errors="ignore") for path in repository_files()}
+
+
+def test_every_room_has_a_floor():
+    assert unlisted(ZOO) == set()
+    assert set(FLOOR) == {room(module) for module in ZOO}, "a floor for a room that is gone"
+    assert sum(map(len, FLOORS)) == len(FLOOR), "a room on two floors"
+    assert unlisted({"zoo.attic.trunk": ""}) == {"attic"}
+
+
+def test_imports_lead_down():
+    assert wrong_way(ZOO) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "text", "said"),
+    [
+        ("zoo.layers.linear", "from zoo.backbones import vit", "layers imports backbones"),
+        ("zoo.data.digits", "def f():\n    from zoo import algebra", "data imports algebra"),
+        ("zoo.registry.spec", "import zoo.options", "registry imports options"),
+        ("zoo.kernels.block", "from ..layers import Linear", "kernels imports layers"),
+        ("zoo.kernels.block", "from zoo import load", "kernels imports __init__"),
+        ("zoo.errors", "from importlib import import_module\nimport_module('zoo.cli')", "errors imports cli"),
+        ("zoo.runs.fit", "from zoo.testing import AlgebraContract", "runs imports testing"),
+        ("zoo.layers.linear", "import zoo.attic", "layers imports __init__"),
+    ],
+)
+def test_an_import_that_leads_up_is_found(module, text, said):
+    assert wrong_way({module: text}) == [said]
+
+
+def test_rooms_have_no_cycle():
+    assert cycle(ZOO) == []
+    assert set(cycle({"zoo.tasks.base": "import zoo.runs", "zoo.runs.fit": "from zoo import tasks"})) == {"runs", "tasks"}
+
+
+def test_nobody_imports_plugins():
+    plugin = re.compile(r"(plugins|zoo_\w+)\b")
+    assert forbidden_imports(ZOO, plugin) == []
+    assert forbidden_imports({"zoo.build": "from zoo_algebras.phm import phm"}, plugin) == ["zoo.build: zoo_algebras.phm.phm"]
+
+
+def test_lightning_has_one_name():
+    other = re.compile(r"(pytorch_lightning|lightning_fabric)\b|lightning(?!\.pytorch\b)")
+    assert forbidden_imports(ZOO | PLUGINS, other) == []
+    for bad in ("import pytorch_lightning as pl", "import lightning as L", "from lightning import Trainer"):
+        assert len(forbidden_imports({"zoo.build": bad}, other)) == 1, bad
+    assert (
+        forbidden_imports({"zoo.build": "import lightning.pytorch as pl\nfrom lightning.pytorch import Trainer"}, other) == []
+    )
+
+
+def test_core_code_names_no_algebra():
+    assert named_algebras(ZOO) == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "class QuaternionLinear: ...",
+        "make('phm-4')",
+        "def f(octonions): ...",
+        "x = f'{n} Clifford'",
+        "from a import b as cayley_dickson",
+        "ALGEBRAS = {'complex': 1}",
+        "if name == 'dual': pass",
+        "make('complex(n=2)')",
+        "rules.complex()",
+        "f(sedenion=1)",
+        "def complex(): ...",
+    ],
+)
+def test_an_algebra_named_in_code_is_found(bad):
+    assert len(named_algebras({"zoo.build": bad})) == 1
+
+
+def test_prose_and_other_words_name_no_algebra():
+    fine = '''"""Quaternions in a docstring."""
+x: int
+"""The quaternion of x."""
+y = torch.is_complex(x) or torch.complex64  # octonion
+z = torch.fx.GraphModule, "individual", "a complex tensor"
+'''
+    assert named_algebras({"zoo.build": fine}) == []
+
+
+def test_files_and_functions_are_short():
+    assert too_long(ZOO | PLUGINS) == []
+    body = "def f():\n" + "    x = 1\n" * 60
+    assert too_long({"zoo.build": body}) == ["zoo.build.f: 61 lines"]
+    assert too_long({"zoo.build": "x = 1\n" * 201}) == ["zoo.build: 201 lines"]
+
+
+def test_no_address_of_a_package_registry(texts):
+    assert matches(texts, REGISTRY_ADDRESS) == []
+    for parts in (("https://files", "pythonhosted", "org/x"), ("test", "pypi", "org"), ("conda", "anaconda", "org")):
+        assert matches({"a.md": ".".join(parts)}, REGISTRY_ADDRESS), parts
+    assert matches({"a.md": "pip install x --index" + "-url y"}, REGISTRY_ADDRESS)
+
+
+def test_no_absolute_path_of_a_machine(texts):
+    assert matches(texts, MACHINE_PATH) == []
+    for parts in (("see ", "home/me/x"), ("path=", "root/data"), ('"', "Users/me"), ("file://", "work/main")):
+        assert matches({"a.md": "/".join(parts)}, MACHINE_PATH), parts
+    for fine in ("tests/home/me", "../work/x", "~/work/x", "{folder}/work/x", "see https://example.org/home/x"):
+        assert matches({"a.md": fine}, MACHINE_PATH) == [], fine
+
+
+def test_git_ignores_no_source():
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    paths = [str(path) for folder in ("zoo", "plugins/zoo_algebras", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
+    command = ["git", "check-ignore", "--no-index", "--stdin"]
+    ignored = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, input="\n".join(paths), check=False).stdout
+    assert [str(Path(path).relative_to(ROOT)) for path in ignored.splitlines()] == []

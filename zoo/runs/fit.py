@@ -1,0 +1,142 @@
+"""Train a network, measure it, and leave behind a folder that says how."""
+
+import platform
+import time
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import nn
+
+from zoo import registry
+from zoo.backbones import recipe_of
+from zoo.build import backbone, check_fit, count, real_twin
+from zoo.checkpoint import save
+from zoo.checkpoint.atomic import write_json
+from zoo.convert import stayed_real
+from zoo.errors import InputError
+from zoo.options import Fit
+from zoo.runs.folder import claim, write_config
+from zoo.runs.trainer import check_trainer, make_trainer
+from zoo.tasks import Classification
+
+PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm")
+
+
+def resolve(options: Fit) -> Fit:
+    """Fill in what the user left to the backbone, and check every name, before anything is built."""
+    entry, _ = registry.resolve("zoo.backbones", options.backbone)
+    registry.resolve("zoo.algebras", options.algebra)
+    advice = recipe_of(registry.load(entry))
+    data = canonical(options.data or advice.data)
+    registry.resolve("zoo.datasets", data)
+    optimizer = replace(options.optimizer, lr=advice.lr if options.optimizer.lr is None else options.optimizer.lr)
+    trainer = {"max_epochs": advice.max_epochs, **options.trainer}
+    return replace(
+        options,
+        backbone=canonical(options.backbone),
+        algebra=canonical(options.algebra),
+        data=data,
+        optimizer=optimizer,
+        trainer=trainer,
+    )
+
+
+def canonical(spec: str) -> str:
+    """Write a spec as it was typed, in one way: spaces, quotes and the order of options do not matter."""
+    return str(registry.Spec.parse(spec))
+
+
+def load_data(options: Fit) -> Any:
+    """Build the data module that the options name."""
+    common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
+    return registry.create("zoo.datasets", options.data or "", **common)
+
+
+def fit(options: Fit) -> dict[str, Any]:
+    """Train as the options say and return the summary that is also written to ``summary.json``.
+
+    The run's folder holds config.yaml, metrics.csv, tensorboard/, checkpoints/, model/ (see `zoo.checkpoint`) and summary.json.
+    Test metrics are those of the epoch with the lowest validation loss.
+
+    Raises:
+        InputError: If a name, an option, the data or the folder is wrong; nothing has been trained then.
+        KeyboardInterrupt: If it was interrupted; checkpoints/last.ckpt holds the last whole epoch.
+    """
+    options = resolve(options)
+    settings = check_trainer(options.trainer)
+    if options.ckpt_path is not None and not Path(options.ckpt_path).is_file():
+        raise InputError(f"there is no checkpoint '{options.ckpt_path}' to go on from")
+    pl.seed_everything(options.seed, verbose=False)
+    data = load_data(options)
+    facts = data.facts
+    net = backbone(options.backbone, options.algebra, scope=options.scope, init=options.init, **facts.keywords)
+    check_fit(net, options.backbone, facts.example(2), facts.num_classes)
+    task = Classification(net, facts.num_classes, options.optimizer, options.schedule)
+    folder = claim(options)
+    trainer = make_trainer(settings, folder)
+    write_config(folder, options)
+    seconds = train(trainer, task, data, options, folder)
+    best = load_best(trainer, task)
+    metrics = trainer.test(task, data, verbose=False)[0] if data.has_test else {}
+    summary = summarise(options, task.net, facts) | {
+        "metrics": {name.removeprefix("test_"): float(value) for name, value in metrics.items()},
+        "seconds": round(seconds, 2),
+        "epochs": trainer.current_epoch,
+        "checkpoint": best,
+        "run_dir": str(folder),
+        "device": device_name(trainer),
+    }
+    if trainer.is_global_zero:
+        save(folder / "model", net, summary | {"build": facts.keywords, "facts": facts.to_dict()}, summary)
+        write_json(folder / "summary.json", summary)
+    return summary
+
+
+def summarise(options: Fit, net: nn.Module, facts: Any) -> dict[str, Any]:
+    """Collect what a summary says of a run beside its results: names, sizes, seed and versions."""
+    return {
+        **{key: getattr(options, key) for key in ("backbone", "algebra", "data", "scope", "init", "seed")},
+        "task": facts.task,
+        "parameters": count(net) | {"real_twin": count(real_twin(options.backbone, **facts.keywords))["total"]},
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "data_sha256": facts.sha256,
+        "stayed_real": stayed_real(net),
+    }
+
+
+def train(trainer: pl.Trainer, task: pl.LightningModule, data: pl.LightningDataModule, options: Fit, folder: Path) -> float:
+    """Run the training loop and return its seconds.
+
+    Raises:
+        InputError: If the checkpoint to go on from cannot be read or does not fit.
+        KeyboardInterrupt: If the user stopped it; Lightning itself would end the process.
+    """
+    start = time.perf_counter()
+    try:
+        trainer.fit(task, data, ckpt_path=options.ckpt_path)
+    except SystemExit as stop:
+        last = folder / "checkpoints" / "last.ckpt"
+        advice = f"go on with: zoo fit -c {folder}/config.yaml --ckpt-path {last}" if last.exists() else "no epoch was finished"
+        raise KeyboardInterrupt(f"stopped in epoch {trainer.current_epoch + 1} of {trainer.max_epochs}; {advice}") from stop
+    return time.perf_counter() - start
+
+
+def load_best(trainer: pl.Trainer, task: pl.LightningModule) -> str | None:
+    """Put the best epoch's weights back and return the path of its checkpoint; None if no checkpoint was kept."""
+    path: str = getattr(trainer.checkpoint_callback, "best_model_path", "")
+    if not path:
+        return None
+    task.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
+    return path
+
+
+def device_name(trainer: pl.Trainer) -> str:
+    """Name what it ran on, such as ``cpu`` or ``1 x NVIDIA H200``."""
+    device = trainer.strategy.root_device
+    if device.type != "cuda":
+        return device.type
+    return f"{trainer.world_size} x {torch.cuda.get_device_name(device)}"

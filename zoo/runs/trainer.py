@@ -1,0 +1,88 @@
+"""Lightning's Trainer, set up for a run: quiet, and typed by its own signature."""
+
+import logging
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentError, ArgumentParser
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+from zoo.errors import InputError
+from zoo.options import one_line
+
+
+class PlainProgress(Callback):
+    """One line per epoch, for output that is no terminal."""
+
+    def on_train_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
+        """Print what the epoch brought."""
+        if trainer.is_global_zero:
+            numbers = sorted((name, float(value)) for name, value in trainer.callback_metrics.items())
+            text = "  ".join(f"{name} {value:.4f}" for name, value in numbers)
+            print(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {text}", flush=True)  # noqa: T201 (its purpose)
+
+
+def quiet() -> None:
+    """Keep Lightning's notes and adverts off the screen; must come after its import, which sets the level."""
+    for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    # Advice about loader workers and about logging intervals, which our defaults have already weighed.
+    warnings.filterwarnings("ignore", module="lightning.*")
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+
+
+def make_trainer(settings: dict[str, Any], folder: Path | None) -> Trainer:
+    """Build a Trainer from checked arguments and our defaults.
+
+    Args:
+        settings: Arguments of Lightning's Trainer from `check_trainer`.
+        folder: The run's folder for logs and checkpoints; None for a Trainer that only evaluates.
+
+    Raises:
+        InputError: If Lightning refuses a combination.
+    """
+    quiet()
+    terminal = sys.stdout.isatty()
+    defaults: dict[str, Any] = {"enable_model_summary": False, "log_every_n_steps": 10, "enable_progress_bar": terminal}
+    callbacks: list[Callback] = []
+    if folder is None:
+        defaults |= {"logger": False, "enable_checkpointing": False}
+    else:
+        tensorboard = TensorBoardLogger(folder, name="", version="tensorboard")
+        defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0}
+        defaults |= {"logger": [CSVLogger(folder, name="", version=""), tensorboard]}
+        callbacks += [best_checkpoint(folder)] if settings.get("enable_checkpointing", True) else []
+    if settings.get("enable_progress_bar", True):
+        callbacks.append(RichProgressBar(leave=False) if terminal else PlainProgress())
+    arguments = defaults | {name: value for name, value in settings.items() if value is not None}
+    arguments["callbacks"] = callbacks + list(settings.get("callbacks") or [])
+    try:
+        return Trainer(**arguments)
+    except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"--trainer: {str(error).strip().splitlines()[0]}") from error
+
+
+def best_checkpoint(folder: Path) -> ModelCheckpoint:
+    """Keep the epoch with the lowest validation loss, and the last one."""
+    options: dict[str, Any] = {"monitor": "val_loss", "mode": "min", "save_last": True, "enable_version_counter": False}
+    return ModelCheckpoint(folder / "checkpoints", "best", **options)
+
+
+def check_trainer(values: dict[str, Any]) -> dict[str, Any]:
+    """Check arguments against the types in the signature of Lightning's Trainer and build the objects that a file describes.
+
+    Raises:
+        InputError: If Lightning has no such argument or does not accept the value.
+    """
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_class_arguments(Trainer, "trainer", instantiate=False, fail_untyped=False)
+    try:
+        parsed = parser.instantiate_classes(parser.parse_object({"trainer": values}, defaults=False))
+    except ArgumentError as error:
+        raise InputError(f"--trainer: {one_line(str(error))}") from error
+    return dict(vars(parsed.trainer)) if values else {}
