@@ -12,12 +12,14 @@ from zoo.errors import InputError
 
 
 def phm(n: int, rule: str = "random", learned: bool = True, shared: bool = False) -> Algebra:
-    r"""Learned product on R^n: H = sum_i A_i (x) S_i, kd / n + n^3 weights for a d -> k layer (Zhang et al. 2021, Eq. 3-4).
+    r"""Learned product on R^n (PHM, Zhang et al. 2021): kd / n + n^3 weights for a d -> k layer.
+
+    The layer's matrix is H = sum_i A_i (x) S_i (their Eq. 3-4), where A_i holds A[i, j, k] at row k, column j.
 
     Args:
         n: Dimension.
-        rule: Where the rule starts: ``random`` draws A[i, j, k] from N(0, 1 / n), with the energy ||A||^2 = n^2 of a signed table
-            on average; the spec of any other algebra of the same n starts there.
+        rule: Where the rule starts: ``random`` draws A[i, j, k] from N(0, 1 / n), with the energy ||A||^2 = n^2 of a signed
+            table on average; the spec of any other algebra of the same n starts there.
         learned: Whether the rule is trained; False keeps it as it started.
         shared: Whether the layers of a network have one rule together instead of one each.
 

@@ -22,7 +22,7 @@ def timm(
     pretrained: bool = False,
     **options: Any,
 ) -> nn.Module:
-    """Any timm model by its name, as in ``timm/resnet18``, converted by `zoo.convert`; the rest of timm's options pass through.
+    """Any timm model by its name, as in timm/resnet18, converted to the algebra by `zoo.convert`.
 
     Args:
         layers: The factory that knows the algebra.

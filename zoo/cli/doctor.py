@@ -93,7 +93,15 @@ def plugins(isolate: bool) -> list[dict[str, Any]]:
         for entry in registry.entries(kind)
     ]
     for fault in registry.faults():
-        rows.append({"kind": "metadata", "name": fault.distribution, "status": "broken", "ms": 0, "note": fault.reason})
+        rows.append(
+            {
+                "kind": "metadata",
+                "name": fault.distribution,
+                "status": "broken",
+                "ms": 0,
+                "note": f"{fault.path}: {fault.reason}",
+            }
+        )
     return rows
 
 

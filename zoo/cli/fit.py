@@ -1,5 +1,6 @@
 """``zoo fit``: check names and flags at once, then import torch and train."""
 
+import os
 from typing import Any
 
 from zoo import registry
@@ -18,7 +19,9 @@ def run(command: str, argv: list[str]) -> int:
     from zoo.cli.closing import close
     from zoo.runs import fit
 
-    close(fit(build(Fit, values)))
+    summary = fit(build(Fit, values))
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        close(summary)
     return 0
 
 

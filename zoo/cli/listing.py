@@ -38,6 +38,7 @@ def table(kind: str, rows: list[dict[str, str]]) -> str:
     lines = [kind]
     for row in rows:
         origin = "" if row["distribution"] == "hypercomplex-zoo" else f" [{row['distribution']} {row['version']}]"
-        line = f"  {row['name']:<{longest}}  {row['summary']}{origin}"
-        lines.append(line if len(line) <= width else line[: width - 3] + "...")
+        room = max(20, width - longest - 4 - len(origin))
+        text = row["summary"] if len(row["summary"]) <= room else row["summary"][: room - 3] + "..."
+        lines.append(f"  {row['name']:<{longest}}  {text}{origin}".rstrip())
     return "\n".join(lines if rows else [f"{kind}: none installed"])

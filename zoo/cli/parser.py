@@ -70,6 +70,8 @@ def split_config(argv: list[str]) -> tuple[list[str], list[str]]:
         name, equals, value = word.partition("=")
         if name in ("-c", "--config"):
             files += ["--config", value if equals else next(rest, "(no file given)")]
+        elif word.startswith("-c"):
+            files += ["--config", word[2:]]
         elif word.startswith("--"):
             flags.append("--" + name[2:].replace("-", "_") + equals + value)
         else:

@@ -22,7 +22,9 @@ def cifar10(
     augment: str = "auto",
     seed: int = 0,
 ) -> ImageData:
-    """Load CIFAR-10: 32 x 32 RGB, 10 classes, 50,000 training (5,000 of them for validation) and 10,000 test images.
+    """CIFAR-10: 32 x 32 RGB photographs, 10 classes, 50,000 training and 10,000 test images.
+
+    A tenth of the training images is held out for validation.
 
     Args:
         path: A local copy: the binary version, parquet files as on the Hub, an image folder, or shards
@@ -62,7 +64,7 @@ def cifar100(
     augment: str = "auto",
     seed: int = 0,
 ) -> ImageData:
-    """Load CIFAR-100: as CIFAR-10, but 100 classes ("fine" labels) of 500 training and 100 test images.
+    """CIFAR-100: 32 x 32 RGB photographs, 100 classes (the fine labels) of 500 training and 100 test images.
 
     Args:
         path: See `cifar10`.

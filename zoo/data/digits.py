@@ -18,7 +18,7 @@ VAL = 180
 def digits(
     size: int | None = None, batch_size: int = 64, num_workers: int = 0, augment: str = "auto", seed: int = 0
 ) -> ImageData:
-    """Load the handwritten digits of scikit-learn: 8 x 8 grey, 10 classes, 1257 / 180 / 360 images.
+    """Handwritten digits out of scikit-learn: 8 x 8 grey, 10 classes, 1257 / 180 / 360 images; needs no network.
 
     The data are real (Alpaydin & Kaynak 1998, the test half of the UCI optical digits) and need no network. The splits
     are stratified and the same for every seed.

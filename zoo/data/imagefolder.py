@@ -27,7 +27,7 @@ def imagefolder(
     augment: str = "auto",
     seed: int = 0,
 ) -> ImageData:
-    """Load `path/{train,val,test}/<class>/*.png` or `path/<class>/*.png` (any common format, any size).
+    """A folder of images: path/{train,val,test}/CLASS/*.png or path/CLASS/*.png, any format, any size.
 
     Images are decoded when they are needed; their short side is scaled to `size` and the centre cut out. The digest of
     the facts covers names and sizes of the files, not their content: reading a huge folder twice would take too long.

@@ -88,13 +88,24 @@ def _preset(name: str) -> Callable[..., ImageData]:
 
 
 bloodmnist = _preset("bloodmnist")
+"""Blood cells under the microscope, 8 classes, RGB. MedMNIST v2."""
 breastmnist = _preset("breastmnist")
+"""Breast ultrasound, 2 classes, grey. MedMNIST v2."""
 dermamnist = _preset("dermamnist")
+"""Skin lesions under the dermatoscope, 7 classes, RGB. MedMNIST v2."""
 octmnist = _preset("octmnist")
+"""Retinal optical coherence tomography, 4 classes, grey. MedMNIST v2."""
 organamnist = _preset("organamnist")
+"""Abdominal CT, axial slices, 11 organs, grey. MedMNIST v2."""
 organcmnist = _preset("organcmnist")
+"""Abdominal CT, coronal slices, 11 organs, grey. MedMNIST v2."""
 organsmnist = _preset("organsmnist")
+"""Abdominal CT, sagittal slices, 11 organs, grey. MedMNIST v2."""
 pathmnist = _preset("pathmnist")
+"""Colon tissue, 9 classes, RGB. MedMNIST v2."""
 pneumoniamnist = _preset("pneumoniamnist")
+"""Chest X-rays, normal or pneumonia, grey. MedMNIST v2."""
 retinamnist = _preset("retinamnist")
+"""Fundus photographs, 5 grades of diabetic retinopathy, RGB. MedMNIST v2."""
 tissuemnist = _preset("tissuemnist")
+"""Kidney cortex cells, 8 classes, grey. MedMNIST v2."""

@@ -27,7 +27,7 @@ def npz(
     augment: str = "auto",
     seed: int = 0,
 ) -> ImageData:
-    """Load an archive with the arrays `{train,val,test}_images` and `{train,val,test}_labels`.
+    """A .npz archive with the arrays `{train,val,test}_images` and `{train,val,test}_labels`.
 
     Images are uint8 [N, H, W] or [N, H, W, 3], labels whole numbers [N] or [N, 1]. Nothing is unpickled. `val` and
     `test` may be missing: then validation images are held out of the training split, and there is no test.

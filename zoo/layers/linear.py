@@ -13,7 +13,7 @@ class Linear(nn.Module):
     r"""Compute y = w x + b over an algebra: out * in / n weights and `out` real biases.
 
     Works on real tensors whose last axis is component-major. A size that n does not divide is padded inside: the layer then has
-    n * ceil(out / n) * ceil(in / n) weights, and those that only meet padding never change.
+    n * ceil(out / n) * ceil(in / n) weights, and those that only meet padding get no gradient.
 
     A channel axis may hold several vectors side by side (the gates of an LSTM, q, k and v, the heads), each component-major by
     itself. ``blocks=(b_in, b_out)`` says how many there are, so every gate and head is made of whole algebra elements.

@@ -15,7 +15,7 @@ from zoo.data import ImageFacts
 from zoo.data.preprocess import preprocess
 from zoo.errors import InputError
 from zoo.options import Optimizer, Schedule
-from zoo.runs.trainer import check_trainer, make_trainer
+from zoo.runs.trainer import check_trainer, make_trainer, quiet
 from zoo.tasks import Classification
 
 
@@ -43,6 +43,7 @@ def evaluate(
     Raises:
         InputError: If the folder is damaged, the data does not fit the model, or there is no such split.
     """
+    quiet()
     config = read_config(run)
     module, facts = matching_data(config, data, batch_size, num_workers)
     if stage == "test":

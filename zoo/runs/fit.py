@@ -20,7 +20,7 @@ from zoo.convert import stayed_real
 from zoo.errors import InputError
 from zoo.options import Fit
 from zoo.runs.folder import claim, write_config
-from zoo.runs.trainer import check_trainer, make_trainer
+from zoo.runs.trainer import check_trainer, make_trainer, quiet
 from zoo.tasks import Classification
 
 PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm")
@@ -66,6 +66,7 @@ def fit(options: Fit) -> dict[str, Any]:
         InputError: If a name, an option, the data or the folder is wrong; nothing has been trained then.
         KeyboardInterrupt: If it was interrupted; checkpoints/last.ckpt holds the last whole epoch.
     """
+    quiet()
     options = resolve(options)
     settings = check_trainer(options.trainer)
     if options.ckpt_path is not None and not Path(options.ckpt_path).is_file():

@@ -15,6 +15,7 @@ from zoo.options import Fit
 # Lightning starts the other ranks as processes that inherit the environment; they must write where rank 0 does.
 _SHARED = "ZOO_RUN_FOLDER"
 
+
 def claim(options: Fit) -> Path:
     """Create the folder of a run, which no other run has: `run_dir`, or the next free telling name in runs/.
 

@@ -28,8 +28,8 @@ class PlainProgress(Callback):
 
 
 def quiet() -> None:
-    """Keep Lightning's notes and adverts off the screen; must come after its import, which sets the level."""
-    for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning"):
+    """Keep other libraries' notes and adverts off the screen; must come after their import, which sets the level."""
+    for name in ("lightning.pytorch", "lightning.fabric", "huggingface_hub", "datasets"):
         logging.getLogger(name).setLevel(logging.ERROR)
     # Advice about loader workers and about logging intervals, which our defaults have already weighed.
     warnings.filterwarnings("ignore", module="lightning.*")
@@ -46,7 +46,6 @@ def make_trainer(settings: dict[str, Any], folder: Path | None) -> Trainer:
     Raises:
         InputError: If Lightning refuses a combination.
     """
-    quiet()
     terminal = sys.stdout.isatty()
     defaults: dict[str, Any] = {"enable_model_summary": False, "log_every_n_steps": 10, "enable_progress_bar": terminal}
     callbacks: list[Callback] = []
@@ -81,8 +80,9 @@ def check_trainer(values: dict[str, Any]) -> dict[str, Any]:
     """
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(Trainer, "trainer", instantiate=False, fail_untyped=False)
+    instantiate = getattr(parser, "instantiate", parser.instantiate_classes)  # its name since jsonargparse 4.49
     try:
-        parsed = parser.instantiate_classes(parser.parse_object({"trainer": values}, defaults=False))
+        parsed = instantiate(parser.parse_object({"trainer": values}, defaults=False))
     except ArgumentError as error:
         raise InputError(f"--trainer: {one_line(str(error))}") from error
     return dict(vars(parsed.trainer)) if values else {}

@@ -60,7 +60,9 @@ class Task(LightningModule):
     def _step(self, stage: str, batch: Any) -> Tensor:
         loss, predictions, targets = self.loss(batch)
         size = len(targets)
-        self.log(f"{stage}_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=size)
+        self.log(
+            f"{stage}_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=size, sync_dist=stage != "train"
+        )
         if stage != "train":
             metrics: MetricCollection = getattr(self, f"{stage}_metrics")
             metrics.update(predictions, targets)

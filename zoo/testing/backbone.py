@@ -13,7 +13,7 @@ from zoo.algebra import algebra as named
 from zoo.algebra import reals
 from zoo.errors import InputError
 from zoo.layers import Layers
-from zoo.testing.training import classify, loss, matrices, take, weights
+from zoo.testing.training import classify, is_divided, loss, matrices, take, weights
 
 
 def installed_algebras() -> list[str]:
@@ -73,7 +73,7 @@ class BackboneContract:
     def test_every_parameter_gets_a_gradient(self, algebra: str) -> None:
         """No parameter is left out of the loss, and no gradient is NaN."""
         model = self.build(algebra)
-        loss(model, self.batch()).backward()  # type: ignore[no-untyped-call]
+        loss(model, self.batch()).backward()
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         assert trained
         assert [name for name, p in trained.items() if p.grad is None or not p.grad.isfinite().all()] == []
@@ -94,12 +94,11 @@ class BackboneContract:
         """Some matrices are over the algebra, and have 1 / n of the weights wherever n divides their sizes."""
         n, model, twin = named(algebra).n, self.build(algebra), self.build(Layers(reals()))
         real = matrices(twin)
-        ours = {name: m for name, m in matrices(model).items() if m.algebra.n == n}  # type: ignore[union-attr]
+        ours = {name: m for name, m in matrices(model).items() if m.algebra.n == n}
         assert ours
         for name, layer in ours.items():
-            sizes = [getattr(layer, axis) for axis in ("out", "inp") if hasattr(layer, axis)]
-            if all(axis.size == n * axis.width for axis in sizes):
-                assert n * layer.components.numel() == real[name].components.numel(), name  # type: ignore[operator, union-attr]
+            if is_divided(layer, real[name]):
+                assert n * layer.components.numel() == real[name].components.numel(), name
         assert weights(model) < weights(twin) if n > 1 else weights(model) == weights(twin)
 
     def test_state_dict_restores_the_network(self, algebra: str) -> None:

@@ -1,6 +1,7 @@
 """The definitions that layers are compared with: written one element at a time, slow, and without any code of the kernels."""
 
 from itertools import product as cartesian
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,19 +46,15 @@ def convolve(structure: Tensor, w: Tensor, x: Tensor, out_channels: int, stride:
     A group holds its share of every component of [n, groups, width].
     """
     n, kernel = structure.shape[0], w.shape[3:]
+    if groups > 1:
+        pairs = zip(w.chunk(groups, 1), x.unflatten(1, (n, groups, -1)).unbind(2), strict=True)
+        parts = [convolve(structure, v, share.flatten(1, 2), out_channels // groups, stride, dilation) for v, share in pairs]
+        return torch.stack([y.unflatten(1, (n, -1)) for y in parts], 2).flatten(1, 3)
     reach = [(s - dilation * (k - 1) - 1) // stride + 1 for s, k in zip(x.shape[2:], kernel, strict=True)]
-    shares = x.unflatten(1, (n, groups, -1)) if groups > 1 else x.unsqueeze(1)
-    results = []
-    for g, v in enumerate(w.chunk(groups, 1)):
-        share = shares[:, :, g].flatten(1, 2) if groups > 1 else x
-        total = torch.zeros(())
-        for tap in cartesian(*(range(k) for k in kernel)):
-            spots = tuple(
-                slice(t * dilation, t * dilation + stride * (r - 1) + 1, stride) for t, r in zip(tap, reach, strict=True)
-            )
-            seen = share[(..., *spots)].movedim(1, -1)
-            total = total + linear(structure, v[(..., *tap)], seen, out_channels // groups)
-        results.append(total.movedim(-1, 1))
-    if groups == 1:
-        return results[0]
-    return torch.stack([y.unflatten(1, (n, -1)) for y in results], 2).flatten(1, 3)
+    total = torch.zeros(())
+    for tap in cartesian(*(range(k) for k in kernel)):
+        place: tuple[Any, ...] = tap
+        starts = [t * dilation for t in tap]
+        seen: tuple[Any, ...] = tuple(slice(t, t + stride * (r - 1) + 1, stride) for t, r in zip(starts, reach, strict=True))
+        total = total + linear(structure, w[:, :, :, *place], x[:, :, *seen].movedim(1, -1), out_channels)
+    return total.movedim(-1, 1)

@@ -31,7 +31,8 @@ class LinearContract(Subject):
     def test_linear_takes_any_size(self) -> None:
         """10 -> 7 channels are padded inside, multiplied by the definition, and cut."""
         layer = self.linear(10, 7)
-        nn.init.normal_(layer.bias)  # type: ignore[arg-type]
+        assert layer.bias is not None
+        nn.init.normal_(layer.bias)
         x = draw(2, 3, 10)
         expected = definition.linear(layer.algebra.structure, layer.components, x, 7)
         torch.testing.assert_close(layer(x), expected + layer.bias)

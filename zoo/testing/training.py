@@ -34,6 +34,12 @@ def weights(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters() if p.requires_grad and id(p) not in rules)
 
 
-def matrices(model: nn.Module) -> dict[str, nn.Module]:
+def matrices(model: nn.Module) -> dict[str, Any]:
     """Name the layers that hold component weights."""
     return {name: m for name, m in model.named_modules() if isinstance(getattr(m, "components", None), nn.Parameter)}
+
+
+def is_divided(layer: Any, real: Any) -> bool:
+    """Tell whether n divides both axes of a layer, given the same layer over the reals."""
+    axes = [(getattr(layer, name), getattr(real, name)) for name in ("out", "inp", "rows") if hasattr(layer, name)]
+    return all(ours.channels == theirs.channels and ours.size == ours.n * ours.width for ours, theirs in axes)
