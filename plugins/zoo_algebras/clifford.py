@@ -14,10 +14,10 @@ def clifford(p: int, q: int, r: int = 0) -> Algebra:
     Fontijne and Mann 2007, section 19.2). Cl(0, 1) is the complex numbers and Cl(0, 2) the quaternions.
 
     Raises:
-        InputError: If a count is negative or n would exceed 256.
+        InputError: If a count is negative or n would exceed 64.
     """
-    if min(p, q, r) < 0 or p + q + r > 8:
-        raise InputError(f"clifford(p={p}, q={q}, r={r}): counts are 0 or more and p + q + r at most 8 (n = 256)")
+    if min(p, q, r) < 0 or p + q + r > 6:
+        raise InputError(f"clifford(p={p}, q={q}, r={r}): counts are 0 or more and p + q + r at most 6 (n = 64)")
     squares = [1] * p + [-1] * q + [0] * r
     n = 1 << len(squares)
     structure = torch.zeros(n, n, n)

@@ -81,7 +81,8 @@ class ImageData(LightningDataModule):
         sha256 = digest(self.splits, classes)
         images = self.splits["train"].images
         if not isinstance(images, EncodedImages):
-            size, channels = size or images.shape[1], channels or (images.shape[3] if images.ndim == 4 else 1)
+            size = images.shape[1] if size is None else size
+            channels = channels or (images.shape[3] if images.ndim == 4 else 1)
         size, channels = _number("size", size or 0, 1), channels or 3
         if channels not in (1, 3):
             raise InputError(f"channels={channels}: must be 1 (grey) or 3 (RGB)")

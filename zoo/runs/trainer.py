@@ -16,6 +16,14 @@ from zoo.errors import InputError
 from zoo.options import one_line
 
 
+class Bar(RichProgressBar):
+    """Lightning's bar without the loggers' version, which means nothing in a run folder."""
+
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        """Return what stands beside the bar."""
+        return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"}
+
+
 class PlainProgress(Callback):
     """One line per epoch, for output that is no terminal."""
 
@@ -57,7 +65,7 @@ def make_trainer(settings: dict[str, Any], folder: Path | None) -> Trainer:
         defaults |= {"logger": [CSVLogger(folder, name="", version=""), tensorboard]}
         callbacks += [best_checkpoint(folder)] if settings.get("enable_checkpointing", True) else []
     if settings.get("enable_progress_bar", True):
-        callbacks.append(RichProgressBar(leave=False) if terminal else PlainProgress())
+        callbacks.append(Bar(leave=False) if terminal else PlainProgress())
     arguments = defaults | {name: value for name, value in settings.items() if value is not None}
     arguments["callbacks"] = callbacks + list(settings.get("callbacks") or [])
     try:

@@ -1,0 +1,134 @@
+"""Convolutions against torch: real, complex, and groups that hold whole elements."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from zoo.algebra import algebra, reals
+from zoo.errors import InputError
+from zoo.layers import Conv1d, Conv2d
+
+OPTIONS = [
+    {},
+    {"stride": 2, "padding": 1},
+    {"padding": 2, "dilation": 2, "bias": False},
+    {"groups": 2, "padding": "same"},
+    {"groups": 4, "stride": 2, "dilation": 2},
+    {"padding": 1, "padding_mode": "circular"},
+    {"padding": 1, "padding_mode": "reflect", "groups": 2},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize(("ours", "theirs"), [(Conv1d, nn.Conv1d), (Conv2d, nn.Conv2d)])
+def test_over_the_reals_it_is_torchs(ours, theirs, options):
+    layer, torch_layer = ours(reals(), 8, 12, 3, **options), theirs(8, 12, 3, **options)
+    state = torch_layer.state_dict()
+    layer.load_state_dict({"components": state.pop("weight")[None], **state})
+    x = torch.randn(2, 8, *[9] * len(layer.kernel_size))
+    torch.testing.assert_close(layer(x), torch_layer(x))
+    assert layer(x).shape == torch_layer(x).shape
+    torch.testing.assert_close(layer(x[0]), torch_layer(x[0]))
+
+
+@pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1}, {"dilation": 2}], ids=str)
+@pytest.mark.parametrize(("kind", "convolve"), [(Conv1d, F.conv1d), (Conv2d, F.conv2d)])
+def test_complex_is_torchs_complex(kind, convolve, options):
+    layer = kind(algebra("complex"), 6, 8, 3, bias=False, **options)
+    x = torch.randn(2, 6, *[9] * len(layer.kernel_size))
+    expected = convolve(torch.complex(*x.chunk(2, 1)), torch.complex(*layer.components.detach()), **options)
+    torch.testing.assert_close(layer(x), torch.cat([expected.real, expected.imag], 1))
+
+
+def test_complex_groups_are_torchs_complex_groups():
+    layer = Conv2d(algebra("complex"), 12, 8, 3, groups=2, bias=False)
+    x = torch.randn(2, 12, 7, 7)
+    expected = F.conv2d(torch.complex(*x.chunk(2, 1)), torch.complex(*layer.components.detach()), groups=2)
+    torch.testing.assert_close(layer(x), torch.cat([expected.real, expected.imag], 1))
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+@pytest.mark.parametrize("spec", ["real", "quaternion"])
+def test_same_padding_of_an_even_kernel_leans_to_the_end(spec):
+    layer = Conv1d(algebra(spec), 8, 8, 4, padding="same", bias=False)
+    x = torch.randn(2, 8, 9)
+    torch.testing.assert_close(layer(x), F.conv1d(F.pad(x, (1, 2)), layer.weight))
+
+
+def test_one_tap_is_a_linear_layer():
+    layer = Conv2d(algebra("quaternion"), 10, 7, 1)
+    x = torch.randn(2, 10, 3, 3)
+    expected = F.linear(x.movedim(1, -1), layer.weight[..., 0, 0], layer.bias).movedim(-1, 1)
+    torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize("spec", ["quaternion", "octonion", "phm-3"])
+@pytest.mark.parametrize("kind", [Conv1d, Conv2d])
+def test_groups_of_any_size_run(spec, kind):
+    layer = kind(algebra(spec), 10, 14, 3, groups=2, padding=1)
+    y = layer(torch.randn(2, 10, *[5] * len(layer.kernel_size)))
+    assert y.shape[:2] == (2, 14)
+    y.square().sum().backward()
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+
+
+def test_padded_groups_are_the_whole_layer_cut():
+    small, whole = Conv1d(algebra("complex"), 10, 6, 3, groups=2), Conv1d(algebra("complex"), 12, 8, 3, groups=2)
+    whole.components = small.components
+    x = torch.randn(2, 10, 7)
+    torch.testing.assert_close(small(x), whole(F.pad(x, (0, 0, 0, 2)))[:, :6])
+
+
+def test_a_group_reads_no_other_group():
+    layer, n = Conv1d(algebra("quaternion"), 16, 24, 1, groups=2, bias=False), 4
+    x = torch.randn(1, 16, 1)
+    changed = x.clone().view(1, n, 2, 2, 1)
+    changed[:, :, 1] += 1
+    y, z = (layer(t).view(1, n, 2, 3) for t in (x, changed.view(1, 16, 1)))
+    assert torch.equal(y[:, :, 0], z[:, :, 0])
+    assert not torch.isclose(y[:, :, 1], z[:, :, 1]).any()
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "expected"),
+    [
+        ("quaternion", {}, 32 * 64 * 9 // 4 + 64),
+        ("quaternion", {"groups": 2, "bias": False}, 32 * 64 * 9 // 8),
+        ("phm(n=2)", {}, 32 * 64 * 9 // 2 + 64 + 8),
+    ],
+)
+def test_parameter_counts(spec, options, expected):
+    assert sum(p.numel() for p in Conv2d(algebra(spec), 32, 64, 3, **options).parameters()) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "said"),
+    [
+        ((8, 8, 3), {"groups": 3}, "3 groups do not divide 8 input and 8 output"),
+        ((8, 8, 3), {"groups": 0}, "0 groups"),
+        ((8, 8, 3), {"groups": 2, "blocks": (1, 2)}, "groups or blocks, not both"),
+        ((9, 8, 3), {"blocks": (2, 1)}, "do not split"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, options, said):
+    with pytest.raises(InputError, match=said):
+        Conv2d(algebra("complex"), *arguments, **options)
+
+
+def test_torch_checks_its_own_arguments():
+    with pytest.raises(ValueError, match="padding_mode"):
+        Conv1d(algebra("complex"), 8, 8, 3, padding_mode="mirror")
+
+
+def test_variance_is_one_with_a_kernel():
+    torch.manual_seed(0)
+    for options in ({}, {"groups": 2}):
+        y = Conv2d(algebra("quaternion"), 64, 128, 3, **options)(torch.randn(16, 64, 8, 8))
+        assert abs(y.var().item() - 1) < 0.05
+
+
+def test_repr_and_state_have_no_meta_tensors():
+    layer = Conv2d(algebra("quaternion"), 8, 8, 3, padding=1)
+    assert set(layer.state_dict()) == {"components", "bias"}
+    assert "kernel_size=(3, 3), stride=(1, 1), padding=(1, 1)" in repr(layer)

@@ -1,0 +1,71 @@
+"""The embedding against torch's, and what n words share."""
+
+import pytest
+import torch
+from torch import nn
+
+from zoo.algebra import algebra, reals
+from zoo.layers import Embedding
+
+
+def test_over_the_reals_it_is_torchs():
+    ours, theirs = Embedding(reals(), 11, 6), nn.Embedding(11, 6)
+    ours.components.data = theirs.weight.detach().T[None].clone()
+    words = torch.tensor([[3, 0, 10], [3, 3, 7]])
+    y, expected = ours(words), theirs(words)
+    assert torch.equal(y, expected)
+    assert torch.equal(ours.weight, theirs.weight)
+    y.square().sum().backward()
+    expected.square().sum().backward()
+    torch.testing.assert_close(ours.components.grad[0].T, theirs.weight.grad)
+
+
+def test_words_of_a_family_differ_by_a_right_multiplication():
+    product = algebra("quaternion")
+    table = Embedding(product, 12, 8)  # words 2, 5, 8 and 11 share w_2
+    first = table(torch.tensor(2))
+    for j, word in enumerate((2, 5, 8, 11)):
+        e = torch.eye(4)[j].repeat_interleave(2)
+        torch.testing.assert_close(table(torch.tensor(word)), product(first, e))
+
+
+@pytest.mark.parametrize("spec", ["quaternion", "phm-3"])
+def test_a_padding_word_is_zero_and_takes_no_gradient(spec):
+    torch.manual_seed(0)
+    table, plain = Embedding(algebra(spec), 10, 6, padding_idx=0), Embedding(algebra(spec), 10, 6)
+    plain.load_state_dict(table.state_dict())
+    assert table(torch.tensor([0, 0])).abs().max() == 0
+    words = torch.tensor([4, 0, 7])
+    torch.testing.assert_close(table(words)[::2], plain(words)[::2])
+    table(torch.tensor([0])).sum().backward()
+    assert table.components.grad.abs().max() == 0
+
+
+@pytest.mark.parametrize(("spec", "expected"), [("real", 1000 * 64), ("quaternion", 16000), ("phm(n=4)", 16000 + 64)])
+def test_parameter_counts(spec, expected):
+    assert sum(p.numel() for p in Embedding(algebra(spec), 1000, 64).parameters()) == expected
+
+
+@pytest.mark.parametrize("spec", ["real", "complex", "quaternion", "octonion", "phm-4"])
+def test_vectors_have_unit_variance(spec):
+    torch.manual_seed(0)
+    assert abs(Embedding(algebra(spec), 1024, 256).weight.var().item() - 1) < 0.05
+
+
+def test_any_shape_of_index():
+    table = Embedding(algebra("quaternion"), 11, 10)
+    assert table(torch.tensor(3)).shape == (10,)
+    assert table(torch.zeros(2, 3, 4, dtype=torch.long)).shape == (2, 3, 4, 10)
+    assert table(torch.zeros(0, 5, dtype=torch.int32)).shape == (0, 5, 10)
+
+
+@pytest.mark.parametrize("word", [-1, 11, 12, 1000])
+def test_a_word_outside_the_table_is_refused(word):
+    # With n = 4 and 11 rows there are 12 places: 11 is a place, but no word.
+    with pytest.raises(IndexError):
+        Embedding(algebra("quaternion"), 11, 8)(torch.tensor([0, word]))
+
+
+def test_repr_shows_the_sizes():
+    assert "(algebra)" in repr(Embedding(algebra("complex"), 5, 4, padding_idx=1))
+    assert "5, 4, padding_idx=1" in repr(Embedding(algebra("complex"), 5, 4, padding_idx=1))

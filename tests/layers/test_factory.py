@@ -1,0 +1,77 @@
+"""The factory: roles, scopes, and layers that backbones ask for without knowing the algebra."""
+
+import pytest
+import torch
+from torch import nn
+
+from zoo.algebra import algebra
+from zoo.errors import InputError
+from zoo.layers import ElementNorm, Layers, Readout
+from zoo.layers.factory import BODY, ROLES, parse_scope
+
+
+@pytest.mark.parametrize(
+    ("scope", "roles"),
+    [
+        ("all", BODY),
+        ("attention", {"attention"}),
+        ("attention+ffn", {"attention", "ffn"}),
+        ("all+head", BODY | {"head"}),
+        ("embed", {"embed"}),
+    ],
+)
+def test_scopes(scope, roles):
+    assert parse_scope(scope) == roles
+    layers = Layers("quaternion", scope)
+    for role in ROLES:
+        assert layers.linear(8, 8, role=role).algebra.n == (4 if role in roles else 1), role
+
+
+@pytest.mark.parametrize("scope", ["al", "attention+", "attention,ffn", "", "all+tail"])
+def test_unknown_scope_is_one_line(scope):
+    with pytest.raises(InputError, match=r"unknown scope .*: use all or roles joined by") as caught:
+        Layers("quaternion", scope)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_role_and_init_are_one_line():
+    with pytest.raises(InputError, match="unknown role 'gate': use attention, ffn"):
+        Layers("complex").linear(8, 8, role="gate")
+    with pytest.raises(InputError, match="unknown initialisation 'xavier': use variance, glorot, polar"):
+        Layers("complex", init="xavier")
+
+
+def test_the_ends_are_real_unless_asked():
+    layers = Layers("quaternion")
+    assert layers.embedding(12, 8).algebra.n == 1
+    assert Layers("quaternion", "all+embed").embedding(12, 8, padding_idx=3).algebra.n == 4
+    assert layers.linear(8, 3, role="head").algebra.n == layers.conv2d(3, 8, 2, role="stem").algebra.n == 1
+
+
+def test_options_reach_the_layers():
+    layers = Layers("quaternion", init="glorot")
+    one = layers.linear(8, 24, False, role="attention", blocks=(1, 3))
+    assert (one.out.blocks, one.bias, one.init) == (3, None, "glorot")
+    two = layers.conv1d(8, 16, 3, stride=2, groups=2)
+    assert (two.stride, two.groups, two.init) == ((2,), 2, "glorot")
+    three = layers.conv2d(8, 16, (3, 1), padding="same", bias=False)
+    assert (three.kernel_size, three.padding, three.bias) == ((3, 1), "same", None)
+
+
+def test_layers_of_a_learned_rule_have_one_each_or_one_together():
+    apart = Layers("phm-2")
+    assert apart.linear(4, 4, role="ffn").algebra is not apart.linear(4, 4, role="ffn").algebra
+    together = Layers("phm(n=2, shared=true)")
+    assert together.linear(4, 4, role="ffn").algebra is together.conv1d(4, 4, 1).algebra
+
+
+def test_norm_and_readout_know_n():
+    layers = Layers(algebra("quaternion"))
+    assert layers.n == 4
+    assert isinstance(layers.norm(8), nn.LayerNorm)
+    element = layers.norm(8, "element")
+    assert isinstance(element, ElementNorm)
+    assert element.n == 4
+    read = layers.readout("modulus")
+    assert isinstance(read, Readout)
+    assert read(torch.randn(2, 8)).shape == (2, 2)

@@ -1,0 +1,434 @@
+"""The contracts can fail: every check of theirs is broken here by at least one defect, and a sound plugin passes them all."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from torch import nn
+
+import zoo.layers.conv
+import zoo.layers.embedding
+import zoo.layers.linear
+import zoo.testing.kernel
+import zoo.testing.product
+from zoo.algebra import Algebra, Laws, algebra, laws
+from zoo.factors import Factors, factorize
+from zoo.kernels import block, real_matrix
+from zoo.layers import Conv1d, Embedding, Layers, Linear
+from zoo.layers.conv import _Conv
+from zoo.layers.init import draw_components
+from zoo.testing import AlgebraContract, BackboneContract
+from zoo.testing.backbone import installed_algebras
+
+QUATERNION = Laws(unital=True, commutative=False, associative=True, alternative=True, normed=True)
+
+
+class Sound(AlgebraContract):
+    spec = "quaternion"
+    laws = QUATERNION
+
+
+class SoundLearned(AlgebraContract):
+    spec = "phm-4"
+
+
+def checks_of(contract):
+    return {name for name in dir(contract) if name.startswith("test_")}
+
+
+def failing(contract, *args, checks=None):
+    """Run checks of a contract, all by default, and name those that fail."""
+    names = set()
+    for name in checks_of(contract) if checks is None else checks:
+        torch.manual_seed(0)
+        try:
+            getattr(contract, name)(*args)
+        except pytest.skip.Exception:
+            continue
+        except Exception:
+            names.add(name)
+    return names
+
+
+def with_table(table, spec=""):
+    """A contract for an algebra that claims to be the quaternions."""
+
+    class Claim(Sound):
+        def algebra(self):
+            made = table if isinstance(table, Algebra) else Algebra(table)
+            made.spec = spec
+            return made
+
+    return Claim()
+
+
+def everywhere(monkeypatch, matrix):
+    """Put a defect into the block kernel, wherever it is imported."""
+    for module in (block, zoo.layers.conv, zoo.layers.embedding, zoo.testing.kernel, zoo.kernels):
+        monkeypatch.setattr(module, "real_matrix", matrix)
+    return Sound()
+
+
+def flipped_sign(monkeypatch):
+    table = algebra("quaternion").structure.clone()
+    i, j, k = table.nonzero()[-1]
+    table[i, j, k] *= -1
+    return with_table(table)
+
+
+def not_a_number(monkeypatch):
+    made = algebra("quaternion")
+    made.structure[1, 2, 3] = float("nan")
+    return with_table(made)
+
+
+def not_bilinear(monkeypatch):
+    monkeypatch.setattr(Algebra, "forward", lambda self, x, y, old=Algebra.forward: old(self, x, y) + 1)
+    return Sound()
+
+
+def element_major(monkeypatch):
+    def forward(self, x, y):
+        x, y = (t.unflatten(-1, (-1, self.n)) for t in (x, y))
+        return torch.einsum("ijk,...ci,...cj->...ck", self.structure, x, y).flatten(-2)
+
+    monkeypatch.setattr(Algebra, "forward", forward)
+    return Sound()
+
+
+def laws_that_lie(monkeypatch):
+    monkeypatch.setattr(zoo.testing.product, "laws", lambda a: laws(a)._replace(commutative=True))
+    return Sound()
+
+
+def unit_that_is_none(monkeypatch):
+    monkeypatch.setattr(zoo.testing.product, "unit", lambda a: torch.ones(a.shape[0]).to(a))
+    return Sound()
+
+
+def factors_short_of_one(monkeypatch):
+    monkeypatch.setattr(zoo.testing.kernel, "factorize", lambda a: Factors(*(f[:-1] for f in factorize(a))))
+    return Sound()
+
+
+def factors_of_another_table(monkeypatch):
+    monkeypatch.setattr(zoo.testing.kernel, "factorize", lambda a: factorize(a.transpose(0, 1)))
+    return Sound()
+
+
+def weights_on_the_right(monkeypatch):
+    return everywhere(monkeypatch, lambda a, w, out, inp: real_matrix(a.transpose(0, 1), w, out, inp))
+
+
+def rule_without_gradient(monkeypatch):
+    return everywhere(monkeypatch, lambda a, w, out, inp: real_matrix(a.detach(), w, out, inp))
+
+
+def weights_with_half_the_gradient(monkeypatch):
+    return everywhere(monkeypatch, lambda a, w, out, inp: real_matrix(a, (w + w.detach()) / 2, out, inp))
+
+
+def blocks_ignored(monkeypatch):
+    monkeypatch.setattr(zoo.layers.linear, "layout", lambda size, n, blocks, old=zoo.layers.linear.layout: old(size, n))
+    return Sound()
+
+
+def layer_in_element_major(monkeypatch):
+    def forward(self, x, old=Linear.forward):
+        n = self.algebra.n
+        return old(self, x.unflatten(-1, (-1, n)).transpose(-1, -2).flatten(-2) if x.shape[-1] % n == 0 else x.flip(-1))
+
+    monkeypatch.setattr(Linear, "forward", forward)
+    return Sound()
+
+
+def cast_to_float(monkeypatch):
+    monkeypatch.setattr(Linear, "forward", lambda self, x, old=Linear.forward: old(self.float(), x.float()))
+    return Sound()
+
+
+def one_weight_too_many(monkeypatch):
+    def reset(self, old=Linear.reset_parameters):
+        old(self)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    monkeypatch.setattr(Linear, "reset_parameters", reset)
+    return Sound()
+
+
+def twice_the_variance(monkeypatch):
+    def draw(*args, gain=1.0, **options):
+        draw_components(*args, gain=gain * 2**0.5, **options)
+
+    monkeypatch.setattr(zoo.layers.linear, "draw_components", draw)
+    return Sound()
+
+
+def seed_ignored(monkeypatch):
+    def draw(components, *args, **options):
+        with torch.random.fork_rng():
+            torch.manual_seed(7)
+            draw_components(components, *args, **options)
+
+    monkeypatch.setattr(zoo.layers.linear, "draw_components", draw)
+    return Sound()
+
+
+def kernel_turned_around(monkeypatch):
+    monkeypatch.setattr(_Conv, "weight", property(lambda self, old=_Conv.weight.fget: old(self).flip(-1)))
+    return Sound()
+
+
+def groups_in_runs_of_channels(monkeypatch):
+    def forward(self, x):
+        return self.__dict__["torch_conv"]._conv_forward(x, self.weight, self.bias)
+
+    monkeypatch.setattr(_Conv, "forward", forward)
+    return Sound()
+
+
+def stride_forgotten(monkeypatch):
+    monkeypatch.setattr(Conv1d, "forward", lambda self, x: nn.functional.conv1d(x, self.weight, self.bias))
+    return Sound()
+
+
+def words_in_another_order(monkeypatch):
+    def forward(self, index, old=Embedding.forward):
+        return old(self, (index + 1) % self.num_embeddings)
+
+    monkeypatch.setattr(Embedding, "forward", forward)
+    return Sound()
+
+
+def rule_not_saved(monkeypatch):
+    monkeypatch.setattr(Algebra, "state_dict", lambda self, *args, destination=None, **options: destination)
+    return SoundLearned()
+
+
+def copy_of_nothing(monkeypatch):
+    monkeypatch.setattr(Linear, "__deepcopy__", lambda self, memo: self, raising=False)
+    return Sound()
+
+
+def one_rule_for_all(monkeypatch):
+    monkeypatch.setattr(Algebra, "for_layer", lambda self: self)
+    return Sound()
+
+
+def somebody_elses_spec(monkeypatch):
+    return with_table(algebra("quaternion"), "clifford(p=1,q=1)")
+
+
+def spec_of_a_table_that_was_changed(monkeypatch):
+    return with_table(algebra("quaternion").structure * 2, "quaternion")
+
+
+CONV = {"test_conv1d_is_a_sum_of_linear_layers", "test_conv2d_is_a_sum_of_linear_layers"}
+GROUPS = {"test_a_group_takes_its_share_of_every_component"}
+BLOCK = {"test_block_is_the_product"}
+BLOCKS = {"test_each_gate_is_a_layer_of_its_own", "test_heads_may_change_places"}
+COMMUTES = {"test_linear_commutes_with_right_multiplication"}
+DECLARED = {"test_laws_are_as_declared"}
+DEFINITION = {"test_product_is_the_definition"}
+FACTORS = {"test_factors_rebuild_the_table", "test_factors_multiply_like_the_definition"}
+GRADIENT = {"test_block_passes_gradcheck"}
+NORM = {"test_norm_is_multiplicative_if_normed"}
+SIZES = {"test_linear_takes_any_size"}
+SPEC = {"test_the_spec_names_the_algebra"}
+DEFECTS = {
+    flipped_sign: DECLARED | NORM | COMMUTES,
+    not_a_number: {"test_structure_is_finite_and_cubic"},
+    not_bilinear: {"test_product_is_bilinear"} | DEFINITION,
+    element_major: DEFINITION,
+    laws_that_lie: DECLARED | {"test_laws_show_in_products"},
+    unit_that_is_none: {"test_unit_acts_as_one"},
+    factors_short_of_one: FACTORS,
+    factors_of_another_table: FACTORS,
+    weights_on_the_right: BLOCK | COMMUTES | SIZES | CONV | GROUPS,
+    rule_without_gradient: BLOCK | GRADIENT,
+    weights_with_half_the_gradient: BLOCK | GRADIENT | CONV,
+    blocks_ignored: BLOCKS,
+    layer_in_element_major: COMMUTES | SIZES,
+    cast_to_float: {"test_linear_runs_in_every_precision"},
+    one_weight_too_many: {"test_parameters_are_counted"},
+    twice_the_variance: {"test_output_variance_is_one"},
+    seed_ignored: {"test_the_seed_decides_the_draw"},
+    kernel_turned_around: CONV | GROUPS,
+    groups_in_runs_of_channels: GROUPS,
+    stride_forgotten: {"test_conv1d_is_a_sum_of_linear_layers"},
+    words_in_another_order: {"test_embedding_reads_one_hot_vectors"},
+    rule_not_saved: {"test_state_dict_restores_the_layer"},
+    copy_of_nothing: {"test_a_copy_is_independent"},
+    one_rule_for_all: {"test_layers_of_one_algebra_do_not_share_a_dtype"},
+    somebody_elses_spec: SPEC,
+    spec_of_a_table_that_was_changed: SPEC,
+}
+
+
+@pytest.mark.parametrize("contract", [Sound, SoundLearned])
+def test_a_sound_algebra_passes(contract):
+    assert failing(contract()) == set()
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.__name__)
+def test_a_defect_is_noticed(defect, monkeypatch):
+    contract = defect(monkeypatch)
+    assert failing(contract, checks=DEFECTS[defect]) == DEFECTS[defect]
+
+
+def test_every_check_of_an_algebra_can_fail():
+    assert set().union(*DEFECTS.values()) == checks_of(AlgebraContract)
+
+
+@pytest.mark.parametrize("law", Laws._fields)
+def test_a_wrong_promise_is_noticed(law):
+    class Promise(Sound):
+        laws = QUATERNION._replace(**{law: not getattr(QUATERNION, law)})
+
+    wrong = {"associative": COMMUTES, "normed": NORM}.get(law, set())
+    assert failing(Promise(), checks=DECLARED | COMMUTES | NORM) == DECLARED | wrong
+
+
+@pytest.mark.parametrize("sign", range(16))
+def test_every_flipped_sign_of_quaternions_is_noticed(sign):
+    table = algebra("quaternion").structure.clone()
+    i, j, k = table.nonzero()[sign]
+    table[i, j, k] *= -1
+    with pytest.raises(AssertionError):
+        with_table(table).test_laws_are_as_declared()
+
+
+class Small(BackboneContract):
+    spec = "vit(dim=32, heads=2, depth=1)"
+    facts = {"in_channels": 1, "image_size": 8, "num_classes": 5}  # noqa: RUF012
+    algebras = ("quaternion",)
+
+
+def changed(change):
+    """A backbone that is a sound one with a defect."""
+
+    class Changed(Small):
+        def build(self, algebra, seed=0):
+            return change(super().build(algebra, seed), self)
+
+    return Changed()
+
+
+class Wrapped(nn.Module):
+    def __init__(self, net, change):
+        super().__init__()
+        self.net, self.change = net, change
+
+    def forward(self, x):
+        return self.change(self.net(x))
+
+
+class Backwards(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return -gradient
+
+
+def extra_parameter(net, contract):
+    net.forgotten = nn.Parameter(torch.ones(3))
+    return net
+
+
+def hidden_state(net, contract):
+    scale = torch.rand(()) + 0.5
+    return Wrapped(net, lambda y: y * scale)
+
+
+def always_real(net, contract):
+    return BackboneContract.build(contract, "real")
+
+
+def one_layer_too_wide(net, contract):
+    qkv = net.blocks[0].attn.qkv
+    if qkv.algebra.n == 1:
+        return net
+    fresh = Linear(qkv.algebra, 32, 96)
+    fresh.components = nn.Parameter(torch.cat([qkv.components.detach()] * 2, 1))
+    fresh.forward = lambda x: qkv(x) + 0 * fresh.components.sum()
+    net.blocks[0].attn.qkv = fresh
+    return net
+
+
+BACKBONE_DEFECTS = {
+    "wrong size": (lambda net, _: Wrapped(net, lambda y: y[:, 1:]), "test_output_is_one_finite_row_per_example"),
+    "nan": (lambda net, _: Wrapped(net, lambda y: y / 0), "test_output_is_one_finite_row_per_example"),
+    "unused": (extra_parameter, "test_every_parameter_gets_a_gradient"),
+    "ascent": (lambda net, _: Wrapped(net, Backwards.apply), "test_a_small_step_lowers_the_loss"),
+    "real": (always_real, "test_matrices_have_one_nth_of_the_weights"),
+    "wide": (one_layer_too_wide, "test_matrices_have_one_nth_of_the_weights"),
+    "state": (hidden_state, "test_state_dict_restores_the_network"),
+    "neighbours": (lambda net, _: Wrapped(net, lambda y: y - y.mean(0)), "test_examples_do_not_see_their_neighbours"),
+    "position": (
+        lambda net, _: Wrapped(net, lambda y: y + torch.arange(len(y))[:, None]),
+        "test_examples_do_not_see_their_neighbours",
+    ),
+}
+
+
+def test_a_sound_backbone_passes():
+    for spec in ("quaternion", "real", "phm-4"):
+        assert failing(Small(), spec) == set()
+
+
+@pytest.mark.parametrize("defect", BACKBONE_DEFECTS)
+def test_a_defect_of_a_backbone_is_noticed(defect):
+    change, expected = BACKBONE_DEFECTS[defect]
+    assert failing(changed(change), "quaternion", checks=[expected]) == {expected}
+
+
+def test_a_backbone_that_is_not_copied_is_noticed(monkeypatch):
+    from timm.models.vision_transformer import VisionTransformer
+
+    monkeypatch.setattr(VisionTransformer, "__deepcopy__", lambda self, memo: self, raising=False)
+    assert failing(Small(), "quaternion", checks=["test_a_copy_is_independent"])
+
+
+def test_every_check_of_a_backbone_can_fail():
+    shown = {expected for _, expected in BACKBONE_DEFECTS.values()} | {"test_a_copy_is_independent"}
+    assert shown == checks_of(BackboneContract)
+
+
+def test_a_factory_is_enough_to_build():
+    assert Small().build(Layers("complex", scope="ffn")).blocks[0].mlp.fc1.algebra.n == 2
+
+
+def test_installed_algebras_can_be_made():
+    found = installed_algebras()
+    assert len(found) == len(set(found))
+    for spec in found:
+        assert algebra(spec).n >= 1
+    assert {"quaternion", "phm(n=4)", "clifford(p=1, q=1)"} <= set(found)
+
+
+def test_pytest_runs_the_contracts(tmp_path):
+    """A plugin author's file: ids name the algebra, and a failure shows what was compared."""
+    (tmp_path / "test_plugin.py").write_text(
+        textwrap.dedent("""
+        from zoo.algebra import Laws
+        from zoo.testing import AlgebraContract, BackboneContract
+        class TestWrong(AlgebraContract):
+            spec = "complex"
+            laws = Laws(True, False, True, True, True)
+        class TestTransformer(BackboneContract):
+            spec = "vit(dim=32, heads=2, depth=1)"
+            facts = {"in_channels": 1, "image_size": 8, "num_classes": 5}
+            algebras = ("complex", "phm-2")
+        """)
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", "-v", "--rootdir", tmp_path, tmp_path]
+    said = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False).stdout
+    count = len(checks_of(AlgebraContract)) + 2 * len(checks_of(BackboneContract))
+    assert f"1 failed, {count - 1} passed" in said
+    assert "TestTransformer::test_every_parameter_gets_a_gradient[phm-2] PASSED" in said
+    assert "assert Laws(unital=" in said  # pytest rewrites the contracts' assertions, too
