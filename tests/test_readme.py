@@ -1,0 +1,72 @@
+"""What README.md says is true: its commands run, its Python runs, its table is the measured one."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import readme
+from zoo.cli import main
+from zoo.cli.front import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TEXT, flags=re.DOTALL)
+COMMAND_LINES = [
+    line.partition("  #")[0].strip()
+    for kind, block in BLOCKS
+    if kind == "bash"
+    for line in block.splitlines()
+    if line.startswith("zoo ")
+]
+
+
+def test_the_two_commands_are_there():
+    assert "pip install . && zoo fit --backbone vit --algebra quaternion" in TEXT
+    assert 'pip install ".[test]" && pytest' in TEXT
+
+
+def test_the_first_command_learns_digits(tmp_path):
+    command = [sys.executable, "-m", "zoo", "fit", "--backbone", "vit", "--algebra", "quaternion"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    summary = json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text(encoding="utf-8"))
+    assert summary["metrics"]["accuracy"] >= 0.96
+    assert summary["parameters"]["total"] <= 0.30 * summary["parameters"]["real_twin"]
+    assert f"{summary['parameters']['real_twin']:,}" in done.stdout
+
+
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_every_command_is_understood(line, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    _, command, *arguments = shlex.split(line)
+    assert command in COMMANDS
+    if command == "fit":
+        assert main(["fit", *arguments, "--print-config"]) == 0, capsys.readouterr().err
+    elif command in ("list", "info"):
+        assert main([command, *arguments]) == 0, capsys.readouterr().err
+
+
+def test_the_python_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = [block for kind, block in BLOCKS if kind == "python"]
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), {})
+
+
+def test_the_table_is_the_measured_one():
+    results = json.loads((ROOT / "benchmarks" / "results" / "digits.json").read_text(encoding="utf-8"))
+    assert f"{readme.BEGIN}\n{readme.table(results)}\n{readme.END}" in TEXT
+    assert {row["seed"] for row in results["rows"]} == {0, 1, 2}
+
+
+def test_links_lead_somewhere():
+    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", TEXT) if "://" not in target]
+    assert targets
+    assert [target for target in targets if not (ROOT / target).exists()] == []
