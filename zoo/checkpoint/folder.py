@@ -104,6 +104,8 @@ def read_config(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{folder} has format {config.get('format')}, this version reads {FORMAT}: update hypercomplex-zoo")
     if missing := [key for key in KEYS if key not in config]:
         raise InputError(f"{folder / 'config.json'} lacks {', '.join(missing)}")
+    if wrong := [key for key in KEYS if not isinstance(config[key], dict if key in ("build", "facts") else str)]:
+        raise InputError(f"{folder / 'config.json'} has a value of the wrong kind for {', '.join(wrong)}")
     return config
 
 

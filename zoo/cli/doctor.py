@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ def run(command: str, argv: list[str]) -> int:
         "--isolate", action="store_true", help="load each plugin in a process of its own (slow; survives crashes)"
     )
     options = parser.parse_args(argv)
-    rows = [*packages(), *devices(), *plugins(options.isolate), *folders()]
+    rows = [*metadata(), *packages(), *devices(), *plugins(options.isolate), *folders()]
     if options.json:
         print(json.dumps(rows, indent=2))
     else:
@@ -43,7 +43,7 @@ def row(kind: str, name: str, check: Callable[[], str]) -> dict[str, Any]:
     start = time.perf_counter()
     try:
         status, note = "ok", check()
-    except (InputError, ImportError, OSError, RuntimeError, PackageNotFoundError) as error:
+    except Exception as error:  # Whatever it is, it is what the user came to hear.
         status, note = "broken", " ".join(str(error).split()) or type(error).__name__
     return {"kind": kind, "name": name, "status": status, "ms": round(1000 * (time.perf_counter() - start)), "note": note}
 
@@ -87,22 +87,19 @@ def load_plugin(entry: registry.Entry, isolate: bool) -> str:
 
 def plugins(isolate: bool) -> list[dict[str, Any]]:
     """Load every plugin and note how long it took."""
-    rows = [
+    return [
         row(kind.removesuffix("s"), entry.name, partial(load_plugin, entry, isolate))
         for kind in registry.GROUPS
         for entry in registry.entries(kind)
     ]
-    for fault in registry.faults():
-        rows.append(
-            {
-                "kind": "metadata",
-                "name": fault.distribution,
-                "status": "broken",
-                "ms": 0,
-                "note": f"{fault.path}: {fault.reason}",
-            }
-        )
-    return rows
+
+
+def metadata() -> list[dict[str, Any]]:
+    """Installed packages whose metadata cannot be read; torch and Lightning stumble over them, so they come first."""
+    return [
+        {"kind": "metadata", "name": fault.distribution, "status": "broken", "ms": 0, "note": f"{fault.path}: {fault.reason}"}
+        for fault in registry.faults()
+    ]
 
 
 def writable(path: Path) -> str:

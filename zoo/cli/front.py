@@ -20,6 +20,7 @@ work
 
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
@@ -78,6 +79,19 @@ def dispatch(words: list[str]) -> int:
     return run(command, rest)
 
 
+def broken_package(error: BaseException) -> str | None:
+    """Name the installed package whose metadata Python itself stumbled over, if that is what happened.
+
+    Our registry reads around such a package; importing torch and building Lightning's Trainer do not.
+    """
+    from zoo.registry import faults
+
+    frames = traceback.extract_tb(error.__traceback__)
+    if not any("importlib" in frame.filename and "metadata" in frame.filename for frame in frames):
+        return None
+    return next((f"the metadata of {fault.distribution} is broken ({fault.reason})" for fault in faults()), None)
+
+
 def own_version() -> str:
     """The version of the installed distribution."""
     try:
@@ -99,6 +113,9 @@ def explain(error: BaseException) -> int:
         place = f" ({error.filename})" if error.filename else ""
         print(f"zoo: {error.strerror}{place}", file=sys.stderr)
         return 1
+    if package := broken_package(error):
+        print(f"zoo: {package}: torch and Lightning fail beside it; mend or uninstall it (zoo doctor)", file=sys.stderr)
+        return 2
     print(f"zoo: {type(error).__name__}: {text[:300]}", file=sys.stderr)
     print("this is a defect of the zoo or of a plugin: run again with --debug and report what it prints", file=sys.stderr)
     return 1

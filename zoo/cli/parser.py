@@ -56,7 +56,7 @@ def parse(parser: ArgumentParser, argv: list[str]) -> dict[str, Any]:
         known = [option for action in parser._actions for option in action.option_strings]
         check_flags(flags, known)
         namespace = parser.parse_args([*files, *flags])
-    except ArgumentError as error:
+    except (ArgumentError, UnicodeDecodeError) as error:
         raise InputError(one_line(str(error))) from error
     return plain(namespace)
 

@@ -28,6 +28,8 @@ PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm")
 
 def resolve(options: Fit) -> Fit:
     """Fill in what the user left to the backbone, and check every name, before anything is built."""
+    if not 0 <= options.seed < 2**32:
+        raise InputError(f"seed={options.seed}: use a whole number from 0 to {2**32 - 1}")
     entry, _ = registry.resolve("zoo.backbones", options.backbone)
     registry.resolve("zoo.algebras", options.algebra)
     advice = recipe_of(registry.load(entry))

@@ -64,9 +64,10 @@ def telling_name(options: Fit) -> str:
         >>> telling_name(Fit(backbone="vit(dim=64)", algebra="phm(n=4)", data="digits", seed=1))
         'vit-dim64-phm-n4-digits-seed1'
     """
-    text = "-".join((options.backbone, options.algebra, options.data or "", f"seed{options.seed}"))
+    text = "-".join((options.backbone, options.algebra, options.data or ""))
     text = re.sub(r"path='?[^,)]*/", "path=", text)
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", text.replace("=", "")).strip("-.")[:120]
+    text = re.sub(r"[^A-Za-z0-9_.]+", "-", text.replace("=", "")).strip("-.")
+    return f"{text[:100]}-seed{options.seed}"
 
 
 def write_config(folder: Path, options: Fit) -> None:
