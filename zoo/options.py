@@ -141,7 +141,9 @@ def one_line(text: str) -> str:
     """Fold a message of jsonargparse into one line in the words of the command line."""
     text = " ".join(line.strip() for line in text.splitlines() if line.strip())
     text = re.sub(r"<class '(\w+)'>", r"\1", text).replace("NoneType", "null").replace('Parser key "', 'option "')
-    text = re.sub(r"the following arguments are required: (.*)", r"missing --\1 (see --help)", text)
+    text = text.replace("Expected a ", "expected ").replace("Expected an ", "expected ")
+    if missing := re.search(r"the following arguments are required: (.*)", text):
+        text = f"missing {', '.join(f'--{name}' for name in missing[1].split(', '))} (see --help)"
     text = re.sub(
         r"Does not validate .* Subtypes: \[(.*?)\] Errors: .* Given value: ", r"Expected one of \1. Got value: ", text
     )

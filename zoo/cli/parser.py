@@ -13,7 +13,7 @@ import yaml
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
 from zoo.errors import InputError
-from zoo.options import one_line
+from zoo.options import Fit, one_line
 
 
 def trainer_arguments() -> list[str]:
@@ -32,7 +32,8 @@ def make_parser(command: str, options: type, description: str) -> ArgumentParser
     """Build the parser of a command from its options class; ``trainer`` becomes one flag per Trainer argument."""
     parser = ArgumentParser(prog=f"zoo {command}", description=description, exit_on_error=False, print_config=None)
     parser.add_argument("-c", "--config", action="config", help="YAML file with any of these; a later one wins, flags win")
-    parser.add_argument("--print_config", action="store_true", help="print the effective configuration as YAML and stop")
+    if options is Fit:
+        parser.add_argument("--print_config", action="store_true", help="print the effective configuration as YAML and stop")
     names = {field.name for field in fields(options)}
     parser.add_class_arguments(options, skip={"trainer"} & names, sub_configs=False)
     if "trainer" in names:
@@ -52,12 +53,18 @@ def parse(parser: ArgumentParser, argv: list[str]) -> dict[str, Any]:
         InputError: If a flag is unknown or a value does not fit, in one line.
     """
     files, flags = split_config(argv)
+    for file in files[1::2]:
+        check_file(parser, file)
     try:
         known = [option for action in parser._actions for option in action.option_strings]
         check_flags(flags, known)
         namespace = parser.parse_args([*files, *flags])
     except (ArgumentError, UnicodeDecodeError) as error:
-        raise InputError(one_line(str(error))) from error
+        text = one_line(str(error))
+        for action in parser._actions:
+            if not action.option_strings:
+                text = text.replace(f"missing --{action.dest} ", f"missing {action.dest.upper()} ")
+        raise InputError(text) from error
     return plain(namespace)
 
 
@@ -79,6 +86,34 @@ def split_config(argv: list[str]) -> tuple[list[str], list[str]]:
     return files, flags
 
 
+def check_file(parser: ArgumentParser, file: str) -> None:
+    """Refuse a configuration file that cannot be read or names what does not exist, naming the file.
+
+    Raises:
+        InputError: If there is no such file, it is no YAML mapping, or a key is unknown.
+    """
+    try:
+        text = Path(file).expanduser().read_text(encoding="utf-8")
+        values = yaml.safe_load(text)
+    except OSError as error:
+        raise InputError(f"cannot read the config '{file}': {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        place = getattr(error, "problem_mark", None)
+        line = f" in line {place.line + 1}" if place else ""
+        raise InputError(f"the config '{file}' is no YAML{line}: {getattr(error, 'problem', error)}") from error
+    if not isinstance(values, dict):
+        what = "is empty" if values is None else f"holds {type(values).__name__}, not options by name"
+        raise InputError(f"the config '{file}' {what}")
+    known = {name.removeprefix("--") for action in parser._actions for name in action.option_strings}
+    known |= {name.partition(".")[0] for name in known} | {action.dest for action in parser._actions}
+    for key, value in values.items():
+        for name in [f"{key}.{part}" for part in value] if isinstance(value, dict) else [str(key)]:
+            if name not in known:
+                close = get_close_matches(name, known, 1)
+                hint = f": did you mean '{close[0]}'?" if close else ""
+                raise InputError(f"unknown option '{name}' in the config '{file}'{hint}")
+
+
 def check_flags(flags: list[str], known: list[str]) -> None:
     """Refuse an unknown flag and say which one is close."""
     for word in flags:
@@ -93,6 +128,8 @@ def plain(namespace: Namespace) -> dict[str, Any]:
     """Turn a namespace into nested dicts without the config paths and without Trainer arguments that were not given."""
     values: dict[str, Any] = namespace.as_dict()
     values.pop("config", None)
+    if not isinstance(values.get("trainer", {}), dict):
+        raise InputError(f"trainer: expected arguments of Lightning's Trainer by name, not {values['trainer']!r}")
     if "trainer" in values:
         values["trainer"] = {name: value for name, value in values["trainer"].items() if value is not None}
     return values

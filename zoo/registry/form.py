@@ -1,13 +1,14 @@
 """What a plugin's callable lets a user set, read from its signature."""
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from inspect import Parameter, signature
 from typing import Any
 
 from zoo.errors import InputError
-from zoo.registry.literals import write
+from zoo.registry.annotations import annotations, expected
+from zoo.registry.literals import Value, write
 
 
 @dataclass(frozen=True)
@@ -19,12 +20,14 @@ class Form:
         blanks: The parameters left for keywords, by name.
         filled: The parameters that the positional arguments took.
         open_ended: Whether any other keyword is welcome.
+        hints: The annotations that could be read.
     """
 
     name: str
     blanks: dict[str, Parameter]
     filled: frozenset[str]
     open_ended: bool
+    hints: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, factory: Callable[..., Any], args: tuple[object, ...]) -> "Form":
@@ -40,23 +43,26 @@ class Form:
         filled = frozenset(signature(factory).bind_partial(*args).arguments)
         kinds = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
         blanks = {key: value for key, value in parameters.items() if value.kind in kinds and key not in filled}
-        return cls(name, blanks, filled, any(value.kind is Parameter.VAR_KEYWORD for value in parameters.values()))
+        open_ended = any(value.kind is Parameter.VAR_KEYWORD for value in parameters.values())
+        return cls(name, blanks, filled, open_ended, annotations(factory))
 
     def accepts(self, key: str) -> bool:
         """Tell whether the callable takes this keyword."""
         return key in self.blanks or (self.open_ended and key not in self.filled)
 
-    def check(self, options: Collection[str], context: Collection[str]) -> None:
+    def check(self, options: Mapping[str, Value], context: Collection[str]) -> None:
         """Compare the options of a spec, and what the zoo adds by itself, with the blanks.
 
         Raises:
-            InputError: An option is unknown, or a required one is missing.
+            InputError: An option is unknown or of another type than a plain annotation says, or a required one is missing.
         """
-        for option in options:
+        for option, value in options.items():
             if not self.accepts(option):
                 close = get_close_matches(option.lower(), self.blanks, 1)
                 hint = f" did you mean {close[0]!r}?" if close else ""
                 raise InputError(f"unknown option {option!r} of {self.name}:{hint} {self.usage(context)}")
+            if option in self.blanks and (kind := expected(self.hints.get(option), value)):
+                raise InputError(f"{self.name}: {option}={write(value)[:60]} must be {kind}")
         for key, parameter in self.blanks.items():
             if parameter.default is Parameter.empty and key not in options and key not in context:
                 raise InputError(f"{self.name} needs the option {key!r}: {self.usage(context)}")

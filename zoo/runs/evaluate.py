@@ -51,7 +51,10 @@ def evaluate(
     task = Classification(load(run), facts.num_classes, Optimizer(lr=1.0), Schedule())
     runner = make_trainer(check_trainer(trainer or {}), None)
     measure = runner.test if stage == "test" else runner.validate
-    metrics = measure(task, module, verbose=False)[0]
+    try:
+        metrics = measure(task, module, verbose=False)[0]
+    except SystemExit as stop:  # what Lightning makes of Ctrl-C
+        raise KeyboardInterrupt("stopped before everything was measured") from stop
     return {name.removeprefix(f"{stage}_"): float(value) for name, value in metrics.items()}
 
 

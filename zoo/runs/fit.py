@@ -1,6 +1,7 @@
 """Train a network, measure it, and leave behind a folder that says how."""
 
 import platform
+import shlex
 import time
 from dataclasses import replace
 from importlib.metadata import version
@@ -19,7 +20,8 @@ from zoo.checkpoint.atomic import write_json
 from zoo.convert import stayed_real
 from zoo.errors import InputError
 from zoo.options import Fit
-from zoo.runs.folder import claim, write_config
+from zoo.runs.folder import claim, release, write_config
+from zoo.runs.resume import check_resume, load_best
 from zoo.runs.trainer import check_trainer, make_trainer, quiet
 from zoo.tasks import Classification
 
@@ -36,7 +38,8 @@ def resolve(options: Fit) -> Fit:
     data = canonical(options.data or advice.data)
     registry.resolve("zoo.datasets", data)
     optimizer = replace(options.optimizer, lr=advice.lr if options.optimizer.lr is None else options.optimizer.lr)
-    trainer = {"max_epochs": advice.max_epochs, **options.trainer}
+    limited = any(options.trainer.get(name) is not None for name in ("max_epochs", "max_steps", "max_time"))
+    trainer = dict(options.trainer) if limited else {**options.trainer, "max_epochs": advice.max_epochs}
     return replace(
         options,
         backbone=canonical(options.backbone),
@@ -71,19 +74,23 @@ def fit(options: Fit) -> dict[str, Any]:
     quiet()
     options = resolve(options)
     settings = check_trainer(options.trainer)
-    if options.ckpt_path is not None and not Path(options.ckpt_path).is_file():
-        raise InputError(f"there is no checkpoint '{options.ckpt_path}' to go on from")
     pl.seed_everything(options.seed, verbose=False)
     data = load_data(options)
     facts = data.facts
     net = backbone(options.backbone, options.algebra, scope=options.scope, init=options.init, **facts.keywords)
     check_fit(net, options.backbone, facts.example(2), facts.num_classes)
     task = Classification(net, facts.num_classes, options.optimizer, options.schedule)
+    if options.ckpt_path is not None:
+        check_resume(options.ckpt_path, task)
     folder = claim(options)
-    trainer = make_trainer(settings, folder)
+    try:
+        trainer = make_trainer(settings, folder)
+    except InputError:
+        release(folder)
+        raise
     write_config(folder, options)
     seconds = train(trainer, task, data, options, folder)
-    best = load_best(trainer, task)
+    best = load_best(trainer, task, folder)
     metrics = trainer.test(task, data, verbose=False)[0] if data.has_test else {}
     summary = summarise(options, task.net, facts) | {
         "metrics": {name.removeprefix("test_"): float(value) for name, value in metrics.items()},
@@ -123,18 +130,10 @@ def train(trainer: pl.Trainer, task: pl.LightningModule, data: pl.LightningDataM
         trainer.fit(task, data, ckpt_path=options.ckpt_path)
     except SystemExit as stop:
         last = folder / "checkpoints" / "last.ckpt"
-        advice = f"go on with: zoo fit -c {folder}/config.yaml --ckpt-path {last}" if last.exists() else "no epoch was finished"
+        command = shlex.join(["zoo", "fit", "-c", str(folder / "config.yaml"), "--ckpt-path", str(last)])
+        advice = f"go on with: {command}" if last.exists() else "no epoch was finished"
         raise KeyboardInterrupt(f"stopped in epoch {trainer.current_epoch + 1} of {trainer.max_epochs}; {advice}") from stop
     return time.perf_counter() - start
-
-
-def load_best(trainer: pl.Trainer, task: pl.LightningModule) -> str | None:
-    """Put the best epoch's weights back and return the path of its checkpoint; None if no checkpoint was kept."""
-    path: str = getattr(trainer.checkpoint_callback, "best_model_path", "")
-    if not path:
-        return None
-    task.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
-    return path
 
 
 def device_name(trainer: pl.Trainer) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -57,6 +58,14 @@ def _claim_exactly(folder: Path) -> Path:
     return folder
 
 
+def release(folder: Path) -> None:
+    """Remove a folder that was claimed for a run that did not begin, and runs/ if that is empty now."""
+    with suppress(OSError):
+        folder.rmdir()
+        if folder.parent == Path("runs"):
+            folder.parent.rmdir()
+
+
 def telling_name(options: Fit) -> str:
     """Name a run after what it trains.
 
@@ -73,4 +82,14 @@ def telling_name(options: Fit) -> str:
 def write_config(folder: Path, options: Fit) -> None:
     """Write config.yaml: enough for ``zoo fit -c`` to repeat the run."""
     values = {key: value for key, value in asdict(options).items() if key != "run_dir" and value is not None}
-    write_text(folder / "config.yaml", yaml.safe_dump(values, sort_keys=False))
+    write_text(folder / "config.yaml", yaml.dump(values, Dumper=_Dumper, sort_keys=False))
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
+    """Write an object that Python gave, such as a callback, as its type: to be read, and refused by ``zoo fit -c``."""
+
+    def represent_object(self, value: object) -> yaml.Node:
+        return self.represent_str(f"{type(value).__module__}.{type(value).__qualname__} (an object given in Python)")
+
+
+_Dumper.add_multi_representer(object, _Dumper.represent_object)

@@ -1,0 +1,110 @@
+"""Files and folders are whole or not there, whatever interrupts the writer."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from zoo.checkpoint import atomic
+from zoo.checkpoint.atomic import new_folder, write_json, write_text
+
+
+class Pulled(BaseException):
+    """The plug."""
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_a_new_folder_appears_whole(tmp_path):
+    target = tmp_path / "deep" / "model"
+    with new_folder(target) as part:
+        assert part.parent == target.parent  # one file system, so that renaming is atomic
+        (part / "a").write_text("1")
+        (part / "sub").mkdir()
+        (part / "sub" / "b").write_text("2")
+        assert not target.exists()
+    assert tree(tmp_path) == {"deep/model/a": "1", "deep/model/sub/b": "2"}
+    assert target.stat().st_mode & 0o777 == 0o755
+
+
+def test_an_older_folder_is_replaced_and_nothing_of_it_remains(tmp_path):
+    for name in ("old", "new"):
+        with new_folder(tmp_path / "model") as part:
+            (part / name).write_text(name)
+    assert tree(tmp_path) == {"model/new": "new"}
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, Pulled])
+@pytest.mark.parametrize("older", [False, True])
+def test_an_interrupted_write_leaves_the_old_folder_and_no_litter(tmp_path, error, older):
+    if older:
+        with new_folder(tmp_path / "model") as part:
+            (part / "a").write_text("old")
+    before = tree(tmp_path)
+    with pytest.raises(error):  # noqa: PT012, SIM117 (where it is raised is the point)
+        with new_folder(tmp_path / "model") as part:
+            (part / "a").write_text("half")
+            raise error
+    assert tree(tmp_path) == before
+    assert [path.name for path in tmp_path.iterdir()] == (["model"] if older else [])
+
+
+def test_a_failure_while_flushing_leaves_the_old_folder(tmp_path, monkeypatch):
+    with new_folder(tmp_path / "model") as part:
+        (part / "a").write_text("old")
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(atomic.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"), new_folder(tmp_path / "model") as part:
+        (part / "a").write_text("new")
+    assert tree(tmp_path) == {"model/a": "old"}
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_everything_is_flushed_before_it_is_renamed(tmp_path, monkeypatch):
+    events: list[str] = []
+    rename, sync = Path.rename, atomic.sync
+    monkeypatch.setattr(Path, "rename", lambda self, to: (events.append("rename"), rename(self, to))[1])
+    monkeypatch.setattr(atomic, "sync", lambda path: (events.append(path.name), sync(path))[1])
+    with new_folder(tmp_path / "model") as part:
+        (part / "a").write_text("1")
+        name = part.name
+    assert events == ["a", name, "rename", tmp_path.name]
+
+
+def test_a_text_replaces_a_text(tmp_path):
+    write_text(tmp_path / "a", "old")
+    write_text(tmp_path / "a", "néw\n")
+    assert (tmp_path / "a").read_bytes() == "néw\n".encode()
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_an_interrupted_text_leaves_the_old_one_and_no_litter(tmp_path, monkeypatch):
+    write_text(tmp_path / "a", "old")
+
+    def pulled(source, target):
+        raise Pulled
+
+    monkeypatch.setattr(os, "replace", pulled)
+    with pytest.raises(Pulled):
+        write_text(tmp_path / "a", "new")
+    assert tree(tmp_path) == {"a": "old"}
+
+
+def test_json_is_readable_and_holds_no_nan(tmp_path):
+    write_json(tmp_path / "a.json", {"x": [1, 2.5, None]})
+    text = (tmp_path / "a.json").read_text()
+    assert json.loads(text) == {"x": [1, 2.5, None]}
+    assert text.endswith("\n")
+    assert len(text.splitlines()) > 1
+    for value in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            write_json(tmp_path / "a.json", {"x": value})
+    assert (tmp_path / "a.json").read_text() == text

@@ -1,0 +1,303 @@
+"""A model folder: the same network bit for bit, or one line that says what is wrong with it."""
+
+import hashlib
+import json
+import pickle
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+import torch
+
+import zoo
+from zoo.build import count
+from zoo.checkpoint import load, read_config, save
+from zoo.data import ImageFacts
+from zoo.errors import InputError
+
+FACTS = ImageFacts(
+    in_channels=1,
+    image_size=8,
+    classes=("cat", "dog", "eel"),
+    mean=(0.5,),
+    std=(0.2,),
+    sizes={"train": 9, "val": 1},
+    sha256="ab",
+)
+BACKBONE = "vit(dim=16,depth=1,heads=1)"
+
+
+def described(algebra: str, **changes: object) -> dict[str, object]:
+    """What a run says of a network over an algebra."""
+    config = {
+        "backbone": BACKBONE,
+        "algebra": algebra,
+        "scope": "all",
+        "init": "variance",
+        "task": FACTS.task,
+        "data": "digits",
+    }
+    config |= {"build": FACTS.keywords, "facts": FACTS.to_dict(), "versions": {"torch": "2"}, "metrics": {"accuracy": 0.5}}
+    return config | {"epochs": 1, "seed": 0} | changes
+
+
+def write(folder: Path, algebra: str = "quaternion", **changes: object) -> torch.nn.Module:
+    config = described(algebra, **changes)
+    torch.manual_seed(5)
+    net = zoo.backbone(config["backbone"], algebra, scope=config["scope"], **FACTS.keywords).eval()
+    with torch.no_grad():  # nothing is as it was initialised
+        for parameter in net.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    summary = config | {"parameters": count(net) | {"real_twin": 10_000}}
+    save(folder, net, config, summary)
+    return net
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("sound") / "model"
+    write(folder)
+    return folder
+
+
+@pytest.fixture
+def model(sound, tmp_path) -> Path:
+    """A copy to be damaged."""
+    return copytree(sound, tmp_path / "model")
+
+
+def sign(folder: Path, **files: object) -> None:
+    """Write the manifest anew, as an attacker or a careless tool would."""
+    listed = {}
+    for path in sorted(folder.iterdir()):
+        if path.name != "manifest.json":
+            data = path.read_bytes()
+            listed[path.name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    (folder / "manifest.json").write_text(json.dumps({"files": listed | files, "metrics": {}}))
+
+
+# --- round trip ---
+
+
+@pytest.mark.parametrize(
+    "algebra",
+    [
+        "real",
+        "complex",
+        "quaternion",
+        "octonion",
+        "clifford(p=1,q=1)",
+        "phm-4",
+        "phm(n=4,shared=true)",
+        "phm(n=2,learned=false)",
+    ],
+)
+def test_round_trip_is_bit_equal(tmp_path, algebra):
+    net = write(tmp_path / "model", algebra)
+    torch.manual_seed(99)  # what the loader draws must not matter
+    again = load(tmp_path / "model")
+    images = torch.randn(4, 1, 8, 8)
+    assert torch.equal(net(images), again(images))
+    assert net.state_dict().keys() == again.state_dict().keys()
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in net.state_dict().items())
+    assert zoo.count(net) == zoo.count(again)
+
+
+def test_a_shared_rule_is_still_shared(tmp_path):
+    write(tmp_path / "model", "phm(n=4,shared=true)")
+    rules = {id(module.structure) for module in load(tmp_path / "model").modules() if isinstance(module, zoo.Algebra)}
+    assert len(rules) == 1
+
+
+def test_rules_of_their_own_stay_apart(tmp_path):
+    write(tmp_path / "model", "phm-4")
+    rules = [module.structure for module in load(tmp_path / "model").modules() if isinstance(module, zoo.Algebra)]
+    assert len({id(rule) for rule in rules}) == 4
+    assert not torch.equal(rules[0], rules[1])
+
+
+def test_the_scope_is_kept(tmp_path):
+    net = write(tmp_path / "model", scope="attention")
+    assert zoo.count(load(tmp_path / "model")) == zoo.count(net)
+
+
+def test_loading_leaves_the_random_numbers_alone(sound):
+    torch.manual_seed(3)
+    expected = torch.rand(3)
+    torch.manual_seed(3)
+    load(sound)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_loaded_network_evaluates_and_can_be_trained_on(sound):
+    net = load(sound)
+    assert not net.training
+    assert all(parameter.requires_grad for parameter in net.parameters())
+
+
+def test_a_run_folder_leads_to_its_model(sound):
+    assert load(sound.parent).state_dict().keys() == load(sound).state_dict().keys()
+    assert read_config(str(sound.parent)) == read_config(sound)
+
+
+def test_what_is_in_the_folder(sound):
+    assert {path.name for path in sound.iterdir()} == {"config.json", "model.safetensors", "manifest.json", "README.md"}
+    config = read_config(sound)
+    assert ImageFacts.from_dict(config["facts"]) == FACTS
+    assert {key: config[key] for key in ("backbone", "algebra", "scope", "init")} == {
+        "backbone": BACKBONE,
+        "algebra": "quaternion",
+        "scope": "all",
+        "init": "variance",
+    }
+    manifest = json.loads((sound / "manifest.json").read_text())
+    assert set(manifest["files"]) == {"config.json", "model.safetensors", "README.md"}
+    assert manifest["metrics"] == {"accuracy": 0.5}
+    for name, said in manifest["files"].items():
+        data = (sound / name).read_bytes()
+        assert said == {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def test_the_card_says_what_it_is(sound):
+    card = (sound / "README.md").read_text()
+    assert card.startswith("---\n")
+    assert "quaternion" in card
+    assert "| accuracy | 0.5000 |" in card
+
+
+def test_the_same_network_is_the_same_folder(tmp_path, sound):
+    write(tmp_path / "model")
+    for path in sound.iterdir():
+        assert (tmp_path / "model" / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+# --- damage ---
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "README.md"])
+def test_every_changed_byte_is_found(model, name):
+    path = model / name
+    data = path.read_bytes()
+    for position in range(0, len(data), max(1, len(data) // 50)):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 1 << position % 8]) + data[position + 1 :])
+        with pytest.raises(InputError, match=f"{name} is not the file that was saved"):
+            load(model)
+    path.write_bytes(data)
+    load(model)
+
+
+def test_every_changed_byte_of_the_list_of_files_is_found(model):
+    """What the manifest says beside that (the metrics) is not used to rebuild anything."""
+    path = model / "manifest.json"
+    data = path.read_bytes()
+    end = data.index(b'"metrics"')
+    signs = [position for position in range(end) if not chr(data[position]).isspace()]
+    for position in signs[:: max(1, len(signs) // 50)]:
+        path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
+        with pytest.raises(InputError):
+            load(model)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "manifest.json"])
+@pytest.mark.parametrize("keep", [0.0, 0.5, -1])
+def test_a_truncated_file_is_found(model, name, keep):
+    data = (model / name).read_bytes()
+    (model / name).write_bytes(data[: -2 if keep == -1 else int(keep * len(data))])
+    with pytest.raises(InputError, match=name):
+        load(model)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "manifest.json", "README.md"])
+def test_a_missing_file_is_found(model, name):
+    (model / name).unlink()
+    with pytest.raises(InputError, match=name):
+        load(model)
+
+
+def test_a_folder_without_a_configuration_is_no_model(model):
+    (model / "config.json").unlink()
+    with pytest.raises(InputError, match="holds no finished model"):
+        load(model)
+    with pytest.raises(InputError, match="there is no folder"):
+        load(model / "nowhere")
+
+
+# --- malice: the manifest fits, the content does not ---
+
+
+class Bomb:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("dump", [pickle.dump, torch.save], ids=["pickle", "torch"])
+def test_pickle_under_the_name_of_safetensors_is_not_run(model, tmp_path, dump):
+    with (model / "model.safetensors").open("wb") as file:
+        dump(Bomb(tmp_path / "pwned"), file)
+    sign(model)
+    with pytest.raises(InputError, match="do not fit"):
+        load(model)
+    assert not (tmp_path / "pwned").exists()
+    with (model / "model.safetensors").open("rb") as file:  # the control: the bomb is live
+        pickle.load(file) if dump is pickle.dump else torch.load(file, weights_only=False)
+    assert (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "sub/x", "..", ""])
+def test_a_manifest_may_not_point_out_of_the_folder(model, name):
+    (model.parent / "x").write_bytes(b"")
+    sign(model, **{name: {"size": 0, "sha256": hashlib.sha256(b"").hexdigest()}})
+    with pytest.raises(InputError):
+        load(model)
+
+
+@pytest.mark.parametrize("listed", [{}, [], None, {"config.json": {}}, {"model.safetensors": {}}])
+def test_a_manifest_that_leaves_files_out(model, listed):
+    (model / "manifest.json").write_text(json.dumps({"files": listed}))
+    with pytest.raises(InputError, match=r"manifest\.json"):
+        load(model)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, "format 2.*update"),
+        ({"format": None}, "format None"),
+        ({"algebra": "quaternio"}, "unknown algebra 'quaternio'.*did you mean"),
+        ({"backbone": "os.system"}, "unknown backbone"),
+        ({"backbone": "vit(dim=32,depth=1,heads=1)"}, "weights .* do not fit vit"),
+        ({"algebra": "octonion"}, "weights .* do not fit|multiple of 8"),
+        ({"scope": "nope"}, "unknown scope"),
+        ({"backbone": 3}, "backbone"),
+        ({"algebra": ["quaternion"]}, "algebra"),
+        ({"build": 3}, "build"),
+        ({"scope": 3}, "scope"),
+    ],
+    ids=str,
+)
+def test_a_signed_configuration_that_does_not_work(model, change, message):
+    path = model / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    sign(model)
+    with pytest.raises(InputError, match=message):
+        load(model)
+
+
+@pytest.mark.parametrize("key", ["backbone", "algebra", "scope", "init", "build", "facts"])
+def test_a_signed_configuration_that_lacks_a_key(model, key):
+    path = model / "config.json"
+    path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != key}))
+    sign(model)
+    with pytest.raises(InputError, match=f"lacks {key}"):
+        load(model)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "{" * 5000, "\ufeff{}", "null"])
+def test_a_signed_configuration_that_is_no_object(model, text):
+    (model / "config.json").write_text(text)
+    sign(model)
+    with pytest.raises(InputError, match=r"config\.json"):
+        load(model)

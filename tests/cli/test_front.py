@@ -1,0 +1,211 @@
+"""The door: no torch for looking around, exit codes, short errors, and pipes that close."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from zoo.cli import main
+from zoo.cli.front import COMMANDS
+from zoo.errors import InputError
+
+# Everything that must answer without torch, and the exit code of each.
+LIGHT = [
+    ([], 0),
+    (["--help"], 0),
+    (["-h"], 0),
+    (["help"], 0),
+    (["--version"], 0),
+    (["-V"], 0),
+    (["list"], 0),
+    (["list", "algebras", "--json"], 0),
+    (["list", "backbones"], 0),
+    (["list", "nonsense"], 2),
+    (["nonsense"], 2),
+    (["fit"], 2),
+    (["fit", "--backbone", "vitt", "--algebra", "real"], 2),
+    (["fit", "--backbone", "vit", "--algebra", "reel"], 2),
+    (["fit", "--backbone", "vit", "--algebra", "real", "--data", "digit"], 2),
+    (["fit", "--backbone", "vit", "--algebra", "real", "--bacth_size", "3"], 2),
+    (["fit", "--backbone", "vit", "--algebra", "real", "--trainer.max_epoch", "3"], 2),
+    (["fit", "--backbone", "vit", "--algebra", "real", "--trainer.max_epochs", "3", "--print_config"], 0),
+    (["info", "--backbone", "vit", "--algebra", "reel"], 2),
+    (["test"], 2),
+    (["test", "runs/x", "--data", "digit"], 2),
+    (["predict"], 2),
+    (["doctor", "--nonsense"], 2),
+]
+
+
+def python(*words: str, **options) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], text=True, capture_output=True, check=False, timeout=120, **options)
+
+
+def test_looking_around_imports_neither_torch_nor_lightning():
+    code = f"""
+import sys
+from zoo.cli import main
+for words, expected in {LIGHT!r}:
+    assert main(words) == expected, (words, expected)
+    heavy = {{"torch", "lightning", "timm", "torchmetrics", "sklearn", "datasets"}} & set(sys.modules)
+    assert not heavy, (words, heavy)
+"""
+    done = python("-c", code)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Traceback" not in done.stderr
+    refusals = sum(expected == 2 for _, expected in LIGHT)
+    assert len(done.stderr.splitlines()) == refusals
+    assert all(line.startswith("zoo: ") for line in done.stderr.splitlines())
+
+
+def test_help_names_every_command_and_shows_the_first_run(capsys):
+    assert main(["--help"]) == 0
+    page = capsys.readouterr().out
+    assert all(f"\n  {command} " in page for command in COMMANDS)
+    assert "zoo fit --backbone vit --algebra quaternion" in page
+    assert main([]) == 0
+    assert capsys.readouterr().out == page
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_of_its_own(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    page = capsys.readouterr().out
+    assert f"zoo {command}" in page
+    assert "==SUPPRESS==" not in page
+
+
+def test_version_is_that_of_the_distribution(capsys):
+    from importlib.metadata import version
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == version("hypercomplex-zoo")
+
+
+def test_the_listing_as_json(capsys):
+    assert main(["list", "algebras", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    names = [row["name"] for row in rows]
+    assert {"real", "complex", "quaternion", "octonion", "clifford", "phm"} <= set(names)
+    assert names == sorted(names)
+    row = rows[names.index("quaternion")]
+    assert row["distribution"] == "hypercomplex-zoo"
+    assert row["value"] == "zoo_algebras.cayley_dickson:quaternion"
+    assert row["summary"]
+
+
+def test_the_whole_listing_as_json(capsys):
+    assert main(["list", "--json"]) == 0
+    kinds = json.loads(capsys.readouterr().out)
+    assert {"algebras", "backbones", "datasets"} <= set(kinds)
+    assert "digits" in [row["name"] for row in kinds["datasets"]]
+
+
+def test_the_listing_as_text_has_one_line_for_each(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["list", "backbones"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head == "backbones"
+    assert [line.split()[0] for line in lines] == ["timm", "vit"]
+    assert all(len(line) <= 60 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["fitt"], "'fit'"),
+        (["lst"], "'list'"),
+        (["fit", "--backbone", "vit", "--algebra", "quternion"], "'quaternion'"),
+        (["fit", "--backbone", "vitt", "--algebra", "real"], "'vit'"),
+        (["fit", "--backbone", "vit", "--algebra", "real", "--data", "digit"], "'digits'"),
+        (["fit", "--backbone", "vit", "--algebra", "real", "--bacth-size", "3"], "--batch_size"),
+        (["fit", "--backbone", "vit", "--algebra", "real", "--trainer.max_epoch", "3"], "--trainer.max_epochs"),
+    ],
+)
+def test_did_you_mean(words, meant, capsys):
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert f"did you mean {meant}?" in err
+
+
+def test_a_word_that_is_close_to_nothing_gets_the_list(capsys):
+    assert main(["xyzzy"]) == 2
+    err = capsys.readouterr().err
+    assert "did you mean" not in err
+    assert all(command in err for command in COMMANDS)
+
+
+@pytest.mark.parametrize("words", [["fitt", "--debug"], ["--debug", "fitt"]])
+def test_debug_raises(words):
+    with pytest.raises(InputError, match="fitt"):
+        main(words)
+
+
+def test_a_defect_is_told_from_a_mistake(monkeypatch, capsys):
+    def broken(words):
+        raise RuntimeError("first line\nsecond line")
+
+    monkeypatch.setattr("zoo.cli.front.dispatch", broken)
+    assert main(["list"]) == 1
+    err = capsys.readouterr().err
+    assert err.splitlines()[0] == "zoo: RuntimeError: first line second line"
+    assert "--debug" in err
+    assert len(err.splitlines()) == 2
+
+
+def test_an_operating_system_error_names_the_place(monkeypatch, capsys):
+    def full(words):
+        raise OSError(28, "No space left on device", "runs/a/metrics.csv")
+
+    monkeypatch.setattr("zoo.cli.front.dispatch", full)
+    assert main(["list"]) == 1
+    assert capsys.readouterr().err == "zoo: No space left on device (runs/a/metrics.csv)\n"
+
+
+def test_an_interruption_exits_with_130(monkeypatch, capsys):
+    def stopped(words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("zoo.cli.front.dispatch", stopped)
+    assert main(["list"]) == 130
+    assert capsys.readouterr().err == "zoo: interrupted\n"
+
+
+def test_python_m_zoo():
+    done = python("-m", "zoo", "list", "algebras")
+    assert done.returncode == 0
+    assert "quaternion" in done.stdout
+    assert done.stderr == ""
+
+
+def test_python_m_zoo_passes_the_exit_code_on_and_debug_shows_the_traceback():
+    done = python("-m", "zoo", "fitt")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    done = python("-m", "zoo", "fitt", "--debug")
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "InputError" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["list"], ["--help"], ["list", "--json"], ["list", "--help"], ["fit", "--help"]], ids=" ".join
+)
+def test_a_reader_that_has_gone_is_no_error(words):
+    """What ``zoo list | head -0`` does: the pipe is closed before the first byte."""
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "zoo", *words], stdout=write, stderr=subprocess.PIPE, check=False, timeout=120
+        )
+    finally:
+        os.close(write)
+    assert done.stderr == b""
+    assert done.returncode == 0

@@ -1,0 +1,256 @@
+"""Flags and files: what composes, what wins, and what is said about a bad one."""
+
+import inspect
+from pathlib import Path
+
+import pytest
+import yaml
+
+from zoo.cli.parser import make_parser, parse, trainer_arguments
+from zoo.errors import InputError
+from zoo.options import Evaluate, Fit, Info, build
+
+NAMES = ("--backbone", "vit", "--algebra", "real")
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two configurations that overlap, and a way to write another."""
+
+    def write(name: str, text: str | bytes) -> Path:
+        path = tmp_path / f"{name}.yaml"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    write("a", "backbone: vit\nalgebra: quaternion\noptimizer: {name: sgd, lr: 0.1}\ntrainer: {max_epochs: 3, precision: 32}\n")
+    write("b", "algebra: complex\noptimizer: {lr: 0.2}\ntrainer: {max_epochs: 4}\n")
+    return write
+
+
+@pytest.fixture
+def effective(call):
+    """The configuration that ``zoo fit`` would run with."""
+
+    def read(*words):
+        code, out, err = call("fit", *words, "--print_config")
+        assert (code, err) == (0, "")
+        return yaml.safe_load(out)
+
+    return read
+
+
+def test_defaults_are_those_of_the_options_class(effective):
+    values = effective(*NAMES)
+    assert values.pop("trainer") == {}
+    made = build(Fit, values)
+    assert made == Fit("vit", "real")
+
+
+def test_one_file_alone(files, effective):
+    values = effective("-c", "a.yaml")
+    assert values["algebra"] == "quaternion"
+    assert values["optimizer"] == {"name": "sgd", "lr": 0.1, "weight_decay": 0.05}
+    assert values["trainer"] == {"max_epochs": 3, "precision": 32}
+
+
+def test_a_later_file_wins_key_by_key(files, effective):
+    values = effective("-c", "a.yaml", "--config", "b.yaml")
+    assert values["backbone"] == "vit"
+    assert values["algebra"] == "complex"
+    assert values["optimizer"] == {"name": "sgd", "lr": 0.2, "weight_decay": 0.05}
+    assert values["trainer"] == {"max_epochs": 4, "precision": 32}
+    assert effective("-c", "b.yaml", "-c", "a.yaml")["optimizer"]["lr"] == 0.1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--optimizer.lr", "9", "--trainer.max_epochs=7", "-c", "a.yaml", "-c", "b.yaml"],
+        ["-c", "a.yaml", "--optimizer.lr=9", "--trainer.max_epochs", "7", "-c", "b.yaml"],
+        ["--config=a.yaml", "-cb.yaml", "--optimizer.lr", "9", "--trainer.max_epochs", "7"],
+        ["--optimizer.lr", "9", "--trainer.max_epochs", "7", "-ca.yaml", "--config=b.yaml"],
+    ],
+)
+def test_flags_win_wherever_they_stand(files, effective, words):
+    values = effective(*words)
+    assert values["algebra"] == "complex"
+    assert values["optimizer"]["lr"] == 9
+    assert values["trainer"] == {"max_epochs": 7, "precision": 32}
+
+
+def test_the_last_of_two_equal_flags_wins(effective):
+    assert effective(*NAMES, "--seed", "1", "--seed", "2")["seed"] == 2
+
+
+def test_dashes_and_underscores_are_the_same(effective):
+    dashes = effective(
+        *NAMES, "--batch-size", "8", "--optimizer.weight-decay=0.5", "--trainer.max-epochs", "2", "--run-dir", "a-b_c"
+    )
+    under = effective(
+        *NAMES, "--batch_size", "8", "--optimizer.weight_decay=0.5", "--trainer.max_epochs", "2", "--run_dir", "a-b_c"
+    )
+    assert dashes == under
+    assert dashes["batch_size"] == 8
+    assert dashes["run_dir"] == "a-b_c"
+
+
+def test_numbers_in_files_may_be_written_as_in_python(files, effective):
+    """PyYAML alone reads 1e-3 as a string."""
+    files("c", "optimizer: {lr: 1e-3}")
+    assert effective("-c", "a.yaml", "-c", "c.yaml")["optimizer"]["lr"] == 0.001
+
+
+def test_negative_numbers_are_values(call):
+    assert "-1" in call("fit", *NAMES, "--optimizer.lr", "-1", "--print_config").out
+
+
+def test_trainer_values_are_yaml(effective):
+    flags = ["--trainer.devices", "[0, 1]", "--trainer.limit_train_batches", "0.5", "--trainer.logger", "false"]
+    expected = {"devices": [0, 1], "limit_train_batches": 0.5, "logger": False, "precision": "bf16-mixed"}
+    assert effective(*NAMES, *flags, "--trainer.precision", "bf16-mixed")["trainer"] == expected
+
+
+def test_what_is_printed_is_itself_a_file_that_gives_the_same(files, effective):
+    values = effective("-c", "a.yaml", "-c", "b.yaml", "--data", "digits(size=16)", "--algebra", "phm(n=4, shared=true)")
+    files("again", yaml.safe_dump(values))
+    assert effective("-c", "again.yaml") == values
+    assert values["algebra"] == "phm(n=4, shared=true)"
+
+
+def test_print_config_starts_nothing(files, call, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    call("fit", "-c", "a.yaml", "--print-config")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_the_trainer_arguments_read_from_the_source_are_those_of_the_signature():
+    from lightning.pytorch import Trainer
+
+    # Lightning wraps __init__; inspect follows the wrapper.
+    assert trainer_arguments() == list(inspect.signature(Trainer.__init__).parameters)[1:]
+
+
+def test_every_trainer_argument_is_a_flag():
+    known = {option for action in make_parser("fit", Fit, "")._actions for option in action.option_strings}
+    assert {f"--trainer.{name}" for name in trainer_arguments()} <= known
+
+
+@pytest.mark.parametrize("kind", [Fit, Evaluate, Info])
+def test_every_option_is_a_flag_with_a_description(kind):
+    from dataclasses import fields, is_dataclass
+
+    parser = make_parser("x", kind, "")
+    help_of = {option: action.help for action in parser._actions for option in action.option_strings}
+    for field in fields(kind):
+        for option in [f"{field.name}.{f.name}" for f in fields(field.type)] if is_dataclass(field.type) else [field.name]:
+            if option != "trainer":
+                assert len(help_of[f"--{option}"] or "") > 10, option
+
+
+# --- what is said about a bad flag ---
+
+
+@pytest.mark.parametrize(
+    ("words", "needles"),
+    [
+        (["--batch_size", "x"], ["batch_size", "int", "x"]),
+        (["--batch_size", "2.5"], ["batch_size", "int", "2.5"]),
+        (["--seed", "None"], ["seed", "int", "None"]),
+        (["--optimizer.lr", "abc"], ["optimizer.lr", "float", "abc"]),
+        (["--seed"], ["--seed", "expected one argument"]),
+        (["stray"], ["stray"]),
+        (["--trainer", "{max_epochs: 3}"], ["unknown flag --trainer"]),
+        (["--trainer.nope", "3"], ["unknown flag --trainer.nope"]),
+        (["--optimiser.lr", "3"], ["unknown flag --optimiser.lr", "did you mean --optimizer.lr?"]),
+        (["--algebra", "--seed", "3"], ["--algebra", "expected one argument"]),
+        (["--backbone", ""], ["bad spec ''", "name"]),
+        (["--backbone", "vit(dim=3"], ["bad spec 'vit(dim=3'", "')'"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_bad_flag(refused, words, needles):
+    line = refused("fit", *NAMES, *words)
+    assert [needle for needle in needles if needle not in line] == []
+
+
+@pytest.mark.parametrize(("words", "missing"), [(NAMES[:2], "--algebra"), (NAMES[2:], "--backbone")])
+def test_a_missing_name(refused, words, missing):
+    assert f"missing {missing}" in refused("fit", *words)
+
+
+# --- what is said about a bad file ---
+
+
+@pytest.mark.parametrize(
+    ("text", "needles"),
+    [
+        ("backbne: vit", ["backbne"]),
+        ("optimizer: {lrr: 3}", ["optimizer", "lrr"]),
+        ("trainer: {max_epoch: 3}", ["trainer.max_epoch"]),
+        ("backbone: [1, 2\n x: :", ["config", "line "]),
+        ("\tbackbone: vit", ["config", "line 1"]),
+        ("- 1\n- 2", ["config"]),
+        ("just text", ["config"]),
+        ("batch_size: many", ["batch_size", "int", "many"]),
+        ("seed: true", ["seed", "int", "True"]),
+        ("backbone: 3", ["backbone", "str", "3"]),
+        ("data: on", ["data", "str", "True"]),
+        ("optimizer: adam", ["optimizer", "adam"]),
+    ],
+)
+def test_a_bad_file(files, refused, text, needles):
+    files("bad", text)
+    line = refused("fit", *NAMES, "-c", "bad.yaml")
+    assert [needle for needle in needles if needle not in line] == []
+
+
+def test_a_tag_of_python_is_not_obeyed(files, refused, tmp_path):
+    files("bad", f'backbone: !!python/object/apply:os.system ["touch {tmp_path}/owned"]')
+    assert "python/object/apply:os.system" in refused("fit", "-c", "bad.yaml")
+    assert not (tmp_path / "owned").exists()
+
+
+@pytest.mark.parametrize("place", ["nofile.yaml", "."])
+def test_a_file_that_is_none(refused, place):
+    line = refused("fit", *NAMES, "-c", place)
+    assert "config" in line
+    assert place in line
+
+
+def test_config_without_a_file(refused):
+    assert "config" in refused("fit", *NAMES, "-c")
+
+
+def test_a_file_that_is_no_text(files, refused):
+    files("bad", b"\xff\xfe\x00")
+    assert "utf-8" in refused("fit", *NAMES, "-c", "bad.yaml")
+
+
+def test_an_error_in_a_file_names_the_file(files, refused):
+    files("bad", "backbne: vit")
+    line = refused("fit", *NAMES, "-c", "bad.yaml")
+    assert "bad.yaml" in line
+    assert "did you mean 'backbone'?" in line
+
+
+@pytest.mark.parametrize("text", ["", "# nothing but a comment\n"])
+def test_an_empty_file(files, refused, text):
+    files("bad", text)
+    assert "empty" in refused("fit", *NAMES, "-c", "bad.yaml")
+
+
+def test_trainer_that_is_no_mapping(files, refused):
+    files("bad", "trainer: 3")
+    assert "trainer" in refused("fit", *NAMES, "-c", "bad.yaml", "--print_config")
+
+
+@pytest.mark.parametrize("command", ["info", "test"])
+def test_no_command_accepts_a_flag_that_it_ignores(refused, command):
+    words = NAMES if command == "info" else ("runs/x",)
+    assert "unknown flag --print_config" in refused(command, *words, "--print_config")
+
+
+def test_the_parser_itself_refuses_with_one_kind_of_error():
+    for words in (["--nope"], ["--seed", "x"], ["-c", "nofile.yaml"]):
+        with pytest.raises(InputError):
+            parse(make_parser("fit", Fit, ""), [*NAMES, *words])

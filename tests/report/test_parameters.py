@@ -1,0 +1,113 @@
+"""The table of parameters adds up, and says what stayed real."""
+
+import json
+
+import pytest
+import torch
+
+import zoo
+from zoo.cli import main
+from zoo.options import Fit
+from zoo.report.parameters import by_layer, layer_table
+
+FACTS = {"in_channels": 1, "image_size": 8, "num_classes": 10}
+TINY = "vit(dim=32,depth=1)"
+
+
+def table_of(algebra: str = "quaternion", scope: str = "all", backbone: str = TINY) -> dict:
+    return layer_table(Fit(backbone, algebra, "digits", scope), FACTS)
+
+
+@pytest.mark.parametrize("algebra", ["real", "quaternion", "phm-4", "phm(n=4,shared=true)", "clifford(p=1,q=1)"])
+@pytest.mark.parametrize("scope", ["all", "attention", "all+head+stem"])
+def test_the_rows_sum_to_the_totals(algebra, scope):
+    table = table_of(algebra, scope)
+    net = zoo.backbone(TINY, algebra, scope=scope, **FACTS)
+    assert sum(row["parameters"] for row in table["layers"]) == table["total"]["total"] == zoo.count(net)["total"]
+    twin = zoo.backbone(TINY, "real", **FACTS)
+    assert sum(row["real_twin"] for row in table["layers"]) == table["total"]["real_twin"] == zoo.count(twin)["total"]
+
+
+def test_the_rows_of_the_reals_are_their_own_twin():
+    table = table_of("real")
+    assert all(row["parameters"] == row["real_twin"] for row in table["layers"])
+
+
+def test_a_matrix_has_a_quarter_of_the_weights_over_the_quaternions():
+    rows = {row["layer"]: row for row in table_of()["layers"]}
+    fc1 = rows["blocks.0.mlp.fc1"]
+    assert fc1["real_twin"] == 32 * 128 + 128
+    assert fc1["parameters"] == 32 * 128 // 4 + 128  # the biases are real
+    for stem in ("patch_embed.proj", "head", "norm"):
+        assert rows[stem]["parameters"] == rows[stem]["real_twin"]
+    assert fc1["kind"] == "Linear"
+
+
+def test_what_an_algebra_learns_belongs_to_its_layer():
+    fixed, learned = ({row["layer"]: row["parameters"] for row in table_of(a)["layers"]} for a in ("quaternion", "phm-4"))
+    assert learned["blocks.0.mlp.fc1"] == fixed["blocks.0.mlp.fc1"] + 4**3
+    assert learned.keys() == fixed.keys()
+
+
+def test_a_shared_rule_is_counted_once():
+    own, shared = (table_of(a)["total"]["total"] for a in ("phm-4", "phm(n=4,shared=true)"))
+    assert own - shared == 3 * 4**3  # four matrices
+
+
+def test_frozen_parameters_are_not_counted():
+    net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 4))
+    net[1].bias.requires_grad_(False)
+    assert by_layer(net) == {"0": 9, "1": 12}
+
+
+def test_what_stayed_real_has_a_reason():
+    assert table_of()["stayed_real"] == {"stem": ["patch_embed.proj"], "head": ["head"]}
+    outside = table_of(scope="attention")["stayed_real"]["role ffn is outside the scope attention"]
+    assert outside == ["blocks.0.mlp.fc1", "blocks.0.mlp.fc2"]
+
+
+def test_info_as_json(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["info", "--backbone", TINY, "--algebra", "quaternion", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    table = json.loads(out)
+    assert {"backbone", "algebra", "data", "layers", "total", "stayed_real"} <= set(table)
+    assert table["data"] == "digits"
+    assert table["total"] == table_of()["total"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_info_as_text(capsys):
+    assert main(["info", "--backbone", TINY, "--algebra", "quaternion"]) == 0
+    out = capsys.readouterr().out
+    total = table_of()["total"]
+    assert f"{total['total']:,}" in out
+    assert f"{total['real_twin']:,}" in out
+    assert f"{total['total'] / total['real_twin']:.1%}" in out
+    assert "blocks.0.attn.qkv" in out
+    assert "head" in out.partition("stayed real")[2]
+
+
+def test_info_sizes_the_network_for_its_data(capsys):
+    assert main(["info", "--backbone", TINY, "--algebra", "real", "--data", "digits(size=16)", "--json"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    net = zoo.backbone(TINY, "real", **(FACTS | {"image_size": 16}))
+    assert table["total"]["total"] == zoo.count(net)["total"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--backbone", "vit(patch=3)", "--algebra", "real"], "patch=3"),
+        (["--backbone", TINY, "--algebra", "reel"], "did you mean 'real'?"),
+        (["--backbone", TINY, "--algebra", "real", "--scope", "x"], "unknown scope 'x'"),
+        (["--backbone", TINY], "missing --algebra"),
+    ],
+)
+def test_info_refuses_in_one_line(words, message, capsys):
+    assert main(["info", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert len(err.splitlines()) == 1

@@ -1,0 +1,186 @@
+"""Lightning's Trainer through our door: its own types, objects from files, and our defaults."""
+
+import inspect
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+
+import zoo
+from zoo.cli.parser import trainer_arguments
+from zoo.errors import InputError
+from zoo.options import Fit
+from zoo.runs import evaluate
+from zoo.runs.fit import resolve
+from zoo.runs.trainer import PlainProgress, check_trainer, make_trainer
+
+
+def test_nothing_given_is_nothing_set():
+    assert check_trainer({}) == {}
+
+
+def test_plain_values_pass_through():
+    given = {"max_epochs": 3, "precision": "bf16-mixed", "devices": [0], "limit_train_batches": 0.5, "deterministic": True}
+    assert check_trainer(given) == given
+
+
+@pytest.mark.parametrize(
+    ("values", "needles"),
+    [
+        ({"max_epoch": 3}, ["max_epoch"]),
+        ({"max_epochs": "x"}, ["trainer.max_epochs", "int"]),
+        ({"max_epochs": 1.5}, ["trainer.max_epochs", "1.5"]),
+        ({"precision": "17"}, ["trainer.precision", "bf16-mixed", "17"]),
+        ({"callbacks": [{"class_path": "no.such.Class"}]}, ["trainer.callbacks", "no.such.Class"]),
+        ({"callbacks": [{"class_path": "pathlib.Path"}]}, ["trainer.callbacks", "pathlib.Path"]),
+        ({"callbacks": [3]}, ["trainer.callbacks", "3"]),
+    ],
+    ids=str,
+)
+def test_what_the_signature_does_not_accept(values, needles):
+    with pytest.raises(InputError) as refusal:
+        check_trainer(values)
+    text = str(refusal.value)
+    assert text.startswith("--trainer: ")
+    assert [needle for needle in needles if needle not in text] == []
+    assert "\n" not in text
+
+
+def test_callbacks_from_a_file_are_built():
+    described = {"class_path": "lightning.pytorch.callbacks.EarlyStopping", "init_args": {"monitor": "val_loss", "patience": 7}}
+    (stopping,) = check_trainer({"callbacks": [described]})["callbacks"]
+    assert isinstance(stopping, EarlyStopping)
+    assert stopping.patience == 7
+
+
+def test_callbacks_from_python_pass_through():
+    mine = Callback()
+    assert check_trainer({"callbacks": [mine]})["callbacks"] == [mine]
+
+
+def test_a_trainer_for_a_run(tmp_path):
+    trainer = make_trainer({"max_epochs": 3, "accelerator": "cpu"}, tmp_path)
+    assert {type(logger) for logger in trainer.loggers} == {CSVLogger, TensorBoardLogger}
+    assert all(Path(logger.log_dir).is_relative_to(tmp_path) for logger in trainer.loggers)
+    assert trainer.checkpoint_callback.monitor == "val_loss"
+    assert trainer.checkpoint_callback.save_last
+    assert trainer.max_epochs == 3
+    assert any(isinstance(callback, PlainProgress) for callback in trainer.callbacks)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trainer_for_evaluation_keeps_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trainer = make_trainer({"accelerator": "cpu"}, None)
+    assert trainer.loggers == []
+    assert not any(isinstance(callback, ModelCheckpoint) for callback in trainer.callbacks)
+
+
+def test_what_the_user_says_wins_over_our_defaults(tmp_path):
+    settings = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "log_every_n_steps": 3}
+    trainer = make_trainer(settings | {"enable_progress_bar": False}, tmp_path)
+    assert trainer.loggers == []
+    assert trainer.checkpoint_callback is None
+    assert trainer.log_every_n_steps == 3
+    assert not any(isinstance(callback, PlainProgress) for callback in trainer.callbacks)
+
+
+def test_the_users_callbacks_come_beside_ours(tmp_path):
+    mine = Callback()
+    trainer = make_trainer({"accelerator": "cpu", "callbacks": [mine]}, tmp_path)
+    assert mine in trainer.callbacks
+    assert trainer.checkpoint_callback is not None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"accelerator": "tpuu"},
+        {"accelerator": "cpu", "devices": 0},
+        {"strategy": "nope"},
+        {"max_epochs": -3},
+        {"fast_dev_run": -1},
+        {"accelerator": "cpu", "limit_train_batches": 1.5},
+    ],
+    ids=str,
+)
+def test_what_lightning_refuses_is_one_line(settings, tmp_path):
+    with pytest.raises(InputError, match="--trainer: ") as refusal:
+        make_trainer(settings, tmp_path)
+    assert len(str(refusal.value).splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_checked_arguments_are_those_of_the_flags():
+    assert list(inspect.signature(Trainer.__init__).parameters)[1:] == trainer_arguments()
+
+
+# --- through whole runs ---
+
+
+def test_a_callback_from_yaml_acts_in_the_run(options):
+    stop = {"class_path": "lightning.pytorch.callbacks.EarlyStopping"}
+    stop["init_args"] = {"monitor": "val_loss", "patience": 1, "min_delta": 100.0}
+    made = zoo.fit(**options(trainer={"max_epochs": 6, "callbacks": [stop]}))
+    assert made["epochs"] == 2
+
+
+def test_max_steps_ends_a_run(options):
+    made = zoo.fit(**options(trainer={"max_epochs": 50, "max_steps": 4}))
+    assert torch.load(Path(made["checkpoint"]).with_name("last.ckpt"), weights_only=True)["global_step"] == 4
+    assert made["epochs"] == 2
+
+
+@pytest.mark.parametrize("limit", [{"max_steps": 5000}, {"max_time": "00:01:00:00"}], ids=str)
+def test_another_limit_alone_is_not_cut_short_by_the_recipe(limit):
+    assert resolve(Fit("vit", "real", trainer=limit)).trainer == limit
+
+
+def test_the_recipe_decides_the_epochs_if_nobody_else_does():
+    assert resolve(Fit("vit", "real")).trainer["max_epochs"] > 1
+    assert resolve(Fit("vit", "real", trainer={"max_epochs": 1})).trainer == {"max_epochs": 1}
+
+
+def test_an_interrupted_measurement_is_an_interruption(options):
+    made = zoo.fit(**options())
+
+    class Now(Callback):
+        def on_test_batch_end(self, *args):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(made["run_dir"], "test", trainer={"callbacks": [Now()]})
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16-mixed", torch.float32), ("64-true", torch.float64)])
+def test_precision(options, precision, dtype):
+    made = zoo.fit(**options(trainer={"precision": precision}))
+    assert 0 < made["metrics"]["loss"] < 10
+    state = torch.load(made["checkpoint"], weights_only=True)["state_dict"]
+    assert {value.dtype for name, value in state.items() if name.endswith("components")} == {dtype}
+    zoo.load(made["run_dir"])
+
+
+def test_a_run_without_checkpoints_keeps_its_last_weights(options):
+    made = zoo.fit(**options(trainer={"enable_checkpointing": False}))
+    assert made["checkpoint"] is None
+    assert not (Path(made["run_dir"]) / "checkpoints").exists()
+    assert zoo.count(zoo.load(made["run_dir"]))["total"] == made["parameters"]["total"]
+
+
+def test_fast_dev_run_finishes(options):
+    made = zoo.fit(**options(trainer={"fast_dev_run": True}))
+    assert made["checkpoint"] is None
+    assert "accuracy" in made["metrics"]
+
+
+def test_a_run_says_nothing_of_lightning(options, capfd):
+    zoo.fit(**options())
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert [line[:11] for line in out.splitlines()] == ["epoch 1/1  "]
+    assert logging.getLogger("lightning.pytorch").level == logging.ERROR

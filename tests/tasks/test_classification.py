@@ -1,0 +1,97 @@
+"""Losses and metrics against scikit-learn, batch by batch."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, f1_score, log_loss, roc_auc_score
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from zoo.options import Optimizer, Schedule
+from zoo.runs.trainer import make_trainer
+from zoo.tasks import Classification
+
+# Of torch's pytree in Lightning's loaders, and of Lightning on workers; in whole runs `zoo.runs.trainer.quiet` sees to both.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.isinstance.treespec, LeafSpec:FutureWarning", "ignore:.*does not have many workers"
+)
+
+
+def task_of(classes: int) -> Classification:
+    """A task whose network is the identity: its inputs are the logits."""
+    return Classification(nn.Identity(), classes, Optimizer(lr=1.0), Schedule())
+
+
+def draw(classes: int, count: int = 103, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (count,), generator=random)
+    return torch.randn(count, classes, generator=random) + nn.functional.one_hot(labels, classes), labels
+
+
+def measured(task: Classification, logits: torch.Tensor, labels: torch.Tensor, stage: str) -> dict[str, float]:
+    """What Lightning logs over batches of unequal size."""
+    loader = DataLoader(TensorDataset(logits, labels), batch_size=16)
+    trainer = make_trainer({"accelerator": "cpu"}, None)
+    run = trainer.test if stage == "test" else trainer.validate
+    (found,) = run(task, loader, verbose=False)
+    return found
+
+
+@pytest.mark.parametrize("stage", ["val", "test"])
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_metrics_are_those_of_scikit_learn(classes, stage):
+    logits, labels = draw(classes)
+    found = measured(task_of(classes), logits, labels, stage)
+    guesses, shares = logits.argmax(-1), logits.double().softmax(-1)
+    expected = {
+        "loss": log_loss(labels, shares),
+        "accuracy": accuracy_score(labels, guesses),
+        "f1": f1_score(labels, guesses, average="macro"),
+    }
+    if classes == 2:
+        expected["auroc"] = roc_auc_score(labels, shares[:, 1])
+    assert found == pytest.approx({f"{stage}_{name}": value for name, value in expected.items()}, abs=1e-6)
+
+
+def test_macro_f1_when_a_class_is_never_guessed():
+    logits, labels = draw(4)
+    logits[:, 3] = -100
+    found = measured(task_of(4), logits, labels, "test")
+    assert found["test_f1"] == pytest.approx(f1_score(labels, logits.argmax(-1), average="macro", zero_division=0), abs=1e-6)
+    assert found["test_f1"] < found["test_accuracy"]
+
+
+def test_the_area_under_the_curve_does_not_depend_on_the_threshold():
+    logits, labels = draw(2)
+    shifted = logits + torch.tensor([0.0, 9.0])
+    found = measured(task_of(2), shifted.double(), labels, "test")
+    assert found["test_accuracy"] == pytest.approx((labels == 1).float().mean().item())
+    assert found["test_auroc"] == pytest.approx(roc_auc_score(labels, logits[:, 1] - logits[:, 0]), abs=1e-6)
+
+
+def test_metrics_start_anew():
+    task = task_of(3)
+    first = measured(task, *draw(3, seed=1), "test")
+    measured(task, *draw(3, seed=2), "test")
+    assert measured(task, *draw(3, seed=1), "test") == first
+
+
+def test_the_loss_is_the_mean_cross_entropy_and_has_a_gradient():
+    net = nn.Linear(4, 3)
+    task = Classification(net, 3, Optimizer(lr=1.0), Schedule())
+    x, labels = torch.randn(6, 4), torch.tensor([0, 1, 2, 2, 1, 0])
+    loss, logits, targets = task.loss((x, labels))
+    expected = -net(x).log_softmax(-1)[torch.arange(6), labels].mean()
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
+    assert torch.equal(logits, net(x))
+    assert not logits.requires_grad
+    assert torch.equal(targets, labels)
+    loss.backward()
+    assert net.weight.grad.abs().sum() > 0
+
+
+def test_prediction_gives_probabilities_with_and_without_labels():
+    task, (logits, labels) = task_of(3), draw(3)
+    assert torch.equal(task.predict_step((logits, labels), 0), logits.softmax(-1))
+    assert torch.equal(task.predict_step(logits, 0), logits.softmax(-1))
+    assert np.allclose(task.predict_step(logits, 0).sum(-1), 1, atol=1e-6)

@@ -1,0 +1,102 @@
+"""``import zoo``: light, complete, and the same whichever of its parts came first."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import zoo
+
+FACTS = {"in_channels": 1, "image_size": 8, "num_classes": 10}
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    heavy = {"torch", "lightning", "timm", "numpy", "sklearn", "torchmetrics", "jsonargparse", "yaml"}
+    loaded = python(f"import sys, zoo; dir(zoo); zoo.InputError; print(sorted({heavy!r} & set(sys.modules)))")
+    assert loaded.strip() == "[]"
+
+
+# In one process each: the order is the point. What is called before and after is the same function.
+ORDERS = {
+    "attribute first": "zoo.algebra('real'); import zoo.algebra; zoo.algebra('real'); from zoo.algebra import Algebra",
+    "module first": "import zoo.convert, zoo.algebra; from zoo.algebra import Algebra, algebra; algebra('real')",
+    "class first": "from zoo.algebra import Algebra; from zoo.convert import convert; import zoo",
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_algebra_and_convert_are_functions_and_modules_in_every_order(order):
+    check = """
+assert zoo.algebra("quaternion").n == 4
+assert zoo.algebra.Algebra is zoo.Algebra
+import torch
+converted = zoo.convert(torch.nn.Sequential(torch.nn.Linear(4, 4)), "quaternion")
+assert "0.components" in dict(converted.named_parameters())
+assert zoo.convert.convert.__name__ == "convert"
+"""
+    python(f"import zoo\n{order}\n{check}")
+
+
+@pytest.mark.parametrize("name", zoo.__all__)
+def test_every_public_name_resolves_and_is_documented(name):
+    found = getattr(zoo, name)
+    assert callable(found)
+    assert found.__doc__
+    assert name in dir(zoo)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'zoo' has no attribute 'nonsense'"):
+        zoo.nonsense  # noqa: B018
+
+
+def test_a_star_import_brings_the_public_names():
+    names: dict[str, object] = {}
+    exec("from zoo import *", names)
+    assert set(zoo.__all__) <= set(names)
+
+
+def test_a_backbone():
+    torch.manual_seed(0)
+    net = zoo.backbone("vit(dim=32,depth=1)", algebra="quaternion", **FACTS)
+    assert net(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
+    twin = zoo.backbone("vit(dim=32,depth=1)", algebra=zoo.algebra("real"), **FACTS)
+    assert zoo.count(net)["total"] < 0.4 * zoo.count(twin)["total"]
+    assert zoo.count(net) == {"total": sum(parameter.numel() for parameter in net.parameters()), "embedding": 0}
+
+
+def test_a_seed_decides_a_backbone():
+    def draw(seed: int) -> torch.Tensor:
+        torch.manual_seed(seed)
+        return torch.cat([p.flatten() for p in zoo.backbone("vit(dim=16,depth=1,heads=1)", "phm-2", **FACTS).parameters()])
+
+    assert torch.equal(draw(1), draw(1))
+    assert not torch.equal(draw(1), draw(2))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"spec": "vitt"}, "did you mean 'vit'"),
+        ({"algebra": "quaternio"}, "did you mean 'quaternion'"),
+        ({"scope": "nope"}, "unknown scope 'nope'"),
+        ({"init": "nope"}, "unknown initialisation 'nope'"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_an_input_error(wrong, message):
+    with pytest.raises(zoo.InputError, match=message):
+        zoo.backbone(**({"spec": "vit(dim=32,depth=1)", "algebra": "quaternion"} | FACTS | wrong))
+
+
+def test_laws_and_layers():
+    assert zoo.laws(zoo.algebra("quaternion")).associative
+    assert not zoo.laws(zoo.algebra("octonion")).associative
+    assert zoo.Layers("complex").linear(8, 8, role="ffn").weight.shape == (8, 8)
