@@ -1,5 +1,6 @@
 """What a run says when it is done."""
 
+import shlex
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -9,7 +10,7 @@ from rich.table import Table
 
 def close(summary: dict[str, Any]) -> None:
     """Print the result beside the real twin, and what to do next."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     parameters, run = summary["parameters"], summary["run_dir"]
     share = parameters["total"] / parameters["real_twin"]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
@@ -27,11 +28,11 @@ def close(summary: dict[str, Any]) -> None:
     work = f"{summary['epochs']} epochs in {summary['seconds']:.1f} s on {summary['device']}"
     console.print(f"{summary['backbone']} on {summary['data']}, {work}")
     console.print(f"everything is in {run}\n\nnext:")
-    twin = f"zoo fit -c {run}/config.yaml --algebra ANOTHER"
+    folder = shlex.quote(run)
     for command, purpose in (
-        (f"zoo test {run}", "measure it again"),
-        (f"zoo predict {run} IMAGE...", "classify your own pictures"),
-        (twin, "the same run over another algebra (zoo list algebras)"),
+        (f"zoo test {folder}", "measure it again"),
+        (f"zoo predict {folder} IMAGE...", "classify your own pictures"),
+        (f"zoo fit -c {folder}/config.yaml --algebra ANOTHER", "the same run over another algebra (zoo list algebras)"),
     ):
         console.print(f"  {command}  # {purpose}")
 

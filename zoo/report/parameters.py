@@ -44,7 +44,7 @@ def layer_table(options: Fit, facts: dict[str, Any]) -> dict[str, Any]:
 
 def print_table(table: dict[str, Any]) -> None:
     """Print what `layer_table` returned."""
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     view = Table(box=SIMPLE_HEAD, pad_edge=False, show_footer=True)
     total, twin = table["total"]["total"], table["total"]["real_twin"]
     view.add_column("layer", "total")
