@@ -10,7 +10,7 @@ import yaml
 import zoo
 from zoo.cli import main
 from zoo.options import Fit, build
-from zoo.runs.fit import load_data, resolve
+from zoo.runs.resolve import load_data, resolve
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))

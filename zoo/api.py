@@ -20,4 +20,5 @@ def fit(**options: Any) -> dict[str, Any]:
     """
     from zoo.runs import fit as run
 
-    return run(build(Fit, options))
+    spec = getattr(options.get("algebra"), "spec", None)  # an Algebra that was made from a spec stands for it
+    return run(build(Fit, options | {"algebra": spec} if spec else options))

@@ -1,6 +1,5 @@
 """From specs to a network, and the same network over the reals."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor, nn
 from zoo import registry
 from zoo.algebra import Algebra, reals
 from zoo.errors import InputError
-from zoo.layers import Layers
+from zoo.layers import Embedding, Layers
 
 
 def backbone(spec: str, algebra: str | Algebra, *, scope: str = "all", init: str = "variance", **facts: Any) -> nn.Module:
@@ -38,9 +37,13 @@ def backbone(spec: str, algebra: str | Algebra, *, scope: str = "all", init: str
 
 
 def real_twin(spec: str, **facts: Any) -> nn.Module:
-    """Build the same network over the reals without memory for its weights: something to count."""
-    with torch.device("meta"):
-        return backbone(untrained(spec), reals(), **facts)
+    """Build the same network over the reals to count it, without memory for its weights wherever that is possible."""
+    try:
+        with torch.device("meta"):
+            return backbone(untrained(spec), reals(), **facts)
+    except Exception:  # A stranger's network may compute with numbers while it is built; then it costs memory once.
+        with torch.random.fork_rng(devices=[]):
+            return backbone(untrained(spec), reals(), **facts)
 
 
 def untrained(spec: str) -> str:
@@ -51,7 +54,7 @@ def untrained(spec: str) -> str:
 
 def count(net: nn.Module) -> dict[str, int]:
     """Count trainable parameters, the one way the zoo does: all (``total``), and those in word tables (``embedding``)."""
-    tables = [m for m in net.modules() if isinstance(m, nn.Embedding) or type(m).__name__ == "Embedding"]
+    tables = [m for m in net.modules() if isinstance(m, (nn.Embedding, Embedding))]
     embedding = {id(p): p.numel() for table in tables for p in table.parameters() if p.requires_grad}
     total = sum(p.numel() for p in net.parameters() if p.requires_grad)
     return {"total": total, "embedding": sum(embedding.values())}
@@ -83,8 +86,3 @@ def check_fit(net: nn.Module, spec: str, example: Tensor, num_classes: int) -> N
     if not isinstance(out, Tensor) or out.shape != (len(example), num_classes):
         got = list(out.shape[1:]) if isinstance(out, Tensor) else type(out).__name__
         raise InputError(f"{spec} answers with {got} for each input, not with {num_classes} logits")
-
-
-def rebuild(model: Mapping[str, Any], facts: Mapping[str, Any]) -> nn.Module:
-    """Build from the four values that name a network: backbone, algebra, scope and init."""
-    return backbone(model["backbone"], model["algebra"], scope=model["scope"], init=model["init"], **facts)

@@ -3,13 +3,15 @@
 This module imports no torch, so that the command line can check a call before it waits for one.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 from zoo.errors import InputError
+from zoo.registry.annotations import expected
 
 Options = TypeVar("Options")
 
@@ -115,7 +117,7 @@ def build(kind: type[Options], values: Mapping[str, Any]) -> Options:
     """Build an options object from nested mappings.
 
     Raises:
-        InputError: If there is no such option, or a required one is missing.
+        InputError: If there is no such option, a value is of another kind, or a required one is missing.
 
     Example:
         >>> build(Fit, {"backbone": "vit", "algebra": "phm-4", "optimizer": {"lr": 0.01}}).optimizer.lr
@@ -127,14 +129,27 @@ def build(kind: type[Options], values: Mapping[str, Any]) -> Options:
             close = get_close_matches(name, known, 1)
             hint = f": did you mean '{close[0]}'?" if close else f": use {', '.join(known)}"
             raise InputError(f"unknown option '{name}'{hint}")
-    made = {}
-    for name, value in values.items():
-        nested = known[name].type
-        made[name] = build(nested, value) if is_dataclass(nested) and isinstance(value, Mapping) else value  # type: ignore[arg-type]
+    made = {name: checked(name, known[name].type, value) for name, value in values.items()}
     try:
         return kind(**made)
     except TypeError as error:
         raise InputError(f"{kind.__name__}: {str(error).partition(') ')[2]}") from error
+
+
+def checked(name: str, kind: Any, value: Any) -> Any:
+    """Return the value of an option, built if it has parts of its own.
+
+    Raises:
+        InputError: If it is of another kind than the annotation says.
+    """
+    if is_dataclass(kind) or get_origin(kind) is dict:
+        if not isinstance(value, Mapping | kind if is_dataclass(kind) else Mapping):
+            raise InputError(f"{name}={value!r} must be a dict of options by name")
+        return build(kind, value) if is_dataclass(kind) and isinstance(value, Mapping) else value  # type: ignore[arg-type]
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if wanted := expected(kind, value):
+        raise InputError(f"{name}={value!r} must be {wanted}")
+    return value
 
 
 def one_line(text: str) -> str:

@@ -37,7 +37,7 @@ def described(algebra: str, **changes: object) -> dict[str, object]:
         "task": FACTS.task,
         "data": "digits",
     }
-    config |= {"build": FACTS.keywords, "facts": FACTS.to_dict(), "versions": {"torch": "2"}, "metrics": {"accuracy": 0.5}}
+    config |= {"facts": FACTS.to_dict(), "versions": {"torch": "2"}, "metrics": {"accuracy": 0.5}}
     return config | {"epochs": 1, "seed": 0} | changes
 
 
@@ -273,7 +273,6 @@ def test_a_manifest_that_leaves_files_out(model, listed):
         ({"scope": "nope"}, "unknown scope"),
         ({"backbone": 3}, "backbone"),
         ({"algebra": ["quaternion"]}, "algebra"),
-        ({"build": 3}, "build"),
         ({"scope": 3}, "scope"),
     ],
     ids=str,
@@ -286,7 +285,7 @@ def test_a_signed_configuration_that_does_not_work(model, change, message):
         load(model)
 
 
-@pytest.mark.parametrize("key", ["backbone", "algebra", "scope", "init", "build", "facts"])
+@pytest.mark.parametrize("key", ["backbone", "algebra", "scope", "init", "facts"])
 def test_a_signed_configuration_that_lacks_a_key(model, key):
     path = model / "config.json"
     path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != key}))

@@ -13,10 +13,12 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 import zoo
 from zoo.cli.parser import trainer_arguments
 from zoo.errors import InputError
-from zoo.options import Fit
+from zoo.options import Fit, Schedule
 from zoo.runs import evaluate
-from zoo.runs.fit import resolve
+from zoo.runs.resolve import resolve
 from zoo.runs.trainer import PlainProgress, check_trainer, make_trainer
+
+RUN = Fit("vit", "real")
 
 
 def test_nothing_given_is_nothing_set():
@@ -63,7 +65,7 @@ def test_callbacks_from_python_pass_through():
 
 
 def test_a_trainer_for_a_run(tmp_path):
-    trainer = make_trainer({"max_epochs": 3, "accelerator": "cpu"}, tmp_path)
+    trainer = make_trainer({"max_epochs": 3, "accelerator": "cpu"}, tmp_path, RUN)
     assert {type(logger) for logger in trainer.loggers} == {CSVLogger, TensorBoardLogger}
     assert all(Path(logger.log_dir).is_relative_to(tmp_path) for logger in trainer.loggers)
     assert trainer.checkpoint_callback.monitor == "val_loss"
@@ -75,14 +77,14 @@ def test_a_trainer_for_a_run(tmp_path):
 
 def test_a_trainer_for_evaluation_keeps_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    trainer = make_trainer({"accelerator": "cpu"}, None)
+    trainer = make_trainer({"accelerator": "cpu"})
     assert trainer.loggers == []
     assert not any(isinstance(callback, ModelCheckpoint) for callback in trainer.callbacks)
 
 
 def test_what_the_user_says_wins_over_our_defaults(tmp_path):
     settings = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "log_every_n_steps": 3}
-    trainer = make_trainer(settings | {"enable_progress_bar": False}, tmp_path)
+    trainer = make_trainer(settings | {"enable_progress_bar": False}, tmp_path, RUN)
     assert trainer.loggers == []
     assert trainer.checkpoint_callback is None
     assert trainer.log_every_n_steps == 3
@@ -91,7 +93,7 @@ def test_what_the_user_says_wins_over_our_defaults(tmp_path):
 
 def test_the_users_callbacks_come_beside_ours(tmp_path):
     mine = Callback()
-    trainer = make_trainer({"accelerator": "cpu", "callbacks": [mine]}, tmp_path)
+    trainer = make_trainer({"accelerator": "cpu", "callbacks": [mine]}, tmp_path, RUN)
     assert mine in trainer.callbacks
     assert trainer.checkpoint_callback is not None
 
@@ -110,7 +112,7 @@ def test_the_users_callbacks_come_beside_ours(tmp_path):
 )
 def test_what_lightning_refuses_is_one_line(settings, tmp_path):
     with pytest.raises(InputError, match="--trainer: ") as refusal:
-        make_trainer(settings, tmp_path)
+        make_trainer(settings, tmp_path, RUN)
     assert len(str(refusal.value).splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -135,9 +137,28 @@ def test_max_steps_ends_a_run(options):
     assert made["epochs"] == 2
 
 
-@pytest.mark.parametrize("limit", [{"max_steps": 5000}, {"max_time": "00:01:00:00"}], ids=str)
-def test_another_limit_alone_is_not_cut_short_by_the_recipe(limit):
-    assert resolve(Fit("vit", "real", trainer=limit)).trainer == limit
+def test_steps_alone_are_not_cut_short_by_the_recipe():
+    assert resolve(Fit("vit", "real", trainer={"max_steps": 5000})).trainer == {"max_steps": 5000}
+
+
+def test_a_time_limit_alone_leaves_the_schedule_its_end(options):
+    made = zoo.fit(**options(trainer={"max_time": "00:00:00:01", "max_epochs": None}))
+    assert made["epochs"] >= 1
+    limited = resolve(Fit("vit", "real", trainer={"max_time": "00:01:00:00"})).trainer
+    assert limited["max_epochs"] > 1
+    assert limited["max_time"] == "00:01:00:00"
+
+
+def test_a_schedule_without_an_end_is_refused():
+    with pytest.raises(zoo.InputError, match="needs an end"):
+        resolve(Fit("vit", "real", trainer={"max_epochs": -1}))
+    forever = Fit("vit", "real", schedule=Schedule("constant", 0.0), trainer={"max_epochs": -1})
+    assert resolve(forever).trainer == {"max_epochs": -1}
+
+
+def test_a_run_that_diverges_ends_with_one_line(options):
+    with pytest.raises(zoo.InputError, match=r"diverged in epoch \d+: .* --optimizer.lr"):
+        zoo.fit(**options(optimizer={"name": "sgd", "lr": 1e30}, trainer={"max_epochs": 3}))
 
 
 def test_the_recipe_decides_the_epochs_if_nobody_else_does():

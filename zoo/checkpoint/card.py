@@ -44,6 +44,9 @@ def card(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
         twin=parameters["real_twin"],
         epochs=summary["epochs"],
         seed=summary["seed"],
-        rows="\n".join(f"| {name} | {value:.4f} |" for name, value in metrics.items()) or "| (no test split) | |",
+        rows="\n".join(
+            f"| {name} | {'not finite' if value is None else format(value, '.4f')} |" for name, value in metrics.items()
+        )
+        or "| (no test split) | |",
         versions=", ".join(f"{name} {version}" for name, version in summary["versions"].items()),
     )

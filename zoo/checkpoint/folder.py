@@ -11,13 +11,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from zoo.build import rebuild, untrained
+from zoo.build import backbone, untrained
 from zoo.checkpoint.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
 from zoo.errors import InputError
 
 FORMAT = 1
-KEYS = ("backbone", "algebra", "scope", "init", "task", "data", "build", "facts")
+KEYS = ("backbone", "algebra", "scope", "init", "task", "data", "facts")
 
 
 def save(folder: Path, net: nn.Module, config: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
@@ -63,7 +63,7 @@ def verify(folder: Path) -> None:
     """Check every file of a model folder against its manifest.
 
     Raises:
-        InputError: If a file is missing, changed or not listed.
+        InputError: If a listed file is missing or changed.
     """
     files = read_json(folder / "manifest.json").get("files")
     if not isinstance(files, dict) or not {"config.json", "model.safetensors"} <= files.keys():
@@ -104,23 +104,47 @@ def read_config(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{folder} has format {config.get('format')}, this version reads {FORMAT}: update hypercomplex-zoo")
     if missing := [key for key in KEYS if key not in config]:
         raise InputError(f"{folder / 'config.json'} lacks {', '.join(missing)}")
-    if wrong := [key for key in KEYS if not isinstance(config[key], dict if key in ("build", "facts") else str)]:
+    if wrong := [key for key in KEYS if not isinstance(config[key], dict if key == "facts" else str)]:
         raise InputError(f"{folder / 'config.json'} has a value of the wrong kind for {', '.join(wrong)}")
     return config
 
 
-def load(path: str | Path) -> nn.Module:
+def load(path: str | Path, config: Mapping[str, Any] | None = None) -> nn.Module:
     """Rebuild a trained network from a run or model folder, verified, in evaluation mode, on the CPU.
+
+    Args:
+        path: The folder.
+        config: What `read_config` returned for it, if that was called already.
 
     Raises:
         InputError: If the folder is damaged, or an algebra or backbone it names is not installed.
     """
-    config = read_config(path)
+    config = read_config(path) if config is None else config
+    facts = {key: whole(config["facts"], key) for key in ("in_channels", "image_size")}
+    facts["num_classes"] = len(config["facts"].get("classes") or ())
     with torch.random.fork_rng(devices=[]):
-        net = rebuild(config | {"backbone": untrained(config["backbone"])}, config["build"])
+        net = backbone(untrained(config["backbone"]), config["algebra"], scope=config["scope"], init=config["init"], **facts)
     folder = find(path)
     try:
         load_model(net, str(folder / "model.safetensors"))
     except (RuntimeError, SafetensorError) as error:
-        raise InputError(f"the weights in {folder} do not fit {config['backbone']}: {str(error).splitlines()[0]}") from error
+        raise InputError(f"the weights in {folder} do not fit {config['backbone']}: {reason(error)}") from error
     return net.eval()
+
+
+def whole(facts: Mapping[str, Any], key: str) -> int:
+    """Return a size from facts that may have come from anywhere.
+
+    Raises:
+        InputError: If it is no whole number above zero.
+    """
+    value = facts.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"config.json has {key} = {value!r} among its facts: expected a whole number above zero")
+    return value
+
+
+def reason(error: Exception) -> str:
+    """The line of an error that says what is wrong; torch and safetensors begin with one that does not."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[min(1, len(lines) - 1)] if lines else type(error).__name__

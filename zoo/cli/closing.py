@@ -18,7 +18,7 @@ def close(summary: dict[str, Any]) -> None:
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     table.add_row("parameters", f"{parameters['total']:,}", f"{parameters['real_twin']:,}", f"{share:.1%}")
     for name, value in summary["metrics"].items():
-        table.add_row(f"test {name}", f"{value:.4f}", "", "")
+        table.add_row(f"test {name}", "not finite" if value is None else f"{value:.4f}", "", "")
     console.print()
     console.print(table)
     if summary["stayed_real"]:
@@ -30,7 +30,7 @@ def close(summary: dict[str, Any]) -> None:
     console.print(f"everything is in {run}\n\nnext:")
     folder = shlex.quote(run)
     for command, purpose in (
-        (f"zoo test {folder}", "measure it again"),
+        (f"zoo {'test' if summary['metrics'] else 'validate'} {folder}", "measure it again"),
         (f"zoo predict {folder} IMAGE...", "classify your own pictures"),
         (f"zoo fit -c {folder}/config.yaml --algebra ANOTHER", "the same run over another algebra (zoo list algebras)"),
     ):

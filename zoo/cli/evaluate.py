@@ -2,8 +2,7 @@
 
 import json
 
-from zoo import registry
-from zoo.cli.parser import make_parser, parse
+from zoo.cli.parser import check_names, make_parser, parse
 from zoo.options import Evaluate
 
 
@@ -14,8 +13,7 @@ def run(command: str, argv: list[str]) -> int:
     parser.add_argument("run", help="a run (runs/NAME) or model folder")
     parser.add_argument("--json", action="store_true", help="print JSON")
     values = parse(parser, argv)
-    if values["data"] is not None:
-        registry.resolve("zoo.datasets", values["data"])
+    check_names(values)
     from zoo.runs import evaluate
 
     metrics = evaluate(values["run"], stage, values["data"], values["trainer"], values["batch_size"], values["num_workers"])

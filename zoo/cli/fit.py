@@ -1,10 +1,8 @@
 """``zoo fit``: check names and flags at once, then import torch and train."""
 
 import os
-from typing import Any
 
-from zoo import registry
-from zoo.cli.parser import make_parser, parse, print_config
+from zoo.cli.parser import check_names, make_parser, parse, print_config
 from zoo.options import Fit, build
 
 
@@ -23,10 +21,3 @@ def run(command: str, argv: list[str]) -> int:
     if os.environ.get("LOCAL_RANK", "0") == "0":
         close(summary)
     return 0
-
-
-def check_names(values: dict[str, Any]) -> None:
-    """Refuse names that no installed plugin provides, without importing any."""
-    for key, group in (("backbone", "zoo.backbones"), ("algebra", "zoo.algebras"), ("data", "zoo.datasets")):
-        if values.get(key) is not None:
-            registry.resolve(group, values[key])

@@ -45,8 +45,8 @@ def main(argv: list[str] | None = None) -> int:
 
     0 is success, 1 a defect or a failed check, 2 the user's input, 130 an interruption.
     """
-    # Small networks synchronise their threads every few microseconds. Threads that spin while they wait gain a little on an idle
-    # machine and lose an order of magnitude on a busy one (benchmarks/results/threads.json). Torch reads this at its import.
+    # Small networks synchronise their threads every few microseconds. Threads that spin while they wait gain a little on an
+    # idle machine and lose an order of magnitude on a busy one (benchmarks/results/threads.json). Torch reads it when imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words

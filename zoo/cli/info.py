@@ -2,8 +2,7 @@
 
 import json
 
-from zoo import registry
-from zoo.cli.parser import make_parser, parse
+from zoo.cli.parser import check_names, make_parser, parse
 from zoo.options import Fit, Info, build
 
 
@@ -12,11 +11,9 @@ def run(command: str, argv: list[str]) -> int:
     parser = make_parser(command, Info, "Count the parameters of a network beside its twin over the reals.")
     parser.add_argument("--json", action="store_true", help="print JSON")
     values = parse(parser, argv)
-    for key, group in (("backbone", "zoo.backbones"), ("algebra", "zoo.algebras"), ("data", "zoo.datasets")):
-        if values[key] is not None:
-            registry.resolve(group, values[key])
+    check_names(values)
     from zoo.report.parameters import layer_table, print_table
-    from zoo.runs.fit import load_data, resolve
+    from zoo.runs.resolve import load_data, resolve
 
     info = build(Info, {name: values[name] for name in ("backbone", "algebra", "data", "scope")})
     options = resolve(Fit(info.backbone, info.algebra, info.data, info.scope))

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
 
+from zoo import registry
 from zoo.errors import InputError
 from zoo.options import Fit, one_line
 
@@ -36,6 +37,9 @@ def make_parser(command: str, options: type, description: str) -> ArgumentParser
         parser.add_argument("--print_config", action="store_true", help="print the effective configuration as YAML and stop")
     names = {field.name for field in fields(options)}
     parser.add_class_arguments(options, skip={"trainer"} & names, sub_configs=False)
+    for action in parser._actions:  # --optimizer FILE is one way too many: files go to -c
+        if action.dest in names and any(other.dest.startswith(f"{action.dest}.") for other in parser._actions):
+            action.help = SUPPRESS
     if "trainer" in names:
         for name in trainer_arguments():
             parser.add_argument(f"--trainer.{name}", type=Any, default=None, help=SUPPRESS)
@@ -118,6 +122,8 @@ def check_flags(flags: list[str], known: list[str]) -> None:
     """Refuse an unknown flag and say which one is close."""
     for word in flags:
         name = word.partition("=")[0]
+        if parts := [flag for flag in known if flag.startswith(f"{name}.")]:
+            raise InputError(f"{name} has parts, each with a flag of its own: {', '.join(parts[:6])}")
         if name.startswith("--") and name not in known:
             close = get_close_matches(name, known, 1)
             hint = f": did you mean {close[0]}?" if close else ""
@@ -138,3 +144,10 @@ def plain(namespace: Namespace) -> dict[str, Any]:
 def print_config(values: dict[str, Any]) -> None:
     """Print the effective configuration as YAML."""
     yaml.safe_dump({key: value for key, value in values.items() if value is not None}, sys.stdout, sort_keys=False)
+
+
+def check_names(values: dict[str, Any]) -> None:
+    """Refuse names that no installed plugin provides, without importing any."""
+    for key, group in (("backbone", "zoo.backbones"), ("algebra", "zoo.algebras"), ("data", "zoo.datasets")):
+        if values.get(key) is not None:
+            registry.resolve(group, values[key])

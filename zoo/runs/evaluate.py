@@ -48,8 +48,8 @@ def evaluate(
     module, facts = matching_data(config, data, batch_size, num_workers)
     if stage == "test":
         module.test_dataloader()
-    task = Classification(load(run), facts.num_classes, Optimizer(lr=1.0), Schedule())
-    runner = make_trainer(check_trainer(trainer or {}), None)
+    task = Classification(load(run, config), facts.num_classes, Optimizer(lr=1.0), Schedule())
+    runner = make_trainer(check_trainer(trainer or {}))
     measure = runner.test if stage == "test" else runner.validate
     try:
         metrics = measure(task, module, verbose=False)[0]
@@ -80,8 +80,8 @@ def predict(run: str | Path, images: Sequence[str | Path]) -> Iterator[dict[str,
     Raises:
         InputError: If the folder is damaged, or a file is missing or no image.
     """
-    facts = ImageFacts.from_dict(read_config(run)["facts"])
-    net = load(run)
+    config = read_config(run)
+    facts, net = ImageFacts.from_dict(config["facts"]), load(run, config)
     for image in images:
         probabilities = classify(net, load_image(Path(image), facts))
         best = int(probabilities.argmax())

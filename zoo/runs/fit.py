@@ -1,9 +1,9 @@
 """Train a network, measure it, and leave behind a folder that says how."""
 
+import math
 import platform
 import shlex
 import time
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from zoo import registry
-from zoo.backbones import recipe_of
 from zoo.build import backbone, check_fit, count, real_twin
 from zoo.checkpoint import save
 from zoo.checkpoint.atomic import write_json
@@ -21,44 +20,12 @@ from zoo.convert import stayed_real
 from zoo.errors import InputError
 from zoo.options import Fit
 from zoo.runs.folder import claim, release, write_config
+from zoo.runs.resolve import load_data, resolve
 from zoo.runs.resume import check_resume, load_best
 from zoo.runs.trainer import check_trainer, make_trainer, quiet
 from zoo.tasks import Classification
 
 PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm")
-
-
-def resolve(options: Fit) -> Fit:
-    """Fill in what the user left to the backbone, and check every name, before anything is built."""
-    if not 0 <= options.seed < 2**32:
-        raise InputError(f"seed={options.seed}: use a whole number from 0 to {2**32 - 1}")
-    entry, _ = registry.resolve("zoo.backbones", options.backbone)
-    registry.resolve("zoo.algebras", options.algebra)
-    advice = recipe_of(registry.load(entry))
-    data = canonical(options.data or advice.data)
-    registry.resolve("zoo.datasets", data)
-    optimizer = replace(options.optimizer, lr=advice.lr if options.optimizer.lr is None else options.optimizer.lr)
-    limited = any(options.trainer.get(name) is not None for name in ("max_epochs", "max_steps", "max_time"))
-    trainer = dict(options.trainer) if limited else {**options.trainer, "max_epochs": advice.max_epochs}
-    return replace(
-        options,
-        backbone=canonical(options.backbone),
-        algebra=canonical(options.algebra),
-        data=data,
-        optimizer=optimizer,
-        trainer=trainer,
-    )
-
-
-def canonical(spec: str) -> str:
-    """Write a spec as it was typed, in one way: spaces, quotes and the order of options do not matter."""
-    return str(registry.Spec.parse(spec))
-
-
-def load_data(options: Fit) -> Any:
-    """Build the data module that the options name."""
-    common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
-    return registry.create("zoo.datasets", options.data or "", **common)
 
 
 def fit(options: Fit) -> dict[str, Any]:
@@ -68,7 +35,8 @@ def fit(options: Fit) -> dict[str, Any]:
     Test metrics are those of the epoch with the lowest validation loss.
 
     Raises:
-        InputError: If a name, an option, the data or the folder is wrong; nothing has been trained then.
+        InputError: If a name, an option, the data or the folder is wrong, before anything is trained; or if the loss is not
+            finite any more, or a data file turns out to be broken when it is read.
         KeyboardInterrupt: If it was interrupted; checkpoints/last.ckpt holds the last whole epoch.
     """
     quiet()
@@ -80,11 +48,11 @@ def fit(options: Fit) -> dict[str, Any]:
     net = backbone(options.backbone, options.algebra, scope=options.scope, init=options.init, **facts.keywords)
     check_fit(net, options.backbone, facts.example(2), facts.num_classes)
     task = Classification(net, facts.num_classes, options.optimizer, options.schedule)
-    if options.ckpt_path is not None:
-        check_resume(options.ckpt_path, task)
+    check_resume(options, task)
+    described = describe(options, net, facts)
     folder = claim(options)
     try:
-        trainer = make_trainer(settings, folder)
+        trainer = make_trainer(settings, folder, options)
     except InputError:
         release(folder)
         raise
@@ -92,8 +60,8 @@ def fit(options: Fit) -> dict[str, Any]:
     seconds = train(trainer, task, data, options, folder)
     best = load_best(trainer, task, folder)
     metrics = trainer.test(task, data, verbose=False)[0] if data.has_test else {}
-    summary = summarise(options, task.net, facts) | {
-        "metrics": {name.removeprefix("test_"): float(value) for name, value in metrics.items()},
+    summary = described | {
+        "metrics": {name.removeprefix("test_"): finite(value) for name, value in metrics.items()},
         "seconds": round(seconds, 2),
         "epochs": trainer.current_epoch,
         "checkpoint": best,
@@ -101,28 +69,42 @@ def fit(options: Fit) -> dict[str, Any]:
         "device": device_name(trainer),
     }
     if trainer.is_global_zero:
-        save(folder / "model", net, summary | {"build": facts.keywords, "facts": facts.to_dict()}, summary)
+        save(folder / "model", net, summary | {"facts": facts.to_dict()}, summary)
         write_json(folder / "summary.json", summary)
     return summary
 
 
-def summarise(options: Fit, net: nn.Module, facts: Any) -> dict[str, Any]:
-    """Collect what a summary says of a run beside its results: names, sizes, seed and versions."""
+def describe(options: Fit, net: nn.Module, facts: Any) -> dict[str, Any]:
+    """Say what can be said of a run before it begins: names, sizes, seed and versions."""
+    entries = [
+        registry.resolve(group, spec)[0]
+        for group, spec in (
+            ("zoo.backbones", options.backbone),
+            ("zoo.algebras", options.algebra),
+            ("zoo.datasets", options.data or ""),
+        )
+    ]
+    versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
     return {
         **{key: getattr(options, key) for key in ("backbone", "algebra", "data", "scope", "init", "seed")},
         "task": facts.task,
         "parameters": count(net) | {"real_twin": count(real_twin(options.backbone, **facts.keywords))["total"]},
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "versions": versions | {entry.distribution: entry.version for entry in entries},
         "data_sha256": facts.sha256,
         "stayed_real": stayed_real(net),
     }
+
+
+def finite(value: float) -> float | None:
+    """Return a number that JSON can hold, or None for one that is not finite."""
+    return float(value) if math.isfinite(value) else None
 
 
 def train(trainer: pl.Trainer, task: pl.LightningModule, data: pl.LightningDataModule, options: Fit, folder: Path) -> float:
     """Run the training loop and return its seconds.
 
     Raises:
-        InputError: If the checkpoint to go on from cannot be read or does not fit.
+        InputError: If the loss is not finite any more, or a data file is broken.
         KeyboardInterrupt: If the user stopped it; Lightning itself would end the process.
     """
     start = time.perf_counter()

@@ -25,6 +25,8 @@ def claim(options: Fit) -> Path:
     Raises:
         InputError: If a given folder exists and is not empty, or the place is not writable.
     """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise InputError("start the run without torchrun: --trainer.devices N starts N processes itself")
     if os.environ.get("LOCAL_RANK", "0") != "0" and _SHARED in os.environ:
         return Path(os.environ[_SHARED])
     try:

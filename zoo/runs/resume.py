@@ -1,30 +1,93 @@
-"""Training checkpoints: go on from one, and take the weights of the best."""
+"""Training checkpoints: what they carry, whether a run may go on from one, and which one was best."""
 
 import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from zoo.errors import InputError
+from zoo.options import Fit
+
+_KEY = "zoo_run"
+# What a checkpoint has settled: the optimizer and the schedule are restored from it, whatever the new run was told.
+_SETTLED = ("backbone", "algebra", "data", "scope", "init", "optimizer", "schedule", "batch_size", "seed")
 
 
-def check_resume(path: str, task: pl.LightningModule) -> None:
-    """Refuse a checkpoint that cannot be read or is of another network, before a run begins.
+class BestCheckpoint(ModelCheckpoint):
+    """Keep the epoch with the lowest validation loss and the last one, also across a resumption into another folder.
+
+    Args:
+        folder: The run's folder.
+        options: The run, which every checkpoint names.
+    """
+
+    def __init__(self, folder: Path, options: Fit) -> None:
+        super().__init__(
+            folder / "checkpoints", "best", monitor="val_loss", mode="min", save_last=True, enable_version_counter=False
+        )
+        self.options = options
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Write down what the checkpoint is a checkpoint of."""
+        checkpoint[_KEY] = settled(self.options)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Bring the best epoch so far along; Lightning forgets it when the folder is another."""
+        if self.options.ckpt_path is not None and state_dict.get("best_model_path"):
+            old, new = best_beside(self.options.ckpt_path), Path(str(self.dirpath)) / "best.ckpt"
+            new.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(old, new)
+            best = {"best_model_path": str(new), "kth_best_model_path": str(new), "last_model_path": ""}
+            kept = {"best_k_models": {str(new): state_dict["best_model_score"]}, "dirpath": self.dirpath}
+            state_dict = {**state_dict, **best, **kept}
+        super().load_state_dict(state_dict)
+
+
+def settled(options: Fit) -> dict[str, Any]:
+    """Return what of a run a checkpoint has settled, flat, by the names of the flags."""
+    flat: dict[str, Any] = {}
+    for name, value in asdict(options).items():
+        if name in _SETTLED:
+            flat |= {f"{name}.{part}": v for part, v in value.items()} if isinstance(value, Mapping) else {name: value}
+    return flat
+
+
+def best_beside(path: str) -> Path:
+    """The best checkpoint of the run that a checkpoint belongs to."""
+    return Path(path).with_name("best.ckpt")
+
+
+def check_resume(options: Fit, task: pl.LightningModule) -> None:
+    """Refuse a checkpoint that cannot be read or is of another run, before a run begins.
 
     Raises:
-        InputError: If it is missing, no checkpoint, or does not fit.
+        InputError: If it is missing, no checkpoint of ours, of another network or made with other settings.
     """
+    path = options.ckpt_path
+    if path is None:
+        return
     if not Path(path).is_file():
         raise InputError(f"there is no checkpoint '{path}' to go on from")
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-        shapes = {name: value.shape for name, value in state.items()}
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        shapes = {name: value.shape for name, value in checkpoint["state_dict"].items()}
+        theirs = dict(checkpoint[_KEY])
     except Exception as error:  # torch raises whatever the bytes happen to lead to
         raise InputError(f"'{path}' is no training checkpoint, such as checkpoints/last.ckpt of a run") from error
+    if not best_beside(path).is_file():
+        raise InputError(f"the best epoch so far, {best_beside(path)}, is not beside the checkpoint: keep the folder together")
+    for name, value in settled(options).items():
+        if theirs.get(name) != value:
+            raise InputError(f"the checkpoint '{path}' has {name}={theirs.get(name)}, not {value}: use its run's config.yaml")
     ours = {name: value.shape for name, value in task.state_dict().items()}
     if wrong := sorted(name for name in ours.keys() | shapes.keys() if ours.get(name) != shapes.get(name)):
-        raise InputError(f"the checkpoint '{path}' is of another network: {wrong[0]} differs; use the run's own config.yaml")
+        raise InputError(f"the checkpoint '{path}' is of another network: {wrong[0]} differs; use its run's config.yaml")
 
 
 def load_best(trainer: pl.Trainer, task: pl.LightningModule, folder: Path) -> str | None:

@@ -8,12 +8,13 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
+from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from zoo.errors import InputError
-from zoo.options import one_line
+from zoo.options import Fit, one_line
+from zoo.runs.resume import BestCheckpoint
 
 
 class Bar(RichProgressBar):
@@ -35,6 +36,17 @@ class PlainProgress(Callback):
             print(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {text}", flush=True)  # noqa: T201 (its purpose)
 
 
+class StopOnDivergence(Callback):
+    """End a run whose loss is not finite any more: nothing would come of it."""
+
+    def on_train_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
+        """Look at the epoch's mean loss."""
+        loss = trainer.callback_metrics.get("train_loss")
+        if loss is not None and not loss.isfinite():
+            epoch = trainer.current_epoch + 1
+            raise InputError(f"training diverged in epoch {epoch}: the loss is not finite; use a smaller --optimizer.lr")
+
+
 def quiet() -> None:
     """Keep other libraries' notes and adverts off the screen; must come after their import, which sets the level."""
     for name in ("lightning.pytorch", "lightning.fabric", "huggingface_hub", "datasets"):
@@ -44,12 +56,13 @@ def quiet() -> None:
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
 
 
-def make_trainer(settings: dict[str, Any], folder: Path | None) -> Trainer:
+def make_trainer(settings: dict[str, Any], folder: Path | None = None, options: Fit | None = None) -> Trainer:
     """Build a Trainer from checked arguments and our defaults.
 
     Args:
         settings: Arguments of Lightning's Trainer from `check_trainer`.
         folder: The run's folder for logs and checkpoints; None for a Trainer that only evaluates.
+        options: The run; None likewise.
 
     Raises:
         InputError: If Lightning refuses a combination.
@@ -57,13 +70,14 @@ def make_trainer(settings: dict[str, Any], folder: Path | None) -> Trainer:
     terminal = sys.stdout.isatty()
     defaults: dict[str, Any] = {"enable_model_summary": False, "log_every_n_steps": 10, "enable_progress_bar": terminal}
     callbacks: list[Callback] = []
-    if folder is None:
+    if folder is None or options is None:
         defaults |= {"logger": False, "enable_checkpointing": False}
     else:
         tensorboard = TensorBoardLogger(folder, name="", version="tensorboard")
         defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0}
         defaults |= {"logger": [CSVLogger(folder, name="", version=""), tensorboard]}
-        callbacks += [best_checkpoint(folder)] if settings.get("enable_checkpointing", True) else []
+        callbacks += [StopOnDivergence()]
+        callbacks += [BestCheckpoint(folder, options)] if settings.get("enable_checkpointing", True) else []
     if settings.get("enable_progress_bar", True):
         callbacks.append(Bar(leave=False) if terminal else PlainProgress())
     arguments = defaults | {name: value for name, value in settings.items() if value is not None}
@@ -72,12 +86,6 @@ def make_trainer(settings: dict[str, Any], folder: Path | None) -> Trainer:
         return Trainer(**arguments)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"--trainer: {str(error).strip().splitlines()[0]}") from error
-
-
-def best_checkpoint(folder: Path) -> ModelCheckpoint:
-    """Keep the epoch with the lowest validation loss, and the last one."""
-    options: dict[str, Any] = {"monitor": "val_loss", "mode": "min", "save_last": True, "enable_version_counter": False}
-    return ModelCheckpoint(folder / "checkpoints", "best", **options)
 
 
 def check_trainer(values: dict[str, Any]) -> dict[str, Any]:

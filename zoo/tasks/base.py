@@ -104,7 +104,7 @@ def check_schedule(schedule: Schedule) -> None:
 
 def check_optimizer(optimizer: Optimizer) -> None:
     """Refuse an optimizer that timm does not know, or numbers that cannot work."""
-    from timm.optim import list_optimizers
+    from timm.optim import create_optimizer_v2, list_optimizers
 
     names = [str(name) for name in list_optimizers()]
     if optimizer.name not in names:
@@ -115,3 +115,7 @@ def check_optimizer(optimizer: Optimizer) -> None:
         raise InputError(f"optimizer.lr={optimizer.lr}: a learning rate is above zero")
     if not 0 <= optimizer.weight_decay < math.inf:
         raise InputError(f"optimizer.weight_decay={optimizer.weight_decay}: a decay is zero or more")
+    try:
+        create_optimizer_v2([torch.nn.Parameter(torch.zeros(2, 2))], opt=optimizer.name, lr=optimizer.lr)
+    except (AssertionError, ImportError, RuntimeError, ValueError, TypeError) as error:
+        raise InputError(f"optimizer '{optimizer.name}' does not work here: {str(error) or type(error).__name__}") from error
