@@ -1,7 +1,5 @@
 """Write and read the folder of a trained model."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from torch import nn
 from zoo.build import backbone, untrained
 from zoo.checkpoint.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
+from zoo.checkpoint.integrity import describe, read_json, verify, whole
 from zoo.errors import InputError
 
 FORMAT = 1
@@ -38,12 +37,6 @@ def save(folder: Path, net: nn.Module, config: Mapping[str, Any], summary: Mappi
         write_json(part / "manifest.json", {"files": files, "metrics": summary["metrics"]})
 
 
-def describe(path: Path) -> dict[str, Any]:
-    """The size in bytes and the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
 def find(path: str | Path) -> Path:
     """Return the model folder of a run folder, or the path itself if it is one.
 
@@ -57,38 +50,6 @@ def find(path: str | Path) -> Path:
     if not path.exists():
         raise InputError(f"there is no folder '{path}': give a run (runs/...) or a model folder")
     raise InputError(f"'{path}' holds no finished model (no model/config.json): was the run stopped before its end?")
-
-
-def verify(folder: Path) -> None:
-    """Check every file of a model folder against its manifest.
-
-    Raises:
-        InputError: If a listed file is missing or changed.
-    """
-    files = read_json(folder / "manifest.json").get("files")
-    if not isinstance(files, dict) or not {"config.json", "model.safetensors"} <= files.keys():
-        raise InputError(f"{folder / 'manifest.json'} lists no config.json and model.safetensors: the folder is damaged")
-    for name, expected in files.items():
-        path = folder / name
-        if Path(name).name != name or not path.is_file():
-            raise InputError(f"{path} is missing: the folder is damaged, copy or pull it again")
-        if describe(path) != expected:
-            raise InputError(f"{path} is not the file that was saved (its checksum differs): copy or pull the folder again")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file.
-
-    Raises:
-        InputError: If the file is missing or holds something else.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path} does not hold a JSON object")
-    return value
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
@@ -130,18 +91,6 @@ def load(path: str | Path, config: Mapping[str, Any] | None = None) -> nn.Module
     except (RuntimeError, SafetensorError) as error:
         raise InputError(f"the weights in {folder} do not fit {config['backbone']}: {reason(error)}") from error
     return net.eval()
-
-
-def whole(facts: Mapping[str, Any], key: str) -> int:
-    """Return a size from facts that may have come from anywhere.
-
-    Raises:
-        InputError: If it is no whole number above zero.
-    """
-    value = facts.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"config.json has {key} = {value!r} among its facts: expected a whole number above zero")
-    return value
 
 
 def reason(error: Exception) -> str:

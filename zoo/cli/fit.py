@@ -2,7 +2,8 @@
 
 import os
 
-from zoo.cli.parser import check_names, make_parser, parse, print_config
+from zoo.cli.config import print_config
+from zoo.cli.parser import check_names, make_parser, parse
 from zoo.options import Fit, build
 
 
