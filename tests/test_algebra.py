@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import zoo.algebra
-from zoo.algebra import Algebra, Laws, algebra, laws, reals, unit
+from zoo.algebra import Algebra, Laws, algebra, fingerprint, laws, reals, unit
 from zoo.errors import InputError
 
 
@@ -118,6 +118,36 @@ def test_the_unit_is_found_in_any_basis():
     torch.testing.assert_close(unit(table), torch.eye(4, dtype=torch.float64)[0] @ basis.inverse())
 
 
+def rotated(table, seed):
+    """The same product in another orthonormal basis, rounded to float32."""
+    draw = torch.randn(*table.shape[:2], dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    basis = torch.linalg.qr(draw).Q
+    return torch.einsum("ai,bj,ck,ijk->abc", basis, basis, basis, table.double()).float()
+
+
+@pytest.mark.parametrize("spec", ["octonion", "clifford(p=3,q=0)", "clifford(p=1,q=1)", "clifford(p=0,q=0,r=1)", "cross"])
+@pytest.mark.parametrize("seed", range(10))
+def test_laws_do_not_depend_on_the_basis(spec, seed):
+    table = algebra("octonion").structure[1:4, 1:4, 1:4] if spec == "cross" else algebra(spec).structure
+    other = Algebra(rotated(table, seed))
+    assert laws(other) == laws(Algebra(table))
+    assert (unit(other.structure) is not None) == laws(other).unital
+
+
+def test_the_tolerance_reaches_the_unit():
+    table = algebra("complex").structure + 1e-4
+    assert laws(Algebra(table)) == Laws(False, True, False, False, False)
+    assert laws(Algebra(table), tol=1e-2) == laws(algebra("complex"))
+
+
+def test_a_unit_is_not_made_of_rounding():
+    # x y = 0 up to rounding in the second direction: nothing there acts as one.
+    table = torch.zeros(2, 2, 2)
+    table[0, 0, 0] = 1
+    table[1, 1, 1] = 1e-8
+    assert unit(table) is None
+
+
 @pytest.mark.parametrize("sign", range(16))
 def test_every_flipped_sign_breaks_a_law_of_quaternions(sign):
     table = algebra("quaternion").structure.clone()
@@ -211,6 +241,23 @@ def test_bad_specs_are_one_line(spec):
 def test_the_closest_name_is_suggested():
     with pytest.raises(InputError, match="did you mean 'quaternion'"):
         algebra("quaternoin")
+
+
+def test_a_fingerprint_is_that_of_the_table():
+    prints = {spec: fingerprint(algebra(spec)) for spec in ("real", "complex", "quaternion", "octonion", "clifford(p=1,q=0)")}
+    assert len(set(prints.values())) == len(prints)
+    assert prints["complex"] == fingerprint(algebra("clifford(p=0,q=1)"))
+    assert prints["complex"] == "c22d39fab158ad5ce65d6943a8e6c952cd4554449a87f5deef6688169990169c"
+
+
+def test_a_fingerprint_belongs_to_the_product():
+    rule = algebra("quaternion")
+    assert fingerprint(rule.double()) == fingerprint(algebra("quaternion"))
+    assert fingerprint(Algebra(rule.structure * 1.0000001)) != fingerprint(rule)
+    signed = torch.where(rule.structure == 0, -0.0, rule.structure)
+    assert fingerprint(Algebra(signed)) == fingerprint(rule)
+    swapped = Algebra(rule.structure.transpose(0, 1))
+    assert fingerprint(swapped) != fingerprint(rule)
 
 
 def test_the_module_is_the_function():

@@ -1,6 +1,7 @@
 """An algebra is a value: a bilinear product on R^n, written down once as its structure tensor."""
 
 import copy
+import hashlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -53,12 +54,17 @@ class Algebra(nn.Module):
             self.structure = nn.Parameter(table)
         else:
             # A rule that a spec fixes is not stored with the weights; a drawn one cannot be found again without them.
-            self.register_buffer("structure", table, persistent=self._draw is not None)
+            self.register_buffer("structure", table, persistent=not self.known)
 
     @property
     def n(self) -> int:
         """Dimension over the reals."""
         return self.structure.shape[0]
+
+    @property
+    def known(self) -> bool:
+        """Whether the spec alone fixes the product: it is neither learned nor drawn."""
+        return not self.learned and self._draw is None
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Multiply features element by element: [..., C] and [..., C] to [..., C], component-major, n dividing C."""
@@ -71,7 +77,7 @@ class Algebra(nn.Module):
         A shared rule that is learned or drawn is this very object. Any other layer gets a copy, so that moving one network to
         another device or dtype leaves the next one alone; a rule that is drawn is drawn anew.
         """
-        if self.shared and (self.learned or self._draw is not None):
+        if self.shared and not self.known:
             return self
         own = copy.deepcopy(self)
         if self._draw is not None:
@@ -105,15 +111,18 @@ class Laws(NamedTuple):
     normed: bool
 
 
-def unit(structure: Tensor) -> Tensor | None:
-    """Find u with u x = x u = x for every x, [n], or None if there is none; structure is [n, n, n]."""
+def unit(structure: Tensor, tol: float = 1e-6) -> Tensor | None:
+    """Find u with u x = x u = x for every x, [n], or None if there is none; structure is [n, n, n].
+
+    ``tol`` bounds the largest violation; it must leave room for the rounding of the table, 6e-8 in float32.
+    """
     a = structure.detach().double()
     n = a.shape[0]
     # One linear system: sum_i u_i A[i, j, k] = delta_jk and sum_j u_j A[i, j, k] = delta_ik.
     system = torch.cat([a.flatten(1).T, a.transpose(0, 1).flatten(1).T])
-    target = torch.eye(n, dtype=a.dtype).flatten().repeat(2)
-    u = torch.linalg.pinv(system) @ target
-    return u if (system @ u - target).abs().max() <= 1e-9 else None
+    target = torch.eye(n, dtype=a.dtype, device=a.device).flatten().repeat(2)
+    u = torch.linalg.pinv(system, rtol=tol) @ target
+    return u if (system @ u - target).abs().max() <= tol else None
 
 
 def laws(algebra: Algebra, tol: float = 1e-6) -> Laws:
@@ -131,12 +140,26 @@ def laws(algebra: Algebra, tol: float = 1e-6) -> Laws:
     associator = torch.einsum("ijm,mkl->ijkl", a, a) - torch.einsum("jkm,iml->ijkl", a, a)
     gram = torch.einsum("ijk,pqk->ijpq", a, a)
     return Laws(
-        unital=unit(a) is not None,
+        unital=unit(a, tol) is not None,
         commutative=zero(a - a.transpose(0, 1)),
         associative=zero(associator),
         alternative=zero(associator + associator.transpose(0, 1)) and zero(associator + associator.transpose(1, 2)),
         normed=zero(gram + gram.transpose(0, 2) - 2 * torch.einsum("ip,jq->ijpq", eye, eye)),
     )
+
+
+def fingerprint(algebra: Algebra) -> str:
+    """Return the SHA-256 of the shape and the numbers of the structure tensor (little-endian float64), in hexadecimal.
+
+    A checkpoint of a fixed rule holds its spec, not its table; this tells whether the spec still makes the same product. Take
+    it of an algebra as its spec makes it: a copy that was moved to another dtype has other numbers.
+
+    >>> fingerprint(reals())[:16]
+    '871510ab4df18906'
+    """
+    # Adding zero turns -0.0 into 0.0: they are the same product.
+    table = (algebra.structure.detach().double().cpu() + 0.0).numpy().astype("<f8")
+    return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()
 
 
 def algebra(spec: str | Algebra) -> Algebra:

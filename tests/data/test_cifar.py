@@ -1,4 +1,5 @@
 import io
+import re
 
 import datasets
 import numpy as np
@@ -9,6 +10,7 @@ from PIL import Image
 from zoo.data.cifar import cifar10, cifar100
 from zoo.data.cifar_info import CIFAR10, CIFAR100
 from zoo.errors import InputError
+from zoo.registry import create
 
 
 def png(array):
@@ -191,6 +193,17 @@ def test_unknown_layout(tmp_path):
         cifar10(tmp_path)
     with pytest.raises(InputError, match="does not exist"):
         cifar10(tmp_path / "nowhere")
+
+
+def test_the_options_are_shown_and_reach_the_data(tmp_path):
+    shown = "path=None, size=32, fraction=1.0, limit=None, val=0.1, batch_size=64, num_workers=0, augment=auto, seed=0"
+    for name in ("cifar10", "cifar100"):
+        with pytest.raises(InputError, match=re.escape(f"{name}({shown})")):
+            create("datasets", f"{name}(zzz=1)")
+    write_shards(tmp_path)
+    data = cifar10(tmp_path, 8, 0.5, 10, 0.2, 3, 1, "shift", 7)
+    assert data.facts.sizes == {"train": 10, "val": 8, "test": 10}
+    assert (data.facts.image_size, data.batch_size, data.num_workers, data.augment, data.seed) == (8, 3, 1, "shift", 7)
 
 
 def test_classes():

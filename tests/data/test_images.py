@@ -186,6 +186,40 @@ def test_a_training_split_is_needed(pixels):
         ImageData({"test": Split(pixels(4, 2, 2), np.zeros(4, int))}, ["a"])
 
 
+def test_one_class_is_refused(pixels):
+    with pytest.raises(InputError, match=r"^here: one class only: nothing to tell apart$"):
+        ImageData({"train": Split(pixels(9, 2, 2), np.zeros(9, int), "here")}, ["a"])
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "expected"),
+    [(7, [7] * 5), (5, [5] * 7), (8, [8] * 4 + [4]), (36, [36]), (35, [35]), (40, [36]), (1, [1] * 36)],
+)
+def test_a_lone_image_is_no_last_batch(make, batch_size, expected):
+    data = make(batch_size=batch_size)
+    loader = data.train_dataloader()
+    assert [len(labels) for _, labels in loader] == expected
+    assert len(loader) == len(expected)
+    assert sum(len(labels) for _, labels in data.test_dataloader()) == 7
+
+
+def test_another_image_is_left_out_in_every_epoch(make):
+    epochs = [{image.numpy().tobytes() for image in epoch} for epoch in orders(make(batch_size=5), 3)]
+    assert [len(epoch) for epoch in epochs] == [35] * 3
+    assert len(set.union(*epochs)) == 36
+
+
+def test_a_single_image_is_a_batch(make):
+    data = make(rows=2, test=0, val=0.5)
+    assert [len(labels) for _, labels in data.train_dataloader()] == [1]
+
+
+def test_batch_norm_trains_on_every_batch(make):
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(16))
+    for images, _ in make(batch_size=5).train_dataloader():
+        net(images)
+
+
 def test_shift_moves_whole_images_and_never_mirrors():
     image = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8) + 1
     shifted = shift(image.expand(200, -1, -1, -1), torch.Generator().manual_seed(0))

@@ -1,5 +1,6 @@
 import hashlib
 import inspect
+import re
 
 import huggingface_hub
 import numpy as np
@@ -9,6 +10,7 @@ from zoo.data import medmnist as module
 from zoo.data.medmnist import REVISION, medmnist, pneumoniamnist
 from zoo.data.medmnist_info import CLASSES, MD5
 from zoo.errors import InputError
+from zoo.registry import create
 
 
 @pytest.fixture
@@ -30,6 +32,14 @@ def test_every_set_has_a_preset():
         assert name in preset.__doc__
         expected = [key for key in inspect.signature(medmnist).parameters if key != "name"]
         assert list(inspect.signature(preset).parameters) == expected
+
+
+def test_options_of_a_preset_are_checked():
+    with pytest.raises(InputError, match=r"^bloodmnist: batch_size=abc must be a whole number$"):
+        create("datasets", "bloodmnist(batch_size=abc)")
+    shown = "bloodmnist(path=None, size=None, batch_size=64, num_workers=0, augment=auto, seed=0)"
+    with pytest.raises(InputError, match=f"unknown option 'name' of bloodmnist: .*{re.escape(shown)}"):
+        create("datasets", "bloodmnist(name=pathmnist)")
 
 
 def test_local_file_or_its_folder(archive):

@@ -27,9 +27,8 @@ def test_over_the_reals_it_is_torchs(ours, theirs, options):
     state = torch_layer.state_dict()
     layer.load_state_dict({"components": state.pop("weight")[None], **state})
     x = torch.randn(2, 8, *[9] * len(layer.kernel_size))
-    torch.testing.assert_close(layer(x), torch_layer(x))
-    assert layer(x).shape == torch_layer(x).shape
-    torch.testing.assert_close(layer(x[0]), torch_layer(x[0]))
+    assert torch.equal(layer(x), torch_layer(x))
+    assert torch.equal(layer(x[0]), torch_layer(x[0]))
 
 
 @pytest.mark.parametrize("options", [{}, {"stride": 2, "padding": 1}, {"dilation": 2}], ids=str)
@@ -73,11 +72,47 @@ def test_groups_of_any_size_run(spec, kind):
     assert all(p.grad.isfinite().all() for p in layer.parameters())
 
 
+@pytest.mark.parametrize(
+    ("inp", "out", "groups"), [(16, 16, 2), (12, 12, 2), (24, 12, 2), (12, 12, 3), (8, 8, 4), (12, 36, 12)]
+)
+@pytest.mark.parametrize("kind", [Conv1d, Conv2d])
+def test_groups_commute_with_right_multiplication_however_many_elements_they_have(kind, inp, out, groups):
+    layer = kind(algebra("quaternion"), inp, out, 3, groups=groups, bias=False).double()
+    x = torch.randn(2, *[5] * len(layer.kernel_size), inp, dtype=torch.float64)
+    q = torch.randn(4, 1, dtype=torch.float64)
+
+    def times_q(y):
+        return layer.algebra(y, q.expand(-1, y.shape[-1] // 4).flatten())
+
+    def f(y):
+        return layer(y.movedim(-1, 1)).movedim(1, -1)
+
+    torch.testing.assert_close(f(times_q(x)), times_q(f(x)))
+    torch.testing.assert_close(layer(x.movedim(-1, 1)[0]), f(x).movedim(-1, 1)[0])
+
+
+def test_groups_refuse_another_number_of_channels():
+    layer = Conv1d(algebra("quaternion"), 10, 14, 3, groups=2)
+    for channels in (8, 9, 11, 12):
+        with pytest.raises(RuntimeError):
+            layer(torch.randn(2, channels, 5))
+
+
 def test_padded_groups_are_the_whole_layer_cut():
     small, whole = Conv1d(algebra("complex"), 10, 6, 3, groups=2), Conv1d(algebra("complex"), 12, 8, 3, groups=2)
     whole.components = small.components
-    x = torch.randn(2, 10, 7)
-    torch.testing.assert_close(small(x), whole(F.pad(x, (0, 0, 0, 2)))[:, :6])
+    x = torch.randn(2, 2, 5, 7)
+    y = whole(F.pad(x, (0, 0, 0, 1)).flatten(1, 2)).unflatten(1, (2, 4))
+    torch.testing.assert_close(small(x.flatten(1, 2)), y[:, :, :3].flatten(1, 2))
+
+
+def test_channels_that_are_no_whole_elements_are_padded_before_they_are_shared():
+    small, whole = Conv1d(algebra("complex"), 9, 15, 3, groups=3), Conv1d(algebra("complex"), 12, 18, 3, groups=3)
+    whole.components = small.components
+    x = torch.randn(2, 9, 7)
+    first, second = (F.pad(part, (0, 0, 0, 6 - part.shape[1])) for part in x.split([5, 4], 1))
+    y = whole(torch.cat([first, second], 1)).unflatten(1, (2, 9))
+    torch.testing.assert_close(small(x), y[:, :, :8].flatten(1, 2)[:, :15])
 
 
 def test_a_group_reads_no_other_group():
@@ -126,6 +161,14 @@ def test_variance_is_one_with_a_kernel():
     for options in ({}, {"groups": 2}):
         y = Conv2d(algebra("quaternion"), 64, 128, 3, **options)(torch.randn(16, 64, 8, 8))
         assert abs(y.var().item() - 1) < 0.05
+
+
+@pytest.mark.parametrize("groups", [8, 24])
+def test_variance_is_one_if_groups_share_unevenly(groups):
+    # 36 elements are 5 5 5 5 5 5 5 1 or, of 24 groups, 2 for each of the first 18.
+    torch.manual_seed(0)
+    y = Conv2d(algebra("quaternion"), 144, 144, 3, groups=groups)(torch.randn(16, 144, 8, 8))
+    assert abs(y.var().item() - 1) < 0.05
 
 
 def test_repr_and_state_have_no_meta_tensors():

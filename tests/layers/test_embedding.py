@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from zoo.algebra import algebra, reals
+from zoo.errors import InputError
 from zoo.layers import Embedding
 
 
@@ -39,6 +40,24 @@ def test_a_padding_word_is_zero_and_takes_no_gradient(spec):
     torch.testing.assert_close(table(words)[::2], plain(words)[::2])
     table(torch.tensor([0])).sum().backward()
     assert table.components.grad.abs().max() == 0
+
+
+@pytest.mark.parametrize("padding_idx", [0, 3, -1, -10])
+@pytest.mark.parametrize("spec", ["real", "quaternion"])
+def test_the_padding_row_is_torchs_and_zero_in_the_table(spec, padding_idx):
+    table, torchs = Embedding(algebra(spec), 10, 6, padding_idx), nn.Embedding(10, 6, padding_idx)
+    assert table.padding_idx == torchs.padding_idx
+    zero = table.weight.eq(0).all(1)
+    assert zero.nonzero().flatten().tolist() == [torchs.padding_idx]
+    assert torch.equal(table(torch.arange(10)), table.weight)
+    table.weight[table.padding_idx].sum().backward()
+    assert table.components.grad.abs().max() == 0
+
+
+@pytest.mark.parametrize("padding_idx", [10, -11, 1000])
+def test_a_padding_row_outside_the_table_is_refused(padding_idx):
+    with pytest.raises(InputError, match=f"^padding_idx={padding_idx}: must be from -10 to 9, for 10 embeddings$"):
+        Embedding(algebra("quaternion"), 10, 6, padding_idx)
 
 
 @pytest.mark.parametrize(("spec", "expected"), [("real", 1000 * 64), ("quaternion", 16000), ("phm(n=4)", 16000 + 64)])

@@ -54,6 +54,11 @@ def test_short_form_and_option_together(ours, text):
         ("phmm-8", "did you mean 'phm-8'?"),
         ("hypercomplex-zo:phm", "did you mean 'hypercomplex-zoo:phm'?"),
         ("sound-plugin:sond-8", "did you mean 'sound-plugin:sound-8'?"),
+        ("resnet/", "the variant is missing: write 'resnet/VARIANT'; installed: "),
+        ("hypercomplex-zoo:resnet/", "the variant is missing: write 'hypercomplex-zoo:resnet/VARIANT'; installed: "),
+        ("resnt/", "did you mean 'resnet/VARIANT'?"),
+        ("ResNet/", "did you mean 'resnet/VARIANT'?"),
+        ("zzzzzzzzzz/", "installed: "),
         ("zzzzzzzzzz", "installed: "),
     ],
 )
@@ -63,6 +68,7 @@ def test_unknown_name(ours, asked, hint):
         resolve("algebras", asked)
     message = str(caught.value)
     assert message.startswith(f"unknown algebra '{asked}': {hint}")
+    assert f"did you mean '{asked}'" not in message
     assert "octonion, phm, quaternion" in message
     assert "zoo list algebras" in message
     assert "\n" not in message

@@ -9,11 +9,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
+from zoo.algebra import algebra, fingerprint
 from zoo.build import backbone, untrained
 from zoo.checkpoint.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
 from zoo.checkpoint.integrity import describe, read_json, verify, whole
 from zoo.errors import InputError
+from zoo.registry import resolve
 
 FORMAT = 1
 KEYS = ("backbone", "algebra", "scope", "init", "task", "data", "facts")
@@ -30,6 +32,7 @@ def save(folder: Path, net: nn.Module, config: Mapping[str, Any], summary: Mappi
     """
     with new_folder(folder) as part:
         values = {"format": FORMAT} | {key: config[key] for key in KEYS} | {"versions": summary["versions"]}
+        values["algebra_sha256"] = table_of(config["algebra"])
         write_json(part / "config.json", values)
         save_model(net, str(part / "model.safetensors"))
         write_text(part / "README.md", card(config, summary))
@@ -81,6 +84,7 @@ def load(path: str | Path, config: Mapping[str, Any] | None = None) -> nn.Module
         InputError: If the folder is damaged, or an algebra or backbone it names is not installed.
     """
     config = read_config(path) if config is None else config
+    check_table(config)
     facts = {key: whole(config["facts"], key) for key in ("in_channels", "image_size")}
     facts["num_classes"] = len(config["facts"].get("classes") or ())
     with torch.random.fork_rng(devices=[]):
@@ -91,6 +95,26 @@ def load(path: str | Path, config: Mapping[str, Any] | None = None) -> nn.Module
     except (RuntimeError, SafetensorError) as error:
         raise InputError(f"the weights in {folder} do not fit {config['backbone']}: {reason(error)}") from error
     return net.eval()
+
+
+def table_of(spec: str) -> str | None:
+    """The fingerprint of an algebra whose table is not among the weights, or None."""
+    with torch.random.fork_rng(devices=[]):
+        product = algebra(spec)
+    return fingerprint(product) if product.known else None
+
+
+def check_table(config: Mapping[str, Any]) -> None:
+    """Refuse to compute with another product than the one a model was trained over.
+
+    Raises:
+        InputError: If the installed plugin gives the name of the algebra to another table.
+    """
+    if config.get("algebra_sha256") != table_of(config["algebra"]):
+        entry, _ = resolve("zoo.algebras", config["algebra"])
+        there = config.get("versions", {}).get(entry.distribution, "another version")
+        text = f"'{config['algebra']}' of {entry.distribution} {entry.version} is not the algebra this model was trained over"
+        raise InputError(f"{text} (its table differs): it was made with {there}")
 
 
 def reason(error: Exception) -> str:

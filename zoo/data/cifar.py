@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from zoo.data.cifar_files import from_datasets, read_local
 from zoo.data.cifar_info import CIFAR10, CIFAR100, Cifar
@@ -41,16 +42,8 @@ def cifar10(
     Raises:
         InputError: The files are wrong, or the Hub cannot be reached.
     """
-    splits = thin(hold_out(_splits(CIFAR10, path), "val", val), fraction, limit)
-    return ImageData(
-        splits,
-        CIFAR10.classes,
-        size=size,
-        batch_size=batch_size,
-        num_workers=num_workers,
-        augment=augment,
-        seed=seed,
-    )
+    loader = {"size": size, "batch_size": batch_size, "num_workers": num_workers, "augment": augment, "seed": seed}
+    return _load(CIFAR10, path, fraction, limit, val, **loader)
 
 
 def cifar100(
@@ -80,16 +73,14 @@ def cifar100(
     Raises:
         InputError: The files are wrong, or the Hub cannot be reached.
     """
-    splits = thin(hold_out(_splits(CIFAR100, path), "val", val), fraction, limit)
-    return ImageData(
-        splits,
-        CIFAR100.classes,
-        size=size,
-        batch_size=batch_size,
-        num_workers=num_workers,
-        augment=augment,
-        seed=seed,
-    )
+    loader = {"size": size, "batch_size": batch_size, "num_workers": num_workers, "augment": augment, "seed": seed}
+    return _load(CIFAR100, path, fraction, limit, val, **loader)
+
+
+def _load(cifar: Cifar, path: str | Path | None, fraction: float, limit: int | None, val: float, **loader: Any) -> ImageData:
+    """Cut the splits; `loader` is for `ImageData`."""
+    splits = thin(hold_out(_splits(cifar, path), "val", val), fraction, limit)
+    return ImageData(splits, cifar.classes, **loader)
 
 
 def _splits(cifar: Cifar, path: str | Path | None) -> dict[str, Split]:

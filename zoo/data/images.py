@@ -72,6 +72,8 @@ class ImageData(LightningDataModule):
         splits = {name: checked(split, name, len(classes)) for name, split in splits.items()}
         if "train" not in splits:
             raise InputError(f"no train split among {sorted(splits)}; one is needed")
+        if len(classes) < 2:
+            raise InputError(f"{splits['train'].source}: one class only: nothing to tell apart")
         self.splits = hold_out(splits, "val", val)
         self.facts = self._square(tuple(classes), size, channels)
         self.augment = resolve(augment, self.facts)
@@ -101,9 +103,14 @@ class ImageData(LightningDataModule):
         return "test" in self.splits
 
     def train_dataloader(self) -> DataLoader[Batch]:
-        """Return shuffled, augmented training batches."""
+        """Return shuffled, augmented training batches.
+
+        A last batch of one single image is left out (unless it is the only batch or `batch_size` is 1): batch normalization
+        cannot train on it. Which image that is changes with the epoch.
+        """
         data = ImageDataset(self.splits["train"], self.facts, self.augment, self.seed)
-        return self._loader(data, sampler=EpochSampler(len(data), self.seed))
+        lone = len(data) > self.batch_size and len(data) % self.batch_size == 1
+        return self._loader(data, sampler=EpochSampler(len(data), self.seed), drop_last=lone)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Return validation batches in order."""

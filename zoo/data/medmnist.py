@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
 from zoo.data.images import ImageData
 from zoo.data.local import existing, from_hub
@@ -70,18 +72,15 @@ def _fetch(name: str) -> Path:
 
 
 def _preset(name: str) -> Callable[..., ImageData]:
-    """Return the preset of one set: `medmnist` with its name filled in, and a signature that can be shown to users."""
+    """Return the preset of one set: `medmnist` with its name filled in, and the rest of its signature to show to users."""
 
-    def preset(
-        path: str | Path | None = None,
-        size: int | None = None,
-        batch_size: int = 64,
-        num_workers: int = 0,
-        augment: str = "auto",
-        seed: int = 0,
-    ) -> ImageData:
-        return medmnist(name, path, size, batch_size, num_workers, augment, seed)
+    def preset(*args: Any, **options: Any) -> ImageData:
+        return medmnist(name, *args, **options)
 
+    whole = signature(medmnist)
+    shown = [parameter for key, parameter in whole.parameters.items() if key != "name"]
+    preset.__signature__ = whole.replace(parameters=shown)  # type: ignore[attr-defined]
+    preset.__annotations__ = {key: value for key, value in medmnist.__annotations__.items() if key != "name"}
     preset.__name__ = preset.__qualname__ = name
     preset.__doc__ = f"Load {name} of MedMNIST v2 ({len(CLASSES[name])} classes); see `medmnist`."
     return preset

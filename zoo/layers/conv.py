@@ -66,11 +66,17 @@ class _Conv(nn.Module):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew and set the bias to zero."""
-        area = math.prod(self.kernel_size) / (self.algebra.n * self.groups)
-        fans = self.in_channels * area, self.out_channels * area
-        draw_components(self.components, self.algebra.structure, *fans, init=self.init, gain=self.gain)
+        draw_components(self.components, self.algebra.structure, *self._fans(), init=self.init, gain=self.gain)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+
+    def _fans(self) -> tuple[float, float]:
+        """Average the elements that an output reads, and that an input feeds, times the kernel area; padding does not count."""
+        axes = (self.in_channels, self.inp.elements), (self.out_channels, self.out.elements // self.groups)
+        inp, out = (_shares(channels / self.algebra.n, width, self.groups) for channels, width in axes)
+        used = [(i, o) for i, o in zip(inp, out, strict=True) if i and o]
+        terms = math.prod(self.kernel_size) * sum(i * o for i, o in used)
+        return terms / sum(o for _, o in used), terms / sum(i for i, _ in used)
 
     @property
     def weight(self) -> Tensor:
@@ -80,18 +86,27 @@ class _Conv(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Convolve: [..., in_channels, *space] to [..., out_channels, *space]."""
         convolve = self.__dict__["torch_conv"]._conv_forward
-        if self.groups == 1:
+        if self.groups == 1 or self.algebra.n == 1:
             y: Tensor = convolve(x, self.weight, self.bias)
             return y
         # A group takes its share of every component; torch wants its channels next to each other.
-        n, rank = self.algebra.n, len(self.kernel_size)
-        channel = -1 - rank
-        missing = n * self.groups * self.inp.width - self.in_channels
-        x = F.pad(x, (0, 0) * rank + (0, missing)).unflatten(channel, (n, self.groups, -1))
-        y = convolve(x.transpose(channel - 2, channel - 1).flatten(channel - 2, channel), self.weight, None)
-        y = y.unflatten(channel, (self.groups, n, -1)).transpose(channel - 2, channel - 1).flatten(channel - 2, channel)
-        y = y.narrow(channel, 0, self.out_channels)
-        return y if self.bias is None else y + self.bias.view(-1, *(1,) * rank)
+        y = self._component_major(convolve(self._group_major(x), self.weight, None))
+        return y if self.bias is None else y + self.bias.view(-1, *(1,) * len(self.kernel_size))
+
+    def _group_major(self, x: Tensor) -> Tensor:
+        """Reorder channels [n, width] to [groups, n, width / groups]; every component is filled up, so that none moves."""
+        n, channel = self.algebra.n, -1 - len(self.kernel_size)
+        width = -(-self.in_channels // n)
+        x = _fill(x, channel, n * width - self.in_channels).unflatten(channel, (n, width))
+        x = _fill(x, channel, self.groups * self.inp.width - width).unflatten(channel, (self.groups, -1))
+        return x.transpose(channel - 2, channel - 1).flatten(channel - 2, channel)
+
+    def _component_major(self, y: Tensor) -> Tensor:
+        """Reorder channels [groups, n, width / groups] to [n, width] and cut off what was filled up."""
+        n, channel = self.algebra.n, -1 - len(self.kernel_size)
+        y = y.unflatten(channel, (self.groups, n, -1)).transpose(channel - 2, channel - 1).flatten(channel - 1, channel)
+        y = y.narrow(channel, 0, -(-self.out_channels // n)).flatten(channel - 1, channel)
+        return y.narrow(channel, 0, self.out_channels)
 
     def extra_repr(self) -> str:
         """Show the real sizes and the arguments, as torch does."""
@@ -100,12 +115,24 @@ class _Conv(nn.Module):
         return f"{text}, bias={self.bias is not None}"
 
 
+def _shares(elements: float, width: int, groups: int) -> list[float]:
+    """Count the elements of every group; those of the last groups are padding if the groups do not share them evenly."""
+    return [min(max(elements - group * width, 0.0), width) for group in range(groups)]
+
+
+def _fill(x: Tensor, axis: int, missing: int) -> Tensor:
+    """Append zeros to an axis that is counted from the end."""
+    return F.pad(x, (0, 0) * (-1 - axis) + (0, missing)) if missing else x
+
+
 class Conv1d(_Conv):
     r"""Convolve over one axis, y = w * x + b over an algebra, with the arguments and shapes of `torch.nn.Conv1d`.
 
     Channels are component-major and counted as real channels; the kernel's entries are algebra elements that multiply from the
     left. A group takes its share of every component (its slice of whole elements), not a contiguous run of real channels. A
-    channel count that n (n * groups, with groups) does not divide is padded inside, and the padded weights are counted.
+    channel count that n does not divide is padded inside to whole elements, and elements that the groups do not share evenly
+    are padded at the end to a multiple of them; the padded weights are counted. The last groups may then hold padding alone:
+    outputs of a group without inputs are the bias. Choose groups that divide the elements, C / n, of both sides.
     ``blocks``, ``init`` and ``gain`` mean what they mean for `zoo.layers.Linear`.
 
     Attributes:

@@ -74,11 +74,14 @@ def _unknown(group: str, spec: Spec, found: tuple[Entry, ...]) -> InputError:
     said = [f"unknown {singular(group)} {shorten(spec.name)}:"]
     hidden = [entry for entry in entries(group, hidden=True) if entry not in found]
     head, tail = re.fullmatch(r"(.*?)(/.*|-[0-9]+)?", spec.name).groups("")  # type: ignore[union-attr]
+    tail = "/VARIANT" if tail == "/" else tail
     known = names + [f"{_key(entry)}:{entry.name}" for entry in found]
     close = [name + tail for name in get_close_matches(head.lower(), known, 1)]
     close = close or get_close_matches(spec.name.lower(), known, 1)
     if spec.name in [entry.name for entry in hidden]:
         said.append("ZOO_PLUGINS hides it;")
+    elif tail == "/VARIANT" and head in known:
+        said.append(f"the variant is missing: write {head + tail!r};")
     elif close:
         said.append(f"did you mean {close[0]!r}?")
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""

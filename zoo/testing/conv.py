@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.algebra import laws
 from zoo.layers import Conv1d, Conv2d, Embedding, Linear
 from zoo.testing import definition
 from zoo.testing.product import draw
@@ -55,6 +56,26 @@ class ConvContract(Subject):
         n = self.algebra().n
         self.compare_conv(draw(2, 4 * n, 7), (1, 1), (3,), (4 * n, 6 * n), padding=1, groups=2)
         self.compare_conv(draw(2, 2 * n, 5, 5), (1, 1, 1, 1), (3, 3), (2 * n, 2 * n), padding=1, stride=2, groups=2)
+        for inp, out, groups in self.shares():
+            self.compare_conv(draw(2, inp, 7), (1, 1), (3,), (inp, out), padding=1, groups=groups)
+
+    def test_groups_commute_with_right_multiplication(self) -> None:
+        """f(x q) = f(x) q in an associative algebra, and in no other, however many elements a group has."""
+        for inp, out, groups in self.shares():
+            torch.manual_seed(0)
+            layer = Conv1d(self.algebra(), inp, out, 3, groups=groups, bias=False).double()
+            product, n = layer.algebra, layer.algebra.n
+            x, q = draw(2, 5, inp), draw(n, 1, seed=1)
+            before = layer(product(x, q.expand(n, inp // n).flatten()).mT).mT
+            after = product(layer(x.mT).mT, q.expand(n, out // n).flatten())
+            same = torch.allclose(before, after, atol=1e-6 * after.abs().max().item(), rtol=0)
+            assert same == (self.laws or laws(product)).associative, (inp, out, groups)
+
+    def shares(self) -> list[tuple[int, int, int]]:
+        """List input channels, output channels and groups: whole elements, as many as the groups share evenly or not."""
+        n = self.algebra().n
+        sizes = [(3 * n, 3 * n, 2), (3 * n, 3 * n, 3), (2 * n, 4 * n, 3), (6 * n, 3 * n, 2), (4 * n, 2 * n, 4)]
+        return [(inp, out, groups) for inp, out, groups in sizes if inp % groups == out % groups == 0]
 
     def test_embedding_reads_one_hot_vectors(self) -> None:
         """An embedding is the linear layer with its weights, applied to one-hot vectors; so is its gradient."""

@@ -40,16 +40,22 @@ def linear(structure: Tensor, w: Tensor, x: Tensor, out_features: int, blocks: t
     return torch.cat(cut, -1)
 
 
+def without_groups(w: Tensor, groups: int, out_channels: int, in_channels: int) -> Tensor:
+    """Write the weights of groups, [n, groups * out, in, *kernel], as those of one, [n, out elements, in elements, *kernel]."""
+    n, rows, width = w.shape[:3]
+    whole = w.new_zeros(n, rows, groups * width, *w.shape[3:])
+    for group, share in enumerate(w.chunk(groups, 1)):
+        first, start = group * share.shape[1], group * width
+        whole[:, first : first + share.shape[1], start : start + width] = share
+    return whole[:, : -(-out_channels // n), : -(-in_channels // n)]
+
+
 def convolve(structure: Tensor, w: Tensor, x: Tensor, out_channels: int, stride: int, dilation: int, groups: int = 1) -> Tensor:
     """Convolve padded features [B, C, *space] with w, [n, groups * out elements, in elements, *kernel]: sum of its taps.
 
-    A group holds its share of every component of [n, groups, width].
+    Groups hold runs of whole elements: the weights between elements of two groups are zero.
     """
-    n, kernel = structure.shape[0], w.shape[3:]
-    if groups > 1:
-        pairs = zip(w.chunk(groups, 1), x.unflatten(1, (n, groups, -1)).unbind(2), strict=True)
-        parts = [convolve(structure, v, share.flatten(1, 2), out_channels // groups, stride, dilation) for v, share in pairs]
-        return torch.stack([y.unflatten(1, (n, -1)) for y in parts], 2).flatten(1, 3)
+    w, kernel = without_groups(w, groups, out_channels, x.shape[1]), w.shape[3:]
     reach = [(s - dilation * (k - 1) - 1) // stride + 1 for s, k in zip(x.shape[2:], kernel, strict=True)]
     total = torch.zeros(())
     for tap in cartesian(*(range(k) for k in kernel)):
