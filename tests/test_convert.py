@@ -6,6 +6,7 @@ import pytest
 import timm
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 import zoo.convert
 from zoo.algebra import algebra
@@ -234,9 +235,9 @@ def test_every_matrix_is_either_converted_or_explained(resnet, vit):
 
 
 def test_grouped_convolutions_of_whole_elements_are_converted():
-    net = nn.Sequential(nn.Conv2d(32, 32, 3, groups=4), nn.Conv2d(24, 24, 3, groups=4))
+    net = nn.Sequential(nn.Conv2d(32, 32, 3, groups=4), nn.Conv2d(24, 24, 3, groups=4), nn.Conv2d(24, 8, 1))
     changed = convert(copy.deepcopy(net), "quaternion")
-    assert changed.conversion == Conversion(("0",), {"1": "4 groups do not hold whole elements"})
+    assert changed.conversion == Conversion(("0", "2"), {"1": "4 groups do not hold whole elements"})
     projected = convert(copy.deepcopy(net), "quaternion", weights="project")
     assert "no projection" in projected.conversion.real["0"]
     same = convert(copy.deepcopy(net), "real", weights="project")
@@ -291,11 +292,75 @@ def test_norms_and_arguments_are_kept():
     assert changed(torch.randn(2, 8, 8, 8)).shape == (2, 8, 4, 4)
 
 
-def test_biases_are_kept_only_when_projecting():
-    net = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
-    kept = convert(copy.deepcopy(net), "quaternion", weights="project")
-    assert torch.equal(kept[0].bias, net[0].bias)
-    assert convert(copy.deepcopy(net), "quaternion")[0].bias.abs().max() == 0
+@pytest.mark.parametrize("weights", ["fresh", "project"])
+@pytest.mark.parametrize("spec", ["quaternion", "phm-4"])
+def test_biases_are_kept_and_what_was_frozen_stays_frozen(weights, spec):
+    net = nn.Sequential(nn.Linear(8, 8), nn.Conv1d(8, 8, 1), nn.TransformerEncoderLayer(8, 2, 16))
+    for parameter in (net[0].weight, net[1].bias, net[2].self_attn.in_proj_weight):
+        parameter.requires_grad_(False)
+    changed = convert(copy.deepcopy(net), spec, weights=weights)
+    for new, old in ((changed[0], net[0]), (changed[1], net[1]), (changed[2].linear1, net[2].linear1)):
+        assert torch.equal(new.bias, old.bias)
+        assert (new.components.requires_grad, new.bias.requires_grad) == (old.weight.requires_grad, old.bias.requires_grad)
+    assert not changed[2].self_attn.in_proj.components.requires_grad
+    assert not any(p.requires_grad for p in changed[0].algebra.parameters())
+    assert all(p.requires_grad for p in changed[1].algebra.parameters())
+
+
+def test_a_shared_layer_is_replaced_wherever_it_is_used():
+    shared, inner = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8))
+    changed = convert(nn.ModuleDict({"a": shared, "b": nn.Sequential(shared, inner), "c": inner}), "complex")
+    assert changed.conversion.converted == ("a", "b.1.0")
+    assert isinstance(changed["a"], Linear)
+    assert changed["b"][0] is changed["a"]
+    assert changed["c"][0] is changed["b"][1][0]
+    assert isinstance(changed["c"][0], Linear)
+
+
+def test_a_parameter_of_two_modules_stays_tied():
+    net = nn.ModuleDict({"table": nn.Embedding(16, 8), "body": nn.Linear(8, 8), "head": nn.Linear(8, 16)})
+    net["head"].weight = net["table"].weight
+    changed = convert(net, "complex")
+    assert changed.conversion == Conversion(("body",), {"head": "another module uses the same parameter"})
+    assert changed["head"].weight is changed["table"].weight
+
+
+def test_parametrizations_and_hooks_are_respected():
+    names = ("pruned", "spectral", "weight", "watched", "plain")
+    net = nn.ModuleDict({name: nn.Linear(8, 8) for name in names})
+    prune.l1_unstructured(net["pruned"], "weight", 0.5)
+    nn.utils.parametrizations.spectral_norm(net["spectral"])
+    nn.utils.parametrizations.weight_norm(net["weight"])
+    net["watched"].register_forward_hook(lambda module, args, y: y + 1)
+    changed = convert(net, "complex")
+    assert changed.conversion == Conversion(("plain",), dict.fromkeys(names[:4], "has parametrizations or hooks"))
+    assert all(changed[name](torch.randn(2, 8)).shape == (2, 8) for name in names)
+
+
+@pytest.mark.parametrize("spec", ["quaternion", "real"])
+def test_a_converted_network_is_not_converted_again(spec, vit):
+    changed = convert(copy.deepcopy(vit), spec)
+    with pytest.raises(InputError, match="already over an algebra; build it anew"):
+        convert(changed, "complex")
+
+
+def test_a_network_that_stays_real_is_refused(resnet):
+    said = r"no matrix of this ResNet .*outside the scope attention \(19\); stem \(1\); head"
+    with pytest.raises(InputError, match=said) as e:
+        convert(copy.deepcopy(resnet), "quaternion", scope="attention")
+    assert "\n" not in str(e.value)
+    with pytest.raises(InputError, match="it has none"):
+        convert(nn.Sequential(nn.ReLU()), "complex")
+    assert convert(copy.deepcopy(resnet), "real", scope="attention").conversion.converted == ()
+
+
+def test_the_scope_may_name_the_stem_and_the_head(resnet):
+    changed = convert(copy.deepcopy(resnet), "quaternion", scope="all+head")
+    assert changed.conversion.real == {"conv1": "stem"}
+    assert isinstance(changed.fc, Linear)
+    changed = convert(copy.deepcopy(resnet), "complex", scope="stem+head")
+    assert changed.conversion.converted == ("conv1", "fc")
+    assert changed(torch.randn(2, 3, 32, 32)).shape == (2, 10)
 
 
 def test_both_halves_of_a_gated_unit_are_whole_elements():

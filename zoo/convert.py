@@ -57,13 +57,18 @@ def convert(
     r"""Replace every matrix between the stem and the head by one over an algebra, in place, and return the model.
 
     Linear layers, convolutions and torch's multi-head attention are converted; norms, biases, position tables and activations
-    stay. In an attention module (one with ``num_heads``) every head of q, k and v, and in a gated unit either half, is made of
-    whole algebra elements. Networks that concatenate channels (DenseNet) or transpose tokens and channels (MLP-Mixer) keep
-    working; their components are then slices of whatever axis the matrix reads.
+    stay. In an attention module (``num_heads``, ``heads`` or ``n_head``) every head of q, k and v, and in a gated unit either
+    branch, is made of whole algebra elements; where their layout is not known they stay real. Networks that concatenate or
+    split channels elsewhere (DenseNet, Res2Net) or transpose tokens and channels (MLP-Mixer) keep working; their components
+    are then slices of whatever axis the matrix reads. A layer that is used in several places is replaced in all of them.
 
-    What stays real is listed with its reason in ``model.conversion``: the stem and the head of a timm model (of any other model
-    only what ``skip`` names), depthwise and grouped convolutions whose groups hold no whole elements, layers outside the
-    scope, subclasses with a forward of their own, and matrices so small that padding would cost more weights than it saves.
+    What stays real is listed with its reason in ``model.conversion``: the stem and the head of a timm model unless the scope
+    names them (of any other model only what ``skip`` names), depthwise and grouped convolutions whose groups hold no whole
+    elements, layers outside the scope, matrices of attention modules and gated units whose layout is not known, subclasses
+    with a forward of their own, layers with parametrizations or forward hooks or with a parameter that another module uses
+    too, and matrices so small that padding would cost more weights than it saves.
+
+    A new layer keeps the device, the dtype, the bias, and whether its weight and its bias are trained.
 
     Args:
         model: The network.
@@ -74,7 +79,8 @@ def convert(
         scope: Which roles to convert, see `zoo.layers.factory.parse_scope`.
 
     Raises:
-        InputError: If a name, a scope or ``weights`` is unknown, or a skip pattern fits no module.
+        InputError: If a name, a scope or ``weights`` is unknown, a skip pattern fits no module, the model is over an algebra
+            already, or n > 1 and not one of its matrices can be converted.
 
     Example:
         >>> from zoo.algebra import reals
@@ -96,7 +102,7 @@ def convert(
 
 
 def make(target: Target, layers: Layers) -> Layer:
-    """Build the layer that replaces a real one: same sizes, same arguments, fresh weights, on the same device."""
+    """Build the layer that replaces a real one: same sizes, same arguments, same bias, fresh weights, on the same device."""
     old: Any = target.module
     weight = real_weight(old)
     options: dict[str, Any] = {"blocks": target.blocks, "role": target.role}
@@ -110,7 +116,21 @@ def make(target: Target, layers: Layers) -> Layer:
         else:
             bias = isinstance(old, nn.Linear) and old.bias is not None
             layer = layers.linear(*target.channels, bias, **options)
-    return layer.to(weight.device, weight.dtype).train(old.training)
+    keep(old, layer.to(weight.device, weight.dtype).train(old.training))
+    return layer
+
+
+@torch.no_grad()
+def keep(old: Any, layer: Layer) -> None:
+    """Copy the bias, and freeze what was frozen; the bias of torch's attention stays where it is."""
+    attention = isinstance(old, nn.MultiheadAttention)
+    trained = (old.in_proj_weight if attention else old.weight).requires_grad
+    layer.components.requires_grad_(trained)
+    if layer.algebra.learned and not layer.algebra.shared:
+        layer.algebra.requires_grad_(trained)
+    if layer.bias is not None:
+        layer.bias.copy_(old.bias)
+        layer.bias.requires_grad_(old.bias.requires_grad)
 
 
 def real_weight(module: nn.Module) -> Tensor:
@@ -131,18 +151,17 @@ def project(pairs: list[tuple[nn.Module, Layer]], rule: Algebra) -> None:
         if rule.learned and not rule.shared:
             product.structure.copy_(nearest_rule([arrange(weight, new.out, new.inp)], rule.n))
         new.components.copy_(nearest_components(weight, product.structure, new.out, new.inp))
-        if new.bias is not None:
-            new.bias.copy_(old.bias)  # type: ignore[arg-type]
 
 
 def install(model: nn.Module, target: Target, layer: Layer) -> None:
-    """Put the new layer in the place of the old one."""
+    """Put the new layer in every place of the old one."""
     if isinstance(target.module, nn.MultiheadAttention):
         del target.module.in_proj_weight
         target.module.in_proj = layer
         target.module.__class__ = MultiheadAttention
     elif target.name:
-        model.set_submodule(target.name, layer)
+        for place in target.places:
+            model.set_submodule(place, layer)
     else:
         raise InputError("the model is a single layer: build it with zoo.layers instead of converting it")
 

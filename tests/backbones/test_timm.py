@@ -63,12 +63,20 @@ def test_options_pass_through():
         ("timm/resnet81", "no model 'resnet81': did you mean resnet"),
         ("timm(variant=test_vit, dep=1)", "timm cannot build 'test_vit'"),
         ("timm", "timm needs the option 'variant'"),
+        ("timm(variant=test_vit, checkpoint_path=x)", "takes no checkpoint_path: variant and pretrained say"),
+        ("timm(variant=test_vit, pretrained_cfg=x, cache_dir=y)", "takes no cache_dir, pretrained_cfg"),
+        ("timm(variant=test_resnet, block_args=1)", "timm cannot build 'test_resnet'"),
     ],
 )
 def test_bad_input_is_one_line(spec, said):
     with pytest.raises(InputError, match=said) as caught:
         make(spec)
     assert "\n" not in str(caught.value)
+
+
+def test_a_model_without_a_matrix_in_the_scope_is_bad_input():
+    with pytest.raises(InputError, match="no matrix of this ResNet can be over an algebra: role conv is outside the scope"):
+        registry.create("zoo.backbones", "timm/test_resnet", Layers("quaternion", "attention"), **FACTS)
 
 
 def test_an_image_that_the_model_cannot_take_is_bad_input():

@@ -1,6 +1,7 @@
 """Any model that timm can build, converted to the algebra."""
 
 import difflib
+import pickle
 from typing import Any
 
 from torch import nn
@@ -9,6 +10,11 @@ from zoo.backbones.recipe import recipe
 from zoo.convert import convert
 from zoo.errors import InputError
 from zoo.layers import Layers
+
+# Options of timm.create_model that name files and addresses, or replace what timm itself knows of a model.
+_FOREIGN = {"checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cache_dir", "pretrained_strict"}
+# What timm's models raise for arguments and weights they cannot take.
+_REFUSALS = (TypeError, ValueError, AssertionError, RuntimeError, OSError, LookupError, AttributeError, pickle.UnpicklingError)
 
 
 @recipe(data="digits(size=32)", max_epochs=10, lr=1e-3)
@@ -31,13 +37,17 @@ def timm(
         image_size: Side of an image in pixels.
         num_classes: Logits, [B, num_classes].
         pretrained: Start from timm's weights, projected to the nearest ones over the algebra; needs the network once.
-        options: Keyword arguments of ``timm.create_model``, such as ``drop_path_rate``.
+        options: Keyword arguments of ``timm.create_model``, such as ``drop_path_rate``; none that name files or addresses
+            or replace timm's configuration of the model.
 
     Raises:
-        InputError: If timm has no such model, or cannot build it with these options for images of this size.
+        InputError: If timm has no such model, or cannot build it with these options for images of this size, or no matrix of
+            it can be converted.
     """
     import timm as library
 
+    if foreign := sorted(_FOREIGN & options.keys()):
+        raise InputError(f"the timm backbone takes no {', '.join(foreign)}: variant and pretrained say which weights are meant")
     if not library.is_model(variant):
         close = difflib.get_close_matches(variant, library.list_models(), n=3)
         hint = f": did you mean {', '.join(close)}?" if close else ""
@@ -46,7 +56,7 @@ def timm(
         options.setdefault("img_size", image_size)
     try:
         model = library.create_model(variant, pretrained=pretrained, in_chans=in_channels, num_classes=num_classes, **options)
-    except (TypeError, ValueError, AssertionError, RuntimeError, OSError) as error:
+    except _REFUSALS as error:
         what = f"'{variant}' for {image_size}-pixel images with {options}"
         raise InputError(f"timm cannot build {what}: {one_line(error)}") from error
     return convert(model, layers, weights="project" if pretrained else "fresh")
