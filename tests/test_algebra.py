@@ -269,3 +269,9 @@ def test_the_module_is_the_function():
 def test_an_algebra_can_be_sent_to_another_process(spec):
     rule = algebra(spec)
     assert torch.equal(pickle.loads(pickle.dumps(rule)).structure, rule.structure)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 6)])
+def test_features_that_are_no_whole_elements_are_refused(shape):
+    with pytest.raises(InputError, match="whole elements of n = 4"):
+        zoo.algebra("quaternion")(torch.zeros(shape), torch.zeros(4))

@@ -417,3 +417,8 @@ def test_converted_networks_are_copied_and_saved(resnet):
 
 def test_the_module_is_the_function():
     assert zoo.convert(nn.Sequential(nn.Linear(4, 4)), "complex").conversion.converted == ("0",)
+
+
+def test_only_a_module_can_be_converted():
+    with pytest.raises(InputError, match=r"takes a torch\.nn\.Module, not 'vit'"):
+        convert("vit", "quaternion")

@@ -67,7 +67,14 @@ class Algebra(nn.Module):
         return not self.learned and self._draw is None
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Multiply features element by element: [..., C] and [..., C] to [..., C], component-major, n dividing C."""
+        """Multiply features element by element: [..., C] and [..., C] to [..., C], component-major, n dividing C.
+
+        Raises:
+            InputError: If n does not divide the last axis.
+        """
+        for t in (x, y):
+            if t.ndim == 0 or t.shape[-1] % self.n:
+                raise InputError(f"shape {list(t.shape)}: the last axis holds whole elements of n = {self.n} components")
         x, y = (t.unflatten(-1, (self.n, -1)) for t in (x, y))
         return torch.einsum("ijk,...ic,...jc->...kc", self.structure, x, y).flatten(-2)
 

@@ -88,6 +88,8 @@ def convert(
         >>> net.conversion
         Conversion(converted=('0',), real={'2': 'skipped'})
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"convert takes a torch.nn.Module, not {model!r:.60}; zoo.backbone builds one by its name")
     if weights not in ("fresh", "project"):
         raise InputError(f"unknown weights '{weights}': use fresh or project")
     layers = algebra if isinstance(algebra, Layers) else Layers(algebra, scope)

@@ -159,6 +159,7 @@ def test_every_option_is_a_flag_with_a_description(kind):
         (["--optimizer.lr", "abc"], ["optimizer.lr", "float", "abc"]),
         (["--seed"], ["--seed", "expected one argument"]),
         (["stray"], ["stray"]),
+        (["--epochs", "2"], ["unknown flag --epochs", "--trainer.max_epochs"]),
         (["--optimizer", "adamw"], ["--optimizer has parts", "--optimizer.name"]),
         (["--trainer", "{max_epochs: 3}"], ["--trainer has parts"]),
         (["--trainer.nope", "3"], ["unknown flag --trainer.nope"]),

@@ -84,7 +84,7 @@ def test_another_rank_writes_where_rank_0_does(monkeypatch):
     [
         (OPTIONS, "vit-dim64-phm-n4-digits-seed1"),
         (Fit("timm/resnet18", "quaternion", "npz(path='../a b/c.npz')"), "timm-resnet18-quaternion-npz-path-c.npz-seed0"),
-        (Fit("vit", "real", "digits", scope="attention"), "vit-real-digits-seed0"),
+        (Fit("vit", "real", "digits", scope="attention"), "vit-real-attention-digits-seed0"),
     ],
 )
 def test_names(options, name):
@@ -112,4 +112,4 @@ def test_what_is_written_builds_the_same_options(tmp_path):
     write_config(tmp_path, options)
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
     values = yaml.safe_load((tmp_path / "config.yaml").read_text())
-    assert build(Fit, values) == replace(options, run_dir=None)
+    assert build(Fit, values) == replace(options, run_dir=None, ckpt_path=None)

@@ -48,6 +48,8 @@ def test_the_best_epoch_so_far_stays_the_best(half):
     shutil.rmtree(checkpoint.parent)
     made = zoo.fit(**(chosen | {"ckpt_path": str(moved / "last.ckpt"), "trainer": chosen["trainer"] | {"max_epochs": 4}}))
     assert made["epochs"] == 4
+    assert made["resumed_from"] == str(moved / "last.ckpt")
+    assert "ckpt_path" not in (Path(made["run_dir"]) / "config.yaml").read_text()
     assert Path(made["checkpoint"]) == Path(made["run_dir"]) / "checkpoints" / "best.ckpt"
     best = torch.load(moved / "best.ckpt", weights_only=True)["state_dict"]
     net = zoo.load(made["run_dir"])

@@ -149,6 +149,12 @@ def test_a_time_limit_alone_leaves_the_schedule_its_end(options):
     assert limited["max_time"] == "00:01:00:00"
 
 
+@pytest.mark.parametrize("limit", ["max_epochs", "max_steps"])
+def test_no_training_at_all_is_refused(limit):
+    with pytest.raises(zoo.InputError, match="begin at 1"):
+        resolve(Fit("vit", "real", trainer={limit: 0}))
+
+
 def test_a_schedule_without_an_end_is_refused():
     with pytest.raises(zoo.InputError, match="needs an end"):
         resolve(Fit("vit", "real", trainer={"max_epochs": -1}))

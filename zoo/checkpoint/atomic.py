@@ -19,6 +19,7 @@ def new_folder(target: Path) -> Iterator[Path]:
         part.chmod(0o755)
         yield part
         for file in part.rglob("*"):
+            file.chmod(0o755 if file.is_dir() else 0o644)  # some writers keep their files to themselves
             sync(file)
         sync(part)
         if target.exists():

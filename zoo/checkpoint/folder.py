@@ -52,6 +52,10 @@ def find(path: str | Path) -> Path:
             return folder
     if not path.exists():
         raise InputError(f"there is no folder '{path}': give a run (runs/...) or a model folder")
+    if path.is_file():
+        raise InputError(f"'{path}' is a file: give the run's folder (runs/...) or its model folder")
+    if runs := sorted(str(folder.parent.parent) for folder in path.glob("*/model/config.json")):
+        raise InputError(f"'{path}' is a folder of runs: give one of them, such as {runs[0]}")
     raise InputError(f"'{path}' holds no finished model (no model/config.json): was the run stopped before its end?")
 
 

@@ -21,15 +21,17 @@ def verify(folder: Path) -> None:
     Raises:
         InputError: If a listed file is missing or changed.
     """
+    if not (folder / "manifest.json").is_file():
+        raise InputError(f"{folder / 'manifest.json'} is missing: the folder is damaged, copy it again")
     files = read_json(folder / "manifest.json").get("files")
     if not isinstance(files, dict) or not {"config.json", "model.safetensors"} <= files.keys():
         raise InputError(f"{folder / 'manifest.json'} lists no config.json and model.safetensors: the folder is damaged")
     for name, expected in files.items():
         path = folder / name
         if Path(name).name != name or not path.is_file():
-            raise InputError(f"{path} is missing: the folder is damaged, copy or pull it again")
+            raise InputError(f"{path} is missing: the folder is damaged, copy it again")
         if describe(path) != expected:
-            raise InputError(f"{path} is not the file that was saved (its checksum differs): copy or pull the folder again")
+            raise InputError(f"{path} is not the file that was saved (its checksum differs): copy the folder again")
 
 
 def read_json(path: Path) -> dict[str, Any]:

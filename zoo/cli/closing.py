@@ -25,7 +25,8 @@ def close(summary: dict[str, Any]) -> None:
         console.print(f"stayed real: {real(summary['stayed_real'])}")
     if not summary["metrics"]:
         console.print(f"{summary['data']} has no test split: the validation metrics in {run}/metrics.csv are all there is.")
-    work = f"{summary['epochs']} epochs in {summary['seconds']:.1f} s on {summary['device']}"
+    epochs = f"{summary['epochs']} epoch{'s' * (summary['epochs'] != 1)}"
+    work = f"{epochs} in {summary['seconds']:.1f} s on {summary['device']}"
     console.print(f"{summary['backbone']} on {summary['data']}, {work}")
     console.print(f"everything is in {run}\n\nnext:")
     folder = shlex.quote(run)

@@ -78,7 +78,7 @@ def check_flags(flags: list[str], known: list[str]) -> None:
         if parts := [flag for flag in known if flag.startswith(f"{name}.")]:
             raise InputError(f"{name} has parts, each with a flag of its own: {', '.join(parts[:6])}")
         if name.startswith("--") and name not in known:
-            close = get_close_matches(name, known, 1)
+            close = [flag for flag in known if flag.endswith(f"_{name[2:]}")] or get_close_matches(name, known, 1)
             hint = f": did you mean {close[0]}?" if close else ""
             raise InputError(f"unknown flag {name}{hint} (all flags: --help)")
 

@@ -66,6 +66,7 @@ def fit(options: Fit) -> dict[str, Any]:
         "epochs": trainer.current_epoch,
         "checkpoint": best,
         "run_dir": str(folder),
+        "resumed_from": options.ckpt_path,
         "device": device_name(trainer),
     }
     if trainer.is_global_zero:

@@ -75,7 +75,8 @@ def telling_name(options: Fit) -> str:
         >>> telling_name(Fit(backbone="vit(dim=64)", algebra="phm(n=4)", data="digits", seed=1))
         'vit-dim64-phm-n4-digits-seed1'
     """
-    text = "-".join((options.backbone, options.algebra, options.data or ""))
+    scope = [] if options.scope == "all" else [options.scope]
+    text = "-".join([options.backbone, options.algebra, *scope, options.data or ""])
     text = re.sub(r"path='?[^,)]*/", "path=", text)
     text = re.sub(r"[^A-Za-z0-9_.]+", "-", text.replace("=", "")).strip("-.")
     return f"{text[:100]}-seed{options.seed}"
@@ -83,7 +84,8 @@ def telling_name(options: Fit) -> str:
 
 def write_config(folder: Path, options: Fit) -> None:
     """Write config.yaml: enough for ``zoo fit -c`` to repeat the run."""
-    values = {key: value for key, value in asdict(options).items() if key != "run_dir" and value is not None}
+    own = ("run_dir", "ckpt_path")  # of this run alone: a repetition begins anew, in a folder of its own
+    values = {key: value for key, value in asdict(options).items() if key not in own and value is not None}
     write_text(folder / "config.yaml", yaml.dump(values, Dumper=_Dumper, sort_keys=False))
 
 

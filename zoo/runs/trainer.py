@@ -1,6 +1,7 @@
 """Lightning's Trainer, set up for a run: quiet, and typed by its own signature."""
 
 import logging
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -18,7 +19,10 @@ from zoo.runs.resume import BestCheckpoint
 
 
 class Bar(RichProgressBar):
-    """Lightning's bar without the loggers' version, which means nothing in a run folder."""
+    """Lightning's bar, counting epochs from one, without the loggers' version, which means nothing in a run folder."""
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        return f"Epoch {current_epoch + 1}/{self.trainer.max_epochs} "
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """Return what stands beside the bar."""
@@ -49,6 +53,7 @@ class StopOnDivergence(Callback):
 
 def quiet() -> None:
     """Keep other libraries' notes and adverts off the screen; must come after their import, which sets the level."""
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # its own loggers are made when it is first used
     for name in ("lightning.pytorch", "lightning.fabric", "huggingface_hub", "datasets"):
         logging.getLogger(name).setLevel(logging.ERROR)
     # Advice about loader workers and about logging intervals, which our defaults have already weighed.

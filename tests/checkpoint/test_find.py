@@ -1,0 +1,21 @@
+"""What is given in place of a run is told from what is meant."""
+
+import pytest
+
+from zoo.checkpoint.folder import find
+from zoo.errors import InputError
+
+
+def test_a_file_and_a_folder_of_runs(tmp_path):
+    model = tmp_path / "runs" / "one" / "model"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text("{}")
+    assert find(tmp_path / "runs" / "one") == model
+    assert find(model) == model
+    with pytest.raises(InputError, match="is a file: give the run's folder"):
+        find(model / "config.json")
+    with pytest.raises(InputError, match=r"is a folder of runs: give one of them, such as .*one"):
+        find(tmp_path / "runs")
+    (tmp_path / "runs" / "two").mkdir()
+    with pytest.raises(InputError, match="holds no finished model"):
+        find(tmp_path / "runs" / "two")
