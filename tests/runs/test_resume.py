@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning.pytorch import Callback
 
 import zoo
 from zoo.errors import InputError
@@ -61,3 +62,16 @@ def test_a_checkpoint_without_its_best_is_refused(half):
     checkpoint.with_name("best.ckpt").unlink()
     with pytest.raises(InputError, match=r"best\.ckpt, is not beside"):
         zoo.fit(**(chosen | {"ckpt_path": str(checkpoint), "trainer": {"max_epochs": 3}}))
+
+
+class Impatient(Callback):
+    """Presses Ctrl-C in the first step."""
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        raise KeyboardInterrupt
+
+
+def test_a_run_that_ends_before_its_first_epoch_leaves_no_folder(options):
+    with pytest.raises(KeyboardInterrupt, match="no epoch was finished"):
+        zoo.fit(**options(trainer={"callbacks": [Impatient()]}))
+    assert list(Path().iterdir()) == []

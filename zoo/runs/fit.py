@@ -115,7 +115,11 @@ def train(trainer: pl.Trainer, task: pl.LightningModule, data: pl.LightningDataM
         last = folder / "checkpoints" / "last.ckpt"
         command = shlex.join(["zoo", "fit", "-c", str(folder / "config.yaml"), "--ckpt-path", str(last)])
         advice = f"go on with: {command}" if last.exists() else "no epoch was finished"
+        release(folder)
         raise KeyboardInterrupt(f"stopped in epoch {trainer.current_epoch + 1} of {trainer.max_epochs}; {advice}") from stop
+    except InputError:
+        release(folder)
+        raise
     return time.perf_counter() - start
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
@@ -61,9 +62,11 @@ def _claim_exactly(folder: Path) -> Path:
 
 
 def release(folder: Path) -> None:
-    """Remove a folder that was claimed for a run that did not begin, and runs/ if that is empty now."""
+    """Remove the folder of a run that ended before its first epoch did, and runs/ if that is empty now."""
+    if (folder / "metrics.csv").exists() or (folder / "checkpoints").exists():
+        return
     with suppress(OSError):
-        folder.rmdir()
+        shutil.rmtree(folder)
         if folder.parent == Path("runs"):
             folder.parent.rmdir()
 
