@@ -111,3 +111,16 @@ def test_info_refuses_in_one_line(words, message, capsys):
     assert out == ""
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+def test_counting_fetches_no_pretrained_weights(monkeypatch):
+    import timm
+
+    asked = []
+    create = timm.create_model
+    monkeypatch.setattr(
+        timm, "create_model", lambda *args, **options: asked.append(options["pretrained"]) or create(*args, **options)
+    )
+    options = Fit("timm/test_vit(pretrained=true)", "quaternion", "cifar10")
+    layer_table(options, {"in_channels": 3, "image_size": 160, "num_classes": 10})
+    assert asked == [False, False]

@@ -61,7 +61,7 @@ def vit(
         drop_path_rate=drop_path,
     )
     # Small patches differ less than places do. With timm's 0.02 a small network spends most of its training on finding the
-    # positions: 0.85 instead of 0.98 validation accuracy on digits after 30 epochs.
+    # positions: 0.85 instead of 0.98 validation accuracy on digits (quaternions, batch 64, 30 epochs, one seed).
     nn.init.normal_(model.pos_embed, std=0.5)
     model.pretrained_cfg = {"first_conv": "patch_embed.proj", "classifier": "head"}
     return convert(model, layers)

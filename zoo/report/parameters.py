@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from zoo.build import backbone, count, real_twin
+from zoo.build import backbone, count, real_twin, untrained
 from zoo.convert import stayed_real
 from zoo.options import Fit
 
@@ -24,7 +24,7 @@ def by_layer(net: nn.Module) -> dict[str, int]:
 
 def layer_table(options: Fit, facts: dict[str, Any]) -> dict[str, Any]:
     """Return rows {layer, kind, parameters, real_twin}, the totals, and what stayed real with the reason."""
-    net = backbone(options.backbone, options.algebra, scope=options.scope, **facts)
+    net = backbone(untrained(options.backbone), options.algebra, scope=options.scope, **facts)
     twin = real_twin(options.backbone, **facts)
     ours, theirs = by_layer(net), by_layer(twin)
     kinds = {name or "(network)": type(module).__name__ for name, module in net.named_modules()}
