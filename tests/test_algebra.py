@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import zoo.algebra
-from zoo.algebra import Algebra, Laws, algebra, fingerprint, laws, reals, unit
+from zoo.algebra import Algebra, Laws, algebra, laws, reals, unit
+from zoo.checkpoint.table import fingerprint
 from zoo.errors import InputError
 
 

@@ -1,8 +1,7 @@
 """An algebra is a value: a bilinear product on R^n, written down once as its structure tensor."""
 
 import copy
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -27,6 +26,9 @@ class Algebra(nn.Module):
         structure: A, [n, n, n], indexed left, right, result; or a function that draws one, called anew for every layer.
         learned: Whether the product itself is trained.
         shared: Whether all layers of a network use one and the same rule instead of one each.
+        left: Basis of the subspace that the weights of a layer are taken from, [m, n]; None for all of R^n. Inputs and results
+            are whole elements either way.
+        advice: What a backbone should choose if the user does not: ``embedding``, ``score`` and ``readout`` by name.
 
     Raises:
         InputError: If the tensor is not [n, n, n] with n >= 1, or holds values that are not finite.
@@ -38,8 +40,17 @@ class Algebra(nn.Module):
     """
 
     structure: Tensor
+    left: Tensor | None
 
-    def __init__(self, structure: Tensor | Draw, *, learned: bool = False, shared: bool = False) -> None:
+    def __init__(
+        self,
+        structure: Tensor | Draw,
+        *,
+        learned: bool = False,
+        shared: bool = False,
+        left: Tensor | None = None,
+        advice: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__()
         self._draw = structure if callable(structure) else None
         table = structure() if callable(structure) else structure
@@ -49,7 +60,8 @@ class Algebra(nn.Module):
             raise InputError("a structure tensor holds finite numbers; this one has NaN or infinity")
         table = table.detach().clone().to(torch.get_default_dtype())
         self.learned, self.shared = learned, shared
-        self.spec = ""
+        self.spec, self.advice = "", dict(advice or {})
+        self.register_buffer("left", None if left is None else left.to(table), persistent=False)
         if learned:
             self.structure = nn.Parameter(table)
         else:
@@ -60,6 +72,16 @@ class Algebra(nn.Module):
     def n(self) -> int:
         """Dimension over the reals."""
         return self.structure.shape[0]
+
+    @property
+    def action(self) -> Tensor:
+        """What a layer's components do to its input, [m, n, n]: the structure tensor, or its part in the subspace ``left``."""
+        return self.structure if self.left is None else torch.einsum("mi,ijk->mjk", self.left, self.structure)
+
+    @property
+    def m(self) -> int:
+        """Numbers in one weight: n, or the dimension of the subspace ``left``."""
+        return self.n if self.left is None else self.left.shape[0]
 
     @property
     def known(self) -> bool:
@@ -153,20 +175,6 @@ def laws(algebra: Algebra, tol: float = 1e-6) -> Laws:
         alternative=zero(associator + associator.transpose(0, 1)) and zero(associator + associator.transpose(1, 2)),
         normed=zero(gram + gram.transpose(0, 2) - 2 * torch.einsum("ip,jq->ijpq", eye, eye)),
     )
-
-
-def fingerprint(algebra: Algebra) -> str:
-    """Return the SHA-256 of the shape and the numbers of the structure tensor (little-endian float64), in hexadecimal.
-
-    A checkpoint of a fixed rule holds its spec, not its table; this tells whether the spec still makes the same product. Take
-    it of an algebra as its spec makes it: a copy that was moved to another dtype has other numbers.
-
-    >>> fingerprint(reals())[:16]
-    '871510ab4df18906'
-    """
-    # Adding zero turns -0.0 into 0.0: they are the same product.
-    table = (algebra.structure.detach().double().cpu() + 0.0).numpy().astype("<f8")
-    return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()
 
 
 def algebra(spec: str | Algebra) -> Algebra:

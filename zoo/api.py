@@ -18,7 +18,9 @@ def fit(**options: Any) -> dict[str, Any]:
     Raises:
         InputError: If a name, an option, the data or the folder is wrong.
     """
+    from zoo.runs import cross_validate
     from zoo.runs import fit as run
 
     spec = getattr(options.get("algebra"), "spec", None)  # an Algebra that was made from a spec stands for it
-    return run(build(Fit, options | {"algebra": spec} if spec else options))
+    built = build(Fit, options | {"algebra": spec} if spec else options)
+    return run(built) if built.folds is None else cross_validate(built)

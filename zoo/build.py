@@ -11,7 +11,16 @@ from zoo.errors import InputError
 from zoo.layers import Embedding, Layers
 
 
-def backbone(spec: str, algebra: str | Algebra, *, scope: str = "all", init: str = "variance", **facts: Any) -> nn.Module:
+def backbone(
+    spec: str,
+    algebra: str | Algebra,
+    *,
+    scope: str = "all",
+    init: str = "variance",
+    embedding: str | None = None,
+    vectors: int | None = None,
+    **facts: Any,
+) -> nn.Module:
     """Build a network over an algebra.
 
     Args:
@@ -19,6 +28,8 @@ def backbone(spec: str, algebra: str | Algebra, *, scope: str = "all", init: str
         algebra: A spec such as ``"quaternion"``, or an `Algebra`.
         scope: Which roles are hypercomplex, see `zoo.layers.factory.parse_scope`.
         init: The initialisation of the matrices, see `zoo.layers.init.draw_components`.
+        embedding: Spec of the word embedding; by default what the algebra advises, or ``table``.
+        vectors: Width of pretrained word vectors, which the embedding's ``load_vectors`` will bring.
         facts: What the network must know of its data, such as ``in_channels=1, image_size=28, num_classes=2``; what a
             backbone has no use for is left out, and options in the spec win.
 
@@ -30,7 +41,7 @@ def backbone(spec: str, algebra: str | Algebra, *, scope: str = "all", init: str
         >>> net(torch.zeros(2, 1, 8, 8)).shape
         torch.Size([2, 10])
     """
-    net = registry.create("zoo.backbones", spec, Layers(algebra, scope, init), **facts)
+    net = registry.create("zoo.backbones", spec, Layers(algebra, scope, init, embedding, vectors), **facts)
     if not isinstance(net, nn.Module):
         raise InputError(f"the plugin of backbone '{spec}' returned {type(net).__name__}, not a torch.nn.Module")
     return net
@@ -60,29 +71,31 @@ def count(net: nn.Module) -> dict[str, int]:
     return {"total": total, "embedding": sum(embedding.values())}
 
 
-def check_fit(net: nn.Module, spec: str, example: Tensor, num_classes: int) -> None:
+def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], outputs: int) -> None:
     """Try one forward pass before any work begins.
 
     Args:
         net: The network; its mode is kept.
         spec: Its name, for the message.
-        example: Inputs, [B, ...].
-        num_classes: How many logits must come out, [B, num_classes].
+        example: Inputs, [B, ...], or several of them.
+        outputs: How many numbers must come out for each, [B, outputs].
 
     Raises:
         InputError: If the network cannot read such inputs or answers in another shape.
     """
-    training, shape = net.training, "x".join(map(str, example.shape[1:]))
+    inputs = example if isinstance(example, tuple) else (example,)
+    training, shape = net.training, " and ".join("x".join(map(str, part.shape[1:])) for part in inputs)
     try:
         with torch.no_grad():
-            out = net.eval()(example)
+            out = net.eval()(*inputs)
+    except InputError:
+        raise
     except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise InputError(
-            f"{spec} cannot read inputs of shape {shape}: {reason}; try a larger size, as in --data 'digits(size=32)'"
-        ) from error
+        hint = "; try a larger size, as in --data 'digits(size=32)'" if inputs[0].ndim == 4 else ""
+        raise InputError(f"{spec} cannot read inputs of shape {shape}: {reason}{hint}") from error
     finally:
         net.train(training)
-    if not isinstance(out, Tensor) or out.shape != (len(example), num_classes):
+    if not isinstance(out, Tensor) or out.shape != (len(inputs[0]), outputs):
         got = list(out.shape[1:]) if isinstance(out, Tensor) else type(out).__name__
-        raise InputError(f"{spec} answers with {got} for each input, not with {num_classes} logits")
+        raise InputError(f"{spec} answers with {got} for each input, not with {outputs} numbers")

@@ -54,6 +54,9 @@ class Fit:
         data: Spec of the data set; by default the embedded one the backbone recommends.
         scope: Which matrices are hypercomplex: all, or roles joined by +, such as attention or all+head.
         init: Initialisation of the matrices: variance, glorot or polar.
+        embedding: Spec of the word embedding; by default what the algebra advises, or table.
+        vectors: File of pretrained word vectors (GloVe or word2vec) that the embedding starts from.
+        folds: Cross-validate in so many runs, for data without a split; each fold is tested once.
         optimizer: How weights are updated.
         schedule: How the learning rate moves.
         batch_size: Examples per step.
@@ -69,6 +72,9 @@ class Fit:
     data: str | None = None
     scope: str = "all"
     init: str = "variance"
+    embedding: str | None = None
+    vectors: str | None = None
+    folds: int | None = None
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     batch_size: int = 32
@@ -105,12 +111,14 @@ class Info:
         algebra: Spec of the algebra.
         data: Spec of the data set that decides input and output sizes; by default the one the backbone recommends.
         scope: Which matrices are hypercomplex: all, or roles joined by +.
+        embedding: Spec of the word embedding; by default what the algebra advises, or table.
     """
 
     backbone: str
     algebra: str
     data: str | None = None
     scope: str = "all"
+    embedding: str | None = None
 
 
 def build(kind: type[Options], values: Mapping[str, Any]) -> Options:

@@ -28,23 +28,23 @@ def arrange(matrix: Tensor, out: Layout, inp: Layout) -> Tensor:
 
 
 def nearest_components(matrix: Tensor, structure: Tensor, out: Layout, inp: Layout) -> Tensor:
-    r"""Return the w that minimises || matrix - real_matrix(structure, w) ||_F, [n, out.elements, in.elements, *kernel].
+    r"""Return the w that minimises || matrix - real_matrix(structure, w) ||_F, [m, out.elements, in.elements, *kernel].
 
     Each place (o, c) of the blocks is a least-squares problem of its own: M_kj = sum_i A[i, j, k] w_i over the pairs (k, j)
     that are not padding. Weights that only meet padding come out as zero.
     """
-    n = out.n
+    n, m = out.n, structure.shape[0]
     arranged = arrange(matrix.double(), out, inp)
     blocks = arranged.shape[1], arranged.shape[3], arranged.shape[5]
     rows = arranged.permute(0, 2, 4, 1, 3, 5).flatten(3)
-    system = structure.detach().to(rows).permute(2, 1, 0).reshape(n * n, n)
-    w = rows.new_zeros(n, *rows.shape[1:])
+    system = structure.detach().to(rows).permute(2, 1, 0).reshape(n * n, m)
+    w = rows.new_zeros(m, *rows.shape[1:])
     for present_k, o in _patterns(out):
         for present_j, c in _patterns(inp):
             pairs = (present_k[:, None] & present_j[None, :]).flatten()
             w[:, o[:, None], c] = torch.einsum("ip,pocr->iocr", torch.linalg.pinv(system[pairs]), rows[pairs][:, o][:, :, c])
     w = w.reshape(*w.shape[:3], *blocks).permute(0, 3, 1, 4, 2, 5)
-    return w.reshape(n, out.elements, inp.elements, *matrix.shape[2:]).to(matrix.dtype)
+    return w.reshape(m, out.elements, inp.elements, *matrix.shape[2:]).to(matrix.dtype)
 
 
 def _patterns(axis: Layout) -> list[tuple[Tensor, Tensor]]:

@@ -13,18 +13,22 @@ class Recipe(NamedTuple):
         data: Spec of a data set that needs no network.
         max_epochs: Epochs of training.
         lr: Peak learning rate.
+        reads: The kinds of data it can read: ``image``, ``text``, ``pair``, ``vector``; empty if that is not known.
     """
 
     data: str = "digits"
     max_epochs: int = 30
     lr: float = 2e-3
+    reads: tuple[str, ...] = ()
 
 
-def recipe(data: str = "digits", max_epochs: int = 30, lr: float = 2e-3) -> Callable[[Factory], Factory]:
+def recipe(
+    data: str = "digits", max_epochs: int = 30, lr: float = 2e-3, reads: tuple[str, ...] = ()
+) -> Callable[[Factory], Factory]:
     """Attach a `Recipe` to a backbone's factory function."""
 
     def attach(factory: Factory) -> Factory:
-        factory.recipe = Recipe(data, max_epochs, lr)  # type: ignore[attr-defined]
+        factory.recipe = Recipe(data, max_epochs, lr, reads)  # type: ignore[attr-defined]
         return factory
 
     return attach

@@ -10,7 +10,7 @@ from zoo.errors import InputError
 from zoo.layers import Layers
 
 
-@recipe(data="digits", max_epochs=50, lr=2e-3)
+@recipe(data="digits", max_epochs=50, lr=2e-3, reads=("image",))
 def vit(
     layers: Layers,
     *,

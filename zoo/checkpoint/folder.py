@@ -9,35 +9,45 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from zoo.algebra import algebra, fingerprint
 from zoo.build import backbone, untrained
 from zoo.checkpoint.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
 from zoo.checkpoint.integrity import describe, read_json, verify, whole
+from zoo.checkpoint.table import check_table, table_of
+from zoo.data.kinds import facts_from
 from zoo.errors import InputError
-from zoo.registry import resolve
 
 FORMAT = 1
+SIZES = ("in_channels", "image_size", "vocab_size", "max_length", "vectors", "in_features", "out_features")
 KEYS = ("backbone", "algebra", "scope", "init", "task", "data", "facts")
 
 
-def save(folder: Path, net: nn.Module, config: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
+def save(
+    folder: Path,
+    net: nn.Module,
+    config: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    files: Mapping[str, str] | None = None,
+) -> None:
     """Write a model folder as a whole or not at all.
 
     Args:
         folder: Where; an older model folder there is replaced.
         net: The network.
-        config: What rebuilds it: backbone, algebra, scope, init, task, data, facts (all JSON values).
+        config: What rebuilds it: backbone, algebra, scope, init, task, data, facts, embedding (all JSON values).
         summary: What was measured; goes into the manifest and the card.
+        files: Texts that the model needs beside its weights, by file name: its tokenizer.
     """
     with new_folder(folder) as part:
         values = {"format": FORMAT} | {key: config[key] for key in KEYS} | {"versions": summary["versions"]}
-        values["algebra_sha256"] = table_of(config["algebra"])
+        values |= {"embedding": config.get("embedding"), "algebra_sha256": table_of(config["algebra"])}
         write_json(part / "config.json", values)
         save_model(net, str(part / "model.safetensors"))
+        for name, text in (files or {}).items():
+            write_text(part / name, text)
         write_text(part / "README.md", card(config, summary))
-        files = {path.name: describe(path) for path in sorted(part.iterdir())}
-        write_json(part / "manifest.json", {"files": files, "metrics": summary["metrics"]})
+        sums = {path.name: describe(path) for path in sorted(part.iterdir())}
+        write_json(part / "manifest.json", {"files": sums, "metrics": summary["metrics"]})
 
 
 def find(path: str | Path) -> Path:
@@ -89,10 +99,9 @@ def load(path: str | Path, config: Mapping[str, Any] | None = None) -> nn.Module
     """
     config = read_config(path) if config is None else config
     check_table(config)
-    facts = {key: whole(config["facts"], key) for key in ("in_channels", "image_size")}
-    facts["num_classes"] = len(config["facts"].get("classes") or ())
+    options: dict[str, Any] = {"scope": config["scope"], "init": config["init"], "embedding": config.get("embedding")}
     with torch.random.fork_rng(devices=[]):
-        net = backbone(untrained(config["backbone"]), config["algebra"], scope=config["scope"], init=config["init"], **facts)
+        net = backbone(untrained(config["backbone"]), config["algebra"], **options, **sizes(config["facts"]))
     folder = find(path)
     try:
         load_model(net, str(folder / "model.safetensors"))
@@ -101,24 +110,17 @@ def load(path: str | Path, config: Mapping[str, Any] | None = None) -> nn.Module
     return net.eval()
 
 
-def table_of(spec: str) -> str | None:
-    """The fingerprint of an algebra whose table is not among the weights, or None."""
-    with torch.random.fork_rng(devices=[]):
-        product = algebra(spec)
-    return fingerprint(product) if product.known else None
-
-
-def check_table(config: Mapping[str, Any]) -> None:
-    """Refuse to compute with another product than the one a model was trained over.
+def sizes(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What the network was told of its data, from facts that may have come from anywhere.
 
     Raises:
-        InputError: If the installed plugin gives the name of the algebra to another table.
+        InputError: If a fact is missing, unknown, or a size is no whole number above zero.
     """
-    if config.get("algebra_sha256") != table_of(config["algebra"]):
-        entry, _ = resolve("zoo.algebras", config["algebra"])
-        there = config.get("versions", {}).get(entry.distribution, "another version")
-        text = f"'{config['algebra']}' of {entry.distribution} {entry.version} is not the algebra this model was trained over"
-        raise InputError(f"{text} (its table differs): it was made with {there}")
+    for key in SIZES:
+        if values.get(key) is not None:
+            whole(values, key)
+    facts = facts_from(values)
+    return {**facts.keywords, "vectors": getattr(facts, "vectors", None)}
 
 
 def reason(error: Exception) -> str:

@@ -8,6 +8,14 @@ from rich.console import Console
 from rich.table import Table
 
 
+USES = {
+    "image_classification": [("IMAGE...", "classify your own pictures")],
+    "text_classification": [('"some text"', "classify your own text, or a file with one text a line")],
+    "pair_classification": [('"one text" "another"', "compare your own texts, or a file with two a line")],
+    "answer_ranking": [('"a question" "an answer"', "how right an answer is")],
+}
+
+
 def close(summary: dict[str, Any]) -> None:
     """Print the result beside the real twin, and what to do next."""
     console = Console(soft_wrap=True, highlight=False, markup=False)
@@ -18,7 +26,7 @@ def close(summary: dict[str, Any]) -> None:
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     table.add_row("parameters", f"{parameters['total']:,}", f"{parameters['real_twin']:,}", f"{share:.1%}")
     for name, value in summary["metrics"].items():
-        table.add_row(f"test {name}", "not finite" if value is None else f"{value:.4f}", "", "")
+        table.add_row(f"test {name}", number(value) + spread(summary, name), "", "")
     console.print()
     console.print(table)
     if summary["stayed_real"]:
@@ -30,12 +38,30 @@ def close(summary: dict[str, Any]) -> None:
     console.print(f"{summary['backbone']} on {summary['data']}, {work}")
     console.print(f"everything is in {run}\n\nnext:")
     folder = shlex.quote(run)
+    one = f"{folder}/fold-01" if "folds" in summary else folder
     for command, purpose in (
-        (f"zoo {'test' if summary['metrics'] else 'validate'} {folder}", "measure it again"),
-        (f"zoo predict {folder} IMAGE...", "classify your own pictures"),
+        (f"zoo {'test' if summary['metrics'] else 'validate'} {one}", "measure it again"),
+        *((f"zoo predict {one} {inputs}", purpose) for inputs, purpose in USES.get(summary["task"], ())),
         (f"zoo fit -c {folder}/config.yaml --algebra ANOTHER", "the same run over another algebra (zoo list algebras)"),
     ):
         console.print(f"  {command}  # {purpose}")
+
+
+def number(value: float | None) -> str:
+    """Write a metric: small ones, such as a squared error, with an exponent.
+
+    Example:
+        >>> number(0.98765), number(3.2e-7), number(None)
+        ('0.9877', '3.20e-07', 'not finite')
+    """
+    if value is None:
+        return "not finite"
+    return f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"
+
+
+def spread(summary: dict[str, Any], name: str) -> str:
+    """The standard deviation between folds, if there are any."""
+    return f" ± {number(summary['std'][name])}" if "std" in summary else ""
 
 
 def real(names: dict[str, list[str]]) -> str:

@@ -16,9 +16,10 @@ def run(command: str, argv: list[str]) -> int:
         print_config(values)
         return 0
     from zoo.cli.closing import close
-    from zoo.runs import fit
+    from zoo.runs import cross_validate, fit
 
-    summary = fit(build(Fit, values))
+    options = build(Fit, values)
+    summary = fit(options) if options.folds is None else cross_validate(options)
     if os.environ.get("LOCAL_RANK", "0") == "0":
         close(summary)
     return 0

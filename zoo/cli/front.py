@@ -11,7 +11,8 @@ work
   fit         train: zoo fit --backbone vit --algebra quaternion
   test        measure a run on its test split: zoo test runs/NAME
   validate    the same on its validation split
-  predict     classify image files: zoo predict runs/NAME picture.png
+  predict     classify images or texts: zoo predict runs/NAME picture.png
+  report      tables and plots of a run: zoo report frequencies runs/NAME
 
   -h, --help      this page; zoo COMMAND --help shows the options of a command
   --version       the version
@@ -37,6 +38,7 @@ COMMANDS = {
     "test": "zoo.cli.evaluate",
     "validate": "zoo.cli.evaluate",
     "predict": "zoo.cli.predict",
+    "report": "zoo.cli.report",
 }
 
 

@@ -15,8 +15,8 @@ def run(command: str, argv: list[str]) -> int:
     from zoo.report.parameters import layer_table, print_table
     from zoo.runs.resolve import load_data, resolve
 
-    info = build(Info, {name: values[name] for name in ("backbone", "algebra", "data", "scope")})
-    options = resolve(Fit(info.backbone, info.algebra, info.data, info.scope))
+    info = build(Info, {name: values[name] for name in ("backbone", "algebra", "data", "scope", "embedding")})
+    options = resolve(Fit(info.backbone, info.algebra, info.data, info.scope, embedding=info.embedding))
     facts = load_data(options).facts
     table = layer_table(options, facts.keywords)
     if values["json"]:

@@ -45,9 +45,19 @@ class ImageFacts:
     sha256: str
 
     @property
+    def kind(self) -> str:
+        """What a network reads."""
+        return "image"
+
+    @property
     def num_classes(self) -> int:
         """Number of labels."""
         return len(self.classes)
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that a network answers with for each image."""
+        return self.num_classes
 
     @property
     def keywords(self) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,8 @@ class ImageData(LightningDataModule):
     """
 
     facts: ImageFacts
+    has_split = True
+    files: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self,

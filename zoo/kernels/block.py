@@ -17,8 +17,8 @@ def real_matrix(structure: Tensor, components: Tensor, out: Layout, inp: Layout)
     in every pair of an output and an input block of the two layouts.
 
     Args:
-        structure: A, [n, n, n].
-        components: w, [n, out.elements, in.elements, *kernel].
+        structure: A, [m, n, n]: m = n, or less if the weights lie in a subspace (`zoo.algebra.Algebra.action`).
+        components: w, [m, out.elements, in.elements, *kernel].
         out: Layout of the output channels.
         inp: Layout of the input channels.
 
@@ -33,7 +33,7 @@ def real_matrix(structure: Tensor, components: Tensor, out: Layout, inp: Layout)
                 [ 2.,  1.]])
     """
     n, kernel = out.n, components.shape[3:]
-    w = components.reshape(n, out.blocks, out.width, inp.blocks, inp.width, -1)
+    w = components.reshape(len(components), out.blocks, out.width, inp.blocks, inp.width, -1)
     m = torch.einsum("ijk,iaobcs->akobjcs", structure, w)
     m = m.reshape(out.blocks, n * out.width, inp.blocks, n * inp.width, -1)[:, : out.size, :, : inp.size]
     return m.reshape(out.channels, inp.channels, *kernel)

@@ -60,13 +60,13 @@ class _Conv(nn.Module):
         else:
             in_width, out_width = (-(-size // (n * groups)) for size in (in_channels, out_channels))
             self.inp, self.out = Layout(n * in_width, n), Layout(n * out_width * groups, n, groups)
-        self.components = nn.Parameter(torch.empty(n, self.out.elements, self.inp.elements, *self.kernel_size))
+        self.components = nn.Parameter(torch.empty(algebra.m, self.out.elements, self.inp.elements, *self.kernel_size))
         self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the weights anew and set the bias to zero."""
-        draw_components(self.components, self.algebra.structure, *self._fans(), init=self.init, gain=self.gain)
+        draw_components(self.components, self.algebra.action, *self._fans(), init=self.init, gain=self.gain)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
@@ -81,7 +81,7 @@ class _Conv(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The real kernel torch convolves with, [out, in / groups, *kernel]; with groups, in the groups' own channel order."""
-        return real_matrix(self.algebra.structure, self.components, self.out, self.inp)
+        return real_matrix(self.algebra.action, self.components, self.out, self.inp)
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve: [..., in_channels, *space] to [..., out_channels, *space]."""

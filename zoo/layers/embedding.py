@@ -46,7 +46,7 @@ class Embedding(nn.Module):
         self.num_embeddings, self.embedding_dim, self.init = num_embeddings, embedding_dim, init
         self.padding_idx = _row(padding_idx, num_embeddings)
         self.rows, self.out = layout(num_embeddings, algebra.n), layout(embedding_dim, algebra.n)
-        self.components = nn.Parameter(torch.empty(algebra.n, self.out.width, self.rows.width))
+        self.components = nn.Parameter(torch.empty(algebra.m, self.out.width, self.rows.width))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -54,12 +54,12 @@ class Embedding(nn.Module):
         n = self.algebra.n
         # A one-hot vector meets one of the n components only: n times the energy of one term makes up for the others.
         fans = 1 / n, self.embedding_dim / n
-        draw_components(self.components, self.algebra.structure, *fans, init=self.init)
+        draw_components(self.components, self.algebra.action, *fans, init=self.init)
 
     @property
     def weight(self) -> Tensor:
         """The real table, [num_embeddings, embedding_dim], what `forward` looks up."""
-        table = real_matrix(self.algebra.structure, self.components, self.out, self.rows).T
+        table = real_matrix(self.algebra.action, self.components, self.out, self.rows).T
         return self._without_padding(table, torch.arange(self.num_embeddings, device=table.device))
 
     def forward(self, index: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class Embedding(nn.Module):
         index = torch.arange(self.num_embeddings, device=index.device).index_select(0, index.flatten()).view(index.shape)
         component = index.div(self.rows.width, rounding_mode="floor")
         w = self.components.permute(2, 0, 1)[index % self.rows.width]
-        rule = self.algebra.structure[:, component].movedim(0, -2)
+        rule = self.algebra.action[:, component].movedim(0, -2)
         y = torch.einsum("...ik,...ic->...kc", rule, w).flatten(-2)[..., : self.embedding_dim]
         return self._without_padding(y, index)
 

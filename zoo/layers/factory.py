@@ -4,14 +4,20 @@ from typing import Any
 
 from torch import nn
 
+from zoo import registry
 from zoo.algebra import Algebra, algebra, reals
 from zoo.errors import InputError
+from zoo.layers.attention import Attention
 from zoo.layers.conv import Conv1d, Conv2d
 from zoo.layers.embedding import Embedding
 from zoo.layers.init import INITS
 from zoo.layers.linear import Linear
+from zoo.layers.lstm import LSTM
 from zoo.layers.norm import norm
+from zoo.layers.positions import Positions
+from zoo.layers.product import Product
 from zoo.layers.readout import Readout
+from zoo.layers.words import Words
 
 ROLES = ("attention", "ffn", "conv", "recurrent", "stem", "embed", "head")
 BODY = frozenset({"attention", "ffn", "conv", "recurrent"})
@@ -42,6 +48,8 @@ class Layers:
         rule: The algebra, or its spec.
         scope: Which roles are hypercomplex, see `parse_scope`.
         init: The initialisation of every matrix, see `zoo.layers.init.draw_components`.
+        embedding: Spec of the word embedding; by default what the algebra advises, or ``table``.
+        vectors: Width of the pretrained word vectors that the embedding will be given; None for none.
 
     Example:
         >>> layers = Layers(reals())
@@ -49,11 +57,19 @@ class Layers:
         torch.Size([4, 8])
     """
 
-    def __init__(self, rule: Algebra | str, scope: str = "all", init: str = "variance") -> None:
+    def __init__(
+        self,
+        rule: Algebra | str,
+        scope: str = "all",
+        init: str = "variance",
+        embedding: str | None = None,
+        vectors: int | None = None,
+    ) -> None:
         if init not in INITS:
             raise InputError(f"unknown initialisation '{init}': use {', '.join(INITS)}")
         self.algebra, self.scope, self.init = algebra(rule), scope, init
         self.roles = parse_scope(scope)
+        self.word_embedding, self.vectors = embedding, vectors
 
     @property
     def n(self) -> int:
@@ -93,3 +109,58 @@ class Layers:
     def readout(self, kind: str = "channels") -> Readout:
         """Return the step from algebra elements back to real features, see `Readout`."""
         return Readout(self.n, kind)
+
+    def choose(self, what: str, given: str | None, default: str) -> str:
+        """Return what the user gave, else what the algebra advises, else the default: ``embedding``, ``score``, ``readout``."""
+        return given or self.algebra.advice.get(what, default)
+
+    def words(
+        self,
+        vocab_size: int,
+        dim: int,
+        max_length: int,
+        *,
+        positions: str | None = None,
+        default: str = "none",
+        dropout: float = 0.0,
+    ) -> Words:
+        """Return what reads tokens: the word embedding, positions and dropout.
+
+        Args:
+            vocab_size: Words; 0 is padding.
+            dim: Channels of a vector.
+            max_length: Tokens of the longest text.
+            positions: A kind of `Positions`; None for ``default``, or for none if the embedding encodes order itself.
+            default: What the backbone prefers.
+            dropout: Probability that a channel is zeroed in training.
+        """
+        spec = self.choose("embedding", self.word_embedding, "table")
+        facts = {"vocab_size": vocab_size, "dim": dim, "max_length": max_length, "vectors": self.vectors}
+        embedding = registry.create("zoo.embeddings", spec, self, **facts)
+        kind = positions or ("none" if getattr(embedding, "ordered", False) else default)
+        return Words(embedding, Positions(kind, dim, max_length), dropout)
+
+    def lstm(self, input_size: int, hidden_size: int, num_layers: int = 1, *, role: str = "recurrent", **options: Any) -> LSTM:
+        """Return a long short-term memory, see `LSTM` for the options."""
+        return LSTM(self.over(role), input_size, hidden_size, num_layers, init=self.init, **options)
+
+    def attention(self, dim: int, heads: int, *, score: str | None = None, role: str = "attention", **options: Any) -> Attention:
+        """Return multi-head attention; ``score`` None takes what the algebra advises, or ``dot``. See `Attention`."""
+        return Attention(self.over(role), dim, heads, score=self.choose("score", score, "dot"), init=self.init, **options)
+
+    def product(self, dim: int, *, role: str = "attention") -> Product:
+        """Return the product of two feature vectors [..., dim]; element by element over the reals."""
+        return Product(self.over(role), dim)
+
+    def head(self, features: int, outputs: int, readout: str | None = None, blocks: int = 1) -> nn.Module:
+        """Return the last layer, [..., features] to real numbers [..., outputs].
+
+        ``channels`` is a matrix of role ``head``; with ``modulus`` or ``scalar`` the layer over the algebra answers with one
+        element per output, and that is read out (Wang et al. 2020, App. B: "taking their norm as the final prediction"). The
+        features are ``blocks`` vectors side by side.
+        """
+        kind = self.choose("readout", readout, "channels")
+        if kind == "channels":
+            return self.linear(features, outputs, role="head", blocks=(blocks, 1))
+        last = Linear(self.algebra, features, self.n * outputs, init=self.init, blocks=(blocks, 1))
+        return nn.Sequential(last, Readout(self.n, kind))

@@ -13,7 +13,7 @@ INITS = ("variance", "glorot", "polar")
 def draw_components(
     components: Tensor, structure: Tensor, fan_in: float, fan_out: float, init: str = "variance", gain: float = 1.0
 ) -> None:
-    r"""Fill component weights w, [n, out, in, *kernel], in place.
+    r"""Fill component weights w, [m, out, in, *kernel], in place (m = n unless the weights lie in a subspace).
 
     ``variance`` (default) is normal with std = gain / sqrt(fan_in * ||A||_F^2 / n): each output component sums fan_in terms
     A[i, j, k] w_i x_j for every (i, j), so unit-variance input gives an output of variance gain^2 on average over components,
@@ -25,8 +25,8 @@ def draw_components(
     section 3.4; for n = 4 their quaternion initialisation). It reads component 0 as the real part.
 
     Args:
-        components: w, overwritten.
-        structure: A, [n, n, n].
+        components: w, [m, ...], overwritten.
+        structure: A, [m, n, n].
         fan_in: Input components that meet in one output component, times the kernel's area; real sizes divided by n, so that
             padding does not count.
         fan_out: The same for the output side.
@@ -40,10 +40,9 @@ def draw_components(
         raise InputError(f"unknown initialisation '{init}': use {', '.join(INITS)}")
     if components.is_meta:
         return
-    n = components.shape[0]
     with torch.no_grad():
         if init == "variance":
-            energy = structure.detach().square().sum().item() / n
+            energy = structure.detach().square().sum().item() / structure.shape[1]
             components.normal_(std=gain / math.sqrt(fan_in * energy) if energy else 0.0)
         elif init == "glorot":
             bound = gain * math.sqrt(6 / (fan_in + fan_out))

@@ -28,7 +28,7 @@ class Linear(nn.Module):
         gain: Factor on the initial standard deviation.
 
     Attributes:
-        components: w, [n, blocks_out * width_out, blocks_in * width_in], the parameter.
+        components: w, [m, blocks_out * width_out, blocks_in * width_in], the parameter.
         weight: The real matrix it stands for, [out_features, in_features], computed.
 
     Raises:
@@ -57,7 +57,7 @@ class Linear(nn.Module):
         self.in_features, self.out_features = in_features, out_features
         self.inp, self.out = (layout(size, algebra.n, b) for size, b in zip((in_features, out_features), blocks, strict=True))
         self.init, self.gain = init, gain
-        self.components = nn.Parameter(torch.empty(algebra.n, self.out.elements, self.inp.elements))
+        self.components = nn.Parameter(torch.empty(algebra.m, self.out.elements, self.inp.elements))
         self.bias = nn.Parameter(torch.empty(out_features)) if bias else None
         self.reset_parameters()
 
@@ -65,18 +65,18 @@ class Linear(nn.Module):
         """Draw the weights anew and set the bias to zero."""
         n = self.algebra.n
         fans = self.in_features / n, self.out_features / n
-        draw_components(self.components, self.algebra.structure, *fans, init=self.init, gain=self.gain)
+        draw_components(self.components, self.algebra.action, *fans, init=self.init, gain=self.gain)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     @property
     def weight(self) -> Tensor:
         """The real matrix of this layer, [out_features, in_features]."""
-        return kernels.real_matrix(self.algebra.structure, self.components, self.out, self.inp)
+        return kernels.real_matrix(self.algebra.action, self.components, self.out, self.inp)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer: [..., in_features] to [..., out_features]."""
-        return kernels.linear(x, self.algebra.structure, self.components, self.bias, self.out, self.inp, self.training)
+        return kernels.linear(x, self.algebra.action, self.components, self.bias, self.out, self.inp, self.training)
 
     def extra_repr(self) -> str:
         """Show the real sizes, as `torch.nn.Linear` does, and the blocks if there are any."""

@@ -24,8 +24,8 @@ def by_layer(net: nn.Module) -> dict[str, int]:
 
 def layer_table(options: Fit, facts: dict[str, Any]) -> dict[str, Any]:
     """Return rows {layer, kind, parameters, real_twin}, the totals, and what stayed real with the reason."""
-    net = backbone(untrained(options.backbone), options.algebra, scope=options.scope, **facts)
-    twin = real_twin(options.backbone, **facts)
+    net = backbone(untrained(options.backbone), options.algebra, scope=options.scope, embedding=options.embedding, **facts)
+    twin = real_twin(options.backbone, embedding=options.embedding, **facts)
     ours, theirs = by_layer(net), by_layer(twin)
     kinds = {name or "(network)": type(module).__name__ for name, module in net.named_modules()}
     rows = [

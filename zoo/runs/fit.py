@@ -23,7 +23,8 @@ from zoo.runs.folder import claim, release, write_config
 from zoo.runs.resolve import load_data, resolve
 from zoo.runs.resume import check_resume, load_best
 from zoo.runs.trainer import check_trainer, make_trainer, quiet
-from zoo.tasks import Classification
+from zoo.runs.vectors import load_into, vectors_for
+from zoo.tasks import make_task
 
 PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm")
 
@@ -32,7 +33,7 @@ def fit(options: Fit) -> dict[str, Any]:
     """Train as the options say and return the summary that is also written to ``summary.json``.
 
     The run's folder holds config.yaml, metrics.csv, tensorboard/, checkpoints/, model/ (see `zoo.checkpoint`) and summary.json.
-    Test metrics are those of the epoch with the lowest validation loss.
+    Test metrics are those of the epoch that validation liked best (`zoo.tasks.Task.monitor`).
 
     Raises:
         InputError: If a name, an option, the data or the folder is wrong, before anything is trained; or if the loss is not
@@ -44,15 +45,17 @@ def fit(options: Fit) -> dict[str, Any]:
     settings = check_trainer(options.trainer)
     pl.seed_everything(options.seed, verbose=False)
     data = load_data(options)
+    vectors = vectors_for(data, options.vectors)
     facts = data.facts
-    net = backbone(options.backbone, options.algebra, scope=options.scope, init=options.init, **facts.keywords)
-    check_fit(net, options.backbone, facts.example(2), facts.num_classes)
-    task = Classification(net, facts.num_classes, options.optimizer, options.schedule)
+    net = backbone(options.backbone, options.algebra, scope=options.scope, init=options.init, **known(options, facts))
+    load_into(net, vectors)
+    check_fit(net, options.backbone, facts.example(2), facts.outputs)
+    task = make_task(facts, net, options.optimizer, options.schedule)
     check_resume(options, task)
     described = describe(options, net, facts)
     folder = claim(options)
     try:
-        trainer = make_trainer(settings, folder, options)
+        trainer = make_trainer(settings, folder, options, task.monitor)
     except InputError:
         release(folder)
         raise
@@ -70,9 +73,14 @@ def fit(options: Fit) -> dict[str, Any]:
         "device": device_name(trainer),
     }
     if trainer.is_global_zero:
-        save(folder / "model", net, summary | {"facts": facts.to_dict()}, summary)
+        save(folder / "model", net, summary | {"facts": facts.to_dict()}, summary, data.files)
         write_json(folder / "summary.json", summary)
     return summary
+
+
+def known(options: Fit, facts: Any) -> dict[str, Any]:
+    """What a network is told of its data and of its word embedding."""
+    return {**facts.keywords, "embedding": options.embedding, "vectors": getattr(facts, "vectors", None)}
 
 
 def describe(options: Fit, net: nn.Module, facts: Any) -> dict[str, Any]:
@@ -83,13 +91,15 @@ def describe(options: Fit, net: nn.Module, facts: Any) -> dict[str, Any]:
             ("zoo.backbones", options.backbone),
             ("zoo.algebras", options.algebra),
             ("zoo.datasets", options.data or ""),
+            ("zoo.embeddings", options.embedding),
         )
+        if spec is not None
     ]
     versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
     return {
-        **{key: getattr(options, key) for key in ("backbone", "algebra", "data", "scope", "init", "seed")},
+        **{key: getattr(options, key) for key in ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "seed")},
         "task": facts.task,
-        "parameters": count(net) | {"real_twin": count(real_twin(options.backbone, **facts.keywords))["total"]},
+        "parameters": count(net) | {"real_twin": count(real_twin(options.backbone, **known(options, facts)))["total"]},
         "versions": versions | {entry.distribution: entry.version for entry in entries},
         "data_sha256": facts.sha256,
         "stayed_real": stayed_real(net),

@@ -8,6 +8,8 @@ from zoo.backbones import recipe_of
 from zoo.errors import InputError
 from zoo.options import Fit
 
+KINDS = {"image": "images", "text": "texts", "pair": "pairs of texts", "vector": "vectors"}
+
 
 def resolve(options: Fit) -> Fit:
     """Fill in what the user left to the backbone, and check names and limits, before anything is built.
@@ -19,6 +21,8 @@ def resolve(options: Fit) -> Fit:
         raise InputError(f"seed={options.seed}: use a whole number from 0 to {2**32 - 1}")
     entry, _ = registry.resolve("zoo.backbones", options.backbone)
     registry.resolve("zoo.algebras", options.algebra)
+    if options.embedding is not None:
+        registry.resolve("zoo.embeddings", options.embedding)
     advice = recipe_of(registry.load(entry))
     data = canonical(options.data or advice.data)
     registry.resolve("zoo.datasets", data)
@@ -27,6 +31,7 @@ def resolve(options: Fit) -> Fit:
         backbone=canonical(options.backbone),
         algebra=canonical(options.algebra),
         data=data,
+        embedding=None if options.embedding is None else canonical(options.embedding),
         optimizer=replace(options.optimizer, lr=advice.lr if options.optimizer.lr is None else options.optimizer.lr),
         trainer=with_end(options, advice.max_epochs),
     )
@@ -50,6 +55,24 @@ def canonical(spec: str) -> str:
 
 
 def load_data(options: Fit) -> Any:
-    """Build the data module that the options name."""
+    """Build the data module that the options name, if it is of a kind that the backbone reads.
+
+    Raises:
+        InputError: If it is not, or the data are wrong.
+    """
     common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
-    return registry.create("zoo.datasets", options.data or "", **common)
+    data = registry.create("zoo.datasets", options.data or "", **common)
+    reads, kind = recipe_of(registry.load(registry.resolve("zoo.backbones", options.backbone)[0])).reads, data.facts.kind
+    if reads and kind not in reads:
+        others = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and kind in reads_of(entry)]
+        hint = f"; {', '.join(others)} can" if others else ""
+        raise InputError(f"{options.backbone} reads {KINDS[reads[0]]}, and '{options.data}' holds {KINDS[kind]}{hint}")
+    for name in ("embedding", "vectors"):
+        if getattr(options, name) is not None and kind not in ("text", "pair"):
+            raise InputError(f"--{name} is for text, and '{options.data}' holds {KINDS[kind]}")
+    return data
+
+
+def reads_of(entry: registry.Entry) -> tuple[str, ...]:
+    """The kinds of data that a backbone says it reads."""
+    return recipe_of(registry.load(entry)).reads

@@ -16,21 +16,21 @@ from zoo.options import Fit
 
 _KEY = "zoo_run"
 # What a checkpoint has settled: the optimizer and the schedule are restored from it, whatever the new run was told.
-_SETTLED = ("backbone", "algebra", "data", "scope", "init", "optimizer", "schedule", "batch_size", "seed")
+_SETTLED = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "optimizer", "schedule", "batch_size", "seed")
 
 
 class BestCheckpoint(ModelCheckpoint):
-    """Keep the epoch with the lowest validation loss and the last one, also across a resumption into another folder.
+    """Keep the epoch that validation likes best and the last one, also across a resumption into another folder.
 
     Args:
         folder: The run's folder.
         options: The run, which every checkpoint names.
+        monitor: The value that tells, and whether its ``min`` or ``max`` is best.
     """
 
-    def __init__(self, folder: Path, options: Fit) -> None:
-        super().__init__(
-            folder / "checkpoints", "best", monitor="val_loss", mode="min", save_last=True, enable_version_counter=False
-        )
+    def __init__(self, folder: Path, options: Fit, monitor: tuple[str, str] = ("val_loss", "min")) -> None:
+        name, mode = monitor
+        super().__init__(folder / "checkpoints", "best", monitor=name, mode=mode, save_last=True, enable_version_counter=False)
         self.options = options
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:

@@ -61,13 +61,19 @@ def quiet() -> None:
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
 
 
-def make_trainer(settings: dict[str, Any], folder: Path | None = None, options: Fit | None = None) -> Trainer:
+def make_trainer(
+    settings: dict[str, Any],
+    folder: Path | None = None,
+    options: Fit | None = None,
+    monitor: tuple[str, str] = ("val_loss", "min"),
+) -> Trainer:
     """Build a Trainer from checked arguments and our defaults.
 
     Args:
         settings: Arguments of Lightning's Trainer from `check_trainer`.
         folder: The run's folder for logs and checkpoints; None for a Trainer that only evaluates.
         options: The run; None likewise.
+        monitor: The validation value that tells which epoch was best, and whether ``min`` or ``max`` is.
 
     Raises:
         InputError: If Lightning refuses a combination.
@@ -82,7 +88,7 @@ def make_trainer(settings: dict[str, Any], folder: Path | None = None, options: 
         defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0}
         defaults |= {"logger": [CSVLogger(folder, name="", version=""), tensorboard]}
         callbacks += [StopOnDivergence()]
-        callbacks += [BestCheckpoint(folder, options)] if settings.get("enable_checkpointing", True) else []
+        callbacks += [BestCheckpoint(folder, options, monitor)] if settings.get("enable_checkpointing", True) else []
     if settings.get("enable_progress_bar", True):
         callbacks.append(Bar(leave=False) if terminal else PlainProgress())
     arguments = defaults | {name: value for name, value in settings.items() if value is not None}

@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from lightning.pytorch import LightningModule
@@ -13,6 +13,15 @@ from zoo.errors import InputError
 from zoo.options import Optimizer, Schedule
 
 SCHEDULES = ("cosine", "linear", "constant")
+
+
+class Measured(NamedTuple):
+    """The loss of a batch (a mean), and what its metrics read: predictions, targets and, by keyword, the rest."""
+
+    loss: Tensor
+    predictions: Tensor
+    targets: Tensor
+    extra: dict[str, Tensor] = {}  # noqa: RUF012 (never written to)
 
 
 class Task(LightningModule):
@@ -26,9 +35,14 @@ class Task(LightningModule):
         optimizer: How weights are updated.
         schedule: How the learning rate moves.
 
+    Attributes:
+        monitor: The validation value that tells which epoch was best, and whether ``min`` or ``max`` is.
+
     Raises:
         InputError: If the optimizer or the schedule is unknown, or a number is out of range.
     """
+
+    monitor: ClassVar[tuple[str, str]] = "val_loss", "min"
 
     def __init__(self, net: nn.Module, metrics: MetricCollection, optimizer: Optimizer, schedule: Schedule) -> None:
         super().__init__()
@@ -37,8 +51,8 @@ class Task(LightningModule):
         self.net, self.optimizer_options, self.schedule = net, optimizer, schedule
         self.val_metrics, self.test_metrics = metrics.clone(prefix="val_"), metrics.clone(prefix="test_")
 
-    def loss(self, batch: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the loss of a batch (a mean, in nats), the predictions and the targets its metrics read."""
+    def loss(self, batch: Any) -> Measured:
+        """Return the loss of a batch and what its metrics read."""
         raise NotImplementedError
 
     def forward(self, *inputs: Any) -> Any:
@@ -58,14 +72,14 @@ class Task(LightningModule):
         self._step("test", batch)
 
     def _step(self, stage: str, batch: Any) -> Tensor:
-        loss, predictions, targets = self.loss(batch)
+        loss, predictions, targets, extra = self.loss(batch)
         size = len(targets)
         self.log(
             f"{stage}_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=size, sync_dist=stage != "train"
         )
         if stage != "train":
             metrics: MetricCollection = getattr(self, f"{stage}_metrics")
-            metrics.update(predictions, targets)
+            metrics.update(predictions, targets, **extra)
             self.log_dict(metrics, on_step=False, on_epoch=True, prog_bar=True, batch_size=size)
         return loss
 

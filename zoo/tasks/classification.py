@@ -9,7 +9,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score
 
 from zoo.options import Optimizer, Schedule
-from zoo.tasks.base import Task
+from zoo.tasks.base import Measured, Task
 
 
 class BinaryScore(BinaryAUROC):
@@ -24,7 +24,7 @@ class Classification(Task):
     """Cross entropy on logits; accuracy and macro F1, and the area under the ROC curve if there are two classes.
 
     Args:
-        net: From inputs [B, ...] to logits [B, num_classes].
+        net: From inputs [B, ...], or several of them, to logits [B, num_classes].
         num_classes: Labels.
         optimizer: How weights are updated.
         schedule: How the learning rate moves.
@@ -39,13 +39,22 @@ class Classification(Task):
             metrics["auroc"] = BinaryScore()
         super().__init__(net, MetricCollection(metrics), optimizer, schedule)
 
-    def loss(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def loss(self, batch: tuple[Any, Tensor]) -> Measured:
         """Return the cross entropy in nats, the logits and the labels of a batch (inputs, labels)."""
         inputs, labels = batch
-        logits = self.net(inputs)
-        return F.cross_entropy(logits, labels), logits.detach(), labels
+        logits = self.net(*inputs) if isinstance(inputs, tuple) else self.net(inputs)
+        return Measured(F.cross_entropy(logits, labels), logits.detach(), labels)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return class probabilities, [B, num_classes]."""
         inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
-        return torch.softmax(self.net(inputs), dim=-1)
+        return torch.softmax(self.net(*inputs) if isinstance(inputs, tuple) else self.net(inputs), dim=-1)
+
+
+class TextClassification(Classification):
+    """The same for one text or two; the best epoch is the most accurate one.
+
+    On text, networks become overconfident long before they become less accurate, so the loss would stop them too early.
+    """
+
+    monitor = "val_accuracy", "max"

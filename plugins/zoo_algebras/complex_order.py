@@ -1,0 +1,30 @@
+"""The complex-valued networks that encode word order (Wang et al. 2020)."""
+
+import torch
+
+from zoo.algebra import Algebra
+from zoo.errors import InputError
+from zoo_algebras.cayley_dickson import cayley_dickson
+
+
+def complex_order(weights: str = "separate") -> Algebra:
+    r"""Complex numbers with order embedding, Hermitian attention and modulus readout, n = 2.
+
+    The networks of Wang et al. (2020, App. B): layers multiply by W = A + iB (Eq. 10), attention scores with |q k*| (Eq. 14),
+    and the answer is the modulus of a complex number. Embedding, score and readout are what this algebra advises; each can
+    be chosen otherwise, and every other algebra can have them too.
+
+    Args:
+        weights: ``separate`` learns A and B; ``shared`` has A = B (App. B and Table 4), so that a weight is a multiple of
+            1 + i and a layer has half of the numbers. Biases are real numbers per channel in both.
+
+    Raises:
+        InputError: If ``weights`` is neither.
+    """
+    if weights not in ("separate", "shared"):
+        raise InputError(f"complex_order(weights={weights}): use separate or shared")
+    return Algebra(
+        cayley_dickson(1).structure,
+        left=torch.ones(1, 2) if weights == "shared" else None,
+        advice={"embedding": "complex_order", "score": "hermitian", "readout": "modulus"},
+    )

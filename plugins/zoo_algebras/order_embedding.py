@@ -1,0 +1,159 @@
+"""Words as waves over their position: the complex-order embedding (Wang et al. 2020)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from zoo.errors import InputError
+from zoo.layers import Layers
+
+SHARING = ("none", "word", "dimension")
+SPREAD = math.sqrt(2)
+"""Standard deviation of the amplitudes: r cos and r sin then have unit variance on average over the two."""
+
+
+class PhasorEmbedding(nn.Module):
+    r"""Give word j at position pos = 1, 2, ... the complex vector of Wang et al. (2020, Eq. 5).
+
+        f(j, pos) = r_j e^{i (w_j pos + theta_j)}
+
+    with amplitudes r, frequencies w (radians per position) and phases theta, all of them real, learned, and with one number per
+    word and dimension unless shared. The D = dim / 2 real parts come first, then the imaginary parts: component-major for
+    n = 2, and for any other algebra the concatenation of their App. C. Padding, token 0, is zero and takes no gradient.
+
+    Every word starts with the frequencies w_d = 10000^(-d / D), d = 0 ... D - 1, of the trigonometric encoding, which is the
+    word-sharing case (App. A, whose exponent lacks the sign); a word with one frequency starts with the mean of them. So
+    what distinguishes the words later was learned. Only where words share amplitudes or have one each, these frequencies are
+    multiplied by random numbers from 0 to 2 (of mean 1), since words would start all alike. Phases start uniform in [-pi, pi].
+
+    Pretrained vectors as wide as D are where the amplitudes start (section 3.1); they are trained on. Vectors of another
+    width stay as they are, and amplitudes are r = tanh(P v + b) with P and b learned (the projection of Tay et al. 2019).
+
+    Args:
+        layers: The factory, which makes the projection (role ``stem``).
+        words: V, the padding 0 among them.
+        dim: Real channels, an even number.
+        amplitude: Sharing of r: ``none`` has a table [V, D], ``word`` one row for all words [1, D], ``dimension`` one number
+            for all dimensions [V, 1].
+        frequency: Sharing of w; ``off`` for none at all, w = 0.
+        phase: Sharing of theta; ``off`` for theta = 0.
+        vectors: Width of the pretrained vectors that `load_vectors` will bring; None for none.
+
+    Attributes:
+        ordered: Whether the vector depends on the position.
+
+    Raises:
+        InputError: If dim is odd, a sharing is unknown, or all words would have the same vector.
+    """
+
+    def __init__(
+        self, layers: Layers, words: int, dim: int, amplitude: str, frequency: str, phase: str, vectors: int | None = None
+    ) -> None:
+        super().__init__()
+        if dim < 2 or dim % 2:
+            raise InputError(f"dim={dim}: real and imaginary parts take half of the channels each, so dim must be even")
+        if vectors is not None and amplitude != "none":
+            raise InputError(f"amplitude={amplitude}: pretrained vectors are amplitudes of single words: use amplitude=none")
+        if {amplitude, frequency, phase} <= {"word", "off"}:
+            raise InputError("all words would have the same vector: amplitude, frequency or phase must not be shared by words")
+        self.width, self.ordered, self.sharing = dim // 2, frequency != "off", amplitude
+        projected = vectors is not None and vectors != self.width
+        self.amplitude = _table("amplitude", amplitude, words, vectors or self.width).requires_grad_(not projected)
+        self.projection: nn.Module = nn.Identity()
+        if projected:
+            self.projection = nn.Sequential(layers.linear(self.amplitude.embedding_dim, self.width, role="stem"), nn.Tanh())
+        self.frequency = None if frequency == "off" else _table("frequency", frequency, words, self.width)
+        self.phase = None if phase == "off" else _table("phase", phase, words, self.width)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the tables anew; `torch.manual_seed` alone decides the outcome."""
+        with torch.no_grad():
+            self.amplitude.weight.normal_(std=SPREAD)
+            if self.frequency is not None:
+                w = self.frequency.weight
+                start = 10000.0 ** (-torch.arange(self.width).to(w) / self.width)
+                w.copy_(start if w.shape[1] == self.width else start.mean())
+                if len(w) > 1 and self.sharing != "none":
+                    w.mul_(2 * torch.rand_like(w))
+            if self.phase is not None:
+                self.phase.weight.uniform_(-math.pi, math.pi)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Look up: [B, L] to [B, L, dim]."""
+        r = self.projection(_look_up(self.amplitude, tokens))
+        # In float32 at least: bfloat16 does not count beyond 256.
+        position = torch.arange(1, tokens.shape[-1] + 1, dtype=torch.float32, device=tokens.device)
+        angle = _look_up(self.frequency, tokens) * position[:, None] + _look_up(self.phase, tokens)
+        parts = [(r * wave).expand(*tokens.shape, self.width) for wave in (angle.cos(), angle.sin())]
+        return torch.cat(parts, -1).to(r.dtype).masked_fill((tokens == 0).unsqueeze(-1), 0)
+
+    def frequencies(self) -> Tensor | None:
+        """Return w of every word, [V, D], or [V, 1] if dimensions share it; None if all words have the same."""
+        return None if self.frequency is None or len(self.frequency.weight) == 1 else self.frequency.weight.detach()
+
+    def load_vectors(self, matrix: Tensor, found: Tensor) -> None:
+        """Take pretrained vectors [V, width] where ``found`` [V]; other words keep their draw, with the spread of the found.
+
+        Raises:
+            InputError: If the width is not the one that was announced, or no word was found.
+        """
+        table = self.amplitude.weight
+        if matrix.shape != table.shape:
+            raise InputError(f"vectors {list(matrix.shape)} do not fit this embedding, which takes {list(table.shape)}")
+        if not found.any():
+            raise InputError("none of the words has a pretrained vector")
+        with torch.no_grad():
+            table.mul_(matrix[found].square().mean().sqrt() / SPREAD)
+            table[found] = matrix[found].to(table)
+
+
+def _table(name: str, sharing: str, words: int, width: int) -> nn.Embedding:
+    """Make a table of numbers per word and dimension, [words, width], or what sharing leaves of it."""
+    if sharing not in SHARING:
+        choices = (*SHARING, "off") if name == "phase" else SHARING
+        raise InputError(f"{name}={sharing}: unknown sharing, use {', '.join(choices)}")
+    rows, columns = (1 if sharing == "word" else words), (1 if sharing == "dimension" else width)
+    return nn.Embedding(rows, columns, padding_idx=0 if rows > 1 else None)
+
+
+def _look_up(table: nn.Embedding | None, tokens: Tensor) -> Tensor:
+    """Return the numbers of tokens [B, L], [B, L, width]; those that all words share as [1, width], zero without a table."""
+    if table is None:
+        return torch.zeros((), device=tokens.device)
+    return table(tokens) if len(table.weight) > 1 else table.weight
+
+
+def complex_order(
+    layers: Layers,
+    *,
+    vocab_size: int,
+    dim: int,
+    vectors: int | None = None,
+    amplitude: str | None = None,
+    frequency: str | None = None,
+    phase: str | None = "off",
+) -> PhasorEmbedding:
+    """Words as waves r e^{i(w pos + theta)} over their position, see `PhasorEmbedding`.
+
+    Each of r, w and theta has one number per word and dimension, or is shared: ``frequency=word`` is the same for all words,
+    ``frequency=dimension`` for all dimensions of a word. ``phase=off`` is theta = 0.
+
+    Raises:
+        InputError: If dim is odd, a sharing is unknown, or all words would have the same vector.
+    """
+    if frequency == "off":
+        raise InputError("frequency=off: without frequencies there is no order; that embedding is complex_vanilla")
+    # In a spec, the word none reads as None.
+    r, w, theta = (sharing or "none" for sharing in (amplitude, frequency, phase))
+    return PhasorEmbedding(layers, vocab_size, dim, r, w, theta, vectors)
+
+
+def complex_vanilla(layers: Layers, *, vocab_size: int, dim: int, vectors: int | None = None) -> PhasorEmbedding:
+    """Words as learned complex vectors r e^{i theta} without order, the baseline of Wang et al. (2020, section 3.1).
+
+    Raises:
+        InputError: If dim is odd.
+    """
+    return PhasorEmbedding(layers, vocab_size, dim, "none", "off", "none", vectors)

@@ -1,0 +1,377 @@
+"""Attention against torch's, and every score against its slow definition."""
+
+from math import sqrt
+
+import pytest
+import torch
+from torch import nn
+
+from zoo.algebra import algebra, reals
+from zoo.errors import InputError
+from zoo.layers.attention import Attention
+from zoo.layers.scores import SCORES, attend
+from zoo.testing import definition
+from zoo.testing.backbone import installed_algebras
+
+SPECS = installed_algebras()
+every_score = pytest.mark.parametrize("score", SCORES)
+every_algebra = pytest.mark.parametrize("spec", SPECS)
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def make(spec="quaternion", dim=16, heads=2, seed=0, **options):
+    torch.manual_seed(seed)
+    layer = Attention(algebra(spec), dim, heads, **options).double()
+    for name, parameter in layer.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(parameter)
+    return layer
+
+
+def slow(q, k, v, structure, score, mask=None, causal=False, scale=None):
+    """Attend one head, one query and one pair of elements at a time."""
+    n, width = structure.shape[0], q.shape[-1]
+    scale = 1 / sqrt(width) if scale is None else scale
+    sign = torch.tensor([1.0] + [-1.0] * (n - 1), dtype=q.dtype)
+    y = torch.zeros(*q.shape[:3], v.shape[-1], dtype=q.dtype)
+    rows = []
+    for b, h, p in ((b, h, p) for b in range(q.shape[0]) for h in range(q.shape[1]) for p in range(q.shape[2])):
+        seen = [m for m in range(k.shape[2]) if (mask is None or mask[b, m]) and (m <= p or not causal)]
+        if not seen:
+            rows.append(y[b, h, p])
+            continue
+        queries, values = q[b, h, p].view(n, -1), v[b, h, seen].unflatten(-1, (n, -1))
+        keys = k[b, h, seen].unflatten(-1, (n, -1))
+        keys = keys * sign[:, None] if score == "hermitian" else keys
+        e = sum(definition.multiply(structure, queries[:, c], keys[..., c]) for c in range(width // n))
+        if score == "dot":
+            e = (queries * keys).sum((-2, -1))[:, None].expand(-1, n)
+        elif score == "hermitian":
+            e = e.square().sum(-1, keepdim=True).sqrt().expand(-1, n)
+        rows.append(((scale * e).softmax(0)[..., None] * values).sum(0).flatten())
+    return torch.stack(rows).view(y.shape)
+
+
+@every_algebra
+@every_score
+@pytest.mark.parametrize(("masked", "causal"), [(False, False), (True, False), (False, True), (True, True)])
+def test_every_score_is_its_definition(spec, score, masked, causal):
+    structure = algebra(spec).structure.detach().double()
+    width = 2 * structure.shape[0]
+    q, k, v = (draw(2, 2, size, width, seed=seed) for seed, size in enumerate((4, 5, 5)))
+    mask = torch.tensor([[0, 1, 1, 0, 1], [1, 1, 0, 0, 0]]).bool() if masked else None
+    results = []
+    for f in (attend, slow):
+        inputs = [t.clone().requires_grad_() for t in (q, k, v, structure)]
+        y = f(*inputs, score, mask, causal)
+        read = inputs[:3] if score == "dot" else inputs
+        results.append((y, *torch.autograd.grad(y.pow(3).sum(), read)))
+    torch.testing.assert_close(*results)
+
+
+@every_score
+def test_scale_and_values_of_another_width(score):
+    structure = algebra("quaternion").structure.double()
+    q, k = draw(1, 2, 3, 8), draw(1, 2, 4, 8, seed=1)
+    for width in (4, 8, 40):
+        v = draw(1, 2, 4, width, seed=2)
+        y = attend(q, k, v, structure, score, scale=0.7)
+        torch.testing.assert_close(y, slow(q, k, v, structure, score, scale=0.7))
+
+
+def test_hermitian_is_torchs_complex():
+    q, k, v = (draw(2, 3, size, 8, seed=seed) for seed, size in enumerate((4, 5, 5)))
+    a, b, c = (torch.complex(*t.chunk(2, -1)) for t in (q, k, v))
+    weights = ((a @ b.mH).abs() / sqrt(8)).softmax(-1)
+    expected = weights.to(c.dtype) @ c
+    y = attend(q, k, v, algebra("complex").structure.double(), "hermitian")
+    torch.testing.assert_close(y, torch.cat([expected.real, expected.imag], -1))
+
+
+@pytest.mark.parametrize("spec", ["complex", "quaternion", "octonion"])
+def test_a_vector_fits_itself_best_with_the_conjugate(spec):
+    # |q conj(q)| = |q|^2: without the conjugate, imaginary parts would cancel.
+    n = algebra(spec).n
+    x = draw(1, 1, 1, n * 8)
+    ones, zero = torch.ones_like(x), torch.zeros_like(x)
+    k = torch.cat([x, torch.zeros_like(x)], 2)
+    y = attend(x, k, torch.cat([ones, zero], 2), algebra(spec).structure.double(), "hermitian")
+    weight = torch.sigmoid(x.square().sum() / sqrt(8 * n))
+    torch.testing.assert_close(y, weight.expand_as(y))
+
+
+@every_algebra
+def test_hermitian_has_a_gradient_at_zero(spec):
+    structure = algebra(spec).structure.detach().double()
+    q, k, v = (torch.zeros(1, 1, 3, 2 * structure.shape[0], dtype=torch.float64, requires_grad=True) for _ in range(3))
+    attend(q, k, v, structure, "hermitian").sum().backward()
+    assert all(t.grad.isfinite().all() for t in (q, k, v))
+
+
+def test_product_over_the_reals_is_dot():
+    q, k, v = (draw(2, 3, size, 6, seed=seed) for seed, size in enumerate((4, 5, 5)))
+    ones = torch.ones(1, 1, 1, dtype=torch.float64)
+    torch.testing.assert_close(attend(q, k, v, ones, "product"), attend(q, k, v, None, "dot"))
+
+
+@every_score
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_query_without_a_key_gives_zeros_and_finite_gradients(score, dtype, causal):
+    structure = algebra("quaternion").structure.to(dtype)
+    q, k, v = (draw(2, 2, 6, 8, seed=seed).to(dtype).requires_grad_() for seed in range(3))
+    mask = torch.tensor([[False] * 6, [False, False, True, True, False, True]])
+    y = attend(q, k, v, structure, score, mask, causal)
+    assert not y[0].any()
+    assert not y[1, :, :2].any() if causal else y[1].all()
+    y.square().sum().backward()
+    for t in (q, k, v):
+        assert t.grad.isfinite().all()
+        assert not t.grad[0].any()
+
+
+@every_score
+def test_masked_keys_have_no_weight_at_all(score):
+    structure = algebra("complex").structure.double()
+    q, k, v = (draw(1, 2, 4, 8, seed=seed) for seed in range(3))
+    mask = torch.tensor([[True, False, True, True]])
+    k[:, :, 1], v[:, :, 1] = 1e3, 1e300
+    seen = [0, 2, 3]
+    y = attend(q, k, v, structure, score, mask)
+    torch.testing.assert_close(y, attend(q, k[:, :, seen], v[:, :, seen], structure, score))
+
+
+@pytest.mark.parametrize("score", ["dot", "product"])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_table_of_all_pairs_is_kept(score, masked, dtype):
+    size, kept = 96, []
+    structure = algebra("quaternion").structure.to(dtype)
+    q, k, v = (draw(1, 1, size, 8, seed=seed).to(dtype).requires_grad_() for seed in range(3))
+    mask = torch.arange(size)[None] < 90 if masked else None
+
+    def keep(t):
+        kept.append(t.untyped_storage().nbytes() // t.element_size())
+        return t
+
+    def most(score):
+        kept.clear()
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+            attend(q, k, v, structure, score, mask, causal=not masked)
+        return max(kept)
+
+    assert most(score) < size * size
+    assert most("hermitian") >= size * size
+
+
+def torchs(ours, theirs):
+    """Copy the weights of torch's attention over the reals."""
+    with torch.no_grad():
+        matrices, biases = theirs.in_proj_weight, theirs.in_proj_bias
+        if ours.cross:
+            ours.q.components.copy_(matrices[None, : ours.dim])
+            ours.q.bias.copy_(biases[: ours.dim])
+            matrices, biases = matrices[ours.dim :], biases[ours.dim :]
+        fused = ours.kv if ours.cross else ours.qkv
+        fused.components.copy_(matrices[None])
+        fused.bias.copy_(biases)
+        ours.proj.components.copy_(theirs.out_proj.weight[None])
+        ours.proj.bias.copy_(theirs.out_proj.bias)
+
+
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("score", ["dot", "product"])
+def test_over_the_reals_it_is_torchs(cross, score):
+    theirs = nn.MultiheadAttention(12, 3, batch_first=True).double()
+    nn.init.normal_(theirs.in_proj_bias)
+    nn.init.normal_(theirs.out_proj.bias)
+    ours = Attention(reals(), 12, 3, cross=cross, score=score).double()
+    torchs(ours, theirs)
+    x = draw(2, 4, 12)
+    context = draw(2, 5, 12, seed=1) if cross else None
+    keys = x if context is None else context
+    mask = torch.tensor([[1, 1, 0, 1, 1], [1, 0, 0, 0, 1]]).bool()[:, : keys.shape[1]]
+    for m in (None, mask):
+        expected, _ = theirs(x, keys, keys, key_padding_mask=None if m is None else ~m)
+        y = ours(x, context, m)
+        torch.testing.assert_close(y, expected)
+        mine, other = (
+            torch.autograd.grad(t.pow(3).sum(), layer.proj.components if layer is ours else layer.out_proj.weight)
+            for t, layer in ((y, ours), (expected, theirs))
+        )  # noqa: E501
+        torch.testing.assert_close(mine[0][0], other[0])
+
+
+@every_algebra
+@every_score
+@pytest.mark.parametrize("cross", [False, True])
+def test_each_head_is_a_layer_of_its_own(spec, score, cross):
+    # Queries, keys and values of one head, made by its own matrix, attended by itself.
+    n = algebra(spec).n
+    size = 2 * n
+    layer = make(spec, 3 * size, 3, score=score, cross=cross)
+    x, context = draw(2, 4, 3 * size), draw(2, 5, 3 * size, seed=1)
+    q, k, v = layer._heads(x, context if cross else None)
+    for head in range(3):
+        for index, (heads, source) in enumerate(((q, x), (k, context), (v, context))):
+            fused = (layer.q if index == 0 else layer.kv) if cross else layer.qkv
+            row = (max(index - cross, 0) * 3 + head) * size
+            expected = (source if cross else x) @ fused.weight[row : row + size].T + fused.bias[row : row + size]
+            torch.testing.assert_close(heads[:, head], expected)
+            assert fused.out.blocks == (3 if fused is getattr(layer, "q", None) else 6 if cross else 9)
+    structure = None if score == "dot" else layer.rule.structure
+    y = torch.cat([attend(q[:, [h]], k[:, [h]], v[:, [h]], structure, score)[:, 0] for h in range(3)], -1)
+    torch.testing.assert_close(layer(x, context if cross else None), layer.proj(y))
+
+
+@every_algebra
+@every_score
+def test_heads_may_change_places(spec, score):
+    n, order = algebra(spec).n, [2, 0, 1]
+    layer, x = make(spec, 6 * n, 3, score=score), draw(2, 4, 6 * n)
+    y = layer(x)
+    with torch.no_grad():
+        for fused in (layer.qkv.components, layer.qkv.bias):
+            axis = fused.ndim // 2
+            fused.copy_(fused.unflatten(axis, (3, 3, -1)).index_select(axis + 1, torch.tensor(order)).flatten(axis, axis + 2))
+        assert not torch.allclose(layer(x), y)
+        last = layer.proj.components
+        last.copy_(last.unflatten(2, (3, -1))[:, :, order].flatten(2, 3))
+    torch.testing.assert_close(layer(x), y)
+
+
+@every_score
+def test_a_head_of_an_associative_algebra_keeps_right_multiplication(score):
+    # q, k and v of x u are those of x times u: cut across components they would not be.
+    layer, product = make(score=score, bias=False), algebra("quaternion").double()
+    x, u = draw(2, 4, 16), draw(4, 1)
+    for a, b in zip(layer._heads(product(x, u.expand(4, 4).flatten()), None), layer._heads(x, None), strict=True):
+        torch.testing.assert_close(a, product(b, u.expand(4, 2).flatten()))
+
+
+@every_score
+@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize("spec", ["real", "quaternion"])
+def test_padding_changes_nothing(score, rotary, spec):
+    layer, x = make(spec, score=score, rotary=rotary), draw(2, 4, 16)
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool()
+    y = layer(x, mask=mask)
+    changed = x.masked_fill(~mask[..., None], 7.0)
+    torch.testing.assert_close(layer(changed, mask=mask)[mask], y[mask])
+    longer, mask = torch.cat([x, draw(2, 3, 16, seed=1)], 1), torch.cat([mask, torch.zeros(2, 3).bool()], 1)
+    torch.testing.assert_close(layer(longer, mask=mask)[:, :4], y)
+    torch.testing.assert_close(layer(x[1:, :2]), y[1:, :2])
+
+
+@every_score
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("rotary", [False, True])
+def test_later_tokens_change_nothing_earlier(score, masked, rotary):
+    layer, x = make(score=score, rotary=rotary), draw(2, 6, 16)
+    mask = torch.tensor([[1, 0, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1]]).bool() if masked else None
+    changed = torch.cat([x[:, :3], draw(2, 3, 16, seed=1)], 1)
+    y, z = layer(x, mask=mask, causal=True), layer(changed, mask=mask, causal=True)
+    torch.testing.assert_close(y[:, :3], z[:, :3])
+    assert not torch.isclose(y[:, 3:], z[:, 3:]).all(-1).any()
+
+
+@pytest.mark.parametrize("spec", ["real", "quaternion"])
+def test_rotary_positions_tell_the_order(spec):
+    x, order = draw(1, 4, 16), [2, 0, 3, 1]
+    without, turned = make(spec), make(spec, rotary=True)
+    torch.testing.assert_close(without(x[:, order]), without(x)[:, order])
+    assert not torch.isclose(turned(x[:, order]), turned(x)[:, order]).all(-1).any()
+    # Distances, not places, count: words that nobody sees in front of a text change nothing.
+    shifted, mask = torch.cat([draw(1, 3, 16, seed=1), x], 1), torch.arange(7)[None] >= 3
+    torch.testing.assert_close(turned(shifted, mask=mask)[:, 3:], turned(x))
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "expected"),
+    [
+        ("real", {}, 4 * 64**2 + 4 * 64),
+        ("quaternion", {}, 64**2 + 4 * 64),
+        ("quaternion", {"bias": False, "score": "product"}, 64**2),
+        ("quaternion", {"cross": True}, 64**2 + 4 * 64),
+        ("phm-4", {"bias": False}, 64**2 + 2 * 64),
+        ("phm-4", {"bias": False, "cross": True}, 64**2 + 3 * 64),
+        ("phm-4", {"bias": False, "score": "product"}, 64**2 + 3 * 64),
+    ],
+)
+def test_parameter_counts(spec, options, expected):
+    assert sum(p.numel() for p in Attention(algebra(spec), 64, 4, **options).parameters()) == expected
+
+
+@every_score
+def test_every_parameter_gets_a_gradient(score):
+    layer = make("phm-4", score=score)
+    layer(draw(2, 4, 16)).pow(3).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
+
+
+@every_score
+def test_dropout_acts_in_training_only(score):
+    layer, exact, x = make(score=score, dropout=0.5), make(score=score), draw(2, 4, 16)
+    assert not torch.equal(layer(x), layer(x))
+    assert torch.equal(layer.eval()(x), exact(x))
+
+
+@every_score
+@pytest.mark.parametrize("masked", [False, True])
+def test_every_precision_gives_the_same_numbers(score, masked):
+    layer, x = make(score=score, rotary=True), draw(2, 4, 16)
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]]).bool() if masked else None
+    exact = layer(x, mask=mask)
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 5e-2)):
+        y = layer.to(dtype)(x.to(dtype), mask=mask)
+        assert y.dtype == dtype
+        assert (y.double() - exact).norm() < tolerance * exact.norm()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = make(score=score, rotary=True).float()(x.float(), mask=mask)
+    assert y.dtype == torch.bfloat16
+    assert (y.double() - exact).norm() < 5e-2 * exact.norm()
+
+
+@every_score
+def test_state_dict_restores_the_layer(score):
+    layer, other, x = make("phm-4", score=score), make("phm-4", seed=1, score=score), draw(2, 4, 16)
+    assert not torch.equal(layer(x), other(x))
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(layer(x), other(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"dim": 12}, "dim=12 does not split into heads=2, each of whole elements .* n = 4: dim must be a multiple of 8"),
+        ({"spec": "real", "dim": 9}, "dim=9 does not split into heads=2: dim must be a multiple of 2"),
+        ({"heads": 0}, "heads=0"),
+        ({"dim": 8, "rotary": True}, "pairs of channels to turn: dim must be a multiple of 16"),
+        ({"score": "cosine"}, "unknown score 'cosine': use dot, product, hermitian"),
+        ({"dropout": 1.0}, "dropout=1.0"),
+        ({"rotary": True, "cross": True}, "self attention only"),
+    ],
+)
+def test_bad_options_are_one_line(options, said):
+    with pytest.raises(InputError, match=said):
+        make(**options)
+
+
+def test_bad_calls_are_one_line():
+    x = draw(2, 4, 16)
+    with pytest.raises(InputError, match="cross attention reads x and context"):
+        make(cross=True)(x)
+    with pytest.raises(InputError, match="self attention reads x alone"):
+        make()(x, x)
+    with pytest.raises(InputError, match="unknown score"):
+        attend(x[None], x[None], x[None], None, "cosine")
+    with pytest.raises(InputError, match="pass its structure tensor"):
+        attend(x[None], x[None], x[None], None, "product")
+
+
+def test_repr_shows_what_is_not_the_default():
+    assert "(16, heads=2" not in repr(make())
+    assert "16, heads=2, score=product, rotary=True" in repr(make(score="product", rotary=True))

@@ -1,0 +1,266 @@
+"""The LSTM against torch's, and against its definition, one gate and one step at a time."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from zoo.algebra import algebra, reals
+from zoo.errors import InputError
+from zoo.layers.lstm import LSTM
+from zoo.testing import definition
+from zoo.testing.backbone import installed_algebras
+
+SHAPES = [{}, {"num_layers": 2}, {"bidirectional": True}, {"num_layers": 2, "bidirectional": True}]
+RULES = ["fused", "gate"]
+
+
+def make(spec="complex", inp=10, hidden=6, seed=0, **options):
+    torch.manual_seed(seed)
+    net = LSTM(algebra(spec), inp, hidden, **options).double()
+    for cell in net.cells:
+        nn.init.normal_(cell.bias)
+    return net
+
+
+def draw(*shape):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+def gate(side, index, x, hidden, blocks):
+    """Multiply x by the matrix of one gate, one product of two elements at a time."""
+    layer = side[index] if len(side) > 1 else side[0]
+    w = layer.components if layer.algebra.left is None else torch.einsum("mi,moc->ioc", layer.algebra.left, layer.components)
+    width = -(-hidden // layer.algebra.n)
+    w = w if len(side) > 1 else w[:, index * width : (index + 1) * width]
+    return definition.linear(layer.algebra.structure, w, x, hidden, (blocks, 1))
+
+
+def run_cell(cell, x, hidden, blocks):
+    """Read [B, T, in] step by step."""
+    h = c = x.new_zeros(len(x), hidden)
+    outputs = []
+    for step in x.unbind(1):
+        biases = cell.bias.chunk(4)
+        i, f, g, o = (
+            gate(cell.from_input, k, step, hidden, blocks) + gate(cell.from_hidden, k, h, hidden, 1) + biases[k]
+            for k in range(4)
+        )
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        outputs.append(h)
+    return torch.stack(outputs, 1), h, c
+
+
+def slow(net, x, blocks=1):
+    directions = 1 + net.bidirectional
+    last = []
+    for layer in range(net.num_layers):
+        halves = []
+        for direction in range(directions):
+            cell = net.cells[layer * directions + direction]
+            y, h, c = run_cell(cell, x.flip(1) if direction else x, net.hidden_size, blocks)
+            halves.append(y.flip(1) if direction else y)
+            last.append((h, c))
+        x, blocks = torch.cat(halves, -1), directions
+    return x, tuple(torch.stack(states) for states in zip(*last, strict=True))
+
+
+def copy_of_torchs(theirs, **options):
+    ours = LSTM(reals(), theirs.input_size, theirs.hidden_size, theirs.num_layers, theirs.bidirectional, **options)
+    with torch.no_grad():
+        for index, cell in enumerate(ours.cells):
+            name = f"l{index // (1 + theirs.bidirectional)}" + ("_reverse" if theirs.bidirectional and index % 2 else "")
+            for side, matrix in ((cell.from_input, "ih"), (cell.from_hidden, "hh")):
+                weight = getattr(theirs, f"weight_{matrix}_{name}")
+                for layer, rows in zip(side, weight.chunk(len(side)), strict=True):
+                    layer.components.copy_(rows[None])
+            cell.bias.copy_(getattr(theirs, f"bias_ih_{name}") + getattr(theirs, f"bias_hh_{name}"))
+    return ours
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("options", SHAPES, ids=str)
+def test_over_the_reals_it_is_torchs(options, rules):
+    theirs = nn.LSTM(5, 7, batch_first=True, **options).double()
+    ours = copy_of_torchs(theirs, rules=rules).double()
+    directions = 1 + theirs.bidirectional
+    hx = draw(theirs.num_layers * directions, 3, 7), draw(theirs.num_layers * directions, 3, 7) + 1
+    gradients = []
+    for net in (ours, theirs):
+        x = draw(3, 4, 5).requires_grad_()
+        y, (h, c) = net(x, hx)
+        (y.pow(3).sum() + h.sin().sum() + c.square().sum()).backward()
+        gradients.append((y, h, c, x.grad))
+    torch.testing.assert_close(*gradients)
+    first, last = ours.cells[0], ours.cells[-1]
+    mine = torch.cat([layer.components.grad[0] for layer in first.from_input])
+    torch.testing.assert_close(mine, theirs.weight_ih_l0.grad)
+    torch.testing.assert_close(first.bias.grad, theirs.bias_ih_l0.grad)
+    name = f"l{theirs.num_layers - 1}" + "_reverse" * theirs.bidirectional
+    mine = torch.cat([layer.components.grad[0] for layer in last.from_hidden])
+    torch.testing.assert_close(mine, getattr(theirs, f"weight_hh_{name}").grad)
+
+
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("spec", installed_algebras())
+def test_it_is_its_definition(spec, rules):
+    net, x = make(spec, 7, 5, num_layers=2, bidirectional=True, rules=rules), draw(2, 3, 7)
+    results = []
+    for f in (net, lambda x: slow(net, x)):
+        y, (h, c) = f(x)
+        loss = y.pow(3).sum() + h.sin().sum() + c.square().sum()
+        results.append((y, h, c, *torch.autograd.grad(loss, list(net.parameters()))))
+    torch.testing.assert_close(*results)
+
+
+def test_the_input_axis_may_hold_blocks():
+    net, x = make("quaternion", 16, 8, inp_blocks=2), draw(2, 3, 16)
+    torch.testing.assert_close(net(x)[0], slow(net, x, 2)[0])
+    assert not torch.allclose(net(x)[0], slow(net, x, 1)[0])
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_each_gate_is_made_of_whole_elements(rules):
+    # Over quaternions the rows of a gate, [4, elements], commute with multiplication from the right.
+    net = make("quaternion", 8, 8, rules=rules)
+    product, q = algebra("quaternion").double(), draw(4, 1).expand(4, 2).flatten()
+    x = draw(5, 8)
+    for matrix in net.cells[0].matrices():
+        assert matrix.shape == (32, 8)
+        for w in matrix.chunk(4):
+            torch.testing.assert_close(product(x, q) @ w.T, product(x @ w.T, q))
+
+
+@pytest.mark.parametrize("options", SHAPES, ids=str)
+@pytest.mark.parametrize("enforce_sorted", [False, True])
+def test_packed_equals_padded(options, enforce_sorted):
+    net, x = make("complex", **options), draw(3, 5, 10)
+    lengths = torch.tensor([5, 3, 2] if enforce_sorted else [2, 5, 3])
+    packed, (h, c) = net(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=enforce_sorted))
+    y, _ = pad_packed_sequence(packed, batch_first=True)
+    for row, length in enumerate(lengths.tolist()):
+        alone, (h_alone, c_alone) = net(x[row : row + 1, :length])
+        torch.testing.assert_close(y[row : row + 1, :length], alone)
+        torch.testing.assert_close(h[:, row : row + 1], h_alone)
+        torch.testing.assert_close(c[:, row : row + 1], c_alone)
+
+
+def test_a_packed_sequence_starts_where_it_is_told():
+    net, x = make("complex"), draw(3, 5, 10)
+    hx = draw(1, 3, 6), draw(1, 3, 6) + 1
+    packed, last = net(pack_padded_sequence(x, torch.tensor([2, 5, 3]), batch_first=True, enforce_sorted=False), hx)
+    y, _ = pad_packed_sequence(packed, batch_first=True)
+    alone, state = net(x[2:, :3], tuple(t[:, 2:] for t in hx))
+    torch.testing.assert_close(y[2:, :3], alone)
+    torch.testing.assert_close(tuple(t[:, 2:] for t in last), state)
+
+
+def test_a_text_may_be_read_in_parts():
+    net, x = make("quaternion", num_layers=2), draw(3, 6, 10)
+    first, state = net(x[:, :2])
+    second, last = net(x[:, 2:], state)
+    y, whole = net(x)
+    torch.testing.assert_close(torch.cat([first, second], 1), y)
+    torch.testing.assert_close(last, whole)
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "expected"),
+    [
+        ("real", {}, 721_200),
+        ("real", {"rules": "gate"}, 721_200),
+        ("phm(n=2)", {"rules": "gate"}, 361_264),
+        ("phm(n=5)", {"rules": "gate"}, 146_200),
+        ("phm(n=5)", {}, 145_450),
+        ("quaternion", {}, 720_000 // 4 + 1200),
+        ("quaternion", {"num_layers": 2, "bidirectional": True}, (2 * 720_000 + 2 * 1200 * 900) // 4 + 4 * 1200),
+    ],
+)
+def test_parameter_counts(spec, options, expected):
+    # Zhang et al. (2021), Table 1: 721K, 361K and 146K for reals, n = 2 and n = 5.
+    with torch.device("meta"):
+        net = LSTM(algebra(spec), 300, 300, **options)
+    assert sum(p.numel() for p in net.parameters()) == expected
+
+
+def test_a_new_cell_remembers():
+    net = LSTM(algebra("quaternion"), 8, 4, num_layers=2)
+    for _ in range(2):
+        for cell in net.cells:
+            assert cell.bias.tolist() == [0.0] * 4 + [1.0] * 4 + [0.0] * 8
+        before = [p.detach().clone() for p in net.parameters()]
+        nn.init.normal_(net.cells[1].bias)
+        net.reset_parameters()
+    changed = [not torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True)]
+    assert changed == ["components" in name for name, _ in net.named_parameters()]
+
+
+def test_dropout_acts_between_layers_in_training_only():
+    net, x = make("complex", num_layers=2, dropout=0.5), draw(2, 4, 10)
+    assert not torch.equal(net(x)[0], net(x)[0])
+    assert torch.equal(net.eval()(x)[0], net(x)[0])
+    one = make("complex", dropout=0.5)
+    assert torch.equal(one(x)[0], one(x)[0])
+
+
+@pytest.mark.parametrize("spec", ["quaternion", "phm-3"])
+def test_state_dict_restores_the_network(spec):
+    net, other, x = make(spec, rules="gate"), make(spec, seed=1, rules="gate"), draw(2, 4, 10)
+    assert not torch.equal(net(x)[0], other(x)[0])
+    other.load_state_dict(net.state_dict())
+    assert torch.equal(net(x)[0], other(x)[0])
+
+
+def test_every_precision_gives_the_same_numbers():
+    net, x = make("quaternion", bidirectional=True), draw(2, 4, 10)
+    exact = net(x)[0]
+    assert exact.dtype == torch.float64
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 5e-2)):
+        y = net.to(dtype)(x.to(dtype))[0]
+        assert y.dtype == dtype
+        assert (y.double() - exact).norm() < tolerance * exact.norm()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = net.float()(x.float())[0]
+    assert (y.double() - exact).norm() < 5e-2 * exact.norm()
+
+
+def test_the_weights_of_one_call_lie_in_one_piece():
+    # cuDNN's order: all matrices, then all biases.
+    net = make("quaternion", num_layers=2, bidirectional=True)
+    weights = net._weights()
+    matrices, biases = ([w for w in weights if w.ndim == axes] for axes in (2, 1))
+    start = weights[0].data_ptr()
+    for w in matrices + biases:
+        assert w.is_contiguous()
+        assert w.data_ptr() == start
+        start += w.numel() * w.element_size()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"rules": "shared"}, "unknown rules 'shared'"),
+        ({"num_layers": 0}, "num_layers=0"),
+        ({"dropout": 1.5}, "dropout=1.5"),
+        ({"inp_blocks": 3}, "do not split"),
+        ({"hidden": 0}, "do not split|at least one"),
+    ],
+)
+def test_bad_options_are_one_line(options, said):
+    with pytest.raises(InputError, match=said):
+        make("complex", **options)
+
+
+def test_bad_shapes_are_one_line():
+    net = make("complex")
+    with pytest.raises(InputError, match=r"reads \[B, T, 10\], not \[2, 3, 9\]"):
+        net(draw(2, 3, 9))
+    with pytest.raises(InputError, match=r"reads \[B, T, 10\], not \[3, 10\]"):
+        net(draw(3, 10))
+    with pytest.raises(InputError, match=r"two tensors \[1, 2, 6\], not \[2, 2, 6\]"):
+        net(draw(2, 3, 10), (draw(2, 2, 6), draw(2, 2, 6)))
+
+
+def test_repr_shows_what_is_not_the_default():
+    assert "10, 6, num_layers=2, rules=gate" in repr(make("complex", num_layers=2, rules="gate")).splitlines()[1]

@@ -1,0 +1,367 @@
+"""The complex-order algebra and embeddings: the properties the paper proves, against torch's own complex numbers."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from zoo import registry
+from zoo.algebra import Laws, algebra, reals
+from zoo.build import count
+from zoo.errors import InputError
+from zoo.layers import Conv1d, Embedding, Layers, Linear
+from zoo.testing import AlgebraContract
+from zoo_algebras.cayley_dickson import complex as complex_numbers
+from zoo_algebras.complex_order import complex_order as order_algebra
+from zoo_algebras.order_embedding import PhasorEmbedding, complex_order, complex_vanilla
+
+V, D = 9, 5
+SHARED = [None, "none", "word", "dimension"]
+
+
+class TestComplexOrder(AlgebraContract):
+    spec = "complex_order"
+    laws = Laws(unital=True, commutative=True, associative=True, alternative=True, normed=True)
+
+
+def order(**options) -> PhasorEmbedding:
+    torch.manual_seed(0)
+    return complex_order(Layers(reals()), **{"vocab_size": V, "dim": 2 * D} | options)
+
+
+def vanilla(**options) -> PhasorEmbedding:
+    torch.manual_seed(0)
+    return complex_vanilla(Layers(reals()), **{"vocab_size": V, "dim": 2 * D} | options)
+
+
+def stir(embedding: nn.Module) -> nn.Module:
+    """Leave the numbers that training starts from."""
+    with torch.no_grad():
+        for parameter in embedding.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    return embedding.double()
+
+
+def as_complex(y):
+    return torch.complex(*y.chunk(2, -1))
+
+
+# --- the algebra ---
+
+
+def test_the_product_is_that_of_complex_numbers():
+    for weights in ("separate", "shared"):
+        assert torch.equal(order_algebra(weights).structure, complex_numbers().structure)
+
+
+def test_what_the_algebra_advises():
+    assert order_algebra().advice == {"embedding": "complex_order", "score": "hermitian", "readout": "modulus"}
+    assert order_algebra("shared").advice == order_algebra().advice
+    assert complex_numbers().advice == {}
+
+
+def test_layers_are_torchs_complex_ones():
+    layer, x = Linear(order_algebra(), 6, 8, bias=False).double(), torch.randn(4, 6, dtype=torch.float64)
+    torch.testing.assert_close(as_complex(layer(x)), as_complex(x) @ torch.complex(*layer.components).T)
+
+
+@pytest.mark.parametrize(("inp", "out"), [(6, 8), (10, 4)])
+def test_shared_weights_are_one_matrix_in_both_parts(inp, out):
+    layer = Linear(order_algebra("shared"), inp, out, bias=False)
+    a = layer.components[0]
+    assert layer.components.shape == (1, out // 2, inp // 2)
+    assert torch.equal(layer.weight, torch.cat([torch.cat([a, -a], 1), torch.cat([a, a], 1)]))
+    x = torch.randn(3, inp)
+    torch.testing.assert_close(as_complex(layer(x)), (1 + 1j) * as_complex(x) @ a.T.to(torch.complex64))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda rule: Linear(rule, 10, 7, bias=False),
+        lambda rule: Conv1d(rule, 10, 7, 3, bias=False),
+        lambda rule: Embedding(rule, 9, 6),
+    ],
+)
+def test_shared_weights_are_half_of_the_parameters(build):
+    separate, shared = (sum(p.numel() for p in build(order_algebra(w)).parameters()) for w in ("separate", "shared"))
+    assert 2 * shared == separate
+
+
+def test_shared_layers_keep_the_laws_of_layers():
+    torch.manual_seed(0)
+    rule = order_algebra("shared").double()
+    layer, x, q = Linear(rule, 8, 6, bias=False).double(), torch.randn(4, 8).double(), torch.randn(2, 1).double()
+    before, after = layer(rule(x, q.expand(2, 4).flatten())), rule(layer(x), q.expand(2, 3).flatten())
+    torch.testing.assert_close(before, after)
+    gates = Linear(order_algebra("shared"), 6, 16, bias=False, blocks=(1, 4))
+    one = Linear(order_algebra("shared"), 6, 4, bias=False)
+    x = torch.randn(3, 6)
+    for gate, y in enumerate(gates(x).chunk(4, -1)):
+        one.load_state_dict({"components": gates.components[:, 2 * gate : 2 * gate + 2]})
+        torch.testing.assert_close(one(x), y)
+    wide = Linear(order_algebra("shared"), 1024, 256)
+    assert abs(wide(torch.randn(512, 1024)).square().mean().item() - 1) < 0.1
+
+
+def test_specs_reach_algebra_and_embeddings():
+    assert algebra("complex_order(weights=shared)").m == 1
+    context = {"vocab_size": V, "dim": 2 * D, "max_length": 7, "vectors": None}
+    for spec, shape in (
+        ("complex_order", (V, D)),
+        ("complex_order(frequency=none, phase=none)", (V, D)),
+        ("complex_order(frequency=dimension)", (V, 1)),
+    ):
+        made = registry.create("zoo.embeddings", spec, Layers(reals()), **context)
+        assert made.ordered
+        assert made.frequency.weight.shape == shape
+        assert (made.phase is None) == ("phase" not in spec)
+    assert not registry.create("zoo.embeddings", "complex_vanilla", Layers(reals()), **context).ordered
+
+
+def test_the_algebra_alone_gives_the_networks_of_the_paper():
+    words = Layers("complex_order").words(V, 2 * D, 7, default="learned")
+    assert isinstance(words.embedding, PhasorEmbedding)
+    assert [*words.positions.parameters()] == []
+
+
+# --- what the embedding computes ---
+
+
+@pytest.mark.parametrize("amplitude", SHARED)
+@pytest.mark.parametrize("frequency", SHARED)
+@pytest.mark.parametrize("phase", ["off", "none", "dimension"])
+def test_the_vector_is_equation_five(amplitude, frequency, phase):
+    if (amplitude, frequency, phase) == ("word", "word", "off"):
+        return
+    e = stir(order(amplitude=amplitude, frequency=frequency, phase=phase))
+    tokens = torch.tensor([[3, 8, 1, 3], [2, 2, 5, 1]])
+    r, w = (table.weight.expand(V, D) for table in (e.amplitude, e.frequency))
+    theta = torch.zeros(V, D) if e.phase is None else e.phase.weight.expand(V, D)
+    y = as_complex(e(tokens))
+    assert y.shape == (2, 4, D)
+    for row, text in enumerate(tokens):
+        for place, j in enumerate(text):
+            expected = r[j] * torch.exp(1j * (w[j] * (place + 1) + theta[j]))
+            torch.testing.assert_close(y[row, place], expected, check_dtype=False)
+
+
+@pytest.mark.parametrize("frequency", SHARED)
+def test_n_places_on_is_multiplication_by_z_to_the_n(frequency):
+    """Property 1: the offset transformation does not depend on the position."""
+    e = stir(order(frequency=frequency, phase="none"))
+    y = as_complex(e(torch.full((1, 30), 4)))[0]
+    z = torch.exp(1j * e.frequency.weight.expand(V, D)[4])
+    for n in (1, 2, 17):
+        torch.testing.assert_close(y[n:], y[:-n] * z**n)
+
+
+@pytest.mark.parametrize("frequency", SHARED)
+def test_the_modulus_is_the_amplitude_at_every_position(frequency):
+    """Property 2: however long the text, the vector is bounded, here by |r|."""
+    e = stir(order(frequency=frequency))
+    y = as_complex(e(torch.full((1, 5000), 4)))[0]
+    torch.testing.assert_close(y.abs(), e.amplitude.weight[4].abs().expand(5000, D))
+
+
+def test_word_sharing_is_the_trigonometric_encoding():
+    """Appendix A, with unit amplitudes: PE_2k = Im f_k and PE_2k+1 = Re f_k."""
+    e = order(frequency="word").double()
+    nn.init.ones_(e.amplitude.weight)
+    real, imaginary = e(torch.full((1, 50), 4))[0].chunk(2, -1)
+    for pos in range(1, 51):
+        for k in range(D):
+            angle = pos / 10000 ** (2 * k / (2 * D))
+            assert real[pos - 1, k].item() == pytest.approx(math.cos(angle), abs=1e-6)
+            assert imaginary[pos - 1, k].item() == pytest.approx(math.sin(angle), abs=1e-6)
+
+
+def test_every_word_starts_with_the_same_frequencies():
+    start = order(frequency="word").frequency.weight
+    assert torch.equal(order().frequency.weight, start.expand(V, D))
+    assert torch.equal(order(frequency="dimension").frequency.weight, start.mean().expand(V, 1))
+
+
+@pytest.mark.parametrize("amplitude", ["word", "dimension"])
+def test_words_never_start_all_alike(amplitude):
+    y = order(amplitude=amplitude)(torch.arange(1, V)[:, None]).flatten(1)
+    direction = nn.functional.normalize(y)
+    closeness = direction @ direction.T - 2 * torch.eye(V - 1)
+    assert closeness.max() < 0.999999
+
+
+def test_order_changes_vectors_and_vanilla_does_not():
+    tokens = torch.tensor([[3, 5, 3]])
+    assert order().ordered
+    assert not vanilla().ordered
+    first, _, last = order()(tokens)[0]
+    assert (first - last).abs().max() > 0.1
+    first, _, last = vanilla()(tokens)[0]
+    assert torch.equal(first, last)
+    e = vanilla().double()
+    expected = torch.polar(e.amplitude.weight.abs(), e.phase.weight) * e.amplitude.weight.sign()
+    torch.testing.assert_close(as_complex(e(tokens))[0], expected[tokens[0]])
+
+
+@pytest.mark.parametrize("build", [order, vanilla])
+def test_channels_start_with_unit_variance(build):
+    y = build(vocab_size=400, dim=128)(torch.randint(1, 400, (8, 40)))
+    assert abs(y.square().mean().item() - 1) < 0.05
+    theta = vanilla(vocab_size=400, dim=128).phase.weight
+    assert theta.abs().max() <= math.pi
+    assert abs(theta.std().item() - math.pi / math.sqrt(3)) < 0.02
+
+
+# --- padding ---
+
+
+@pytest.mark.parametrize("options", [{}, {"amplitude": "word", "phase": "none"}, {"frequency": "word"}, {"vectors": 3}])
+def test_padding_is_zero_and_takes_no_gradient(options):
+    e = stir(order(**options))
+    y = e(torch.tensor([[4, 2, 0, 0]]))
+    assert torch.equal(y[0, 2:], torch.zeros(2, 2 * D))
+    assert torch.equal(y[:, :2], e(torch.tensor([[4, 2]])))
+    e(torch.zeros(1, 3, dtype=torch.long)).sum().backward()
+    assert all(p.grad is None or p.grad.abs().max() == 0 for p in e.parameters())
+    e(torch.tensor([[4, 2, 0]])).square().sum().backward()
+    tables = [table for table in (e.amplitude, e.frequency, e.phase) if table is not None and len(table.weight) > 1]
+    assert all(table.weight.grad is None or table.weight.grad[0].abs().max() == 0 for table in tables)
+
+
+# --- sizes ---
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, 2 * V * D),
+        ({"phase": "none"}, 3 * V * D),
+        ({"frequency": "word"}, V * D + D),
+        ({"frequency": "dimension"}, V * D + V),
+        ({"amplitude": "word"}, V * D + D),
+        ({"amplitude": "dimension"}, V * D + V),
+        ({"phase": "word"}, 2 * V * D + D),
+        ({"phase": "dimension"}, 2 * V * D + V),
+    ],
+)
+def test_parameters_are_those_of_section_three(options, expected):
+    """|W| D + |W| with dimension-sharing, |W| D + D with word-sharing; all of it counted as word tables."""
+    assert count(order(**options)) == {"total": expected, "embedding": expected}
+    assert count(vanilla()) == {"total": 2 * V * D, "embedding": 2 * V * D}
+
+
+def test_what_sharing_saves_in_table_four():
+    """8.33M to 5.82M with dimension-sharing, 5.81M with word-sharing: D = 256 and |W| = 9843 give both differences."""
+    with torch.device("meta"):
+        shared = [{}, {"frequency": "dimension"}, {"frequency": "word"}]
+        none, dimension, word = (count(order(vocab_size=9843, dim=512, **options))["total"] for options in shared)
+    assert round((none - dimension) / 1e6, 2) == 2.51
+    assert round((dimension - word) / 1e6, 2) == 0.01
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"dim": 7}, "dim=7.*must be even"),
+        ({"dim": 0}, "dim=0.*must be even"),
+        ({"amplitude": "words"}, "amplitude=words.*none, word, dimension$"),
+        ({"phase": "on"}, "phase=on.*none, word, dimension, off$"),
+        ({"frequency": "off"}, "complex_vanilla"),
+        ({"amplitude": "off"}, "amplitude=off"),
+        ({"amplitude": "word", "frequency": "word"}, "all words would have the same vector"),
+        ({"amplitude": "word", "frequency": "word", "phase": "word"}, "all words would have the same vector"),
+        ({"amplitude": "dimension", "vectors": 5}, "amplitude=dimension: pretrained vectors"),
+    ],
+)
+def test_bad_options_are_one_line(options, said):
+    with pytest.raises(InputError, match=said) as caught:
+        order(**options)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_weights_are_one_line():
+    with pytest.raises(InputError, match=r"^complex_order\(weights=equal\): use separate or shared$"):
+        order_algebra("equal")
+
+
+# --- pretrained vectors ---
+
+
+def pretrained(width: int):
+    found = torch.rand(400, generator=torch.Generator().manual_seed(1)) < 0.5
+    matrix = 0.3 * torch.randn(400, width, generator=torch.Generator().manual_seed(2))
+    return matrix * found[:, None], found
+
+
+@pytest.mark.parametrize("width", [32, 20])
+def test_pretrained_vectors_are_where_amplitudes_start(width):
+    e = order(vocab_size=400, dim=64, vectors=width)
+    matrix, found = pretrained(width)
+    e.load_vectors(matrix, found)
+    table = e.amplitude.weight
+    assert torch.equal(table[found], matrix[found])
+    assert abs(table[~found].std().item() - 0.3) < 0.02
+    assert table.requires_grad == (width == 32)
+    projection = 0 if width == 32 else 20 * 32 + 32
+    tables = 400 * 32 * (2 if width == 32 else 1)
+    assert count(e) == {"total": tables + projection, "embedding": tables}
+    words = torch.arange(1, 400)[:, None]
+    modulus = as_complex(e(words)).abs().squeeze(1)
+    expected = table[1:] if width == 32 else torch.tanh(e.projection[0](table[1:]))
+    torch.testing.assert_close(modulus, expected.abs())
+
+
+def test_vanilla_takes_vectors_too():
+    e = vanilla(vocab_size=400, dim=64, vectors=32)
+    e.load_vectors(*pretrained(32))
+    assert torch.equal(e.amplitude.weight[pretrained(32)[1]], pretrained(32)[0][pretrained(32)[1]])
+
+
+def test_vectors_that_do_not_fit_are_refused():
+    matrix, found = pretrained(20)
+    with pytest.raises(InputError, match=r"vectors \[400, 20\] do not fit"):
+        order(vocab_size=400, dim=64).load_vectors(matrix, found)
+    with pytest.raises(InputError, match="none of the words"):
+        order(vocab_size=400, dim=64, vectors=20).load_vectors(matrix, torch.zeros(400, dtype=torch.bool))
+
+
+# --- what torch expects of a module ---
+
+
+def test_frequencies_of_words_are_reported_where_they_differ():
+    assert torch.equal(order().frequencies(), order().frequency.weight)
+    assert order(frequency="dimension").frequencies().shape == (V, 1)
+    assert order(frequency="word").frequencies() is None
+    assert vanilla().frequencies() is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_places_stay_apart_in_every_precision(dtype):
+    e = order()
+    nn.init.constant_(e.frequency.weight, 0.5)  # exact in both
+    exact = e.double()(torch.full((1, 600), 4))
+    y = e.to(dtype)(torch.full((1, 600), 4))
+    assert y.dtype == dtype
+    assert ((y.double() - exact).norm() / exact.norm()).item() < (1e-4 if dtype == torch.float32 else 1e-2)
+
+
+def test_gradients_are_the_numerical_ones():
+    e = stir(order(phase="dimension", vectors=3))
+    tokens = torch.tensor([[3, 5, 0]])
+    names = [name for name, p in e.named_parameters() if p.requires_grad]
+
+    def f(*values):
+        return torch.func.functional_call(e, dict(zip(names, values, strict=True)), (tokens,))
+
+    values = [p.detach().clone().requires_grad_() for p in e.parameters() if p.requires_grad]
+    assert torch.autograd.gradcheck(f, values)
+
+
+def test_the_seed_decides_and_the_state_restores():
+    one, other = order(phase="none"), order(phase="none")
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
+    stir(other).float()
+    one.load_state_dict(other.state_dict())
+    tokens = torch.tensor([[3, 5, 0]])
+    assert torch.equal(one(tokens), other(tokens))

@@ -1,0 +1,141 @@
+"""The data module of vectors and their images under a known linear map."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from zoo.data.points.facts import VectorFacts
+from zoo.data.sampler import EpochSampler
+from zoo.data.splits import Array
+from zoo.errors import InputError
+
+Batch = tuple[Tensor, Tensor]
+
+
+class VectorData(LightningDataModule):
+    """Feed batches (x float32 [B, in], y float32 [B, out]) with y = truth x and x standard normal.
+
+    Args:
+        truth: The linear map, float64 [out, in].
+        rows: Rows of all splits together, at least 10: a tenth is for validation, a tenth is for testing.
+        batch_size: Rows per batch.
+        num_workers: Worker processes; 0 makes batches in the training process, which is best here.
+        seed: Of shuffling; the rows do not depend on it.
+
+    Attributes:
+        facts: What a model must know of the data.
+        truth: The linear map, float32 [out, in].
+        splits: x and y of every split.
+
+    Raises:
+        InputError: An option is no whole number or too small.
+
+    Example:
+        >>> data = VectorData(np.eye(2), rows=20, batch_size=8)
+        >>> data.facts.sizes
+        {'train': 16, 'val': 2, 'test': 2}
+        >>> [tuple(x.shape) for x, y in data.train_dataloader()]
+        [(8, 2), (8, 2)]
+    """
+
+    def __init__(self, truth: Array, *, rows: int, batch_size: int = 64, num_workers: int = 0, seed: int = 0) -> None:
+        super().__init__()
+        rows = whole_number("rows", rows, 10)
+        self.batch_size = whole_number("batch_size", batch_size, 1)
+        self.num_workers = whole_number("num_workers", num_workers, 0)
+        self.seed = whole_number("seed", seed, 0)
+        self.has_test, self.has_split = True, True
+        self.files: dict[str, str] = {}
+        self.truth = torch.from_numpy(truth.astype(np.float32))
+        self.splits = _draw(truth, rows)
+        self.facts = VectorFacts(
+            in_features=truth.shape[1],
+            out_features=truth.shape[0],
+            sizes={name: len(x) for name, (x, _) in self.splits.items()},
+            sha256=_digest(self.splits),
+        )
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Return shuffled training batches."""
+        return self._loader("train", sampler=EpochSampler(self.facts.sizes["train"], self.seed))
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        """Return validation batches in order."""
+        return self._loader("val")
+
+    def test_dataloader(self) -> DataLoader[Batch]:
+        """Return test batches in order."""
+        return self._loader("test")
+
+    def predict_dataloader(self) -> DataLoader[Batch]:
+        """Return the test batches."""
+        return self.test_dataloader()
+
+    def _loader(self, name: str, **options: Any) -> DataLoader[Batch]:
+        return DataLoader(
+            _Rows(*self.splits[name]),
+            batch_size=self.batch_size,
+            num_workers=self.num_workers,
+            persistent_workers=self.num_workers > 0,
+            pin_memory=torch.cuda.is_available(),
+            collate_fn=_whole_batch,
+            generator=torch.Generator().manual_seed(self.seed),  # else every pass draws from the global RNG
+            **options,
+        )
+
+
+class _Rows(Dataset[Batch]):
+    """Rows that are taken a batch at a time, by the keys of `EpochSampler`."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, key: int) -> Batch:
+        return self.x[key % len(self)], self.y[key % len(self)]
+
+    def __getitems__(self, keys: list[int]) -> Batch:
+        rows = torch.tensor(keys) % len(self)
+        return self.x[rows], self.y[rows]
+
+
+def _whole_batch(batch: Any) -> Any:
+    return batch  # `_Rows.__getitems__` has made it already
+
+
+def _draw(truth: Array, rows: int) -> dict[str, Batch]:
+    """Draw x and compute y = truth x in float64; both are rounded to float32 once."""
+    x = np.random.RandomState(0).standard_normal((rows, truth.shape[1]))
+    pair = [torch.from_numpy(values.astype(np.float32)) for values in (x, x @ truth.T)]
+    held = rows // 10
+    parts = zip(*(values.split([rows - 2 * held, held, held]) for values in pair), strict=True)
+    return dict(zip(("train", "val", "test"), parts, strict=True))
+
+
+def _digest(splits: dict[str, Batch]) -> str:
+    """Return the SHA-256 of split names and numbers."""
+    sha = hashlib.sha256()
+    for name, (x, y) in splits.items():
+        sha.update(f"{name} {tuple(x.shape)} {tuple(y.shape)}".encode())
+        sha.update(x.numpy().astype("<f4").tobytes() + y.numpy().astype("<f4").tobytes())
+    return sha.hexdigest()
+
+
+def whole_number(name: str, value: object, least: int) -> int:
+    """Return the value of an option as a whole number.
+
+    Raises:
+        InputError: It is no whole number from `least` on.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise InputError(f"{name}={value!r}: must be a whole number from {least} on")
+    return int(value)

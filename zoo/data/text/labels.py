@@ -1,0 +1,92 @@
+"""From labels as they are written to the numbers of classes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from zoo.data.splits import Array
+from zoo.data.text.table import Table
+from zoo.errors import InputError
+
+RELEVANCE = ("irrelevant", "relevant")
+"""The classes of every ranking: label 1 is a right answer."""
+
+RELEVANCE_NAMES = {"0": RELEVANCE[0], "1": RELEVANCE[1], "false": RELEVANCE[0], "true": RELEVANCE[1]}
+
+
+def named(table: Table, names: Mapping[str, str] | None) -> Table:
+    """Give the labels the names that people see; a label that has a shown name already keeps it.
+
+    Raises:
+        InputError: A label has no name; the message says where it stands.
+    """
+    if names is None:
+        return table
+    known = {**{shown: shown for shown in names.values()}, **names}
+    for row, label in enumerate(table.labels):
+        if label not in known:
+            raise InputError(f"{table.place(row)}: label {few([label])} is none of {few(names)}")
+    return replace(table, labels=[known[label] for label in table.labels])
+
+
+def class_names(tables: Mapping[str, Table], classes: Sequence[str] | None, names: Mapping[str, str] | None) -> tuple[str, ...]:
+    """List the classes: as given, else in the order of their names, else by number or alphabet as the training split has them.
+
+    Raises:
+        InputError: There is one class only, or another split has a label that the training split has not.
+    """
+    seen = set(tables["train"].labels)
+    if len(seen) < 2:
+        raise InputError(f"{tables['train'].source}: one label only ({few(seen)}) in the training split: nothing to tell apart")
+    for table in tables.values():
+        check_labels(table, seen, "is not in the training split, which has")
+    listed = list(classes) if classes is not None else list(names.values()) if names is not None else in_order(seen)
+    check_labels(tables["train"], listed, "is not one of the classes")
+    return tuple(dict.fromkeys(listed))
+
+
+def model_classes(tables: Mapping[str, Table], classes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the classes of a trained model.
+
+    Raises:
+        InputError: A row has another label; the message says where.
+    """
+    for table in tables.values():
+        check_labels(table, classes, "is unknown to the model, which knows")
+    return classes
+
+
+def check_labels(table: Table, known: Iterable[str], complaint: str) -> None:
+    """Compare every label with those that are known.
+
+    Raises:
+        InputError: One is not; the message says where it stands.
+    """
+    known = set(known)
+    for row, label in enumerate(table.labels):
+        if label not in known:
+            raise InputError(f"{table.place(row)}: label {few([label])} {complaint} {few(in_order(known))}")
+
+
+def in_order(labels: Iterable[str]) -> list[str]:
+    """Sort labels: by their values if all are whole numbers, else alphabetically."""
+    labels = list(labels)
+    if all(re.fullmatch(r"[+-]?[0-9]+", label) for label in labels):
+        return sorted(labels, key=lambda label: (int(label), label))
+    return sorted(labels)
+
+
+def numbers(table: Table, classes: Sequence[str]) -> Array:
+    """Return the number of the class of every row, int64 [N]."""
+    number = {name: i for i, name in enumerate(classes)}
+    return np.array([number[label] for label in table.labels], dtype=np.int64)
+
+
+def few(labels: Iterable[str], most: int = 8) -> str:
+    """Write down the first few of some labels."""
+    labels = list(labels)
+    return ", ".join(repr(label[:40]) for label in labels[:most]) + (" ..." if len(labels) > most else "")

@@ -1,0 +1,112 @@
+"""How a model reads: from text to token numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from zoo.data.text.facts import TextFacts
+from zoo.data.text.tokenizer import quiet, train_tokenizer
+from zoo.data.text.tokens import PAD, UNKNOWN, Ints, Tokens
+from zoo.errors import InputError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+__all__ = ["Reader", "train_tokenizer"]
+
+CHUNK = 1000
+"""Texts that are encoded at a time: the library's own records are a hundred times as large as the numbers we keep."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """Turn texts into token numbers, as a model does before it computes.
+
+    Attributes:
+        tokenizer: The vocabulary and the rules that cut a text; 0 is padding, 1 an unknown token.
+        max_length: Tokens at most.
+        classes: The label names of the model.
+        cut: Whether a longer text is cut to its first `max_length` tokens; otherwise it is an error.
+
+    Example:
+        >>> reader = Reader(train_tokenizer("word", ["A good film.", "a bad film"], 9, True, 1), 4, ("bad", "good"), cut=True)
+        >>> reader.words
+        ['[PAD]', '[UNK]', 'a', 'film', '.', 'bad', 'good']
+        >>> reader.encode(["A film so good, ..."]).padded()
+        tensor([[2, 3, 1, 6]])
+    """
+
+    tokenizer: Tokenizer
+    max_length: int
+    classes: tuple[str, ...]
+    cut: bool = False
+
+    @classmethod
+    def of(cls, facts: TextFacts, text: str, cut: bool = False) -> Reader:
+        """Rebuild the reader of a stored model.
+
+        Args:
+            facts: What the model knows of its data.
+            text: What its tokenizer file holds.
+            cut: See `Reader`.
+
+        Raises:
+            InputError: The text is no tokenizer, or not one of that many tokens.
+        """
+        quiet()
+        from tokenizers import Tokenizer
+
+        try:
+            tokenizer = Tokenizer.from_str(text)
+        except Exception as error:  # The library raises Exception itself.
+            reason = str(error).splitlines()[0][:120]
+            raise InputError(f"{facts.tokenizer}: this is not a file of the tokenizers library ({reason})") from error
+        if (size := tokenizer.get_vocab_size()) != facts.vocab_size:
+            raise InputError(f"{facts.tokenizer}: {size} tokens, the model has {facts.vocab_size}; it is another model's file")
+        return cls(tokenizer, facts.max_length, facts.classes, cut)
+
+    @property
+    def text(self) -> str:
+        """What a tokenizer file holds."""
+        return self.tokenizer.to_str()
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens that there are, padding and unknown included."""
+        return self.tokenizer.get_vocab_size()
+
+    @property
+    def words(self) -> list[str]:
+        """All tokens in the order of their numbers."""
+        vocabulary = self.tokenizer.get_vocab()
+        return sorted(vocabulary, key=vocabulary.__getitem__)
+
+    def encode(self, texts: Sequence[str], place: Callable[[int], str] = "text {}".format) -> Tokens:
+        """Turn every text into token numbers.
+
+        Args:
+            texts: Any number of texts.
+            place: Says where text i stands, for messages.
+
+        Raises:
+            InputError: A text has no tokens, or more than the model reads and is not to be cut; the message names the place.
+        """
+        quiet()
+        found: list[Ints] = []
+        for start in range(0, len(texts), CHUNK):
+            for encoding in self.tokenizer.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False):
+                found.append(self._checked(np.asarray(encoding.ids, dtype=np.int32), place, len(found)))
+        return Tokens(found)
+
+    def _checked(self, numbers: Ints, place: Callable[[int], str], row: int) -> Ints:
+        if len(numbers) == 0:
+            raise InputError(f"{place(row)}: no words in this text; leave the row out or write something")
+        if len(numbers) > self.max_length and not self.cut:
+            limit = f"the model reads at most {self.max_length}"
+            raise InputError(f"{place(row)}: {len(numbers)} tokens, {limit}; shorten the text or set max_length to cut it")
+        numbers = numbers[: self.max_length]
+        return np.where(numbers == PAD, np.int32(UNKNOWN), numbers)  # "[PAD]" written in a text is a word nobody knows

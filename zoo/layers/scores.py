@@ -1,0 +1,128 @@
+"""Attention between heads made of algebra elements: three scores, as pure functions."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.errors import InputError
+
+SCORES = ("dot", "product", "hermitian")
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    structure: Tensor | None,
+    score: str = "dot",
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    r"""Average values by how well their keys fit a query, over an algebra; heads are component-major inside.
+
+    With A the structure tensor, indices i, j, k of components, and dots over the c channels of a head's component:
+
+    ``dot``: softmax(scale q . k) v, the real dot product of whole heads, as in every Transformer.
+    ``product``: E_k = sum_ij A[i, j, k] q_i . k_j, and component k of the result is softmax(scale E_k) v_k: one softmax for
+    each component (Tay et al. 2019, Eq. 4 and section 3.2).
+    ``hermitian``: softmax(scale |z|) v with z = q conj(k), the same sum with conj(k) for k, where conj keeps component 0 and
+    negates the others, and |z| the Euclidean norm over the components of z (Wang et al. 2020, Eq. 14, for any algebra).
+
+    The first two keep no [L, M] tensor for the backward pass without dropout, unless both ``mask`` and ``causal`` are given:
+    the combined mask, [B, L, M], is kept then.
+
+    Args:
+        q: Queries, [B, H, L, n c].
+        k: Keys, [B, H, M, n c].
+        v: Values, [B, H, M, n d]; often d = c.
+        structure: A, [n, n, n]; ``dot`` does not read it, and takes None.
+        score: One of ``dot``, ``product``, ``hermitian``.
+        mask: bool [B, M], True where a key is real; others have no weight at all. A query without any key gives zeros.
+        causal: Whether query p sees the keys 0 to p only.
+        dropout: Probability to drop a weight.
+        scale: Factor on the scores before the softmax, by default 1 / sqrt(n c).
+
+    Returns:
+        The averages, [B, H, L, n d].
+
+    Raises:
+        InputError: If there is no such score, or it needs a structure tensor.
+    """
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    if score == "dot":
+        return _fused(q, k, v, mask, causal, dropout, scale)
+    if score not in SCORES:
+        raise InputError(f"unknown score '{score}': use {', '.join(SCORES)}")
+    if structure is None:
+        raise InputError(f"the score '{score}' multiplies over an algebra: pass its structure tensor")
+    kind = _product if score == "product" else _hermitian
+    return kind(q, k, v, structure, mask, causal, dropout, scale)
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float, scale: float) -> Tensor:
+    """Attend with torch's kernel."""
+    width = v.shape[-1]
+    # Heads of unequal width have no fused kernel on a CPU: the fallback would keep all weights.
+    q, k, v = (_widen(t, max(q.shape[-1], width)) for t in (q, k, v))
+    if mask is None:
+        return F.scaled_dot_product_attention(q, k, v, None, dropout, causal, scale=scale)[..., :width]
+    seen, blind = _visible(mask, causal, q, k)
+    y = F.scaled_dot_product_attention(q, k, v, seen, dropout, scale=scale)[..., :width]
+    return y.masked_fill(blind, 0)
+
+
+def _product(
+    q: Tensor, k: Tensor, v: Tensor, structure: Tensor, mask: Tensor | None, causal: bool, dropout: float, scale: float
+) -> Tensor:
+    """Attend once for each component of the result, as n times as many heads."""
+    n = structure.shape[0]
+    keys = _arrange(k, structure).flatten(1, 2)
+    values = v.unflatten(-1, (n, -1)).movedim(-2, 2).flatten(1, 2)
+    y = _fused(q.repeat_interleave(n, 1), keys, values, mask, causal, dropout, scale)
+    heads: Tensor = y.unflatten(1, (-1, n))
+    return heads.movedim(2, -2).flatten(-2)
+
+
+def _hermitian(
+    q: Tensor, k: Tensor, v: Tensor, structure: Tensor, mask: Tensor | None, causal: bool, dropout: float, scale: float
+) -> Tensor:
+    """Attend by the norm of q conj(k); the scores are written out."""
+    n = structure.shape[0]
+    real, imaginary = k.tensor_split([k.shape[-1] // n], -1)
+    z = q.unsqueeze(2) @ _arrange(torch.cat([real, -imaginary], -1), structure).mT
+    # Torch's norm has the gradient zero at zero, where the root of a sum of squares has none.
+    scores = scale * torch.linalg.vector_norm(z, dim=2)
+    if mask is None and not causal:
+        return F.dropout(scores.softmax(-1), dropout) @ v
+    mask = mask if mask is not None else torch.ones(k.shape[0], k.shape[2], dtype=torch.bool, device=k.device)
+    seen, blind = _visible(mask, causal, q, k)
+    y = F.dropout(scores.masked_fill(~seen, float("-inf")).softmax(-1), dropout) @ v
+    return y.masked_fill(blind, 0)
+
+
+def _arrange(k: Tensor, structure: Tensor) -> Tensor:
+    """Arrange keys so that a real dot product with q is one component of the product: [B, H, M, n c] to [B, H, n, M, n c].
+
+    sum_ij A[i, j, k] q_i . k_j = q . K_k, where component i of K_k is sum_j A[i, j, k] k_j.
+    """
+    parts = k.unflatten(-1, (structure.shape[0], -1))
+    return torch.einsum("ijk,bhmjc->bhkmic", structure, parts).flatten(-2)
+
+
+def _visible(mask: Tensor, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which keys a query sees, [B, 1, L or 1, M], and which queries see none, [B, 1, L or 1, 1].
+
+    A query that sees none is shown all: a softmax over nothing is not a number on every device. Its result is to be cleared.
+    """
+    seen = mask[:, None, None]
+    if causal:
+        seen = seen & torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=k.device).tril()
+    blind = ~seen.any(-1, keepdim=True)
+    return seen | blind, blind
+
+
+def _widen(t: Tensor, width: int) -> Tensor:
+    """Append channels of zeros up to a width."""
+    return t if t.shape[-1] == width else F.pad(t, (0, width - t.shape[-1]))

@@ -1,0 +1,86 @@
+"""The ordinary word embedding: a table, or pretrained vectors with their projection."""
+
+import torch
+from torch import Tensor, nn
+
+from zoo.errors import InputError
+from zoo.layers.factory import Layers
+
+PROJECTIONS = ("auto", "none", "linear", "tanh", "relu")
+
+
+class Table(nn.Module):
+    """One vector per word, learned from the start or from pretrained ones.
+
+    Pretrained vectors stay as they are and a layer projects them, linear or with a nonlinearity (Tay et al. 2019, section 3.4:
+    "a nonlinear transform is used to project the embeddings"); without a projection they are the word table itself, fixed
+    (Zhang et al. 2021, App. B.1) unless ``trained``.
+
+    Args:
+        layers: The factory that makes the table.
+        vocab_size: Words, the padding 0 among them.
+        dim: Channels of a vector.
+        vectors: Width of the pretrained vectors that `load_vectors` will bring; None to learn the table.
+        projection: ``none``, ``linear``, ``tanh`` or ``relu``; ``auto`` is none if the width is dim, else tanh.
+        trained: Whether pretrained vectors are trained on.
+        std: Standard deviation of the initial vectors.
+
+    Raises:
+        InputError: If the projection is unknown, or none but the width is not dim.
+    """
+
+    ordered = False
+
+    def __init__(
+        self, layers: Layers, vocab_size: int, dim: int, vectors: int | None, projection: str, trained: bool, std: float
+    ) -> None:
+        super().__init__()
+        if projection not in PROJECTIONS:
+            raise InputError(f"unknown projection '{projection}': use {', '.join(PROJECTIONS)}")
+        if projection == "auto":
+            projection = "none" if vectors in (None, dim) else "tanh"
+        width = dim if vectors is None else vectors
+        if projection == "none" and width != dim:
+            raise InputError(f"vectors of width {width} are no table of dim={dim}: choose a projection, or dim={width}")
+        self.table = layers.embedding(vocab_size, width, role="embed", padding_idx=0)
+        with torch.no_grad():
+            self.table.components.mul_(std)
+        if vectors is not None:
+            self.table.requires_grad_(trained)
+        nonlinear = {"tanh": nn.Tanh(), "relu": nn.ReLU()}.get(projection, nn.Identity())
+        self.projection = (
+            nn.Identity() if projection == "none" else nn.Sequential(layers.linear(width, dim, role="stem"), nonlinear)
+        )
+
+    def load_vectors(self, matrix: Tensor, found: Tensor) -> None:
+        """Take pretrained vectors [V, width] where ``found`` [V]; other words are drawn with the spread of the found ones.
+
+        Raises:
+            InputError: If the table is over an algebra, whose rows share their numbers.
+        """
+        if self.table.algebra.n > 1:
+            raise InputError("pretrained vectors need a real word table: leave embed out of --scope")
+        spread = matrix[found].std()
+        with torch.no_grad():
+            drawn = torch.randn_like(matrix) * spread
+            drawn[0] = 0
+            self.table.components.copy_(torch.where(found[:, None], matrix, drawn).T[None])
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Look up and project: [B, L] to [B, L, dim]."""
+        y: Tensor = self.projection(self.table(tokens))
+        return y
+
+
+def table(
+    layers: Layers,
+    *,
+    vocab_size: int,
+    dim: int,
+    vectors: int | None = None,
+    projection: str = "auto",
+    trained: bool = False,
+    std: float = 1.0,
+) -> Table:
+    """Word table: one learned vector per word, or pretrained ones (--vectors) with a projection; see `Table`."""
+    return Table(layers, vocab_size, dim, vectors, projection, trained, std)

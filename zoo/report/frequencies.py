@@ -1,0 +1,165 @@
+"""How sensitive each word is to its position: what an embedding that encodes order has learned (Wang et al. 2020, App. D)."""
+
+import csv
+import io
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from zoo.errors import InputError
+
+Floats = NDArray[np.float64]
+
+
+class Word(NamedTuple):
+    """A word and its sensitivity delta = mean |w| over dimensions, in radians per position."""
+
+    word: str
+    delta: float
+
+
+def read_words(text: str, source: str) -> dict[str, int]:
+    """Return the words of a tokenizer file with their numbers; special tokens such as padding are no words.
+
+    Args:
+        text: What the file holds, in the format of the tokenizers library.
+        source: Where it came from, for the message.
+
+    Raises:
+        InputError: If it is something else.
+    """
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_str(text)
+    except Exception as error:  # The library raises Exception itself.
+        raise InputError(f"{source} is not a file of the tokenizers library: {str(error).splitlines()[0][:120]}") from error
+    special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    return {word: number for word, number in tokenizer.get_vocab().items() if number not in special}
+
+
+def find_frequencies(net: nn.Module, source: str) -> Tensor:
+    """Return the frequencies of the first embedding that has them for every word, [V, D].
+
+    An embedding says so by a method ``frequencies() -> Tensor | None``.
+
+    Raises:
+        InputError: If there is none.
+    """
+    for module in net.modules():
+        found = module.frequencies() if callable(getattr(module, "frequencies", None)) else None
+        if found is not None:
+            return found
+    reason = "its embedding has no frequencies, or the same ones for all words"
+    raise InputError(f"{source} has no word sensitivities: {reason}; fit with one whose words differ (zoo list embeddings)")
+
+
+def rank(frequencies: Tensor, words: dict[str, int], source: str) -> list[Word]:
+    """Rank words by delta_j = mean_d |w_jd|, greatest first (Wang et al. 2020, App. D).
+
+    Args:
+        frequencies: w, [V, D].
+        words: Which row is whose.
+        source: The model, for messages.
+
+    Raises:
+        InputError: If there is no word, a word has no row, or a frequency is not finite.
+    """
+    delta = frequencies.detach().abs().double().mean(1)
+    if not words or max(words.values()) >= len(delta):
+        raise InputError(f"{source}: its tokenizer ({len(words)} words) does not belong to its embedding ({len(delta)} rows)")
+    found = [Word(word, delta[number].item()) for word, number in words.items()]
+    if not np.isfinite([word.delta for word in found]).all():
+        raise InputError(f"{source} has frequencies that are not finite: its training went wrong, fit again with a lower lr")
+    return sorted(found, key=lambda word: (-word.delta, word.word))
+
+
+def ends(ranking: Sequence[Word], top: int) -> tuple[list[Word], list[Word]]:
+    """Return the words of greatest sensitivity, falling, and those of the smallest, rising."""
+    return list(ranking[:top]), list(ranking[::-1][:top])
+
+
+def as_csv(ranking: Sequence[Word]) -> str:
+    """Write the whole ranking as CSV with a header."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(Word._fields)
+    table.writerows((word, f"{delta:.9g}") for word, delta in ranking)
+    return text.getvalue()
+
+
+def print_ranking(ranking: Sequence[Word], top: int) -> None:
+    """Print both ends of the ranking side by side."""
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    view = Table(box=SIMPLE_HEAD, pad_edge=False)
+    view.add_column("", justify="right")
+    for title in ("most sensitive", "least sensitive"):
+        view.add_column(title)
+        view.add_column("delta", justify="right")
+    for place, (most, least) in enumerate(zip(*ends(ranking, top), strict=True), 1):
+        view.add_row(str(place), most.word, f"{most.delta:.4f}", least.word, f"{least.delta:.4f}")
+    console.print(f"\n{len(ranking):,} words by their sensitivity to position, delta = mean |w| in radians per position\n")
+    console.print(view)
+
+
+def kernel_density(values: Floats, grid: Floats) -> Floats:
+    """Estimate a density at the points of a grid with Gaussian kernels.
+
+    The bandwidth is 0.9 min(s, IQR / 1.34) N^(-1/5) (Silverman 1986, Eq. 3.31).
+
+    Args:
+        values: The sample, [N], not all equal.
+        grid: Where, [G].
+    """
+    low, high = np.percentile(values, (25, 75))
+    spread = min(values.std(), (high - low) / 1.34) or values.std()
+    width = 0.9 * spread * len(values) ** -0.2
+    kernels = [np.exp(-(((x - values) / width) ** 2) / 2).mean() for x in grid]
+    return np.asarray(kernels) / (width * np.sqrt(2 * np.pi))
+
+
+def draw_density(ranking: Sequence[Word], title: str, listed: int = 12) -> bytes:
+    """Draw the density of the sensitivities (Wang et al. 2020, Figure 3) with the words of both ends beside it.
+
+    Args:
+        ranking: What `rank` returned.
+        title: Of the picture.
+        listed: How many words to write out at each end.
+
+    Returns:
+        A PNG picture.
+    """
+    from matplotlib.figure import Figure
+
+    values = np.array([word.delta for word in ranking])
+    figure = Figure(figsize=(10, 5), dpi=150)
+    axes: Any = figure.add_axes((0.07, 0.12, 0.62, 0.74))
+    axes.hist(values, bins=min(80, 5 + len(values) // 5), density=True, color="#c9d6e8", edgecolor="white", linewidth=0.4)
+    if np.ptp(values) > 0:
+        margin = 0.02 * np.ptp(values)
+        grid = np.linspace(values.min() - margin, values.max() + margin, 400)
+        axes.plot(grid, kernel_density(values, grid), color="#1f3b63", linewidth=2)
+    axes.set_xlabel("sensitivity to position: δ = mean |ω| over dimensions (radians per position)")
+    axes.set_ylabel("density of words")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.text(0.07, 0.92, title, fontsize=13, fontweight="bold", parse_math=False)
+    for words, left, color, head in zip(ends(ranking, listed), (0.73, 0.87), PEN, ("most sensitive", "least"), strict=True):
+        axes.plot([word.delta for word in words], [0] * len(words), "|", color=color, markersize=14, clip_on=False)
+        figure.text(left, 0.86, head, color=color, fontweight="bold", va="top")
+        figure.text(left, 0.80, "\n".join(word.word[:16] for word in words), va="top", linespacing=1.5, parse_math=False)
+    picture = io.BytesIO()
+    with warnings.catch_warnings():  # Words may have letters that the font has not; it draws a box instead.
+        warnings.filterwarnings("ignore", message="Glyph")
+        figure.savefig(picture, format="png")
+    return picture.getvalue()
+
+
+PEN = ("#c2452d", "#2d7f5e")
+"""Colours of the two ends."""

@@ -1,0 +1,142 @@
+"""Use a trained model on what the user has: image files, or lines of text."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from zoo.checkpoint import find, load, read_config
+from zoo.data import ImageFacts
+from zoo.data.kinds import facts_from
+from zoo.data.preprocess import preprocess
+from zoo.data.text.facts import TextFacts
+from zoo.data.text.reader import Reader
+from zoo.errors import InputError
+
+BATCH = 64
+"""Lines that are classified at a time."""
+Line = tuple[str, tuple[str, ...]]
+"""Where a line stands, and its one or two texts."""
+
+
+def predict(
+    run: str | Path, inputs: Sequence[str | Path], stdin: TextIO | None = None, cut: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Classify with the model of a run.
+
+    Args:
+        run: A run or model folder.
+        inputs: For a model of images, image files. For one of text, texts (of pairs two after the other), or files with one
+            text a line (of pairs two, with a tab between); ``-`` is standard input.
+        stdin: Standard input.
+        cut: Whether a text longer than the model reads is cut instead of refused.
+
+    Yields:
+        For each image its ``file``, for each line its ``text`` (or ``first`` and ``second``); the ``label`` and its
+        ``probability``.
+
+    Raises:
+        InputError: If the folder is damaged, an input cannot be read, or the model reads neither images nor text.
+    """
+    config = read_config(run)
+    facts = facts_from(config["facts"])
+    if isinstance(facts, TextFacts):
+        lines = read_lines(inputs, facts, stdin)
+        yield from classify_lines(load(run, config), reader_of(run, facts, cut), lines)
+    elif isinstance(facts, ImageFacts):
+        net = load(run, config)
+        for image in inputs:
+            row = answer(probabilities(net, load_image(Path(image), facts)[None])[0], facts.classes)
+            yield {"file": str(image), **row}
+    else:
+        raise InputError(f"'{run}' answers with numbers for vectors: use zoo.load(...) in Python for its predictions")
+
+
+def reader_of(run: str | Path, facts: TextFacts, cut: bool = False) -> Reader:
+    """Rebuild what turns text into tokens for a trained model.
+
+    Raises:
+        InputError: If the file is missing or no tokenizer.
+    """
+    path = find(run) / facts.tokenizer
+    try:
+        return Reader.of(facts, path.read_text(encoding="utf-8"), cut)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+
+
+def read_lines(inputs: Sequence[str | Path], facts: TextFacts, stdin: TextIO | None) -> Iterator[Line]:
+    """Yield every line of text there is to classify, with its place."""
+    columns = 2 if facts.kind == "pair" else 1
+    texts: list[str] = []
+    for word in map(str, inputs):
+        if word == "-" and stdin is not None:
+            yield from table_lines("standard input", stdin.buffer.read().decode("utf-8", "surrogateescape"), columns)
+        elif len(word) < 4096 and Path(word).is_file():
+            yield from table_lines(word, Path(word).read_text(encoding="utf-8", errors="surrogateescape"), columns)
+        else:
+            texts.append(word)
+            if len(texts) == columns:
+                yield f"'{texts[0][:40]}'", tuple(texts)
+                texts = []
+    if texts:
+        raise InputError(f"this model compares two texts: there is no second one for '{texts[0][:40]}'")
+
+
+def table_lines(source: str, content: str, columns: int) -> Iterator[Line]:
+    """Yield the lines of a file with their numbers.
+
+    Raises:
+        InputError: If a line is empty, is not UTF-8 or has another number of columns.
+    """
+    for number, line in enumerate(content.removesuffix("\n").split("\n"), 1):
+        place, texts = f"{source}:{number}", tuple(line.removesuffix("\r").split("\t")) if columns > 1 else (line,)
+        if any("\udc80" <= letter <= "\udcff" for letter in line):
+            raise InputError(f"{place}: bytes that are not UTF-8; save the file as UTF-8")
+        if len(texts) != columns:
+            raise InputError(f"{place}: {len(texts)} columns; a line holds the two texts with a tab between")
+        if not all(text.strip() for text in texts):
+            raise InputError(f"{place}: empty text; remove the line")
+        yield place, texts
+
+
+def classify_lines(net: nn.Module, reader: Reader, lines: Iterator[Line]) -> Iterator[dict[str, Any]]:
+    """Classify line by line, many at a time."""
+    while some := list(islice(lines, BATCH)):
+        places = [place for place, _ in some]
+        columns = list(zip(*(texts for _, texts in some), strict=True))
+        inputs = [reader.encode(column, places.__getitem__).padded() for column in columns]
+        for (_, texts), row in zip(some, probabilities(net, *inputs), strict=True):
+            names = ("text",) if len(texts) == 1 else ("first", "second")
+            yield {**dict(zip(names, texts, strict=True)), **answer(row, reader.classes)}
+
+
+def answer(row: Tensor, classes: Sequence[str]) -> dict[str, Any]:
+    """The most probable label and its probability."""
+    best = int(row.argmax())
+    return {"label": classes[best], "probability": round(float(row[best]), 6)}
+
+
+def load_image(path: Path, facts: ImageFacts) -> Tensor:
+    """Read an image file as the network expects it, [C, S, S].
+
+    Raises:
+        InputError: If the file is missing or no image.
+    """
+    try:
+        with Image.open(path) as image:
+            return preprocess(image, facts)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InputError(f"cannot read the image {path}: {reason}") from error
+
+
+@torch.inference_mode()
+def probabilities(net: nn.Module, *inputs: Tensor) -> Tensor:
+    """Class probabilities [B, num_classes] of prepared inputs [B, ...]."""
+    found: Tensor = net(*inputs).softmax(-1)
+    return found

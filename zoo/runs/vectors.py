@@ -1,0 +1,42 @@
+"""Pretrained word vectors, from a file into a network."""
+
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from zoo.data.vectors import read_vectors
+from zoo.errors import InputError
+
+Vectors = tuple[Tensor, Tensor]
+
+
+def vectors_for(data: Any, path: str | None) -> Vectors | None:
+    """Read the vectors of the words that the data know, and note their width among the facts of the data.
+
+    Returns:
+        The matrix [V, width] and which rows were found [V]; None without a path.
+
+    Raises:
+        InputError: If the file is wrong, or holds none of the words.
+    """
+    if path is None:
+        return None
+    matrix, found = read_vectors(path, data.reader.words)
+    data.facts = replace(data.facts, vectors=matrix.shape[1])
+    return matrix, found
+
+
+def load_into(net: nn.Module, vectors: Vectors | None) -> None:
+    """Give the vectors to the word embedding of a network.
+
+    Raises:
+        InputError: If no module of it takes any.
+    """
+    if vectors is None:
+        return
+    takers = [module.load_vectors for module in net.modules() if callable(getattr(module, "load_vectors", None))]
+    if not takers:
+        raise InputError("the word embedding of this network takes no pretrained vectors: leave --vectors out")
+    for take in takers:
+        take(*vectors)
