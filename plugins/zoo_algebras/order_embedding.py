@@ -135,10 +135,10 @@ def complex_order(
     frequency: str | None = None,
     phase: str | None = "off",
 ) -> PhasorEmbedding:
-    """Words as waves r e^{i(w pos + theta)} over their position, see `PhasorEmbedding`.
+    """Words as waves r e^{i(w pos + theta)} over their position.
 
     Each of r, w and theta has one number per word and dimension, or is shared: ``frequency=word`` is the same for all words,
-    ``frequency=dimension`` for all dimensions of a word. ``phase=off`` is theta = 0.
+    ``frequency=dimension`` for all dimensions of a word. ``phase=off`` is theta = 0. See `PhasorEmbedding`.
 
     Raises:
         InputError: If dim is odd, a sharing is unknown, or all words would have the same vector.
@@ -151,7 +151,9 @@ def complex_order(
 
 
 def complex_vanilla(layers: Layers, *, vocab_size: int, dim: int, vectors: int | None = None) -> PhasorEmbedding:
-    """Words as learned complex vectors r e^{i theta} without order, the baseline of Wang et al. (2020, section 3.1).
+    """Words as complex vectors r e^{i theta} without order.
+
+    The baseline of Wang et al. (2020, section 3.1), complex-vanilla; see `PhasorEmbedding`.
 
     Raises:
         InputError: If dim is odd.

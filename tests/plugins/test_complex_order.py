@@ -5,6 +5,9 @@ import math
 import pytest
 import torch
 from torch import nn
+from zoo_algebras.cayley_dickson import complex as complex_numbers
+from zoo_algebras.complex_order import complex_order as order_algebra
+from zoo_algebras.order_embedding import PhasorEmbedding, complex_order, complex_vanilla
 
 from zoo import registry
 from zoo.algebra import Laws, algebra, reals
@@ -12,9 +15,6 @@ from zoo.build import count
 from zoo.errors import InputError
 from zoo.layers import Conv1d, Embedding, Layers, Linear
 from zoo.testing import AlgebraContract
-from zoo_algebras.cayley_dickson import complex as complex_numbers
-from zoo_algebras.complex_order import complex_order as order_algebra
-from zoo_algebras.order_embedding import PhasorEmbedding, complex_order, complex_vanilla
 
 V, D = 9, 5
 SHARED = [None, "none", "word", "dimension"]

@@ -53,7 +53,7 @@ def cnn(
     filters: int = 96,
     widths: tuple[int, ...] = (3, 4, 5),
     hidden: int = 0,
-    positions: str | None = None,
+    positions: str | None = "auto",
     match: str = "product",
     readout: str | None = None,
     dropout: float = 0.3,
@@ -70,7 +70,7 @@ def cnn(
         filters: Channels for each width.
         widths: Words in a window.
         hidden: Channels of a layer before the head; 0 for none.
-        positions: What is added to word vectors: none, learned or trigonometric.
+        positions: What is added to word vectors: none (as auto is here), learned or trigonometric.
         match: How two texts meet: product for [a; b; a b; a - b], concat for [a; b].
         readout: How the head makes logits: channels, modulus or scalar.
         dropout: Probability for word vectors, after pooling and after the layer.

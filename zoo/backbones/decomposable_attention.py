@@ -87,7 +87,7 @@ def decomposable_attention(
     dim: int = 200,
     depth: int = 2,
     attend_depth: int = 2,
-    positions: str | None = None,
+    positions: str | None = "auto",
     readout: str | None = None,
     dropout: float = 0.2,
 ) -> nn.Module:
@@ -102,7 +102,7 @@ def decomposable_attention(
         dim: Channels of a word vector and of every layer.
         depth: Layers of the comparing and of the aggregating network.
         attend_depth: Layers before the alignment; 0 aligns the word vectors themselves.
-        positions: What is added to word vectors: none, learned or trigonometric.
+        positions: What is added to word vectors: none (as auto is here), learned or trigonometric.
         readout: How the head makes logits: channels, modulus or scalar.
         dropout: Probability for word vectors and layers.
 

@@ -17,7 +17,7 @@ def fasttext(
     pair: bool = False,
     dim: int = 128,
     hidden: int = 128,
-    positions: str | None = None,
+    positions: str | None = "auto",
     pooling: str = "mean",
     match: str = "product",
     readout: str | None = None,
@@ -33,7 +33,7 @@ def fasttext(
         pair: Whether it compares two texts.
         dim: Channels of a word vector.
         hidden: Channels of the layer before the head (complex-valued: Wang et al. 2020, Eq. 10); 0 for none.
-        positions: What is added to word vectors: none, learned or trigonometric.
+        positions: What is added to word vectors: none (as auto is here), learned or trigonometric.
         pooling: mean, sum, max, max+mean, first or last.
         match: How two texts meet: product for [a; b; a b; a - b], concat for [a; b].
         readout: How the head makes logits: channels, modulus or scalar.

@@ -37,7 +37,7 @@ def lstm(
     depth: int = 1,
     bidirectional: bool = False,
     rules: str = "fused",
-    positions: str | None = None,
+    positions: str | None = "auto",
     pooling: str = "max+mean",
     hidden: int = 128,
     mlp_depth: int = 1,
@@ -58,7 +58,7 @@ def lstm(
         depth: Layers of the LSTM.
         bidirectional: Whether it also reads backwards.
         rules: ``fused``, or ``gate`` for a rule of its own for each of the eight matrices, as in the paper.
-        positions: What is added to word vectors: none, learned or trigonometric.
+        positions: What is added to word vectors: none (as auto is here), learned or trigonometric.
         pooling: How the words of a text become one vector: max+mean as in the paper, max, mean, sum, first or last.
         hidden: Channels of the layers before the head; 0 for none.
         mlp_depth: How many of these.

@@ -92,7 +92,7 @@ def transformer(
     heads: int | None = None,
     ffn: int | None = None,
     score: str | None = None,
-    positions: str | None = None,
+    positions: str | None = "auto",
     norm: str = "layer",
     norm_first: bool = True,
     pooling: str = "mean",
@@ -114,7 +114,7 @@ def transformer(
         heads: Attention heads; dim / heads must be whole algebra elements.
         ffn: Channels inside the feed-forward part.
         score: ``dot``, ``product`` (Tay et al. 2019, Eq. 4) or ``hermitian`` (Wang et al. 2020, Eq. 14).
-        positions: none, learned, trigonometric (the default) or rotary.
+        positions: none, learned, trigonometric or rotary; auto is trigonometric, or none if the embedding encodes order.
         norm: Kind of norm: layer, rms or element.
         norm_first: Norm before each part, or after its residual.
         pooling: How the words of a text become one vector: mean, max, max+mean, sum, first or last.

@@ -39,9 +39,8 @@ def frequencies(run: str, top: int, as_json: bool) -> int:
         raise InputError(f"{tokenizer} is missing: without it nobody knows the words of this model")
     words = report.read_words(tokenizer.read_text(encoding="utf-8"), str(tokenizer))
     ranking = report.rank(found, words, run)
-    title = f"How sensitive are {len(ranking):,} words to their position? ({folder.resolve().name})"
     write(folder / "frequencies.csv", report.as_csv(ranking).encode())
-    write(folder / "frequencies.png", report.draw_density(ranking, title))
+    write(folder / "frequencies.png", report.draw_density(ranking, folder.resolve().name))
     files = {"csv": str(folder / "frequencies.csv"), "png": str(folder / "frequencies.png")}
     if as_json:
         most, least = ([word._asdict() for word in end] for end in report.ends(ranking, top))

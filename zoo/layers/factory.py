@@ -120,7 +120,7 @@ class Layers:
         dim: int,
         max_length: int,
         *,
-        positions: str | None = None,
+        positions: str | None = "auto",
         default: str = "none",
         dropout: float = 0.0,
     ) -> Words:
@@ -130,15 +130,16 @@ class Layers:
             vocab_size: Words; 0 is padding.
             dim: Channels of a vector.
             max_length: Tokens of the longest text.
-            positions: A kind of `Positions`; None for ``default``, or for none if the embedding encodes order itself.
+            positions: A kind of `Positions`, None for none; ``auto`` is ``default``, or none if the embedding encodes order.
             default: What the backbone prefers.
             dropout: Probability that a channel is zeroed in training.
         """
         spec = self.choose("embedding", self.word_embedding, "table")
         facts = {"vocab_size": vocab_size, "dim": dim, "max_length": max_length, "vectors": self.vectors}
         embedding = registry.create("zoo.embeddings", spec, self, **facts)
-        kind = positions or ("none" if getattr(embedding, "ordered", False) else default)
-        return Words(embedding, Positions(kind, dim, max_length), dropout)
+        if positions == "auto":
+            positions = "none" if getattr(embedding, "ordered", False) else default
+        return Words(embedding, Positions(positions or "none", dim, max_length), dropout)
 
     def lstm(self, input_size: int, hidden_size: int, num_layers: int = 1, *, role: str = "recurrent", **options: Any) -> LSTM:
         """Return a long short-term memory, see `LSTM` for the options."""

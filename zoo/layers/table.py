@@ -7,6 +7,7 @@ from zoo.errors import InputError
 from zoo.layers.factory import Layers
 
 PROJECTIONS = ("auto", "none", "linear", "tanh", "relu")
+"""In a spec none is Python's None."""
 
 
 class Table(nn.Module):
@@ -32,9 +33,10 @@ class Table(nn.Module):
     ordered = False
 
     def __init__(
-        self, layers: Layers, vocab_size: int, dim: int, vectors: int | None, projection: str, trained: bool, std: float
+        self, layers: Layers, vocab_size: int, dim: int, vectors: int | None, projection: str | None, trained: bool, std: float
     ) -> None:
         super().__init__()
+        projection = projection or "none"
         if projection not in PROJECTIONS:
             raise InputError(f"unknown projection '{projection}': use {', '.join(PROJECTIONS)}")
         if projection == "auto":
@@ -78,7 +80,7 @@ def table(
     vocab_size: int,
     dim: int,
     vectors: int | None = None,
-    projection: str = "auto",
+    projection: str | None = "auto",
     trained: bool = False,
     std: float = 1.0,
 ) -> Table:

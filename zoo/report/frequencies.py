@@ -13,9 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+from zoo.data.text.tokens import PAD, UNKNOWN
 from zoo.errors import InputError
 
 Floats = NDArray[np.float64]
+
+PEN = ("#c2452d", "#2d7f5e")
+"""Colours of the two ends of the ranking."""
 
 
 class Word(NamedTuple):
@@ -26,7 +30,7 @@ class Word(NamedTuple):
 
 
 def read_words(text: str, source: str) -> dict[str, int]:
-    """Return the words of a tokenizer file with their numbers; special tokens such as padding are no words.
+    """Return the words of a tokenizer file with their numbers; padding, the unknown and special tokens are no words.
 
     Args:
         text: What the file holds, in the format of the tokenizers library.
@@ -41,7 +45,7 @@ def read_words(text: str, source: str) -> dict[str, int]:
         tokenizer = Tokenizer.from_str(text)
     except Exception as error:  # The library raises Exception itself.
         raise InputError(f"{source} is not a file of the tokenizers library: {str(error).splitlines()[0][:120]}") from error
-    special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    special = {PAD, UNKNOWN} | {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
     return {word: number for word, number in tokenizer.get_vocab().items() if number not in special}
 
 
@@ -54,8 +58,9 @@ def find_frequencies(net: nn.Module, source: str) -> Tensor:
         InputError: If there is none.
     """
     for module in net.modules():
-        found = module.frequencies() if callable(getattr(module, "frequencies", None)) else None
-        if found is not None:
+        method: Any = getattr(module, "frequencies", None)
+        found = method() if callable(method) else None
+        if isinstance(found, Tensor):
             return found
     reason = "its embedding has no frequencies, or the same ones for all words"
     raise InputError(f"{source} has no word sensitivities: {reason}; fit with one whose words differ (zoo list embeddings)")
@@ -104,7 +109,7 @@ def print_ranking(ranking: Sequence[Word], top: int) -> None:
         view.add_column(title)
         view.add_column("delta", justify="right")
     for place, (most, least) in enumerate(zip(*ends(ranking, top), strict=True), 1):
-        view.add_row(str(place), most.word, f"{most.delta:.4f}", least.word, f"{least.delta:.4f}")
+        view.add_row(str(place), shorten(most.word), f"{most.delta:.4f}", shorten(least.word), f"{least.delta:.4f}")
     console.print(f"\n{len(ranking):,} words by their sensitivity to position, delta = mean |w| in radians per position\n")
     console.print(view)
 
@@ -121,16 +126,16 @@ def kernel_density(values: Floats, grid: Floats) -> Floats:
     low, high = np.percentile(values, (25, 75))
     spread = min(values.std(), (high - low) / 1.34) or values.std()
     width = 0.9 * spread * len(values) ** -0.2
-    kernels = [np.exp(-(((x - values) / width) ** 2) / 2).mean() for x in grid]
-    return np.asarray(kernels) / (width * np.sqrt(2 * np.pi))
+    kernels = [float(np.exp(-(((x - values) / width) ** 2) / 2).mean()) for x in grid]
+    return np.array(kernels) / float(width * np.sqrt(2 * np.pi))
 
 
-def draw_density(ranking: Sequence[Word], title: str, listed: int = 12) -> bytes:
+def draw_density(ranking: Sequence[Word], source: str, listed: int = 12) -> bytes:
     """Draw the density of the sensitivities (Wang et al. 2020, Figure 3) with the words of both ends beside it.
 
     Args:
         ranking: What `rank` returned.
-        title: Of the picture.
+        source: Whose words they are, for the title.
         listed: How many words to write out at each end.
 
     Returns:
@@ -140,7 +145,7 @@ def draw_density(ranking: Sequence[Word], title: str, listed: int = 12) -> bytes
 
     values = np.array([word.delta for word in ranking])
     figure = Figure(figsize=(10, 5), dpi=150)
-    axes: Any = figure.add_axes((0.07, 0.12, 0.62, 0.74))
+    axes: Any = figure.add_axes((0.07, 0.12, 0.61, 0.72))
     axes.hist(values, bins=min(80, 5 + len(values) // 5), density=True, color="#c9d6e8", edgecolor="white", linewidth=0.4)
     if np.ptp(values) > 0:
         margin = 0.02 * np.ptp(values)
@@ -149,11 +154,13 @@ def draw_density(ranking: Sequence[Word], title: str, listed: int = 12) -> bytes
     axes.set_xlabel("sensitivity to position: δ = mean |ω| over dimensions (radians per position)")
     axes.set_ylabel("density of words")
     axes.spines[["top", "right"]].set_visible(False)
-    figure.text(0.07, 0.92, title, fontsize=13, fontweight="bold", parse_math=False)
-    for words, left, color, head in zip(ends(ranking, listed), (0.73, 0.87), PEN, ("most sensitive", "least"), strict=True):
-        axes.plot([word.delta for word in words], [0] * len(words), "|", color=color, markersize=14, clip_on=False)
-        figure.text(left, 0.86, head, color=color, fontweight="bold", va="top")
-        figure.text(left, 0.80, "\n".join(word.word[:16] for word in words), va="top", linespacing=1.5, parse_math=False)
+    figure.text(0.07, 0.935, "How sensitive are words to their position?", fontsize=14, fontweight="bold")
+    figure.text(0.07, 0.89, f"{len(ranking):,} words of {source}", color="#666666", parse_math=False)
+    for words, left, color, head in zip(ends(ranking, listed), (0.73, 0.86), PEN, ("most sensitive", "least"), strict=True):
+        axes.vlines([word.delta for word in words], 0, 0.04 * axes.get_ylim()[1], color=color, linewidth=1.2)
+        figure.text(left, 0.84, head, color=color, fontweight="bold", va="top")
+        figure.text(left, 0.78, "\n".join(shorten(word.word) for word in words), va="top", linespacing=1.6, parse_math=False)
+    axes.set_ylim(bottom=0)
     picture = io.BytesIO()
     with warnings.catch_warnings():  # Words may have letters that the font has not; it draws a box instead.
         warnings.filterwarnings("ignore", message="Glyph")
@@ -161,5 +168,10 @@ def draw_density(ranking: Sequence[Word], title: str, listed: int = 12) -> bytes
     return picture.getvalue()
 
 
-PEN = ("#c2452d", "#2d7f5e")
-"""Colours of the two ends."""
+def shorten(text: str, width: int = 16) -> str:
+    """Cut a text that is too long for its column.
+
+    >>> shorten("incomprehensibilities")
+    'incomprehensibi…'
+    """
+    return text if len(text) <= width else f"{text[: width - 1]}…"

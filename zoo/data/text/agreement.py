@@ -9,8 +9,8 @@ import numpy as np
 from zoo.data.text.grammar import sentence
 from zoo.data.text.module import TextData
 from zoo.data.text.options import text_options
+from zoo.data.text.splits import whole
 from zoo.data.text.table import Table
-from zoo.errors import InputError
 
 CLASSES = ("singular", "plural")
 NOUNS = 4  # at most so many between head and verb
@@ -36,10 +36,10 @@ def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) 
     Accuracy on the test split, in per cent:
 
         attractors              any      0      1      2      3      4
-        majority               
-        number of last noun    
-        number of first noun   
-        bag of words           
+        majority
+        number of last noun
+        number of first noun
+        bag of words
 
     (bag of words: logistic regression on counts).
 
@@ -51,10 +51,9 @@ def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) 
     Raises:
         InputError: An option is out of range.
     """
-    _check("rows", rows, 100, 10**6)
+    held = whole("rows", rows, 100, 200_000) // 10
     if attractors is not None:
-        _check("attractors", attractors, 0, NOUNS)
-    held = rows // 10
+        whole("attractors", attractors, 0, NOUNS)
     random, seen = np.random.RandomState(0), set[str]()
     splits = {name: _draw(random, count, seen) for name, count in (("train", rows - 2 * held), ("val", held))}
     if attractors is not None:
@@ -75,8 +74,3 @@ def _draw(random: np.random.RandomState, count: int, seen: set[str], attractors:
             texts.append(text)
     labels = [CLASSES[i % 2] for i in range(count)]
     return Table((texts,), labels, source="agreement")
-
-
-def _check(name: str, value: object, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise InputError(f"agreement: {name}={value!r}; it must be a whole number from {least} to {most}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zoo.data.text.tokens import UNKNOWN
 from zoo.errors import InputError
@@ -43,7 +43,13 @@ def train_tokenizer(kind: str, texts: Iterable[str], vocab: int, lowercase: bool
     quiet()
     from tokenizers import Tokenizer, models, normalizers, trainers
 
-    options = {"vocab_size": vocab, "min_frequency": min_count, "special_tokens": [*SPECIAL], "show_progress": False}
+    options: dict[str, Any] = {
+        "vocab_size": vocab,
+        "min_frequency": min_count,
+        "special_tokens": [*SPECIAL],
+        "show_progress": False,
+    }
+    trainer: trainers.Trainer
     if kind == "bpe":
         made, trainer = Tokenizer(models.BPE()), trainers.BpeTrainer(**options, initial_alphabet=_alphabet())
     else:

@@ -1,0 +1,92 @@
+"""Repeat rows of the papers' tables: ``python -m benchmarks.papers configs/papers/*/*.yaml --seeds 3 --root DATA``.
+
+Every row is a file in configs/papers/ that ``zoo fit -c FILE`` runs too; comments in it say what was published (``# published:
+accuracy 0.896, 8.33M (Table 2)``) and on which other test sets its model is measured (``# also: sva(attractors=1)``). With ``--root``
+a data set is read from the folder of its name there, instead of the Hub. Writes results/papers/PAPER/ROW.json, seed by seed, and
+docs/papers.md; a seed that is there already is not run again.
+"""
+
+import argparse
+import json
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import zoo
+from benchmarks import machine, papers_table
+from zoo.registry import Spec
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "papers"
+KEPT = ("seed", "parameters", "metrics", "seconds", "epochs", "data_sha256")
+
+
+def read(config: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the options of a row and what its comments say, by keyword."""
+    text = config.read_text(encoding="utf-8")
+    return yaml.safe_load(text), dict(re.findall(r"^# (published|also|note): (.*)$", text, re.MULTILINE))
+
+
+def rooted(spec: str, root: Path | None) -> str:
+    """Point a data spec at the folder of its name, or one that begins so, as in snli_devtest."""
+    parsed = Spec.parse(spec)
+    if root is None or "path" in parsed.options:
+        return spec
+    folders = [path for path in sorted(root.glob(f"{parsed.name}*")) if path.name.split("_")[0] == parsed.name]
+    return str(Spec(parsed.name, {**parsed.options, "path": os.path.relpath(folders[0])})) if folders else spec
+
+
+def measure(options: dict[str, Any], also: list[str], seed: int, root: Path | None) -> dict[str, Any]:
+    """Train one row with one seed, and measure its model on the other test sets."""
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = {**options.get("trainer", {}), "enable_progress_bar": False, "logger": False}
+        data = rooted(options["data"], root)
+        summary = zoo.fit(**{**options, "data": data, "seed": seed, "trainer": trainer, "run_dir": f"{folder}/run"})
+        row = {key: summary[key] for key in KEPT}
+        if "folds" in summary:
+            row |= {"folds": summary["folds"], "std": summary["std"]}
+        if also:
+            from zoo.runs import evaluate
+
+            row["also"] = {spec: evaluate(f"{folder}/run", "test", rooted(spec, root)) for spec in also}
+    return row
+
+
+def run(config: Path, seeds: range, root: Path | None) -> None:
+    """Run the seeds of a row that are missing, and write its file after each."""
+    options, said = read(config)
+    out = RESULTS / config.parent.name / f"{config.stem}.json"
+    stored = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"config": options, "rows": []}
+    if stored["config"] != options:
+        stored = {"config": options, "rows": []}
+    also = [spec.strip() for spec in said.get("also", "").split(";") if spec.strip()]
+    for seed in seeds:
+        if any(row["seed"] == seed for row in stored["rows"]):
+            continue
+        row = measure(options, also, seed, root)
+        stored["rows"].append(row | {"machine": machine.facts()})
+        stored["rows"].sort(key=lambda row: row["seed"])
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in row["metrics"].items())
+        print(f"{config.parent.name}/{config.stem} seed {seed}: {shown} in {row['seconds']:.0f} s", flush=True)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Parse the flags, run, write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("configs", nargs="*", type=Path, help="rows to run; none to only write the table")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--root", type=Path, help="folder with the data sets, each in a folder of its name")
+    options = parser.parse_args(argv)
+    for config in options.configs:
+        run(config, range(options.seeds), options.root)
+    papers_table.write()
+
+
+if __name__ == "__main__":
+    main()

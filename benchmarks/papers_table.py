@@ -1,0 +1,94 @@
+"""Write docs/papers.md from the measured rows: ``python -m benchmarks.papers``."""
+
+import json
+import re
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "papers"
+PAGE = ROOT / "docs" / "papers.md"
+SHOWN = {"accuracy": "accuracy", "map": "MAP", "mrr": "MRR", "top1": "top 1", "mse": "squared error"}
+PAPERS = {
+    "complex_order": "Encoding word order in complex embeddings (Wang et al. 2020)",
+    "quaternion_nlp": "Lightweight and efficient neural NLP with quaternion networks (Tay et al. 2019)",
+    "phm": "Beyond fully-connected layers with quaternions: PHM (Zhang et al. 2021)",
+}
+
+
+def rows_of(paper: str, results: Path = RESULTS) -> dict[str, dict[str, Any]]:
+    """Read the measured rows of a paper by name."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((results / paper).glob("*.json"))}
+
+
+def published(paper: str, name: str) -> str:
+    """What the paper printed for a row, from the comment in its configuration."""
+    text = (ROOT / "configs" / "papers" / paper / f"{name}.yaml").read_text(encoding="utf-8")
+    found = re.search(r"^# published: (.*)$", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def score(rows: list[dict[str, Any]]) -> str:
+    """Show the test metrics: the mean, and each seed where there is more than one."""
+    shown = []
+    for name, title in SHOWN.items():
+        values = [row["metrics"][name] for row in rows if row["metrics"].get(name) is not None]
+        if values:
+            form = "{:.1e}" if name == "mse" else "{:.3f}"
+            each = f" ({', '.join(form.format(value) for value in values)})" if len(values) > 1 else ""
+            shown.append(f"{title} **{form.format(mean(values))}**{each}")
+    return "; ".join(shown)
+
+
+def line(paper: str, name: str, stored: dict[str, Any]) -> str:
+    """Write one row of the table."""
+    config, rows = stored["config"], stored["rows"]
+    parameters = rows[0]["parameters"]
+    tables = parameters["embedding"]
+    link = f"[{name}](../configs/papers/{paper}/{name}.yaml)"
+    scope = "" if config.get("scope", "all") == "all" else f", {config['scope']} only"
+    weights = f"{(parameters['total'] - tables) / 1000:,.0f}K"
+    return f"| {link} | `{config['algebra']}`{scope} | {weights} | {tables / 1000:,.0f}K | {score(rows)} | {published(paper, name)} |"
+
+
+def also(stored: dict[str, Any]) -> list[str]:
+    """Write the other test sets of a row, mean accuracy over seeds."""
+    rows = [row["also"] for row in stored["rows"] if "also" in row]
+    return [f"{mean(row[spec]['accuracy'] for row in rows):.3f}" for spec in rows[0]] if rows else []
+
+
+def section(paper: str, stored: dict[str, dict[str, Any]]) -> list[str]:
+    """Write the part of a paper, one table for each data set."""
+    lines = [f"## {PAPERS.get(paper, paper)}", ""]
+    groups: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, row in stored.items():
+        groups.setdefault(row["config"]["data"], {})[name] = row
+    for data, group in groups.items():
+        lines += [f"### `{data}`", "", "| row | algebra | weights | in word tables | test, ours | published |"]
+        lines += ["|---|---|---:|---:|---|---|", *(line(paper, name, row) for name, row in group.items()), ""]
+        others = {name: row for name, row in group.items() if also(row)}
+        if others:
+            specs = list(next(iter(others.values()))["rows"][0]["also"])
+            lines += ["Accuracy of the same models on other test sets:", "", f"| row | {' | '.join(f'`{s}`' for s in specs)} |"]
+            lines += ["|---|" + "---:|" * len(specs), *(f"| {name} | {' | '.join(also(row))} |" for name, row in others.items()), ""]
+    return lines
+
+
+def write(page: Path = PAGE, results: Path = RESULTS) -> None:
+    """Write the page."""
+    found = {path.name: rows_of(path.name, results) for path in sorted(results.iterdir()) if path.is_dir()}
+    machines = [row["machine"] for rows in found.values() for stored in rows.values() for row in stored["rows"]]
+    where = machines[-1]
+    dates = sorted({machine["date"] for machine in machines})
+    head = [
+        "# The papers' systems, measured",
+        "",
+        "Every row is a configuration that `zoo fit -c FILE` repeats. Test figures are of the epoch that validation chose; several",
+        "numbers in brackets are several seeds. What differs from a paper's setting is said in the configuration.",
+        f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))} on {where['cores']} cores of {where['processor']}, "
+        f"torch {where['torch']}; made by `python -m benchmarks.papers`.",
+        "",
+    ]
+    body = [text for paper, rows in found.items() for text in section(paper, rows)]
+    page.write_text("\n".join([*head, *body]).rstrip() + "\n", encoding="utf-8")

@@ -1,0 +1,218 @@
+"""The networks that read text, over every algebra: the contract, and padding that never counts."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import zoo
+from zoo.errors import InputError
+from zoo.layers import Layers
+from zoo.testing import BackboneContract
+from zoo.testing.backbone import installed_algebras
+
+FACTS = {"vocab_size": 30, "max_length": 20, "num_classes": 3}
+SPECS = {
+    "lstm": "lstm(dim=64, hidden=64)",
+    "lstm, stacked": "lstm(dim=64, hidden=0, depth=2, bidirectional=true, rules=gate, pooling=last)",
+    "transformer": "transformer(dim=64, depth=1, heads=2, ffn=64)",
+    "transformer, product": "transformer(dim=64, depth=1, heads=2, ffn=64, score=product, positions=rotary, norm_first=false)",
+    "transformer, hermitian": "transformer(dim=64, depth=1, heads=2, ffn=64, score=hermitian, readout=modulus, positions=learned)",
+    "cnn": "cnn(dim=64, filters=64, hidden=64)",
+    "fasttext": "fasttext(dim=64, hidden=64)",
+}
+PAIRS = SPECS | {"decomposable_attention": "decomposable_attention(dim=64)"}
+
+
+def texts(lengths, width, seed=0):
+    noise = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(1, FACTS["vocab_size"], (len(lengths), width), generator=noise)
+    return tokens * (torch.arange(width) < torch.tensor(lengths)[:, None])
+
+
+class OneText(BackboneContract):
+    facts = FACTS
+
+    def batch(self):
+        return texts([5, 8, 1, 3], 8)
+
+
+class TwoTexts(BackboneContract):
+    facts = FACTS | {"pair": True}
+
+    def batch(self):
+        return texts([5, 8, 1, 3], 8), texts([2, 1, 6, 6], 6, seed=1)
+
+
+class TestLSTM(OneText):
+    spec = SPECS["lstm"]
+
+
+class TestTransformer(OneText):
+    spec = SPECS["transformer"]
+
+
+class TestCNN(OneText):
+    spec = SPECS["cnn"]
+
+
+class TestFastText(OneText):
+    spec = SPECS["fasttext"]
+
+
+class TestLSTMOfPairs(TwoTexts):
+    spec = SPECS["lstm"]
+
+
+class TestTransformerOfPairs(TwoTexts):
+    spec = SPECS["transformer, product"]
+
+
+class TestDecomposableAttention(TwoTexts):
+    spec = PAIRS["decomposable_attention"]
+
+
+def wider(tokens, more):
+    return F.pad(tokens, (0, more))
+
+
+@pytest.mark.parametrize("algebra", installed_algebras())
+@pytest.mark.parametrize("name", SPECS)
+def test_padding_changes_nothing(name, algebra):
+    net = zoo.backbone(SPECS[name], algebra, **FACTS).eval()
+    tokens = texts([5, 7, 1, 3], 7)
+    torch.testing.assert_close(net(wider(tokens, 9)), net(tokens), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(net(tokens[2:3, :1]), net(tokens)[2:3], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("algebra", ["real", "quaternion", "phm(n=4)", "octonion"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_padding_of_either_text_changes_nothing(name, algebra):
+    net = zoo.backbone(PAIRS[name], algebra, **FACTS, pair=True).eval()
+    one, other = texts([5, 7, 1, 3], 7), texts([2, 6, 6, 1], 6, seed=1)
+    torch.testing.assert_close(net(wider(one, 4), wider(other, 9)), net(one, other), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_padding_takes_no_gradient(name):
+    net = zoo.backbone(SPECS[name], "quaternion", **FACTS)
+    tokens = texts([5, 7, 1, 3], 7)
+    net(wider(tokens, 2)).square().sum().backward()
+    table = next(module for module in net.modules() if type(module).__name__ == "Embedding")
+    gradient = table.components.grad[0].T
+    used = torch.zeros(FACTS["vocab_size"], dtype=torch.bool)
+    used[tokens.unique()] = True
+    used[0] = False
+    assert gradient[~used].abs().max() == 0
+    assert gradient[used].abs().amax(1).min() > 0
+
+
+def test_over_the_reals_it_is_decomposable_attention():
+    """DeAtt, written out with matrices (Parikh et al. 2016; features of Tay et al. 2019, section 4.1)."""
+    net = zoo.backbone("decomposable_attention(dim=12, depth=1, attend_depth=1)", "real", **FACTS, pair=True).double().eval()
+    one, other = texts([4, 6], 6), texts([5, 3], 5, seed=1)
+
+    def layer(stack, x):
+        return (x @ stack[0].weight.T + stack[0].bias).relu()
+
+    for row in range(2):
+        a, b = (net.words(t[row : row + 1])[0][: int((t[row] != 0).sum())] for t in (one, other))
+        scores = layer(net.attend, a) @ layer(net.attend, b).T
+        aligned_b, aligned_a = scores.softmax(1) @ b, scores.T.softmax(1) @ a
+        c1 = layer(net.compare, torch.cat([aligned_a, b, aligned_a * b, aligned_a - b], 1)).sum(0)
+        c2 = layer(net.compare, torch.cat([aligned_b, a, aligned_b * a, aligned_b - a], 1)).sum(0)
+        y = layer(net.aggregate, torch.cat([c1, c2, c1 * c2, c1 - c2]))
+        expected = y @ net.head.weight.T + net.head.bias
+        torch.testing.assert_close(net(one[row : row + 1], other[row : row + 1])[0], expected)
+
+
+@pytest.mark.parametrize("algebra", ["quaternion", "octonion", "clifford(p=1, q=1)", "phm(n=3)"])
+def test_over_an_algebra_it_is_its_definition(algebra):
+    """Q-Att (Tay et al. 2019, section 3.2), component by component; the softmax of the other side is over a_i b_j too."""
+    net = zoo.backbone("decomposable_attention(dim=24, depth=1, attend_depth=0)", algebra, **FACTS, pair=True).double().eval()
+    one, other = texts([4], 4), texts([3], 3, seed=1)
+    rule = net.product.algebra.structure
+    n = rule.shape[0]
+    a, b = (net.words(t)[0].unflatten(-1, (n, -1)) for t in (one, other))
+    scores = torch.einsum("ijk,pic,qjc->kpq", rule, a, b)
+    aligned_b = torch.einsum("kpq,qkc->pkc", scores.softmax(2), b)
+    aligned_a = torch.einsum("kpq,pkc->qkc", scores.softmax(1), a)
+
+    def features(x, y):
+        xy = torch.einsum("ijk,...ic,...jc->...kc", rule, x, y)
+        return torch.cat([t.flatten(-2) for t in (x, y, xy, x - y)], -1)
+
+    c1, c2 = (net.compare(features(x, y)).sum(0) for x, y in ((aligned_a, b), (aligned_b, a)))
+    expected = net.head(net.aggregate(features(*(c.unflatten(-1, (n, -1)) for c in (c1, c2)))))
+    torch.testing.assert_close(net(one, other)[0], expected)
+
+
+def test_the_counts_of_the_phm_lstm():
+    """721K, 361K and 146K (Zhang et al. 2021, Table 1): the LSTM with one bias and a rule for each of its eight matrices."""
+    for algebra, count in (("real", 721_200), ("phm-2", 361_264), ("phm-5", 146_200), ("phm-10", 81_200)):
+        net = zoo.backbone("lstm(dim=300, rules=gate)", algebra, **FACTS, pair=True)
+        assert sum(p.numel() for p in net.encoder.lstm.parameters()) == count, algebra
+
+
+def test_the_counts_of_the_tiny_transformer():
+    """400K, 100K and 300K (Tay et al. 2019, Table 2): the matrices of two encoder layers."""
+    for scope, count in (("all", 98_304), ("attention", 393_216 - 131_072 * 3 // 4)):
+        net = zoo.backbone("transformer/tiny", "quaternion", scope=scope, **FACTS)
+        body = [layer for name, layer in net.named_modules() if hasattr(layer, "components") and "blocks" in name]
+        assert sum(layer.components.numel() for layer in body) == count
+    assert 393_216 - 131_072 * 3 // 4 == 294_912
+
+
+def test_a_scope_makes_only_attention_hypercomplex():
+    layers = {
+        name: layer.algebra.n
+        for name, layer in zoo.backbone(
+            "transformer(dim=64, depth=1)", "quaternion", scope="attention", **FACTS
+        ).named_modules()
+        if hasattr(layer, "components")
+    }
+    assert {name: n for name, n in layers.items() if n > 1}.keys() == {
+        "encoder.blocks.0.attention.qkv",
+        "encoder.blocks.0.attention.proj",
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "pair", "said"),
+    [
+        ("transformer/huge", False, "unknown preset transformer/huge: use transformer/tiny, transformer/base"),
+        ("transformer(positions=fourier)", False, "unknown positions 'fourier'"),
+        ("transformer(score=cosine)", False, "unknown score 'cosine'"),
+        ("transformer(pooling=median)", False, "unknown pooling 'median'"),
+        ("transformer(heads=3)", False, "dim=128 does not split into heads=3"),
+        ("lstm(match=sum)", True, "unknown match 'sum': use product, concat"),
+        ("lstm(rules=eight)", False, "unknown rules 'eight'"),
+        ("cnn(widths=())", False, "widths=()"),
+        ("lstm(readout=norm)", False, "unknown readout 'norm'"),
+        ("decomposable_attention", False, "reads pairs of texts"),
+        ("decomposable_attention(dim=30)", True, "dim=30 is not made of whole elements"),
+    ],
+)
+def test_bad_options(spec, pair, said):
+    with pytest.raises(InputError) as caught:
+        zoo.backbone(spec, "quaternion", **FACTS, pair=pair)
+    assert said in str(caught.value)
+
+
+def test_one_text_is_not_two():
+    net = zoo.backbone("fasttext", "real", **FACTS)
+    with pytest.raises(InputError, match="one text at a time"):
+        net(texts([2], 2), texts([2], 2))
+    pairs = zoo.backbone("fasttext", "real", **FACTS, pair=True)
+    with pytest.raises(InputError, match="two texts at a time"):
+        pairs(texts([2], 2))
+
+
+def test_layers_take_what_the_algebra_advises():
+    from zoo.algebra import Algebra, algebra
+
+    rule = Algebra(algebra("complex").structure, advice={"score": "hermitian", "readout": "modulus"})
+    layers = Layers(rule)
+    assert layers.attention(8, 2).score == "hermitian"
+    assert layers.attention(8, 2, score="dot").score == "dot"
+    assert layers.head(8, 3)(torch.randn(2, 8)).shape == (2, 3)
+    assert layers.head(8, 3)(torch.randn(2, 8)).min() >= 0

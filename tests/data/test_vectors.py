@@ -1,0 +1,113 @@
+import gzip
+import lzma
+
+import numpy as np
+import pytest
+import torch
+
+from zoo.data.vectors import read_vectors
+from zoo.errors import InputError
+
+WORDS = ["[PAD]", "the", "Paris", "of", "at name@domain.com"]
+TABLE = {"the": [0.5, 1.0, -2.0], "paris": [1.0, 2.0, 3.0], "at name@domain.com": [7.0, 8.0, 9.0], "unused": [4.0, 4.0, 4.0]}
+EXPECTED = torch.tensor([[0.0] * 3, TABLE["the"], TABLE["paris"], [0.0] * 3, TABLE["at name@domain.com"]])
+
+
+def lines(table=TABLE):
+    return "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in table.items()).encode()
+
+
+def binary(table=TABLE, end=b"\n"):
+    rows = {word.replace(" ", "_"): row for word, row in table.items()}
+    body = b"".join(word.encode() + b" " + np.array(row, "<f4").tobytes() + end for word, row in rows.items())
+    return f"{len(rows)} 3\n".encode() + body
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content, name="vectors.txt"):
+        path = tmp_path / name
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize("header", [b"", b"4 3\n"])
+def test_text_is_read(file, ending, pack, header):
+    matrix, found = read_vectors(file(pack(header + lines()), f"vectors.txt{ending}"), WORDS)
+    assert matrix.dtype == torch.float32
+    assert torch.equal(matrix, EXPECTED)
+    assert found.tolist() == [False, True, True, False, True]
+
+
+@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)])
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_binary_is_read(file, ending, pack, end):
+    path = file(pack(binary(end=end)), f"vectors.bin{ending}")
+    matrix, found = read_vectors(path, [word.replace(" ", "_") for word in WORDS])
+    assert torch.equal(matrix, EXPECTED)
+    assert found.tolist() == [False, True, True, False, True]
+
+
+def test_binary_words_may_lie_across_the_chunks_that_are_read(file, monkeypatch):
+    monkeypatch.setattr("zoo.data.vectors.CHUNK", 5)
+    matrix, _ = read_vectors(file(binary(), "vectors.bin"), [word.replace(" ", "_") for word in WORDS])
+    assert torch.equal(matrix, EXPECTED)
+
+
+def test_a_word_as_it_is_comes_before_the_word_in_small_letters(file):
+    path = file(b"us 1 1\nUS 2 2\nUS 3 3\n")
+    assert read_vectors(path, ["US", "us", "Us"])[0].tolist() == [[2, 2], [1, 1], [1, 1]]
+
+
+def test_carriage_returns_and_trailing_blanks_do_not_matter(file):
+    assert torch.equal(read_vectors(file(lines().replace(b"\n", b" \r\n")), WORDS)[0], EXPECTED)
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "said"),
+    [
+        (b"the 1 2 3\nof 1 2\n", 2, "2 numbers"),
+        (b"the 1 2 3\nof 1 2 3 4\n", 2, "4 numbers"),
+        (b"the 1 2 3\nof 1e-05 2 3 4\n", 2, "4 numbers"),
+        (b"the 1 2 3\nof 1\n", 2, "1 numbers"),
+        (b"2 3\nthe 1 2 3\nof 1 2\n", 3, "2 numbers"),
+        (b"the 1 2 3\nof 1 x 3\n", 2, "could not convert"),
+        (b"the 1 2 3\nof 1 nan 3\n", 2, "not finite"),
+        (b"the 1 2 3\ncaf\xe9 1 2 3\n", 2, "0xe9 is not UTF-8"),
+        (b"the\nof\n", 1, "no vector"),
+        (b"", 1, "no vector"),
+    ],
+)
+def test_a_wrong_line_is_named(file, content, line, said):
+    path = file(content)
+    with pytest.raises(InputError, match=said) as caught:
+        read_vectors(path, WORDS)
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "said"),
+    [
+        (b"other 1 2\n", "a.txt", "has none of the 5 words"),
+        (gzip.compress(lines())[:-9], "a.txt.gz", "cannot be read"),
+        (b"no gzip", "a.txt.gz", "cannot be read"),
+        (b"no xz", "a.txt.xz", "cannot be read"),
+        (binary()[:-3], "a.bin", "vector 4: the file ends here"),
+        (lines(), "a.bin", "no count and width"),
+        (b"1 3\ncaf\xe9 123412341234", "a.bin", "vector 1: byte 0xe9"),
+    ],
+)
+def test_a_wrong_file_is_named(file, content, name, said):
+    path = file(content, name)
+    with pytest.raises(InputError, match=said) as caught:
+        read_vectors(path, WORDS)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(InputError, match="does not exist"):
+        read_vectors(tmp_path / "vectors.txt", WORDS)

@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+import torch
+
+from zoo.data.text.buckets import BucketSampler
+
+LENGTHS = np.random.RandomState(0).randint(1, 200, 1003)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 32, 1003, 5000])
+def test_every_row_comes_once_per_epoch(batch_size):
+    sampler = BucketSampler(LENGTHS, batch_size, 0)
+    for _ in range(3):
+        assert sorted(sampler) == list(range(1003))
+    assert len(sampler) == 1003
+
+
+def test_batches_have_similar_lengths():
+    order = list(BucketSampler(LENGTHS, 8, 0))[: 1003 // 8 * 8]
+    spread = np.ptp(LENGTHS[order].reshape(-1, 8), axis=1)
+    assert np.median(spread) < 8
+    assert np.median(np.ptp(LENGTHS[: len(order)].reshape(-1, 8), axis=1)) > 100
+
+
+def test_batches_come_in_no_order_of_length():
+    means = LENGTHS[list(BucketSampler(LENGTHS, 8, 0))[:1000]].reshape(-1, 8).mean(1)
+    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.3
+
+
+def test_rows_left_over_are_any_rows():
+    last = [LENGTHS[list(BucketSampler(LENGTHS, 34, seed))[-17:]] for seed in range(30)]
+    assert np.concatenate(last).mean() == pytest.approx(LENGTHS.mean(), abs=15)
+
+
+def test_seed_and_epoch_alone_decide_the_order():
+    through, resumed, other = BucketSampler(LENGTHS, 8, 3), BucketSampler(LENGTHS, 8, 3), BucketSampler(LENGTHS, 8, 4)
+    before = torch.get_rng_state()
+    epochs = [list(through) for _ in range(3)]
+    assert torch.equal(before, torch.get_rng_state())
+    assert epochs[0] != epochs[1]
+    resumed.set_epoch(2)
+    assert list(resumed) == epochs[2]
+    assert list(other) != epochs[0]
+
+
+def test_an_order_is_pinned():
+    assert list(BucketSampler([5, 1, 4, 2, 3], 2, 0)) == list(BucketSampler([5, 1, 4, 2, 3], 2, 0))
+    assert set(map(frozenset, np.reshape(list(BucketSampler([9, 1, 8, 2], 2, 5)), (2, 2)).tolist())) == {
+        frozenset({1, 3}),
+        frozenset({0, 2}),
+    }

@@ -1,0 +1,101 @@
+from dataclasses import replace
+
+import datasets
+import pytest
+
+from zoo.data.text.hub import answerable, fetch
+from zoo.data.text.pairs_info import PAIRS, QNLI, WIKIQA
+from zoo.data.text.presets_info import MR, SINGLE, TREC
+from zoo.data.text.table import Table
+from zoo.errors import InputError
+
+ALL = SINGLE + PAIRS
+
+
+def labels_of(record):
+    """Labels as the Hub has them: numbers, or words where there are no numbers, and how a missing one is marked."""
+    names = record.names or {"0": "irrelevant", "1": "relevant"}
+    numbers = [int(label) for label in names if label.isdigit()]
+    return (numbers, -1) if numbers else (list(names), "-")
+
+
+def parts_of(record, rows=24):
+    """The splits of a set; the last row of each has no label."""
+    labels, missing = labels_of(record)
+    columns = {str(name): [f"text {name} {i}" for i in range(rows + 1)] for name in record.hub.all}
+    columns[str(record.hub.label)] = [labels[i % len(labels)] for i in range(rows)] + [missing]
+    part = datasets.Dataset.from_dict({**columns, "idx": list(range(rows + 1))})
+    return datasets.DatasetDict({name: part for parts in record.splits.values() for name in parts})
+
+
+def served(monkeypatch, record, parts):
+    asked = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **options: asked.append((args, options)) or parts)
+    return replace(record, rows={name: len(part) for name, part in parts.items()}), asked
+
+
+@pytest.mark.parametrize("record", ALL, ids=lambda record: f"{record.name}-{record.hub.label}")
+def test_every_set_is_asked_for_and_read_as_its_record_says(monkeypatch, record):
+    record, asked = served(monkeypatch, record, parts_of(record))
+    found = fetch(record)
+    assert asked == [((record.repository, record.config), {"revision": record.revision})]
+    assert set(found) == set(record.splits)
+    for split, table in found.items():
+        assert len(table) == 24 * len(record.splits[split])
+        assert set(table.labels) <= set(map(str, labels_of(record)[0]))
+        assert [column[3] for column in table.texts] == [f"text {name} 3" for name in record.hub.texts]
+        assert (table.groups is None) == (record.hub.group is None)
+
+
+@pytest.mark.parametrize("record", ALL, ids=lambda record: f"{record.name}-{record.hub.label}")
+def test_records_are_whole(record):
+    assert record.pinned or (record.name, record.revision) == ("mpqa", "main")
+    assert {part for parts in record.splits.values() for part in parts} <= set(record.rows)
+    assert record.columns
+    assert record.citation
+    assert "train" in record.splits
+
+
+def test_a_row_without_a_text_is_left_out(monkeypatch):
+    part = datasets.Dataset.from_dict({"text": ["a", " ", "c"], "label": [0, 1, 1]})
+    record, _ = served(monkeypatch, MR, datasets.DatasetDict(dict.fromkeys(("train", "validation", "test"), part)))
+    table = fetch(record)["train"]
+    assert list(table.texts[0]) == ["a", "c"] * 3
+    assert table.place(2) == "cornell-movie-review-data/rotten_tomatoes, train + validation + test, row 4"
+
+
+def test_another_number_of_rows_is_refused(monkeypatch):
+    parts = parts_of(TREC)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: parts)
+    with pytest.raises(
+        InputError, match=r"trec: the Hub's copy has changed: SetFit/TREC-QC has 25 rows in train, not 5,452; use trec"
+    ):
+        fetch(TREC)
+
+
+def test_other_columns_and_splits_are_refused(monkeypatch):
+    record, _ = served(monkeypatch, QNLI, parts_of(QNLI).rename_column("sentence", "answer"))
+    with pytest.raises(InputError, match="has no column sentence in train, only question, answer, label, idx"):
+        fetch(record)
+    record, _ = served(monkeypatch, QNLI, datasets.DatasetDict(train=parts_of(QNLI)["train"]))
+    with pytest.raises(InputError, match="has no split validation, only train"):
+        fetch(record)
+
+
+def test_any_failure_is_one_line_that_offers_a_path(monkeypatch):
+    for error in (ConnectionError("Couldn't\nreach"), ValueError("no"), datasets.exceptions.DatasetGenerationError("bad")):
+
+        def fail(*_, error=error, **__):
+            raise error
+
+        monkeypatch.setattr(datasets, "load_dataset", fail)
+        with pytest.raises(InputError, match=r"could not get SetFit/TREC-QC .*use trec\(path=") as caught:
+            fetch(TREC)
+        assert "\n" not in str(caught.value)
+
+
+def test_questions_without_a_right_answer_are_left_out():
+    table = Table((["q", "q", "r", "r"], ["a", "b", "c", "d"]), ["0", "1", "0", "0"], ["1", "1", "2", "2"], WIKIQA.repository)
+    assert list(answerable(table).texts[1]) == ["a", "b"]
+    with pytest.raises(InputError, match="no question has an answer of label 1"):
+        answerable(table.take([2, 3]))

@@ -1,0 +1,214 @@
+import csv
+import gzip
+import json
+import lzma
+import pathlib
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from zoo.data.text.files import read_splits, read_table
+from zoo.errors import InputError
+
+ROWS = [("pos", 'A "good" film,\u0085really', "1"), ("neg", "Bad - naïve", "2"), ("pos", "Fine", "3")]
+PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
+SHARED = pathlib.Path(__file__).parents[3] / ".." / "shared" / "data"
+
+
+def tsv(header=True):
+    return "".join("\t".join(row) + "\n" for row in [("label", "text", "id")] * header + ROWS).encode()
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content, name):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+@pytest.fixture
+def formats(tmp_path):
+    def write(kind):
+        path = tmp_path / f"x.{kind}"
+        if kind == "csv":
+            with path.open("w", encoding="utf-8", newline="") as stream:
+                csv.writer(stream).writerows([("label", "text", "id"), *ROWS])
+        elif kind == "jsonl":
+            path.write_text("".join(json.dumps({"label": a, "text": b, "id": c}) + "\n" for a, b, c in ROWS))
+        elif kind == "parquet":
+            pq.write_table(pa.table(dict(zip(("label", "text", "id"), zip(*ROWS, strict=True), strict=True))), path)
+        else:
+            path.write_bytes(tsv())
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("pack", PACK)
+@pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "parquet"])
+def test_all_formats_say_the_same(formats, file, kind, pack):
+    path = file(PACK[pack](formats(kind).read_bytes()), f"y.{kind}{pack}")
+    table = read_table(path, text="text", label="label", group="id")
+    assert [list(column) for column in (table.texts[0], table.labels, table.groups)] == [
+        [row[1] for row in ROWS],
+        [row[0] for row in ROWS],
+        [row[2] for row in ROWS],
+    ]
+    first = 1 if kind == "jsonl" else 2
+    assert table.place(1) == (f"{path}, row 2" if kind == "parquet" else f"{path}:{first + 1}")
+
+
+@pytest.mark.parametrize("kind", ["tsv", "csv", "parquet"])
+def test_columns_have_numbers(formats, kind):
+    table = read_table(formats(kind), first=1, second=2, label=0)
+    assert table.texts == ([row[1] for row in ROWS], [row[2] for row in ROWS])
+
+
+def test_a_header_is_found_or_said(file):
+    bare, headed = file(tsv(header=False), "bare.tsv"), file(tsv(), "headed.tsv")
+    assert len(read_table(bare, text=1, label=0)) == 3
+    assert len(read_table(headed, text=1, label=0)) == 3
+    assert len(read_table(headed, text=1, label=0, header=False)) == 4
+    assert len(read_table(bare, text=1, label=0, header=True)) == 2
+
+
+def test_a_row_stands_where_it_begins(file):
+    path = file('label,text\r\na,"one\r\ntwo"\r\n\r\nb,x\r\n', "x.csv")
+    table = read_table(path, text="text")
+    assert table.texts[0] == ["one\r\ntwo", "x"]
+    assert [table.place(row) for row in (0, 1)] == [f"{path}:2", f"{path}:5"]
+
+
+def test_marks_of_editors_and_systems_do_not_matter(file):
+    path = file(b"\xef\xbb\xbflabel\ttext\r\n\r\na\tone \r\n", "x.tsv")
+    table = read_table(path, text="text")
+    assert (table.texts[0], table.labels, table.lines) == (["one "], ["a"], [3])
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [([1, 0], ["1", "0"]), ([1.0, 0], ["1", "0"]), ([True, False], ["true", "false"]), ([" a ", "b"], ["a", "b"])],
+)
+def test_labels_of_json_become_text(file, values, labels):
+    lines = "".join(json.dumps({"text": "x", "label": value}) + "\n" for value in values)
+    assert read_table(file(lines, "x.jsonl"), text="text").labels == labels
+
+
+GOOD = '{"text": "x", "label": 1}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "line", "said"),
+    [
+        ("x.tsv", "label\twords\na\tb\n", 1, "no column 'text'; there is 'label', 'words'"),
+        ("x.tsv", "text\ttext\tlabel\na\tb\tc\n", 1, "2 columns are called 'text'"),
+        ("x.tsv", "label\ttext\na\tb\na\tb\tc\n", 3, "3 fields, but line 1 has 2"),
+        ("x.tsv", "label\ttext\na\tb\na\t \n", 3, "empty text in column 'text'"),
+        ("x.tsv", "label\ttext\na\tb\n\tb\n", 3, "empty label"),
+        ("x.tsv", b"label\ttext\na\tb\na\tcaf\xe9\n", 3, "byte 0xe9 is not UTF-8"),
+        ("x.csv", "label,text\na,b\na,b,c\n", 3, "3 fields, but line 1 has 2"),
+        ("x.csv", 'label,text\na,b\na,"b\n', 3, "unexpected end of data"),
+        ("x.csv", b"label,text\na,b\na,caf\xe9\n", 3, "byte 0xe9 is not UTF-8"),
+        ("x.csv", 'label,text\na,b\n\na,""\n', 4, "empty text in column 'text'"),
+        ("x.jsonl", GOOD + '{"text": "x"}\n', 2, "no column 'label'; there is 'text'"),
+        ("x.jsonl", GOOD + '{"text": "x", "label": "pos"}\n', 2, "write all labels alike"),
+        ("x.jsonl", GOOD + '{"text": "x", "label": true}\n', 2, "write all labels alike"),
+        ("x.jsonl", GOOD + '{"text": "x", "label": null}\n', 2, "label is missing"),
+        ("x.jsonl", GOOD + '{"text": "x", "label": 0.5}\n', 2, "label is 0.5; it must be text or a whole number"),
+        ("x.jsonl", GOOD + '{"text": 5, "label": 1}\n', 2, "column 'text' is 5, not text"),
+        ("x.jsonl", GOOD + '{"text": null, "label": 1}\n', 2, "column 'text' is missing, not text"),
+        ("x.jsonl", GOOD + '{"text": "\\ud800", "label": 1}\n', 2, "half a character"),
+        ("x.jsonl", GOOD + '\n{"text": "x", "label"\n', 3, "not JSON"),
+        ("x.jsonl", GOOD + "[1]\n", 2, "a JSON list, not an object"),
+        ("x.jsonl", GOOD.encode() + b'{"text": "caf\xe9"}\n', 2, "byte 0xe9 is not UTF-8"),
+    ],
+)
+def test_a_wrong_line_is_named(file, name, content, line, said):
+    path = file(content, name)
+    with pytest.raises(InputError, match=said) as caught:
+        read_table(path, text="text")
+    assert str(caught.value).startswith(f"{path}:{line}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "said"),
+    [
+        ("x.tsv", "", {"text": "text"}, "no rows"),
+        ("x.tsv", "label\ttext\n", {"text": "text"}, "no rows"),
+        ("x.csv", "label,text\n", {"text": "text"}, "no rows"),
+        ("x.jsonl", "\n", {"text": "text"}, "no rows"),
+        ("x.doc", "a", {"text": "text"}, "unknown kind of file"),
+        ("x.tsv.gz", "a\tb\n", {"text": "text"}, "cannot be read"),
+        ("x.tsv.xz", "a\tb\n", {"text": "text"}, "cannot be read"),
+        ("x.parquet", "a\tb\n", {"text": "text"}, "not a Parquet file"),
+        ("x.tsv", "a\tb\n", {"text": 2, "label": 0}, "no column 2; there is '0', '1'"),
+        ("x.tsv", "a\tb\n", {"text": -1, "label": 0}, "no column -1"),
+        ("x.tsv", "a\tb\n", {"text": "b", "header": False}, "'b' is a name, but header=false"),
+        ("x.jsonl", GOOD, {"text": 0}, "the values of JSON lines have no numbers"),
+        ("x.tsv", "a\tb\n", {"text": 0, "label": 1, "header": "yes"}, "header='yes': use true, false or auto"),
+        ("x.tsv", "a\tb\n", {}, "give the column text"),
+        ("x.tsv", "a\tb\n", {"text": 0, "first": 1, "second": 2}, "give the column text"),
+    ],
+)
+def test_a_wrong_file_or_option_is_named(file, name, content, columns, said):
+    with pytest.raises(InputError, match=said) as caught:
+        read_table(file(content, name), **columns)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_columns_of_parquet_are_listed(formats):
+    with pytest.raises(InputError, match="no column 'words'; there is 'label', 'text', 'id'"):
+        read_table(formats("parquet"), text="words")
+
+
+def test_a_missing_value_of_parquet_is_named(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"label": [1, None], "text": ["a", "b"]}), path)
+    with pytest.raises(InputError, match="row 2: label is missing"):
+        read_table(path, text="text")
+
+
+@pytest.mark.parametrize("val", ["val", "dev", "valid", "validation"])
+def test_a_folder_holds_splits(file, tmp_path, val):
+    file(tsv(), "train.tsv")
+    file(gzip.compress(tsv()), f"{val}.tsv.gz")
+    file(lzma.compress(tsv()), "test.tsv.xz")
+    file("not data", "README.md")
+    splits = read_splits(tmp_path, text="text")
+    assert list(splits) == ["train", "val", "test"]
+    assert all(len(table) == 3 for table in splits.values())
+
+
+def test_a_wrong_folder_is_named(file, tmp_path):
+    with pytest.raises(InputError, match="no training file, such as train.tsv; there is nothing"):
+        read_splits(tmp_path, text="text")
+    file(tsv(), "train.tsv")
+    file(tsv(), "dev.tsv")
+    file(tsv(), "val.csv")
+    with pytest.raises(InputError, match=r"both dev.tsv and val.csv would be the val split"):
+        read_splits(tmp_path, text="text")
+    with pytest.raises(InputError, match="does not exist"):
+        read_splits(tmp_path / "nowhere", text="text")
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "sizes", "labels"),
+    [
+        ("trec", {"text": 2, "label": 0}, [5452, 500], 6),
+        ("wikiqa", {"first": 2, "second": 3, "label": 1, "group": 0}, [8672, 1130, 2351], 2),
+        ("snli_devtest/validation.tsv.gz", {"first": "premise", "second": "hypothesis"}, [9842], 3),
+        ("sst/fine_sent_train.tsv.gz", {"text": 1, "label": 0}, [8544], 5),
+        ("imdb/train.tsv.xz", {"text": 4, "label": 0}, [25000], 2),
+    ],
+)
+def test_files_of_the_papers_are_read(name, columns, sizes, labels):
+    if not (SHARED / name).exists():
+        pytest.skip(f"no {name} beside this checkout")
+    splits = read_splits(SHARED / name, **columns)
+    assert [len(table) for table in splits.values()] == sizes
+    assert len(set(splits["train"].labels)) == labels

@@ -1,0 +1,246 @@
+import copy
+import pickle
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from zoo.data.text import Reader, Table, TextData
+from zoo.errors import InputError
+
+
+def table(rows=60, pairs=False, labels="ab", source="f.tsv", seed=0, lines=True):
+    draws = random.Random(seed)
+    texts = [" ".join(draws.choice("uvwxyz") * draws.randint(1, 3) for _ in range(draws.randint(1, 12))) for _ in range(rows)]
+    columns = (texts, [f"answer {i} {text}" for i, text in enumerate(texts)]) if pairs else (texts,)
+    return Table(
+        columns, [labels[i % len(labels)] for i in range(rows)], source=source, lines=range(1, rows + 1) if lines else None
+    )
+
+
+def questions(count=20, answers=3):
+    rows = [(f"what is {q}", f"it is {q} {a}", str(int(a == 0))) for q in range(count) for a in range(answers)]
+    first, second, labels = (list(column) for column in zip(*rows, strict=True))
+    return Table((first, second), labels, source="q.tsv")
+
+
+def data(splits=None, task="text_classification", **options):
+    return TextData(splits or {"train": table()}, task, **{"batch_size": 8, **options})
+
+
+def rows(loader):
+    """Gather the tokens of every row, without padding, and its label."""
+    found = []
+    for inputs, *labels in loader:
+        columns = inputs if isinstance(inputs, tuple) else (inputs,)
+        for line in zip(*columns, *labels, strict=True):
+            found.append(tuple(tuple(part[part != 0].tolist()) if part.ndim else int(part) for part in line))
+    return found
+
+
+def test_batches_have_the_promised_form():
+    made = data()
+    inputs, labels = next(iter(made.val_dataloader()))
+    assert inputs.dtype == labels.dtype == torch.int64
+    assert inputs.shape[0] == labels.shape[0] == 5
+    assert (inputs[:, -1] != 0).any(), "padded beyond the longest text"
+    assert (inputs[inputs.ne(0).cumsum(1) != torch.arange(1, inputs.shape[1] + 1)] == 0).all(), "padding before a token"
+
+
+def test_pairs_and_questions_have_more_parts():
+    pair = data({"train": table(pairs=True)}, "pair_classification")
+    (first, second), labels = next(iter(pair.train_dataloader()))
+    assert first.shape[0] == second.shape[0] == labels.shape[0] == 8
+    assert pair.facts.kind == "pair"
+    ranked = data({"train": questions()}, "answer_ranking")
+    (first, second), labels, groups = next(iter(ranked.test_dataloader()))
+    assert groups.dtype == torch.int64
+    assert groups.tolist() == [0, 0, 0, 1, 1, 1]
+    assert labels.tolist() == [1, 0, 0, 1, 0, 0]
+    assert ranked.facts.classes == ("irrelevant", "relevant")
+    for question in (0, 1):
+        assert len({tuple(line.tolist()) for line in first[groups == question]}) == 1
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"batch_size": 1}, {"batch_size": 100}])
+def test_every_row_comes_once_per_epoch(kwargs):
+    made = data(**kwargs)
+    loader = made.train_dataloader()
+    expected = Counter(rows(data(batch_size=3, seed=9).train_dataloader()))
+    assert sum(expected.values()) == made.facts.sizes["train"] == 49
+    for _ in range(2):
+        found = Counter(rows(loader))
+        missing = sum((expected - found).values())
+        assert missing == (1 if made.batch_size == 8 else 0), "only a last batch of one row may be left out"
+        assert not found - expected
+
+
+def test_a_batch_of_any_size_has_the_same_tokens():
+    for name in ("val", "test"):
+        one, other = (rows(getattr(data(batch_size=size), f"{name}_dataloader")()) for size in (1, 4))
+        assert one == other
+
+
+def test_workers_do_not_change_a_batch(capfd):
+    for name in ("train", "test"):
+        one, other = (list(getattr(data(num_workers=n), f"{name}_dataloader")()) for n in (0, 2))
+        for a, b in zip(one, other, strict=True):
+            assert torch.equal(a[0], b[0])
+            assert torch.equal(a[1], b[1])
+    assert "TOKENIZERS_PARALLELISM" not in capfd.readouterr().err
+
+
+def test_global_generators_are_left_alone():
+    before = torch.get_rng_state(), random.getstate(), copy.deepcopy(np.random.get_state())
+    rows(data({"train": table()}).train_dataloader())
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert np.array_equal(before[2][1], np.random.get_state()[1])
+
+
+def test_the_seed_decides_the_order_and_nothing_else():
+    one, same, other = data(seed=1), data(seed=1), data(seed=2)
+    assert rows(one.train_dataloader()) == rows(same.train_dataloader()) != rows(other.train_dataloader())
+    assert Counter(rows(one.test_dataloader())) == Counter(rows(other.test_dataloader()))
+    assert one.facts == other.facts
+    assert one.files == other.files
+
+
+def test_only_training_texts_make_the_vocabulary():
+    def splits(**words):
+        return {name: Table(([f"common {words.get(name, 'x')}"] * 4,), list("abab")) for name in ("train", "val", "test")}
+
+    made = data(splits(val="hidden", test="secret"))
+    assert made.reader.words[2:] == ["common", "x"]
+    assert rows(made.test_dataloader())[0][0] == (2, 1)
+    assert made.facts.vocab_size == 4
+    held_out = TextData({"train": Table(([f"word{i}" for i in range(40)],), list("ab") * 20)}, "text_classification")
+    train = {text for text in held_out.splits["train"].texts[0]}
+    assert set(held_out.reader.words[2:]) == train
+
+
+def test_the_longest_text_of_all_splits_is_read_whole():
+    splits = {name: Table((["a " * n, "b"] * 2,), list("abab")) for name, n in (("train", 3), ("val", 9), ("test", 5))}
+    assert data(splits).facts.max_length == 9
+    cut = data(splits, max_length=4)
+    assert cut.facts.max_length == 4
+    assert max(len(row[0]) for row in rows(cut.val_dataloader())) == 4
+    assert data(splits, max_length=50).facts.max_length == 50
+
+
+def test_classes_are_sorted_by_value_or_letter_or_as_given():
+    def classes(labels, **options):
+        return data({"train": table(labels=labels)}, folds=2, **options).facts.classes
+
+    assert classes(["10", "9", "-1"]) == ("-1", "9", "10")
+    assert classes(["b", "10", "9"]) == ("10", "9", "b")
+    assert classes(["b", "a"], classes=["b", "a", "never"]) == ("b", "a", "never")
+    assert classes(["0", "1"], names={"1": "yes", "0": "no"}) == ("yes", "no")
+    assert classes(["0", "neg", "1"], names={"0": "negative", "neg": "negative", "1": "positive"}) == ("negative", "positive")
+
+
+def test_names_keep_their_rows():
+    made = data({"train": table(labels=["0", "1"])}, names={"1": "yes", "0": "no"})
+    plain = data({"train": table(labels=["0", "1"])})
+    assert [1 - row[1] for row in rows(made.test_dataloader())] == [row[1] for row in rows(plain.test_dataloader())]
+
+
+def test_facts_tell_contents_apart():
+    base = data().facts
+    assert data().facts.sha256 == base.sha256
+    assert data(tokenizer="char", max_length=3, seed=4).facts.sha256 == base.sha256
+    changed = [
+        data({"train": table(seed=1)}),
+        data({"train": table(labels="ba")}),
+        data(fold=1),
+        data(names={"a": "x", "b": "y"}),
+    ]
+    assert len({base.sha256, *(one.facts.sha256 for one in changed)}) == 5
+    one, other = (Table((texts,), list("aabb"), source=str(texts)) for texts in (["ab", "c", "d", "e"], ["a", "bc", "d", "e"]))
+    splits = [{"train": part, "val": part, "test": part} for part in (one, other)]
+    assert data(splits[0]).facts.sha256 != data(splits[1]).facts.sha256
+
+
+def test_a_trained_model_reads_other_data_as_its_own():
+    trained = data(names={"b": "B", "a": "A"}, max_length=6)
+    other = {"train": table(seed=5), "test": table(seed=6)}
+    again = data(other, names={"a": "A", "b": "B"}, max_length=6, reader=trained.reader, tokenizer="char")
+    assert again.files == trained.files
+    assert again.facts.classes == ("B", "A")
+    assert again.facts.vocab_size == trained.facts.vocab_size
+    stored = Reader.of(trained.facts, trained.files["tokenizer.json"])
+    with pytest.raises(InputError, match=r"^f.tsv:\d+: \d+ tokens, the model reads at most 6"):
+        data(other, names={"a": "A", "b": "B"}, reader=stored)
+    cut = data(other, names={"a": "A", "b": "B"}, reader=stored, max_length=99)
+    assert rows(cut.test_dataloader()) == rows(again.test_dataloader())
+    assert cut.facts.max_length == 6
+    with pytest.raises(InputError, match=r"^f.tsv:1: label 'a' is unknown to the model, which knows 'A', 'B'"):
+        data(other, reader=stored, max_length=6)
+    one_class = {name: Table((["u v"] * 3,), ["a"] * 3) for name in ("train", "test")}
+    assert data(one_class, names={"a": "A", "b": "B"}, reader=stored).facts.classes == ("B", "A")
+
+
+def test_splits_that_are_missing():
+    assert (data().has_split, data().has_test) == (False, True)
+    with_test = data({"train": table(), "test": table(10)})
+    assert with_test.has_split
+    assert with_test.facts.sizes == {"train": 54, "val": 6, "test": 10}
+    with_val = data({"train": table(), "val": table(10)})
+    assert (with_val.has_split, with_val.has_test) == (True, False)
+    assert with_val.facts.sizes == {"train": 60, "val": 10}
+    with pytest.raises(InputError, match=r"f.tsv has no test split"):
+        with_val.predict_dataloader()
+
+
+def test_a_batch_can_be_sent_to_another_process():
+    made = data(tokenizer="bpe")
+    again = pickle.loads(pickle.dumps(made.train_dataloader().dataset))
+    assert torch.equal(again[3][0], made.train_dataloader().dataset[3][0])
+
+
+ONE = Table((["x", "y"],), ["a", "a"], source="one.tsv")
+EMPTY = Table((["x", "...", "\u200b "[1:], "y"],), ["a", "b", "a", "b"], source="e.tsv", lines=[2, 3, 4, 5])
+
+
+@pytest.mark.parametrize(
+    ("splits", "options", "said"),
+    [
+        ({"train": ONE}, {}, r"^one.tsv: one label only \('a'\)"),
+        ({"test": ONE}, {}, "train is needed"),
+        ({"train": ONE, "dev": ONE}, {}, "val and test may be there"),
+        ({"train": table(0)}, {}, "^f.tsv, train split: no rows"),
+        ({"train": table(pairs=True)}, {}, "^f.tsv: 2 columns of text; text_classification needs 1"),
+        ({"train": table()}, {"task": "text"}, "task='text': use text_classification"),
+        (
+            {"train": table(), "test": table(9, labels="abc")},
+            {},
+            r"^f.tsv:3: label 'c' is not in the training split, .*'a', 'b'",
+        ),
+        ({"train": table(labels="abc")}, {"classes": "ab"}, r"^f.tsv:3: label 'c' is not one of the classes"),
+        ({"train": table(labels="abc")}, {"names": {"a": "A", "b": "B"}}, r"^f.tsv:3: label 'c' is none of 'a', 'b'"),
+        ({"train": EMPTY, "val": EMPTY}, {}, "^e.tsv:4: no words"),
+        ({"train": table()}, {"fold": 10}, "fold=10: must be a whole number from 0 to 9"),
+        ({"train": table()}, {"folds": 1}, "folds=1: must be a whole number from 2"),
+        ({"train": table()}, {"folds": 31}, "^f.tsv: folds=31, but label 'a' has 30 rows; use folds=30 or fewer"),
+        ({"train": table()}, {"val": 1.0}, "val=1.0: must be above 0 and below 1"),
+        ({"train": table()}, {"val": 0.999}, "leaves none to train on"),
+        ({"train": table()}, {"max_length": 0}, "max_length=0"),
+        ({"train": table()}, {"batch_size": 0}, "batch_size=0"),
+        ({"train": table()}, {"vocab": 2}, "vocab=2"),
+        ({"train": table()}, {"min_count": 0}, "min_count=0"),
+        ({"train": table()}, {"tokenizer": "wordpiece"}, "tokenizer='wordpiece': use word, space, char, bpe"),
+    ],
+)
+def test_wrong_data_is_named(splits, options, said):
+    with pytest.raises(InputError, match=said) as caught:
+        data(splits, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_rankings_are_named():
+    with pytest.raises(InputError, match=r"^q.tsv: folds=21, but there are 20 questions; use folds=20 or fewer"):
+        data({"train": questions()}, "answer_ranking", folds=21)
+    wrong = Table((["q", "q"], ["a", "b"]), ["1", "2"], source="q.tsv")
+    with pytest.raises(InputError, match=r"^q.tsv, row 2: label '2' is none of '0', '1'"):
+        data({"train": wrong}, "answer_ranking")

@@ -1,0 +1,204 @@
+import gzip
+import json
+from inspect import signature
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from zoo.data.text import presets
+from zoo.data.text.copies import read_copy
+from zoo.data.text.pairs_info import MATCHED, PAIRS, QNLI, SNLI
+from zoo.data.text.presets_info import MR, SINGLE, SST
+from zoo.data.text.sva import sva
+from zoo.errors import InputError
+
+ALL = SINGLE + PAIRS
+NAMES = ("mr", "subj", "mpqa", "cr", "trec", "sst", "imdb", "snli", "mnli", "scitail", "qqp", "qnli", "wikiqa")
+
+
+def labels_of(record):
+    return list(record.names or {"0": "", "1": ""})
+
+
+def write(file, record, layout, rows=4, label=None):
+    """Write a table of one of a record's layouts, with a column more than it needs if the columns have names."""
+    names = [*layout.all, "extra"] if layout.width is None else list(range(layout.width))
+    known = labels_of(record)
+    lines = ["\t".join(map(str, names))] if layout.width is None else []
+    for i in range(rows):
+        values = {name: f'word " {name} {i} .' for name in names} | {layout.label: label or known[i % len(known)]}
+        values |= {} if layout.group is None else {layout.group: str(i // 2)}
+        lines.append("\t".join(values[name] for name in names))
+    content = "\n".join(lines).encode() + b"\n"
+    file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)
+
+
+def stem(record, split, general):
+    return record.files.get(split, (general,))[-1]
+
+
+@pytest.mark.parametrize("record", ALL, ids=lambda record: f"{record.name}-{record.hub.label}")
+def test_every_layout_is_read(tmp_path, record):
+    for number, layout in enumerate(record.columns):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write(folder / f"{stem(record, 'train', 'train')}.tsv.gz", record, layout, 6)
+        write(folder / f"{stem(record, 'test', 'test')}.tsv", record, layout, 4)
+        found = read_copy(record, folder)
+        assert {split: len(table) for split, table in found.items()} == {"train": 6, "test": 4}
+        assert [column[5] for column in found["train"].texts] == [f'word " {name} 5 .' for name in layout.texts]
+        assert found["test"].place(0).endswith(f".tsv:{2 if layout.width is None else 1}")
+        assert set(found["train"].labels) <= set(labels_of(record))
+
+
+def test_a_file_alone_has_no_splits(tmp_path):
+    write(tmp_path / "mr.tsv", MR, MR.columns[-1], 40)
+    for path in (tmp_path, tmp_path / "mr.tsv"):
+        data = presets.mr(path, folds=4)
+        assert data.facts.sizes == {"train": 27, "val": 3, "test": 10}
+        assert not data.has_split
+        assert data.facts.classes == ("negative", "positive")
+
+
+def test_pairs_without_a_gold_label_are_left_out(tmp_path):
+    gold = ["entailment", "-", "neutral", "contradiction"] * 10
+    rows = [
+        {"gold_label": label, "sentence1": f"a {i}", "sentence2": f"b {i}", "annotator_labels": []}
+        for i, label in enumerate(gold)
+    ]
+    for name in ("snli_1.0_train", "snli_1.0_dev", "snli_1.0_test"):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = presets.snli(tmp_path)
+    assert data.facts.sizes == {"train": 30, "val": 30, "test": 30}
+    assert data.facts.classes == ("entailment", "neutral", "contradiction")
+
+
+def test_where_test_labels_are_secret_the_validation_rows_are_tested_on(tmp_path):
+    write(tmp_path / "train.tsv", QNLI, QNLI.columns[0], 40)
+    write(tmp_path / "dev.tsv", QNLI, QNLI.columns[0], 8)
+    (tmp_path / "test.tsv").write_text("index\tquestion\tsentence\n0\twhy\tso\n")
+    data = presets.qnli(tmp_path)
+    assert data.facts.sizes == {"train": 36, "val": 4, "test": 8}
+    assert data.has_split
+    write(tmp_path / "test.tsv", QNLI, QNLI.columns[0], 6, label="-1")
+    assert presets.qnli(tmp_path).facts.sizes["test"] == 8
+    write(tmp_path / "test.tsv", QNLI, QNLI.columns[0], 6)
+    assert presets.qnli(tmp_path).facts.sizes == {"train": 40, "val": 8, "test": 6}
+
+
+def test_without_training_pairs_the_validation_pairs_are_trained_on(tmp_path):
+    write(tmp_path / "validation.tsv", SNLI, SNLI.columns[0], 60)
+    write(tmp_path / "test.tsv", SNLI, SNLI.columns[0], 9)
+    assert presets.snli(tmp_path).facts.sizes == {"train": 54, "val": 6, "test": 9}
+    (tmp_path / "test.tsv").unlink()
+    data = presets.snli(tmp_path)
+    assert data.facts.sizes == {"train": 49, "val": 5, "test": 6}
+    assert not data.has_split
+
+
+def test_mnli_is_tested_on_either_genres(tmp_path):
+    for name, rows in (("train", 60), ("dev_matched", 9), ("dev_mismatched", 12)):
+        write(tmp_path / f"{name}.tsv", MATCHED, MATCHED.columns[1], rows)
+    assert presets.mnli(tmp_path).facts.sizes["test"] == 9
+    assert presets.mnli(tmp_path, mismatched=True).facts.sizes["test"] == 12
+
+
+def test_a_fold_column_makes_the_validation_split(tmp_path):
+    rows = [f"{i % 2}\t{i}\t9\t{'val' if i % 5 == 0 else 'train'}\tfilm {i}" for i in range(20)]
+    (tmp_path / "train.tsv").write_text("\n".join(rows))
+    (tmp_path / "test.tsv").write_text("\n".join(row.replace("train", "test").replace("val", "test") for row in rows))
+    data = presets.imdb(tmp_path)
+    assert data.facts.sizes == {"train": 16, "val": 4, "test": 20}
+    assert all(int(text.split()[1]) % 5 == 0 for text in data.splits["val"].texts[0])
+    assert data.facts.max_length == 256
+
+
+def test_levels_of_sst_have_files_of_their_own(tmp_path):
+    for rows, (level, record) in enumerate(SST.items(), 5):
+        for split in ("train", "val", "test"):
+            write(tmp_path / f"{stem(record, split, split)}.tsv", record, record.columns[-1], 4 * rows)
+        assert presets.sst(tmp_path, level=level).facts.sizes["train"] == 4 * rows
+    with pytest.raises(InputError, match="sst: level='words'; use phrases, sentences, fine"):
+        presets.sst(tmp_path, level="words")
+
+
+def test_parquet_of_the_hub_is_read(tmp_path):
+    for name in ("train", "test"):
+        table = {"premise": ["a"] * 31, "hypothesis": ["b"] * 31, "label": [i % 3 for i in range(30)] + [-1]}
+        pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
+    assert presets.snli(tmp_path).facts.sizes == {"train": 27, "val": 3, "test": 30}
+
+
+def test_ranking_leaves_out_questions_without_a_right_answer(tmp_path):
+    rows = [f"Q{i // 4}\twhat {i // 4}\tD\tT\tS\tanswer {i}\t{int(i % 4 == 1 and i // 4 != 2)}" for i in range(40)]
+    for name in ("train", "dev", "test"):
+        head = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
+        (tmp_path / f"WikiQA-{name}.tsv").write_text(head + "\n".join(rows))
+    data = presets.wikiqa(tmp_path)
+    assert data.facts.sizes == {"train": 36, "val": 36, "test": 36}
+    assert "Q2" not in data.splits["test"].groups
+
+
+def test_mistakes_are_named(tmp_path):
+    with pytest.raises(InputError, match="mr: .*nowhere does not exist"):
+        presets.mr(tmp_path / "nowhere")
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(InputError, match="snli: .* has no training file, such as snli_1.0_train.tsv; there is notes.txt"):
+        presets.snli(tmp_path)
+    (tmp_path / "train.tsv").write_text("a\tb\tc\nd\te\tf\n")
+    with pytest.raises(
+        InputError, match="train.tsv: mr needs the columns text, label, or sentence, label, or 2 columns without"
+    ):
+        presets.mr(tmp_path)
+    (tmp_path / "train.tsv").write_text("0\tfine\n1\tgood\n7\tbad\n")
+    with pytest.raises(InputError, match=r"train.tsv:3: label '7' is none of '0', '1'"):
+        presets.mr(tmp_path)
+    (tmp_path / "train.jsonl").write_text("{")
+    with pytest.raises(InputError, match="mr: .* holds both train.jsonl and train.tsv; keep one"):
+        presets.mr(tmp_path)
+    with pytest.raises(InputError, match="train.jsonl: mr needs the columns"):
+        presets.mr(tmp_path / "train.jsonl")
+    (tmp_path / "train.tsv.gz").write_bytes(b"no gzip")
+    with pytest.raises(InputError, match="train.tsv.gz: cannot be read"):
+        presets.mr(tmp_path / "train.tsv.gz")
+
+
+@pytest.mark.parametrize("preset", [*(getattr(presets, name) for name in NAMES), sva], ids=lambda preset: preset.__name__)
+def test_presets_say_what_they_are_and_take(preset):
+    assert preset.__doc__.split("\n")[0].endswith(".")
+    shown = signature(preset).parameters
+    assert {"path", "tokenizer", "max_length", "folds", "fold", "val", "batch_size", "seed"} <= shown.keys()
+    assert shown["path"].default is None
+    with pytest.raises(TypeError, match="folbs"):
+        preset(folbs=3)
+
+
+@pytest.fixture
+def agreement_files(tmp_path):
+    for name, rows in (("val", 100), ("test.2", 7)):
+        lines = [f"{('VBZ', 'VBP', 'VBZ')[i % 3]}\tthe NN {name} {i}" for i in range(rows)]
+        (tmp_path / f"numpred.{name}.tsv").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_agreement_is_split_by_line_number(agreement_files):
+    data = sva(agreement_files)
+    assert data.facts.sizes == {"train": 80, "val": 10, "test": 10}
+    assert data.facts.classes == ("singular", "plural")
+    numbers = {split: {int(text.split()[-1]) % 10 for text in table.texts[0]} for split, table in data.splits.items()}
+    assert numbers == {"train": set(range(2, 10)), "val": {1}, "test": {0}}
+    assert {"NN", "val"} <= data.reader.tokenizer.get_vocab().keys()
+
+
+def test_agreement_by_attractors_keeps_the_training_rows(agreement_files):
+    data = sva(agreement_files, attractors=2)
+    assert data.facts.sizes == {"train": 80, "val": 10, "test": 7}
+    assert data.splits["train"] == sva(agreement_files).splits["train"]
+    with pytest.raises(InputError, match=r"holds no numpred.test.3.tsv or numpred.test.3.tsv.gz"):
+        sva(agreement_files, attractors=3)
+    for wrong in (6, -1, True):
+        with pytest.raises(InputError, match=r"sva: attractors=.*; use 1 to 5"):
+            sva(agreement_files, attractors=wrong)
+    with pytest.raises(InputError, match=r"the Hugging Face Hub has no copy; use sva\(path=FOLDER\)"):
+        sva()

@@ -1,0 +1,140 @@
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from zoo.data.text.facts import TextFacts
+from zoo.data.text.reader import Reader
+from zoo.data.text.tokenizer import KINDS, train_tokenizer
+from zoo.data.text.tokens import Tokens
+from zoo.errors import InputError
+
+TEXTS = ["The cat doesn't sit.", "the DOG sits!!", "a dog's cat -- naïve\u0085café", "the end"] * 3
+
+
+def reader(kind="word", texts=TEXTS, vocab=400, lowercase=True, min_count=1, max_length=100, cut=False):
+    return Reader(train_tokenizer(kind, texts, vocab, lowercase, min_count), max_length, ("no", "yes"), cut)
+
+
+def spell(made, text):
+    return [made.words[number] for number in made.encode([text])[0]]
+
+
+def test_words_and_marks_stand_alone():
+    assert spell(reader(), "The cat doesn't sit!!") == ["the", "cat", "does", "n't", "sit", "!", "!"]
+    assert spell(reader(), "dog's") == ["dog", "'s"]
+    assert spell(reader(lowercase=False), "The the") == ["The", "the"]
+
+
+def test_space_cuts_at_white_space_only():
+    assert spell(reader("space"), "the dog sits!! \t sits") == ["the", "dog", "sits!!", "[UNK]"]
+
+
+def test_characters_stand_alone():
+    assert spell(reader("char"), "a Dog") == ["a", " ", "d", "o", "g"]
+
+
+def test_bytes_know_every_text():
+    made = reader("bpe", vocab=300)
+    assert 1 not in made.encode(["日本 \x00 é"])[0]
+    assert made.tokenizer.decode(made.encode(["a new dog"])[0].tolist()) == " a new dog"
+    assert len(made.encode(["the"])[0]) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_two_tokens_are_padding_and_unknown(kind):
+    made = reader(kind)
+    assert made.words[:2] == ["[PAD]", "[UNK]"]
+    assert len(made.words) == len(set(made.words)) == made.vocab_size
+    for text in ("[PAD]", "a [PAD] b [UNK]", "[pad]"):
+        assert 0 not in made.encode([text])[0]
+
+
+@pytest.mark.parametrize("kind", ["word", "space", "char"])
+def test_what_was_not_learnt_is_unknown(kind):
+    assert set(reader(kind).encode(["ξξ"])[0]) == {1}
+
+
+def test_frequent_words_come_first_and_ties_by_letter():
+    made = reader("space", ["b a c", "c d", "c a b"])
+    assert made.words[2:] == ["c", "a", "b", "d"]
+    assert reader("space", ["b a c", "c d", "c a b"], vocab=4).words[2:] == ["c", "a"]
+    assert reader("space", ["b a c", "c d", "c a b"], min_count=2).words[2:] == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_gives_one_vocabulary_everywhere(kind):
+    code = (
+        "from zoo.data.text.tokenizer import train_tokenizer as t; import sys\n"
+        f"sys.stdout.buffer.write(t({kind!r}, {TEXTS!r}, 300, True, 1).to_str().encode())"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "TOKENIZERS_PARALLELISM": "true"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment, check=True)
+    assert done.stdout.decode() == reader(kind, vocab=300).text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stored_reader_reads_the_same(kind):
+    made = reader(kind)
+    facts = TextFacts(
+        task="text_classification", classes=made.classes, vocab_size=made.vocab_size, max_length=100, sizes={}, sha256=""
+    )
+    again = Reader.of(facts, made.text)
+    assert (again.words, again.max_length, again.classes, again.cut) == (made.words, 100, made.classes, False)
+    for one, other in zip(made.encode([*TEXTS, "new [PAD]"]), again.encode([*TEXTS, "new [PAD]"]), strict=True):
+        assert np.array_equal(one, other)
+    with pytest.raises(InputError, match="another model's file"):
+        Reader.of(facts, reader(kind, ["other text"], vocab=290).text)
+    with pytest.raises(InputError, match=r"tokenizer.json: this is not a file"):
+        Reader.of(facts, "{}")
+
+
+def test_long_texts_are_cut_or_refused():
+    assert spell(reader("space", max_length=2, cut=True), "the dog the") == ["the", "dog"]
+    with pytest.raises(InputError, match=r"^f.txt:8: 3 tokens, the model reads at most 2; .* max_length"):
+        reader("space", max_length=2).encode(["the", "the dog the"], ["f.txt:7", "f.txt:8"].__getitem__)
+    assert len(reader("space", max_length=2).encode(["the dog"])[0]) == 2
+
+
+def test_places_are_right_beyond_the_first_chunk(monkeypatch):
+    monkeypatch.setattr("zoo.data.text.reader.CHUNK", 2)
+    with pytest.raises(InputError, match="^row 4: no words"):
+        reader().encode(["a", "b", "c", "d", " \n"], "row {}".format)
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t\n"])
+@pytest.mark.parametrize("kind", ["word", "space"])
+def test_a_text_without_words_is_named(kind, text):
+    with pytest.raises(InputError, match="^here: no words"):
+        reader(kind).encode([text], lambda row: "here")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kind": "words"}, "tokenizer='words': use word, space, char, bpe"),
+        ({"vocab": 2}, "needs at least 3"),
+        ({"kind": "bpe", "vocab": 257}, "needs at least 258"),
+    ],
+)
+def test_wrong_options_are_named(options, said):
+    with pytest.raises(InputError, match=said):
+        reader(**options)
+
+
+def test_padding_of_any_grouping_gives_the_same_tokens():
+    sequences = [[3, 4], [5], [6, 7, 8, 9], [2, 2, 2]]
+    tokens = Tokens(sequences)
+    assert tokens.lengths.tolist() == [2, 1, 4, 3]
+    for rows in ([0], [1, 0], [2, 1, 3], [3, 3, 0, 1, 2]):
+        batch = tokens.padded(rows)
+        assert batch.shape[1] == max(len(sequences[row]) for row in rows)
+        assert [line[line != 0].tolist() for line in batch] == [sequences[row] for row in rows]
+        assert all((line[len(sequences[row]) :] == 0).all() for line, row in zip(batch, rows, strict=True))
+    assert tokens[-1].tolist() == [2, 2, 2]
+    assert [part.tolist() for part in tokens[1:3]] == [[5], [6, 7, 8, 9]]
+    with pytest.raises(IndexError):
+        tokens[4]
+    assert len(Tokens([])) == 0

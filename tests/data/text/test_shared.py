@@ -1,0 +1,58 @@
+"""The real files in ../shared/data, where they are: the rows and labels that their READMEs state, and nothing but text."""
+
+from collections import Counter
+
+import pytest
+
+from zoo.data.text import presets
+from zoo.data.text.copies import read_copy
+from zoo.data.text.pairs_info import QNLI, SNLI, WIKIQA
+from zoo.data.text.presets_info import FINE, IMDB, MPQA, MR, SST, SUBJ, TREC, TREC_FINE
+from zoo.data.text.sva import sva
+
+TABLES = [
+    (MR, "mr", {"train": 10662}, {"0": 5331, "1": 5331}),
+    (SUBJ, "subj", {"train": 10000}, {"0": 5000, "1": 5000}),
+    (MPQA, "mpqa", {"train": 10603}, {"0": 7292, "1": 3311}),
+    (TREC, "trec", {"train": 5452, "test": 500}, {"ENTY": 1250, "HUM": 1223, "DESC": 1162, "NUM": 896, "LOC": 835, "ABBR": 86}),
+    (SST["phrases"], "sst", {"train": 67349, "val": 872, "test": 1821}, {"0": 29780, "1": 37569}),
+    (SST["sentences"], "sst", {"train": 6920, "val": 872, "test": 1821}, {"0": 3310, "1": 3610}),
+    (SST["fine"], "sst", {"train": 8544, "val": 1101, "test": 2210}, None),
+    (IMDB, "imdb", {"train": 20000, "val": 5000, "test": 25000}, {"0": 10000, "1": 10000}),
+    (SNLI, "snli_devtest", {"train": 9842, "test": 9824}, {"0": 3329, "1": 3235, "2": 3278}),
+    (QNLI, "qnli_devtest", {"train": 5463}, {"entailment": 2702, "not_entailment": 2761}),
+    (WIKIQA, "wikiqa", {"train": 8672, "val": 1130, "test": 2351}, {"1": 1040, "0": 7632}),
+]
+
+
+@pytest.mark.parametrize(("record", "folder", "sizes", "labels"), TABLES, ids=lambda value: getattr(value, "revision", None))
+def test_rows_and_labels(shared, record, folder, sizes, labels):
+    if not (shared / folder).is_dir():
+        pytest.skip(f"no ../shared/data/{folder}")
+    found = read_copy(record, shared / folder)
+    assert {split: len(table) for split, table in found.items()} == sizes
+    assert labels is None or Counter(found["train"].labels) == labels
+    codes = {*found["train"].labels, *(record.names or {}), *(record.names or {}).values()}
+    for table in found.values():
+        for column in table.texts:
+            assert not any("\t" in text for text in column)
+            # A label that slipped into the text would stand at one of its ends in every row.
+            assert sum(text.split()[0] in codes or text.split()[-1] in codes for text in column) < len(column) / 50
+
+
+def test_fine_questions_have_the_published_classes(shared):
+    found = read_copy(TREC_FINE, shared / "trec")
+    assert set(found["train"].labels) == set(FINE)
+    assert len(FINE) == 50
+
+
+def test_questions_of_wikiqa(shared):
+    data = presets.wikiqa(shared / "wikiqa")
+    assert {split: len(set(table.groups)) for split, table in data.splits.items()} == {"train": 873, "val": 126, "test": 243}
+
+
+def test_agreement(shared):
+    assert sva(shared / "sva_linzen").facts.sizes == {"train": 12616, "val": 1578, "test": 1578}
+    for attractors, rows in ((4, 561), (5, 159)):
+        data = sva(shared / "sva_linzen", attractors=attractors)
+        assert data.facts.sizes == {"train": 12616, "val": 1578, "test": rows}

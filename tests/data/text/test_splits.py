@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+
+from zoo.data.text.splits import split
+from zoo.data.text.table import Table
+from zoo.errors import InputError
+
+
+def table(sizes=(50, 23, 11)):
+    labels = [name for name, size in zip("abc", sizes, strict=True) for _ in range(size)]
+    return Table(([f"{i}" for i in range(len(labels))],), labels)
+
+
+def asked(count=23):
+    rows = [(f"q{q}", f"q{q} a{a}") for q in range(count) for a in range(1 + q % 4)]
+    return Table(tuple(list(column) for column in zip(*rows, strict=True)), ["0"] * len(rows))
+
+
+def cut(rows, grouped=False, **options):
+    return split({"train": rows}, **{"val": 0.1, "folds": 5, "fold": 0, **options}, grouped=grouped)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("folds", [2, 5, 11])
+def test_test_sets_are_disjoint_and_together_everything(grouped, folds):
+    rows = asked() if grouped else table()
+    tests = [cut(rows, grouped, folds=folds, fold=fold)["test"].texts[-1] for fold in range(folds)]
+    assert sorted(text for test in tests for text in test) == sorted(rows.texts[-1])
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_every_row_is_in_one_split(grouped):
+    rows = asked() if grouped else table()
+    for fold in range(5):
+        parts = cut(rows, grouped, fold=fold)
+        assert list(parts) == ["train", "val", "test"]
+        assert sorted(text for part in parts.values() for text in part.texts[-1]) == sorted(rows.texts[-1])
+
+
+def test_every_class_is_in_every_part_in_its_share():
+    tests = [cut(table(), fold=fold)["test"] for fold in range(5)]
+    counts = np.array([[test.labels.count(label) for label in "abc"] for test in tests])
+    assert (np.ptp(counts, axis=0) <= 1).all()
+    assert np.ptp(counts.sum(1)) <= 1
+    val = cut(table(), val=0.3)["val"]
+    assert [val.labels.count(label) for label in "abc"] == pytest.approx([12, 5.5, 2.6], abs=1)
+
+
+def test_questions_stay_whole():
+    for fold in range(5):
+        parts = cut(asked(), True, fold=fold)
+        seen = [set(part.texts[0]) for part in parts.values()]
+        assert len(set.union(*seen)) == sum(map(len, seen)) == 23
+        assert len(seen[2]) in (4, 5)
+
+
+def test_groups_tell_questions_apart_if_there_are_any():
+    rows = Table((["same"] * 6, list("abcdef")), ["0"] * 6, groups=["1", "1", "2", "2", "3", "3"])
+    test = split({"train": rows}, 0.5, 3, 0, grouped=True)["test"]
+    assert len(test) == 2
+    assert len(set(test.groups)) == 1
+
+
+def test_rows_keep_their_places():
+    rows = table()
+    for part in cut(rows).values():
+        assert [part.place(i) for i in range(len(part))] == [f"the data, row {int(text) + 1}" for text in part.texts[0]]
+
+
+def test_a_class_of_one_row_is_trained_on():
+    rows = Table(([str(i) for i in range(20)],), ["rare"] + [f"{i % 6}" for i in range(19)])
+    for val in (0.1, 0.5, 0.9):
+        assert "rare" in split({"train": rows, "test": rows}, val, 10, 0)["train"].labels
+
+
+def test_a_rare_class_leaves_no_way_to_fold():
+    rows = Table((list("abcde"),), list("11112"), source="f.csv")
+    with pytest.raises(InputError, match=r"^f.csv: folds=5, but label '2' has 1 rows; add rows, or give a test split"):
+        cut(rows)
+
+
+def test_splits_are_pinned():
+    assert cut(table((9, 9, 9)), folds=3, fold=1)["test"].texts[0] == PINNED
+
+
+PINNED = []

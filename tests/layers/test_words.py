@@ -1,0 +1,99 @@
+"""From tokens to vectors: the table, pretrained vectors, positions, padding."""
+
+import pytest
+import torch
+
+from zoo.errors import InputError
+from zoo.layers import Layers
+
+TOKENS = torch.tensor([[3, 1, 0], [2, 4, 5]])
+
+
+def words(dim=8, embedding=None, vectors=None, algebra="quaternion", scope="all", **options):
+    torch.manual_seed(0)
+    return Layers(algebra, scope, embedding=embedding, vectors=vectors).words(6, dim, 5, **options)
+
+
+def pretrained(width):
+    noise = torch.Generator().manual_seed(1)
+    found = torch.tensor([False, False, True, True, True, False])
+    return torch.randn(6, width, generator=noise) * found[:, None], found
+
+
+@pytest.mark.parametrize("positions", [None, "auto", "learned", "trigonometric"])
+@pytest.mark.parametrize("embedding", ["table", "table(projection=relu)", "complex_order", "complex_vanilla"])
+def test_padding_is_zero_and_a_word_is_not(embedding, positions):
+    y = words(embedding=embedding, positions=positions)(TOKENS)
+    assert y.shape == (2, 3, 8)
+    assert (y[0, 2] == 0).all()
+    assert (y[TOKENS != 0].abs().sum(-1) > 0).all()
+
+
+def test_the_table_is_real_and_its_spread_is_an_option():
+    assert words().embedding.table.algebra.n == 1
+    assert words(scope="all+embed").embedding.table.algebra.n == 4
+    wide, narrow = words().embedding.table.weight, words(embedding="table(std=0.1)").embedding.table.weight
+    torch.testing.assert_close(narrow, 0.1 * wide)
+
+
+def test_positions_are_the_backbones_choice_unless_the_user_or_the_embedding_knows_better():
+    kinds = [
+        words(default="learned").positions.kind,
+        words(default="learned", positions="trigonometric").positions.kind,
+        words(default="learned", embedding="complex_order").positions.kind,
+        words(default="learned", embedding="complex_vanilla").positions.kind,
+        words(default="learned", embedding="complex_order", positions="trigonometric").positions.kind,
+    ]
+    assert kinds == ["learned", "trigonometric", "none", "learned", "trigonometric"]
+
+
+def test_the_algebra_advises_an_embedding_and_the_user_decides():
+    assert words(algebra="complex_order").embedding.ordered
+    assert not words(algebra="complex_order", embedding="table").embedding.ordered
+
+
+def test_pretrained_vectors_are_the_fixed_table_if_they_have_its_width():
+    reads, (matrix, found) = words(vectors=8), pretrained(8)
+    reads.embedding.load_vectors(matrix, found)
+    table = reads.embedding.table
+    torch.testing.assert_close(table.weight[found], matrix[found])
+    assert (table.weight[0] == 0).all()
+    assert (table.weight[1].abs() > 0).all()  # a word without a vector has one all the same
+    assert not any(p.requires_grad for p in reads.parameters())
+    torch.testing.assert_close(reads(TOKENS)[0, 0], matrix[3])
+
+
+def test_other_widths_are_projected_with_a_nonlinearity():
+    reads, (matrix, found) = words(vectors=5), pretrained(5)
+    reads.embedding.load_vectors(matrix, found)
+    layer = reads.embedding.projection[0]
+    expected = (matrix[3] @ layer.weight.T + layer.bias).tanh()
+    torch.testing.assert_close(reads(TOKENS)[0, 0], expected)
+    assert [name for name, p in reads.named_parameters() if p.requires_grad] == [
+        "embedding.projection.0.components",
+        "embedding.projection.0.bias",
+    ]
+
+
+def test_pretrained_vectors_may_be_trained():
+    assert words(vectors=8, embedding="table(trained=true)").embedding.table.components.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("embedding", "vectors", "said"),
+    [
+        ("table(projection=gelu)", None, "unknown projection 'gelu'"),
+        ("table(projection=none)", 5, "vectors of width 5 are no table of dim=8"),
+        ("tabel", None, "table"),
+        ("table(widht=3)", None, "widht"),
+    ],
+)
+def test_bad_options(embedding, vectors, said):
+    with pytest.raises(InputError) as caught:
+        words(embedding=embedding, vectors=vectors)
+    assert said in str(caught.value)
+
+
+def test_a_table_over_an_algebra_takes_no_vectors():
+    with pytest.raises(InputError, match="leave embed out of --scope"):
+        words(vectors=8, scope="all+embed").embedding.load_vectors(*pretrained(8))

@@ -1,0 +1,82 @@
+"""Anyone's labelled texts, pairs and rankings, from files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zoo.data.text.files import read_splits
+from zoo.data.text.module import TextData
+from zoo.data.text.options import text_options
+
+
+@text_options
+def text(
+    path: str, text: str | int = "text", label: str | int = "label", header: bool | str = "auto", **options: Any
+) -> TextData:
+    """Labelled texts from a TSV, CSV, JSONL or Parquet file, or a folder with train.*, and if there are val.* and test.*.
+
+    Args:
+        path: The file or folder; files may be packed (.gz, .xz). A single file is cut into splits, see `TextData`.
+        text: Column of the text, by name or by number from 0 on.
+        label: Column of the label.
+        header: Whether the first line names the columns; see `read_table`.
+        options: See `TextData`.
+
+    Raises:
+        InputError: A file, a column or a row is wrong; the message names file and line.
+    """
+    return TextData(read_splits(path, text=text, label=label, header=header), "text_classification", **options)
+
+
+@text_options
+def pairs(
+    path: str,
+    first: str | int = "first",
+    second: str | int = "second",
+    label: str | int = "label",
+    header: bool | str = "auto",
+    **options: Any,
+) -> TextData:
+    """Labelled pairs of texts from a TSV, CSV, JSONL or Parquet file, or a folder as for `text`.
+
+    Args:
+        path: See `text`.
+        first: Column of the first text, by name or by number from 0 on.
+        second: Column of the second.
+        label: Column of the label.
+        header: See `text`.
+        options: See `TextData`.
+
+    Raises:
+        InputError: A file, a column or a row is wrong; the message names file and line.
+    """
+    splits = read_splits(path, first=first, second=second, label=label, header=header)
+    return TextData(splits, "pair_classification", **options)
+
+
+@text_options
+def ranking(
+    path: str,
+    query: str | int = "query",
+    answer: str | int = "answer",
+    label: str | int = "label",
+    group: str | int | None = None,
+    header: bool | str = "auto",
+    **options: Any,
+) -> TextData:
+    """Answers to rank for every question, right ones labelled 1 and wrong ones 0, from files or a folder as for `text`.
+
+    Args:
+        path: See `text`.
+        query: Column of the question, by name or by number from 0 on.
+        answer: Column of the answer.
+        label: Column of the label.
+        group: Column that tells questions apart; by default the question itself does.
+        header: See `text`.
+        options: See `TextData`.
+
+    Raises:
+        InputError: A file, a column or a row is wrong; the message names file and line.
+    """
+    splits = read_splits(path, first=query, second=answer, label=label, group=group, header=header)
+    return TextData(splits, "answer_ranking", **options)

@@ -1,0 +1,155 @@
+"""Pretrained word vectors: GloVe (Pennington et al. 2014) and word2vec (Mikolov et al. 2013) files."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from zoo.data.local import existing
+from zoo.data.text.content import base_suffix, not_utf8
+from zoo.errors import InputError
+
+Vector = npt.NDArray[np.float32]
+Found = Iterator[tuple[str, Vector]]
+
+CHUNK = 1 << 20
+"""Bytes of a binary file to read at a time."""
+
+
+def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Look words up in a file of vectors, which may be larger than the memory.
+
+    Args:
+        path: GloVe text, word2vec text (a first line of count and width), or word2vec binary (.bin); plain, .gz or .xz.
+        words: The V words. Each is looked up as it is, and if it is not there in small letters; the first entry counts.
+
+    Returns:
+        Vectors float32 [V, width], zero where the file has none, and which words it has, bool [V].
+
+    Raises:
+        InputError: An entry has another width or cannot be read, or no word is there; the message says where.
+    """
+    place = existing(path, "vectors")
+    wanted = {spelling for word in words for spelling in (word, word.lower())}
+    vectors: dict[str, Vector] = {}
+    with _open(place) as stream:
+        width, entries = (_binary if base_suffix(place) == ".bin" else _text)(stream, place, wanted)
+        for word, vector in entries:
+            vectors.setdefault(word, vector)
+    if not vectors:
+        sample = ", ".join(repr(word) for word in words[-3:])
+        raise InputError(f"{place}: has none of the {len(words)} words (such as {sample}); another language or tokenizer?")
+    rows = [vectors.get(word, vectors.get(word.lower())) for word in words]
+    matrix = np.stack([np.zeros(width, np.float32) if row is None else row for row in rows])
+    return torch.from_numpy(matrix), torch.tensor([row is not None for row in rows])
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, unpacked, and turn whatever goes wrong in reading it into one line."""
+    openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+    opened = openers.get(path.suffix.lower(), open)
+    try:
+        with opened(path, "rb") as stream:
+            yield cast(IO[bytes], stream)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read ({str(error) or type(error).__name__}); is the file whole?") from error
+
+
+def _text(stream: IO[bytes], path: Path, wanted: set[str]) -> tuple[int, Found]:
+    """Read the width off the first line; return it with the wanted entries."""
+    first = stream.readline()
+    fields = first.rstrip().split(b" ")
+    lines: Iterable[tuple[int, bytes]] = enumerate(stream, 2)
+    if len(fields) == 2 and all(field.isdigit() for field in fields):
+        return _width(int(fields[1]), path), _lines(lines, int(fields[1]), path, wanted)
+    return _width(len(fields) - 1, path), _lines(chain([(1, first)], lines), len(fields) - 1, path, wanted)
+
+
+def _width(width: int, path: Path) -> int:
+    if width < 1:
+        raise InputError(f"{path}:1: no vector; a line is a word and its numbers, with blanks between")
+    return width
+
+
+def _lines(lines: Iterable[tuple[int, bytes]], width: int, path: Path, wanted: set[str]) -> Found:
+    """Yield the wanted entries of a text file; only their numbers are parsed."""
+    for number, line in lines:
+        line = line.rstrip()
+        if not line:
+            continue
+        place = f"{path}:{number}"
+        raw, _, numbers = line.partition(b" ") if line.count(b" ") == width else _long(line, width, place)
+        if (word := _word(raw, place)) not in wanted:
+            continue
+        try:
+            vector = np.array([float(text) for text in numbers.split(b" ")], dtype=np.float32)
+        except ValueError as error:
+            raise InputError(f"{place}: {error} in the vector of {word!r}; the line is damaged") from error
+        yield word, _finite(vector, word, place)
+
+
+def _long(line: bytes, width: int, place: str) -> tuple[bytes, bytes, bytes]:
+    """Cut an entry whose word holds blanks, as some of GloVe 840B do, from the right."""
+    raw, *numbers = line.rsplit(b" ", width)
+    if len(numbers) < width or _is_number(raw.rpartition(b" ")[2]):
+        there = line.count(b" ")
+        raise InputError(f"{place}: {there} numbers behind the word, but {width} on the first line; the line is damaged")
+    return raw, b" ", b" ".join(numbers)
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _binary(stream: IO[bytes], path: Path, wanted: set[str]) -> tuple[int, Found]:
+    """Read count and width off the first line; return the width with the wanted entries."""
+    fields = stream.readline(100).split()
+    if len(fields) != 2 or not all(field.isdigit() for field in fields):
+        raise InputError(f"{path}: no count and width at the start; is this a binary file of word2vec?")
+    width = _width(int(fields[1]), path)
+    return width, _records(stream, int(fields[0]), width, path, wanted)
+
+
+def _records(stream: IO[bytes], count: int, width: int, path: Path, wanted: set[str]) -> Found:
+    """Yield the wanted entries of a binary file: a word, a blank, and float32 numbers, lowest byte first."""
+    buffer, start = b"", 0
+    for number in range(1, count + 1):
+        place = f"{path}, vector {number}"
+        while (blank := buffer.find(b" ", start)) < 0 or len(buffer) <= blank + 4 * width:
+            chunk = stream.read(CHUNK)
+            if not chunk:
+                raise InputError(f"{place}: the file ends here, but its first line promises {count}; is it whole?")
+            buffer, start = buffer[start:] + chunk, 0
+        word = _word(buffer[start:blank].lstrip(b"\n"), place)
+        start = blank + 1 + 4 * width
+        if word in wanted:
+            yield word, _finite(np.frombuffer(buffer[blank + 1 : start], dtype="<f4").astype(np.float32), word, place)
+
+
+def _word(raw: bytes, place: str) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{place}: {not_utf8(raw[error.start])}") from error
+
+
+def _finite(vector: Vector, word: str, place: str) -> Vector:
+    if not np.isfinite(vector).all():
+        raise InputError(f"{place}: the vector of {word!r} holds a number that is not finite; the file is damaged")
+    return vector
