@@ -1,9 +1,9 @@
 """Repeat rows of the papers' tables: ``python -m benchmarks.papers configs/papers/*/*.yaml --seeds 3 --root DATA``.
 
 Every row is a file in configs/papers/ that ``zoo fit -c FILE`` runs too; comments in it say what was published (``# published:
-accuracy 0.896, 8.33M (Table 2)``) and on which other test sets its model is measured (``# also: sva(attractors=1)``). With ``--root``
-a data set is read from the folder of its name there, instead of the Hub. Writes results/papers/PAPER/ROW.json, seed by seed, and
-docs/papers.md; a seed that is there already is not run again.
+accuracy 0.896 (Table 2)``) and on which other test sets its model is measured (``# also: sva(attractors=1)``). With
+``--root`` a data set is read from the folder of its name there, instead of the Hub. Writes results/papers/PAPER/ROW.json,
+seed by seed, and docs/papers.md; a seed that is there already is not run again.
 """
 
 import argparse

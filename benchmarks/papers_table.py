@@ -49,7 +49,8 @@ def line(paper: str, name: str, stored: dict[str, Any]) -> str:
     link = f"[{name}](../configs/papers/{paper}/{name}.yaml)"
     scope = "" if config.get("scope", "all") == "all" else f", {config['scope']} only"
     weights = f"{(parameters['total'] - tables) / 1000:,.0f}K"
-    return f"| {link} | `{config['algebra']}`{scope} | {weights} | {tables / 1000:,.0f}K | {score(rows)} | {published(paper, name)} |"
+    cells = [link, f"`{config['algebra']}`{scope}", weights, f"{tables / 1000:,.0f}K", score(rows), published(paper, name)]
+    return f"| {' | '.join(cells)} |"
 
 
 def also(stored: dict[str, Any]) -> list[str]:
@@ -71,7 +72,11 @@ def section(paper: str, stored: dict[str, dict[str, Any]]) -> list[str]:
         if others:
             specs = list(next(iter(others.values()))["rows"][0]["also"])
             lines += ["Accuracy of the same models on other test sets:", "", f"| row | {' | '.join(f'`{s}`' for s in specs)} |"]
-            lines += ["|---|" + "---:|" * len(specs), *(f"| {name} | {' | '.join(also(row))} |" for name, row in others.items()), ""]
+            lines += [
+                "|---|" + "---:|" * len(specs),
+                *(f"| {name} | {' | '.join(also(row))} |" for name, row in others.items()),
+                "",
+            ]
     return lines
 
 
@@ -84,8 +89,8 @@ def write(page: Path = PAGE, results: Path = RESULTS) -> None:
     head = [
         "# The papers' systems, measured",
         "",
-        "Every row is a configuration that `zoo fit -c FILE` repeats. Test figures are of the epoch that validation chose; several",
-        "numbers in brackets are several seeds. What differs from a paper's setting is said in the configuration.",
+        "Every row is a configuration that `zoo fit -c FILE` repeats. Test figures are of the epoch that validation chose;",
+        "several numbers in brackets are several seeds. What differs from a paper's setting is said in the configuration.",
         f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))} on {where['cores']} cores of {where['processor']}, "
         f"torch {where['torch']}; made by `python -m benchmarks.papers`.",
         "",

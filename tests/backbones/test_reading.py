@@ -16,7 +16,7 @@ SPECS = {
     "lstm, stacked": "lstm(dim=64, hidden=0, depth=2, bidirectional=true, rules=gate, pooling=last)",
     "transformer": "transformer(dim=64, depth=1, heads=2, ffn=64)",
     "transformer, product": "transformer(dim=64, depth=1, heads=2, ffn=64, score=product, positions=rotary, norm_first=false)",
-    "transformer, hermitian": "transformer(dim=64, depth=1, heads=2, ffn=64, score=hermitian, readout=modulus, positions=learned)",
+    "transformer, hermitian": "transformer(dim=64, depth=1, heads=2, score=hermitian, readout=modulus, positions=learned)",
     "cnn": "cnn(dim=64, filters=64, hidden=64)",
     "fasttext": "fasttext(dim=64, hidden=64)",
 }

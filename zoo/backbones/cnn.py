@@ -13,8 +13,8 @@ from zoo.layers import Layers
 class Windows(nn.Module):
     """The strongest answer of each filter to any window of words: tokens [B, L] to [B, widths * filters].
 
-    Convolution is narrow: windows begin and end inside the text. A text shorter than a window is continued with zeros, always to
-    that window's width, so a batch's padding never counts.
+    Convolution is narrow: windows begin and end inside the text. A text shorter than a window is continued with zeros, always
+    to that window's width, so a batch's padding never counts.
 
     Args:
         layers: The factory that knows the algebra.

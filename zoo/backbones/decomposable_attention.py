@@ -12,7 +12,7 @@ from zoo.layers.scores import attend
 
 
 class DecomposableAttention(nn.Module):
-    r"""DeAtt over the reals, Q-Att over the quaternions (Tay et al. 2019, section 3.2 and 4.1): the algebra makes the difference.
+    r"""DeAtt over the reals, Q-Att over the quaternions (Tay et al. 2019, 3.2 and 4.1): the algebra makes the difference.
 
     With words a_i and b_j of two texts, F a feed-forward network (Parikh et al. 2016, Eq. 1) and one softmax per component,
 
@@ -58,7 +58,7 @@ class DecomposableAttention(nn.Module):
         fa, fb = self.attend(a), self.attend(b)
         structure = self.product.algebra.structure
         aligned_b = align(fa, fb, b, structure, there)
-        # The scores of the other direction are the same products, F(a_i) on the left: the transposed table puts it on the right.
+        # The other direction has the same products, F(a_i) on the left: the transposed table puts it on the right.
         aligned_a = align(fb, fa, a, structure.transpose(0, 1), here)
         c1 = pool(self.compare(self.features(aligned_a, b)), there, "sum")
         c2 = pool(self.compare(self.features(aligned_b, a)), here, "sum")
@@ -72,8 +72,8 @@ class DecomposableAttention(nn.Module):
 
 def align(query: Tensor, key: Tensor, value: Tensor, structure: Tensor, mask: Tensor) -> Tensor:
     """Average the values [B, M, C] for every query [B, L, C] by the component softmax of their products, [B, L, C]."""
-    one_head = (t.unsqueeze(1) for t in (query, key, value))
-    return attend(*one_head, structure=structure, score="product", mask=mask, scale=1.0).squeeze(1)
+    q, k, v = (t.unsqueeze(1) for t in (query, key, value))
+    return attend(q, k, v, structure, "product", mask, scale=1.0).squeeze(1)
 
 
 @recipe(data="glosses(task=pairs)", max_epochs=6, lr=1e-3, reads=("pair",))

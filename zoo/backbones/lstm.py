@@ -72,17 +72,6 @@ def lstm(
     width = dim if embedding_dim is None else embedding_dim
     words = layers.words(vocab_size, width, max_length, positions=positions, dropout=dropout)
     core = layers.lstm(width, dim, depth, bidirectional=bidirectional, dropout=dropout if depth > 1 else 0.0, rules=rules)
-    return Reading(
-        layers,
-        Recurrent(words, core),
-        dim,
-        vectors=2 if bidirectional else 1,
-        pooling=pooling,
-        pair=pair,
-        outputs=num_classes,
-        hidden=hidden,
-        depth=mlp_depth,
-        match=match,
-        readout=readout,
-        dropout=dropout,
-    )
+    options = {"pooling": pooling, "pair": pair, "outputs": num_classes, "hidden": hidden, "depth": mlp_depth}
+    options |= {"match": match, "readout": readout, "dropout": dropout, "vectors": 2 if bidirectional else 1}
+    return Reading(layers, Recurrent(words, core), dim, **options)  # type: ignore[arg-type]

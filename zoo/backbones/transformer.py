@@ -56,9 +56,10 @@ class Block(nn.Module):
         """Apply the block to words where ``mask`` [B, L] is true."""
         if self.norm_first:
             x = x + self.dropout(self.attention(self.norms[0](x), mask=mask))
-            return x + self.dropout(self.ffn(self.norms[1](x)))
-        x = self.norms[0](x + self.dropout(self.attention(x, mask=mask)))
-        y: Tensor = self.norms[1](x + self.dropout(self.ffn(x)))
+            y: Tensor = x + self.dropout(self.ffn(self.norms[1](x)))
+        else:
+            x = self.norms[0](x + self.dropout(self.attention(x, mask=mask)))
+            y = self.norms[1](x + self.dropout(self.ffn(x)))
         return y
 
 
@@ -125,10 +126,7 @@ def transformer(
     Raises:
         InputError: If an option is unknown or does not fit.
     """
-    if variant is not None and variant not in PRESETS:
-        raise InputError(f"unknown preset transformer/{variant}: use {', '.join(f'transformer/{name}' for name in PRESETS)}")
-    given = {"dim": dim, "depth": depth, "heads": heads, "ffn": ffn, "dropout": dropout}
-    size = PRESETS[variant or "tiny"] | {name: value for name, value in given.items() if value is not None}
+    size = sizes(variant or "tiny", {"dim": dim, "depth": depth, "heads": heads, "ffn": ffn, "dropout": dropout})
     width, rotary, drop = size["dim"], positions == "rotary", size["dropout"]
     words = layers.words(
         vocab_size, width, max_length, positions="none" if rotary else positions, default="trigonometric", dropout=drop
@@ -140,3 +138,14 @@ def transformer(
     return Reading(
         layers, encoder, width, pooling=pooling, pair=pair, outputs=num_classes, match=match, readout=readout, dropout=drop
     )
+
+
+def sizes(variant: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the sizes of a preset, with those that were given in their place.
+
+    Raises:
+        InputError: If there is no such preset.
+    """
+    if variant not in PRESETS:
+        raise InputError(f"unknown preset transformer/{variant}: use {', '.join(f'transformer/{name}' for name in PRESETS)}")
+    return PRESETS[variant] | {name: value for name, value in given.items() if value is not None}

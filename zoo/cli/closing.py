@@ -7,7 +7,6 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-
 USES = {
     "image_classification": [("IMAGE...", "classify your own pictures")],
     "text_classification": [('"some text"', "classify your own text, or a file with one text a line")],

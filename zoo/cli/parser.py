@@ -96,6 +96,11 @@ def plain(namespace: Namespace) -> dict[str, Any]:
 
 def check_names(values: dict[str, Any]) -> None:
     """Refuse names that no installed plugin provides, without importing any."""
-    for key, group in (("backbone", "zoo.backbones"), ("algebra", "zoo.algebras"), ("data", "zoo.datasets"), ("embedding", "zoo.embeddings")):
+    for key, group in (
+        ("backbone", "zoo.backbones"),
+        ("algebra", "zoo.algebras"),
+        ("data", "zoo.datasets"),
+        ("embedding", "zoo.embeddings"),
+    ):
         if values.get(key) is not None:
             registry.resolve(group, values[key])

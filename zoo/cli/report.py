@@ -1,8 +1,6 @@
 """``zoo report``: what a trained model has learned, in a table and a picture."""
 
 import json
-import os
-import tempfile
 from pathlib import Path
 
 from zoo.cli.plain_parser import plain_parser
@@ -28,8 +26,8 @@ def run(command: str, argv: list[str]) -> int:
 
 def frequencies(run: str, top: int, as_json: bool) -> int:
     """Rank the words of a run by how fast their vectors turn with the position."""
-    from zoo.checkpoint import load
-    from zoo.checkpoint.folder import find
+    from zoo.checkpoint import find, load
+    from zoo.checkpoint.atomic import write_bytes, write_text
     from zoo.report import frequencies as report
 
     folder, net = Path(run).expanduser(), load(run)
@@ -39,8 +37,8 @@ def frequencies(run: str, top: int, as_json: bool) -> int:
         raise InputError(f"{tokenizer} is missing: without it nobody knows the words of this model")
     words = report.read_words(tokenizer.read_text(encoding="utf-8"), str(tokenizer))
     ranking = report.rank(found, words, run)
-    write(folder / "frequencies.csv", report.as_csv(ranking).encode())
-    write(folder / "frequencies.png", report.draw_density(ranking, folder.resolve().name))
+    write_text(folder / "frequencies.csv", report.as_csv(ranking))
+    write_bytes(folder / "frequencies.png", report.draw_density(ranking, folder.resolve().name))
     files = {"csv": str(folder / "frequencies.csv"), "png": str(folder / "frequencies.png")}
     if as_json:
         most, least = ([word._asdict() for word in end] for end in report.ends(ranking, top))
@@ -49,16 +47,3 @@ def frequencies(run: str, top: int, as_json: bool) -> int:
         report.print_ranking(ranking, top)
         print(f"all of them are in {files['csv']}, their density in {files['png']}")
     return 0
-
-
-def write(path: Path, data: bytes) -> None:
-    """Write a file through a temporary one beside it."""
-    handle, part = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.chmod(part, 0o644)
-        os.replace(part, path)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise

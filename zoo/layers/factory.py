@@ -145,7 +145,9 @@ class Layers:
         """Return a long short-term memory, see `LSTM` for the options."""
         return LSTM(self.over(role), input_size, hidden_size, num_layers, init=self.init, **options)
 
-    def attention(self, dim: int, heads: int, *, score: str | None = None, role: str = "attention", **options: Any) -> Attention:
+    def attention(
+        self, dim: int, heads: int, *, score: str | None = None, role: str = "attention", **options: Any
+    ) -> Attention:
         """Return multi-head attention; ``score`` None takes what the algebra advises, or ``dot``. See `Attention`."""
         return Attention(self.over(role), dim, heads, score=self.choose("score", score, "dot"), init=self.init, **options)
 

@@ -97,7 +97,10 @@ def describe(options: Fit, net: nn.Module, facts: Any) -> dict[str, Any]:
     ]
     versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
     return {
-        **{key: getattr(options, key) for key in ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "seed")},
+        **{
+            key: getattr(options, key)
+            for key in ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "seed")
+        },
         "task": facts.task,
         "parameters": count(net) | {"real_twin": count(real_twin(options.backbone, **known(options, facts)))["total"]},
         "versions": versions | {entry.distribution: entry.version for entry in entries},

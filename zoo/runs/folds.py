@@ -24,8 +24,8 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     epoch, so nothing is ever selected on a test fold.
 
     Returns:
-        ``metrics`` and ``std`` (mean over folds, and standard deviation between them), ``folds`` (each fold's metrics), and what
-        a run's summary says.
+        ``metrics`` and ``std`` (mean over folds, and standard deviation between them), ``folds`` (each fold's metrics), and
+        what a run's summary says.
 
     Raises:
         InputError: If the data come with a split, or something is wrong that `fit` refuses.

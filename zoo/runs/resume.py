@@ -16,7 +16,8 @@ from zoo.options import Fit
 
 _KEY = "zoo_run"
 # What a checkpoint has settled: the optimizer and the schedule are restored from it, whatever the new run was told.
-_SETTLED = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "optimizer", "schedule", "batch_size", "seed")
+_NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors")
+_SETTLED = (*_NETWORK, "optimizer", "schedule", "batch_size", "seed")
 
 
 class BestCheckpoint(ModelCheckpoint):

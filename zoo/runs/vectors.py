@@ -35,8 +35,8 @@ def load_into(net: nn.Module, vectors: Vectors | None) -> None:
     """
     if vectors is None:
         return
-    takers = [module.load_vectors for module in net.modules() if callable(getattr(module, "load_vectors", None))]
+    takers: list[Any] = [module for module in net.modules() if hasattr(module, "load_vectors")]
     if not takers:
         raise InputError("the word embedding of this network takes no pretrained vectors: leave --vectors out")
-    for take in takers:
-        take(*vectors)
+    for module in takers:
+        module.load_vectors(*vectors)

@@ -185,7 +185,7 @@ def test_a_folder_holds_splits(file, tmp_path, val):
 
 
 def test_a_wrong_folder_is_named(file, tmp_path):
-    with pytest.raises(InputError, match="no training file, such as train.tsv; there is nothing"):
+    with pytest.raises(InputError, match=r"no training file, such as train.tsv; there is nothing"):
         read_splits(tmp_path, text="text")
     file(tsv(), "train.tsv")
     file(tsv(), "dev.tsv")

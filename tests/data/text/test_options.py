@@ -49,7 +49,7 @@ def test_the_registry_checks_them():
     form.check({"max_length": None, "fold": 2}, ())
     with pytest.raises(InputError, match="did you mean 'tokenizer'"):
         form.check({"tokeniser": "word"}, ())
-    with pytest.raises(InputError, match="max_length='long' must be a whole number or none"):
+    with pytest.raises(InputError, match="max_length=long must be a whole number or none"):
         form.check({"max_length": "long"}, ())
     assert form.accepts("reader")
     assert not form.accepts("classes")

@@ -9,7 +9,7 @@ import pytest
 from zoo.data.text import presets
 from zoo.data.text.copies import read_copy
 from zoo.data.text.pairs_info import MATCHED, PAIRS, QNLI, SNLI
-from zoo.data.text.presets_info import MR, SINGLE, SST
+from zoo.data.text.presets_info import MR, SINGLE, SST, TREC
 from zoo.data.text.sva import sva
 from zoo.errors import InputError
 
@@ -87,6 +87,14 @@ def test_where_test_labels_are_secret_the_validation_rows_are_tested_on(tmp_path
     assert presets.qnli(tmp_path).facts.sizes == {"train": 40, "val": 8, "test": 6}
 
 
+def test_where_test_labels_are_public_validation_rows_stay_what_they_are(tmp_path):
+    write(tmp_path / "train.tsv", TREC, TREC.columns[-1], 40)
+    write(tmp_path / "dev.tsv", TREC, TREC.columns[-1], 8)
+    data = presets.trec(tmp_path)
+    assert data.facts.sizes == {"train": 40, "val": 8}
+    assert not data.has_test
+
+
 def test_without_training_pairs_the_validation_pairs_are_trained_on(tmp_path):
     write(tmp_path / "validation.tsv", SNLI, SNLI.columns[0], 60)
     write(tmp_path / "test.tsv", SNLI, SNLI.columns[0], 9)
@@ -141,26 +149,26 @@ def test_ranking_leaves_out_questions_without_a_right_answer(tmp_path):
 
 
 def test_mistakes_are_named(tmp_path):
-    with pytest.raises(InputError, match="mr: .*nowhere does not exist"):
+    with pytest.raises(InputError, match=r"mr: .*nowhere does not exist"):
         presets.mr(tmp_path / "nowhere")
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(InputError, match="snli: .* has no training file, such as snli_1.0_train.tsv; there is notes.txt"):
+    with pytest.raises(InputError, match=r"snli: .* has no training file, such as snli_1.0_train.tsv; there is notes.txt"):
         presets.snli(tmp_path)
     (tmp_path / "train.tsv").write_text("a\tb\tc\nd\te\tf\n")
     with pytest.raises(
-        InputError, match="train.tsv: mr needs the columns text, label, or sentence, label, or 2 columns without"
+        InputError, match=r"train.tsv: mr needs the columns text, label, or sentence, label, or 2 columns without"
     ):
         presets.mr(tmp_path)
     (tmp_path / "train.tsv").write_text("0\tfine\n1\tgood\n7\tbad\n")
     with pytest.raises(InputError, match=r"train.tsv:3: label '7' is none of '0', '1'"):
         presets.mr(tmp_path)
     (tmp_path / "train.jsonl").write_text("{")
-    with pytest.raises(InputError, match="mr: .* holds both train.jsonl and train.tsv; keep one"):
+    with pytest.raises(InputError, match=r"mr: .* holds both train.jsonl and train.tsv; keep one"):
         presets.mr(tmp_path)
-    with pytest.raises(InputError, match="train.jsonl: mr needs the columns"):
+    with pytest.raises(InputError, match=r"train.jsonl: mr needs the columns"):
         presets.mr(tmp_path / "train.jsonl")
     (tmp_path / "train.tsv.gz").write_bytes(b"no gzip")
-    with pytest.raises(InputError, match="train.tsv.gz: cannot be read"):
+    with pytest.raises(InputError, match=r"train.tsv.gz: cannot be read"):
         presets.mr(tmp_path / "train.tsv.gz")
 
 
@@ -172,33 +180,3 @@ def test_presets_say_what_they_are_and_take(preset):
     assert shown["path"].default is None
     with pytest.raises(TypeError, match="folbs"):
         preset(folbs=3)
-
-
-@pytest.fixture
-def agreement_files(tmp_path):
-    for name, rows in (("val", 100), ("test.2", 7)):
-        lines = [f"{('VBZ', 'VBP', 'VBZ')[i % 3]}\tthe NN {name} {i}" for i in range(rows)]
-        (tmp_path / f"numpred.{name}.tsv").write_text("\n".join(lines))
-    return tmp_path
-
-
-def test_agreement_is_split_by_line_number(agreement_files):
-    data = sva(agreement_files)
-    assert data.facts.sizes == {"train": 80, "val": 10, "test": 10}
-    assert data.facts.classes == ("singular", "plural")
-    numbers = {split: {int(text.split()[-1]) % 10 for text in table.texts[0]} for split, table in data.splits.items()}
-    assert numbers == {"train": set(range(2, 10)), "val": {1}, "test": {0}}
-    assert {"NN", "val"} <= data.reader.tokenizer.get_vocab().keys()
-
-
-def test_agreement_by_attractors_keeps_the_training_rows(agreement_files):
-    data = sva(agreement_files, attractors=2)
-    assert data.facts.sizes == {"train": 80, "val": 10, "test": 7}
-    assert data.splits["train"] == sva(agreement_files).splits["train"]
-    with pytest.raises(InputError, match=r"holds no numpred.test.3.tsv or numpred.test.3.tsv.gz"):
-        sva(agreement_files, attractors=3)
-    for wrong in (6, -1, True):
-        with pytest.raises(InputError, match=r"sva: attractors=.*; use 1 to 5"):
-            sva(agreement_files, attractors=wrong)
-    with pytest.raises(InputError, match=r"the Hugging Face Hub has no copy; use sva\(path=FOLDER\)"):
-        sva()

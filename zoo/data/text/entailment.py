@@ -15,7 +15,7 @@ from zoo.data.text.table import Table
 CLASSES = ("contradiction", "entailment", "neutral")
 RELATIONS = ("entailment", "contradiction", "neutral")  # of a premise to its own hypothesis, the next and the one after
 SQUARE = len(RELATIONS) ** 2
-POOL = 1000
+RENEWED = 20
 
 Row = tuple[str, str, str]
 
@@ -26,8 +26,7 @@ def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextDat
 
     9603 / 1197 / 1197 pairs of three equally frequent classes, such as
 
-        TODO
-
+    Todo:
     The labels are exact, by truth table. No formula is always true or always false, so the labels exclude each other. Premises
     mention 2 to 5 variables, hypotheses 2 to 4, some of them more than once.
 
@@ -66,49 +65,56 @@ class _Squares:
         self.variables = variables
         self.random = np.random.RandomState(0)
         self.seen: set[str] = set()
-        self.premises: dict[str, int] = {}
+        self.drawn = 0
 
     def draw(self) -> list[Row]:
         """Return premise, hypothesis and label of nine pairs."""
-        if len(self.premises) < POOL:
-            self._refill()
+        if self.drawn % RENEWED == 0:  # else only formulas that fit nowhere would be left
+            self.premises, self.hypotheses = self._formulas(1000, 5), self._formulas(200, 4)
+        self.drawn += 1
         while True:
-            hypotheses = [self._new(4) for _ in RELATIONS]
+            hypotheses = [self._pick(self.hypotheses) for _ in RELATIONS]
             wanted = [[hypotheses[(i + step) % 3] for step in range(3)] for i in range(3)]
-            premises = [self._premise(*(truth for _, truth in row)) for row in wanted]
-            if all(premises) and len(dict(hypotheses)) == len(RELATIONS):
-                break
-        for premise in premises:
-            del self.premises[premise]
-        self.seen.update(dict(hypotheses))
+            if all(_possible(*row) for row in wanted):
+                premises = [self._premise(*row) for row in wanted]
+                if None not in premises:
+                    break
+        used = {found.text for found in [*premises, *hypotheses] if found}
+        self.seen |= used
+        self.premises = [found for found in self.premises if found.text not in used]
+        self.hypotheses = [found for found in self.hypotheses if found.text not in used]
         return [
-            (premise, text, relation)
+            (premise.text, hypothesis.text, relation)
             for premise, row in zip(premises, wanted, strict=True)
-            for (text, _), relation in zip(row, RELATIONS, strict=True)
+            if premise is not None
+            for hypothesis, relation in zip(row, RELATIONS, strict=True)
         ]
 
-    def _refill(self) -> None:
-        """Draw premises that are kept for later squares."""
-        while len(self.premises) < 2 * POOL:
-            text, truth = self._new(5)
-            self.premises[text] = truth
-            self.seen.add(text)
+    def _premise(self, entailed: Formula, excluded: Formula, undecided: Formula) -> Formula | None:
+        """Draw a premise that stands in these relations to three hypotheses, if there is one."""
+        fitting = [
+            premise
+            for premise in self.premises
+            if not premise.truth & (~entailed.truth | excluded.truth)
+            and premise.truth & undecided.truth
+            and premise.truth & ~undecided.truth
+        ]
+        return self._pick(fitting) if fitting else None
 
-    def _premise(self, entailed: int, excluded: int, undecided: int) -> str:
-        """Draw a premise that stands in these relations to the truth tables of three hypotheses; "" if there is none.
+    def _pick(self, formulas: list[Formula]) -> Formula:
+        return formulas[int(self.random.random_sample() * len(formulas))]
 
-        The premises of the three rows differ: each entails what the one before it contradicts.
-        """
-        texts = list(self.premises)
-        truths = np.array(list(self.premises.values()), np.uint64)
-        outside = np.uint64(every(self.variables) & ~entailed | excluded)
-        inside = np.uint64(undecided)
-        fits = np.flatnonzero((truths & outside == 0) & (truths & inside != 0) & (truths & ~inside != 0))
-        return texts[self.random.choice(fits)] if len(fits) else ""
+    def _formulas(self, count: int, most: int) -> list[Formula]:
+        """Draw formulas that stand in no square yet and are sometimes true and sometimes false."""
+        found: dict[str, Formula] = {}
+        while len(found) < count:
+            new = formula(self.random, self.variables, 2 + int(self.random.random_sample() * (most - 1)))
+            if 0 < new.truth < every(self.variables) and new.text not in self.seen:
+                found[new.text] = new
+        return list(found.values())
 
-    def _new(self, most: int) -> tuple[str, int]:
-        """Draw text and truth table of a formula not seen before that is sometimes true and sometimes false."""
-        while True:
-            found = formula(self.random, self.variables, self.random.randint(2, most + 1))
-            if 0 < found.truth < every(self.variables) and found.text not in self.seen:
-                return found.text, found.truth
+
+def _possible(entailed: Formula, excluded: Formula, undecided: Formula) -> bool:
+    """Tell whether any premise at all stands in these relations to three hypotheses."""
+    inside = entailed.truth & ~excluded.truth
+    return bool(inside & undecided.truth and inside & ~undecided.truth)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -47,17 +48,18 @@ def formula(random: np.random.RandomState, variables: int, leaves: int) -> Formu
         'c and ( a or d or not b )'
     """
     if leaves == 1:
-        found = _variable(random.randint(variables), variables)
-        return _negated(found, variables) if random.uniform() < 0.5 else found
-    left = random.randint(1, leaves)
+        found = variable(_below(random, variables), variables)
+        return _negated(found, variables) if _below(random, 2) else found
+    left = 1 + _below(random, leaves - 1)
     parts = [formula(random, variables, count) for count in (left, leaves - left)]
-    found = _joined("and" if random.uniform() < 0.5 else "or", *parts)
-    return _negated(found, variables) if random.uniform() < 0.1 else found
+    found = _joined("or" if _below(random, 2) else "and", *parts)
+    return found if _below(random, 10) else _negated(found, variables)
 
 
-def _variable(number: int, variables: int) -> Formula:
-    truth = sum(1 << world for world in range(1 << variables) if world >> number & 1)
-    return Formula(NAMES[number], truth)
+@cache
+def variable(number: int, variables: int) -> Formula:
+    """Return one of so many variables."""
+    return Formula(NAMES[number], sum(1 << world for world in range(1 << variables) if world >> number & 1))
 
 
 def _negated(part: Formula, variables: int) -> Formula:
@@ -67,3 +69,7 @@ def _negated(part: Formula, variables: int) -> Formula:
 def _joined(joint: str, left: Formula, right: Formula) -> Formula:
     text = f" {joint} ".join(part.text if part.joint in ("", joint) else f"( {part.text} )" for part in (left, right))
     return Formula(text, left.truth & right.truth if joint == "and" else left.truth | right.truth, joint)
+
+
+def _below(random: np.random.RandomState, limit: int) -> int:
+    return int(random.random_sample() * limit)  # ten times as fast as `randint`

@@ -76,9 +76,9 @@ def _parts(table: Table, folds: int) -> Array:
     """Deal the rows of every class, shuffled, onto `folds` parts; sizes differ by one at most, in all and per class."""
     labels = codes(table.labels)
     sizes = np.bincount(labels)
-    if sizes.min() < folds:
+    if (fewest := int(sizes.min())) < folds:
         rare = table.labels[int(np.argmax(labels == sizes.argmin()))]
-        raise InputError(f"{table.source}: folds={folds}, but label {rare!r} has {sizes.min()} rows; {_way_out(sizes.min())}")
+        raise InputError(f"{table.source}: folds={folds}, but label {rare!r} has {_rows(fewest)}; {_way_out(fewest)}")
     random = np.random.RandomState(0)  # its streams are frozen for ever
     order = np.concatenate([random.permutation(np.flatnonzero(labels == label)) for label in range(len(sizes))])
     parts = np.empty(len(table), dtype=np.int64)
@@ -93,6 +93,10 @@ def _question_parts(table: Table, folds: int) -> Array:
     if count < folds:
         raise InputError(f"{table.source}: folds={folds}, but there are {count} questions; {_way_out(count)}")
     return (np.random.RandomState(0).permutation(count) % folds)[groups]
+
+
+def _rows(count: int) -> str:
+    return f"{count} row{'s' * (count != 1)}"
 
 
 def _way_out(count: int) -> str:
