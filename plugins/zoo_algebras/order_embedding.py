@@ -10,7 +10,7 @@ from zoo.layers import Layers
 
 SHARING = ("none", "word", "dimension")
 SPREAD = math.sqrt(2)
-"""Standard deviation of the amplitudes: r cos and r sin then have unit variance on average over the two."""
+"""Standard deviation of the amplitudes over that of the channels: r cos and r sin share the energy of r."""
 
 
 class PhasorEmbedding(nn.Module):
@@ -39,6 +39,7 @@ class PhasorEmbedding(nn.Module):
         frequency: Sharing of w; ``off`` for none at all, w = 0.
         phase: Sharing of theta; ``off`` for theta = 0.
         vectors: Width of the pretrained vectors that `load_vectors` will bring; None for none.
+        std: Standard deviation of the initial channels.
 
     Attributes:
         ordered: Whether the vector depends on the position.
@@ -48,7 +49,15 @@ class PhasorEmbedding(nn.Module):
     """
 
     def __init__(
-        self, layers: Layers, words: int, dim: int, amplitude: str, frequency: str, phase: str, vectors: int | None = None
+        self,
+        layers: Layers,
+        words: int,
+        dim: int,
+        amplitude: str,
+        frequency: str,
+        phase: str,
+        vectors: int | None = None,
+        std: float = 1.0,
     ) -> None:
         super().__init__()
         if dim < 2 or dim % 2:
@@ -57,7 +66,7 @@ class PhasorEmbedding(nn.Module):
             raise InputError(f"amplitude={amplitude}: pretrained vectors are amplitudes of single words: use amplitude=none")
         if {amplitude, frequency, phase} <= {"word", "off"}:
             raise InputError("all words would have the same vector: amplitude, frequency or phase must not be shared by words")
-        self.width, self.ordered, self.sharing = dim // 2, frequency != "off", amplitude
+        self.width, self.ordered, self.sharing, self.spread = dim // 2, frequency != "off", amplitude, SPREAD * std
         projected = vectors is not None and vectors != self.width
         self.amplitude = _table("amplitude", amplitude, words, vectors or self.width).requires_grad_(not projected)
         self.projection: nn.Module = nn.Identity()
@@ -70,7 +79,7 @@ class PhasorEmbedding(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the tables anew; `torch.manual_seed` alone decides the outcome."""
         with torch.no_grad():
-            self.amplitude.weight.normal_(std=SPREAD)
+            self.amplitude.weight.normal_(std=self.spread)
             if self.frequency is not None:
                 w = self.frequency.weight
                 start = 10000.0 ** (-torch.arange(self.width).to(w) / self.width)
@@ -105,7 +114,7 @@ class PhasorEmbedding(nn.Module):
         if not found.any():
             raise InputError("none of the words has a pretrained vector")
         with torch.no_grad():
-            table.mul_(matrix[found].square().mean().sqrt() / SPREAD)
+            table.mul_(matrix[found].square().mean().sqrt() / self.spread)
             table[found] = matrix[found].to(table)
 
 
@@ -134,6 +143,7 @@ def complex_order(
     amplitude: str | None = None,
     frequency: str | None = None,
     phase: str | None = "off",
+    std: float = 1.0,
 ) -> PhasorEmbedding:
     """Words as waves r e^{i(w pos + theta)} over their position.
 
@@ -147,10 +157,12 @@ def complex_order(
         raise InputError("frequency=off: without frequencies there is no order; that embedding is complex_vanilla")
     # In a spec, the word none reads as None.
     r, w, theta = (sharing or "none" for sharing in (amplitude, frequency, phase))
-    return PhasorEmbedding(layers, vocab_size, dim, r, w, theta, vectors)
+    return PhasorEmbedding(layers, vocab_size, dim, r, w, theta, vectors, std)
 
 
-def complex_vanilla(layers: Layers, *, vocab_size: int, dim: int, vectors: int | None = None) -> PhasorEmbedding:
+def complex_vanilla(
+    layers: Layers, *, vocab_size: int, dim: int, vectors: int | None = None, std: float = 1.0
+) -> PhasorEmbedding:
     """Words as complex vectors r e^{i theta} without order.
 
     The baseline of Wang et al. (2020, section 3.1), complex-vanilla; see `PhasorEmbedding`.
@@ -158,4 +170,4 @@ def complex_vanilla(layers: Layers, *, vocab_size: int, dim: int, vectors: int |
     Raises:
         InputError: If dim is odd.
     """
-    return PhasorEmbedding(layers, vocab_size, dim, "none", "off", "none", vectors)
+    return PhasorEmbedding(layers, vocab_size, dim, "none", "off", "none", vectors, std)

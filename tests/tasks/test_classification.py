@@ -80,12 +80,13 @@ def test_the_loss_is_the_mean_cross_entropy_and_has_a_gradient():
     net = nn.Linear(4, 3)
     task = Classification(net, 3, Optimizer(lr=1.0), Schedule())
     x, labels = torch.randn(6, 4), torch.tensor([0, 1, 2, 2, 1, 0])
-    loss, logits, targets = task.loss((x, labels))
+    loss, logits, targets, extra = task.loss((x, labels))
     expected = -net(x).log_softmax(-1)[torch.arange(6), labels].mean()
     assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
     assert torch.equal(logits, net(x))
     assert not logits.requires_grad
     assert torch.equal(targets, labels)
+    assert extra == {}
     loss.backward()
     assert net.weight.grad.abs().sum() > 0
 

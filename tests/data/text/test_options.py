@@ -58,5 +58,7 @@ def test_the_registry_checks_them():
 def test_unknown_options_are_refused():
     with pytest.raises(TypeError, match="tokeniser"):
         preset(tokeniser="word")
+    with pytest.raises(TypeError, match="colour"):
+        text_options(lambda **options: plain())(colour="red")
     with pytest.raises(TypeError, match="no such options of TextData: colour"):
         text_options(colour="red")(plain)

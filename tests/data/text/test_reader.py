@@ -41,11 +41,17 @@ def test_bytes_know_every_text():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_first_two_tokens_are_padding_and_unknown(kind):
-    made = reader(kind)
+    made = reader(kind, lowercase=False)
     assert made.words[:2] == ["[PAD]", "[UNK]"]
     assert len(made.words) == len(set(made.words)) == made.vocab_size
     for text in ("[PAD]", "a [PAD] b [UNK]", "[pad]"):
         assert 0 not in made.encode([text])[0]
+
+
+def test_the_names_of_padding_and_unknown_are_words_like_any_other():
+    assert reader("space", lowercase=False).encode(["the[PAD]end"])[0].tolist() == [1]
+    made = reader("bpe", lowercase=False)
+    assert made.tokenizer.decode(made.encode(["the[UNK]end"])[0].tolist()) == " the[UNK]end"
 
 
 @pytest.mark.parametrize("kind", ["word", "space", "char"])
