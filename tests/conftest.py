@@ -1,6 +1,42 @@
 """What all tests share."""
 
 import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 # As the command line does, see zoo.cli.front; it counts only before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+GOOD, BAD, FILLING = ("good", "fine", "great"), ("bad", "poor", "dull"), ("a", "film", "the", "plot", "and", "it")
+
+
+def _text(draw: random.Random, words: tuple[str, ...]) -> str:
+    chosen = [draw.choice(words), *draw.choices(FILLING, k=draw.randrange(1, 6))]
+    draw.shuffle(chosen)
+    return " ".join(chosen)
+
+
+def _rows(kind: str, count: int, draw: random.Random) -> list[tuple[str, ...]]:
+    if kind == "text":
+        return [(_text(draw, (BAD, GOOD)[i % 2]), ("no", "yes")[i % 2]) for i in range(count)]
+    if kind == "pairs":
+        sides = [((BAD, GOOD)[i % 2], (BAD, GOOD)[i // 2 % 2]) for i in range(count)]
+        return [(_text(draw, a), _text(draw, b), "same" if a is b else "other") for a, b in sides]
+    questions = [(f"what is {(*GOOD, *BAD)[i % 6]} number {i}", (*GOOD, *BAD)[i % 6]) for i in range(count // 4)]
+    return [(q, _text(draw, (word,) if k == 2 else FILLING), str(int(k == 2))) for q, word in questions for k in range(4)]
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Callable[..., Path]:
+    """Write a small set whose labels follow from its words, in columns with a header: `text`, `pairs` or `ranking`."""
+
+    def write(path: Path, kind: str, count: int = 60, seed: int = 0) -> Path:
+        header = {"text": "text\tlabel", "pairs": "first\tsecond\tlabel", "ranking": "query\tanswer\tlabel"}[kind]
+        lines = [header, *("\t".join(row) for row in _rows(kind, count, random.Random(seed)))]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return path
+
+    return write

@@ -1,5 +1,6 @@
 """Every file in configs/ runs, and the files that write defaults out write the right ones."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -8,12 +9,16 @@ import torch
 import yaml
 
 import zoo
+from benchmarks import papers
+from zoo import registry
 from zoo.cli import main
 from zoo.options import Fit, build
 from zoo.runs.resolve import load_data, resolve
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
+ROWS = sorted((ROOT / "configs" / "papers").rglob("*.yaml"))
+SHARED = ROOT.parent / "shared" / "data"
 DEFAULTS = {"vit_digits": "vit", "resnet18_digits": "timm/resnet18"}
 
 
@@ -21,12 +26,38 @@ def options(path: Path) -> Fit:
     return build(Fit, yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+SHORT = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--trainer.limit_test_batches", "1"]
+
+
+@pytest.mark.parametrize("path", sorted(set(CONFIGS) - set(ROWS)), ids=lambda path: path.stem)
 def test_the_file_runs(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    short = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--trainer.limit_test_batches", "1"]
-    assert main(["fit", "-c", str(path), *short]) == 0, capsys.readouterr().err
+    assert main(["fit", "-c", str(path), *SHORT]) == 0, capsys.readouterr().err
     assert "test accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["complex_order/trec_transformer_order", "quaternion_nlp/wikiqa_qatt", "phm/snli_phm5"])
+def test_a_row_of_a_paper_runs_on_its_data(name, tmp_path, monkeypatch, capsys):
+    if not SHARED.is_dir():
+        pytest.skip("the data sets of the papers are not beside the repository")
+    monkeypatch.chdir(tmp_path)
+    path = ROOT / "configs" / "papers" / f"{name}.yaml"
+    data = papers.rooted(options(path).data, SHARED)
+    assert main(["fit", "-c", str(path), "--data", data, *SHORT]) == 0, capsys.readouterr().err
+    assert "test " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", ROWS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_row_of_a_paper_names_a_network_and_data_that_exist(path):
+    row = options(path)
+    kind = {"rotation": {"in_features": 3, "out_features": 3}, "hamilton": {"in_features": 16, "out_features": 16}}
+    facts = kind.get(row.data, {"vocab_size": 20, "max_length": 8, "num_classes": 2, "pair": row.data in ("snli", "wikiqa")})
+    assert zoo.count(zoo.backbone(row.backbone, row.algebra, scope=row.scope, embedding=row.embedding, **facts))["total"]
+    entry, spec = registry.resolve("zoo.datasets", row.data)
+    assert spec.options.keys() <= set(inspect.signature(registry.load(entry)).parameters)
+    _, said = papers.read(path)
+    for other in filter(None, said.get("also", "").split(";")):
+        registry.resolve("zoo.datasets", other.strip())
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -69,7 +69,7 @@ def test_a_trainer_for_a_run(tmp_path):
     assert {type(logger) for logger in trainer.loggers} == {CSVLogger, TensorBoardLogger}
     assert all(Path(logger.log_dir).is_relative_to(tmp_path) for logger in trainer.loggers)
     assert trainer.checkpoint_callback.monitor == "val_loss"
-    assert trainer.checkpoint_callback.save_last
+    assert [callback.filename for callback in trainer.checkpoint_callbacks] == ["best", "last"]
     assert trainer.max_epochs == 3
     assert any(isinstance(callback, PlainProgress) for callback in trainer.callbacks)
     assert list(tmp_path.iterdir()) == []

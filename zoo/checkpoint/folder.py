@@ -84,6 +84,8 @@ def read_config(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{folder / 'config.json'} lacks {', '.join(missing)}")
     if wrong := [key for key in KEYS if not isinstance(config[key], dict if key == "facts" else str)]:
         raise InputError(f"{folder / 'config.json'} has a value of the wrong kind for {', '.join(wrong)}")
+    if not isinstance(config.get("embedding"), str | None):
+        raise InputError(f"{folder / 'config.json'} has a value of the wrong kind for embedding")
     return config
 
 

@@ -2,8 +2,10 @@
 
 import math
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
+from zoo import registry
 from zoo.checkpoint.atomic import write_json
 from zoo.errors import InputError
 from zoo.options import Fit
@@ -38,7 +40,7 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     rows = [fold(options, number) for number in range(options.folds or 0)]
     if len(rows) < 2:
         raise InputError(f"folds={options.folds}: use 2 or more, 10 as in the papers")
-    if getattr(load_data(rows[0]), "has_split", True):
+    if not has_folds(options) or load_data(rows[0]).has_split:
         raise InputError(f"'{options.data}' comes with a split of its own: leave --folds out")
     folder = claim(options)
     write_config(folder, options)
@@ -47,11 +49,18 @@ def cross_validate(options: Fit) -> dict[str, Any]:
         for number, one in enumerate(rows, 1):
             summaries.append(fit(replace(one, run_dir=str(folder / f"fold-{number:02d}"))))
     except BaseException:
-        release(folder)
+        if not any(folder.glob("fold-*")):
+            release(folder)
         raise
     summary = together(summaries) | {"data": options.data, "run_dir": str(folder)}
     write_json(folder / "summary.json", summary)
     return summary
+
+
+def has_folds(options: Fit) -> bool:
+    """Tell whether the data can be cut into folds."""
+    entry, _ = registry.resolve("zoo.datasets", options.data or "")
+    return "folds" in signature(registry.load(entry)).parameters
 
 
 def fold(options: Fit, number: int) -> Fit:

@@ -13,6 +13,7 @@ from zoo.checkpoint import find, load, read_config
 from zoo.data import ImageFacts
 from zoo.data.kinds import facts_from
 from zoo.data.preprocess import preprocess
+from zoo.data.text.content import read_text
 from zoo.data.text.facts import TextFacts
 from zoo.data.text.reader import Reader
 from zoo.errors import InputError
@@ -48,6 +49,8 @@ def predict(
         lines = read_lines(inputs, facts, stdin)
         yield from classify_lines(load(run, config), reader_of(run, facts, cut), lines)
     elif isinstance(facts, ImageFacts):
+        if "-" in map(str, inputs):
+            raise InputError(f"'{run}' is a model of images: give image files (zoo predict RUN IMAGE...)")
         net = load(run, config)
         for image in inputs:
             row = answer(probabilities(net, load_image(Path(image), facts)[None])[0], facts.classes)
@@ -62,6 +65,8 @@ def reader_of(run: str | Path, facts: TextFacts, cut: bool = False) -> Reader:
     Raises:
         InputError: If the file is missing or no tokenizer.
     """
+    if not facts.tokenizer or facts.tokenizer != Path(str(facts.tokenizer)).name:
+        raise InputError(f"config.json has tokenizer = {facts.tokenizer!r}: expected the name of a file beside it")
     path = find(run) / facts.tokenizer
     try:
         return Reader.of(facts, path.read_text(encoding="utf-8"), cut)
@@ -75,33 +80,54 @@ def read_lines(inputs: Sequence[str | Path], facts: TextFacts, stdin: TextIO | N
     texts: list[str] = []
     for word in map(str, inputs):
         if word == "-" and stdin is not None:
-            yield from table_lines("standard input", stdin.buffer.read().decode("utf-8", "surrogateescape"), columns)
-        elif len(word) < 4096 and Path(word).is_file():
-            yield from table_lines(word, Path(word).read_text(encoding="utf-8", errors="surrogateescape"), columns)
+            content = stdin.buffer.read().decode("utf-8", "surrogateescape")
+            yield from table_lines("standard input", content.removeprefix("\ufeff"), columns)
+        elif is_file(word):
+            yield from table_lines(word, read_text(Path(word)), columns)
         else:
             texts.append(word)
             if len(texts) == columns:
-                yield f"'{texts[0][:40]}'", tuple(texts)
+                yield checked(f"'{texts[0][:40]}'", tuple(texts))
                 texts = []
     if texts:
         raise InputError(f"this model compares two texts: there is no second one for '{texts[0][:40]}'")
+
+
+def is_file(word: str) -> bool:
+    """Tell the name of a file from a text, which may be longer than a name can be."""
+    try:
+        return Path(word).is_file()
+    except OSError:
+        return False
 
 
 def table_lines(source: str, content: str, columns: int) -> Iterator[Line]:
     """Yield the lines of a file with their numbers.
 
     Raises:
-        InputError: If a line is empty, is not UTF-8 or has another number of columns.
+        InputError: If there is none, or a line is empty, is not UTF-8 or has another number of columns.
     """
+    if not content:
+        raise InputError(f"{source} is empty: there is nothing to predict")
     for number, line in enumerate(content.removesuffix("\n").split("\n"), 1):
-        place, texts = f"{source}:{number}", tuple(line.removesuffix("\r").split("\t")) if columns > 1 else (line,)
-        if any("\udc80" <= letter <= "\udcff" for letter in line):
-            raise InputError(f"{place}: bytes that are not UTF-8; save the file as UTF-8")
+        place, line = f"{source}:{number}", line.removesuffix("\r")
+        texts = tuple(line.split("\t")) if columns > 1 else (line,)
         if len(texts) != columns:
             raise InputError(f"{place}: {len(texts)} columns; a line holds the two texts with a tab between")
-        if not all(text.strip() for text in texts):
-            raise InputError(f"{place}: empty text; remove the line")
-        yield place, texts
+        yield checked(place, texts)
+
+
+def checked(place: str, texts: tuple[str, ...]) -> Line:
+    """Return a line if all of it is text.
+
+    Raises:
+        InputError: If a text is empty or not UTF-8.
+    """
+    if any("\udc80" <= letter <= "\udcff" for text in texts for letter in text):
+        raise InputError(f"{place}: bytes that are not UTF-8; save the text as UTF-8")
+    if not all(text.strip() for text in texts):
+        raise InputError(f"{place}: empty text; remove it")
+    return place, texts
 
 
 def classify_lines(net: nn.Module, reader: Reader, lines: Iterator[Line]) -> Iterator[dict[str, Any]]:

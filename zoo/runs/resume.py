@@ -21,7 +21,7 @@ _SETTLED = (*_NETWORK, "optimizer", "schedule", "batch_size", "seed")
 
 
 class BestCheckpoint(ModelCheckpoint):
-    """Keep the epoch that validation likes best and the last one, also across a resumption into another folder.
+    """Keep the epoch that validation likes best, also across a resumption into another folder.
 
     Args:
         folder: The run's folder.
@@ -31,7 +31,7 @@ class BestCheckpoint(ModelCheckpoint):
 
     def __init__(self, folder: Path, options: Fit, monitor: tuple[str, str] = ("val_loss", "min")) -> None:
         name, mode = monitor
-        super().__init__(folder / "checkpoints", "best", monitor=name, mode=mode, save_last=True, enable_version_counter=False)
+        super().__init__(folder / "checkpoints", "best", monitor=name, mode=mode, enable_version_counter=False)
         self.options = options
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
@@ -48,6 +48,20 @@ class BestCheckpoint(ModelCheckpoint):
             kept = {"best_k_models": {str(new): state_dict["best_model_score"]}, "dirpath": self.dirpath}
             state_dict = {**state_dict, **best, **kept}
         super().load_state_dict(state_dict)
+
+
+class LastCheckpoint(ModelCheckpoint):
+    """Keep the last whole epoch; some versions of Lightning have ``save_last`` wait for the next epoch that is a best one.
+
+    Args:
+        folder: The run's folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "checkpoints", "last", enable_version_counter=False)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Forget the run that this one goes on from: its checkpoint is not ours to replace."""
 
 
 def settled(options: Fit) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from zoo.errors import InputError
 from zoo.options import Fit, one_line
-from zoo.runs.resume import BestCheckpoint
+from zoo.runs.resume import BestCheckpoint, LastCheckpoint
 
 
 class Bar(RichProgressBar):
@@ -88,7 +88,8 @@ def make_trainer(
         defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0}
         defaults |= {"logger": [CSVLogger(folder, name="", version=""), tensorboard]}
         callbacks += [StopOnDivergence()]
-        callbacks += [BestCheckpoint(folder, options, monitor)] if settings.get("enable_checkpointing", True) else []
+        if settings.get("enable_checkpointing", True):
+            callbacks += [BestCheckpoint(folder, options, monitor), LastCheckpoint(folder)]
     if settings.get("enable_progress_bar", True):
         callbacks.append(Bar(leave=False) if terminal else PlainProgress())
     arguments = defaults | {name: value for name, value in settings.items() if value is not None}

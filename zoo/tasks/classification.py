@@ -42,13 +42,18 @@ class Classification(Task):
     def loss(self, batch: tuple[Any, Tensor]) -> Measured:
         """Return the cross entropy in nats, the logits and the labels of a batch (inputs, labels)."""
         inputs, labels = batch
-        logits = self.net(*inputs) if isinstance(inputs, tuple) else self.net(inputs)
+        logits = self.answer(inputs)
         return Measured(F.cross_entropy(logits, labels), logits.detach(), labels)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return class probabilities, [B, num_classes]."""
         inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
-        return torch.softmax(self.net(*inputs) if isinstance(inputs, tuple) else self.net(inputs), dim=-1)
+        return torch.softmax(self.answer(inputs), dim=-1)
+
+    def answer(self, inputs: Any) -> Tensor:
+        """Return the logits of one input or of several, which some versions of torch make a list when they pin memory."""
+        logits: Tensor = self.net(*inputs) if isinstance(inputs, (tuple, list)) else self.net(inputs)
+        return logits
 
 
 class TextClassification(Classification):

@@ -37,7 +37,7 @@ def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextDat
     TODO.
 
     Args:
-        variables: Variables in use, 3 to 6; two are too few for such squares.
+        variables: Variables in use, 4 to 6; fewer are too few for such squares.
         rows: Pairs of all splits together, at least 90; they make whole squares of nine, of which 80, 10 and 10 per cent are
             for training, validation and testing.
         **options: Of `TextData`; `seed` decides the order of training only, never the pairs.
@@ -45,7 +45,7 @@ def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextDat
     Raises:
         InputError: An option is out of its range.
     """
-    squares = _Squares(whole("variables", variables, 3, MOST))
+    squares = _Squares(whole("variables", variables, 4, MOST))
     count = whole("rows", rows, 10 * SQUARE, 200_000) // SQUARE
     held = count // 10
     counts = {"train": count - 2 * held, "val": held, "test": held}

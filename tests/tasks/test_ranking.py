@@ -1,0 +1,100 @@
+"""Rankings against definitions by hand and against torchmetrics, with questions spread over batches."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+from torchmetrics.functional.retrieval import (
+    retrieval_average_precision,
+    retrieval_precision,
+    retrieval_reciprocal_rank,
+)
+
+from zoo.options import Optimizer, Schedule
+from zoo.runs.trainer import make_trainer
+from zoo.tasks import Ranking
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.isinstance.treespec, LeafSpec:FutureWarning", "ignore:.*does not have many workers"
+)
+
+# Question 0 has right answers at ranks 1 and 3 of four, question 1 at rank 2 of three, question 2 at rank 3 of three, and
+# question 3 none. (question, label, score), in no order.
+ROWS = [(1, 0, 0.9), (0, 1, 0.3), (2, 0, 0.5), (0, 0, 0.1), (3, 0, 0.8), (0, 1, 0.7), (1, 1, 0.6), (2, 0, 0.4)]
+ROWS += [(0, 0, 0.5), (1, 0, 0.2), (2, 1, 0.1), (3, 0, 0.2)]
+
+
+class Scores(nn.Module):
+    """The question is ignored; the answer is its own score."""
+
+    def forward(self, question, answer):
+        return torch.stack([torch.zeros(len(answer)), answer[:, 0]], -1)
+
+
+def task_of() -> Ranking:
+    return Ranking(Scores(), 2, Optimizer(lr=1.0), Schedule())
+
+
+def batches(rows, size: int):
+    groups, labels, scores = (torch.tensor(column) for column in zip(*rows, strict=True))
+    parts = [slice(start, start + size) for start in range(0, len(rows), size)]
+    return [((torch.ones(len(labels[p]), 1), scores[p, None]), labels[p], groups[p]) for p in parts]
+
+
+def measured(rows, size: int = 5, stage: str = "test") -> dict[str, float]:
+    loader = DataLoader(batches(rows, size), batch_size=None, collate_fn=lambda batch: batch)
+    trainer = make_trainer({"accelerator": "cpu"}, None)
+    (found,) = (trainer.test if stage == "test" else trainer.validate)(task_of(), loader, verbose=False)
+    return found
+
+
+@pytest.mark.parametrize("stage", ["val", "test"])
+@pytest.mark.parametrize("size", [1, 2, 5, 12])
+def test_by_hand_and_however_the_questions_are_cut(size, stage):
+    found = measured(ROWS, size, stage)
+    expected = {"map": ((1 + 2 / 3) / 2 + 1 / 2 + 1 / 3) / 3, "mrr": (1 + 1 / 2 + 1 / 3) / 3, "top1": 1 / 3}
+    (inputs, labels, _) = batches(ROWS, len(ROWS))[0]
+    expected["loss"] = F.cross_entropy(Scores()(*inputs), labels).item()
+    assert found == pytest.approx({f"{stage}_{name}": value for name, value in expected.items()}, abs=1e-6)
+
+
+def test_random_rankings_are_those_of_torchmetrics_question_by_question():
+    draw = torch.Generator().manual_seed(0)
+    groups = torch.randint(9, (120,), generator=draw)
+    labels = (torch.rand(120, generator=draw) < 0.3).long()
+    labels[groups == 4] = 0  # nothing is right: left out
+    scores = torch.rand(120, generator=draw)
+    found = measured(list(zip(groups.tolist(), labels.tolist(), scores.tolist(), strict=True)), 7)
+    rows = [(scores[groups == g], labels[groups == g]) for g in range(9) if labels[groups == g].any()]
+    assert len(rows) == 8
+    for name, one in {
+        "map": retrieval_average_precision,
+        "mrr": retrieval_reciprocal_rank,
+        "top1": lambda s, y: retrieval_precision(s, y, top_k=1),
+    }.items():
+        assert found[f"test_{name}"] == pytest.approx(sum(float(one(s, y)) for s, y in rows) / len(rows), abs=1e-6), name
+
+
+def test_it_ranks_by_the_probability_of_being_right_and_the_question_counts():
+    best = [(0, 1, 5.0), (0, 0, -5.0), (1, 1, -7.0), (1, 0, -8.0)]
+    assert measured(best)["test_map"] == 1
+    assert measured([(q, label, -score) for q, label, score in best])["test_map"] == 0.5
+    assert measured([(0, label, score) for _, label, score in best])["test_map"] < 1
+
+
+def test_the_loss_is_the_cross_entropy_of_each_answer_and_has_a_gradient():
+    net = nn.Bilinear(3, 3, 2)
+    a, b, labels = torch.randn(4, 3), torch.randn(4, 3), torch.tensor([0, 1, 1, 0])
+    measured = Ranking(net, 2, Optimizer(lr=1.0), Schedule()).loss(((a, b), labels, torch.tensor([3, 3, 4, 4])))
+    assert measured.loss.item() == pytest.approx(-net(a, b).log_softmax(-1)[torch.arange(4), labels].mean().item(), abs=1e-6)
+    assert torch.equal(measured.predictions, net(a, b).softmax(-1)[:, 1])
+    assert not measured.predictions.requires_grad
+    assert measured.extra["indexes"].tolist() == [3, 3, 4, 4]
+    measured.loss.backward()
+    assert net.weight.grad.abs().sum() > 0
+
+
+def test_the_best_epoch_is_the_one_that_ranks_best():
+    assert Ranking.monitor == ("val_map", "max")
+    assert Ranking.monitor[0] in measured(ROWS, stage="val")

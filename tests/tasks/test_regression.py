@@ -1,0 +1,42 @@
+"""Squared errors against their definition, batch by batch."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from zoo.options import Optimizer, Schedule
+from zoo.runs.trainer import make_trainer
+from zoo.tasks import Regression
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.isinstance.treespec, LeafSpec:FutureWarning", "ignore:.*does not have many workers"
+)
+
+
+@pytest.mark.parametrize("stage", ["val", "test"])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_mean_over_all_numbers_of_all_batches(stage, outputs):
+    draw = torch.Generator().manual_seed(outputs)
+    answers, targets = torch.randn(103, outputs, generator=draw), torch.randn(103, outputs, generator=draw)
+    task, trainer = (
+        Regression(nn.Identity(), outputs, Optimizer(lr=1.0), Schedule()),
+        make_trainer({"accelerator": "cpu"}, None),
+    )
+    loader = DataLoader(TensorDataset(answers, targets), batch_size=16)
+    (found,) = (trainer.test if stage == "test" else trainer.validate)(task, loader, verbose=False)
+    error = (answers - targets).square().sum().item() / (103 * outputs)
+    assert found == pytest.approx({f"{stage}_loss": error, f"{stage}_mse": error}, rel=1e-5)
+
+
+def test_the_loss_has_the_gradient_of_a_mean():
+    net, x, y = nn.Linear(4, 3, bias=False), torch.randn(6, 4), torch.randn(6, 3)
+    measured = Regression(net, 3, Optimizer(lr=1.0), Schedule()).loss((x, y))
+    assert torch.equal(measured.predictions, net(x))
+    assert not measured.predictions.requires_grad
+    measured.loss.backward()
+    torch.testing.assert_close(net.weight.grad, 2 * (net(x) - y).T @ x / y.numel())
+
+
+def test_the_best_epoch_is_the_one_of_the_smallest_loss():
+    assert Regression.monitor == ("val_loss", "min")
