@@ -32,9 +32,9 @@ def read(config: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def rooted(spec: str, root: Path | None) -> str:
-    """Point a data spec at the folder of its name, or one that begins so, as in snli_devtest."""
+    """Point a data spec at the folder of its name in ``root``, or one that begins so, as in snli_devtest."""
     parsed = Spec.parse(spec)
-    if root is None or "path" in parsed.options:
+    if root is None:
         return spec
     folders = [path for path in sorted(root.glob(f"{parsed.name}*")) if path.name.split("_")[0] == parsed.name]
     return str(Spec(parsed.name, {**parsed.options, "path": os.path.relpath(folders[0])})) if folders else spec

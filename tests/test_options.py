@@ -20,6 +20,11 @@ NAMES = {"backbone": "vit", "algebra": "real"}
         ({"schedule": {"warmup": "x"}}, "warmup='x' must be a number"),
         ({"trainer": None}, "trainer=None must be a dict"),
         ({"algebra": 3}, "algebra=3 must be text"),
+        ({"embedding": 3}, "embedding=3 must be text or none"),
+        ({"vectors": True}, "vectors=True must be text or none"),
+        ({"folds": 2.5}, r"folds=2\.5 must be a whole number or none"),
+        ({"folds": "10"}, "folds='10' must be a whole number or none"),
+        ({"fold": 3}, "unknown option 'fold': did you mean 'folds'"),
         ({"optimiser": {}}, "unknown option 'optimiser': did you mean 'optimizer'"),
         ({"optimizer": {"learning_rate": 1.0}}, "unknown option 'learning_rate'"),
     ],
@@ -38,6 +43,17 @@ def test_a_missing_option_is_named():
 def test_options_that_are_built_already_and_paths_are_taken():
     made = build(Fit, NAMES | {"optimizer": Optimizer(lr=0.5), "run_dir": Path("here")})
     assert (made.optimizer.lr, made.run_dir) == (0.5, "here")
+
+
+def test_a_file_of_vectors_may_be_a_path():
+    assert build(Fit, NAMES | {"vectors": Path("glove.txt")}).vectors == "glove.txt"
+
+
+def test_an_embedding_is_checked_before_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="unknown embedding 'tabel': did you mean 'table'"):
+        zoo.fit(**NAMES | {"backbone": "fasttext", "embedding": "tabel"})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_algebra_stands_for_its_spec(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ import zoo
 from zoo.build import count
 from zoo.checkpoint import load, read_config, save
 from zoo.data import ImageFacts
+from zoo.data.text import TextFacts
 from zoo.errors import InputError
 
 FACTS = ImageFacts(
@@ -171,6 +172,78 @@ def test_the_same_network_is_the_same_folder(tmp_path, sound):
         assert (tmp_path / "model" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
+# --- texts ---
+
+TEXT = TextFacts(
+    task="pair_classification",
+    classes=("no", "yes"),
+    vocab_size=9,
+    max_length=7,
+    vectors=6,
+    sizes={"train": 9, "val": 1},
+    sha256="ab",
+)
+WORDS = '{"a": "text \N{SNOWMAN}"}\n'
+
+
+def write_text_model(folder: Path, embedding: str | None = "complex_order") -> torch.nn.Module:
+    """A network that reads two texts and was given vectors of width 6, untrained."""
+    config = described("quaternion", backbone="fasttext(dim=8)", facts=TEXT.to_dict(), embedding=embedding, task=TEXT.task)
+    net = zoo.backbone("fasttext(dim=8)", "quaternion", embedding=embedding, vectors=6, **TEXT.keywords).eval()
+    summary = config | {"parameters": count(net) | {"real_twin": 10_000}}
+    save(folder, net, config, summary, {"tokenizer.json": WORDS})
+    return net
+
+
+@pytest.mark.parametrize("embedding", [None, "table", "table(projection=relu)", "complex_order"])
+def test_a_network_that_reads_text_comes_back(tmp_path, embedding):
+    net = write_text_model(tmp_path / "model", embedding)
+    again, tokens = load(tmp_path / "model"), torch.tensor([[3, 1, 8, 0], [2, 0, 0, 0]])
+    assert torch.equal(net(tokens, tokens.flip(0)), again(tokens, tokens.flip(0)))
+    assert all(torch.equal(value, again.state_dict()[name]) for name, value in net.state_dict().items())
+    config = read_config(tmp_path / "model")
+    assert (config["embedding"], TextFacts.from_dict(config["facts"])) == (embedding, TEXT)
+
+
+def test_files_beside_the_weights_are_listed_and_checked(tmp_path):
+    model = tmp_path / "model"
+    write_text_model(model)
+    assert (model / "tokenizer.json").read_text(encoding="utf-8") == WORDS
+    listed = json.loads((model / "manifest.json").read_text())["files"]
+    data = WORDS.encode()
+    assert listed["tokenizer.json"] == {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    assert set(listed) == {"config.json", "model.safetensors", "README.md", "tokenizer.json"}
+    (model / "tokenizer.json").write_bytes(data + b" ")
+    with pytest.raises(InputError, match=r"tokenizer\.json is not the file that was saved"):
+        load(model)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vectors": 0}, "vectors = 0"),
+        ({"vectors": "6"}, "vectors = '6'"),
+        ({"vectors": 5}, "weights .* do not fit fasttext"),
+        ({"vocab_size": -9}, "vocab_size = -9"),
+        ({"vocab_size": 2.5}, r"vocab_size = 2\.5"),
+        ({"vocab_size": 10}, "weights .* do not fit fasttext"),
+        ({"max_length": None}, "max_length"),
+        ({"task": "translation"}, "the task 'translation' is not one of"),
+        ({"task": "image_classification"}, "image_size"),
+        ({"colour": 3}, "colour"),
+    ],
+    ids=str,
+)
+def test_signed_facts_of_texts_that_do_not_work(tmp_path, change, message):
+    write_text_model(tmp_path / "model", "table(projection=tanh)")
+    path = tmp_path / "model" / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"facts": config["facts"] | change}))
+    sign(tmp_path / "model")
+    with pytest.raises(InputError, match=message):
+        load(tmp_path / "model")
+
+
 # --- damage ---
 
 
@@ -277,6 +350,8 @@ def test_a_manifest_that_leaves_files_out(model, listed):
         ({"backbone": 3}, "backbone"),
         ({"algebra": ["quaternion"]}, "algebra"),
         ({"scope": 3}, "scope"),
+        ({"embedding": 3}, "wrong kind for embedding"),
+        ({"embedding": ["table"]}, "wrong kind for embedding"),
     ],
     ids=str,
 )

@@ -300,8 +300,9 @@ def test_predict_on_what_is_no_image(refused, model, image, needles):
     assert [needle for needle in ["cannot read the image", *needles] if needle not in line] == []
 
 
-def test_predict_without_images(refused):
-    assert "IMAGE" in refused("predict", "model")
+def test_predict_without_images(refused, model):
+    assert "give image files" in refused("predict", "model")
+    assert "give image files" in refused("predict", "model", "-")
 
 
 def test_a_truncated_image(refused, model, tmp_path):

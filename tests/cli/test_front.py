@@ -28,10 +28,12 @@ LIGHT = [
     (["fit", "--backbone", "vitt", "--algebra", "real"], 2),
     (["fit", "--backbone", "vit", "--algebra", "reel"], 2),
     (["fit", "--backbone", "vit", "--algebra", "real", "--data", "digit"], 2),
+    (["fit", "--backbone", "fasttext", "--algebra", "real", "--embedding", "tabel"], 2),
     (["fit", "--backbone", "vit", "--algebra", "real", "--bacth_size", "3"], 2),
     (["fit", "--backbone", "vit", "--algebra", "real", "--trainer.max_epoch", "3"], 2),
     (["fit", "--backbone", "vit", "--algebra", "real", "--trainer.max_epochs", "3", "--print_config"], 0),
     (["info", "--backbone", "vit", "--algebra", "reel"], 2),
+    (["info", "--backbone", "fasttext", "--algebra", "real", "--embedding", "tabel"], 2),
     (["test"], 2),
     (["test", "runs/x", "--data", "digit"], 2),
     (["predict"], 2),
@@ -110,7 +112,8 @@ def test_the_listing_as_text_has_one_line_for_each(capsys, monkeypatch):
     assert main(["list", "backbones"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head == "backbones"
-    assert [line.split()[0] for line in lines] == ["timm", "vit"]
+    ours = ["cnn", "decomposable_attention", "fasttext", "linear", "lstm", "timm", "transformer", "vit"]
+    assert [line.split()[0] for line in lines] == ours
     assert all(len(line) <= 60 for line in lines)
 
 
@@ -122,6 +125,7 @@ def test_the_listing_as_text_has_one_line_for_each(capsys, monkeypatch):
         (["fit", "--backbone", "vit", "--algebra", "quternion"], "'quaternion'"),
         (["fit", "--backbone", "vitt", "--algebra", "real"], "'vit'"),
         (["fit", "--backbone", "vit", "--algebra", "real", "--data", "digit"], "'digits'"),
+        (["fit", "--backbone", "lstm", "--algebra", "real", "--embedding", "tabel"], "'table'"),
         (["fit", "--backbone", "vit", "--algebra", "real", "--bacth-size", "3"], "--batch_size"),
         (["fit", "--backbone", "vit", "--algebra", "real", "--trainer.max_epoch", "3"], "--trainer.max_epochs"),
     ],

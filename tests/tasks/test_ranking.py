@@ -78,7 +78,7 @@ def test_random_rankings_are_those_of_torchmetrics_question_by_question():
 
 def test_it_ranks_by_the_probability_of_being_right_and_the_question_counts():
     best = [(0, 1, 5.0), (0, 0, -5.0), (1, 1, -7.0), (1, 0, -8.0)]
-    assert measured(best)["test_map"] == 1
+    assert (measured(best)["test_map"], measured(best)["test_top1"]) == (1, 1)
     assert measured([(q, label, -score) for q, label, score in best])["test_map"] == 0.5
     assert measured([(0, label, score) for _, label, score in best])["test_map"] < 1
 

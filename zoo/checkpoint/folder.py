@@ -119,7 +119,7 @@ def sizes(values: Mapping[str, Any]) -> dict[str, Any]:
         InputError: If a fact is missing, unknown, or a size is no whole number above zero.
     """
     for key in SIZES:
-        if values.get(key) is not None:
+        if key in values and (key, values[key]) != ("vectors", None):
             whole(values, key)
     facts = facts_from(values)
     return {**facts.keywords, "vectors": getattr(facts, "vectors", None)}

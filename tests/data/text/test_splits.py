@@ -73,9 +73,19 @@ def test_a_class_of_one_row_is_trained_on():
         assert "rare" in split({"train": rows, "test": rows}, val, 10, 0)["train"].labels
 
 
-def test_a_rare_class_leaves_no_way_to_fold():
+def test_the_only_row_of_a_class_is_trained_on_in_every_fold():
+    rows = Table(([str(i) for i in range(21)],), ["once"] + ["twice"] * 2 + [f"{i % 3}" for i in range(18)])
+    tested = []
+    for fold in range(5):
+        found = cut(rows, folds=5, fold=fold)
+        assert "once" in found["train"].labels
+        tested += found["test"].texts[0]
+    assert sorted(tested, key=int) == [str(i) for i in range(1, 21)]
+
+
+def test_more_folds_than_rows_are_refused():
     rows = Table((list("abcde"),), list("11112"), source="f.csv")
-    with pytest.raises(InputError, match=r"^f.csv: folds=5, but label '2' has 1 row; add rows, or give a test split"):
+    with pytest.raises(InputError, match=r"^f.csv: folds=5, but 4 rows have a label that occurs twice; use folds=4 or fewer"):
         cut(rows)
 
 

@@ -38,9 +38,7 @@ def rotation(rows: int = 5120, batch_size: int = 64, num_workers: int = 0, seed:
     return VectorData(_rotation(), rows=rows, batch_size=batch_size, num_workers=num_workers, seed=seed)
 
 
-def hamilton(
-    elements: int = 4, rows: int = 5120, batch_size: int = 64, num_workers: int = 0, seed: int = 0
-) -> VectorData:
+def hamilton(elements: int = 4, rows: int = 5120, batch_size: int = 64, num_workers: int = 0, seed: int = 0) -> VectorData:
     """Vectors of quaternions and their products with one matrix of quaternions, y = W x; needs no network.
 
     Zhang et al. 2021, section 3.3 and Figure 2(b), with a matrix W of elements x elements quaternions in place of one. It

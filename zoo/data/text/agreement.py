@@ -22,26 +22,27 @@ def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) 
 
     After Linzen et al. 2016, but from a grammar, so that the labels are exact:
 
-        with the wives , the old key near the cabinets that the teacher painted ...    (opens, not open)
+        with the wives , the old key near the cabinets that the teacher painted    ->    singular
 
     The head noun is the first one after the comma, or the first one at all if there is no opening with a comma. Between it and
     the verb stand 0 to 4 further nouns (30, 25, 20, 15, 10 % of the sentences) of either number, in prepositional phrases and
     in relative clauses of the subject and of the object, nested at random. No other word shows number: articles,
-    adjectives and verbs in the past fit both. 72 nouns, 25 of them irregular. Both labels are equally frequent, and no sentence occurs
-    twice.
+    adjectives and verbs in the past fit both. 74 nouns, 29 of them with plurals other than a mere s, all in both numbers in the
+    training split. Both labels are equally frequent. No sentence occurs twice.
 
-    With `attractors` the test split holds new sentences with exactly so many attractors and no other noun between head and verb:
-    the homogeneous intervention of Linzen et al. Training and validation stay what they are.
+    With `attractors` the test split holds new sentences with exactly so many attractors, nouns of the other number, and no
+    further noun between head and verb: the homogeneous intervention of Linzen et al. Training and validation stay as they are.
 
     Accuracy on the test split, in per cent:
 
         attractors              any      0      1      2      3      4
-        majority
-        number of last noun
-        number of first noun
-        bag of words
+        majority               50.0   50.0   50.0   50.0   50.0   50.0
+        number of last noun    61.6  100.0    0.0    0.0    0.0    0.0
+        number of first noun   78.0   70.3   78.3   79.6   80.2   79.8
+        bag of words           74.3   84.5   51.8   10.9    4.2    1.2
+        words and their pairs  80.8   85.9   68.9   27.0    9.2    2.9
 
-    (bag of words: logistic regression on counts).
+    (the last two: logistic regression on counts).
 
     Args:
         attractors: Attractors of every test sentence, 0 to 4; None leaves the test split mixed, like the training split.
@@ -50,6 +51,13 @@ def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) 
 
     Raises:
         InputError: An option is out of range.
+
+    Example:
+        >>> data = agreement(attractors=1, rows=100)
+        >>> data.facts.sizes, data.facts.classes
+        ({'train': 80, 'val': 10, 'test': 10}, ('singular', 'plural'))
+        >>> data.splits["test"].texts[0][0], data.splits["test"].labels[0]
+        ('our clever coach that your clever kings moved', 'singular')
     """
     held = whole("rows", rows, 100, 200_000) // 10
     if attractors is not None:

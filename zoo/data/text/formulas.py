@@ -45,7 +45,7 @@ def formula(random: np.random.RandomState, variables: int, leaves: int) -> Formu
 
     Example:
         >>> formula(np.random.RandomState(3), 4, 4).text
-        'c and ( a or d or not b )'
+        'not ( ( not b and not d ) or ( b and not b ) )'
     """
     if leaves == 1:
         found = variable(_below(random, variables), variables)

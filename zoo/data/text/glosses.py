@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,40 +17,86 @@ from zoo.data.text.wordnet import Gloss
 from zoo.errors import InputError
 
 FIT = ("wrong", "right")
-CANDIDATES = 8
+CANDIDATES = {"train": 4, "val": 8, "test": 8}
 PAIRED = {"train": 10000, "val": 1000, "test": 2000}
-ASKED = {"train": 2000, "val": 250, "test": 500}
+ASKED = {"train": 5000, "val": 250, "test": 500}
 
 Row = tuple[str, ...]
 
 
 @text_options
-def glosses(task: str = "topics", limit: int | None = None, **options: Any) -> TextData:
-    """Definitions of nouns (WordNet 3.0, from the installed timm): their topic, or which word they define; needs no network.
+def glosses(
+    task: str = "topics", limit: int | None = None, tokenizer: str | None = None, vocab: int | None = None, **options: Any
+) -> TextData:
+    """Definitions of nouns (WordNet 3.0, from the installed timm): their topic, or which words they define; needs no network.
 
-    TODO
+    Split once and for all, stratified by topic, into 17471 / 1094 / 3279 glosses; glosses of equal definitions or equal lemmas
+    are never in two splits. All three tasks share the split.
+
+    `topics`, 17471 / 1094 / 3279 rows: the field of a definition, told by the range of WordNet's offsets that it lies in.
+
+        animal     3955   n01314388 pest           ... n02665250 hogchoker
+        artifact   7858   n02665985 aba            ... n04615644 zoot suit
+        body         88   n05218119 cadaver        ... n05604434 abdominal wall
+        food       1851   n07556406 comfort food   ... n07938594 mold (a dish)
+        object      238   n09186592 abyssal zone   ... n09481120 xenolith
+        person     2844   n09493983 Circe          ... n11346873 Townes
+        plant      4330   n11530008 microflora     ... n13240362 tree of knowledge
+        substance    77   n14582716 micronutrient  ... n15102894 knothole
+        other       603   whatever lies between
+
+    `pairs`, 20000 / 2000 / 4000 rows: are these the lemmas of this definition? Every definition comes twice, beside its own
+    lemmas and beside those of another gloss of its topic, and so do lemmas: neither tells anything by itself. A few of the
+    wrong ones would fit as well (a genus beside its species).
+
+    `ranking`, 20000 / 1992 / 4000 rows: which lemmas does this definition define? 5000 / 250 / 500 questions of 4 / 8 / 8
+    candidates out of the same topic and split, one of them right; 6 in two groups of the validation that have no more.
+
+    On the test split:
+
+        topics     accuracy  majority 36.3 %, TF-IDF with logistic regression 89.6 % (C = 10: 92.4 %)
+        pairs      accuracy  majority 50.0 %, words of both sides with logistic regression 50.0 %,
+                             a threshold on the cosine of character 3- to 5-grams (TF-IDF) 79.2 %
+        ranking    MRR       chance .340, words of both sides with logistic regression .362,
+                             the cosine of character 3- to 5-grams .718 (top-1 62.8 %)
+
+    Args:
+        task: `topics`, `pairs` or `ranking`.
+        limit: At most so many glosses of every split, stratified; for `pairs` two rows each, for `ranking` a question each.
+        tokenizer: See `TextData`; `word` for topics, `bpe` for the others if not given.
+        vocab: Tokens at most; 30000 for topics, 2000 for the others if not given.
+        **options: Of `TextData`; `seed` decides the order of training only, never the rows.
+
+    Raises:
+        InputError: The installed timm ships other files, or there is no such task.
+
+    Example:
+        >>> glosses(limit=90).facts.sizes
+        {'train': 90, 'val': 90, 'test': 90}
     """
-    tables: dict[str, tuple[str, Sequence[str], Callable[..., Table]]] = {
-        "topics": ("text_classification", wordnet.CLASSES, _topics),
-        "pairs": ("pair_classification", FIT, _pairs),
-        "ranking": ("answer_ranking", RELEVANCE, _ranking),
-    }
-    if task not in tables:
-        raise InputError(f"glosses: no task {task!r}; there are {', '.join(tables)}")
+    if task not in TASKS:
+        raise InputError(f"glosses: no task {task!r}; there are {', '.join(TASKS)}")
     if limit is not None:
         whole("limit", limit, 1)
-    kind, classes, table = tables[task]
-    splits = {name: table(name, split, limit) for name, split in wordnet.cut(wordnet.read()).items()}
-    return TextData(splits, kind, classes=classes, **options)
+    kind = TASKS[task]
+    splits = {name: kind.table(name, split, limit) for name, split in wordnet.cut(wordnet.read()).items()}
+    tokenizer, vocab = tokenizer or kind.tokenizer, kind.vocab if vocab is None else vocab
+    return TextData(splits, kind.task, classes=kind.classes, tokenizer=tokenizer, vocab=vocab, **options)
 
 
 def _topics(_: str, split: Sequence[Gloss], limit: int | None) -> Table:
-    chosen = [split[place] for place in wordnet.sample(split, limit)]
+    """Label definitions; within the limit, the first of every topic comes along: no split may lack one that another has."""
+    first = {gloss.topic: place for place, gloss in reversed(list(enumerate(split)))}
+    if limit is not None and limit < len(first):
+        first = {}
+    rest = [place for place in range(len(split)) if place not in first.values()]
+    more = wordnet.sample([split[place] for place in rest], None if limit is None else limit - len(first))
+    chosen = [split[place] for place in sorted([*first.values(), *(rest[place] for place in more)])]
     return Table(([gloss.definition for gloss in chosen],), [gloss.topic for gloss in chosen], source="glosses")
 
 
 def _pairs(name: str, split: Sequence[Gloss], limit: int | None) -> Table:
-    """Put every definition beside its own lemmas and beside those of another gloss; so come every lemmas, once right, once wrong."""
+    """Put every definition beside its own lemmas and beside those of another gloss, so that lemmas too come right and wrong."""
     split = [split[place] for place in wordnet.sample(split, PAIRED[name])]
     others = _others(split, np.random.RandomState(0))
     rows: list[Row] = []
@@ -81,7 +127,7 @@ def _ranking(name: str, split: Sequence[Gloss], limit: int | None) -> Table:
     random = np.random.RandomState(0)
     asked = [split[place] for place in wordnet.sample(split, ASKED[name])]
     pools = {topic: [gloss for gloss in split if gloss.topic == topic] for topic in wordnet.CLASSES}
-    questions = [_candidates(gloss, pools[gloss.topic], random) for gloss in asked]
+    questions = [_candidates(gloss, pools[gloss.topic], CANDIDATES[name], random) for gloss in asked]
     rows: list[Row] = []
     for place in wordnet.sample(asked, limit):
         right = asked[place]
@@ -91,15 +137,33 @@ def _ranking(name: str, split: Sequence[Gloss], limit: int | None) -> Table:
     return _table(rows)
 
 
-def _candidates(right: Gloss, pool: Sequence[Gloss], random: np.random.RandomState) -> list[Gloss]:
-    """Draw the candidates of a question in random order: as many as the pool has, but no more than `CANDIDATES`."""
+def _candidates(right: Gloss, pool: Sequence[Gloss], count: int, random: np.random.RandomState) -> list[Gloss]:
+    """Draw the candidates of a question in random order: so many, or as many as the pool has."""
     found = [right]
     for place in random.permutation(len(pool)):
-        if len(found) < CANDIDATES and not any(pool[place].alike(gloss) for gloss in found):
+        if len(found) < count and not any(pool[place].alike(gloss) for gloss in found):
             found.append(pool[place])
     return [found[place] for place in random.permutation(len(found))]
 
 
 def _table(rows: Sequence[Row]) -> Table:
     first, second, labels, *groups = (list(column) for column in zip(*rows, strict=True))
-    return Table((first, second), labels, *groups, source="glosses")
+    return Table((first, second), labels, groups[0] if groups else None, source="glosses")
+
+
+class _Task(NamedTuple):
+    """What the glosses are made into, and how it is read by default."""
+
+    task: str
+    classes: Sequence[str]
+    table: Callable[[str, Sequence[Gloss], int | None], Table]
+    tokenizer: str
+    vocab: int
+
+
+TASKS = {
+    "topics": _Task("text_classification", wordnet.CLASSES, _topics, "word", 30000),
+    # Lemmas are rare words; what they share with a definition are their parts.
+    "pairs": _Task("pair_classification", FIT, _pairs, "bpe", 2000),
+    "ranking": _Task("answer_ranking", RELEVANCE, _ranking, "bpe", 2000),
+}

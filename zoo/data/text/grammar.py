@@ -20,9 +20,41 @@ THINGS = """
     oasis:oases phenomenon:phenomena picture river road scarf:scarves shelf:shelves stone table tooth:teeth tower tree
 """
 ARTICLES = ["the", "my", "your", "our", "their", "his", "her"]
-ADJECTIVES = ["big", "small", "old", "young", "new", "strange", "famous", "quiet", "heavy", "bright", "dark", "clever", "tired", "lucky", "foreign", "local", "grey", "green", "golden", "lonely"]
+ADJECTIVES = [
+    "big",
+    "small",
+    "old",
+    "young",
+    "new",
+    "strange",
+    "famous",
+    "quiet",
+    "heavy",
+    "bright",
+    "dark",
+    "clever",
+    "tired",
+    "lucky",
+    "foreign",
+    "local",
+    "grey",
+    "green",
+    "golden",
+    "lonely",
+]
 PREPOSITIONS = ["near", "behind", "beside", "with", "without", "above", "below", "around"]
-VERBS = ["admired", "painted", "found", "described", "moved", "noticed", "forgot", "wanted", "followed", "sketched"]  # the past shows no number
+VERBS = [
+    "admired",
+    "painted",
+    "found",
+    "described",
+    "moved",
+    "noticed",
+    "forgot",
+    "wanted",
+    "followed",
+    "sketched",
+]  # the past shows no number
 
 
 def _forms(words: str) -> list[tuple[str, str]]:

@@ -73,16 +73,19 @@ def questions(table: Table) -> Sequence[str]:
 
 
 def _parts(table: Table, folds: int) -> Array:
-    """Deal the rows of every class, shuffled, onto `folds` parts; sizes differ by one at most, in all and per class."""
+    """Deal the rows of every class, shuffled, onto `folds` parts; sizes differ by one at most, in all and per class.
+
+    The only row of a class is in no part (-1), so it is always trained on: nobody can learn a label from the test rows.
+    """
     labels = codes(table.labels)
     sizes = np.bincount(labels)
-    if (fewest := int(sizes.min())) < folds:
-        rare = table.labels[int(np.argmax(labels == sizes.argmin()))]
-        raise InputError(f"{table.source}: folds={folds}, but label {rare!r} has {_rows(fewest)}; {_way_out(fewest)}")
+    able = sizes[labels] > 1
+    if (count := int(able.sum())) < folds:
+        raise InputError(f"{table.source}: folds={folds}, but {count} rows have a label that occurs twice; {_way_out(count)}")
     random = np.random.RandomState(0)  # its streams are frozen for ever
-    order = np.concatenate([random.permutation(np.flatnonzero(labels == label)) for label in range(len(sizes))])
-    parts = np.empty(len(table), dtype=np.int64)
-    parts[order] = np.arange(len(table)) % folds
+    order = np.concatenate([random.permutation(np.flatnonzero((labels == label) & able)) for label in range(len(sizes))])
+    parts = np.full(len(table), -1, dtype=np.int64)
+    parts[order] = np.arange(count) % folds
     return parts
 
 
@@ -93,10 +96,6 @@ def _question_parts(table: Table, folds: int) -> Array:
     if count < folds:
         raise InputError(f"{table.source}: folds={folds}, but there are {count} questions; {_way_out(count)}")
     return (np.random.RandomState(0).permutation(count) % folds)[groups]
-
-
-def _rows(count: int) -> str:
-    return f"{count} row{'s' * (count != 1)}"
 
 
 def _way_out(count: int) -> str:

@@ -99,7 +99,7 @@ def cut(glosses: Sequence[Gloss]) -> dict[str, list[Gloss]]:
     rest = chiefs[~test]
     val = stratified(topics[rest], round(SHARES["val"] * len(chiefs)))
     places = {"train": rest[~val], "val": rest[val], "test": chiefs[test]}
-    return {name: [glosses[i] for i in np.flatnonzero(np.isin(kin, chosen))] for name, chosen in places.items()}
+    return {name: [glosses[i] for i in np.flatnonzero(np.isin(kin, chosen)).tolist()] for name, chosen in places.items()}
 
 
 def sample(glosses: Sequence[Gloss], count: int | None) -> list[int]:

@@ -1,0 +1,120 @@
+import json
+
+import pytest
+import torch
+
+from zoo.data.points import VectorFacts, hamilton, rotation
+from zoo.errors import InputError
+
+UNITS = "1ijk"
+PRODUCTS = {"ij": (1, "k"), "jk": (1, "i"), "ki": (1, "j"), "ji": (-1, "k"), "kj": (-1, "i"), "ik": (-1, "j")}
+
+
+def product(one, other):
+    """Multiply two units by the rule that Hamilton cut into the bridge."""
+    if "1" in (one, other):
+        return 1, one if other == "1" else other
+    return (-1, "1") if one == other else PRODUCTS[one + other]
+
+
+def multiplied(w, x):
+    """Multiply components [4, out, in] with x [N, 4, in], unit by unit."""
+    y = torch.zeros(len(x), 4, w.shape[1], dtype=torch.float64)
+    for i, one in enumerate(UNITS):
+        for j, other in enumerate(UNITS):
+            sign, unit = product(one, other)
+            y[:, UNITS.index(unit)] += sign * x[:, j].double() @ w[i].double().T
+    return y
+
+
+def test_the_truth_of_rotation_is_a_rotation():
+    matrix = rotation().truth
+    torch.testing.assert_close(matrix @ matrix.T, torch.eye(3))
+    assert torch.linalg.det(matrix).item() == pytest.approx(1)
+    assert torch.acos((matrix.trace() - 1) / 2).item() == pytest.approx(2.41, abs=5e-3)  # as the docstring says
+
+
+def test_rotated_points():
+    data = rotation()
+    assert data.facts.keywords == {"in_features": 3, "out_features": 3}
+    for x, y in data.splits.values():
+        torch.testing.assert_close(y, x @ data.truth.T)
+        torch.testing.assert_close(x.norm(dim=1), y.norm(dim=1))
+
+
+@pytest.mark.parametrize("elements", [1, 4, 5])
+def test_hamilton_multiplies_unit_by_unit(elements):
+    data = hamilton(elements=elements, rows=50)
+    w = data.truth[:, :elements].unflatten(0, (4, elements))
+    for x, y in data.splits.values():
+        expected = multiplied(w, x.unflatten(1, (4, elements))).flatten(1)
+        torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_norms_of_single_elements_multiply():
+    data = hamilton(elements=1)
+    x, y = data.splits["train"]
+    torch.testing.assert_close(y.norm(dim=1), data.truth[:, 0].norm() * x.norm(dim=1))
+
+
+@pytest.mark.parametrize("preset", [rotation, hamilton])
+def test_batches(preset):
+    data = preset()
+    assert data.facts.sizes == {"train": 4096, "val": 512, "test": 512}
+    assert (data.has_test, data.has_split, data.files) == (True, True, {})
+    train = torch.cat([x for x, _ in data.train_dataloader()])
+    assert not torch.equal(train, data.splits["train"][0])
+    assert torch.equal(train.sort(0).values, data.splits["train"][0].sort(0).values)
+    assert train.mean(0).abs().max() < 0.05
+    assert (train.std(0) - 1).abs().max() < 0.05
+    for loader, name in ((data.val_dataloader(), "val"), (data.test_dataloader(), "test"), (data.predict_dataloader(), "test")):
+        x, y = (torch.cat(column) for column in zip(*loader, strict=True))
+        assert x.dtype == y.dtype == torch.float32
+        assert torch.equal(x, data.splits[name][0])
+        assert torch.equal(y, data.splits[name][1])
+
+
+def test_a_pass_shuffles_by_seed_and_epoch_and_leaves_the_global_generator_alone():
+    state = torch.get_rng_state()
+
+    def order(data):
+        return torch.cat([x for x, _ in data.train_dataloader()])
+
+    assert torch.equal(order(rotation(rows=50, seed=1)), order(rotation(rows=50, seed=1)))
+    assert not torch.equal(order(rotation(rows=50, seed=1)), order(rotation(rows=50, seed=2)))
+    loader = rotation(rows=50).train_dataloader()
+    assert not torch.equal(torch.cat([x for x, _ in loader]), torch.cat([x for x, _ in loader]))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("preset", [rotation, hamilton])
+def test_a_seed_leaves_rows_and_truth_alone(preset):
+    one, other = preset(rows=50, seed=0), preset(rows=50, seed=3)
+    assert one.facts == other.facts
+    assert torch.equal(one.truth, other.truth)
+    assert preset(rows=60).facts.sha256 != one.facts.sha256
+
+
+def test_facts_survive_json():
+    facts = hamilton(elements=2, rows=50).facts
+    assert VectorFacts.from_dict(json.loads(json.dumps(facts.to_dict()))) == facts
+    assert (facts.kind, facts.outputs, facts.task) == ("vector", 8, "regression")
+    assert torch.equal(facts.example(3), torch.zeros(3, 8))
+    with pytest.raises(InputError, match=r"unknown fields \['colour', 'sizes'\]"):
+        VectorFacts.from_dict({**{k: v for k, v in facts.to_dict().items() if k != "sizes"}, "colour": 1})
+
+
+@pytest.mark.parametrize(
+    ("preset", "options"),
+    [
+        (rotation, {"rows": 9}),
+        (hamilton, {"elements": 0}),
+        (hamilton, {"batch_size": 0}),
+        (rotation, {"seed": -1}),
+        (rotation, {"rows": 1e3}),
+    ],
+)
+def test_wrong_options(preset, options):
+    (name,) = options
+    with pytest.raises(InputError, match=f"{name}="):
+        preset(**options)

@@ -1,0 +1,97 @@
+import pytest
+
+from zoo.data.text import grammar
+from zoo.data.text.agreement import agreement
+from zoo.errors import InputError
+
+NUMBER = {word: number for forms in grammar.NOUNS for number, word in zip(("singular", "plural"), forms, strict=True)}
+
+
+def nouns(sentence):
+    """Return head noun and nouns between it and the verb."""
+    head, *between = [word for word in sentence.split(" , ")[-1].split() if word in NUMBER]
+    return head, between
+
+
+def rows(table):
+    return list(zip(table.texts[0], table.labels, strict=True))
+
+
+@pytest.fixture(scope="module")
+def data():
+    return agreement()
+
+
+def test_every_noun_shows_its_number():
+    assert len(NUMBER) == 2 * len(grammar.NOUNS) >= 120
+    other = {*grammar.ARTICLES, *grammar.ADJECTIVES, *grammar.PREPOSITIONS, *grammar.VERBS, "that", ","}
+    assert not other & set(NUMBER)
+
+
+def test_the_head_noun_decides(data):
+    assert data.facts.sizes == {"train": 9600, "val": 1200, "test": 1200}
+    for table in data.splits.values():
+        assert all(NUMBER[nouns(text)[0]] == label for text, label in rows(table))
+        assert sum(label == "plural" for label in table.labels) == len(table) / 2
+
+
+def test_up_to_four_nouns_of_either_number_stand_between(data):
+    for table in data.splits.values():
+        counts = [len(nouns(text)[1]) for text in table.texts[0]]
+        assert set(counts) == {0, 1, 2, 3, 4}
+        assert all(counts.count(count) > 0.07 * len(counts) for count in range(5))
+    kinds = [NUMBER[noun] for text in data.splits["train"].texts[0] for noun in nouns(text)[1]]
+    assert 0.47 < kinds.count("plural") / len(kinds) < 0.53
+
+
+def test_splits_share_no_sentence(data):
+    every = [text for table in data.splits.values() for text in table.texts[0]]
+    assert len(set(every)) == len(every) == 12000
+
+
+def test_every_word_is_in_the_training_split_and_every_noun_is_a_head_in_both_numbers(data):
+    train = data.splits["train"].texts[0]
+    assert {nouns(text)[0] for text in train} == set(NUMBER)
+    known = {word for text in train for word in text.split()}
+    assert data.facts.vocab_size == len(known) + 2
+    for name in ("val", "test"):
+        assert {word for text in data.splits[name].texts[0] for word in text.split()} <= known
+
+
+def test_neither_the_last_noun_nor_the_first_gives_the_label_away(data):
+    found = [
+        (text, label, [NUMBER[word] for word in text.split() if word in NUMBER]) for text, label in rows(data.splits["test"])
+    ]
+    last = sum(kinds[-1] == label for _, label, kinds in found) / len(found)
+    first = sum(kinds[0] == label for _, label, kinds in found) / len(found)
+    assert last == pytest.approx(0.616, abs=1e-3)  # as the docstring says
+    assert first == pytest.approx(0.780, abs=1e-3)
+
+
+@pytest.mark.parametrize("attractors", range(5))
+def test_attractors_change_the_test_split_only(data, attractors):
+    other = agreement(attractors=attractors)
+    for name in ("train", "val"):
+        assert rows(other.splits[name]) == rows(data.splits[name])
+    known = {text for name in ("train", "val") for text in data.splits[name].texts[0]}
+    test = other.splits["test"]
+    assert len(set(test.texts[0]) - known) == len(test) == 1200
+    for text, label in rows(test):
+        head, between = nouns(text)
+        assert NUMBER[head] == label
+        assert len(between) == attractors
+        assert all(NUMBER[noun] != label for noun in between)
+
+
+def test_a_seed_leaves_the_sentences_alone(data):
+    assert agreement(seed=7).facts == data.facts
+    assert data.facts.sha256.startswith("400a4f465899")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"attractors": 5}, "attractors=5"), ({"attractors": "1"}, "attractors='1'"), ({"rows": 99}, "rows=99")],
+)
+def test_wrong_options(options, said):
+    with pytest.raises(InputError, match=said):
+        agreement(**options)

@@ -1,0 +1,83 @@
+from collections import Counter, defaultdict
+from itertools import product
+
+import pytest
+
+from zoo.data.text.entailment import CLASSES, entailment
+from zoo.errors import InputError
+
+
+def worlds(formula, variables):
+    """Return the assignments that make a formula true; its text is a Python expression too."""
+    code, names = compile(formula, "formula", "eval"), "abcdef"[:variables]
+    every = product((False, True), repeat=variables)
+    return {world for world in every if eval(code, {}, dict(zip(names, world, strict=True)))}
+
+
+def rows(table):
+    return list(zip(*table.texts, table.labels, strict=True))
+
+
+def relation(premise, hypothesis):
+    if premise <= hypothesis:
+        return "entailment"
+    return "neutral" if premise & hypothesis else "contradiction"
+
+
+@pytest.fixture(scope="module")
+def data():
+    return entailment()
+
+
+@pytest.mark.parametrize("variables", [4, 5, 6])
+def test_labels_are_those_of_the_truth_tables(variables):
+    data = entailment(variables=variables, rows=900)
+    for table in data.splits.values():
+        for premise, hypothesis, label in rows(table):
+            one, other = worlds(premise, variables), worlds(hypothesis, variables)
+            assert 0 < len(one) < 2**variables
+            assert 0 < len(other) < 2**variables
+            assert relation(one, other) == label
+    used = {word for table in data.splits.values() for column in table.texts for text in column for word in text.split()}
+    assert used == {*"abcdef"[:variables], "and", "or", "not", "(", ")"}
+
+
+def test_sizes_and_balance(data):
+    assert data.facts.sizes == {"train": 9603, "val": 1197, "test": 1197}
+    assert data.facts.classes == CLASSES
+    for table in data.splits.values():
+        assert set(Counter(table.labels).values()) == {len(table) / 3}
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_one_formula_alone_tells_nothing(data, side):
+    for table in data.splits.values():
+        labels = defaultdict(list)
+        for text, label in zip(table.texts[side], table.labels, strict=True):
+            labels[text].append(label)
+        assert all(sorted(found) == sorted(CLASSES) for found in labels.values())
+
+
+def test_no_formula_is_in_two_splits(data):
+    seen = [{text for column in table.texts for text in column} for table in data.splits.values()]
+    assert sum(map(len, seen)) == len(set.union(*seen))
+    every = [row[:2] for table in data.splits.values() for row in rows(table)]
+    assert len(set(every)) == len(every)
+
+
+def test_formulas_have_the_sizes_that_are_documented(data):
+    counts = [{sum(word in "abcd" for word in text.split()) for text in column} for column in data.splits["train"].texts]
+    assert counts == [{2, 3, 4, 5}, {2, 3, 4}]
+
+
+def test_a_seed_leaves_the_pairs_alone(data):
+    assert entailment(seed=7).facts == data.facts
+    assert data.facts.sha256.startswith("794746f77095")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"variables": 3}, "variables=3"), ({"variables": 7}, "from 4 to 6"), ({"rows": 89}, "rows=89")]
+)
+def test_wrong_options(options, said):
+    with pytest.raises(InputError, match=said):
+        entailment(**options)

@@ -1,0 +1,180 @@
+import inspect
+import json
+import sys
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from zoo.data.text import wordnet
+from zoo.data.text.glosses import glosses
+from zoo.data.text.wordnet import Gloss, words
+from zoo.errors import InputError
+
+EVERY = wordnet.read()
+BY_DEFINITION = {}
+for gloss in EVERY:
+    BY_DEFINITION.setdefault(gloss.definition, []).append(gloss)
+
+
+def test_all_glosses_are_read_without_timm_being_imported(monkeypatch):
+    assert len(EVERY) == len({gloss.key for gloss in EVERY}) == 21844
+    assert EVERY[0] == Gloss(
+        "n00004475",
+        "organism, being",
+        "a living thing that has (or can develop) the ability to act or function independently",
+        "other",
+    )
+    for name in [name for name in sys.modules if name.split(".")[0] == "timm"]:
+        monkeypatch.delitem(sys.modules, name)
+    wordnet.read()
+    assert "timm" not in sys.modules
+
+
+def test_topics_are_ranges_of_offsets():
+    counts = Counter(gloss.topic for gloss in EVERY)
+    assert counts == {
+        "animal": 3955, "artifact": 7858, "body": 88, "food": 1851, "object": 238,
+        "other": 603, "person": 2844, "plant": 4330, "substance": 77,
+    }  # fmt: skip
+    documented = inspect.getdoc(glosses)
+    by_key = {gloss.key: gloss for gloss in EVERY}
+    for topic, ends in wordnet.TOPICS.items():
+        assert f"{topic} {counts[topic]}" in " ".join(documented.split())
+        for end in ends:
+            assert by_key[f"n{end:08}"].topic == topic
+            assert f"n{end:08} {by_key[f'n{end:08}'].lemmas.split(', ')[0].split()[0]}" in documented.replace("Charles", "")
+    ranges = sorted(wordnet.TOPICS.values())
+    assert all(last < first for (_, last), (first, _) in pairwise(ranges))
+
+
+def test_splits_are_whole_stratified_and_share_neither_definition_nor_lemmas():
+    splits = wordnet.cut(EVERY)
+    assert {name: len(split) for name, split in splits.items()} == {"train": 17471, "val": 1094, "test": 3279}
+    assert sorted(gloss.key for split in splits.values() for gloss in split) == [gloss.key for gloss in EVERY]
+    for text in (lambda gloss: words(gloss.definition), lambda gloss: words(gloss.lemmas)):
+        seen = [{text(gloss) for gloss in split} for split in splits.values()]
+        assert sum(map(len, seen)) == len(set.union(*seen))
+    shares = Counter(gloss.topic for gloss in EVERY)
+    for name, share in {"train": 0.8, **wordnet.SHARES}.items():
+        for topic, count in Counter(gloss.topic for gloss in splits[name]).items():
+            assert abs(count - share * shares[topic]) <= 0.01 * shares[topic] + 2
+
+
+def test_topics():
+    data = glosses(seed=3)
+    assert data.facts.sizes == {"train": 17471, "val": 1094, "test": 3279}
+    assert data.facts.classes == wordnet.CLASSES
+    assert data.facts.task == "text_classification"
+    for table in data.splits.values():
+        (texts,) = table.texts
+        for text, label in zip(texts, table.labels, strict=True):
+            assert label in {gloss.topic for gloss in BY_DEFINITION[text]}
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    return glosses("pairs", tokenizer="word")
+
+
+@pytest.fixture(scope="module")
+def ranking():
+    return glosses("ranking", tokenizer="word")
+
+
+def test_a_pair_is_right_if_the_lemmas_are_those_of_the_definition(pairs):
+    assert pairs.facts.sizes == {"train": 20000, "val": 2000, "test": 4000}
+    for table in pairs.splits.values():
+        for lemmas, definition, label in zip(*table.texts, table.labels, strict=True):
+            assert (label == "right") == any(gloss.lemmas == lemmas for gloss in BY_DEFINITION[definition])
+
+
+def test_neither_side_of_a_pair_tells_the_label(pairs):
+    for table in pairs.splits.values():
+        for column in table.texts:
+            right = Counter(text for text, label in zip(column, table.labels, strict=True) if label == "right")
+            assert right == Counter(text for text, label in zip(column, table.labels, strict=True) if label == "wrong")
+
+
+def test_wrong_lemmas_are_of_the_topic_and_of_no_other_split(pairs):
+    topics = {}
+    for gloss in EVERY:
+        topics.setdefault(gloss.lemmas, set()).add(gloss.topic)
+    for table in pairs.splits.values():
+        for lemmas, definition in zip(*table.texts, strict=True):
+            assert topics[lemmas] & {gloss.topic for gloss in BY_DEFINITION[definition]}
+    for column in range(2):
+        seen = [{words(text) for text in table.texts[column]} for table in pairs.splits.values()]
+        assert sum(map(len, seen)) == len(set.union(*seen))
+
+
+def test_ranking_has_one_right_answer_among_the_candidates_of_a_question(ranking):
+    data = ranking
+    assert data.facts.sizes == {"train": 20000, "val": 1992, "test": 4000}
+    assert data.facts.classes == ("irrelevant", "relevant")
+    by_key = {gloss.key: gloss for gloss in EVERY}
+    for name, table in data.splits.items():
+        groups = {}
+        for definition, lemmas, label, group in zip(*table.texts, table.labels, table.groups, strict=True):
+            assert definition == by_key[group].definition
+            assert (label == "relevant") == (lemmas == by_key[group].lemmas)
+            groups.setdefault(group, []).append((lemmas, label))
+        sizes = Counter(len(rows) for rows in groups.values())
+        assert sizes == {"train": {4: 5000}, "val": {8: 248, 4: 2}, "test": {8: 500}}[name]
+        assert all(len({lemmas for lemmas, _ in rows}) == len(rows) for rows in groups.values())
+        right = Counter([label for _, label in rows].index("relevant") for rows in groups.values())
+        assert max(right.values()) < 1.5 * len(groups) / max(sizes)
+    keys = [set(table.groups) for table in data.splits.values()]
+    assert sum(map(len, keys)) == len(set.union(*keys))
+
+
+@pytest.mark.parametrize("task", ["topics", "pairs", "ranking"])
+def test_a_seed_leaves_the_rows_alone(task):
+    facts = glosses(task, limit=60).facts
+    assert facts == glosses(task, limit=60, seed=5).facts
+    digests = {"topics": "266eac29cea9", "pairs": "a0146d3c0713", "ranking": "90875c9e8172"}
+    assert facts.sha256[:12] == digests[task]
+
+
+@pytest.mark.parametrize("limit", [2, 5, 8, 9, 10, 60, 100, 1000])
+def test_few_topics_have_the_same_labels_in_every_split(limit):
+    splits = glosses(limit=limit).splits
+    assert {len(table) for table in splits.values()} == {limit}
+    assert len({frozenset(table.labels) for table in splits.values()}) == 1
+    assert len(set(splits["train"].labels)) == 9 or limit < 9
+    assert all(len(set(table.texts[0])) > 0.9 * limit for table in splits.values())
+
+
+def test_a_limit_takes_rows_out_of_the_whole(pairs, ranking):
+    for task, data, sizes in (("pairs", pairs, {120}), ("ranking", ranking, {240, 480})):
+        some = glosses(task, limit=60, tokenizer="word").splits
+        assert {len(table) for table in some.values()} == sizes
+        for name, table in some.items():
+            whole = data.splits[name]
+            assert set(zip(*table.texts, table.labels, strict=True)) <= set(zip(*whole.texts, whole.labels, strict=True))
+
+
+def test_words_are_read_in_parts_where_they_have_to_match():
+    kinds = {task: json.loads(glosses(task, limit=20).reader.text)["model"]["type"] for task in ("topics", "pairs", "ranking")}
+    assert kinds == {"topics": "WordLevel", "pairs": "BPE", "ranking": "BPE"}
+    assert glosses("pairs", limit=60, vocab=400).facts.vocab_size == 400
+
+
+def test_another_file_is_refused(monkeypatch):
+    monkeypatch.setitem(wordnet.SHA256, "imagenet_synset_to_lemma.txt", "0" * 64)
+    with pytest.raises(InputError, match=r"ships another imagenet_synset_to_lemma.txt .SHA-256 1b8babda1874.*1\.0\.31"):
+        glosses()
+
+
+def test_a_missing_file_is_reported(monkeypatch):
+    monkeypatch.setattr(wordnet, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"has no imagenet_synset_to_definition\.txt; install a timm"):
+        glosses()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"task": "topic"}, "no task 'topic'; there are topics, pairs"), ({"limit": 0}, "limit=0")]
+)
+def test_wrong_options(options, said):
+    with pytest.raises(InputError, match=said):
+        glosses(**options)
