@@ -180,7 +180,7 @@ def test_info_counts_what_fit_trains(call, place, tmp_path, backbone, kind):
     code, out, _ = call("info", *words, "--scope", "attention")
     assert code == 0
     assert "of these in word tables: " in out
-    embedded = json.loads(call("info", *words, "--embedding", "complex_order", "--json").out)
+    embedded = json.loads(call("info", *words, "--embedding", "complex_order(frequency=dimension)", "--json").out)
     assert embedded["total"] != table["total"]
     assert embedded["total"]["real_twin"] != table["total"]["real_twin"]
 

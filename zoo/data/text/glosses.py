@@ -50,7 +50,7 @@ def glosses(
     wrong ones would fit as well (a genus beside its species).
 
     `ranking`, 20000 / 1992 / 4000 rows: which lemmas does this definition define? 5000 / 250 / 500 questions of 4 / 8 / 8
-    candidates out of the same topic and split, one of them right; 6 in two groups of the validation that have no more.
+    candidates out of the same topic and split, one of them right; two validation questions have only 4.
 
     On the test split:
 
