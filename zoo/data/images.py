@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
@@ -19,6 +18,7 @@ from zoo.data.facts import ImageFacts
 from zoo.data.sampler import EpochSampler
 from zoo.data.splits import Split, checked, digest, hold_out
 from zoo.data.statistics import channel_statistics
+from zoo.data.whole import whole
 from zoo.errors import InputError
 
 
@@ -69,9 +69,9 @@ class ImageData(LightningDataModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.batch_size = _number("batch_size", batch_size, 1)
-        self.num_workers = _number("num_workers", num_workers, 0)
-        self.seed = _number("seed", seed, 0)
+        self.batch_size = whole("batch_size", batch_size, 1)
+        self.num_workers = whole("num_workers", num_workers, 0)
+        self.seed = whole("seed", seed, 0)
         splits = {name: checked(split, name, len(classes)) for name, split in splits.items()}
         if "train" not in splits:
             raise InputError(f"no train split among {sorted(splits)}; one is needed")
@@ -88,7 +88,7 @@ class ImageData(LightningDataModule):
         if not isinstance(images, EncodedImages):
             size = images.shape[1] if size is None else size
             channels = channels or (images.shape[3] if images.ndim == 4 else 1)
-        size, channels = _number("size", size or 0, 1), channels or 3
+        size, channels = whole("size", size or 0, 1), channels or 3
         if channels not in (1, 3):
             raise InputError(f"channels={channels}: must be 1 (grey) or 3 (RGB)")
         for name, split in self.splits.items():
@@ -149,9 +149,3 @@ class ImageData(LightningDataModule):
 
 def _whole_batch(batch: Any) -> Any:
     return batch  # `ImageDataset.__getitems__` has made it already
-
-
-def _number(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise InputError(f"{name}={value!r}: must be a whole number from {least} on")
-    return int(value)

@@ -26,7 +26,7 @@ from zoo.runs.trainer import check_trainer, make_trainer, quiet
 from zoo.runs.vectors import load_into, vectors_for
 from zoo.tasks import make_task
 
-PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm")
+PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
 
 
 def fit(options: Fit) -> dict[str, Any]:

@@ -36,6 +36,9 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     options = resolve(options)
     if options.ckpt_path is not None:
         raise InputError("--ckpt_path goes on with one run: give it with the config.yaml of the fold, not with --folds")
+    options = replace(options, trainer={"devices": 1, **options.trainer})
+    if str(options.trainer["devices"]) != "1":
+        raise InputError(f"--folds trains on one device, not on --trainer.devices {options.trainer['devices']}: leave it out")
     check_trainer(options.trainer)
     rows = [fold(options, number) for number in range(options.folds or 0)]
     if len(rows) < 2:

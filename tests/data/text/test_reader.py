@@ -90,7 +90,7 @@ def test_a_stored_reader_reads_the_same(kind):
 
 def test_long_texts_are_cut_or_refused():
     assert spell(reader("space", max_length=2, cut=True), "the dog the") == ["the", "dog"]
-    with pytest.raises(InputError, match=r"^f.txt:8: 3 tokens, the model reads at most 2; .* max_length"):
+    with pytest.raises(InputError, match=r"^f.txt:8: 3 tokens, the model reads at most 2; .*max_length"):
         reader("space", max_length=2).encode(["the", "the dog the"], ["f.txt:7", "f.txt:8"].__getitem__)
     assert len(reader("space", max_length=2).encode(["the dog"])[0]) == 2
 

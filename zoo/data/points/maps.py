@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from zoo.data.points.module import VectorData, whole_number
+from zoo.data.points.module import VectorData
 from zoo.data.splits import Array
+from zoo.data.whole import whole
 
 # Left factor w = (a, b, c, d): component k of the product w x is sum_j SIGNS[k][j] * w[FACTORS[k][j]] * x_j.
 FACTORS = ((0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0))
@@ -76,7 +77,7 @@ def hamilton(elements: int = 4, rows: int = 5120, batch_size: int = 64, num_work
         >>> hamilton(elements=2).facts.keywords
         {'in_features': 8, 'out_features': 8}
     """
-    elements = whole_number("elements", elements, 1)
+    elements = whole("elements", elements, 1)
     components = np.random.RandomState(1).standard_normal((4, elements, elements)) / np.sqrt(4 * elements)
     return VectorData(_block(components), rows=rows, batch_size=batch_size, num_workers=num_workers, seed=seed)
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from zoo.data.points.facts import VectorFacts
 from zoo.data.sampler import EpochSampler
 from zoo.data.splits import Array
-from zoo.errors import InputError
+from zoo.data.whole import whole
 
 Batch = tuple[Tensor, Tensor]
 
@@ -47,10 +47,10 @@ class VectorData(LightningDataModule):
 
     def __init__(self, truth: Array, *, rows: int, batch_size: int = 64, num_workers: int = 0, seed: int = 0) -> None:
         super().__init__()
-        rows = whole_number("rows", rows, 10)
-        self.batch_size = whole_number("batch_size", batch_size, 1)
-        self.num_workers = whole_number("num_workers", num_workers, 0)
-        self.seed = whole_number("seed", seed, 0)
+        rows = whole("rows", rows, 10)
+        self.batch_size = whole("batch_size", batch_size, 1)
+        self.num_workers = whole("num_workers", num_workers, 0)
+        self.seed = whole("seed", seed, 0)
         self.has_test, self.has_split = True, True
         self.files: dict[str, str] = {}
         self.truth = torch.from_numpy(truth.astype(np.float32))
@@ -128,14 +128,3 @@ def _digest(splits: dict[str, Batch]) -> str:
         sha.update(f"{name} {tuple(x.shape)} {tuple(y.shape)}".encode())
         sha.update(x.numpy().astype("<f4").tobytes() + y.numpy().astype("<f4").tobytes())
     return sha.hexdigest()
-
-
-def whole_number(name: str, value: object, least: int) -> int:
-    """Return the value of an option as a whole number.
-
-    Raises:
-        InputError: It is no whole number from `least` on.
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise InputError(f"{name}={value!r}: must be a whole number from {least} on")
-    return int(value)

@@ -11,9 +11,9 @@ from zoo.data.text import wordnet
 from zoo.data.text.labels import RELEVANCE
 from zoo.data.text.module import TextData
 from zoo.data.text.options import text_options
-from zoo.data.text.splits import whole
 from zoo.data.text.table import Table
 from zoo.data.text.wordnet import Gloss
+from zoo.data.whole import whole
 from zoo.errors import InputError
 
 FIT = ("wrong", "right")

@@ -15,9 +15,10 @@ from zoo.data.text.encoding import LONGEST, encode, fitted, shortened
 from zoo.data.text.facts import TextFacts
 from zoo.data.text.labels import RELEVANCE, RELEVANCE_NAMES, class_names, model_classes, named, numbers
 from zoo.data.text.reader import Reader
-from zoo.data.text.splits import codes, digest, questions, split, whole
+from zoo.data.text.splits import codes, digest, questions, split
 from zoo.data.text.table import Table, check_columns
 from zoo.data.text.tokenizer import train_tokenizer
+from zoo.data.whole import whole
 from zoo.errors import InputError
 
 

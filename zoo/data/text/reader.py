@@ -107,6 +107,7 @@ class Reader:
             raise InputError(f"{place(row)}: no words in this text; leave the row out or write something")
         if len(numbers) > self.max_length and not self.cut:
             limit = f"the model reads at most {self.max_length}"
-            raise InputError(f"{place(row)}: {len(numbers)} tokens, {limit}; shorten the text or set max_length to cut it")
+            advice = "shorten the text, or let it be cut (max_length in the data, zoo predict --truncate)"
+            raise InputError(f"{place(row)}: {len(numbers)} tokens, {limit}; {advice}")
         numbers = numbers[: self.max_length]
         return np.where(numbers == PAD, np.int32(UNKNOWN), numbers)  # "[PAD]" written in a text is a word nobody knows

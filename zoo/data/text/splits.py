@@ -9,24 +9,8 @@ import numpy as np
 
 from zoo.data.splits import Array, stratified
 from zoo.data.text.table import Table
+from zoo.data.whole import whole
 from zoo.errors import InputError
-
-
-def whole(name: str, value: object, least: int, most: int | None = None) -> int:
-    """Return an option that must be a whole number in a range.
-
-    Raises:
-        InputError: It is not.
-    """
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, np.integer))
-        or value < least
-        or (most is not None and value > most)
-    ):
-        wanted = f"from {least} on" if most is None else f"from {least} to {most}"
-        raise InputError(f"{name}={value!r}: must be a whole number {wanted}")
-    return int(value)
 
 
 def split(tables: Mapping[str, Table], val: float, folds: int, fold: int, *, grouped: bool = False) -> dict[str, Table]:
