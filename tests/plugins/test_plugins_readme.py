@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import zoo
 from zoo import registry
 from zoo.algebra import algebra
 from zoo.backbones import Recipe, recipe_of
@@ -18,8 +19,9 @@ from zoo.errors import InputError
 
 PAGE = (Path(__file__).parents[2] / "plugins" / "README.md").read_text(encoding="utf-8")
 BLOCKS = [code for _, code in re.findall(r"^```(toml|python)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)]
-PYPROJECT, CYCLIC, CYCLIC_CONTRACT, MLP, MLP_CONTRACT, BARS = BLOCKS
-FACTS = {"in_channels": 1, "image_size": 8, "num_classes": 2}
+PYPROJECT, CYCLIC, CYCLIC_CONTRACT, MLP, MLP_CONTRACT, BAG, BAG_CONTRACT, NARROW, BARS, MIRRORS = BLOCKS
+MORE = {"mlp": MLP, "bag": BAG, "narrow": NARROW, "bars": BARS, "mirrors": MIRRORS}
+GROUPS = {"zoo.backbones": ("mlp", "bag"), "zoo.embeddings": ("narrow",), "zoo.datasets": ("bars", "mirrors")}
 
 
 def defined(code):
@@ -34,6 +36,10 @@ class TestCyclic(defined(CYCLIC_CONTRACT)["TestCyclic"]):
 
 class TestMlp(defined(MLP_CONTRACT)["TestMlp"]):
     algebras = ("quaternion", "phm-4", "cyclic(n=3)")
+
+
+class TestBag(defined(BAG_CONTRACT)["TestBag"]):
+    algebras = ("real", "quaternion", "phm-4", "cyclic(n=3)")
 
 
 def install(site, name, version, points, **modules):
@@ -52,8 +58,8 @@ def installed(tmp_path_factory):
     site, before = tmp_path_factory.mktemp("site"), set(sys.modules)
     project = tomllib.loads(PYPROJECT)["project"]
     install(site, project["name"], project["version"], project["entry-points"], zoo_cyclic=CYCLIC)
-    points = {"zoo.backbones": {"mlp": "zoo_mlp:mlp"}, "zoo.datasets": {"bars": "zoo_bars:bars"}}
-    install(site, "zoo-more", "2.0", points, zoo_mlp=MLP, zoo_bars=BARS)
+    points = {group: {name: f"zoo_{name}:{name}" for name in names} for group, names in GROUPS.items()}
+    install(site, "zoo-more", "2.0", points, **{f"zoo_{name}": code for name, code in MORE.items()})
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("ZOO_PLUGINS", raising=False)
         patch.syspath_prepend(str(site))
@@ -91,7 +97,7 @@ def test_list_shows_the_docstring_and_the_package(capsys, monkeypatch):
 def test_doctor_loads_it():
     rows = {row["name"]: (row["status"], row["note"]) for row in doctor.plugins(isolate=False)}
     assert rows["cyclic"] == ("ok", "zoo-cyclic 0.1.0")
-    assert rows["mlp"] == rows["bars"] == ("ok", "zoo-more 2.0")
+    assert {rows[name] for name in MORE} == {("ok", "zoo-more 2.0")}
 
 
 def test_backbone_and_data_set_fit_each_other():
@@ -108,7 +114,30 @@ def test_backbone_and_data_set_fit_each_other():
     assert net[3].components.shape == (4, 5, 5)
     assert net[1].components.shape == (1, 20, 64)
     entry, _ = registry.resolve("zoo.backbones", "mlp")
-    assert recipe_of(registry.load(entry)) == Recipe(data="digits", max_epochs=10, lr=3e-3)
+    assert recipe_of(registry.load(entry)) == Recipe(data="digits", max_epochs=10, lr=3e-3, reads=("image",))
+
+
+def test_text_network_embedding_and_data_set_fit_each_other():
+    data = registry.create("zoo.datasets", "mirrors(rows=60)", batch_size=8, num_workers=0, seed=3)
+    assert data.facts.sizes == {"train": 49, "val": 5, "test": 6}
+    assert not data.has_split
+    assert data.facts.vocab_size == 10
+    for text, label in zip(data.splits["train"].texts[0], data.splits["train"].labels, strict=True):
+        assert text == (text[::-1] if label == "mirrored" else text[:4] * 2)
+    net = backbone("bag(dim=20)", "cyclic(n=4)", embedding="narrow(width=5)", **data.facts.keywords)
+    tokens, labels = next(iter(data.train_dataloader()))
+    assert net(tokens).shape == (len(labels), 2)
+    words = net.encoder.embedding
+    assert words.table.weight.shape == (10, 5)
+    padded = torch.nn.functional.pad(tokens, (0, 3))
+    assert not words(padded)[:, -3:].any()
+    torch.testing.assert_close(net.eval()(padded), net(tokens))
+
+
+def test_a_text_network_refuses_images(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"bag reads texts, and 'bars.*' holds images"):
+        zoo.fit(backbone="bag", algebra="quaternion", data="bars(count=40)")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import zoo
-from zoo.data.text.local import pairs, text
+from zoo.data.text.local import pairs, ranking, text
 from zoo.errors import InputError
 from zoo.runs import predict
 from zoo.runs.predict import BATCH
@@ -144,6 +144,18 @@ def test_a_pair_is_not_symmetric(place):
     (other,) = predict(place / "pairs", ["the poor plot and it", "a good film"])
     assert (one["first"], one["second"]) == (other["second"], other["first"])
     assert one["probability"] != other["probability"] or one["label"] != other["label"]
+
+
+def test_a_ranking_model_says_how_relevant_an_answer_is(corpus, tmp_path):
+    data = f"ranking(path='{corpus(tmp_path / 'ranking.tsv', 'ranking')}')"
+    zoo.fit(backbone="fasttext(dim=8, hidden=8)", algebra="real", data=data, run_dir=str(tmp_path / "run"), trainer=TRAINER)
+    question, *_ = (tmp_path / "ranking.tsv").read_text().splitlines()[1].split("\t")
+    (row,) = predict(tmp_path / "run", [question, "an answer"])
+    assert row.keys() == {"question", "answer", "relevance"}
+    reader = ranking(str(tmp_path / "ranking.tsv")).reader
+    with torch.no_grad():
+        expected = zoo.load(tmp_path / "run")(*(reader.encode([side]).padded() for side in (question, "an answer")))
+    assert row["relevance"] == pytest.approx(expected.softmax(-1)[0, 1].item(), abs=1e-5)
 
 
 def test_a_text_without_its_partner(place, tmp_path):

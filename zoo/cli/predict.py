@@ -20,14 +20,13 @@ def run(command: str, argv: list[str]) -> int:
     )
     parser.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model reads")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
-    options = parser.parse_args(argv)
+    options = parser.parse_intermixed_args(argv)
     inputs = options.inputs or ([] if sys.stdin is None or sys.stdin.isatty() else ["-"])
     if not inputs:
         raise InputError("nothing to predict: give image files, a text in quotes, or a file (see zoo predict --help)")
     from zoo.runs import predict
 
     for row in predict(options.run, inputs, sys.stdin, options.truncate):
-        probability = row["probability"]
-        columns = [str(value) for key, value in row.items() if key != "probability"]
+        *columns, probability = row.values()
         print(json.dumps(row) if options.json else "\t".join([*columns, f"{probability:.4f}"]), flush=True)
     return 0

@@ -38,7 +38,8 @@ def predict(
 
     Yields:
         For each image its ``file``, for each line its ``text`` (or ``first`` and ``second``); the ``label`` and its
-        ``probability``.
+        ``probability``. Of a model that ranks answers ``question``, ``answer`` and ``relevance``, the probability that it is
+        right.
 
     Raises:
         InputError: If the folder is damaged, an input cannot be read, or the model reads neither images nor text.
@@ -47,7 +48,7 @@ def predict(
     facts = facts_from(config["facts"])
     if isinstance(facts, TextFacts):
         lines = read_lines(inputs, facts, stdin)
-        yield from classify_lines(load(run, config), reader_of(run, facts, cut), lines)
+        yield from classify_lines(load(run, config), reader_of(run, facts, cut), lines, facts.task == "answer_ranking")
     elif isinstance(facts, ImageFacts):
         if "-" in map(str, inputs):
             raise InputError(f"'{run}' is a model of images: give image files (zoo predict RUN IMAGE...)")
@@ -130,15 +131,18 @@ def checked(place: str, texts: tuple[str, ...]) -> Line:
     return place, texts
 
 
-def classify_lines(net: nn.Module, reader: Reader, lines: Iterator[Line]) -> Iterator[dict[str, Any]]:
-    """Classify line by line, many at a time."""
+def classify_lines(net: nn.Module, reader: Reader, lines: Iterator[Line], ranks: bool) -> Iterator[dict[str, Any]]:
+    """Classify line by line, many at a time; or say how relevant each answer is, for a model that ranks."""
     while some := list(islice(lines, BATCH)):
         places = [place for place, _ in some]
         columns = list(zip(*(texts for _, texts in some), strict=True))
         inputs = [reader.encode(column, places.__getitem__).padded() for column in columns]
         for (_, texts), row in zip(some, probabilities(net, *inputs), strict=True):
-            names = ("text",) if len(texts) == 1 else ("first", "second")
-            yield {**dict(zip(names, texts, strict=True)), **answer(row, reader.classes)}
+            if ranks:
+                yield {"question": texts[0], "answer": texts[1], "relevance": round(float(row[1]), 6)}
+            else:
+                names = ("text",) if len(texts) == 1 else ("first", "second")
+                yield {**dict(zip(names, texts, strict=True)), **answer(row, reader.classes)}
 
 
 def answer(row: Tensor, classes: Sequence[str]) -> dict[str, Any]:
