@@ -43,7 +43,8 @@ class Table(nn.Module):
             projection = "none" if vectors in (None, dim) else "tanh"
         width = dim if vectors is None else vectors
         if projection == "none" and width != dim:
-            raise InputError(f"vectors of width {width} are no table of dim={dim}: use projection=linear, tanh or relu, or dim={width}")
+            advice = f"use projection=linear, tanh or relu, or dim={width}"
+            raise InputError(f"vectors of width {width} are no table of dim={dim}: {advice}")
         self.table = layers.embedding(vocab_size, width, role="embed", padding_idx=0)
         with torch.no_grad():
             self.table.components.mul_(std)

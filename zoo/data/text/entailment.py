@@ -25,8 +25,8 @@ def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextDat
     """Pairs of propositional formulas: does the first entail, contradict or leave open the second? Exact labels.
 
     9603 / 1197 / 1197 pairs of three equally frequent classes: ``( d or not b ) and not c`` and ``c and a`` contradict each
-    other. The labels are exact, by truth table. No formula is always true or always false, so the labels exclude each other. Premises
-    mention 2 to 5 variables, hypotheses 2 to 4, some of them more than once.
+    other. The labels are exact, by truth table. No formula is always true or always false, so the labels exclude each other.
+    Premises mention 2 to 5 variables, hypotheses 2 to 4, some of them more than once.
 
     Neither formula gives the label away by itself: the pairs come in squares of three premises and three hypotheses, in which
     every formula meets every label once. No formula stands in two squares, thus none in two splits.
