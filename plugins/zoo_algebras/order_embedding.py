@@ -57,7 +57,7 @@ class PhasorEmbedding(nn.Module):
         frequency: str,
         phase: str,
         vectors: int | None = None,
-        std: float = 1.0,
+        std: float = 0.1,
     ) -> None:
         super().__init__()
         if dim < 2 or dim % 2:
@@ -143,7 +143,7 @@ def complex_order(
     amplitude: str | None = None,
     frequency: str | None = None,
     phase: str | None = "off",
-    std: float = 1.0,
+    std: float = 0.1,
 ) -> PhasorEmbedding:
     """Words as waves r e^{i(w pos + theta)} over their position.
 
@@ -161,7 +161,7 @@ def complex_order(
 
 
 def complex_vanilla(
-    layers: Layers, *, vocab_size: int, dim: int, vectors: int | None = None, std: float = 1.0
+    layers: Layers, *, vocab_size: int, dim: int, vectors: int | None = None, std: float = 0.1
 ) -> PhasorEmbedding:
     """Words as complex vectors r e^{i theta} without order.
 

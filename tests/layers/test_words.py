@@ -32,7 +32,7 @@ def test_padding_is_zero_and_a_word_is_not(embedding, positions):
 def test_the_table_is_real_and_its_spread_is_an_option():
     assert words().embedding.table.algebra.n == 1
     assert words(scope="all+embed").embedding.table.algebra.n == 4
-    wide, narrow = words().embedding.table.weight, words(embedding="table(std=0.1)").embedding.table.weight
+    wide, narrow = (words(embedding=f"table(std={std})").embedding.table.weight for std in (1.0, 0.1))
     torch.testing.assert_close(narrow, 0.1 * wide)
 
 

