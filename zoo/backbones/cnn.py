@@ -41,7 +41,7 @@ class Windows(nn.Module):
         return torch.cat(strongest, -1)
 
 
-@recipe(data="glosses", max_epochs=6, lr=3e-3, reads=("text", "pair"))
+@recipe(data="glosses", max_epochs=6, lr=2e-3, reads=("text", "pair"))
 def cnn(
     layers: Layers,
     *,
