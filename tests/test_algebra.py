@@ -11,6 +11,7 @@ import zoo.algebra
 from zoo.algebra import Algebra, Laws, algebra, laws, reals, unit
 from zoo.checkpoint.table import fingerprint
 from zoo.errors import InputError
+from zoo.layers import Linear
 
 
 def hamilton(a, b, c, d):
@@ -276,3 +277,14 @@ def test_an_algebra_can_be_sent_to_another_process(spec):
 def test_features_that_are_no_whole_elements_are_refused(shape):
     with pytest.raises(InputError, match="whole elements of n = 4"):
         zoo.algebra("quaternion")(torch.zeros(shape), torch.zeros(4))
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (4,), (0, 4), (5, 4), (1, 1, 4)])
+def test_a_subspace_that_is_none_is_refused(shape):
+    with pytest.raises(InputError, match=r"left is a basis \[m, 4\]"):
+        Algebra(algebra("quaternion").structure, left=torch.ones(shape))
+
+
+def test_polar_weights_need_a_real_part():
+    with pytest.raises(InputError, match="polar initialisation reads component 0"):
+        Linear(algebra("complex_order(weights=shared)"), 4, 4, init="polar")

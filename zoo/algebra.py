@@ -60,6 +60,8 @@ class Algebra(nn.Module):
             raise InputError("a structure tensor holds finite numbers; this one has NaN or infinity")
         table = table.detach().clone().to(torch.get_default_dtype())
         self.learned, self.shared = learned, shared
+        if left is not None and (left.ndim != 2 or not 1 <= len(left) <= len(table) or left.shape[1:] != table.shape[1:2]):
+            raise InputError(f"left is a basis [m, {len(table)}] of at most {len(table)} elements, not {list(left.shape)}")
         self.spec, self.advice = "", dict(advice or {})
         self.register_buffer("left", None if left is None else left.to(table), persistent=False)
         if learned:

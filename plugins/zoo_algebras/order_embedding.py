@@ -62,6 +62,8 @@ class PhasorEmbedding(nn.Module):
         super().__init__()
         if dim < 2 or dim % 2:
             raise InputError(f"dim={dim}: real and imaginary parts take half of the channels each, so dim must be even")
+        if std <= 0:
+            raise InputError(f"std={std}: the spread of the initial channels is above zero")
         if vectors is not None and amplitude != "none":
             raise InputError(f"amplitude={amplitude}: pretrained vectors are amplitudes of single words: use amplitude=none")
         if {amplitude, frequency, phase} <= {"word", "off"}:
@@ -97,6 +99,10 @@ class PhasorEmbedding(nn.Module):
         angle = _look_up(self.frequency, tokens) * position[:, None] + _look_up(self.phase, tokens)
         parts = [(r * wave).expand(*tokens.shape, self.width) for wave in (angle.cos(), angle.sin())]
         return torch.cat(parts, -1).to(r.dtype).masked_fill((tokens == 0).unsqueeze(-1), 0)
+
+    def no_weight_decay(self) -> set[str]:
+        """Keep angles from weight decay: a smaller one is another wave, not a simpler one (Wang et al. 2020, section 4)."""
+        return {"frequency.weight", "phase.weight"}
 
     def frequencies(self) -> Tensor | None:
         """Return w of every word, [V, D], or [V, 1] if dimensions share it; None if all words have the same."""

@@ -216,3 +216,20 @@ def test_layers_take_what_the_algebra_advises():
     assert layers.attention(8, 2, score="dot").score == "dot"
     assert layers.head(8, 3)(torch.randn(2, 8)).shape == (2, 3)
     assert layers.head(8, 3)(torch.randn(2, 8)).min() >= 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("transformer(depth=0)", "depth=0: a transformer has at least one"),
+        ("transformer(ffn=-8)", "ffn=-8"),
+        ("cnn(widths=3)", "widths=3"),
+        ("cnn(widths=('a',))", "windows hold one word or more"),
+        ("lstm(hidden=-4)", "hidden=-4"),
+        ("decomposable_attention(depth=0)", "depth=0, attend_depth=2"),
+    ],
+)
+def test_sizes_that_make_no_network(spec, said):
+    with pytest.raises(InputError) as caught:
+        zoo.backbone(spec, "real", **FACTS, pair=True)
+    assert said in str(caught.value)

@@ -85,6 +85,10 @@ def test_pretrained_vectors_may_be_trained():
         ("table(projection=gelu)", None, "unknown projection 'gelu'"),
         ("table(projection=none)", 5, "vectors of width 5 are no table of dim=8"),
         ("tabel", None, "table"),
+        ("table(vocab_size=3)", None, "the embedding table(vocab_size=3) sets vocab_size, which the data"),
+        ("complex_order(dim=4, vectors=2)", None, "sets dim, vectors"),
+        ("table(std=-1)", None, "std=-1: the spread"),
+        ("complex_order(std=0)", None, "std=0: the spread"),
         ("table(widht=3)", None, "widht"),
     ],
 )
@@ -97,3 +101,14 @@ def test_bad_options(embedding, vectors, said):
 def test_a_table_over_an_algebra_takes_no_vectors():
     with pytest.raises(InputError, match="leave embed out of --scope"):
         words(vectors=8, scope="all+embed").embedding.load_vectors(*pretrained(8))
+
+
+def test_vectors_of_another_size_are_refused():
+    with pytest.raises(InputError, match=r"vectors \[6, 4\] do not fit this table, which takes \[6, 8\]"):
+        words(vectors=8).embedding.load_vectors(*pretrained(4))
+
+
+def test_where_layers_are_real_the_algebra_advises_no_score():
+    assert Layers("complex_order").attention(8, 2).score == "hermitian"
+    assert Layers("complex_order", "ffn").attention(8, 2).score == "dot"
+    assert Layers("complex_order", "ffn").attention(8, 2, score="hermitian").score == "hermitian"

@@ -114,7 +114,16 @@ DESIGN |= {"versions", "device", "data_sha256"}
 
 
 def test_the_keys_of_the_summary_are_a_contract(summary):
-    assert set(summary) - DESIGN == {"scope", "init", "embedding", "vectors", "run_dir", "resumed_from", "stayed_real"}
+    assert set(summary) - DESIGN == {
+        "scope",
+        "init",
+        "embedding",
+        "vectors",
+        "vectors_found",
+        "run_dir",
+        "resumed_from",
+        "stayed_real",
+    }
     assert set(summary) >= DESIGN
     assert set(summary["parameters"]) == {"total", "embedding", "real_twin"}
 

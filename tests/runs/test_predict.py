@@ -253,3 +253,23 @@ def test_a_configuration_may_not_point_out_of_its_folder(run, name, tmp_path):
     write_json(model / "manifest.json", manifest)
     with pytest.raises(InputError, match="tokenizer = "):
         list(predict(model, ["a good film"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (None, "nosuchfile.tsv", "there is no file 'nosuchfile.tsv'"),
+        ("reviews.csv", "text,label\na,b\n", "predict reads plain lines"),
+        ("reviews.jsonl.gz", "", "predict reads plain lines"),
+        ("reviews.txt", "fine\na text\tpos\n", "reviews.txt:2: a tab"),
+        ("folder", None, "is a folder: give a file"),
+    ],
+)
+def test_what_is_no_list_of_texts(run, name, content, said, tmp_path):
+    path = content if name is None else str(tmp_path / name)
+    if content is None:
+        (tmp_path / name).mkdir()
+    elif name is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=said):
+        list(predict(run, [path]))

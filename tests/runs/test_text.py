@@ -15,7 +15,7 @@ import zoo
 from zoo.data.text.facts import TextFacts
 from zoo.data.text.local import pairs, ranking, text
 from zoo.errors import InputError
-from zoo.runs import evaluate
+from zoo.runs import evaluate, predict
 
 READ = {"text": text, "pairs": pairs, "ranking": ranking}
 RUNS = {
@@ -316,3 +316,13 @@ def test_a_run_on_vectors(tmp_path):
         "manifest.json",
         "README.md",
     }
+
+
+def test_new_data_are_measured_whole(place, corpus, tmp_path):
+    """All rows of a file that the model has never seen, not the tenth that training would have held out."""
+    run, file = place / "text", corpus(tmp_path / "new.tsv", "text")
+    data = text(str(file))
+    rows = [row for table in data.splits.values() for row in zip(table.texts[0], table.labels, strict=True)]
+    said = list(predict(run, [words for words, _ in rows]))
+    right = sum(row["label"] == label for row, (_, label) in zip(said, rows, strict=True))
+    assert evaluate(run, "test", f"text(path='{file}')")["accuracy"] == pytest.approx(right / len(rows))

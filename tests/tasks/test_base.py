@@ -2,6 +2,7 @@
 
 import math
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import nn
 from zoo.errors import InputError
 from zoo.options import Optimizer, Schedule
 from zoo.tasks import Classification
-from zoo.tasks.base import SCHEDULES, check_optimizer, check_schedule, lr_factor
+from zoo.tasks.base import SCHEDULES, check_optimizer, check_schedule, lr_factor, undecayed
 
 
 def factors(name: str, warmup: float = 0.2, steps: int = 50) -> list[float]:
@@ -157,3 +158,23 @@ def test_a_task_is_its_network():
     x = torch.randn(5, 2)
     assert torch.equal(task(x), net(x))
     assert set(task.state_dict()) == {"net.weight", "net.bias"}
+
+
+def test_modules_keep_what_they_want_from_decay():
+    class Wave(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.frequency, self.amplitude = nn.Embedding(3, 4), nn.Embedding(3, 4)
+
+        def no_weight_decay(self):
+            return {"frequency.weight"}
+
+    net = nn.Sequential(Wave(), nn.Linear(4, 2))
+    assert undecayed(net) == {"0.frequency.weight"}
+    task = Classification(net, 2, Optimizer(lr=0.1, weight_decay=0.3), Schedule("constant", 0.0))
+    task.trainer = SimpleNamespace(estimated_stepping_batches=10)
+    decay = {
+        id(p): group["weight_decay"] for group in task.configure_optimizers()["optimizer"].param_groups for p in group["params"]
+    }
+    found = {name: decay[id(p)] for name, p in net.named_parameters()}
+    assert found == {"0.frequency.weight": 0.0, "0.amplitude.weight": 0.3, "1.weight": 0.3, "1.bias": 0.0}

@@ -78,8 +78,8 @@ def cnn(
     Raises:
         InputError: If an option is unknown or does not fit.
     """
-    if not widths or min(widths) < 1:
-        raise InputError(f"widths={tuple(widths)}: windows hold one word or more, as in widths=(3, 4, 5)")
+    if not isinstance(widths, (tuple, list)) or not widths or not all(isinstance(w, int) and w > 0 for w in widths):
+        raise InputError(f"widths={widths}: windows hold one word or more, as in widths=(3, 4, 5)")
     words = layers.words(vocab_size, dim, max_length, positions=positions, dropout=dropout)
     windows = Windows(layers, words, dim, tuple(widths), filters)
     options = {"pair": pair, "outputs": num_classes, "hidden": hidden, "match": match, "readout": readout}

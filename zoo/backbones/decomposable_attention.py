@@ -112,6 +112,8 @@ def decomposable_attention(
     n = layers.n if "attention" in layers.roles else 1
     if not pair:
         raise InputError("decomposable_attention reads pairs of texts: use data such as glosses(task=pairs)")
+    if depth < 1 or attend_depth < 0:
+        raise InputError(f"depth={depth}, attend_depth={attend_depth}: depth is at least 1 and attend_depth at least 0")
     if dim < 1 or dim % n:
         raise InputError(f"dim={dim} is not made of whole elements of an algebra with n = {n}: use a multiple of {n}")
     words = layers.words(vocab_size, dim, max_length, positions=positions, dropout=dropout)

@@ -49,6 +49,8 @@ class Reading(nn.Module):
         vectors: int = 1,
     ) -> None:
         super().__init__()
+        if hidden < 0 or depth < 0:
+            raise InputError(f"hidden={hidden}: the layers before the head number 0 or more, of 0 or more channels")
         if match not in MATCHES:
             raise InputError(f"unknown match '{match}': use {', '.join(MATCHES)}")
         self.encoder, self.dropout, self.pair = encoder, nn.Dropout(dropout), pair

@@ -148,4 +148,8 @@ def sizes(variant: str, given: dict[str, Any]) -> dict[str, Any]:
     """
     if variant not in PRESETS:
         raise InputError(f"unknown preset transformer/{variant}: use {', '.join(f'transformer/{name}' for name in PRESETS)}")
-    return PRESETS[variant] | {name: value for name, value in given.items() if value is not None}
+    found = PRESETS[variant] | {name: value for name, value in given.items() if value is not None}
+    for name in ("dim", "depth", "heads", "ffn"):
+        if found[name] < 1:
+            raise InputError(f"{name}={found[name]}: a transformer has at least one")
+    return found

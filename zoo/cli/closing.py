@@ -28,6 +28,8 @@ def close(summary: dict[str, Any]) -> None:
         table.add_row(f"test {name}", number(value) + spread(summary, name), "", "")
     console.print()
     console.print(table)
+    if found := summary["vectors_found"]:
+        console.print(f"pretrained vectors for {found['found']:,} of {found['words']:,} words")
     if summary["stayed_real"]:
         console.print(f"stayed real: {real(summary['stayed_real'])}")
     if not summary["metrics"]:

@@ -14,11 +14,12 @@ def run(command: str, argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     values = parse(parser, argv)
     check_names(values)
+    from zoo.cli.closing import number
     from zoo.runs import evaluate
 
     metrics = evaluate(values["run"], stage, values["data"], values["trainer"], values["batch_size"], values["num_workers"])
     if values["json"]:
         print(json.dumps(metrics, indent=2))
     else:
-        print("\n".join(f"{stage} {name:<9} {value:.4f}" for name, value in metrics.items()))
+        print("\n".join(f"{stage} {name:<9} {number(value)}" for name, value in metrics.items()))
     return 0

@@ -30,8 +30,9 @@ def frequencies(run: str, top: int, as_json: bool) -> int:
     from zoo.checkpoint.atomic import write_bytes, write_text
     from zoo.report import frequencies as report
 
-    folder, net = Path(run).expanduser(), load(run)
-    tokenizer = find(run) / "tokenizer.json"
+    model, net = find(run), load(run)
+    # Beside the model folder: its manifest lists every file in it.
+    folder, tokenizer = Path(run).expanduser() if model != Path(run).expanduser() else model.parent, model / "tokenizer.json"
     found = report.find_frequencies(net, run)
     if not tokenizer.is_file():
         raise InputError(f"{tokenizer} is missing: without it nobody knows the words of this model")

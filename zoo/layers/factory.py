@@ -136,7 +136,11 @@ class Layers:
         """
         spec = self.choose("embedding", self.word_embedding, "table")
         facts = {"vocab_size": vocab_size, "dim": dim, "max_length": max_length, "vectors": self.vectors}
+        if taken := sorted(facts.keys() & registry.Spec.parse(spec).options.keys()):
+            raise InputError(f"the embedding {spec} sets {', '.join(taken)}, which the data and the backbone decide")
         embedding = registry.create("zoo.embeddings", spec, self, **facts)
+        if not isinstance(embedding, nn.Module):
+            raise InputError(f"the plugin of embedding '{spec}' returned {type(embedding).__name__}, not a torch.nn.Module")
         if positions == "auto":
             positions = "none" if getattr(embedding, "ordered", False) else default
         return Words(embedding, Positions(positions or "none", dim, max_length), dropout)
@@ -148,8 +152,9 @@ class Layers:
     def attention(
         self, dim: int, heads: int, *, score: str | None = None, role: str = "attention", **options: Any
     ) -> Attention:
-        """Return multi-head attention; ``score`` None takes what the algebra advises, or ``dot``. See `Attention`."""
-        return Attention(self.over(role), dim, heads, score=self.choose("score", score, "dot"), init=self.init, **options)
+        """Return multi-head attention; ``score`` None takes what the algebra advises, or ``dot`` where it is real."""
+        score = score or (self.choose("score", None, "dot") if role in self.roles else "dot")
+        return Attention(self.over(role), dim, heads, score=score, init=self.init, **options)
 
     def product(self, dim: int, *, role: str = "attention") -> Product:
         """Return the product of two feature vectors [..., dim]; element by element over the reals."""

@@ -38,6 +38,8 @@ def draw_components(
     """
     if init not in INITS:
         raise InputError(f"unknown initialisation '{init}': use {', '.join(INITS)}")
+    if init == "polar" and len(components) < structure.shape[1]:
+        raise InputError("the polar initialisation reads component 0 as the real part: weights in a subspace have none")
     if components.is_meta:
         return
     with torch.no_grad():

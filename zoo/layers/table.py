@@ -37,6 +37,8 @@ class Table(nn.Module):
     ) -> None:
         super().__init__()
         projection = projection or "none"
+        if std <= 0:
+            raise InputError(f"std={std}: the spread of the initial vectors is above zero")
         if projection not in PROJECTIONS:
             raise InputError(f"unknown projection '{projection}': use {', '.join(PROJECTIONS)}")
         if projection == "auto":
@@ -61,11 +63,13 @@ class Table(nn.Module):
         """Take pretrained vectors [V, width] where ``found`` [V]; other words are drawn with the spread of the found ones.
 
         Raises:
-            InputError: If the table is over an algebra, whose rows share their numbers.
+            InputError: If the table is over an algebra, whose rows share their numbers, or has another size.
         """
         if self.table.algebra.n > 1:
             raise InputError("pretrained vectors need a real word table: leave embed out of --scope")
-        spread = matrix[found].std()
+        if matrix.shape != self.table.weight.shape:
+            raise InputError(f"vectors {list(matrix.shape)} do not fit this table, which takes {list(self.table.weight.shape)}")
+        spread = matrix[found].square().mean().sqrt()
         with torch.no_grad():
             drawn = torch.randn_like(matrix) * spread
             drawn[0] = 0

@@ -63,10 +63,11 @@ def matching_data(
 ) -> tuple[Any, Facts]:
     """Build data for a trained model, prepared as its training data was; return it with the model's facts."""
     facts = facts_from(config["facts"])
+    other = spec is not None and registry.Spec.parse(spec) != registry.Spec.parse(config["data"])
     spec = config["data"] if spec is None else spec
     context: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers}
     if isinstance(facts, TextFacts):
-        context["reader"] = reader_of(run, facts)
+        context |= {"reader": reader_of(run, facts), "entire": other}
     module = registry.create("zoo.datasets", spec, **context)
     for key in FIXED:
         ours, theirs = getattr(facts, key, None), getattr(module.facts, key, None)

@@ -23,7 +23,7 @@ from zoo.runs.folder import claim, release, write_config
 from zoo.runs.resolve import load_data, resolve
 from zoo.runs.resume import check_resume, load_best
 from zoo.runs.trainer import check_trainer, make_trainer, quiet
-from zoo.runs.vectors import load_into, vectors_for
+from zoo.runs.vectors import load_into, share_of, vectors_for
 from zoo.tasks import make_task
 
 PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
@@ -52,7 +52,7 @@ def fit(options: Fit) -> dict[str, Any]:
     check_fit(net, options.backbone, facts.example(2), facts.outputs)
     task = make_task(facts, net, options.optimizer, options.schedule)
     check_resume(options, task)
-    described = describe(options, net, facts)
+    described = describe(options, net, facts) | {"vectors_found": share_of(vectors)}
     folder = claim(options)
     try:
         trainer = make_trainer(settings, folder, options, task.monitor)

@@ -15,7 +15,8 @@ from zoo.runs.folder import claim, release, write_config
 from zoo.runs.resolve import load_data, resolve
 from zoo.runs.trainer import check_trainer, quiet
 
-_SHARED = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "seed", "task", "parameters", "versions")
+_OPTIONS = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "vectors_found", "seed")
+_SHARED = (*_OPTIONS, "task", "parameters", "versions")
 """What is the same in every fold's summary."""
 
 
@@ -43,6 +44,8 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     rows = [fold(options, number) for number in range(options.folds or 0)]
     if len(rows) < 2:
         raise InputError(f"folds={options.folds}: use 2 or more, 10 as in the papers")
+    if taken := sorted({"fold", "folds"} & Spec.parse(options.data or "").options.keys()):
+        raise InputError(f"'{options.data}' sets {' and '.join(taken)}: leave that to --folds {options.folds}")
     if not has_folds(options) or load_data(rows[0]).has_split:
         raise InputError(f"'{options.data}' comes with a split of its own: leave --folds out")
     folder = claim(options)

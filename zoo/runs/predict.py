@@ -18,6 +18,8 @@ from zoo.data.text.facts import TextFacts
 from zoo.data.text.reader import Reader
 from zoo.errors import InputError
 
+TABLES = (".csv", ".jsonl", ".json", ".parquet")
+FILES = (*TABLES, ".tsv", ".txt", ".gz", ".xz")
 BATCH = 64
 """Lines that are classified at a time."""
 Line = tuple[str, tuple[str, ...]]
@@ -84,6 +86,7 @@ def read_lines(inputs: Sequence[str | Path], facts: TextFacts, stdin: TextIO | N
             content = stdin.buffer.read().decode("utf-8", "surrogateescape")
             yield from table_lines("standard input", content.removeprefix("\ufeff"), columns)
         elif is_file(word):
+            check_lines(word)
             yield from table_lines(word, read_text(Path(word)), columns)
         else:
             texts.append(word)
@@ -95,11 +98,32 @@ def read_lines(inputs: Sequence[str | Path], facts: TextFacts, stdin: TextIO | N
 
 
 def is_file(word: str) -> bool:
-    """Tell the name of a file from a text, which may be longer than a name can be."""
+    """Tell the name of a file from a text, which may be longer than a name can be.
+
+    Raises:
+        InputError: If it is a folder, or looks like the name of a file that does not exist.
+    """
     try:
-        return Path(word).is_file()
+        if Path(word).is_dir() and word.strip("."):
+            raise InputError(f"'{word}' is a folder: give a file with one text a line")
+        found = Path(word).is_file()
     except OSError:
         return False
+    if not found and not any(map(str.isspace, word)) and word.lower().endswith(FILES):
+        raise InputError(f"there is no file '{word}'")
+    return found
+
+
+def check_lines(word: str) -> None:
+    """Refuse a file that is no list of lines.
+
+    Raises:
+        InputError: Its ending says that it is a table or a list of objects.
+    """
+    if any(suffix in TABLES for suffix in Path(word).suffixes):
+        raise InputError(
+            f"{word}: predict reads plain lines, one text in each (of pairs two with a tab between): write such a file"
+        )
 
 
 def table_lines(source: str, content: str, columns: int) -> Iterator[Line]:
@@ -115,6 +139,8 @@ def table_lines(source: str, content: str, columns: int) -> Iterator[Line]:
         texts = tuple(line.split("\t")) if columns > 1 else (line,)
         if len(texts) != columns:
             raise InputError(f"{place}: {len(texts)} columns; a line holds the two texts with a tab between")
+        if "\t" in texts[0].strip():
+            raise InputError(f"{place}: a tab; this model reads one text, so a line holds nothing else")
         yield checked(place, texts)
 
 

@@ -27,6 +27,11 @@ def vectors_for(data: Any, path: str | None) -> Vectors | None:
     return matrix, found
 
 
+def share_of(vectors: Vectors | None) -> dict[str, int] | None:
+    """How many of the words that the data know have a pretrained vector."""
+    return None if vectors is None else {"found": int(vectors[1].sum()), "words": len(vectors[1])}
+
+
 def load_into(net: nn.Module, vectors: Vectors | None) -> None:
     """Give the vectors to the word embedding of a network.
 

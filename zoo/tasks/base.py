@@ -59,6 +59,15 @@ class Task(LightningModule):
         """Apply the network."""
         return self.net(*inputs)
 
+    def answer(self, inputs: Any) -> Tensor:
+        """Apply the network to the inputs of a batch: one, or several, of which some versions of torch make a list."""
+        y: Tensor = self.net(*inputs) if isinstance(inputs, (tuple, list)) else self.net(inputs)
+        return y
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Return the answers to a batch (inputs, ...), [B, outputs]."""
+        return self.answer(batch[0] if isinstance(batch, (tuple, list)) else batch)
+
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the loss to descend."""
         return self._step("train", batch)
@@ -85,13 +94,22 @@ class Task(LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Build the optimizer, with no decay on norms and biases, and a schedule that moves every step."""
-        from timm.optim import create_optimizer_v2
+        from timm.optim import create_optimizer_v2, param_groups_weight_decay
 
         options = self.optimizer_options
-        optimizer = create_optimizer_v2(self.net, opt=options.name, lr=options.lr, weight_decay=options.weight_decay)
+        groups = param_groups_weight_decay(self.net, options.weight_decay, no_weight_decay_list=undecayed(self.net))
+        optimizer = create_optimizer_v2(groups, opt=options.name, lr=options.lr, weight_decay=0.0)
         steps = int(self.trainer.estimated_stepping_batches)
         factor = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(self.schedule, step, steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": factor, "interval": "step"}}
+
+
+def undecayed(net: nn.Module) -> set[str]:
+    """Name the parameters that a module of the network keeps from weight decay, by timm's ``no_weight_decay()``."""
+    keepers: list[tuple[str, Any]] = [
+        (name, module) for name, module in net.named_modules() if hasattr(module, "no_weight_decay")
+    ]
+    return {f"{name}.{own}" if name else own for name, module in keepers for own in module.no_weight_decay()}
 
 
 def lr_factor(schedule: Schedule, step: int, steps: int) -> float:

@@ -47,13 +47,7 @@ class Classification(Task):
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return class probabilities, [B, num_classes]."""
-        inputs = batch[0] if isinstance(batch, (tuple, list)) else batch
-        return torch.softmax(self.answer(inputs), dim=-1)
-
-    def answer(self, inputs: Any) -> Tensor:
-        """Return the logits of one input or of several, which some versions of torch make a list when they pin memory."""
-        logits: Tensor = self.net(*inputs) if isinstance(inputs, (tuple, list)) else self.net(inputs)
-        return logits
+        return torch.softmax(super().predict_step(batch, batch_idx), dim=-1)
 
 
 class TextClassification(Classification):

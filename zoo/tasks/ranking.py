@@ -37,5 +37,9 @@ class Ranking(Task):
     def loss(self, batch: tuple[tuple[Tensor, Tensor], Tensor, Tensor]) -> Measured:
         """Return the cross entropy in nats of a batch (inputs, labels, questions), and what ranks its answers."""
         inputs, labels, questions = batch
-        logits = self.net(*inputs)
+        logits = self.answer(inputs)
         return Measured(F.cross_entropy(logits, labels), logits.detach().softmax(-1)[:, 1], labels, {"indexes": questions})
+
+    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+        """Return how probably each answer is right, [B]."""
+        return super().predict_step(batch, batch_idx).softmax(-1)[:, 1]

@@ -27,5 +27,5 @@ class Regression(Task):
     def loss(self, batch: tuple[Tensor, Tensor]) -> Measured:
         """Return the mean squared error of a batch (inputs, targets)."""
         inputs, targets = batch
-        answers = self.net(inputs)
+        answers = self.answer(inputs)
         return Measured(F.mse_loss(answers, targets), answers.detach(), targets)

@@ -244,3 +244,18 @@ def test_wrong_rankings_are_named():
     wrong = Table((["q", "q"], ["a", "b"]), ["1", "2"], source="q.tsv")
     with pytest.raises(InputError, match=r"^q.tsv, row 2: label '2' is none of '0', '1'"):
         data({"train": wrong}, "answer_ranking")
+
+
+def test_a_set_without_splits_is_measured_whole_if_asked():
+    rows = table(30)
+    data = TextData({"train": rows}, "text_classification", entire=True)
+    assert data.facts.sizes == {"train": 30, "val": 30, "test": 30}
+    with_test = TextData({"train": rows, "test": table(9)}, "text_classification", entire=True)
+    assert with_test.facts.sizes["test"] == 9
+
+
+def test_a_ranking_split_without_a_right_answer_is_refused():
+    rows = table(40, pairs=True, labels="01")
+    wrong = Table(rows.texts, ["0"] * 40, source="wrong.tsv")
+    with pytest.raises(InputError, match=r"wrong.tsv: no answer of the test split is right"):
+        TextData({"train": rows, "test": wrong}, "answer_ranking")

@@ -72,6 +72,17 @@ def check_labels(table: Table, known: Iterable[str], complaint: str) -> None:
             raise InputError(f"{table.place(row)}: label {few([label])} {complaint} {few(in_order(known))}")
 
 
+def check_answers(tables: Mapping[str, Table]) -> None:
+    """Refuse a split in which no answer is right: there is nothing to rank.
+
+    Raises:
+        InputError: There is such a split.
+    """
+    for name, table in tables.items():
+        if RELEVANCE[1] not in table.labels:
+            raise InputError(f"{table.source}: no answer of the {name} split is right, so there is nothing to rank; add some")
+
+
 def in_order(labels: Iterable[str]) -> list[str]:
     """Sort labels: by their values if all are whole numbers, else alphabetically."""
     labels = list(labels)

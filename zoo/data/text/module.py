@@ -13,7 +13,7 @@ from zoo.data.text.buckets import BucketSampler
 from zoo.data.text.dataset import Batch, TextDataset
 from zoo.data.text.encoding import LONGEST, encode, fitted, shortened
 from zoo.data.text.facts import TextFacts
-from zoo.data.text.labels import RELEVANCE, RELEVANCE_NAMES, class_names, model_classes, named, numbers
+from zoo.data.text.labels import RELEVANCE, RELEVANCE_NAMES, check_answers, class_names, model_classes, named, numbers
 from zoo.data.text.reader import Reader
 from zoo.data.text.splits import codes, digest, questions, split
 from zoo.data.text.table import Table, check_columns
@@ -45,6 +45,7 @@ class TextData(LightningDataModule):
         num_workers: Worker processes; 0 makes batches in the training process, which is best for texts.
         seed: Decides the order of training; the splits do not depend on it.
         reader: How a trained model reads, classes included; then nothing is learnt from these texts.
+        entire: Whether all rows of a set without splits are validation and test rows: what measuring on new data means.
 
     Attributes:
         facts: What a model must know of the data.
@@ -86,6 +87,7 @@ class TextData(LightningDataModule):
         num_workers: int = 0,
         seed: int = 0,
         reader: Reader | None = None,
+        entire: bool = False,
     ) -> None:
         super().__init__()
         self.batch_size = whole("batch_size", batch_size, 1)
@@ -98,7 +100,11 @@ class TextData(LightningDataModule):
         tables = {name: named(table, names) for name, table in splits.items()}
         known = class_names(tables, classes, names) if reader is None else model_classes(tables, reader.classes)
         self.has_split = len(tables) > 1
+        if entire and not self.has_split:
+            tables |= {"val": tables["train"], "test": tables["train"]}
         self.splits = split(tables, val, folds, fold, grouped=ranking)
+        if ranking:
+            check_answers(self.splits)
         if reader is None:
             texts = (text for column in self.splits["train"].texts for text in column)
             trained = train_tokenizer(tokenizer, texts, whole("vocab", vocab, 1), lowercase, whole("min_count", min_count, 1))
