@@ -24,8 +24,8 @@ def rows_of(paper: str, results: Path = RESULTS) -> dict[str, dict[str, Any]]:
 
 def published(paper: str, name: str) -> str:
     """What the paper printed for a row, from the comment in its configuration."""
-    text = (ROOT / "configs" / "papers" / paper / f"{name}.yaml").read_text(encoding="utf-8")
-    found = re.search(r"^# published: (.*)$", text, re.MULTILINE)
+    config = ROOT / "configs" / "papers" / paper / f"{name}.yaml"
+    found = re.search(r"^# published: (.*)$", config.read_text(encoding="utf-8"), re.MULTILINE) if config.exists() else None
     return found[1] if found else ""
 
 
@@ -37,7 +37,8 @@ def score(rows: list[dict[str, Any]]) -> str:
         if values:
             form = "{:.1e}" if name == "mse" else "{:.3f}"
             each = f" ({', '.join(form.format(value) for value in values)})" if len(values) > 1 else ""
-            shown.append(f"{title} **{form.format(mean(values))}**{each}")
+            folds = f" ± {rows[0]['std'][name]:.3f} over {len(rows[0]['folds'])} folds" if "std" in rows[0] else ""
+            shown.append(f"{title} **{form.format(mean(values))}**{each}{folds}")
     return "; ".join(shown)
 
 
@@ -83,6 +84,8 @@ def section(paper: str, stored: dict[str, dict[str, Any]]) -> list[str]:
 def write(page: Path = PAGE, results: Path = RESULTS) -> None:
     """Write the page."""
     found = {path.name: rows_of(path.name, results) for path in sorted(results.iterdir()) if path.is_dir()}
+    if not any(found.values()):
+        return
     machines = [row["machine"] for rows in found.values() for stored in rows.values() for row in stored["rows"]]
     where = machines[-1]
     dates = sorted({machine["date"] for machine in machines})

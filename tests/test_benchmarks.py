@@ -1,10 +1,10 @@
-"""The script behind the README's table runs, and its table says what it measured."""
+"""The scripts behind the tables run, and the tables say what was measured."""
 
 import json
 
 import pytest
 
-from benchmarks import digits, readme
+from benchmarks import digits, papers, papers_table, readme
 
 
 @pytest.fixture(scope="module")
@@ -43,3 +43,58 @@ def test_the_table_is_put_between_its_marks(tmp_path):
     assert text.startswith(f"before\n{readme.BEGIN}\n| `--algebra` |")
     assert text.endswith(f"\n{readme.END}\nafter\n")
     assert "old" not in text
+
+
+@pytest.fixture
+def row(tmp_path, corpus, monkeypatch):
+    """A row of a paper that trains in a second, its results and the page in a folder of their own."""
+    (tmp_path / "data" / "text_small").mkdir(parents=True)
+    corpus(tmp_path / "data" / "text_small" / "train.tsv", "text")
+    config = tmp_path / "configs" / "paper" / "small.yaml"
+    config.parent.mkdir(parents=True)
+    options = ["backbone: fasttext(dim=8, hidden=8)", "algebra: quaternion", "data: text(path=nowhere)"]
+    said = ["# published: accuracy 0.9 (Table 1)", "# also: text(path=nowhere, val=0.2)"]
+    config.write_text("\n".join([*said, *options, "trainer: {max_epochs: 1}"]))
+    monkeypatch.setattr(papers, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(papers_table, "write", lambda: None)
+    return config
+
+
+def test_a_row_of_a_paper_is_measured_once_for_each_seed(row, tmp_path):
+    argv = [str(row), "--root", str(tmp_path / "data"), "--seeds"]
+    papers.main([*argv, "1"])
+    out = tmp_path / "results" / "paper" / "small.json"
+    first = json.loads(out.read_text())
+    papers.main([*argv, "2"])
+    both = json.loads(out.read_text())
+    assert [found["seed"] for found in both["rows"]] == [0, 1]
+    assert both["rows"][0] == first["rows"][0]
+    assert both["config"] == papers.read(row)[0]
+    assert {"parameters", "metrics", "seconds", "machine", "also"} <= both["rows"][0].keys()
+    assert list(both["rows"][0]["also"]) == ["text(path=nowhere, val=0.2)"]
+
+
+def test_a_row_that_has_changed_is_measured_anew(row, tmp_path):
+    argv = [str(row), "--root", str(tmp_path / "data"), "--seeds", "1"]
+    papers.main(argv)
+    row.write_text(row.read_text().replace("hidden=8", "hidden=16"))
+    papers.main(argv)
+    stored = json.loads((tmp_path / "results" / "paper" / "small.json").read_text())
+    assert (len(stored["rows"]), stored["config"]["backbone"]) == (1, "fasttext(dim=8, hidden=16)")
+
+
+def test_the_page_has_a_line_for_every_row(row, tmp_path):
+    papers.main([str(row), "--root", str(tmp_path / "data"), "--seeds", "2"])
+    stored = papers_table.rows_of("paper", tmp_path / "results")
+    scores = [found["metrics"]["accuracy"] for found in stored["small"]["rows"]]
+    lines = papers_table.section("paper", stored)
+    assert any(f"accuracy **{sum(scores) / 2:.3f}** ({scores[0]:.3f}, {scores[1]:.3f})" in line for line in lines)
+    assert any("text(path=nowhere, val=0.2)" in line for line in lines)
+
+
+def test_the_page_is_that_of_the_results():
+    page = papers_table.PAGE.read_text(encoding="utf-8")
+    for paper in papers_table.PAPERS:
+        for name, stored in papers_table.rows_of(paper).items():
+            assert papers_table.line(paper, name, stored) in page, name
+            assert papers.read(papers_table.ROOT / "configs" / "papers" / paper / f"{name}.yaml")[0] == stored["config"], name
