@@ -40,23 +40,24 @@ def rooted(spec: str, root: Path | None) -> str:
     return str(Spec(parsed.name, {**parsed.options, "path": os.path.relpath(folders[0])})) if folders else spec
 
 
-def measure(options: dict[str, Any], also: list[str], seed: int, root: Path | None) -> dict[str, Any]:
-    """Train one row with one seed, and measure its model on the other test sets."""
-    with tempfile.TemporaryDirectory() as folder:
+def measure(options: dict[str, Any], also: list[str], seed: int, root: Path | None, keep: Path | None) -> dict[str, Any]:
+    """Train one row with one seed, and measure its model on the other test sets; its run is kept in ``keep`` if that is given."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = temporary if keep is None else str(keep)
         trainer = {**options.get("trainer", {}), "enable_progress_bar": False, "logger": False}
         data = rooted(options["data"], root)
-        summary = zoo.fit(**{**options, "data": data, "seed": seed, "trainer": trainer, "run_dir": f"{folder}/run"})
+        summary = zoo.fit(**{**options, "data": data, "seed": seed, "trainer": trainer, "run_dir": f"{folder}/seed{seed}"})
         row = {key: summary[key] for key in KEPT}
         if "folds" in summary:
             row |= {"folds": summary["folds"], "std": summary["std"]}
         if also:
             from zoo.runs import evaluate
 
-            row["also"] = {spec: evaluate(f"{folder}/run", "test", rooted(spec, root)) for spec in also}
+            row["also"] = {spec: evaluate(f"{folder}/seed{seed}", "test", rooted(spec, root)) for spec in also}
     return row
 
 
-def run(config: Path, seeds: range, root: Path | None) -> None:
+def run(config: Path, seeds: range, root: Path | None, keep: Path | None) -> None:
     """Run the seeds of a row that are missing, and write its file after each."""
     options, said = read(config)
     out = RESULTS / config.parent.name / f"{config.stem}.json"
@@ -67,7 +68,7 @@ def run(config: Path, seeds: range, root: Path | None) -> None:
     for seed in seeds:
         if any(row["seed"] == seed for row in stored["rows"]):
             continue
-        row = measure(options, also, seed, root)
+        row = measure(options, also, seed, root, keep and keep / config.stem)
         stored["rows"].append(row | {"machine": machine.facts()})
         stored["rows"].sort(key=lambda row: row["seed"])
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -82,9 +83,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("configs", nargs="*", type=Path, help="rows to run; none to only write the table")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--root", type=Path, help="folder with the data sets, each in a folder of its name")
+    parser.add_argument("--keep", type=Path, help="folder to keep the runs in")
     options = parser.parse_args(argv)
     for config in options.configs:
-        run(config, range(options.seeds), options.root)
+        run(config, range(options.seeds), options.root, options.keep)
     papers_table.write()
 
 
