@@ -41,7 +41,7 @@ def rooted(spec: str, root: Path | None) -> str:
 
 
 def measure(options: dict[str, Any], also: list[str], seed: int, root: Path | None, keep: Path | None) -> dict[str, Any]:
-    """Train one row with one seed and measure its model on the other test sets; ``keep`` is where its run stays, if anywhere."""
+    """Train one row with one seed and measure its model on the other test sets; ``keep`` is where its run stays, if it does."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = temporary if keep is None else str(keep)
         trainer = {**options.get("trainer", {}), "enable_progress_bar": False, "logger": False}

@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-import torch
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
@@ -15,6 +14,7 @@ from zoo.data.augment import resolve
 from zoo.data.dataset import Batch, ImageDataset, squared
 from zoo.data.encoded import EncodedImages
 from zoo.data.facts import ImageFacts
+from zoo.data.loader import loader
 from zoo.data.sampler import EpochSampler
 from zoo.data.splits import Split, checked, digest, hold_out
 from zoo.data.statistics import channel_statistics
@@ -135,17 +135,4 @@ class ImageData(LightningDataModule):
         return self.test_dataloader()
 
     def _loader(self, data: ImageDataset, **options: Any) -> DataLoader[Batch]:
-        return DataLoader(
-            data,
-            batch_size=self.batch_size,
-            num_workers=self.num_workers,
-            persistent_workers=self.num_workers > 0,
-            pin_memory=torch.cuda.is_available(),
-            collate_fn=_whole_batch,
-            generator=torch.Generator().manual_seed(self.seed),  # else every pass draws from the global RNG
-            **options,
-        )
-
-
-def _whole_batch(batch: Any) -> Any:
-    return batch  # `ImageDataset.__getitems__` has made it already
+        return loader(data, self.batch_size, self.num_workers, self.seed, **options)

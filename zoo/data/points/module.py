@@ -11,6 +11,7 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from zoo.data.loader import loader
 from zoo.data.points.facts import VectorFacts
 from zoo.data.sampler import EpochSampler
 from zoo.data.splits import Array
@@ -79,16 +80,7 @@ class VectorData(LightningDataModule):
         return self.test_dataloader()
 
     def _loader(self, name: str, **options: Any) -> DataLoader[Batch]:
-        return DataLoader(
-            _Rows(*self.splits[name]),
-            batch_size=self.batch_size,
-            num_workers=self.num_workers,
-            persistent_workers=self.num_workers > 0,
-            pin_memory=torch.cuda.is_available(),
-            collate_fn=_whole_batch,
-            generator=torch.Generator().manual_seed(self.seed),  # else every pass draws from the global RNG
-            **options,
-        )
+        return loader(_Rows(*self.splits[name]), self.batch_size, self.num_workers, self.seed, **options)
 
 
 class _Rows(Dataset[Batch]):
@@ -106,10 +98,6 @@ class _Rows(Dataset[Batch]):
     def __getitems__(self, keys: list[int]) -> Batch:
         rows = torch.tensor(keys) % len(self)
         return self.x[rows], self.y[rows]
-
-
-def _whole_batch(batch: Any) -> Any:
-    return batch  # `_Rows.__getitems__` has made it already
 
 
 def _draw(truth: Array, rows: int) -> dict[str, Batch]:

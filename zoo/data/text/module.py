@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
+from zoo.data.loader import loader
 from zoo.data.text.buckets import BucketSampler
 from zoo.data.text.dataset import Batch, TextDataset
 from zoo.data.text.encoding import LONGEST, encode, fitted, shortened
@@ -168,17 +168,4 @@ class TextData(LightningDataModule):
         return TextDataset(self._tokens[name], labels, groups)
 
     def _loader(self, data: TextDataset, **options: Any) -> DataLoader[Batch]:
-        return DataLoader(
-            data,
-            batch_size=self.batch_size,
-            num_workers=self.num_workers,
-            persistent_workers=self.num_workers > 0,
-            pin_memory=torch.cuda.is_available(),
-            collate_fn=_whole_batch,
-            generator=torch.Generator().manual_seed(self.seed),  # else every pass draws from the global RNG
-            **options,
-        )
-
-
-def _whole_batch(batch: Any) -> Any:
-    return batch  # `TextDataset.__getitems__` has made it already
+        return loader(data, self.batch_size, self.num_workers, self.seed, **options)
