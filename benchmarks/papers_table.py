@@ -81,6 +81,28 @@ def section(paper: str, stored: dict[str, dict[str, Any]]) -> list[str]:
     return lines
 
 
+def sensitivity(results: Path = RESULTS) -> list[str]:
+    """Write the words by their sensitivity to position (Wang et al. 2020, App. D), as ``zoo report frequencies`` found them."""
+    path = results / "sst_frequencies.json"
+    if not path.exists():
+        return []
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    ends = {name: ", ".join(word["word"] for word in stored[name]) for name in ("most", "least")}
+    return [
+        "### Words by their sensitivity to position",
+        "",
+        f"`zoo report frequencies` of the complex-order Transformer on SST ([configuration](../{stored['config']}), seed "
+        f"{stored['seed']}), {stored['words']:,} words. In the paper's Table 7 words of strong sentiment lead.",
+        "",
+        f"Greatest mean frequency first: {ends['most']}.",
+        "",
+        f"Smallest first: {ends['least']}.",
+        "",
+        "![density of the mean frequency over words](images/sst_frequencies.png)",
+        "",
+    ]
+
+
 def write(page: Path = PAGE, results: Path = RESULTS) -> None:
     """Write the page."""
     found = {path.name: rows_of(path.name, results) for path in sorted(results.iterdir()) if path.is_dir()}
@@ -98,5 +120,9 @@ def write(page: Path = PAGE, results: Path = RESULTS) -> None:
         f"torch {where['torch']}; made by `python -m benchmarks.papers`.",
         "",
     ]
-    body = [text for paper, rows in found.items() for text in section(paper, rows)]
+    body = [
+        text
+        for paper, rows in found.items()
+        for text in [*section(paper, rows), *(sensitivity(results) if paper == "complex_order" else [])]
+    ]
     page.write_text("\n".join([*head, *body]).rstrip() + "\n", encoding="utf-8")
