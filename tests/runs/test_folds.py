@@ -133,7 +133,7 @@ def split(place, tmp_path) -> Path:
         ({"folds": 1}, "folds=1: use 2 or more"),
         ({"folds": 0}, "folds=0: use 2 or more"),
         ({"folds": -2}, "folds=-2: use 2 or more"),
-        ({"folds": 61}, r"text\.tsv: folds=61, but 60 rows have a label that occurs twice; use folds=60 or fewer"),
+        ({"folds": 61}, r"text\.tsv: folds=61, but 60 rows have a label that others have too; use folds=60 or fewer"),
         ({"folds": "3"}, "folds='3' must be a whole number"),
         (
             {"data": "digits", "backbone": "vit(dim=16, depth=1, heads=1)"},

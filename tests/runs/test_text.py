@@ -326,3 +326,9 @@ def test_new_data_are_measured_whole(place, corpus, tmp_path):
     said = list(predict(run, [words for words, _ in rows]))
     right = sum(row["label"] == label for row, (_, label) in zip(said, rows, strict=True))
     assert evaluate(run, "test", f"text(path='{file}')")["accuracy"] == pytest.approx(right / len(rows))
+
+
+@pytest.mark.parametrize("option", ["tokenizer=bpe", "lowercase=false", "vocab=50"])
+def test_other_data_do_not_choose_how_the_model_reads(place, option):
+    with pytest.raises(InputError, match=f"sets {option.split('=')[0]}, but the model reads with its own vocabulary"):
+        evaluate(place / "text", "test", f"text(path='{place / 'other-text.tsv'}', {option})")

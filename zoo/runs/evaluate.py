@@ -15,6 +15,8 @@ from zoo.runs.predict import reader_of
 from zoo.runs.trainer import check_trainer, make_trainer, quiet
 from zoo.tasks import make_task
 
+# How texts become tokens is the model's own affair.
+READING = ("tokenizer", "vocab", "min_count", "lowercase")
 # What must be the same in other data than the model was trained on.
 FIXED = ("task", "classes", "in_channels", "image_size", "in_features", "out_features")
 
@@ -67,6 +69,11 @@ def matching_data(
     spec = config["data"] if spec is None else spec
     context: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers}
     if isinstance(facts, TextFacts):
+        ours, theirs = (registry.Spec.parse(text).options for text in (config["data"], spec))
+        if taken := [key for key in READING if key in theirs and theirs[key] != ours.get(key)]:
+            raise InputError(
+                f"data '{spec}' sets {', '.join(taken)}, but the model reads with its own vocabulary: leave that out"
+            )
         context |= {"reader": reader_of(run, facts), "entire": other}
     module = registry.create("zoo.datasets", spec, **context)
     for key in FIXED:

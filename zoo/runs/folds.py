@@ -54,10 +54,12 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     try:
         for number, one in enumerate(rows, 1):
             summaries.append(fit(replace(one, run_dir=str(folder / f"fold-{number:02d}"))))
-    except BaseException:
+    except KeyboardInterrupt as stop:
+        done = f"stopped in fold {len(summaries) + 1} of {len(rows)}; {len(summaries)} finished ones are in {folder}"
+        raise KeyboardInterrupt(f"{done}, and --folds begins anew") from stop
+    finally:
         if not any(folder.glob("fold-*")):
             release(folder)
-        raise
     summary = together(summaries) | {"data": options.data, "run_dir": str(folder)}
     write_json(folder / "summary.json", summary)
     return summary

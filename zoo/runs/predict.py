@@ -19,7 +19,8 @@ from zoo.data.text.reader import Reader
 from zoo.errors import InputError
 
 TABLES = (".csv", ".jsonl", ".json", ".parquet")
-FILES = (*TABLES, ".tsv", ".txt", ".gz", ".xz")
+PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".pdf")
+FILES = (*TABLES, *PICTURES, ".tsv", ".txt", ".gz", ".xz")
 BATCH = 64
 """Lines that are classified at a time."""
 Line = tuple[str, tuple[str, ...]]
@@ -120,6 +121,8 @@ def check_lines(word: str) -> None:
     Raises:
         InputError: Its ending says that it is a table or a list of objects.
     """
+    if Path(word).suffix.lower() in PICTURES:
+        raise InputError(f"{word}: this model reads texts, not pictures")
     if any(suffix in TABLES for suffix in Path(word).suffixes):
         raise InputError(
             f"{word}: predict reads plain lines, one text in each (of pairs two with a tab between): write such a file"

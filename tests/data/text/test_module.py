@@ -220,6 +220,7 @@ EMPTY = Table((["x", "...", "\u200b "[1:], "y"],), ["a", "b", "a", "b"], source=
         ({"train": table(labels="abc")}, {"classes": "ab"}, r"^f.tsv:3: label 'c' is not one of the classes"),
         ({"train": table(labels="abc")}, {"names": {"a": "A", "b": "B"}}, r"^f.tsv:3: label 'c' is none of 'a', 'b'"),
         ({"train": EMPTY, "val": EMPTY}, {}, "^e.tsv:4: no words"),
+        ({"train": table(labels=("0.5", "1.25"))}, {}, r"^f.tsv:1: label '0.5' is a decimal number, not a class"),
         ({"train": table()}, {"fold": 10}, "fold=10: must be a whole number from 0 to 9"),
         ({"train": table()}, {"folds": 1}, "folds=1: must be a whole number from 2"),
         ({"train": table()}, {"folds": 61}, "^f.tsv: folds=61, but 60 rows have a label that .* use folds=60 or fewer"),

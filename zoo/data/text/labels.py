@@ -42,6 +42,9 @@ def class_names(tables: Mapping[str, Table], classes: Sequence[str] | None, name
     seen = set(tables["train"].labels)
     if len(seen) < 2:
         raise InputError(f"{tables['train'].source}: one label only ({few(seen)}) in the training split: nothing to tell apart")
+    if all(re.fullmatch(r"[+-]?[0-9]*\.[0-9]+(e[+-]?[0-9]+)?", label, re.IGNORECASE) for label in seen):
+        place = f"{tables['train'].place(0)}: label {few(tables['train'].labels[:1])}"
+        raise InputError(f"{place} is a decimal number, not a class: use words or whole numbers")
     for table in tables.values():
         check_labels(table, seen, "is not in the training split, which has")
     listed = list(classes) if classes is not None else list(names.values()) if names is not None else in_order(seen)

@@ -65,7 +65,9 @@ def _parts(table: Table, folds: int) -> Array:
     sizes = np.bincount(labels)
     able = sizes[labels] > 1
     if (count := int(able.sum())) < folds:
-        raise InputError(f"{table.source}: folds={folds}, but {count} rows have a label that occurs twice; {_way_out(count)}")
+        raise InputError(
+            f"{table.source}: folds={folds}, but {count} rows have a label that others have too; {_way_out(count)}"
+        )
     random = np.random.RandomState(0)  # its streams are frozen for ever
     order = np.concatenate([random.permutation(np.flatnonzero((labels == label) & able)) for label in range(len(sizes))])
     parts = np.full(len(table), -1, dtype=np.int64)
