@@ -185,8 +185,10 @@ def test_what_is_finished_stays(place, tmp_path, monkeypatch, error):
         return whole(one)
 
     monkeypatch.setattr(module, "fit", second_fails)
-    with pytest.raises(error):
+    with pytest.raises(error) as caught:
         cross_validate(zoo.options.build(Fit, options(place, "", run_dir=str(tmp_path / "run"))))
+    if error is KeyboardInterrupt:
+        assert "stopped in fold 2 of 3; 1 finished ones are in" in str(caught.value)
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.yaml", "fold-01"}
     assert evaluate(tmp_path / "run" / "fold-01", "test")["loss"] > 0
 

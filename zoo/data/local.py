@@ -30,5 +30,5 @@ def from_hub(preset: str, repository: str) -> Iterator[None]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
         raise InputError(
             f"{preset}: could not get {repository} from the Hugging Face Hub ({reason}); "
-            f"for a local copy add path= to the other options, as in {preset}(path=...)"
+            f"use {preset}(path=...) for a local copy, beside the other options"
         ) from error

@@ -69,8 +69,8 @@ def matching_data(
     spec = config["data"] if spec is None else spec
     context: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers}
     if isinstance(facts, TextFacts):
-        ours, theirs = (registry.Spec.parse(text).options for text in (config["data"], spec))
-        if taken := [key for key in READING if key in theirs and theirs[key] != ours.get(key)]:
+        trained, asked = (registry.Spec.parse(text).options for text in (config["data"], spec))
+        if taken := [key for key in READING if key in asked and asked[key] != trained.get(key)]:
             raise InputError(
                 f"data '{spec}' sets {', '.join(taken)}, but the model reads with its own vocabulary: leave that out"
             )

@@ -179,5 +179,5 @@ def test_sets_come_from_a_hub_at_their_revision(hub, tmp_path):
     )
     for name, line in (("mr", found["mr"]), ("subj", found["unreachable"])):
         assert line.startswith(f"{name}: could not get ")
-        assert line.endswith(f"for a local copy add path= to the other options, as in {name}(path=...)")
+        assert line.endswith(f"use {name}(path=...) for a local copy, beside the other options")
         assert "\n" not in line
