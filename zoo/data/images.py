@@ -43,6 +43,7 @@ class ImageData(LightningDataModule):
         InputError: A split or an option is wrong; the message names it.
 
     Example:
+        >>> import numpy as np
         >>> pixels, labels = np.zeros((20, 4, 4), np.uint8), np.arange(20) % 2
         >>> data = ImageData({"train": Split(pixels, labels)}, ["even", "odd"], batch_size=6)
         >>> data.facts.sizes
