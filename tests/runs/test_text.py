@@ -328,6 +328,12 @@ def test_new_data_are_measured_whole(place, corpus, tmp_path):
     assert evaluate(run, "test", f"text(path='{file}')")["accuracy"] == pytest.approx(right / len(rows))
 
 
+def test_the_rows_it_was_trained_on_are_not_measured_whatever_the_options(place):
+    """The same file with another option is no new data: its test rows stay the fold that was held out."""
+    run = place / "text"
+    assert evaluate(run, "test", f"text(path='{place / 'text.tsv'}', max_length=500)") == pytest.approx(evaluate(run, "test"))
+
+
 @pytest.mark.parametrize("option", ["tokenizer=bpe", "lowercase=false", "vocab=50"])
 def test_other_data_do_not_choose_how_the_model_reads(place, option):
     with pytest.raises(InputError, match=f"sets {option.split('=')[0]}, but the model reads with its own vocabulary"):

@@ -8,6 +8,7 @@ from zoo.backbones.recipe import recipe
 from zoo.convert import convert
 from zoo.errors import InputError
 from zoo.layers import Layers
+from zoo.layers.attention import check_heads
 
 
 @recipe(data="digits", max_epochs=50, lr=2e-3, reads=("image",))
@@ -65,13 +66,6 @@ def vit(
     nn.init.normal_(model.pos_embed, std=0.5)
     model.pretrained_cfg = {"first_conv": "patch_embed.proj", "classifier": "head"}
     return convert(model, layers)
-
-
-def check_heads(dim: int, heads: int, n: int) -> None:
-    """Refuse heads that are not made of whole elements of an algebra of dimension n."""
-    if heads < 1 or dim < 1 or dim % (heads * n):
-        whole = "" if n == 1 else f", each of whole elements of an algebra with n = {n}"
-        raise InputError(f"dim={dim} does not split into heads={heads}{whole}: dim must be a multiple of {max(heads, 1) * n}")
 
 
 def check_patch(image_size: int, patch: int) -> int:

@@ -65,7 +65,7 @@ def matching_data(
 ) -> tuple[Any, Facts]:
     """Build data for a trained model, prepared as its training data was; return it with the model's facts."""
     facts = facts_from(config["facts"])
-    other = spec is not None and registry.Spec.parse(spec) != registry.Spec.parse(config["data"])
+    other = spec is not None and source(spec) != source(config["data"])
     spec = config["data"] if spec is None else spec
     context: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers}
     if isinstance(facts, TextFacts):
@@ -83,3 +83,10 @@ def matching_data(
     if isinstance(facts, ImageFacts):
         module.facts = replace(module.facts, mean=facts.mean, std=facts.std)
     return module, facts
+
+
+def source(spec: str) -> tuple[str, Path | None]:
+    """Where data come from: other options of the same source leave the same rows to train on, which must not be measured."""
+    parsed = registry.Spec.parse(spec)
+    path = parsed.options.get("path")
+    return parsed.name, None if path is None else Path(str(path)).expanduser().resolve()
