@@ -318,7 +318,7 @@ def test_a_run_on_vectors(tmp_path):
     }
 
 
-def test_new_data_are_measured_whole(place, corpus, tmp_path):
+def test_new_data_are_measured_whole(summaries, place, corpus, tmp_path):
     """All rows of a file that the model has never seen, not the tenth that training would have held out."""
     run, file = place / "text", corpus(tmp_path / "new.tsv", "text")
     data = text(str(file))
@@ -328,13 +328,13 @@ def test_new_data_are_measured_whole(place, corpus, tmp_path):
     assert evaluate(run, "test", f"text(path='{file}')")["accuracy"] == pytest.approx(right / len(rows))
 
 
-def test_the_rows_it_was_trained_on_are_not_measured_whatever_the_options(place):
+def test_the_rows_it_was_trained_on_are_not_measured_whatever_the_options(summaries, place):
     """The same file with another option is no new data: its test rows stay the fold that was held out."""
     run = place / "text"
     assert evaluate(run, "test", f"text(path='{place / 'text.tsv'}', max_length=500)") == pytest.approx(evaluate(run, "test"))
 
 
 @pytest.mark.parametrize("option", ["tokenizer=bpe", "lowercase=false", "vocab=50"])
-def test_other_data_do_not_choose_how_the_model_reads(place, option):
+def test_other_data_do_not_choose_how_the_model_reads(summaries, place, option):
     with pytest.raises(InputError, match=f"sets {option.split('=')[0]}, but the model reads with its own vocabulary"):
         evaluate(place / "text", "test", f"text(path='{place / 'other-text.tsv'}', {option})")

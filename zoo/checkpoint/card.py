@@ -44,9 +44,18 @@ def card(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
         twin=parameters["real_twin"],
         epochs=summary["epochs"],
         seed=summary["seed"],
-        rows="\n".join(
-            f"| {name} | {'not finite' if value is None else format(value, '.4f')} |" for name, value in metrics.items()
-        )
-        or "| (no test split) | |",
+        rows="\n".join(f"| {name} | {number(value)} |" for name, value in metrics.items()) or "| (no test split) | |",
         versions=", ".join(f"{name} {version}" for name, version in summary["versions"].items()),
     )
+
+
+def number(value: float | None) -> str:
+    """Write a metric: small ones, such as a squared error, with an exponent.
+
+    Example:
+        >>> number(0.98765), number(3.2e-7), number(None)
+        ('0.9877', '3.20e-07', 'not finite')
+    """
+    if value is None:
+        return "not finite"
+    return f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"

@@ -7,6 +7,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from zoo.checkpoint.card import number
+
 USES = {
     "image_classification": [("IMAGE...", "classify your own pictures")],
     "text_classification": [('"some text"', "classify your own text, or a file with one text a line")],
@@ -46,18 +48,6 @@ def close(summary: dict[str, Any]) -> None:
         (f"zoo fit -c {folder}/config.yaml --algebra ANOTHER", "the same run over another algebra (zoo list algebras)"),
     ):
         console.print(f"  {command}  # {purpose}")
-
-
-def number(value: float | None) -> str:
-    """Write a metric: small ones, such as a squared error, with an exponent.
-
-    Example:
-        >>> number(0.98765), number(3.2e-7), number(None)
-        ('0.9877', '3.20e-07', 'not finite')
-    """
-    if value is None:
-        return "not finite"
-    return f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"
 
 
 def spread(summary: dict[str, Any], name: str) -> str:

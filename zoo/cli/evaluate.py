@@ -14,7 +14,7 @@ def run(command: str, argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     values = parse(parser, argv)
     check_names(values)
-    from zoo.cli.closing import number
+    from zoo.checkpoint.card import number
     from zoo.runs import evaluate
 
     metrics = evaluate(values["run"], stage, values["data"], values["trainer"], values["batch_size"], values["num_workers"])
