@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from zoo.data.text.facts import TextFacts
-from zoo.data.text.tokenizer import quiet, train_tokenizer
-from zoo.data.text.tokens import PAD, UNKNOWN, Ints, Tokens
+from zoo.data.text.tokenizer import SPECIAL, quiet, train_tokenizer
+from zoo.data.text.tokens import END, PAD, UNKNOWN, Ints, Tokens
 from zoo.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +19,22 @@ __all__ = ["Reader", "train_tokenizer"]
 
 CHUNK = 1000
 """Texts that are encoded at a time: the library's own records are a hundred times as large as the numbers we keep."""
+
+
+class Known(Protocol):
+    """What the facts of every kind of text tell about its tokens."""
+
+    @property
+    def tokenizer(self) -> str:
+        """Name of the file beside the model that turns text into tokens."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Tokens that it knows."""
+
+    @property
+    def max_length(self) -> int:
+        """Tokens that the model reads at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +61,7 @@ class Reader:
     cut: bool = False
 
     @classmethod
-    def of(cls, facts: TextFacts, text: str, cut: bool = False) -> Reader:
+    def of(cls, facts: Known, text: str, cut: bool = False) -> Reader:
         """Rebuild the reader of a stored model.
 
         Args:
@@ -67,7 +82,7 @@ class Reader:
             raise InputError(f"{facts.tokenizer}: this is not a file of the tokenizers library ({reason})") from error
         if (size := tokenizer.get_vocab_size()) != facts.vocab_size:
             raise InputError(f"{facts.tokenizer}: {size} tokens, the model has {facts.vocab_size}; it is another model's file")
-        return cls(tokenizer, facts.max_length, facts.classes, cut)
+        return cls(tokenizer, facts.max_length, getattr(facts, "classes", ()), cut)
 
     @property
     def text(self) -> str:
@@ -84,6 +99,25 @@ class Reader:
         """All tokens in the order of their numbers."""
         vocabulary = self.tokenizer.get_vocab()
         return sorted(vocabulary, key=vocabulary.__getitem__)
+
+    @property
+    def writes(self) -> bool:
+        """Whether its vocabulary has the tokens that a written text begins and ends with."""
+        return self.tokenizer.token_to_id(SPECIAL[END]) == END
+
+    def decode(self, numbers: Sequence[int] | Ints) -> str:
+        """Turn token numbers into text again, up to the token that ends it.
+
+        Example:
+            >>> reader = Reader(train_tokenizer("char", ["no on"], 9, True, 1, ends=True), 9, ())
+            >>> reader.decode([2, *reader.encode(["on no"])[0], 3, 4, 0])
+            'on no'
+        """
+        text = [int(number) for number in numbers]
+        if self.writes:
+            text = text[: text.index(END)] if END in text else text
+            text = [number for number in text if number > END]
+        return self.tokenizer.decode([number for number in text if number != PAD])
 
     def encode(self, texts: Sequence[str], place: Callable[[int], str] = "text {}".format) -> Tokens:
         """Turn every text into token numbers.

@@ -14,14 +14,24 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 KINDS = ("word", "space", "char", "bpe")
-SPECIAL = ("[PAD]", "[UNK]")
+SPECIAL = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
+"""Tokens that stand for no text, by their numbers; the last two mark where a text that is to be written begins and ends."""
 
 # Words, and every mark for itself. The endings n't, 's, 'll ... stand alone, as in the Penn Treebank and in all vector files.
 WORDS = r"(?i)\w+(?=n['’]t\b)|n['’]t\b|['’](?:s|m|d|ll|re|ve)\b|\w+|[^\w\s]"
 BYTES = 256
 
 
-def train_tokenizer(kind: str, texts: Iterable[str], vocab: int, lowercase: bool, min_count: int) -> Tokenizer:
+def train_tokenizer(
+    kind: str,
+    texts: Iterable[str],
+    vocab: int,
+    lowercase: bool,
+    min_count: int,
+    *,
+    ends: bool = False,
+    running: bool = False,
+) -> Tokenizer:
     """Learn a vocabulary; the most frequent tokens come first and words of one count in the order of their letters.
 
     Args:
@@ -31,13 +41,16 @@ def train_tokenizer(kind: str, texts: Iterable[str], vocab: int, lowercase: bool
         vocab: Tokens at most, [PAD] = 0 and [UNK] = 1 included.
         lowercase: Whether capitals are made small.
         min_count: Tokens that occur less often are left out; `bpe` makes no such merges.
+        ends: Whether there are also [BOS] = 2 and [EOS] = 3, for texts that are to be written.
+        running: Whether a text is part of a longer one: `bpe` then puts no space before its first word.
 
     Raises:
         InputError: The kind or a number is wrong.
     """
     if kind not in KINDS:
         raise InputError(f"tokenizer={kind!r}: use {', '.join(KINDS)}")
-    least = len(SPECIAL) + (BYTES if kind == "bpe" else 1)
+    special = SPECIAL[: 4 if ends else 2]
+    least = len(special) + (BYTES if kind == "bpe" else 1)
     if vocab < least:
         raise InputError(f"vocab={vocab}: the tokenizer {kind!r} needs at least {least} tokens")
     quiet()
@@ -46,7 +59,7 @@ def train_tokenizer(kind: str, texts: Iterable[str], vocab: int, lowercase: bool
     options: dict[str, Any] = {
         "vocab_size": vocab,
         "min_frequency": min_count,
-        "special_tokens": [*SPECIAL],
+        "special_tokens": [*special],
         "show_progress": False,
     }
     trainer: trainers.Trainer
@@ -55,17 +68,17 @@ def train_tokenizer(kind: str, texts: Iterable[str], vocab: int, lowercase: bool
     else:
         made, trainer = Tokenizer(models.WordLevel(unk_token=SPECIAL[UNKNOWN])), trainers.WordLevelTrainer(**options)
     made.normalizer = normalizers.Sequence([normalizers.NFC(), *([normalizers.Lowercase()] if lowercase else [])])
-    _set_cutting(made, kind)
+    _set_cutting(made, kind, prefix_space=not running)
     made.train_from_iterator(texts, trainer)
     return _plain(made)
 
 
-def _set_cutting(tokenizer: Tokenizer, kind: str) -> None:
+def _set_cutting(tokenizer: Tokenizer, kind: str, prefix_space: bool) -> None:
     """Say where a text is cut, and how the parts are put together again."""
     from tokenizers import Regex, decoders, pre_tokenizers
 
     if kind == "bpe":
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
         tokenizer.decoder = decoders.ByteLevel()
     elif kind == "space":
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

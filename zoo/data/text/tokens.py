@@ -12,8 +12,8 @@ from torch import Tensor
 
 Ints = npt.NDArray[np.int32]
 
-PAD, UNKNOWN = 0, 1
-"""The two token numbers that mean the same for every tokenizer."""
+PAD, UNKNOWN, BEGIN, END = range(4)
+"""Token numbers that mean the same for every tokenizer; the last two only where texts are to be written."""
 
 
 class Tokens(Sequence[Ints]):

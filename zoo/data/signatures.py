@@ -1,0 +1,62 @@
+"""Presets that name the options of the data module they make as their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Any, get_type_hints
+
+Preset = Callable[..., Any]
+
+FIXED = ("self", "splits", "task", "classes", "names")
+"""What a preset decides by itself."""
+
+
+def options_of(made: type, **defaults: Any) -> Callable[[Preset], Preset]:
+    """Show the options of a data module in the signature of a preset, in place of its ``**options``.
+
+    The registry reads signatures: it then checks these options, offers the closest one to a misspelt name and lists them.
+    The preset hands its ``**options`` on. A parameter of its own that has the name of an option replaces it.
+
+    Args:
+        made: The data module; its keyword options count, those in `FIXED` excepted.
+        defaults: Other defaults of this preset.
+
+    Example:
+        >>> class Made:
+        ...     def __init__(self, splits: dict[str, str], *, tokenizer: str = "word", max_length: int | None = None): ...
+        >>> @options_of(Made, max_length=64)
+        ... def trec(path: str | None = None, **options): return options
+        >>> signature(trec).parameters["max_length"]
+        <Parameter "max_length: int | None = 64">
+        >>> trec(tokenizer="char")["max_length"]
+        64
+    """
+    return lambda preset: _shown(preset, made, defaults)
+
+
+def _shown(preset: Preset, made: type, defaults: dict[str, Any]) -> Preset:
+    own = [p for p in signature(preset).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    hints = get_type_hints(made.__init__)  # type: ignore[misc]
+    options = {
+        name: parameter.replace(
+            default=defaults.get(name, parameter.default), annotation=hints[name], kind=Parameter.KEYWORD_ONLY
+        )
+        for name, parameter in signature(made.__init__).parameters.items()  # type: ignore[misc]
+        if name not in FIXED and name not in {p.name for p in own}
+    }
+    if unknown := set(defaults) - set(options):
+        raise TypeError(f"{preset.__name__}: no such options of {made.__name__}: {', '.join(sorted(unknown))}")
+
+    @wraps(preset)
+    def called(*args: Any, **given: Any) -> Any:
+        shown.bind(*args, **given)  # A preset must not swallow an option that it does not show.
+        return preset(*args, **{**defaults, **given})
+
+    own_hints = get_type_hints(preset)
+    shown = Signature([*(p.replace(annotation=own_hints.get(p.name, p.annotation)) for p in own), *options.values()])
+    called.__signature__ = shown  # type: ignore[attr-defined]
+    called.__annotations__ = {**own_hints, **{name: hints[name] for name in options}}
+    called.__annotations__.pop("options", None)
+    return called
