@@ -26,6 +26,7 @@ FLOORS = (
     {"project", "survey"},
     {"convert"},
     {"backbones"},
+    {"decoding"},
     {"build"},
     {"checkpoint", "report"},
     {"tasks"},

@@ -14,6 +14,8 @@ from zoo.testing.training import loss, matrices, weights
 IMAGE = {"in_channels": 1, "image_size": 8, "num_classes": 10}
 TEXT = {"vocab_size": 20, "max_length": 8, "num_classes": 4, "pair": False}
 PAIR = TEXT | {"pair": True}
+CORPUS = {"vocab_size": 20, "max_length": 8}
+PARALLEL = CORPUS | {"seq2seq": True}
 VECTOR = {"in_features": 96, "out_features": 96}
 # A name, the spec, and what the data would say.
 BACKBONES = {
@@ -21,6 +23,10 @@ BACKBONES = {
     "timm": ("timm/test_resnet", {"in_channels": 3, "image_size": 32, "num_classes": 10}),
     "linear": ("linear", VECTOR),
     "decomposable_attention": ("decomposable_attention(dim=96)", PAIR),
+    "gpt": ("gpt(dim=96, depth=1, heads=2, ffn=192)", CORPUS),
+    "gpt-rotary": ("gpt(dim=96, depth=1, heads=1, ffn=96, score=product, positions=rotary, tied=false)", CORPUS),
+    "transformer_xl": ("transformer_xl(dim=96, depth=1, heads=2, ffn=192)", CORPUS),
+    "transformer-seq2seq": ("transformer(dim=96, depth=1, heads=2, ffn=192)", PARALLEL),
 }
 READERS = {
     "fasttext": "fasttext(dim=96, hidden=96)",
@@ -52,7 +58,7 @@ def batch(backbone):
     for longest in (facts["max_length"], facts["max_length"] - 2):
         tokens = torch.randint(1, facts["vocab_size"], (4, longest), generator=draw)
         sides.append(tokens * (torch.arange(longest) < torch.tensor([[longest], [3], [1], [longest - 1]])))
-    return tuple(sides) if facts["pair"] else sides[0]
+    return tuple(sides) if facts.get("pair") or facts.get("seq2seq") else sides[0]
 
 
 @cache

@@ -18,6 +18,10 @@ NAMES = {"backbone": "vit", "algebra": "real"}
         ({"optimizer": {"lr": "0.1"}}, "lr='0.1' must be a number or none"),
         ({"optimizer": "sgd"}, "optimizer='sgd' must be a dict"),
         ({"schedule": {"warmup": "x"}}, "warmup='x' must be a number"),
+        ({"schedule": {"floor": None}}, "floor=None must be a number"),
+        ({"optimizer": {"eps": "small"}}, "eps='small' must be a number or none"),
+        ({"ema": True}, "ema=True must be a number or none"),
+        ({"keep": 2.0}, r"keep=2\.0 must be a whole number"),
         ({"trainer": None}, "trainer=None must be a dict"),
         ({"algebra": 3}, "algebra=3 must be text"),
         ({"embedding": 3}, "embedding=3 must be text or none"),
@@ -74,4 +78,16 @@ def test_torchrun_is_told_to_leave_the_ranks_to_us(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
     with pytest.raises(InputError, match="without torchrun"):
         zoo.fit(**NAMES)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_list_of_numbers_becomes_what_files_and_flags_give():
+    assert build(Fit, NAMES | {"optimizer": {"betas": [0.9, 0.99]}}).optimizer.betas == (0.9, 0.99)
+
+
+def test_betas_that_are_none_are_refused_before_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for betas in ("high", [0.9], 3):
+        with pytest.raises(InputError, match=r"optimizer\.betas=.*two numbers"):
+            zoo.fit(**NAMES, optimizer={"betas": betas})
     assert list(tmp_path.iterdir()) == []

@@ -71,7 +71,7 @@ def count(net: nn.Module) -> dict[str, int]:
     return {"total": total, "embedding": sum(embedding.values())}
 
 
-def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], outputs: int) -> None:
+def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], outputs: int, every: bool = False) -> None:
     """Try one forward pass before any work begins.
 
     Args:
@@ -79,6 +79,7 @@ def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], o
         spec: Its name, for the message.
         example: Inputs, [B, ...], or several of them.
         outputs: How many numbers must come out for each, [B, outputs].
+        every: Whether they must come out for every token of the last input, [B, L, outputs].
 
     Raises:
         InputError: If the network cannot read such inputs or answers in another shape.
@@ -96,6 +97,7 @@ def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], o
         raise InputError(f"{spec} cannot read inputs of shape {shape}: {reason}{hint}") from error
     finally:
         net.train(training)
-    if not isinstance(out, Tensor) or out.shape != (len(inputs[0]), outputs):
+    if not isinstance(out, Tensor) or out.shape != (*inputs[-1].shape[: 2 if every else 1], outputs):
         got = list(out.shape[1:]) if isinstance(out, Tensor) else type(out).__name__
-        raise InputError(f"{spec} answers with {got} for each input, not with {outputs} numbers")
+        wanted = f"{outputs} numbers for every token" if every else f"{outputs} numbers"
+        raise InputError(f"{spec} answers with {got} for each input, not with {wanted}")

@@ -3,17 +3,13 @@
 This module imports no torch, so that the command line can check a call before it waits for one.
 """
 
-import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from difflib import get_close_matches
-from typing import Any, TypeVar, get_origin
+from dataclasses import dataclass, field
+from typing import Any
 
-from zoo.errors import InputError
-from zoo.registry.annotations import expected
+from zoo.registry.building import build, checked
 
-Options = TypeVar("Options")
+__all__ = ["Average", "Decoding", "Evaluate", "Fit", "Info", "Optimizer", "Schedule", "build", "checked", "one_line"]
 
 
 @dataclass
@@ -24,11 +20,15 @@ class Optimizer:
         name: Any optimizer timm knows, such as adamw, sgd or lion.
         lr: Peak learning rate; by default what the backbone recommends.
         weight_decay: Decay of matrices; norms and biases are not decayed.
+        betas: Decay of the running means of gradients and of their squares, two numbers; by default the optimizer's own.
+        eps: What is added to a denominator; by default the optimizer's own.
     """
 
     name: str = "adamw"
     lr: float | None = None
     weight_decay: float = 0.05
+    betas: tuple[float, float] | None = None
+    eps: float | None = None
 
 
 @dataclass
@@ -36,12 +36,40 @@ class Schedule:
     """How the learning rate moves, step by step.
 
     Args:
-        name: cosine, linear (both fall to zero) or constant.
+        name: cosine, linear (both fall to the floor), inverse_sqrt or constant.
         warmup: Share of all steps in which it first rises from zero.
+        floor: Share of the peak that cosine and linear end at.
     """
 
     name: str = "cosine"
     warmup: float = 0.1
+    floor: float = 0.0
+
+
+@dataclass
+class Decoding:
+    """How a network that writes chooses its words.
+
+    Args:
+        beam: Hypotheses that are kept in mind; 1 takes one word after the other.
+        length_penalty: Exponent of GNMT's length penalty, which keeps a beam from preferring short texts.
+        length: Tokens to write at most; by default as many as fit, up to 256.
+        temperature: 0 always takes the likeliest word, 1 draws from the network's own distribution; by default 0 where a text
+            is answered by a text, 0.8 for language models.
+        top_k: Draw among so many of the likeliest words only.
+        top_p: Draw among the likeliest words that have this share of the probability.
+        repetition_penalty: Above 1, words that stand there already become less likely.
+        seed: Decides what is drawn.
+    """
+
+    beam: int = 1
+    length_penalty: float = 0.6
+    length: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float = 1.0
+    seed: int = 0
 
 
 @dataclass
@@ -52,6 +80,7 @@ class Fit:
         backbone: Spec of the network, such as vit or "vit(dim=128, depth=6)".
         algebra: Spec of the algebra; zoo list algebras shows what is installed.
         data: Spec of the data set; by default the embedded one the backbone recommends.
+        task: What to learn, such as seq2seq, where a backbone can learn several; by default what the data are for.
         scope: Which matrices are hypercomplex: all, or roles joined by +, such as attention or all+head.
         init: Initialisation of the matrices: variance, glorot or polar.
         embedding: Spec of the word embedding; by default what the algebra advises, or table.
@@ -59,6 +88,10 @@ class Fit:
         folds: Cross-validate in so many runs, for data without a split; each fold is tested once.
         optimizer: How weights are updated.
         schedule: How the learning rate moves.
+        label_smoothing: Share of the probability that training spreads over all answers; by default what the task advises.
+        ema: Decay, such as 0.999, of a running mean of the weights, which is what is measured and kept.
+        keep: Epochs, the last so many, whose training checkpoints stay, for zoo average.
+        decoding: How texts are written when they are tested.
         batch_size: Examples per step.
         num_workers: Processes that load data; 0 loads in the main one.
         seed: Decides weights, order and augmentation; never the split of the data.
@@ -70,6 +103,7 @@ class Fit:
     backbone: str
     algebra: str
     data: str | None = None
+    task: str | None = None
     scope: str = "all"
     init: str = "variance"
     embedding: str | None = None
@@ -77,6 +111,10 @@ class Fit:
     folds: int | None = None
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
+    label_smoothing: float | None = None
+    ema: float | None = None
+    keep: int = 1
+    decoding: Decoding = field(default_factory=Decoding)
     batch_size: int = 32
     num_workers: int = 0
     seed: int = 0
@@ -93,10 +131,31 @@ class Evaluate:
         data: Spec of the data set; by default what the model was trained on.
         batch_size: Examples per step.
         num_workers: Processes that load data; 0 loads in the main one.
+        decoding: How texts are written, by a model that writes.
         trainer: Arguments of Lightning's Trainer, such as --trainer.accelerator.
     """
 
     data: str | None = None
+    batch_size: int = 64
+    num_workers: int = 0
+    decoding: Decoding = field(default_factory=Decoding)
+    trainer: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Average:
+    """The mean of a run's last weights.
+
+    Args:
+        last: Training checkpoints, the last so many, that the mean is taken of.
+        out: Folder of the new model; by default average in the run's folder.
+        batch_size: Examples per step when it is measured.
+        num_workers: Processes that load data; 0 loads in the main one.
+        trainer: Arguments of Lightning's Trainer, such as --trainer.accelerator.
+    """
+
+    last: int = 8
+    out: str | None = None
     batch_size: int = 64
     num_workers: int = 0
     trainer: dict[str, Any] = field(default_factory=dict)
@@ -110,6 +169,7 @@ class Info:
         backbone: Spec of the network.
         algebra: Spec of the algebra.
         data: Spec of the data set that decides input and output sizes; by default the one the backbone recommends.
+        task: What it is to learn, such as seq2seq, where a backbone can learn several.
         scope: Which matrices are hypercomplex: all, or roles joined by +.
         embedding: Spec of the word embedding; by default what the algebra advises, or table.
     """
@@ -117,47 +177,9 @@ class Info:
     backbone: str
     algebra: str
     data: str | None = None
+    task: str | None = None
     scope: str = "all"
     embedding: str | None = None
-
-
-def build(kind: type[Options], values: Mapping[str, Any]) -> Options:
-    """Build an options object from nested mappings.
-
-    Raises:
-        InputError: If there is no such option, a value is of another kind, or a required one is missing.
-
-    Example:
-        >>> build(Fit, {"backbone": "vit", "algebra": "phm-4", "optimizer": {"lr": 0.01}}).optimizer.lr
-        0.01
-    """
-    known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
-    for name in values:
-        if name not in known:
-            close = get_close_matches(name, known, 1)
-            hint = f": did you mean '{close[0]}'?" if close else f": use {', '.join(known)}"
-            raise InputError(f"unknown option '{name}'{hint}")
-    made = {name: checked(name, known[name].type, value) for name, value in values.items()}
-    try:
-        return kind(**made)
-    except TypeError as error:
-        raise InputError(f"{kind.__name__}: {str(error).partition(') ')[2]}") from error
-
-
-def checked(name: str, kind: Any, value: Any) -> Any:
-    """Return the value of an option, built if it has parts of its own.
-
-    Raises:
-        InputError: If it is of another kind than the annotation says.
-    """
-    if is_dataclass(kind) or get_origin(kind) is dict:
-        if not isinstance(value, Mapping | kind if is_dataclass(kind) else Mapping):
-            raise InputError(f"{name}={value!r} must be a dict of options by name")
-        return build(kind, value) if is_dataclass(kind) and isinstance(value, Mapping) else value  # type: ignore[arg-type]
-    value = os.fspath(value) if isinstance(value, os.PathLike) else value
-    if wanted := expected(kind, value):
-        raise InputError(f"{name}={value!r} must be {wanted}")
-    return value
 
 
 def one_line(text: str) -> str:

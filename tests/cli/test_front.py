@@ -36,6 +36,8 @@ LIGHT = [
     (["info", "--backbone", "fasttext", "--algebra", "real", "--embedding", "tabel"], 2),
     (["test"], 2),
     (["test", "runs/x", "--data", "digit"], 2),
+    (["average"], 2),
+    (["average", "runs/x", "--last", "many"], 2),
     (["predict"], 2),
     (["doctor", "--nonsense"], 2),
 ]

@@ -11,6 +11,7 @@ from zoo.errors import InputError
 from zoo.options import Evaluate, Fit, Info, build
 
 NAMES = ("--backbone", "vit", "--algebra", "real")
+LEFT_OPEN = {"betas": None, "eps": None}
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_defaults_are_those_of_the_options_class(effective):
 def test_one_file_alone(files, effective):
     values = effective("-c", "a.yaml")
     assert values["algebra"] == "quaternion"
-    assert values["optimizer"] == {"name": "sgd", "lr": 0.1, "weight_decay": 0.05}
+    assert values["optimizer"] == {"name": "sgd", "lr": 0.1, "weight_decay": 0.05} | LEFT_OPEN
     assert values["trainer"] == {"max_epochs": 3, "precision": 32}
 
 
@@ -57,7 +58,7 @@ def test_a_later_file_wins_key_by_key(files, effective):
     values = effective("-c", "a.yaml", "--config", "b.yaml")
     assert values["backbone"] == "vit"
     assert values["algebra"] == "complex"
-    assert values["optimizer"] == {"name": "sgd", "lr": 0.2, "weight_decay": 0.05}
+    assert values["optimizer"] == {"name": "sgd", "lr": 0.2, "weight_decay": 0.05} | LEFT_OPEN
     assert values["trainer"] == {"max_epochs": 4, "precision": 32}
     assert effective("-c", "b.yaml", "-c", "a.yaml")["optimizer"]["lr"] == 0.1
 
@@ -110,6 +111,22 @@ def test_trainer_values_are_yaml(effective):
     assert effective(*NAMES, *flags, "--trainer.precision", "bf16-mixed")["trainer"] == expected
 
 
+@pytest.mark.parametrize("words", [["0.9,0.99"], ["[0.9, 0.99]"], ["0.9, 0.99"], ["(0.9,0.99)"]], ids=str)
+def test_two_numbers_with_or_without_brackets(effective, words):
+    assert effective(*NAMES, "--optimizer.betas", *words)["optimizer"]["betas"] == [0.9, 0.99]
+    assert effective(*NAMES, f"--optimizer.betas={words[0]}")["optimizer"]["betas"] == [0.9, 0.99]
+
+
+def test_two_numbers_in_a_file(files, effective):
+    files("c", "optimizer: {betas: [0.8, 0.9]}")
+    assert effective("-c", "a.yaml", "-c", "c.yaml")["optimizer"]["betas"] == [0.8, 0.9]
+    assert effective("-c", "c.yaml", *NAMES, "--optimizer.betas", "null")["optimizer"].get("betas") is None
+
+
+def test_a_comma_elsewhere_stays_what_it_is(effective):
+    assert effective(*NAMES, "--data", "digits(size=16,seed=1)", "--trainer.devices", "0,1")["trainer"]["devices"] == "0,1"
+
+
 def test_what_is_printed_is_itself_a_file_that_gives_the_same(files, effective):
     values = effective("-c", "a.yaml", "-c", "b.yaml", "--data", "digits(size=16)", "--algebra", "phm(n=4, shared=true)")
     files("again", yaml.safe_dump(values))
@@ -157,6 +174,9 @@ def test_every_option_is_a_flag_with_a_description(kind):
         (["--batch_size", "2.5"], ["batch_size", "int", "2.5"]),
         (["--seed", "None"], ["seed", "int", "None"]),
         (["--optimizer.lr", "abc"], ["optimizer.lr", "float", "abc"]),
+        (["--optimizer.betas", "0.9"], ["optimizer.betas", "tuple", "0.9"]),
+        (["--optimizer.betas", "0.9,x"], ["optimizer.betas", "tuple", "x"]),
+        (["--optimizer.betas", "0.9,0.99,0.999"], ["optimizer.betas", "tuple", "0.999"]),
         (["--seed"], ["--seed", "expected one argument"]),
         (["stray"], ["stray"]),
         (["--epochs", "2"], ["unknown flag --epochs", "--trainer.max_epochs"]),

@@ -32,14 +32,16 @@ def make(spec="quaternion", dim=16, heads=2, seed=0, **options):
 
 
 def slow(q, k, v, structure, score, mask=None, causal=False, scale=None):
-    """Attend one head, one query and one pair of elements at a time."""
+    """Attend one head, one query and one pair of elements at a time; queries are the last of the words."""
     n, width = structure.shape[0], q.shape[-1]
     scale = 1 / sqrt(width) if scale is None else scale
     sign = torch.tensor([1.0] + [-1.0] * (n - 1), dtype=q.dtype)
     y = torch.zeros(*q.shape[:3], v.shape[-1], dtype=q.dtype)
     rows = []
     for b, h, p in ((b, h, p) for b in range(q.shape[0]) for h in range(q.shape[1]) for p in range(q.shape[2])):
-        seen = [m for m in range(k.shape[2]) if (mask is None or mask[b, m]) and (m <= p or not causal)]
+        seen = [
+            m for m in range(k.shape[2]) if (mask is None or mask[b, m]) and (m <= p + k.shape[2] - q.shape[2] or not causal)
+        ]
         if not seen:
             rows.append(y[b, h, p])
             continue

@@ -101,7 +101,7 @@ def test_the_metrics_of_every_epoch_are_in_the_table(run, summary):
 def test_the_configuration_is_whole(run):
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["backbone"] == "vit(depth=1, dim=32)"
-    assert config["optimizer"] == {"name": "adamw", "lr": 0.002, "weight_decay": 0.05}
+    assert config["optimizer"] == {"name": "adamw", "lr": 0.002, "weight_decay": 0.05, "betas": None, "eps": None}
     assert config["trainer"] == {"max_epochs": 2, "accelerator": "cpu"}
     assert "run_dir" not in config
     assert zoo.options.build(zoo.options.Fit, config).seed == 0
@@ -411,7 +411,8 @@ def test_python_refuses_as_the_command_line_does(options, tmp_path):
 
 def test_every_option_reaches_the_run(options, tmp_path):
     changes = {"scope": "attention", "init": "polar", "seed": 3, "batch_size": 8, "run_dir": str(tmp_path / "run")}
-    changes |= {"optimizer": {"name": "sgd", "lr": 0.01, "weight_decay": 0.0}, "schedule": {"name": "constant", "warmup": 0.0}}
+    changes |= {"optimizer": {"name": "adamw", "lr": 0.01, "weight_decay": 0.0, "betas": [0.8, 0.9], "eps": 1e-6}}
+    changes |= {"schedule": {"name": "linear", "warmup": 0.0, "floor": 0.1}, "label_smoothing": 0.1, "ema": 0.5, "keep": 2}
     made = zoo.fit(**options(**changes))
     assert (made["scope"], made["init"], made["seed"]) == ("attention", "polar", 3)
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())

@@ -1,100 +1,18 @@
-"""What every task shares: the schedule, the optimizer, and one step for all stages."""
+"""What every task shares: its network, how the optimizer is built, and one step for all stages."""
 
-import math
-from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 import torch
+from lightning.pytorch import Callback, Trainer
 from torch import nn
+from torch.utils.data import DataLoader
 
 from zoo.errors import InputError
 from zoo.options import Optimizer, Schedule
 from zoo.tasks import Classification
-from zoo.tasks.base import SCHEDULES, check_optimizer, check_schedule, lr_factor, undecayed
-
-
-def factors(name: str, warmup: float = 0.2, steps: int = 50) -> list[float]:
-    return [lr_factor(Schedule(name, warmup), step, steps) for step in range(steps + 1)]
-
-
-# --- the schedule ---
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_it_starts_low_and_rises_evenly_to_the_peak(name):
-    found = factors(name)
-    assert found[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
-    assert found[10] == 1.0
-    assert max(found) == 1.0
-    assert min(found[:-1]) > 0  # no step is wasted
-
-
-@pytest.mark.parametrize("name", ["cosine", "linear"])
-def test_it_falls_to_zero_and_never_rises_again(name):
-    found = factors(name)[10:]
-    assert found[-1] == pytest.approx(0, abs=1e-12)
-    assert all(later < earlier for earlier, later in pairwise(found))
-    assert found[20] == pytest.approx(0.5)  # half way
-
-
-def test_linear_is_a_line_and_cosine_is_half_a_wave():
-    linear, cosine = factors("linear", 0.0), factors("cosine", 0.0)
-    assert linear == pytest.approx([1 - step / 50 for step in range(51)])
-    assert cosine == pytest.approx([(1 + math.cos(math.pi * step / 50)) / 2 for step in range(51)])
-
-
-def test_constant_stays():
-    assert set(factors("constant", 0.0)) == {1.0}
-    assert set(factors("constant")[10:]) == {1.0}
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-@pytest.mark.parametrize(("warmup", "steps"), [(0.0, 1), (1.0, 1), (1.0, 7), (0.5, 3), (0.1, 1), (0.0, 0)])
-def test_ends_of_its_range(name, warmup, steps):
-    found = [lr_factor(Schedule(name, warmup), step, steps) for step in range(steps + 5)]
-    assert all(0 <= factor <= 1 for factor in found)
-    assert found[0] > 0
-
-
-@pytest.mark.parametrize("name", ["cos", "", "Cosine"])
-def test_an_unknown_schedule(name):
-    with pytest.raises(InputError, match=f"unknown schedule '{name}': use cosine, linear, constant"):
-        check_schedule(Schedule(name))
-
-
-@pytest.mark.parametrize("warmup", [-0.1, 1.1, math.nan, math.inf])
-def test_a_warmup_that_is_no_share(warmup):
-    with pytest.raises(InputError, match=r"schedule\.warmup=.*0 to 1"):
-        check_schedule(Schedule(warmup=warmup))
-
-
-# --- the optimizer ---
-
-
-@pytest.mark.parametrize("name", ["adamw", "sgd", "lion", "nadam"])
-def test_optimizers_of_timm(name):
-    check_optimizer(Optimizer(name, 0.1))
-
-
-def test_an_unknown_optimizer():
-    with pytest.raises(InputError, match=r"unknown optimizer 'adamv': did you mean .*adam"):
-        check_optimizer(Optimizer("adamv", 0.1))
-    with pytest.raises(InputError, match="unknown optimizer 'qqqq': use one of timm's"):
-        check_optimizer(Optimizer("qqqq", 0.1))
-
-
-@pytest.mark.parametrize("lr", [0.0, -1.0, math.nan, math.inf, None])
-def test_a_learning_rate_that_cannot_work(lr):
-    with pytest.raises(InputError, match=r"optimizer\.lr="):
-        check_optimizer(Optimizer(lr=lr))
-
-
-@pytest.mark.parametrize("decay", [-0.1, math.nan, math.inf])
-def test_a_decay_that_cannot_work(decay):
-    with pytest.raises(InputError, match=r"optimizer\.weight_decay="):
-        check_optimizer(Optimizer(lr=0.1, weight_decay=decay))
-    check_optimizer(Optimizer(lr=0.1, weight_decay=0.0))
+from zoo.tasks.optimizer import undecayed
+from zoo.tasks.schedule import lr_factor
 
 
 class Plan:
@@ -178,3 +96,36 @@ def test_modules_keep_what_they_want_from_decay():
     }
     found = {name: decay[id(p)] for name, p in net.named_parameters()}
     assert found == {"0.frequency.weight": 0.0, "0.amplitude.weight": 0.3, "1.weight": 0.3, "1.bias": 0.0}
+
+
+def test_the_optimizer_hears_of_betas_and_eps(configured):
+    groups = configured(Optimizer("adamw", 0.1, betas=(0.8, 0.9), eps=1e-4), Schedule(), nn.Linear(2, 3))[
+        "optimizer"
+    ].param_groups
+    assert {(group["betas"], group["eps"]) for group in groups} == {((0.8, 0.9), 1e-4)}
+    left = configured(Optimizer("adamw", 0.1), Schedule(), nn.Linear(2, 3))["optimizer"].param_groups
+    assert {(group["betas"], group["eps"]) for group in left} == {((0.9, 0.999), 1e-8)}
+
+
+class Rates(Callback):
+    """Writes down the learning rate of every step of the optimizer."""
+
+    def __init__(self):
+        self.found = []
+
+    def on_before_optimizer_step(self, trainer, module, optimizer):
+        self.found.append(optimizer.param_groups[0]["lr"])
+
+
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec", "ignore:.*does not have many workers")
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+def test_the_schedule_counts_steps_of_the_optimizer(accumulate):
+    """Ten batches an epoch: gradients of the last, smaller group are used too."""
+    schedule, rates = Schedule("inverse_sqrt", 0.25), Rates()
+    loader = DataLoader([(torch.randn(2), torch.tensor(1)) for _ in range(20)], batch_size=2)
+    settings = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = Trainer(accelerator="cpu", max_epochs=2, num_sanity_val_steps=0, accumulate_grad_batches=accumulate, **settings)
+    trainer.callbacks.append(rates)
+    trainer.fit(Classification(nn.Linear(2, 3), 3, Optimizer("sgd", 0.5), schedule), loader, loader)
+    steps = 2 * -(-10 // accumulate)
+    assert rates.found == pytest.approx([0.5 * lr_factor(schedule, step, steps) for step in range(steps)])

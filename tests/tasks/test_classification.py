@@ -80,13 +80,13 @@ def test_the_loss_is_the_mean_cross_entropy_and_has_a_gradient():
     net = nn.Linear(4, 3)
     task = Classification(net, 3, Optimizer(lr=1.0), Schedule())
     x, labels = torch.randn(6, 4), torch.tensor([0, 1, 2, 2, 1, 0])
-    loss, logits, targets, extra = task.loss((x, labels))
+    loss, logits, targets, extra, size = task.loss((x, labels))
     expected = -net(x).log_softmax(-1)[torch.arange(6), labels].mean()
     assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
     assert torch.equal(logits, net(x))
     assert not logits.requires_grad
     assert torch.equal(targets, labels)
-    assert extra == {}
+    assert (extra, size) == ({}, None)
     loss.backward()
     assert net.weight.grad.abs().sum() > 0
 
@@ -96,3 +96,17 @@ def test_prediction_gives_probabilities_with_and_without_labels():
     assert torch.equal(task.predict_step((logits, labels), 0), logits.softmax(-1))
     assert torch.equal(task.predict_step(logits, 0), logits.softmax(-1))
     assert np.allclose(task.predict_step(logits, 0).sum(-1), 1, atol=1e-6)
+
+
+def test_labels_are_smoothed_in_training_only():
+    """Szegedy et al. 2016, section 7: the share s of the probability is spread evenly over all labels."""
+    logits, labels = draw(4)
+    task = Classification(nn.Identity(), 4, Optimizer(lr=1.0), Schedule(), label_smoothing=0.3)
+    logs = logits.log_softmax(-1)
+    plain, spread = -logs[torch.arange(len(labels)), labels].mean(), -logs.mean(-1).mean()
+    task.train()
+    assert task.loss((logits, labels)).loss.item() == pytest.approx((0.7 * plain + 0.3 * spread).item())
+    task.eval()
+    assert task.loss((logits, labels)).loss.item() == pytest.approx(plain.item())
+    assert measured(task, logits, labels, "val")["val_loss"] == pytest.approx(plain.item())
+    assert task_of(4).train().loss((logits, labels)).loss.item() == pytest.approx(plain.item())  # the default is none

@@ -8,7 +8,7 @@ from torch import nn
 
 from zoo.errors import InputError
 from zoo.options import Optimizer, Schedule
-from zoo.tasks import Classification, Ranking, Regression, Task, TextClassification, make_task
+from zoo.tasks import Classification, LanguageModel, Ranking, Regression, Seq2Seq, Task, TextClassification, make_task
 from zoo.tasks.making import TASKS
 
 KINDS = {
@@ -17,6 +17,8 @@ KINDS = {
     "pair_classification": (TextClassification, "val_accuracy"),
     "answer_ranking": (Ranking, "val_map"),
     "regression": (Regression, "val_loss"),
+    "language_model": (LanguageModel, "val_loss"),
+    "seq2seq": (Seq2Seq, "val_loss"),
 }
 
 
@@ -51,7 +53,7 @@ def test_an_unknown_task():
 def test_two_texts_are_two_arguments_also_from_a_loader_that_makes_lists(together):
     net = nn.Bilinear(3, 4, 2)
     task, pair, labels = made("pair_classification", net), (torch.randn(5, 3), torch.randn(5, 4)), torch.tensor([0, 1, 1, 0, 1])
-    loss, logits, targets, extra = task.loss(together([together(pair), labels]))
+    loss, logits, targets, extra, _ = task.loss(together([together(pair), labels]))
     assert torch.equal(logits, net(*pair))
     assert loss.item() == pytest.approx(nn.functional.cross_entropy(net(*pair), labels).item())
     assert (targets is labels, extra) == (True, {})
@@ -63,3 +65,28 @@ def test_one_text_is_one_argument():
     task, x = made("text_classification", net), torch.randn(5, 3)
     assert torch.equal(task.loss((x, torch.zeros(5, dtype=torch.long))).predictions, net(x))
     assert torch.equal(task.predict_step(x, 0), net(x).softmax(-1))
+
+
+def smoothed(task: str, smoothing: float) -> Task:
+    return make_task(SimpleNamespace(task=task, outputs=2), nn.Identity(), Optimizer(lr=1.0), Schedule(), smoothing)
+
+
+ADVISED = {"image_classification": 0, "text_classification": 0, "pair_classification": 0, "language_model": 0, "seq2seq": 0.1}
+
+
+@pytest.mark.parametrize("task", ADVISED)
+def test_labels_are_smoothed_where_there_are_labels(task):
+    assert smoothed(task, 0.3).label_smoothing == 0.3
+    assert made(task).label_smoothing == ADVISED[task]
+
+
+@pytest.mark.parametrize("task", ["answer_ranking", "regression"])
+def test_a_task_that_smooths_nothing_says_so(task):
+    with pytest.raises(InputError, match=rf"label_smoothing=0\.1: the task {task} smooths no labels"):
+        smoothed(task, 0.1)
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, float("nan")])
+def test_a_smoothing_that_is_no_share(smoothing):
+    with pytest.raises(InputError, match=r"label_smoothing=.*0 to below 1"):
+        smoothed("image_classification", smoothing)

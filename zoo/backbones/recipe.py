@@ -1,6 +1,7 @@
 """What a backbone trains on, and for how long, when the user does not say."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 Factory = TypeVar("Factory", bound=Callable[..., object])
@@ -13,22 +14,29 @@ class Recipe(NamedTuple):
         data: Spec of a data set that needs no network.
         max_epochs: Epochs of training.
         lr: Peak learning rate.
-        reads: The kinds of data it can read: ``image``, ``text``, ``pair``, ``vector``; empty if that is not known.
+        reads: The kinds of data it can read: ``image``, ``text``, ``pair``, ``vector``, ``corpus``, ``stream`` (running text
+            in order, for networks with a memory), ``parallel``; empty if that is not known.
+        tasks: Other recipes, by the name of the task that the user asks for.
     """
 
     data: str = "digits"
     max_epochs: int = 30
     lr: float = 2e-3
     reads: tuple[str, ...] = ()
+    tasks: Mapping[str, "Recipe"] = MappingProxyType({})
 
 
 def recipe(
-    data: str = "digits", max_epochs: int = 30, lr: float = 2e-3, reads: tuple[str, ...] = ()
+    data: str = "digits",
+    max_epochs: int = 30,
+    lr: float = 2e-3,
+    reads: tuple[str, ...] = (),
+    tasks: Mapping[str, Recipe] = MappingProxyType({}),
 ) -> Callable[[Factory], Factory]:
     """Attach a `Recipe` to a backbone's factory function."""
 
     def attach(factory: Factory) -> Factory:
-        factory.recipe = Recipe(data, max_epochs, lr, reads)  # type: ignore[attr-defined]
+        factory.recipe = Recipe(data, max_epochs, lr, reads, tasks)  # type: ignore[attr-defined]
         return factory
 
     return attach

@@ -1,13 +1,18 @@
-"""The Transformer encoder, with Tensor2Tensor's sizes as presets."""
+"""The Transformer, encoder or encoder and decoder, with Tensor2Tensor's sizes as presets."""
 
 from typing import Any
 
 from torch import Tensor, nn
 
+from zoo.backbones.blocks import Block
 from zoo.backbones.reading import Reading
-from zoo.backbones.recipe import recipe
+from zoo.backbones.recipe import Recipe, recipe
+from zoo.backbones.sizes import sizes
+from zoo.backbones.writing import Logits, Writer
 from zoo.errors import InputError
 from zoo.layers import Layers
+from zoo.layers.cache import Cache
+from zoo.layers.words import Words
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"dim": 128, "depth": 2, "heads": 4, "ffn": 512, "dropout": 0.1},
@@ -16,57 +21,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 """Tensor2Tensor's ``transformer_tiny`` and ``transformer_base`` (Vaswani et al. 2018)."""
 
 
-class Block(nn.Module):
-    """Self-attention and two layers with a ReLU between, each with a residual: [B, L, dim] to [B, L, dim].
-
-    Args:
-        layers: The factory that knows the algebra.
-        dim: Channels.
-        heads: Attention heads.
-        ffn: Channels between the two layers.
-        score: How attention compares words, see `zoo.layers.Attention`.
-        rotary: Whether attention turns queries and keys by their position.
-        norm: Kind of norm, see `zoo.layers.norm.norm`.
-        norm_first: Whether a norm stands before each part (as in Tensor2Tensor) or after its residual (Vaswani et al. 2017).
-        dropout: Probability in attention, between the two layers, and before each residual.
-    """
-
-    def __init__(
-        self,
-        layers: Layers,
-        dim: int,
-        heads: int,
-        ffn: int,
-        *,
-        score: str | None,
-        rotary: bool,
-        norm: str,
-        norm_first: bool,
-        dropout: float,
-    ) -> None:
-        super().__init__()
-        self.attention = layers.attention(dim, heads, score=score, rotary=rotary, dropout=dropout)
-        self.ffn = nn.Sequential(
-            layers.linear(dim, ffn, role="ffn"), nn.ReLU(), nn.Dropout(dropout), layers.linear(ffn, dim, role="ffn")
-        )
-        self.norms = nn.ModuleList(layers.norm(dim, norm) for _ in range(2))
-        self.norm_first, self.dropout = norm_first, nn.Dropout(dropout)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Apply the block to words where ``mask`` [B, L] is true."""
-        if self.norm_first:
-            x = x + self.dropout(self.attention(self.norms[0](x), mask=mask))
-            y: Tensor = x + self.dropout(self.ffn(self.norms[1](x)))
-        else:
-            x = self.norms[0](x + self.dropout(self.attention(x, mask=mask)))
-            y = self.norms[1](x + self.dropout(self.ffn(x)))
-        return y
-
-
 class Encoder(nn.Module):
     """Words through blocks: tokens [B, L] to [B, L, dim]."""
 
-    def __init__(self, words: nn.Module, blocks: list[Block], norm: nn.Module) -> None:
+    def __init__(self, words: Words, blocks: list[Block], norm: nn.Module) -> None:
         super().__init__()
         self.words, self.blocks, self.norm = words, nn.ModuleList(blocks), norm
 
@@ -79,14 +37,72 @@ class Encoder(nn.Module):
         return y
 
 
-@recipe(data="glosses", max_epochs=6, lr=1e-3, reads=("text", "pair"))
+class EncoderDecoder(Writer):
+    """Read one text and write another, word by word: the Transformer of Vaswani et al. (2017).
+
+    Source, target and the softmax share one word table (their section 3.4).
+
+    Args:
+        encoder: Reads the source.
+        blocks: Blocks of the decoder, which attend to the source.
+        norm: The last norm of the decoder.
+        logits: What answers.
+        max_length: Positions it has; None if there is no limit.
+    """
+
+    def __init__(self, encoder: Encoder, blocks: list[Block], norm: nn.Module, logits: Logits, max_length: int | None) -> None:
+        super().__init__()
+        self.encoder, self.blocks, self.norm, self.logits = encoder, nn.ModuleList(blocks), norm, logits
+        self.max_length = max_length
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        """Return the logits of what follows each target word: [B, S] and [B, T] to [B, T, V], both padded on the right."""
+        return self._write(target, self.encoder(source), source != 0, None, None, None)
+
+    def begin(self, source: Tensor | None = None) -> Cache:
+        """Read the source, [B, S] padded on the right."""
+        if source is None:
+            raise InputError("this network answers a text: give it a source")
+        return Cache(self.encoder(source), source != 0)
+
+    def extend(self, tokens: Tensor, cache: Cache, mask: Tensor | None = None) -> Tensor:
+        """Read on in the target, see `Writer.extend`."""
+        assert cache.source is not None
+        assert cache.source_mask is not None
+        places = cache.read(tokens, mask)
+        return self._write(tokens, cache.source, cache.source_mask, cache.mask, places, cache)
+
+    def _write(
+        self,
+        target: Tensor,
+        source: Tensor,
+        source_mask: Tensor,
+        mask: Tensor | None,
+        places: Tensor | None,
+        cache: Cache | None,
+    ) -> Tensor:
+        x = self.encoder.words(target, places)
+        for block in self.blocks:
+            x = block(x, mask, causal=True, source=source, source_mask=source_mask, places=places, cache=cache)
+        y: Tensor = self.logits(self.norm(x), self.encoder.words)
+        return y
+
+
+@recipe(
+    data="glosses",
+    max_epochs=6,
+    lr=1e-3,
+    reads=("text", "pair", "parallel"),
+    tasks={"seq2seq": Recipe("glosses(task=seq2seq)", 6, 1e-3)},
+)
 def transformer(
     layers: Layers,
     *,
     vocab_size: int,
     max_length: int,
-    num_classes: int,
+    num_classes: int | None = None,
     pair: bool = False,
+    seq2seq: bool = False,
     variant: str | None = None,
     dim: int | None = None,
     depth: int | None = None,
@@ -101,14 +117,15 @@ def transformer(
     readout: str | None = None,
     dropout: float | None = None,
 ) -> nn.Module:
-    """Transformer encoder (Vaswani et al. 2017) of one text or two; transformer/tiny and transformer/base are Tensor2Tensor's.
+    """Transformer (Vaswani et al. 2017), encoder or encoder and decoder; transformer/tiny and /base are Tensor2Tensor's sizes.
 
     Args:
         layers: The factory that knows the algebra; ``--scope attention`` is the partial model of Tay et al. (2019).
         vocab_size: Words; 0 is padding.
         max_length: Tokens of the longest text.
-        num_classes: Logits, [B, num_classes].
+        num_classes: Logits, [B, num_classes]; not needed to write.
         pair: Whether it compares two texts.
+        seq2seq: Whether it writes a text in answer to another, with as many blocks in a decoder as in the encoder.
         variant: ``tiny`` (the default) or ``base``; sizes given beside it win.
         dim: Channels of the residual stream.
         depth: Blocks.
@@ -126,30 +143,27 @@ def transformer(
     Raises:
         InputError: If an option is unknown or does not fit.
     """
-    size = sizes(variant or "tiny", {"dim": dim, "depth": depth, "heads": heads, "ffn": ffn, "dropout": dropout})
+    given = {"dim": dim, "depth": depth, "heads": heads, "ffn": ffn, "dropout": dropout}
+    size = sizes("transformer", PRESETS, variant or "tiny", given)
     width, rotary, drop = size["dim"], positions == "rotary", size["dropout"]
-    words = layers.words(
-        vocab_size, width, max_length, positions="none" if rotary else positions, default="trigonometric", dropout=drop
-    )
+    # A softmax wants small vectors, positions of their own size: Tensor2Tensor's factor where both meet in one table.
+    place: dict[str, Any] = {"positions": "none" if rotary else positions, "scale": width**0.5 if seq2seq else 1.0}
+    words = layers.words(vocab_size, width, max_length, default="trigonometric", dropout=drop, **place)
     options: dict[str, Any] = {"score": score, "rotary": rotary, "norm": norm, "norm_first": norm_first, "dropout": drop}
-    blocks = [Block(layers, width, size["heads"], size["ffn"], **options) for _ in range(size["depth"])]
-    last = layers.norm(width, norm) if norm_first else nn.Identity()
-    encoder = Encoder(words, blocks, last)
+    encoder = Encoder(words, *stack(layers, size, options))
+    if seq2seq:
+        limit = max_length if words.positions.kind == "learned" else None
+        return EncoderDecoder(
+            encoder, *stack(layers, size, options | {"cross": True}), Logits(layers, words, width, vocab_size), limit
+        )
+    if num_classes is None:
+        raise InputError("a transformer that does not write needs num_classes, the numbers that it answers with")
     return Reading(
         layers, encoder, width, pooling=pooling, pair=pair, outputs=num_classes, match=match, readout=readout, dropout=drop
     )
 
 
-def sizes(variant: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the sizes of a preset, with those that were given in their place.
-
-    Raises:
-        InputError: If there is no such preset.
-    """
-    if variant not in PRESETS:
-        raise InputError(f"unknown preset transformer/{variant}: use {', '.join(f'transformer/{name}' for name in PRESETS)}")
-    found = PRESETS[variant] | {name: value for name, value in given.items() if value is not None}
-    for name in ("dim", "depth", "heads", "ffn"):
-        if found[name] < 1:
-            raise InputError(f"{name}={found[name]}: a transformer has at least one")
-    return found
+def stack(layers: Layers, size: dict[str, Any], options: dict[str, Any]) -> tuple[list[Block], nn.Module]:
+    """Return the blocks of an encoder or a decoder, and the norm behind them."""
+    blocks = [Block(layers, size["dim"], size["heads"], size["ffn"], **options) for _ in range(size["depth"])]
+    return blocks, layers.norm(size["dim"], options["norm"]) if options["norm_first"] else nn.Identity()

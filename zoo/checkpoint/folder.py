@@ -35,7 +35,8 @@ def save(
         folder: Where; an older model folder there is replaced.
         net: The network.
         config: What rebuilds it: backbone, algebra, scope, init, task, data, facts, embedding (all JSON values).
-        summary: What was measured; goes into the manifest and the card.
+        summary: What was measured; goes into the manifest and the card. Of a mean of several checkpoints also ``validation``
+            (metrics) and ``averaged`` (names).
         files: Texts that the model needs beside its weights, by file name: its tokenizer.
     """
     with new_folder(folder) as part:
@@ -47,7 +48,8 @@ def save(
             write_text(part / name, text)
         write_text(part / "README.md", card(config, summary))
         sums = {path.name: describe(path) for path in sorted(part.iterdir())}
-        write_json(part / "manifest.json", {"files": sums, "metrics": summary["metrics"]})
+        measured = {key: summary[key] for key in ("metrics", "validation", "averaged") if key in summary}
+        write_json(part / "manifest.json", {"files": sums} | measured)
 
 
 def find(path: str | Path) -> Path:

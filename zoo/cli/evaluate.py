@@ -3,7 +3,7 @@
 import json
 
 from zoo.cli.parser import check_names, make_parser, parse
-from zoo.options import Evaluate
+from zoo.options import Evaluate, build
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -17,8 +17,9 @@ def run(command: str, argv: list[str]) -> int:
     from zoo.checkpoint.card import number
     from zoo.runs import evaluate
 
-    metrics = evaluate(values["run"], stage, values["data"], values["trainer"], values["batch_size"], values["num_workers"])
-    if values["json"]:
+    run, as_json = values.pop("run"), values.pop("json")
+    metrics = evaluate(run, stage, **vars(build(Evaluate, values)))
+    if as_json:
         print(json.dumps(metrics, indent=2))
     else:
         print("\n".join(f"{stage} {name:<9} {number(value)}" for name, value in metrics.items()))

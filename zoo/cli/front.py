@@ -11,7 +11,9 @@ work
   fit         train: zoo fit --backbone vit --algebra quaternion
   test        measure a run on its test split: zoo test runs/NAME
   validate    the same on its validation split
-  predict     classify images or texts: zoo predict runs/NAME picture.png
+  average     mean of a run's last weights: zoo average runs/NAME --last 8
+  predict     classify images or texts, translate: zoo predict runs/NAME picture.png
+  generate    let it write: zoo generate runs/NAME --prompt "zebra: "
   report      tables and plots of a run: zoo report frequencies runs/NAME
 
   -h, --help      this page; zoo COMMAND --help shows the options of a command
@@ -37,7 +39,9 @@ COMMANDS = {
     "fit": "zoo.cli.fit",
     "test": "zoo.cli.evaluate",
     "validate": "zoo.cli.evaluate",
+    "average": "zoo.cli.average",
     "predict": "zoo.cli.predict",
+    "generate": "zoo.cli.generate",
     "report": "zoo.cli.report",
 }
 

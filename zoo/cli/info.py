@@ -1,6 +1,7 @@
 """``zoo info``: the parameters of a network, layer by layer, beside its twin over the reals."""
 
 import json
+from dataclasses import asdict
 
 from zoo.cli.parser import check_names, make_parser, parse
 from zoo.options import Fit, Info, build
@@ -15,8 +16,8 @@ def run(command: str, argv: list[str]) -> int:
     from zoo.report.parameters import layer_table, print_table
     from zoo.runs.resolve import load_data, resolve
 
-    info = build(Info, {name: values[name] for name in ("backbone", "algebra", "data", "scope", "embedding")})
-    options = resolve(Fit(info.backbone, info.algebra, info.data, info.scope, embedding=info.embedding))
+    info = build(Info, {name: values[name] for name in ("backbone", "algebra", "data", "task", "scope", "embedding")})
+    options = resolve(Fit(**asdict(info)))
     facts = load_data(options).facts
     table = layer_table(options, facts.keywords)
     if values["json"]:

@@ -61,7 +61,7 @@ def parse(parser: ArgumentParser, argv: list[str]) -> dict[str, Any]:
     try:
         known = [option for action in parser._actions for option in action.option_strings]
         check_flags(flags, known)
-        namespace = parser.parse_args([*files, *flags])
+        namespace = parser.parse_args([*files, *bracketed(parser, flags)])
     except (ArgumentError, UnicodeDecodeError) as error:
         text = one_line(str(error))
         for action in parser._actions:
@@ -69,6 +69,21 @@ def parse(parser: ArgumentParser, argv: list[str]) -> dict[str, Any]:
                 text = text.replace(f"missing --{action.dest} ", f"missing {action.dest.upper()} ")
         raise InputError(text) from error
     return plain(namespace)
+
+
+def bracketed(parser: ArgumentParser, flags: list[str]) -> list[str]:
+    """Let ``0.9,0.99`` stand for ``[0.9, 0.99]`` after a flag that takes several numbers."""
+    actions = parser._actions
+    several = {
+        flag for action in actions if "tuple[" in str(getattr(action, "_typehint", "")) for flag in action.option_strings
+    }
+    words: list[str] = []
+    for before, word in zip(["", *flags], flags, strict=False):
+        name, equals, value = word.partition("=")
+        start, rest = (name + equals, value) if name in several else ("", word)
+        listed = "," in rest and (bool(start) or before in several)
+        words.append(f"{start}[{rest.strip('[]()')}]" if listed else word)
+    return words
 
 
 def check_flags(flags: list[str], known: list[str]) -> None:

@@ -2,14 +2,17 @@
 
 import json
 import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
 
+from zoo.cli.decoding import add_decoding, decoding_of
 from zoo.cli.plain_parser import plain_parser
 from zoo.errors import InputError
 
 
 def run(command: str, argv: list[str]) -> int:
-    """Print the label of every input, as tab-separated lines or as JSON lines."""
-    parser = plain_parser(command, "Classify images or texts with a trained model.")
+    """Print the label of every input, or its translation, as tab-separated lines or as JSON lines."""
+    parser = plain_parser(command, "Classify images or texts with a trained model, or translate texts.")
     parser.add_argument("run", help="a run (runs/NAME) or model folder")
     parser.add_argument(
         "inputs",
@@ -20,13 +23,33 @@ def run(command: str, argv: list[str]) -> int:
     )
     parser.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model reads")
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    add_decoding(parser.add_argument_group("models that write"))
     options = parser.parse_intermixed_args(argv)
     inputs = options.inputs or ([] if sys.stdin is None or sys.stdin.isatty() else ["-"])
     if not inputs:
         raise InputError("nothing to predict: give image files, a text in quotes, or a file (see zoo predict --help)")
     from zoo.runs import predict
 
-    for row in predict(options.run, inputs, sys.stdin, options.truncate):
-        *columns, probability = row.values()
-        print(json.dumps(row) if options.json else "\t".join([*columns, f"{probability:.4f}"]), flush=True)
+    for row in watched(predict(options.run, inputs, sys.stdin, options.truncate, decoding_of(options))):
+        print(json.dumps(row, ensure_ascii=False) if options.json else line(row), flush=True)
     return 0
+
+
+def line(row: dict[str, Any]) -> str:
+    """Write a prediction as one line: the columns, or of a model that writes the answer alone."""
+    if "target" in row:
+        return " ".join(str(row["target"]).splitlines())
+    *columns, probability = row.values()
+    return "\t".join([*columns, f"{probability:.4f}"])
+
+
+def watched(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Show on a terminal how many lines are done while they go elsewhere."""
+    if sys.stdout.isatty() or not sys.stderr.isatty():
+        yield from rows
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    yield from track(rows, description="predicting", console=console, transient=True)

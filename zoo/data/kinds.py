@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from zoo.data.corpus.facts import CorpusFacts
 from zoo.data.facts import ImageFacts
+from zoo.data.parallel.facts import ParallelFacts
 from zoo.data.points import VectorFacts
 from zoo.data.text.facts import TASKS, TextFacts
 from zoo.errors import InputError
 
-Facts = ImageFacts | TextFacts | VectorFacts
+Facts = ImageFacts | TextFacts | VectorFacts | CorpusFacts | ParallelFacts
+
+WRITTEN = ("corpus", "stream", "parallel")
+"""The kinds of data whose networks answer at every token."""
 
 _KINDS: dict[str, type[Facts]] = {
     "image_classification": ImageFacts,
     "regression": VectorFacts,
+    "language_model": CorpusFacts,
+    "seq2seq": ParallelFacts,
     **dict.fromkeys(TASKS, TextFacts),
 }
 

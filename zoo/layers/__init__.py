@@ -10,6 +10,7 @@ from zoo.layers.norm import ElementNorm
 from zoo.layers.positions import Positions
 from zoo.layers.product import Product
 from zoo.layers.readout import Readout
+from zoo.layers.relative import RelativeAttention
 
 __all__ = [
     "LSTM",
@@ -23,4 +24,5 @@ __all__ = [
     "Positions",
     "Product",
     "Readout",
+    "RelativeAttention",
 ]

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 
 from zoo.algebra import Algebra
 from zoo.errors import InputError
+from zoo.layers.cache import Cache
 from zoo.layers.linear import Linear
 from zoo.layers.positions import rotate
 from zoo.layers.scores import SCORES, attend
@@ -25,6 +26,7 @@ class Attention(nn.Module):
         rotary: Whether queries and keys are turned by their positions, see `rotate`; dim is a multiple of 2 * heads * n then.
         cross: Whether keys and values come from a second sequence.
         init: Name of the initialisation, see `zoo.layers.init.draw_components`.
+        gain: Factor on the initial standard deviation of the output projection.
 
     Attributes:
         qkv: Self attention: the projection of x to queries, keys and values.
@@ -52,6 +54,7 @@ class Attention(nn.Module):
         rotary: bool = False,
         cross: bool = False,
         init: str = "variance",
+        gain: float = 1.0,
     ) -> None:
         super().__init__()
         if score not in SCORES:
@@ -69,39 +72,61 @@ class Attention(nn.Module):
             self.kv = Linear(algebra, dim, 2 * dim, bias, blocks=(1, 2 * heads), init=init)
         else:
             self.qkv = Linear(algebra, dim, 3 * dim, bias, blocks=(1, 3 * heads), init=init)
-        self.proj = Linear(algebra, dim, dim, bias, blocks=(heads, 1), init=init)
+        self.proj = Linear(algebra, dim, dim, bias, blocks=(heads, 1), init=init, gain=gain)
 
-    def forward(self, x: Tensor, context: Tensor | None = None, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        context: Tensor | None = None,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        *,
+        places: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
         """Attend: [B, L, dim] to [B, L, dim].
 
         Args:
             x: Where queries come from; in self attention keys and values too.
             context: Where keys and values come from in cross attention, [B, M, dim].
-            mask: bool [B, M], True where a key is real.
-            causal: Whether position p sees the keys 0 to p only.
+            mask: bool [B, M], True where a key is real; with a cache M counts its keys and those of x.
+            causal: Whether no position sees those behind it.
+            places: Where the words of x stand, [L] or [B, L], for rotary positions; by default from 0 on.
+            cache: Keys and values of what was read before, to which those of x are added. Cross attention reads its context
+                only once.
 
         Raises:
             InputError: If there is a context and no cross attention, or the other way round.
         """
-        q, k, v = self._heads(x, context)
+        q, k, v = self._heads(x, context, cache)
         if self.rotary:
-            q, k = rotate(q, self.n), rotate(k, self.n)
+            q, k = rotate(q, self.n, places), rotate(k, self.n, places)
+        if cache is not None and not self.cross:
+            k, v = cache.append(self, k, v)
         dropout = self.dropout if self.training else 0.0
         structure = None if self.rule is None else self.rule.structure
         y = attend(q, k, v, structure, self.score, mask, causal, dropout)
         out: Tensor = self.proj(y.transpose(1, 2).flatten(2))
         return out
 
-    def _heads(self, x: Tensor, context: Tensor | None) -> tuple[Tensor, ...]:
+    def _heads(self, x: Tensor, context: Tensor | None, cache: Cache | None = None) -> tuple[Tensor, ...]:
         """Project to queries, keys and values, each [B, H, L, dim / H]."""
         if self.cross != (context is not None):
             raise InputError(
                 "cross attention reads x and context" if self.cross else "self attention reads x alone: pass cross=True"
             )
-        wide = [self.qkv(x)] if context is None else [self.q(x), self.kv(context)]
-        return tuple(
-            t.transpose(1, 2) for y in wide for t in y.unflatten(-1, (-1, self.heads, self.dim // self.heads)).unbind(2)
-        )
+        if context is None:
+            return self._split(self.qkv(x))
+        kept = cache.get(self) if cache is not None else None
+        if kept is None:
+            kept = self._split(self.kv(context))  # type: ignore[assignment]
+            if cache is not None:
+                cache.append(self, *kept)  # type: ignore[misc]
+        return *self._split(self.q(x)), *kept  # type: ignore[misc]
+
+    def _split(self, y: Tensor) -> tuple[Tensor, ...]:
+        """Part what lies side by side: [B, L, k dim] to k heads [B, H, L, dim / H]."""
+        return tuple(t.transpose(1, 2) for t in y.unflatten(-1, (-1, self.heads, self.dim // self.heads)).unbind(2))
 
     def extra_repr(self) -> str:
         """Show the sizes, and what is not the default."""

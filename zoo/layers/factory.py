@@ -17,6 +17,7 @@ from zoo.layers.norm import norm
 from zoo.layers.positions import Positions
 from zoo.layers.product import Product
 from zoo.layers.readout import Readout
+from zoo.layers.relative import RelativeAttention
 from zoo.layers.words import Words
 
 ROLES = ("attention", "ffn", "conv", "recurrent", "stem", "embed", "head")
@@ -102,9 +103,9 @@ class Layers:
         """Return a table of vectors; real unless the scope names ``embed``."""
         return Embedding(self.over(role), rows, dim, padding_idx, init=self.init)
 
-    def norm(self, features: int, kind: str = "layer") -> nn.Module:
+    def norm(self, features: int, kind: str = "layer", bias: bool = True) -> nn.Module:
         """Return a norm over real channels, see `zoo.layers.norm.norm`."""
-        return norm(kind, features, self.n)
+        return norm(kind, features, self.n, bias)
 
     def readout(self, kind: str = "channels") -> Readout:
         """Return the step from algebra elements back to real features, see `Readout`."""
@@ -123,6 +124,8 @@ class Layers:
         positions: str | None = "auto",
         default: str = "none",
         dropout: float = 0.0,
+        scale: float = 1.0,
+        position_std: float = 0.5,
     ) -> Words:
         """Return what reads tokens: the word embedding, positions and dropout.
 
@@ -133,6 +136,8 @@ class Layers:
             positions: A kind of `Positions`, None for none; ``auto`` is ``default``, or none if the embedding encodes order.
             default: What the backbone prefers.
             dropout: Probability that a channel is zeroed in training.
+            scale: Factor on the word vectors.
+            position_std: Standard deviation of initial learned positions.
         """
         spec = self.choose("embedding", self.word_embedding, "table")
         facts = {"vocab_size": vocab_size, "dim": dim, "max_length": max_length, "vectors": self.vectors}
@@ -143,7 +148,7 @@ class Layers:
             raise InputError(f"the plugin of embedding '{spec}' returned {type(embedding).__name__}, not a torch.nn.Module")
         if positions == "auto":
             positions = "none" if getattr(embedding, "ordered", False) else default
-        return Words(embedding, Positions(positions or "none", dim, max_length), dropout)
+        return Words(embedding, Positions(positions or "none", dim, max_length, position_std), dropout, scale)
 
     def lstm(self, input_size: int, hidden_size: int, num_layers: int = 1, *, role: str = "recurrent", **options: Any) -> LSTM:
         """Return a long short-term memory, see `LSTM` for the options."""
@@ -155,6 +160,10 @@ class Layers:
         """Return multi-head attention; ``score`` None takes what the algebra advises, or ``dot`` where it is real."""
         score = score or (self.choose("score", None, "dot") if role in self.roles else "dot")
         return Attention(self.over(role), dim, heads, score=score, init=self.init, **options)
+
+    def relative_attention(self, dim: int, heads: int, *, role: str = "attention", **options: Any) -> RelativeAttention:
+        """Return causal attention with relative positions and a memory, see `RelativeAttention` for the options."""
+        return RelativeAttention(self.over(role), dim, heads, init=self.init, **options)
 
     def product(self, dim: int, *, role: str = "attention") -> Product:
         """Return the product of two feature vectors [..., dim]; element by element over the reals."""

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from zoo.errors import InputError
 
 KINDS: dict[str, Callable[[int], nn.Module]] = {
-    "layer": nn.LayerNorm,
     "rms": nn.RMSNorm,
     "batch1d": nn.BatchNorm1d,
     "batch2d": nn.BatchNorm2d,
@@ -46,14 +45,22 @@ class ElementNorm(nn.Module):
         return f"{self.n * self.gain.numel()}, n={self.n}"
 
 
-def norm(kind: str, features: int, n: int) -> nn.Module:
+def norm(kind: str, features: int, n: int, bias: bool = True) -> nn.Module:
     """Return the norm of that kind over real channels: ``layer``, ``rms``, ``batch1d``, ``batch2d`` (torch's) or ``element``.
+
+    Args:
+        kind: Which.
+        features: Real channels.
+        n: Dimension of the algebra.
+        bias: Whether a ``layer`` norm has biases.
 
     Raises:
         InputError: If there is no such kind.
     """
     if kind == "element":
         return ElementNorm(features, n)
+    if kind == "layer":
+        return nn.LayerNorm(features, bias=bias)
     if kind not in KINDS:
-        raise InputError(f"unknown norm '{kind}': use {', '.join([*KINDS, 'element'])}")
+        raise InputError(f"unknown norm '{kind}': use {', '.join(['layer', *KINDS, 'element'])}")
     return KINDS[kind](features)

@@ -18,6 +18,7 @@ class Positions(nn.Module):
         kind: One of ``none``, ``learned``, ``trigonometric``.
         dim: Real channels.
         max_length: Rows of the learned table; the other kinds take any length.
+        std: Standard deviation of the initial learned table.
 
     Attributes:
         table: The learned table, [max_length, dim], or None.
@@ -30,13 +31,13 @@ class Positions(nn.Module):
         tensor([0., 1., 0., 1.])
     """
 
-    def __init__(self, kind: str, dim: int, max_length: int) -> None:
+    def __init__(self, kind: str, dim: int, max_length: int, std: float = 0.5) -> None:
         super().__init__()
         if kind not in KINDS:
             raise InputError(f"unknown positions '{kind}': use {', '.join(KINDS)}")
         if dim < 1 or max_length < 1:
             raise InputError(f"positions of dim={dim} and max_length={max_length}: both are one or more")
-        self.kind, self.dim, self.max_length = kind, dim, max_length
+        self.kind, self.dim, self.max_length, self.std = kind, dim, max_length, std
         self.table = nn.Parameter(torch.empty(max_length, dim)) if kind == "learned" else None
         self.reset_parameters()
 
@@ -44,10 +45,14 @@ class Positions(nn.Module):
         """Draw the learned table anew."""
         if self.table is not None:
             # Next to word vectors of unit variance, the usual 0.02 (meant for tables of 0.02) would be lost.
-            nn.init.normal_(self.table, std=0.5)
+            nn.init.normal_(self.table, std=self.std)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Add the positions 0, 1, ..., L - 1: [B, L, dim] to [B, L, dim].
+    def forward(self, x: Tensor, places: Tensor | None = None) -> Tensor:
+        """Add positions: [B, L, dim] to [B, L, dim].
+
+        Args:
+            x: Features.
+            places: Where the words stand, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
 
         Raises:
             InputError: If the text is longer than the learned table.
@@ -56,28 +61,33 @@ class Positions(nn.Module):
         if self.kind == "none":
             return x
         if self.table is None:
-            return x + trigonometric(length, self.dim, x)
+            return x + trigonometric(first(length, x) if places is None else places, self.dim, x)
         if length > self.max_length:
             raise InputError(f"a text of {length} tokens: the learned positions end at max_length={self.max_length}")
-        return x + self.table[:length]
+        return x + (self.table[:length] if places is None else self.table[places])
 
     def extra_repr(self) -> str:
         """Show the kind and the sizes that matter to it."""
         return f"{self.kind}, {self.dim}" + (f", max_length={self.max_length}" if self.kind == "learned" else "")
 
 
-def trigonometric(length: int, dim: int, like: Tensor) -> Tensor:
-    r"""Return the positions of Vaswani et al. (2017, section 3.5), [length, dim], on the device and in the dtype of ``like``.
+def first(length: int, like: Tensor) -> Tensor:
+    """Return the places 0, 1, ..., length - 1, on the device of ``like``."""
+    return torch.arange(length, device=like.device)
+
+
+def trigonometric(places: Tensor, dim: int, like: Tensor) -> Tensor:
+    r"""Return the positions of Vaswani et al. (2017, section 3.5), [..., L, dim] for places [..., L], in the dtype of ``like``.
 
         P[p, 2 k] = sin(p / 10000^(2 k / dim))        P[p, 2 k + 1] = cos(p / 10000^(2 k / dim))
 
     An odd dim ends with a sine.
     """
-    angle = _angles(length, dim, like)
-    return torch.stack([angle.sin(), angle.cos()], -1).flatten(1)[:, :dim].to(like.dtype)
+    angle = _angles(places, dim, like)
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)[..., :dim].to(like.dtype)
 
 
-def rotate(x: Tensor, n: int) -> Tensor:
+def rotate(x: Tensor, n: int, places: Tensor | None = None) -> Tensor:
     r"""Turn queries or keys by their position (rotary positions, Su et al. 2021, Eq. 34): [B, H, L, n * c] to the same.
 
     Channels 2 k and 2 k + 1 of a component are turned by the angle p / 10000^(2 k / c) at position p. All n components of an
@@ -86,6 +96,7 @@ def rotate(x: Tensor, n: int) -> Tensor:
     Args:
         x: Heads, component-major inside a head.
         n: Dimension of the algebra.
+        places: p of every word, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
 
     Raises:
         InputError: If a component of a head has an odd number of channels.
@@ -93,15 +104,16 @@ def rotate(x: Tensor, n: int) -> Tensor:
     channels = x.shape[-1] // n
     if x.shape[-1] % n or channels % 2:
         raise InputError(f"rotary positions turn pairs of channels: a head of {x.shape[-1]} must be a multiple of {2 * n}")
-    angle = _angles(x.shape[-2], channels, x).unsqueeze(1)
+    # From [L, c / 2] or [B, L, c / 2] to the axes of [B, H, L, n, c / 2].
+    angle = _angles(first(x.shape[-2], x) if places is None else places, channels, x).unsqueeze(-2)
+    angle = angle.unsqueeze(1) if angle.ndim == 4 else angle
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     a, b = x.unflatten(-1, (n, -1, 2)).unbind(-1)
     return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-3)
 
 
-def _angles(length: int, dim: int, like: Tensor) -> Tensor:
-    """Return p / 10000^(2 k / dim), [length, ceil(dim / 2)]; at least float32, for bfloat16 knows no place after 256."""
+def _angles(places: Tensor, dim: int, like: Tensor) -> Tensor:
+    """Return p / 10000^(2 k / dim), [..., L, ceil(dim / 2)]; at least float32, for bfloat16 knows no place after 256."""
     dtype = torch.promote_types(like.dtype, torch.float32)
-    place = torch.arange(length, device=like.device, dtype=dtype)
     speed = 10000.0 ** (-torch.arange(0, dim, 2, device=like.device, dtype=dtype) / dim)
-    return torch.outer(place, speed)
+    return places.to(dtype).unsqueeze(-1) * speed

@@ -40,7 +40,7 @@ def attend(
         structure: A, [n, n, n]; ``dot`` does not read it, and takes None.
         score: One of ``dot``, ``product``, ``hermitian``.
         mask: bool [B, M], True where a key is real; others have no weight at all. A query without any key gives zeros.
-        causal: Whether query p sees the keys 0 to p only.
+        causal: Whether the queries are the last L of M words, and none sees the keys behind its own.
         dropout: Probability to drop a weight.
         scale: Factor on the scores before the softmax, by default 1 / sqrt(n c).
 
@@ -51,6 +51,7 @@ def attend(
         InputError: If there is no such score, or it needs a structure tensor.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
+    causal = causal and q.shape[2] > 1  # the last of all sees all
     if score == "dot":
         return _fused(q, k, v, mask, causal, dropout, scale)
     if score not in SCORES:
@@ -66,7 +67,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, d
     width = v.shape[-1]
     # Heads of unequal width have no fused kernel on a CPU: the fallback would keep all weights.
     q, k, v = (_widen(t, max(q.shape[-1], width)) for t in (q, k, v))
-    if mask is None:
+    if mask is None and (not causal or q.shape[2] == k.shape[2]):
         return F.scaled_dot_product_attention(q, k, v, None, dropout, causal, scale=scale)[..., :width]
     seen, blind = _visible(mask, causal, q, k)
     y = F.scaled_dot_product_attention(q, k, v, seen, dropout, scale=scale)[..., :width]
@@ -96,7 +97,6 @@ def _hermitian(
     scores = scale * torch.linalg.vector_norm(z, dim=2)
     if mask is None and not causal:
         return F.dropout(scores.softmax(-1), dropout) @ v
-    mask = mask if mask is not None else torch.ones(k.shape[0], k.shape[2], dtype=torch.bool, device=k.device)
     seen, blind = _visible(mask, causal, q, k)
     y = F.dropout(scores.masked_fill(~seen, float("-inf")).softmax(-1), dropout) @ v
     return y.masked_fill(blind, 0)
@@ -111,14 +111,15 @@ def _arrange(k: Tensor, structure: Tensor) -> Tensor:
     return torch.einsum("ijk,bhmjc->bhkmic", structure, parts).flatten(-2)
 
 
-def _visible(mask: Tensor, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which keys a query sees, [B, 1, L or 1, M], and which queries see none, [B, 1, L or 1, 1].
+def _visible(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which keys a query sees, [B or 1, 1, L or 1, M], and which queries see none, [B or 1, 1, L or 1, 1].
 
     A query that sees none is shown all: a softmax over nothing is not a number on every device. Its result is to be cleared.
     """
-    seen = mask[:, None, None]
+    queries, keys = q.shape[2], k.shape[2]
+    seen = torch.ones(1, 1, 1, keys, dtype=torch.bool, device=k.device) if mask is None else mask[:, None, None]
     if causal:
-        seen = seen & torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=k.device).tril()
+        seen = seen & torch.ones(queries, keys, dtype=torch.bool, device=k.device).tril(keys - queries)
     blind = ~seen.any(-1, keepdim=True)
     return seen | blind, blind
 

@@ -75,6 +75,11 @@ class Table(nn.Module):
             drawn[0] = 0
             self.table.components.copy_(torch.where(found[:, None], matrix, drawn).T[None])
 
+    @property
+    def shared(self) -> Tensor | None:
+        """The table as the matrix of a softmax, [V, dim] (Press & Wolf 2017); None if a projection stands between."""
+        return self.table.weight if isinstance(self.projection, nn.Identity) else None
+
     def forward(self, tokens: Tensor) -> Tensor:
         """Look up and project: [B, L] to [B, L, dim]."""
         y: Tensor = self.projection(self.table(tokens))

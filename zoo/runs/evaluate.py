@@ -8,15 +8,16 @@ from zoo import registry
 from zoo.checkpoint import load, read_config
 from zoo.data import ImageFacts
 from zoo.data.kinds import Facts, facts_from
-from zoo.data.text.facts import TextFacts
 from zoo.errors import InputError
-from zoo.options import Optimizer, Schedule
+from zoo.options import Decoding, Optimizer, Schedule
 from zoo.runs.predict import reader_of
+from zoo.runs.resolve import TEXTS
 from zoo.runs.trainer import check_trainer, make_trainer, quiet
 from zoo.tasks import make_task
 
 # How texts become tokens is the model's own affair.
 READING = ("tokenizer", "vocab", "min_count", "lowercase")
+PLACES = ("path", "source", "target")
 # What must be the same in other data than the model was trained on.
 FIXED = ("task", "classes", "in_channels", "image_size", "in_features", "out_features")
 
@@ -28,6 +29,7 @@ def evaluate(
     trainer: dict[str, Any] | None = None,
     batch_size: int = 64,
     num_workers: int = 0,
+    decoding: Decoding | None = None,
 ) -> dict[str, float]:
     """Measure the model of a run on the val or test split of its data, or of other data with the same classes.
 
@@ -38,6 +40,7 @@ def evaluate(
         trainer: Arguments of Lightning's Trainer.
         batch_size: Examples per step.
         num_workers: Processes that load data.
+        decoding: How texts are written, by a model that writes.
 
     Returns:
         The metrics by name.
@@ -50,7 +53,7 @@ def evaluate(
     module, facts = matching_data(run, config, data, batch_size, num_workers)
     if stage == "test":
         module.test_dataloader()
-    task = make_task(facts, load(run, config), Optimizer(lr=1.0), Schedule())
+    task = make_task(facts, load(run, config), Optimizer(lr=1.0), Schedule(), decoding=decoding)
     runner = make_trainer(check_trainer(trainer or {}))
     measure = runner.test if stage == "test" else runner.validate
     try:
@@ -68,13 +71,14 @@ def matching_data(
     other = spec is not None and source(spec) != source(config["data"])
     spec = config["data"] if spec is None else spec
     context: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers}
-    if isinstance(facts, TextFacts):
+    if facts.kind in TEXTS:
         trained, asked = (registry.Spec.parse(text).options for text in (config["data"], spec))
         if taken := [key for key in READING if key in asked and asked[key] != trained.get(key)]:
             raise InputError(
                 f"data '{spec}' sets {', '.join(taken)}, but the model reads with its own vocabulary: leave that out"
             )
-        context |= {"reader": reader_of(run, facts), "entire": other}
+        context |= {"reader": reader_of(run, facts), "entire": other}  # type: ignore[arg-type]
+        context |= {"stream": facts.kind == "stream"}
     module = registry.create("zoo.datasets", spec, **context)
     for key in FIXED:
         ours, theirs = getattr(facts, key, None), getattr(module.facts, key, None)
@@ -85,8 +89,8 @@ def matching_data(
     return module, facts
 
 
-def source(spec: str) -> tuple[str, Path | None]:
+def source(spec: str) -> tuple[str, ...]:
     """Where data come from: other options of the same source leave the same rows to train on, which must not be measured."""
     parsed = registry.Spec.parse(spec)
-    path = parsed.options.get("path")
-    return parsed.name, None if path is None else Path(str(path)).expanduser().resolve()
+    places = (parsed.options.get(name) for name in PLACES)
+    return parsed.name, *("" if place is None else str(Path(str(place)).expanduser().resolve()) for place in places)

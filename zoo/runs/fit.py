@@ -17,6 +17,7 @@ from zoo.build import backbone, check_fit, count, real_twin
 from zoo.checkpoint import save
 from zoo.checkpoint.atomic import write_json
 from zoo.convert import stayed_real
+from zoo.data.kinds import WRITTEN
 from zoo.errors import InputError
 from zoo.options import Fit
 from zoo.runs.folder import claim, release, write_config
@@ -49,8 +50,8 @@ def fit(options: Fit) -> dict[str, Any]:
     facts = data.facts
     net = backbone(options.backbone, options.algebra, scope=options.scope, init=options.init, **known(options, facts))
     load_into(net, vectors)
-    check_fit(net, options.backbone, facts.example(2), facts.outputs)
-    task = make_task(facts, net, options.optimizer, options.schedule)
+    check_fit(net, options.backbone, facts.example(2), facts.outputs, every=facts.kind in WRITTEN)
+    task = make_task(facts, net, options.optimizer, options.schedule, options.label_smoothing, options.decoding)
     check_resume(options, task)
     described = describe(options, net, facts) | {"vectors_found": share_of(vectors)}
     folder = claim(options)

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from zoo.data.kinds import Facts
 from zoo.data.text.content import read_text
-from zoo.data.text.facts import TextFacts
 from zoo.errors import InputError
 
 TABLES = (".csv", ".jsonl", ".json", ".parquet")
@@ -15,17 +15,20 @@ Line = tuple[str, tuple[str, ...]]
 """Where a line stands, and its one or two texts."""
 
 
-def read_lines(inputs: Sequence[str | Path], facts: TextFacts, stdin: TextIO | None) -> Iterator[Line]:
-    """Yield every line of text there is to classify, with its place."""
-    columns = 2 if facts.kind == "pair" else 1
+def read_lines(inputs: Sequence[str | Path], facts: Facts, stdin: TextIO | None) -> Iterator[Line]:
+    """Yield every line of text there is to classify or to answer, with its place.
+
+    A line to answer may be empty: its answer is, so that answers stand in the lines of their questions.
+    """
+    columns, blank = 2 if facts.kind == "pair" else 1, facts.kind == "parallel"
     texts: list[str] = []
     for word in map(str, inputs):
         if word == "-" and stdin is not None:
             content = stdin.buffer.read().decode("utf-8", "surrogateescape")
-            yield from table_lines("standard input", content.removeprefix("\ufeff"), columns)
+            yield from table_lines("standard input", content.removeprefix("\ufeff"), columns, blank)
         elif is_file(word):
             check_lines(word)
-            yield from table_lines(word, read_text(Path(word)), columns)
+            yield from table_lines(word, read_text(Path(word)), columns, blank)
         else:
             texts.append(word)
             if len(texts) == columns:
@@ -66,7 +69,7 @@ def check_lines(word: str) -> None:
         )
 
 
-def table_lines(source: str, content: str, columns: int) -> Iterator[Line]:
+def table_lines(source: str, content: str, columns: int, blank: bool = False) -> Iterator[Line]:
     """Yield the lines of a file with their numbers.
 
     Raises:
@@ -81,10 +84,10 @@ def table_lines(source: str, content: str, columns: int) -> Iterator[Line]:
             raise InputError(f"{place}: {len(texts)} columns; a line holds the two texts with a tab between")
         if "\t" in texts[0].strip():
             raise InputError(f"{place}: a tab; this model reads one text, so a line holds nothing else")
-        yield checked(place, texts)
+        yield checked(place, texts, blank)
 
 
-def checked(place: str, texts: tuple[str, ...]) -> Line:
+def checked(place: str, texts: tuple[str, ...], blank: bool = False) -> Line:
     """Return a line if all of it is text.
 
     Raises:
@@ -92,6 +95,6 @@ def checked(place: str, texts: tuple[str, ...]) -> Line:
     """
     if any("\udc80" <= letter <= "\udcff" for text in texts for letter in text):
         raise InputError(f"{place}: bytes that are not UTF-8; save the text as UTF-8")
-    if not all(text.strip() for text in texts):
+    if not blank and not all(text.strip() for text in texts):
         raise InputError(f"{place}: empty text; remove it")
     return place, texts

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from zoo.checkpoint import find, load, read_config
 from zoo.data import ImageFacts
-from zoo.data.kinds import facts_from
+from zoo.data.kinds import WRITTEN, facts_from
 from zoo.data.preprocess import preprocess
 from zoo.data.text.facts import TextFacts
-from zoo.data.text.reader import Reader
+from zoo.data.text.reader import Known, Reader
 from zoo.errors import InputError
+from zoo.options import Decoding
 from zoo.runs.lines import Line, read_lines
 
 BATCH = 64
@@ -23,9 +24,13 @@ BATCH = 64
 
 
 def predict(
-    run: str | Path, inputs: Sequence[str | Path], stdin: TextIO | None = None, cut: bool = False
+    run: str | Path,
+    inputs: Sequence[str | Path],
+    stdin: TextIO | None = None,
+    cut: bool = False,
+    decoding: Decoding | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Classify with the model of a run.
+    """Classify, or answer texts, with the model of a run.
 
     Args:
         run: A run or model folder.
@@ -33,11 +38,12 @@ def predict(
             text a line (of pairs two, with a tab between); ``-`` is standard input.
         stdin: Standard input.
         cut: Whether a text longer than the model reads is cut instead of refused.
+        decoding: How a model that writes chooses its words.
 
     Yields:
         For each image its ``file``, for each line its ``text`` (or ``first`` and ``second``); the ``label`` and its
         ``probability``. Of a model that ranks answers ``question``, ``answer`` and ``relevance``, the probability that it is
-        right.
+        right. Of a model that writes ``source`` and ``target``, line by line.
 
     Raises:
         InputError: If the folder is damaged, an input cannot be read, or the model reads neither images nor text.
@@ -47,6 +53,8 @@ def predict(
     if isinstance(facts, TextFacts):
         lines = read_lines(inputs, facts, stdin)
         yield from classify_lines(load(run, config), reader_of(run, facts, cut), lines, facts.task == "answer_ranking")
+    elif facts.kind == "parallel":
+        yield from answer_lines(run, read_lines(inputs, facts, stdin), decoding or Decoding(), cut)
     elif isinstance(facts, ImageFacts):
         if "-" in map(str, inputs):
             raise InputError(f"'{run}' is a model of images: give image files (zoo predict RUN IMAGE...)")
@@ -54,11 +62,13 @@ def predict(
         for image in inputs:
             row = answer(probabilities(net, load_image(Path(image), facts)[None])[0], facts.classes)
             yield {"file": str(image), **row}
+    elif facts.kind in WRITTEN:
+        raise InputError(f"'{run}' is a language model: let it write with zoo generate RUN --prompt TEXT")
     else:
         raise InputError(f"'{run}' answers with numbers for vectors: use zoo.load(...) in Python for its predictions")
 
 
-def reader_of(run: str | Path, facts: TextFacts, cut: bool = False) -> Reader:
+def reader_of(run: str | Path, facts: Known, cut: bool = False) -> Reader:
     """Rebuild what turns text into tokens for a trained model.
 
     Raises:
@@ -85,6 +95,20 @@ def classify_lines(net: nn.Module, reader: Reader, lines: Iterator[Line], ranks:
             else:
                 names = ("text",) if len(texts) == 1 else ("first", "second")
                 yield {**dict(zip(names, texts, strict=True)), **answer(row, reader.classes)}
+
+
+def answer_lines(run: str | Path, lines: Iterator[Line], decoding: Decoding, cut: bool) -> Iterator[dict[str, Any]]:
+    """Answer line by line, many at a time; an empty line has an empty answer."""
+    from zoo.runs.generate import Author
+
+    author = Author(run, cut)
+    while some := list(islice(lines, BATCH)):
+        places, texts = zip(*((place, texts[0]) for place, texts in some), strict=True)
+        full = [row for row, text in enumerate(texts) if text.strip()]
+        where = [places[row] for row in full]
+        written = author.write([texts[row] for row in full], decoding, where.__getitem__) if full else []
+        answers = dict(zip(full, written, strict=True))
+        yield from ({"source": text, "target": answers.get(row, "")} for row, text in enumerate(texts))
 
 
 def answer(row: Tensor, classes: Sequence[str]) -> dict[str, Any]:

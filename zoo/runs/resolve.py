@@ -1,14 +1,26 @@
 """From what the user asked for to a run that can begin: names checked, gaps filled."""
 
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 from zoo import registry
 from zoo.backbones import recipe_of
+from zoo.data.kinds import WRITTEN
 from zoo.errors import InputError
 from zoo.options import Fit
+from zoo.tasks.making import TASKS
 
-KINDS = {"image": "images", "text": "texts", "pair": "pairs of texts", "vector": "vectors"}
+KINDS = {
+    "image": "images",
+    "text": "texts",
+    "pair": "pairs of texts",
+    "vector": "vectors",
+    "corpus": "running text",
+    "stream": "running text",
+    "parallel": "texts and their answers",
+}
+TEXTS = ("text", "pair", *WRITTEN)
 
 
 def resolve(options: Fit) -> Fit:
@@ -24,6 +36,9 @@ def resolve(options: Fit) -> Fit:
     if options.embedding is not None:
         registry.resolve("zoo.embeddings", options.embedding)
     advice = recipe_of(registry.load(entry))
+    if options.task is not None:
+        check_task(options.task)
+        advice = advice.tasks.get(options.task, advice)
     data = canonical(options.data or advice.data)
     registry.resolve("zoo.datasets", data)
     return replace(
@@ -60,17 +75,29 @@ def load_data(options: Fit) -> Any:
     Raises:
         InputError: If it is not, or the data are wrong.
     """
+    reads = recipe_of(registry.load(registry.resolve("zoo.backbones", options.backbone)[0])).reads
     common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
-    data = registry.create("zoo.datasets", options.data or "", **common)
-    reads, kind = recipe_of(registry.load(registry.resolve("zoo.backbones", options.backbone)[0])).reads, data.facts.kind
+    data = registry.create("zoo.datasets", options.data or "", **common, stream="stream" in reads)
+    kind = data.facts.kind
     if reads and kind not in reads:
         others = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and kind in reads_of(entry)]
         hint = f"; {', '.join(others)} can" if others else ""
         raise InputError(f"{options.backbone} reads {KINDS[reads[0]]}, and '{options.data}' holds {KINDS[kind]}{hint}")
-    for name in ("embedding", "vectors"):
-        if getattr(options, name) is not None and kind not in ("text", "pair"):
+    if options.task not in (None, data.facts.task):
+        raise InputError(f"--task {options.task}: '{options.data}' is for {data.facts.task}; give other --data")
+    for name, kinds in (("embedding", TEXTS), ("vectors", ("text", "pair"))):
+        if getattr(options, name) is not None and kind not in kinds:
             raise InputError(f"--{name} is for text, and '{options.data}' holds {KINDS[kind]}")
     return data
+
+
+def check_task(task: str) -> None:
+    """Refuse a task that there is not."""
+    if task not in TASKS:
+        close = get_close_matches(task, TASKS, 1)
+        raise InputError(
+            f"unknown task '{task}'{f': did you mean {close[0]!r}?' if close else ''} (there are {', '.join(TASKS)})"
+        )
 
 
 def reads_of(entry: registry.Entry) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
 from zoo.errors import InputError
 from zoo.options import Fit
@@ -17,7 +17,7 @@ from zoo.options import Fit
 _KEY = "zoo_run"
 # What a checkpoint has settled: the optimizer and the schedule are restored from it, whatever the new run was told.
 _NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors")
-_SETTLED = (*_NETWORK, "optimizer", "schedule", "batch_size", "seed")
+_SETTLED = (*_NETWORK, "optimizer", "schedule", "label_smoothing", "ema", "batch_size", "seed")
 
 
 class BestCheckpoint(ModelCheckpoint):
@@ -64,6 +64,51 @@ class LastCheckpoint(ModelCheckpoint):
         """Forget the run that this one goes on from: its checkpoint is not ours to replace."""
 
 
+class KeptCheckpoints(Checkpoint):
+    """Keep the training checkpoints of the last so many epochs, counted from 1, also across a resumption into another folder.
+
+    Args:
+        folder: The run's folder.
+        options: The run.
+
+    Raises:
+        InputError: If none is to be kept.
+    """
+
+    def __init__(self, folder: Path, options: Fit) -> None:
+        if options.keep < 1:
+            raise InputError(f"keep={options.keep}: use a whole number from 1, the last epoch is always kept")
+        self.folder, self.options = folder / "checkpoints", options
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Keep this epoch and drop the oldest one."""
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        trainer.save_checkpoint(self.folder / f"epoch-{trainer.current_epoch + 1:04d}.ckpt")
+        if trainer.is_global_zero:
+            for path in kept(self.folder)[: -self.options.keep]:
+                path.unlink()
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Bring the epochs before this one along."""
+        if self.options.ckpt_path is None or not trainer.is_global_zero:
+            return
+        before = [path for path in kept(Path(self.options.ckpt_path).parent) if epoch_of(path) <= checkpoint["epoch"] + 1]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for path in before[-self.options.keep :]:
+            shutil.copyfile(path, self.folder / path.name)
+
+
+def kept(folder: Path) -> list[Path]:
+    """The checkpoints of whole epochs in a folder, the oldest first."""
+    return sorted((path for path in folder.glob("epoch-*.ckpt") if path.stem[6:].isdecimal()), key=epoch_of)
+
+
+def epoch_of(path: Path) -> int:
+    """The epoch, counted from 1, that a kept checkpoint ends."""
+    return int(path.stem.removeprefix("epoch-"))
+
+
 def settled(options: Fit) -> dict[str, Any]:
     """Return what of a run a checkpoint has settled, flat, by the names of the flags."""
     flat: dict[str, Any] = {}
@@ -71,6 +116,26 @@ def settled(options: Fit) -> dict[str, Any]:
         if name in _SETTLED:
             flat |= {f"{name}.{part}": v for part, v in value.items()} if isinstance(value, Mapping) else {name: value}
     return flat
+
+
+def settled_by(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a run this checkpoint has settled."""
+    return dict(checkpoint[_KEY])
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """Read a training checkpoint of ours, without unpickling objects.
+
+    Raises:
+        InputError: If it is none.
+    """
+    try:
+        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        if not all(torch.is_tensor(value) for value in checkpoint["state_dict"].values()) or not settled_by(checkpoint):
+            raise ValueError("not what a run writes")
+    except Exception as error:  # torch raises whatever the bytes happen to lead to
+        raise InputError(f"'{path}' is no training checkpoint, such as checkpoints/last.ckpt of a run") from error
+    return checkpoint
 
 
 def best_beside(path: str) -> Path:
@@ -89,20 +154,29 @@ def check_resume(options: Fit, task: pl.LightningModule) -> None:
         return
     if not Path(path).is_file():
         raise InputError(f"there is no checkpoint '{path}' to go on from")
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-        shapes = {name: value.shape for name, value in checkpoint["state_dict"].items()}
-        theirs = dict(checkpoint[_KEY])
-    except Exception as error:  # torch raises whatever the bytes happen to lead to
-        raise InputError(f"'{path}' is no training checkpoint, such as checkpoints/last.ckpt of a run") from error
-    if not best_beside(path).is_file():
-        raise InputError(f"the best epoch so far, {best_beside(path)}, is not beside the checkpoint: keep the folder together")
+    checkpoint = read_checkpoint(path)
+    shapes = {name: value.shape for name, value in checkpoint["state_dict"].items()}
+    check_best(path, checkpoint)
+    theirs = settled(Fit("", "")) | settled_by(checkpoint)  # an option younger than the checkpoint was at its default
     for name, value in settled(options).items():
         if theirs.get(name) != value:
             raise InputError(f"the checkpoint '{path}' has {name}={theirs.get(name)}, not {value}: use its run's config.yaml")
     ours = {name: value.shape for name, value in task.state_dict().items()}
     if wrong := sorted(name for name in ours.keys() | shapes.keys() if ours.get(name) != shapes.get(name)):
         raise InputError(f"the checkpoint '{path}' is of another network: {wrong[0]} differs; use its run's config.yaml")
+
+
+def check_best(path: str, checkpoint: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint without the best epoch of its run beside it, or with one that it does not know of.
+
+    Raises:
+        InputError: If there is none, or a later epoch is the best one.
+    """
+    best = best_beside(path)
+    if not best.is_file():
+        raise InputError(f"the best epoch so far, {best}, is not beside the checkpoint: keep the folder together")
+    if torch.load(best, map_location="cpu", weights_only=True)["epoch"] > checkpoint["epoch"]:
+        raise InputError(f"the best epoch, {best}, came after the checkpoint '{path}': go on from last.ckpt")
 
 
 def load_best(trainer: pl.Trainer, task: pl.LightningModule, folder: Path) -> str | None:

@@ -15,7 +15,8 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from zoo.errors import InputError
 from zoo.options import Fit, one_line
-from zoo.runs.resume import BestCheckpoint, LastCheckpoint
+from zoo.runs.ema import MovingAverage
+from zoo.runs.resume import BestCheckpoint, KeptCheckpoints, LastCheckpoint
 
 
 class Bar(RichProgressBar):
@@ -87,9 +88,7 @@ def make_trainer(
         tensorboard = TensorBoardLogger(folder, name="", version="tensorboard")
         defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0}
         defaults |= {"logger": [CSVLogger(folder, name="", version=""), tensorboard]}
-        callbacks += [StopOnDivergence()]
-        if settings.get("enable_checkpointing", True):
-            callbacks += [BestCheckpoint(folder, options, monitor), LastCheckpoint(folder)]
+        callbacks += run_callbacks(settings, folder, options, monitor)
     if settings.get("enable_progress_bar", True):
         callbacks.append(Bar(leave=False) if terminal else PlainProgress())
     arguments = defaults | {name: value for name, value in settings.items() if value is not None}
@@ -98,6 +97,25 @@ def make_trainer(
         return Trainer(**arguments)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"--trainer: {str(error).strip().splitlines()[0]}") from error
+
+
+def run_callbacks(settings: dict[str, Any], folder: Path, options: Fit, monitor: tuple[str, str]) -> list[Callback]:
+    """Build what watches over a run, and what keeps its weights.
+
+    Raises:
+        InputError: If checkpoints are to be kept and not to be kept, or a number is out of range.
+    """
+    callbacks: list[Callback] = [StopOnDivergence()]
+    if options.ema is not None:
+        callbacks.append(MovingAverage(options.ema))
+    keepers: list[Callback] = [BestCheckpoint(folder, options, monitor), LastCheckpoint(folder)]
+    if options.keep != 1:
+        keepers.append(KeptCheckpoints(folder, options))
+    if settings.get("enable_checkpointing", True):
+        return callbacks + keepers
+    if options.keep > 1:
+        raise InputError(f"--keep {options.keep} keeps checkpoints, --trainer.enable_checkpointing false none: leave one out")
+    return callbacks
 
 
 def check_trainer(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """What every task shares: one step for all stages, the optimizer and the schedule."""
 
-import difflib
-import math
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -9,19 +7,22 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torchmetrics import MetricCollection
 
-from zoo.errors import InputError
 from zoo.options import Optimizer, Schedule
-
-SCHEDULES = ("cosine", "linear", "constant")
+from zoo.tasks.optimizer import check_optimizer, extra, undecayed
+from zoo.tasks.schedule import check_schedule, lr_factor
 
 
 class Measured(NamedTuple):
-    """The loss of a batch (a mean), and what its metrics read: predictions, targets and, by keyword, the rest."""
+    """The loss of a batch (a mean), and what its metrics read: predictions, targets and, by keyword, the rest.
+
+    The loss is a mean over ``size`` things, by default one for each target.
+    """
 
     loss: Tensor
     predictions: Tensor
     targets: Tensor
     extra: dict[str, Tensor] = {}  # noqa: RUF012 (never written to)
+    size: int | None = None
 
 
 class Task(LightningModule):
@@ -81,8 +82,8 @@ class Task(LightningModule):
         self._step("test", batch)
 
     def _step(self, stage: str, batch: Any) -> Tensor:
-        loss, predictions, targets, extra = self.loss(batch)
-        size = len(targets)
+        loss, predictions, targets, extra, size = self.loss(batch)
+        size = len(targets) if size is None else size
         self.log(
             f"{stage}_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=size, sync_dist=stage != "train"
         )
@@ -98,56 +99,7 @@ class Task(LightningModule):
 
         options = self.optimizer_options
         groups = param_groups_weight_decay(self.net, options.weight_decay, no_weight_decay_list=undecayed(self.net))
-        optimizer = create_optimizer_v2(groups, opt=options.name, lr=options.lr, weight_decay=0.0)
+        optimizer = create_optimizer_v2(groups, opt=options.name, lr=options.lr, weight_decay=0.0, **extra(options))
         steps = int(self.trainer.estimated_stepping_batches)
         factor = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(self.schedule, step, steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": factor, "interval": "step"}}
-
-
-def undecayed(net: nn.Module) -> set[str]:
-    """Name the parameters that a module of the network keeps from weight decay, by timm's ``no_weight_decay()``."""
-    keepers: list[tuple[str, Any]] = [
-        (name, module) for name, module in net.named_modules() if hasattr(module, "no_weight_decay")
-    ]
-    return {f"{name}.{own}" if name else own for name, module in keepers for own in module.no_weight_decay()}
-
-
-def lr_factor(schedule: Schedule, step: int, steps: int) -> float:
-    """Return the share of the peak learning rate at a step of that many.
-
-    Example:
-        >>> [round(lr_factor(Schedule("cosine", warmup=0.2), step, 10), 2) for step in (0, 1, 2, 6, 10)]
-        [0.5, 1.0, 1.0, 0.5, 0.0]
-    """
-    warm = round(schedule.warmup * steps)
-    if step < warm:
-        return (step + 1) / warm
-    done = min(1.0, (step - warm) / max(1, steps - warm))
-    return {"cosine": 0.5 * (1 + math.cos(math.pi * done)), "linear": 1 - done, "constant": 1.0}[schedule.name]
-
-
-def check_schedule(schedule: Schedule) -> None:
-    """Refuse an unknown schedule or a warm-up that is no share."""
-    if schedule.name not in SCHEDULES:
-        raise InputError(f"unknown schedule '{schedule.name}': use {', '.join(SCHEDULES)}")
-    if not 0 <= schedule.warmup <= 1:
-        raise InputError(f"schedule.warmup={schedule.warmup} is a share of all steps: use 0 to 1")
-
-
-def check_optimizer(optimizer: Optimizer) -> None:
-    """Refuse an optimizer that timm does not know, or numbers that cannot work."""
-    from timm.optim import create_optimizer_v2, list_optimizers
-
-    names = [str(name) for name in list_optimizers()]
-    if optimizer.name not in names:
-        close = difflib.get_close_matches(optimizer.name, names, n=3)
-        hint = f": did you mean {', '.join(close)}?" if close else f": use one of timm's, such as {', '.join(names[:8])}"
-        raise InputError(f"unknown optimizer '{optimizer.name}'{hint}")
-    if optimizer.lr is None or not 0 < optimizer.lr < math.inf:
-        raise InputError(f"optimizer.lr={optimizer.lr}: a learning rate is above zero")
-    if not 0 <= optimizer.weight_decay < math.inf:
-        raise InputError(f"optimizer.weight_decay={optimizer.weight_decay}: a decay is zero or more")
-    try:
-        create_optimizer_v2([torch.nn.Parameter(torch.zeros(2, 2))], opt=optimizer.name, lr=optimizer.lr)
-    except (AssertionError, ImportError, RuntimeError, ValueError, TypeError) as error:
-        raise InputError(f"optimizer '{optimizer.name}' does not work here: {str(error) or type(error).__name__}") from error

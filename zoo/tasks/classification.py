@@ -28,9 +28,13 @@ class Classification(Task):
         num_classes: Labels.
         optimizer: How weights are updated.
         schedule: How the learning rate moves.
+        label_smoothing: Share of the probability that training, not measuring, spreads over all labels (Szegedy et al. 2016,
+            section 7).
     """
 
-    def __init__(self, net: nn.Module, num_classes: int, optimizer: Optimizer, schedule: Schedule) -> None:
+    def __init__(
+        self, net: nn.Module, num_classes: int, optimizer: Optimizer, schedule: Schedule, label_smoothing: float = 0.0
+    ) -> None:
         metrics: dict[str, Any] = {
             "accuracy": MulticlassAccuracy(num_classes, average="micro"),
             "f1": MulticlassF1Score(num_classes, average="macro"),
@@ -38,12 +42,14 @@ class Classification(Task):
         if num_classes == 2:
             metrics["auroc"] = BinaryScore()
         super().__init__(net, MetricCollection(metrics), optimizer, schedule)
+        self.label_smoothing = label_smoothing
 
     def loss(self, batch: tuple[Any, Tensor]) -> Measured:
         """Return the cross entropy in nats, the logits and the labels of a batch (inputs, labels)."""
         inputs, labels = batch
         logits = self.answer(inputs)
-        return Measured(F.cross_entropy(logits, labels), logits.detach(), labels)
+        smoothing = self.label_smoothing if self.training else 0.0
+        return Measured(F.cross_entropy(logits, labels, label_smoothing=smoothing), logits.detach(), labels)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return class probabilities, [B, num_classes]."""

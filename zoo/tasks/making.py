@@ -1,15 +1,19 @@
 """The task that belongs to a kind of data."""
 
+from inspect import signature
 from typing import Any
 
 from torch import nn
 
+from zoo.decoding import check_decoding
 from zoo.errors import InputError
-from zoo.options import Optimizer, Schedule
+from zoo.options import Decoding, Optimizer, Schedule
 from zoo.tasks.base import Task
 from zoo.tasks.classification import Classification, TextClassification
+from zoo.tasks.language import LanguageModel
 from zoo.tasks.ranking import Ranking
 from zoo.tasks.regression import Regression
+from zoo.tasks.seq2seq import Seq2Seq
 
 TASKS: dict[str, type[Task]] = {
     "image_classification": Classification,
@@ -17,15 +21,42 @@ TASKS: dict[str, type[Task]] = {
     "pair_classification": TextClassification,
     "answer_ranking": Ranking,
     "regression": Regression,
+    "language_model": LanguageModel,
+    "seq2seq": Seq2Seq,
 }
 
 
-def make_task(facts: Any, net: nn.Module, optimizer: Optimizer, schedule: Schedule) -> Task:
+def make_task(
+    facts: Any,
+    net: nn.Module,
+    optimizer: Optimizer,
+    schedule: Schedule,
+    label_smoothing: float | None = None,
+    decoding: Decoding | None = None,
+) -> Task:
     """Build the task that the facts of a data set name.
 
+    Args:
+        facts: Of the data.
+        net: The network.
+        optimizer: How weights are updated.
+        schedule: How the learning rate moves.
+        label_smoothing: Share of the probability that training spreads over all answers; None for what the task advises.
+        decoding: How texts are written when they are tested; only a task that writes reads it.
+
     Raises:
-        InputError: If there is no such task.
+        InputError: If there is no such task, labels cannot be smoothed so, or texts not be written so.
     """
     if facts.task not in TASKS:
         raise InputError(f"the data name the task '{facts.task}': use one of {', '.join(TASKS)}")
-    return TASKS[facts.task](net, facts.outputs, optimizer, schedule)
+    kind: Any = TASKS[facts.task]
+    options = {} if label_smoothing is None else {"label_smoothing": label_smoothing}
+    if options and "label_smoothing" not in signature(kind).parameters:
+        raise InputError(f"label_smoothing={label_smoothing}: the task {facts.task} smooths no labels, leave it out")
+    if label_smoothing is not None and not 0 <= label_smoothing < 1:
+        raise InputError(f"label_smoothing={label_smoothing} is a share of the probability: use 0 to below 1, such as 0.1")
+    task: Task = kind(net, facts.outputs, optimizer, schedule, **options)
+    if decoding is not None and isinstance(task, Seq2Seq):
+        check_decoding(decoding)
+        task.decoding = decoding
+    return task

@@ -66,12 +66,15 @@ class BackboneContract:
             metafunc.parametrize("algebra", installed_algebras() if self.algebras is None else self.algebras)
 
     def test_output_is_one_finite_row_per_example(self, algebra: str) -> None:
-        """Logits are [B, num_classes], in training and in evaluation."""
+        """Logits are [B, num_classes], or of a network that writes [B, L, vocab_size]; in training and in evaluation."""
         model, batch = self.build(algebra), self.batch()
-        rows = len(batch[0] if isinstance(batch, tuple) else batch)
+        last = batch[-1] if isinstance(batch, tuple) else batch
+        answer = (
+            (len(last), self.facts["num_classes"]) if "num_classes" in self.facts else (*last.shape, self.facts["vocab_size"])
+        )
         for mode in (True, False):
             y = classify(model.train(mode), batch)
-            assert y.shape == (rows, self.facts["num_classes"])
+            assert y.shape == answer
             assert y.isfinite().all()
 
     def test_every_parameter_gets_a_gradient(self, algebra: str) -> None:

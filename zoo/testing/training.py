@@ -18,8 +18,8 @@ def classify(model: nn.Module, batch: Any) -> Tensor:
 
 
 def loss(model: nn.Module, batch: Any) -> Tensor:
-    """Return the cross entropy of a batch against the labels 0, 1, 2, ..."""
-    y = classify(model, batch)
+    """Return the cross entropy of a batch against the labels 0, 1, 2, ..., one for each row of logits."""
+    y = classify(model, batch).flatten(0, -2)
     return F.cross_entropy(y, torch.arange(len(y)) % y.shape[1])
 
 

@@ -117,7 +117,9 @@ class Reader:
         if self.writes:
             text = text[: text.index(END)] if END in text else text
             text = [number for number in text if number > END]
-        return self.tokenizer.decode([number for number in text if number != PAD])
+        decoded: str = self.tokenizer.decode([number for number in text if number != PAD])
+        # Pairs of bytes cut the first word of a text like all others: with the space before it.
+        return decoded.removeprefix(" ") if getattr(self.tokenizer.pre_tokenizer, "add_prefix_space", False) else decoded
 
     def encode(self, texts: Sequence[str], place: Callable[[int], str] = "text {}".format) -> Tokens:
         """Turn every text into token numbers.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,8 @@ def train_tokenizer(
         made, trainer = Tokenizer(models.WordLevel(unk_token=SPECIAL[UNKNOWN])), trainers.WordLevelTrainer(**options)
     made.normalizer = normalizers.Sequence([normalizers.NFC(), *([normalizers.Lowercase()] if lowercase else [])])
     _set_cutting(made, kind, prefix_space=not running)
+    if kind == "space":  # elsewhere brackets stand alone
+        texts = (re.sub(r"\[(PAD|UNK|BOS|EOS)\]", " ", text) for text in texts)
     made.train_from_iterator(texts, trainer)
     return _plain(made)
 

@@ -1,0 +1,213 @@
+"""The networks that write, over every algebra: nothing leaks from the future, and a cache changes nothing."""
+
+import pytest
+import torch
+
+from zoo import registry
+from zoo.build import count
+from zoo.errors import InputError
+from zoo.layers import Layers
+from zoo.testing import BackboneContract
+from zoo.testing.backbone import installed_algebras
+
+CORPUS = {"vocab_size": 30, "max_length": 20}
+PARALLEL = CORPUS | {"seq2seq": True}
+SIZES = "dim=64, depth=2, heads=2, ffn=64"
+SPECS = {
+    "gpt": (f"gpt({SIZES})", CORPUS),
+    "gpt, rotary": (f"gpt({SIZES}, positions=rotary, score=product, bias=true, tied=false)", CORPUS),
+    "gpt, trigonometric": (f"gpt({SIZES}, positions=trigonometric, score=hermitian)", CORPUS),
+    "transformer_xl": (f"transformer_xl({SIZES})", CORPUS),
+    "transformer": (f"transformer({SIZES})", PARALLEL),
+    "transformer, learned": (f"transformer({SIZES}, positions=learned, score=product, norm_first=false)", PARALLEL),
+    "transformer, rotary": (f"transformer({SIZES}, positions=rotary)", PARALLEL),
+}
+every_algebra = pytest.mark.parametrize("algebra", installed_algebras())
+every_writer = pytest.mark.parametrize("name", SPECS)
+
+
+def build(name, algebra, **options):
+    torch.manual_seed(0)
+    spec, facts = SPECS.get(name, (name, CORPUS))
+    return registry.create("zoo.backbones", spec, Layers(algebra, **options), **facts).double().eval()
+
+
+def tokens(rows, length, seed=0, least=1):
+    return torch.randint(least, CORPUS["vocab_size"], (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def sources(name):
+    if not SPECS[name][1].get("seq2seq"):
+        return None
+    source = tokens(3, 7, seed=1)
+    source[1, 4:] = 0
+    return source
+
+
+def whole(net, source, target):
+    return net(target) if source is None else net(source, target)
+
+
+class Corpus(BackboneContract):
+    facts = CORPUS
+
+    def batch(self):
+        return tokens(4, 8)
+
+
+class TestGPT(Corpus):
+    spec = SPECS["gpt"][0]
+
+
+class TestGPTWithProducts(Corpus):
+    spec = SPECS["gpt, rotary"][0]
+
+
+class TestTransformerXL(Corpus):
+    spec = SPECS["transformer_xl"][0]
+
+
+class TestEncoderDecoder(BackboneContract):
+    spec, facts = SPECS["transformer"][0], PARALLEL
+
+    def batch(self):
+        return tokens(4, 8), tokens(4, 6, seed=1)
+
+
+@every_algebra
+@every_writer
+def test_no_word_sees_those_behind_it(name, algebra):
+    net, source, target = build(name, algebra), sources(name), tokens(3, 9)
+    changed = target.clone()
+    changed[:, 5:] = changed[:, 5:] % (CORPUS["vocab_size"] - 1) + 1
+    before, after = whole(net, source, target), whole(net, source, changed)
+    torch.testing.assert_close(before[:, :5], after[:, :5])
+    assert ((before - after)[:, 5:].abs().amax(-1) > 1e-9).all()
+
+
+@every_algebra
+@every_writer
+def test_reading_on_is_reading_at_once(name, algebra):
+    net, source, target = build(name, algebra), sources(name), tokens(3, 9)
+    cache = net.begin(source)
+    parts = [net.extend(part, cache) for part in target.split([4, 1, 1, 3], 1)]
+    torch.testing.assert_close(torch.cat(parts, 1), whole(net, source, target))
+    assert cache.length == 9
+
+
+@every_algebra
+@every_writer
+def test_padding_on_either_side_changes_nothing(name, algebra):
+    net, source, target = build(name, algebra), sources(name), tokens(3, 6)
+    alone = whole(net, source, target)
+    right = whole(net, source, torch.cat([target, torch.zeros_like(target[:, :2])], 1))
+    torch.testing.assert_close(right[:, :6], alone)
+    left = torch.cat([torch.zeros_like(target[:, :2]), target], 1)
+    cache = net.begin(source)
+    parts = [net.extend(left[:, :5], cache, left[:, :5] != 0), net.extend(left[:, 5:6], cache), net.extend(left[:, 6:], cache)]
+    torch.testing.assert_close(torch.cat(parts, 1)[:, 2:], alone)
+
+
+@every_writer
+def test_rows_of_a_cache_can_be_chosen(name):
+    net, source, target = build(name, "quaternion"), sources(name), tokens(3, 6)
+    cache, rows = net.begin(source), torch.tensor([2, 0, 2, 1])
+    net.extend(target[:, :5], cache)
+    cache.select(rows)
+    full = whole(net, source, target)[rows, -1:]
+    torch.testing.assert_close(net.extend(target[rows, 5:], cache), full)
+
+
+def test_a_cache_keeps_left_padding_of_chosen_rows():
+    net, target = build("gpt", "quaternion"), tokens(2, 6)
+    left = target.clone()
+    left[0, :3] = 0
+    cache, rows = net.begin(), torch.tensor([1, 0, 0])
+    net.extend(left[:, :5], cache, left[:, :5] != 0)
+    cache.select(rows)
+    y = net.extend(left[rows, 5:], cache)
+    torch.testing.assert_close(y[0], net(target[1:])[0, -1:])
+    torch.testing.assert_close(y[1:], net(target[:1, 3:])[:, -1:].expand(2, -1, -1))
+
+
+@every_algebra
+def test_pieces_with_a_memory_are_the_whole_text(algebra):
+    # An embedding that encodes order counts from the beginning of each piece.
+    net, target, memory = build(f"transformer_xl({SIZES}, memory=12)", algebra, embedding="table"), tokens(3, 12), []
+    parts = [net(part, memory) for part in target.split([5, 4, 3], 1)]
+    torch.testing.assert_close(torch.cat(parts, 1), net(target))
+    assert [part.shape for part in memory] == [(3, 12, 64)] * 2
+
+
+def test_a_memory_has_its_length_and_no_gradient():
+    net, target, memory = build(f"transformer_xl({SIZES}, memory=4)", "quaternion").train(), tokens(3, 12), []
+    net(target[:, :6], memory)
+    assert [part.shape for part in memory] == [(3, 4, 64)] * 2
+    assert not any(part.requires_grad for part in memory)
+    other = [part.clone() for part in memory]
+    assert not torch.equal(net(target[:, 6:], memory), net(target[:, 6:]))
+    assert not torch.equal(memory[1], other[1])
+
+
+def test_without_a_memory_pieces_stand_alone():
+    net, target, memory = build(f"transformer_xl({SIZES}, memory=0)", "quaternion"), tokens(3, 12), []
+    net(target[:, :6], memory)
+    torch.testing.assert_close(net(target[:, 6:], memory), net(target[:, 6:]))
+
+
+def test_a_cache_forgets_what_a_memory_does_not_hold():
+    """What a limited cache answers is what a text has that begins later, in a network whose words see no further back."""
+    net, target = build("transformer_xl(dim=64, depth=1, heads=2, ffn=64, memory=3)", "quaternion"), tokens(3, 9)
+    cache = net.begin()
+    for part in target.split(1, 1):
+        y = net.extend(part, cache)
+    torch.testing.assert_close(y, net(target[:, -4:])[:, -1:])
+
+
+def test_parameters_are_those_of_nanogpt():
+    """10.65M without positions; a quarter of every matrix with quaternions, and 2.69M counted with an untied head."""
+    torch.manual_seed(0)
+    facts = {"vocab_size": 65, "max_length": 256}
+
+    def counted(spec, **options):
+        net = registry.create("zoo.backbones", spec, Layers(**options), **facts)
+        return count(net)["total"] - net.words.positions.table.numel()
+
+    assert counted("gpt/nano", rule="real") == 12 * 6 * 384**2 + 13 * 384 + 65 * 384 == 10_646_784
+    assert counted("gpt/nano", rule="quaternion") == 3 * 6 * 384**2 + 13 * 384 + 65 * 384
+    assert counted("gpt/nano(tied=false)", rule="quaternion", scope="all+head") == 2_690_688
+
+
+@pytest.mark.parametrize("name", ["gpt", "transformer_xl", "transformer"])
+def test_an_embedding_that_is_no_table_gets_a_layer_for_its_logits(name):
+    tied, own = build(name, "quaternion"), build(name, "quaternion", embedding="complex_order")
+    assert tied.logits.layer is None
+    assert own.logits.layer is not None
+    source, target = sources(name), tokens(3, 6)
+    cache = own.begin(source)
+    y = torch.cat([own.extend(part, cache) for part in target.split(2, 1)], 1)
+    torch.testing.assert_close(y, whole(own, source, target), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("gpt/mega", "unknown preset gpt/mega: use gpt/micro, gpt/nano"),
+        ("transformer_xl(memory=-1)", "memory=-1: the words that are remembered are 0 or more"),
+        ("gpt(dim=60)", "dim=60 does not split into heads=4, each of whole elements of an algebra with n = 4"),
+        ("gpt(positions=far)", "unknown positions 'far'"),
+    ],
+)
+def test_options_that_make_no_network(spec, message):
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
+        build(spec, "quaternion")
+
+
+def test_a_text_longer_than_the_learned_positions_is_an_error():
+    with pytest.raises(InputError, match="a text of 21 tokens: the learned positions end at max_length=20"):
+        build("gpt", "quaternion")(tokens(1, 21))
+
+
+def test_a_translation_needs_a_source():
+    with pytest.raises(InputError, match="give it a source"):
+        build("transformer", "quaternion").begin()

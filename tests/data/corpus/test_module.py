@@ -1,0 +1,152 @@
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from zoo.data.corpus import CorpusData, Text, TextFile, tokenfile
+from zoo.data.corpus.encoding import encoder
+from zoo.data.text import Reader
+from zoo.errors import InputError
+
+draw = random.Random(0)
+WORDS = " ".join(draw.choice(("rain", "sun", "été", "snow\n", "wind,")) for _ in range(900))
+BUILT = {"max_length": 16, "batch_size": 4}
+
+
+def data(text=WORDS, **options):
+    return CorpusData({"train": Text(text)}, **{**BUILT, **options})
+
+
+def counted(loader):
+    return torch.cat([targets[targets != 0] for _, targets, _ in loader])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("tokenizer", ["char", "bpe"])
+@pytest.mark.parametrize("batch_size", [1, 4, 1000])
+def test_measuring_counts_every_token_but_the_first_once(stream, tokenizer, batch_size):
+    made = data(stream=stream, tokenizer=tokenizer, vocab=300, batch_size=batch_size)
+    for name, loader in (("val", made.val_dataloader()), ("test", made.test_dataloader())):
+        text = made.splits[name][:]
+        found = counted(loader)
+        assert len(found) == made.facts.sizes[name] - 1
+        assert sorted(found.tolist()) == sorted(text[1:].tolist())
+        sizes = sum(sizes for _, _, parts in loader for sizes in parts)
+        content = made.reader.decode(text[1:])
+        assert sizes.tolist() == [len(content), len(content.encode())]
+    if not stream:
+        assert found.tolist() == text[1:].tolist()
+
+
+def test_an_epoch_is_every_block_once_and_each_epoch_another():
+    made = data()
+    loader, train = made.train_dataloader(), made.splits["train"][:].astype(np.int64)
+    epochs = []
+    for _ in range(3):
+        rows = torch.cat([torch.cat([tokens, targets[:, -1:]], dim=1) for tokens, targets, _ in loader])
+        assert len(rows) == (len(train) - 16) // 16
+        assert (rows != 0).all()
+        windows = {tuple(window) for window in np.lib.stride_tricks.sliding_window_view(train, 17).tolist()}
+        assert {tuple(row) for row in rows.tolist()} <= windows
+        epochs.append(rows.tolist())
+    assert epochs[0] != epochs[1] != epochs[2]
+    again = [tokens.tolist() for tokens, _, _ in data().train_dataloader()]
+    assert again == [tokens.tolist() for tokens, _, _ in data(num_workers=2).train_dataloader()]
+    assert again != [tokens.tolist() for tokens, _, _ in data(seed=1).train_dataloader()]
+
+
+def test_rows_of_streams_go_on():
+    made = data(stream=True, batch_size=3)
+    assert made.facts.kind == "stream"
+    for loader, name in ((made.train_dataloader(), "train"), (made.val_dataloader(), "val")):
+        batches = list(loader)
+        assert len({len(tokens) for tokens, _, _ in batches}) == 1
+        rows = torch.cat([tokens for tokens, _, _ in batches], dim=1).flatten().tolist()
+        text = made.splits[name][:].tolist()
+        assert [token for token in rows if token] == text[: sum(token != 0 for token in rows)]
+        for (_, before, _), (after, _, _) in pairwise(batches):
+            goes_on = after[:, 0] != 0
+            assert before[:, -1][goes_on].equal(after[:, 0][goes_on])
+    first, second = (list(made.train_dataloader()) for _ in range(2))
+    assert all(a[0].equal(b[0]) for a, b in zip(first, second, strict=True)), "streams are never shuffled"
+    assert len(first) > 50
+    assert len(first[0][0]) == 3
+
+
+def test_results_on_streams_do_not_depend_on_the_batch_size():
+    one, other = ([tokens.tolist() for tokens, _, _ in data(stream=True, batch_size=b).val_dataloader()] for b in (1, 9))
+    assert one == other
+    tiny = data("ab" * 200, max_length=9, stream=True)
+    assert next(iter(tiny.val_dataloader()))[0].shape == (2, 9)
+    assert next(iter(data("ab" * 200, stream=True, batch_size=999).train_dataloader()))[0].shape == (22, 16)
+
+
+def test_a_large_file_gives_the_same_batches(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tmp_path / "a.txt"
+    path.write_text(WORDS.replace("é", "e"), encoding="utf-8", newline="\n")
+    small = data(WORDS.replace("é", "e"))
+    monkeypatch.setattr(tokenfile, "SMALL", 10)
+    large = CorpusData({"train": TextFile.of(path)}, **BUILT, num_workers=2)
+    assert isinstance(large.splits["train"], tokenfile.TokenFile)
+    assert large.facts == small.facts
+    for ours, theirs in zip(large.train_dataloader(), small.train_dataloader(), strict=True):
+        assert all(a.equal(b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_a_trained_model_reads_new_text_its_own_way():
+    trained = data()
+    new = CorpusData({"train": Text("ein anderer Text, été " * 30)}, reader=trained.reader, entire=True, max_length=999)
+    assert new.reader is trained.reader
+    assert new.files == trained.files
+    assert (new.length, new.facts.max_length, new.facts.vocab_size) == (16, 16, trained.facts.vocab_size)
+    assert new.facts.sizes == {"train": 660, "val": 660, "test": 660}
+    assert (new.splits["val"] == 1).any(), "characters that the model does not know"
+    stored = Reader.of(trained.facts, trained.files["tokenizer.json"])
+    assert (encoder(stored)(WORDS) == encoder(trained.reader)(WORDS)).all()
+
+
+def test_facts_name_the_content():
+    shas = {
+        data(**options).facts.sha256 for options in ({}, {"seed": 4}, {"batch_size": 9}, {"tokenizer": "bpe", "vocab": 300})
+    }
+    assert len(shas) == 1
+    assert data(WORDS + "!").facts.sha256 not in shas
+
+
+def test_the_tokenizer_learns_from_training_text_only():
+    made = CorpusData({"train": Text("abc " * 99), "val": Text("abx " * 30)}, **BUILT)
+    assert not made.has_test
+    assert "x" not in made.reader.words
+    assert counted(made.val_dataloader()).eq(1).any()
+    with pytest.raises(InputError, match="has no test split"):
+        made.test_dataloader()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tokenizer": "word"}, "tokenizer='word'"),
+        ({"max_length": 0}, "max_length=0"),
+        ({"batch_size": 0}, "batch_size=0"),
+        (
+            {"max_length": 500},
+            r"val split: 2\d\d tokens, too few for one block of max_length=500 .* max_length=2\d\d or less",
+        ),
+        ({"text": "ab"}, "the text, train split: 1 tokens, .* use more text"),
+        ({"text": ""}, "the text, train split: there is no text in it"),
+        ({"vocab": 2}, "vocab=2"),
+    ],
+)
+def test_bad_input_is_one_line(options, words):
+    with pytest.raises(InputError, match=words) as raised:
+        data(**options)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_split_of_just_one_block_is_enough():
+    made = CorpusData({"train": Text("abcdefghijklmnopq"), "val": Text("abcdefghijklmnopq")}, max_length=16)
+    assert [tuple(tokens.shape) for tokens, _, _ in made.train_dataloader()] == [(1, 16)]
+    assert len(counted(made.val_dataloader())) == 16

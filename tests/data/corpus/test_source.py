@@ -1,0 +1,108 @@
+import gzip
+import lzma
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from zoo.data.corpus import Text, TextFile, source, textfile
+from zoo.data.corpus.source import digest, divided
+from zoo.errors import InputError
+
+LINES = "".join(f"ligne {i} : été, naïve, 東京 😀\n" for i in range(40)) + "mot " * 30 + "x" * 99
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch):
+    monkeypatch.setattr(source, "PIECE", 37)
+    monkeypatch.setattr(textfile, "PIECE", 37)
+
+
+def write(path: Path, content: bytes) -> TextFile:
+    pack = {".gz": gzip.compress, ".xz": lzma.compress}.get(path.suffix, bytes)
+    path.write_bytes(pack(content))
+    return TextFile.of(path)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.txt.xz"])
+def test_a_file_is_its_text_whatever_its_packing(tmp_path, name):
+    file = write(tmp_path / name, LINES.encode())
+    pieces = list(file.pieces())
+    assert "".join(pieces) == LINES
+    assert len(pieces) > 20, "read as a whole"
+    assert file.size == len(LINES.encode())
+    assert digest(file) == digest(Text(LINES))
+
+
+@pytest.mark.parametrize("percent", [(90, 95, 100), (33, 66, 67, 100)])
+def test_parts_are_the_whole_in_order(tmp_path, percent):
+    for whole in (Text(LINES), write(tmp_path / "a.txt", LINES.encode()), write(tmp_path / "a.txt.gz", LINES.encode())):
+        parts = whole.cut(percent)
+        assert "".join("".join(part.pieces()) for part in parts) == LINES
+        done = 0
+        for part, share in zip(parts, percent, strict=True):
+            done += part.size
+            assert 0 <= done - whole.size * share // 100 < 4, "a cut may move to the end of a character, no further"
+        again = parts[0].cut((50, 100))
+        assert "".join("".join(part.pieces()) for part in again) == "".join(parts[0].pieces())
+
+
+def test_pieces_end_where_words_end():
+    pieces = list(Text(LINES).pieces())
+    for before, after in pairwise(pieces):
+        assert before.endswith("\n") or after.startswith(" ") or after == "x" * len(after)
+    assert any(piece.endswith("\n") for piece in pieces)
+    assert any(piece.startswith(" mot") for piece in pieces)
+
+
+def test_the_mark_at_the_start_is_no_text(tmp_path):
+    assert "".join(write(tmp_path / "a.txt", b"\xef\xbb\xbfone\n").pieces()) == "one\n"
+    inside = ("x" * 37 + "\ufeff") * 3
+    assert "".join(write(tmp_path / "a.txt", inside.encode()).pieces()) == inside
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+@pytest.mark.parametrize(("before", "line"), [(b"", 1), (b"fine\n" * 50, 51), (b"fine\n" * 50 + b"line", 51)])
+def test_a_wrong_byte_is_shown_with_its_line(tmp_path, name, before, line):
+    file = write(tmp_path / name, before + b"caf\xe9 au lait\n" + b"more\n" * 50)
+    with pytest.raises(InputError, match=rf"{name}:{line}: byte 0xe9 is not UTF-8"):
+        list(file.pieces())
+
+
+def test_a_wrong_byte_in_a_later_part_counts_lines_from_the_start(tmp_path):
+    file = write(tmp_path / "a.txt", b"fine\n" * 96 + b"\xff\n" + b"fine\n" * 3)
+    train, *_, test = file.cut((90, 95, 100))
+    assert "".join(train.pieces()).startswith("fine")
+    with pytest.raises(InputError, match=r"a\.txt:97: byte 0xff"):
+        list(test.pieces())
+
+
+def test_a_character_cut_off_at_the_end_is_wrong(tmp_path):
+    file = write(tmp_path / "a.txt", b"fine\n\xc3")
+    with pytest.raises(InputError, match=r"a\.txt:2: byte 0xc3 is not UTF-8"):
+        list(file.pieces())
+
+
+def test_files_that_cannot_be_read(tmp_path):
+    broken = tmp_path / "a.txt.gz"
+    broken.write_bytes(gzip.compress(LINES.encode())[:-20])
+    for path in (broken, tmp_path / "missing.txt", tmp_path):
+        with pytest.raises(InputError, match="cannot be read") as raised:
+            TextFile.of(path)
+        assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("empty", [b"", b"\xef\xbb\xbf"])
+def test_an_empty_text_has_no_pieces(tmp_path, empty):
+    for nothing in (Text(""), write(tmp_path / "nothing", empty)):
+        assert list(nothing.pieces()) == []
+
+
+def test_missing_splits_are_cut_off_the_end():
+    whole = Text("".join(map(chr, range(1000, 2000))))
+    cut = {name: part.size for name, part in divided({"train": whole}, entire=False).items()}
+    assert cut == {"train": 900, "val": 50, "test": 50}
+    assert divided({"train": whole}, entire=True) == {"train": whole, "val": whole, "test": whole}
+    kept = divided({"train": whole, "test": Text("the end")}, entire=True)
+    assert {name: part.size for name, part in kept.items()} == {"train": 950, "val": 50, "test": 7}
+    assert divided({"train": whole, "val": whole}, entire=False).keys() == {"train", "val"}

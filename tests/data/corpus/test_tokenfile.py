@@ -1,0 +1,93 @@
+import errno
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+from zoo.data.corpus import Text, source, tokenfile
+from zoo.data.corpus.alphabet import learn
+from zoo.data.corpus.source import digest
+from zoo.data.corpus.tokenfile import TokenFile, tokens_of
+from zoo.data.text import Reader
+from zoo.errors import InputError
+
+WORDS = Text("".join(f"the {i}th été of Tōkyō\n" for i in range(200)))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(source, "PIECE", 1000)
+    return tmp_path / "cache" / "hypercomplex-zoo" / "tokens"
+
+
+def made(text=WORDS, kind="char", lowercase=False):
+    return tokens_of(text, digest(text), Reader(learn(kind, text.pieces(), 300, lowercase), 9, ()))
+
+
+@pytest.fixture
+def large(folder, monkeypatch):
+    kept = made()
+    assert isinstance(kept, np.ndarray)
+    assert not folder.exists(), "small texts need no file"
+    monkeypatch.setattr(tokenfile, "SMALL", 100)
+    return kept
+
+
+def test_a_file_holds_what_memory_would(folder, large):
+    found = made()
+    assert isinstance(found, TokenFile)
+    assert len(found) == len(large)
+    assert (found[:] == large).all()
+    places = np.array([[3, 1], [0, len(large) - 1]])
+    assert (found[places] == large[places]).all()
+    assert [file.name for file in folder.iterdir()] == [found.path.name]
+
+
+def test_a_file_is_made_once_for_a_text_and_a_tokenizer(folder, large, monkeypatch):
+    first = made().path
+    before = first.stat().st_mtime_ns
+    monkeypatch.setattr(tokenfile, "_written", None)  # whatever writes now fails
+    assert made().path == first
+    assert first.stat().st_mtime_ns == before
+    monkeypatch.undo()
+    monkeypatch.setattr(tokenfile, "SMALL", 100)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parents[1]))
+    others = {first, made(kind="bpe").path, made(lowercase=True).path, made(Text(WORDS.content + "x")).path}
+    assert len(others) == 4
+
+
+def test_a_worker_gets_the_name_and_not_the_numbers(folder, large):
+    found = made()
+    sent = pickle.dumps(found)
+    assert len(sent) < 1000 < len(found)
+    assert (pickle.loads(sent)[:] == large).all()
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), ValueError])
+def test_what_stops_early_leaves_nothing(folder, large, monkeypatch, stop):
+    class Broken(Text):
+        def pieces(self):
+            yield "the "
+            raise stop
+
+    text = Broken(WORDS.content)
+    reader = Reader(learn("char", ["the "], 9, False), 9, ())
+    expected = InputError if isinstance(stop, OSError) else stop
+    with pytest.raises(expected) as raised:
+        tokens_of(text, "0", reader)
+    assert list(folder.iterdir()) == []
+    if isinstance(stop, OSError):
+        assert "the disk is full" in str(raised.value)
+        assert "XDG_CACHE_HOME" in str(raised.value)
+        assert "\n" not in str(raised.value)
+    whole = tokens_of(WORDS, "0", reader)
+    assert len(whole) == WORDS.size
+
+
+def test_a_folder_that_cannot_be_is_one_line(tmp_path, large, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(InputError, match="cannot keep the tokens of a large text there"):
+        made()

@@ -1,0 +1,29 @@
+import json
+
+import pytest
+
+from zoo.data.parallel import ParallelFacts
+from zoo.errors import InputError
+
+FACTS = ParallelFacts(vocab_size=30, max_length=12, sizes={"train": 9, "val": 1}, sha256="ab")
+
+
+def test_facts_survive_json():
+    assert ParallelFacts.from_dict(json.loads(json.dumps(FACTS.to_dict()))) == FACTS
+
+
+def test_what_a_network_is_told():
+    assert (FACTS.task, FACTS.kind, FACTS.outputs) == ("seq2seq", "parallel", 30)
+    assert FACTS.keywords == {"vocab_size": 30, "max_length": 12, "seq2seq": True}
+    source, target = FACTS.example(3)
+    assert source.shape == target.shape == (3, 8)
+    assert source.data_ptr() != target.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"task": "translation"}, "task 'translation' is not seq2seq"), ({"more": 1}, r"unknown fields \['more'\]")],
+)
+def test_wrong_facts_are_named(change, said):
+    with pytest.raises(InputError, match=said):
+        ParallelFacts.from_dict({**FACTS.to_dict(), **change})

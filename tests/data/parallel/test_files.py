@@ -1,0 +1,113 @@
+import gzip
+import lzma
+import re
+
+import pytest
+
+from zoo.data.parallel.files import read_pairs
+from zoo.data.parallel.local import parallel
+from zoo.errors import InputError
+
+
+def write(folder, **files):
+    """Write files; `train_en` is train.en."""
+    for name, content in files.items():
+        (folder / name.replace("_", ".")).write_text(content, encoding="utf-8")
+    return folder
+
+
+def lines(word, count=40):
+    return "".join(f"{word} {i}\n" for i in range(count))
+
+
+def test_line_i_belongs_to_line_i(tmp_path):
+    write(tmp_path, a_en="\ufeffone\r\ntwo \u2028 2\nthree", a_de="eins\nzwei\x0c2\r\ndrei\n")
+    pairs = read_pairs(tmp_path / "a.en", tmp_path / "a.de")
+    assert pairs.sources == ["one", "two \u2028 2", "three"], "a line ends at a line feed and nowhere else"
+    assert pairs.targets == ["eins", "zwei\x0c2", "drei"]
+    assert pairs.place(2, side=1) == f"{tmp_path / 'a.de'}:3"
+
+
+def test_packed_files_are_read(tmp_path):
+    (tmp_path / "a.en.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
+    (tmp_path / "a.de.xz").write_bytes(lzma.compress(b"eins\nzwei\n"))
+    pairs = read_pairs(tmp_path / "a.en.gz", tmp_path / "a.de.xz")
+    assert (pairs.sources, pairs.targets) == (["one", "two"], ["eins", "zwei"])
+
+
+def test_two_files_are_a_training_split(tmp_path):
+    write(tmp_path, a_en=lines("one"), b_de=lines("eins"))
+    data = parallel(str(tmp_path / "a.en"), str(tmp_path / "b.de"), tokenizer="space")
+    assert data.facts.sizes == {"train": 38, "val": 2}
+    assert not data.has_split
+
+
+def test_a_folder_has_the_splits_of_its_files(tmp_path):
+    write(tmp_path, train_en=lines("one"), train_de=lines("eins"), dev_en=lines("one", 5), dev_de=lines("eins", 5))
+    (tmp_path / "test.en.gz").write_bytes(gzip.compress(lines("one", 7).encode()))
+    write(tmp_path, test_de=lines("eins", 7), train_fr="un\n", README_md="\n")
+    data = parallel(path=tmp_path, source="en", target="de", tokenizer="space")
+    assert data.facts.sizes == {"train": 40, "val": 5, "test": 7}
+    assert data.splits["test"].targets[3] == "eins 3"
+    assert parallel(path=tmp_path, source="de", target="en", tokenizer="space").splits["test"].targets[3] == "one 3"
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"a_en": "x\ny\n", "b_de": "x\n"}, "T/a.en: 2 lines, but T/b.de: 1; line i of one"),
+        ({"a_en": "x\n\ny\n", "b_de": "x\ny\nz\n"}, "T/a.en:2: an empty line"),
+        ({"a_en": "x\ny\n", "b_de": "x\n \t\n"}, "T/b.de:2: an empty line"),
+        ({"a_en": "x\ny\n\n", "b_de": "x\ny\n"}, "T/a.en:3: an empty line"),
+        ({"a_en": "", "b_de": "x\n"}, "T/a.en: the file is empty"),
+        ({"b_de": "x\n"}, "parallel: T/a.en does not exist"),
+        ({"a_en": "x\n", "b_de": "y\n"}, "T/a.en: one pair only"),
+    ],
+)
+def test_wrong_files_are_named(tmp_path, files, said):
+    write(tmp_path, **files)
+    with pytest.raises(InputError, match="^" + re.escape(said.replace("T/", f"{tmp_path}/"))) as caught:
+        parallel(tmp_path / "a.en", tmp_path / "b.de")
+    assert "\n" not in str(caught.value)
+
+
+def test_one_file_is_not_two_sides(tmp_path):
+    write(tmp_path, a_en=lines("one"))
+    (tmp_path / "b.de").symlink_to(tmp_path / "a.en")
+    for target in ("a.en", "b.de"):
+        with pytest.raises(InputError, match=r"a\.en: one file for both sides"):
+            parallel(tmp_path / "a.en", tmp_path / target)
+    write(tmp_path, train_en=lines("one"))
+    with pytest.raises(InputError, match=r"^parallel: source=en and target=en are the same files"):
+        parallel(path=tmp_path, source="en", target="en")
+
+
+def test_bytes_that_are_no_utf8_are_named(tmp_path):
+    write(tmp_path, a_en="x\ny\n")
+    (tmp_path / "b.de").write_bytes(b"x\nM\xfcnchen\n")
+    with pytest.raises(InputError, match=r"b\.de:2: byte 0xfc is not UTF-8"):
+        parallel(tmp_path / "a.en", tmp_path / "b.de")
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"val_en": "x\n", "val_de": "y\n"}, r"^parallel: .* has no train\.en and train\.de; there is val\.de, val\.en$"),
+        ({}, "there is nothing$"),
+        ({"train_en": "x\n"}, r"train\.en has no train\.de beside it"),
+        ({"train_en": "x\n", "train_de": "y\n", "dev_de": "y\n"}, r"dev\.de has no dev\.en beside it"),
+        ({"train_en": "x\n", "train_de": "y\n", "train_de_gz": ""}, r"holds both train\.de and train\.de\.gz; keep one"),
+    ],
+)
+def test_wrong_folders_are_named(tmp_path, files, said):
+    write(tmp_path, **files)
+    with pytest.raises(InputError, match=said):
+        parallel(path=tmp_path, source="en", target="de")
+
+
+def test_a_file_is_no_folder(tmp_path):
+    write(tmp_path, a_en="x\n")
+    with pytest.raises(InputError, match=r"a\.en is no folder; give the one that holds train\.en and train\.de"):
+        parallel(path=tmp_path / "a.en", source="en", target="de")
+    with pytest.raises(InputError, match=r"^parallel: nowhere does not exist"):
+        parallel(path="nowhere", source="en", target="de")

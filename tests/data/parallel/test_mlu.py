@@ -1,0 +1,82 @@
+import random
+import re
+
+import pytest
+
+from zoo.data.parallel.mlu import LONGEST, mlu
+from zoo.errors import InputError
+
+LINE = re.compile(r"([xy])=(-?\d+),([xy])=(-?\d+),([xy])([-+*])([xy])")
+COUNTS = {"train": 4000, "val": 300, "test": 500}
+
+
+@pytest.fixture(scope="module")
+def made():
+    return mlu(**COUNTS)
+
+
+def parts(source):
+    first, one, second, other, left, sign, right = LINE.fullmatch(source).groups()
+    return {first: int(one), second: int(other)}, first, left, sign, right
+
+
+def rows(data):
+    return [row for split in data.splits.values() for row in zip(split.sources, split.targets, strict=True)]
+
+
+def test_every_value_is_right(made):
+    assert made.facts.sizes == COUNTS
+    for source, target in rows(made):
+        values, _, left, sign, right = parts(source)
+        assert len(values) == 2
+        assert all(-1000 <= value < 1000 for value in values.values())
+        a, b = values[left], values[right]
+        assert target == str({"+": a + b, "-": a - b, "*": a * b}[sign])
+
+
+def test_all_forms_are_equally_frequent(made):
+    found = [parts(source) for source, _ in rows(made)]
+    for kinds in ([(first, left, right) for _, first, left, _, right in found], [sign for *_, sign, _ in found]):
+        counts = {kind: kinds.count(kind) for kind in set(kinds)}
+        assert len(counts) in (8, 3)
+        expected = len(kinds) / len(counts)
+        assert all(abs(count - expected) < 5 * expected**0.5 for count in counts.values())
+    for name in "xy":
+        assert abs(sum(values[name] for values, *_ in found) / len(found)) < 5 * 577 / len(found) ** 0.5
+
+
+def test_no_triple_occurs_twice(made):
+    found = [(values["x"], values["y"], sign) for values, _, _, sign, _ in map(parts, (source for source, _ in rows(made)))]
+    assert len(set(found)) == len(found) == sum(COUNTS.values())
+
+
+def test_pairs_depend_on_their_numbers_alone(made):
+    before = random.getstate()
+    other = mlu(**{**COUNTS, "train": 1000}, seed=7, batch_size=4)
+    assert random.getstate() == before
+    for name in ("val", "test"):
+        assert other.splits[name] == made.splits[name]
+    assert other.splits["train"].sources == made.splits["train"].sources[:1000]
+    assert made.splits["test"].sources[:2] == ["x=463,y=-738,x*x", "y=-433,x=-221,x+x"]
+
+
+def test_it_is_read_letter_by_letter(made):
+    assert set(made.reader.words[4:]) == set("xy=,+-*0123456789")
+    assert made.facts.max_length == LONGEST == 20
+    (source, _), targets, numbers = next(iter(made.test_dataloader()))
+    number = int(numbers[0])
+    assert made.reader.decode(source[0].tolist()) == made.splits["test"].sources[number]
+    assert made.reader.decode(targets[0].tolist()) == made.splits["test"].targets[number]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"train": 0}, "train=0"),
+        ({"val": -1}, "val=-1"),
+        ({"train": 12_000_000}, "^mlu: train=12000000, .* 12,003,000 pairs; there are 12,000,000"),
+    ],
+)
+def test_wrong_numbers_are_named(options, said):
+    with pytest.raises(InputError, match=said):
+        mlu(**options)

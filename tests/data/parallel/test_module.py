@@ -1,0 +1,256 @@
+import copy
+import pickle
+import random
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from zoo.data.parallel import Pairs, ParallelData
+from zoo.data.parallel.encoding import encode
+from zoo.data.text import Reader
+from zoo.errors import InputError
+
+BEGIN, END = 2, 3
+
+
+def pairs(count=120, seed=0, **options):
+    draws = random.Random(seed)
+    rows = [[draws.choice("abcdefg") for _ in range(draws.randint(1, 12))] for _ in range(count)]
+    targets = [" ".join([*map(str.upper, reversed(row))] * draws.randint(1, 2)) for row in rows]
+    return Pairs([" ".join(row) for row in rows], targets, **{"name": "p", "files": ("p.a", "p.b"), **options})
+
+
+def data(splits=None, **options):
+    return ParallelData(splits or {"train": pairs()}, **{"tokenizer": "space", "batch_size": 8, **options})
+
+
+def batches(made, name):
+    return list(getattr(made, f"{name}_dataloader")())
+
+
+def numbers(made, name):
+    return [batch[2].tolist() for batch in batches(made, name)]
+
+
+def test_a_batch_says_what_is_read_and_what_is_written_next():
+    made = data({"train": pairs(), "test": pairs(20, seed=1)})
+    for name in ("train", "val", "test"):
+        for (source, shifted), targets, rows in batches(made, name):
+            assert {tensor.dtype for tensor in (source, shifted, targets, rows)} == {torch.int64}
+            assert shifted.shape == targets.shape
+            assert (source[:, -1] != 0).any()
+            assert (targets[:, -1] != 0).any()
+            for row, read, before, after in zip(rows.tolist(), source, shifted, targets, strict=True):
+                expected = [
+                    made.reader.tokenizer.encode(text).ids
+                    for text in (made.splits[name].sources[row], made.splits[name].targets[row])
+                ]
+                assert read[read != 0].tolist() == [*expected[0], END]
+                assert after[after != 0].tolist() == [*expected[1], END]
+                assert before[before != 0].tolist() == [BEGIN, *expected[1]]
+                for tokens in (read, before, after):
+                    assert (tokens[int((tokens != 0).sum()) :] == 0).all(), "padding before a token"
+
+
+@pytest.mark.parametrize("tokenizer", ["bpe", "char", "space"])
+def test_what_is_written_can_be_read_again(tokenizer):
+    made = data(tokenizer=tokenizer, vocab=300)
+    for (_, shifted), targets, rows in batches(made, "val"):
+        for references, tokens in ((made.references("val", rows), targets), (made.references("val", rows), shifted)):
+            assert [made.reader.decode(row).strip() for row in tokens.tolist()] == references
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_tokens": 60}, {"batch_size": 1}, {"batch_size": 500}])
+def test_every_pair_comes_once_per_epoch(options):
+    made = data(**options)
+    loader = made.train_dataloader()
+    orders = [[rows.tolist() for *_, rows in loader] for _ in range(2)]
+    for order in orders:
+        assert len(order) == len(loader)
+        assert sorted(row for batch in order for row in batch) == list(range(made.facts.sizes["train"]))
+    assert orders[0] != orders[1]
+
+
+def test_the_budget_counts_the_longer_side_with_its_end():
+    made = data({"train": pairs(), "test": pairs(50, seed=1)}, batch_tokens=60)
+    for name in ("train", "val", "test"):
+        for (source, _), targets, rows in batches(made, name):
+            assert len(rows) * max(source.shape[1], targets.shape[1]) <= 60
+    assert any(len(rows) > 8 for *_, rows in batches(made, "train"))
+
+
+def test_long_training_pairs_are_left_out_and_others_cut():
+    splits = {name: pairs(seed=seed) for seed, name in enumerate(("train", "val", "test"))}
+    whole = data(splits)
+    longest = max(len(text.split()) + 1 for part in splits.values() for side in (part.sources, part.targets) for text in side)
+    assert whole.facts.max_length == whole.reader.max_length == longest
+    made = data(splits, max_length=7)
+    short = [
+        i for i in range(120) if all(len(side[i].split()) < 7 for side in (splits["train"].sources, splits["train"].targets))
+    ]
+    assert 0 < made.facts.sizes["train"] == len(short) < 120
+    assert made.splits["train"] == splits["train"].take(short)
+    assert made.splits["train"].place(0, side=1) == f"p.b:{short[0] + 1}"
+    assert made.facts.sizes["val"] == made.facts.sizes["test"] == 120
+    assert made.facts.max_length == 7
+    for (source, shifted), targets, rows in batches(made, "val"):
+        assert max(source.shape[1], shifted.shape[1], targets.shape[1]) <= 7
+        for row, tokens in zip(rows.tolist(), targets.tolist(), strict=True):
+            written = splits["val"].targets[row].split()
+            assert made.reader.decode(tokens).split() == written[:6]
+            assert tokens[min(len(written), 6)] == END, "a cut text ends too"
+        assert made.references("val", rows) == [splits["val"].targets[row] for row in rows.tolist()]
+    assert made.facts.sha256 == whole.facts.sha256, "it is the same content"
+    assert made.files == whole.files
+    assert data(splits, max_length=500).facts.max_length == 500
+
+
+def test_one_vocabulary_serves_both_sides_and_learns_from_training_pairs_alone():
+    splits = {name: Pairs([f"both {name}"] * 3, [f"both t{name}"] * 3) for name in ("train", "val", "test")}
+    made = data(splits)
+    assert made.reader.words == ["[PAD]", "[UNK]", "[BOS]", "[EOS]", "both", "train", "ttrain"]
+    assert made.reader.writes
+    (source, _), targets, _ = batches(made, "test")[0]
+    assert source[0].tolist() == targets[0].tolist() == [4, 1, END]
+    held = data({"train": Pairs([f"w{i}" for i in range(40)], [f"v{i}" for i in range(40)])})
+    assert {*held.reader.words[4:]} == {*held.splits["train"].sources, *held.splits["train"].targets}
+
+
+def test_the_names_of_special_tokens_are_unknown_words_in_a_text():
+    named = Pairs(["a [EOS] b"] * 4, ["[BOS] [PAD] a"] * 4)
+    made = data({"train": Pairs(["a b"] * 4, ["b a"] * 4), "test": named})
+    (source, shifted), targets, _ = batches(made, "test")[0]
+    a, b = (made.reader.words.index(word) for word in "ab")
+    assert source[0].tolist() == [a, 1, b, END]
+    assert targets[0].tolist() == [1, 1, a, END]
+    assert shifted[0].tolist() == [BEGIN, 1, 1, a]
+
+
+def test_the_seed_decides_the_order_of_training_and_nothing_else():
+    splits = {"train": pairs(), "test": pairs(30, seed=1)}
+    one, same, other = (data(splits, seed=seed) for seed in (1, 1, 2))
+    assert numbers(one, "train") == numbers(same, "train") != numbers(other, "train")
+    for name in ("val", "test"):
+        loader = getattr(one, f"{name}_dataloader")()
+        first = [rows.tolist() for *_, rows in loader]
+        assert first == [rows.tolist() for *_, rows in loader] == numbers(other, name)
+    assert (one.facts, one.splits, one.files) == (other.facts, other.splits, other.files)
+
+
+def test_workers_do_not_change_a_batch(capfd):
+    splits = {"train": pairs(), "test": pairs(30, seed=1)}
+    for name in ("train", "test"):
+        loaders = [getattr(data(splits, num_workers=count), f"{name}_dataloader")() for count in (0, 2)]
+        one, other = ([batch for _ in range(2) for batch in loader] for loader in loaders)
+        for ((a, b), c, d), ((e, f), g, h) in zip(one, other, strict=True):
+            assert all(torch.equal(x, y) for x, y in ((a, e), (b, f), (c, g), (d, h)))
+    assert "TOKENIZERS_PARALLELISM" not in capfd.readouterr().err
+
+
+def test_global_generators_are_left_alone():
+    before = torch.get_rng_state(), random.getstate(), copy.deepcopy(np.random.get_state())
+    numbers(data({"train": pairs()}), "train")
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert np.array_equal(before[2][1], np.random.get_state()[1])
+
+
+class Listener(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.heard = nn.Parameter(torch.zeros(())), []
+
+    def training_step(self, batch, _):
+        self.heard.append(batch[2].tolist())
+        return self.weight**2
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec", "ignore:.*does not have many workers")
+def test_a_trainer_moves_from_epoch_to_epoch(tmp_path):
+    made, listener = data(seed=5), Listener()
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = pl.Trainer(accelerator="cpu", max_epochs=2, default_root_dir=tmp_path, log_every_n_steps=1, **quiet)
+    trainer.fit(listener, train_dataloaders=made.train_dataloader())
+    loader = made.train_dataloader()
+    assert listener.heard == [rows.tolist() for _ in range(2) for *_, rows in loader]
+
+
+def test_a_trained_model_reads_other_pairs_as_its_own():
+    trained = data(max_length=9)
+    stored = Reader.of(trained.facts, trained.files["tokenizer.json"])
+    other = {"train": pairs(60, seed=3), "test": pairs(60, seed=4)}
+    again = data(other, reader=stored, tokenizer="char")
+    assert again.files == trained.files
+    assert (again.facts.vocab_size, again.facts.max_length) == (trained.facts.vocab_size, 9)
+    for (source, shifted), targets, _ in batches(again, "test"):
+        assert max(source.shape[1], shifted.shape[1], targets.shape[1]) <= 9
+    assert data(other, reader=stored, max_length=99).facts.max_length == 9
+    long = Pairs(["a " * 20] * 4, ["A"] * 4)
+    assert data({"train": long, "test": long}, reader=stored).facts.sizes == {"train": 0, "val": 1, "test": 4}
+
+
+def test_new_data_are_measured_whole():
+    trained = data()
+    entire = data({"train": pairs(60, seed=3)}, reader=trained.reader, entire=True)
+    assert entire.facts.sizes["val"] == entire.facts.sizes["test"] == 60
+    assert sorted(row for batch in numbers(entire, "test") for row in batch) == list(range(60))
+
+
+def test_sources_alone_are_read_as_in_training():
+    made = data(max_length=9)
+    tokens = encode(made.splits["val"].sources, made.reader)
+    assert all(np.array_equal(one, other) for one, other in zip(tokens, made._tokens["val"][0], strict=True))
+    whole = Reader.of(made.facts, made.files["tokenizer.json"])
+    with pytest.raises(InputError, match=r"^line 1: 9 tokens, the model reads at most 8"):
+        encode(["a b c d e f g a b"], whole, lambda i: f"line {i + 1}")
+
+
+def test_splits_that_are_missing():
+    assert (data().has_split, data().has_test) == (False, False)
+    assert data().facts.sizes == {"train": 114, "val": 6}
+    with pytest.raises(InputError, match=r"^p has no test split"):
+        data().predict_dataloader()
+    tested = data({"train": pairs(), "test": pairs(9)})
+    assert (tested.has_split, tested.has_test) == (True, True)
+
+
+def test_a_batch_can_be_sent_to_another_process():
+    rows = data().train_dataloader().dataset
+    assert torch.equal(pickle.loads(pickle.dumps(rows))[[3]][1], rows[[3]][1])
+
+
+BLANK = Pairs(["a", "b", " \n"], ["x", "y", "z"], files=("s.en", "s.de"))
+
+
+@pytest.mark.parametrize(
+    ("splits", "options", "said"),
+    [
+        ({"test": pairs()}, {}, "train is needed"),
+        ({"train": pairs()}, {"max_length": 1}, "max_length=1: must be a whole number from 2"),
+        (
+            {"train": Pairs(["a b c"] * 9, ["d"] * 9, "q")},
+            {"max_length": 3},
+            "^q: max_length=3, and every training pair is longer",
+        ),
+        ({"train": pairs()}, {"batch_tokens": 0}, "batch_tokens=0"),
+        ({"train": pairs()}, {"batch_size": 0}, "batch_size=0"),
+        ({"train": pairs()}, {"vocab": 4}, "vocab=4: the tokenizer 'space' needs at least 5"),
+        ({"train": pairs()}, {"min_count": 0}, "min_count=0"),
+        ({"train": pairs()}, {"tokenizer": "wordpiece"}, "tokenizer='wordpiece': use word, space, char, bpe"),
+        ({"train": pairs(), "test": BLANK}, {"tokenizer": "word"}, "^s.en:3: no words"),
+        (
+            {"train": pairs(), "test": Pairs(BLANK.targets, BLANK.sources, files=BLANK.files)},
+            {"tokenizer": "word"},
+            "^s.de:3: no words",
+        ),
+    ],
+)
+def test_wrong_data_is_named(splits, options, said):
+    with pytest.raises(InputError, match=said) as caught:
+        data(splits, **options)
+    assert "\n" not in str(caught.value)

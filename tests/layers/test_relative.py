@@ -1,0 +1,61 @@
+"""Attention by distance, against its definition."""
+
+import pytest
+import torch
+from torch import nn
+
+from zoo.algebra import algebra
+from zoo.errors import InputError
+from zoo.layers import RelativeAttention
+from zoo.layers.positions import trigonometric
+from zoo.testing.backbone import installed_algebras
+
+
+def make(spec, **options):
+    torch.manual_seed(0)
+    layer = RelativeAttention(algebra(spec), 32, 2, **options).double()
+    for vector in (layer.u, layer.v, layer.qkv.bias, layer.proj.bias):
+        nn.init.normal_(vector)
+    return layer
+
+
+def slow(layer, x, memory, mask=None):
+    """One row, one head, one query at a time (Dai et al. 2019, section 3.3)."""
+    rows = []
+    for b in range(len(x)):
+        words = torch.cat([memory[b], x[b]])
+        q, k, v = layer.qkv(words).view(len(words), 3, 2, 16).unbind(1)
+        heads = []
+        for i in range(len(memory[b]), len(words)):
+            seen = [j for j in range(i + 1) if mask is None or mask[b, j]]
+            r = layer.distance(trigonometric(torch.tensor([i - j for j in seen]), 32, x)).view(-1, 2, 16)
+            fit = torch.stack([(q[i] + layer.u) * k[j] + (q[i] + layer.v) * r[p] for p, j in enumerate(seen)]).sum(-1)
+            heads.append(((fit / 4).softmax(0)[..., None] * v[seen]).sum(0).flatten())
+        rows.append(layer.proj(torch.stack(heads)))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("spec", installed_algebras())
+@pytest.mark.parametrize("masked", [False, True])
+def test_it_is_its_definition(spec, masked):
+    layer, noise = make(spec), torch.Generator().manual_seed(1)
+    x = torch.randn(2, 4, 32, dtype=torch.float64, generator=noise)
+    memory = torch.randn(2, 3, 32, dtype=torch.float64, generator=noise)
+    mask = torch.tensor([[0, 1, 1, 1, 1, 1, 1], [1, 0, 1, 1, 1, 1, 1]]).bool() if masked else None
+    results = []
+    for f in (layer, lambda *args: slow(layer, *args)):
+        inputs = x.clone().requires_grad_()
+        y = f(inputs, memory, mask)
+        results.append((y, *torch.autograd.grad(y.pow(3).sum(), [inputs, *layer.parameters()])))
+    torch.testing.assert_close(*results)
+
+
+def test_no_gradient_flows_into_the_memory():
+    layer, memory = make("quaternion"), torch.ones(1, 3, 32, dtype=torch.float64, requires_grad=True)
+    layer(torch.ones(1, 2, 32, dtype=torch.float64), memory).sum().backward()
+    assert memory.grad is None
+
+
+def test_heads_are_of_whole_elements():
+    with pytest.raises(InputError, match="dim must be a multiple of 8"):
+        RelativeAttention(algebra("quaternion"), 12, 2)

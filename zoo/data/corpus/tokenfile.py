@@ -1,0 +1,103 @@
+"""Token numbers of a whole text, in memory or in a mapped file that is made once."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from zoo.data.corpus.encoding import encoder, number_type
+from zoo.data.corpus.source import Source
+from zoo.data.splits import Array
+from zoo.data.text.reader import Reader
+from zoo.errors import InputError
+
+SMALL = 2**23
+"""Texts up to this size are kept in memory: to encode them takes no longer than to find a file."""
+
+RULE = b"1"  # names the way in which text becomes tokens; a new one makes new files
+
+
+class TokenFile:
+    """Token numbers in a file, read where they lie; a worker process opens it anew instead of getting a copy.
+
+    Args:
+        path: Nothing but the numbers.
+        kind: Their type.
+    """
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self.path, self.kind = path, kind
+        self._numbers: Array = np.memmap(path, dtype=kind, mode="r")
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, places: Any) -> Array:
+        return np.asarray(self._numbers[places])
+
+    def __reduce__(self) -> tuple[type[TokenFile], tuple[Path, str]]:
+        return TokenFile, (self.path, self.kind)
+
+
+Numbers = Array | TokenFile
+
+
+def tokens_of(source: Source, sha256: str, reader: Reader) -> Numbers:
+    """Return the token numbers of a text; those of a large one lie in a file in the user's cache, which is made if need be.
+
+    Args:
+        source: The text.
+        sha256: Its digest.
+        reader: How it is read.
+
+    Raises:
+        InputError: The text cannot be read, or the file not be written.
+    """
+    kind, encode = number_type(reader), encoder(reader)
+    if source.size <= SMALL:
+        return np.concatenate([np.empty(0, kind), *map(encode, source.pieces())])
+    name = hashlib.sha256(b"\0".join([RULE, sha256.encode(), reader.text.encode("utf-8")])).hexdigest()
+    path = cache() / f"{name}.{kind[1:]}"
+    if not path.exists():
+        with _written(path) as file:
+            for piece in source.pieces():
+                file.write(encode(piece).tobytes())
+    return TokenFile(path, kind)
+
+
+def cache() -> Path:
+    """Return the folder of token files, below $XDG_CACHE_HOME or ~/.cache."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "hypercomplex-zoo" / "tokens"
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that has its name when it is whole, and else leaves nothing behind."""
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+        with open(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        temporary = None
+    except OSError as error:
+        reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or type(error).__name__
+        raise InputError(
+            f"{path.parent}: cannot keep the tokens of a large text there ({reason}); "
+            "make room, or let XDG_CACHE_HOME name another folder"
+        ) from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)

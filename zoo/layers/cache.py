@@ -1,0 +1,69 @@
+"""What a network that writes remembers of what it has read."""
+
+import torch
+from torch import Tensor, nn
+
+
+class Cache:
+    """Keys and values of every attention layer for the tokens read so far, so that no token is read twice.
+
+    Args:
+        source: What an encoder made of the text to answer, [B, S, C]; None without one.
+        source_mask: bool [B, S], True at its words.
+        limit: Tokens that are remembered at most; None for all.
+
+    Attributes:
+        length: Tokens read so far, padding included.
+        mask: bool [B, keys], False at padding on the left, for the keys of the next attention; None if there is no padding.
+    """
+
+    def __init__(self, source: Tensor | None = None, source_mask: Tensor | None = None, limit: int | None = None) -> None:
+        self.source, self.source_mask, self.limit = source, source_mask, limit
+        self.length = 0
+        self.mask: Tensor | None = None
+        self._kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        self._padding: Tensor | None = None
+
+    def read(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
+        """Note that more tokens [B, l] are read and return their places in the text, [l], or [B, l] if there is padding.
+
+        Args:
+            tokens: The new tokens.
+            mask: bool [B, l], False at padding on the left; None if there is none.
+        """
+        rows, new = tokens.shape
+        start, self.length = self.length, self.length + new
+        places = torch.arange(start, self.length, device=tokens.device)
+        if mask is None and self.mask is None:
+            return places
+        before = self.mask if self.mask is not None else tokens.new_ones(rows, start, dtype=torch.bool)
+        before = self._recent(before, 1)
+        now = mask if mask is not None else tokens.new_ones(rows, new, dtype=torch.bool)
+        self.mask = torch.cat([before, now], 1)
+        self._padding = (0 if self._padding is None else self._padding) + (~now).sum(1, keepdim=True)
+        return (places - self._padding).clamp(min=0)
+
+    def append(self, layer: nn.Module, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return all keys and values of a layer, [B, H, M, c], the new ones last, and remember them."""
+        if layer in self._kept:
+            old = (self._recent(part, 2) for part in self._kept[layer])
+            keys, values = (torch.cat(pair, 2) for pair in zip(old, (keys, values), strict=True))
+        self._kept[layer] = keys, values
+        return keys, values
+
+    def get(self, layer: nn.Module) -> tuple[Tensor, Tensor] | None:
+        """Return what a layer keeps, if anything."""
+        return self._kept.get(layer)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows, int64 [R], of which any may come more than once."""
+        self._kept = {layer: (k.index_select(0, rows), v.index_select(0, rows)) for layer, (k, v) in self._kept.items()}
+        for name in ("source", "source_mask", "mask", "_padding"):
+            if (part := getattr(self, name)) is not None:
+                setattr(self, name, part.index_select(0, rows))
+
+    def _recent(self, part: Tensor, axis: int) -> Tensor:
+        """Drop what is older than the limit."""
+        if self.limit is None or part.shape[axis] <= self.limit:
+            return part
+        return part.narrow(axis, part.shape[axis] - self.limit, self.limit)

@@ -1,0 +1,93 @@
+"""A text in answer to a text."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics.classification import MulticlassExactMatch
+from torchmetrics.text import CHRFScore, SacreBLEUScore
+
+from zoo.data.text.tokens import BEGIN, END
+from zoo.decoding import write
+from zoo.options import Decoding, Optimizer, Schedule
+from zoo.tasks.base import Measured, Task
+
+
+class BLEU(SacreBLEUScore):
+    """BLEU in per cent, by sacreBLEU's rules with the tokenizer 13a (Post 2018)."""
+
+    def compute(self) -> Tensor:
+        """Return the score."""
+        return 100 * super().compute()
+
+
+class CHRF(CHRFScore):
+    """The character F-score chrF++ in per cent (Popovic 2017)."""
+
+    def compute(self) -> Any:
+        """Return the score."""
+        return 100 * super().compute()
+
+
+class Seq2Seq(Task):
+    """Cross entropy of the next token in nats; the share of texts that are right as a whole; for written texts BLEU and chrF.
+
+    Validation gives the network each target up to the token in question. A text that is right so is what greedy decoding would
+    write, so its ``exact_match`` is that of greedy decoding. Testing writes every text, as ``decoding`` says, and compares.
+
+    Args:
+        net: From sources [B, S] and targets so far [B, T] to logits [B, T, outputs].
+        outputs: Tokens.
+        optimizer: How weights are updated.
+        schedule: How the learning rate moves.
+        label_smoothing: Share of the probability that training spreads over all tokens (Vaswani et al. 2017: 0.1).
+
+    Attributes:
+        decoding: How texts are written when testing.
+    """
+
+    def __init__(
+        self, net: nn.Module, outputs: int, optimizer: Optimizer, schedule: Schedule, label_smoothing: float = 0.1
+    ) -> None:
+        metrics: dict[str, Any] = {"exact_match": MulticlassExactMatch(outputs, ignore_index=0, validate_args=False)}
+        super().__init__(net, MetricCollection(metrics), optimizer, schedule)
+        self.label_smoothing, self.decoding = label_smoothing, Decoding()
+        self.bleu, self.chrf, self.right = BLEU(), CHRF(), MeanMetric()
+
+    def loss(self, batch: tuple[tuple[Tensor, Tensor], Tensor, Tensor]) -> Measured:
+        """Return the cross entropy of a batch (inputs, targets, rows), and what the metrics read."""
+        inputs, targets, _ = batch
+        logits = self.answer(inputs)
+        smoothing = self.label_smoothing if self.training else 0.0
+        loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=0, label_smoothing=smoothing)
+        size = None if self.training else int((targets != 0).sum())
+        return Measured(loss, logits.detach().argmax(-1), targets, size=size)
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        """Write the answers to a batch and compare them with what was wanted."""
+        measured, data = self.loss(batch), self.trainer.datamodule  # type: ignore[attr-defined]
+        (source, _), targets, rows = batch
+        written = [data.reader.decode(answer) for answer in self.write(source, data.reader.max_length)]
+        wanted = [data.reader.decode(target) for target in targets.cpu().numpy()]
+        references = [[text] for text in data.references("test", rows.cpu())]
+        self.bleu.update(written, references)
+        self.chrf.update(written, references)
+        self.right.update(torch.tensor([float(one == other) for one, other in zip(written, wanted, strict=True)]))
+        self.log("test_loss", measured.loss, batch_size=measured.size, sync_dist=True)
+        found = {"test_exact_match": self.right, "test_bleu": self.bleu, "test_chrf": self.chrf}
+        self.log_dict(found, on_step=False, on_epoch=True, batch_size=len(rows))
+
+    def write(self, source: Tensor, longest: int) -> list[list[int]]:
+        """Write an answer to each source, [B, S], of ``longest`` tokens at most unless the options say: token numbers."""
+        net: Any = self.net
+        begin = source.new_full((len(source), 1), BEGIN)
+        return write(net, begin, source=source, options=within(self.decoding, net, longest), end=END)
+
+
+def within(options: Decoding, net: Any, longest: int) -> Decoding:
+    """Let answers be no longer than any text the network has read, unless the user gives another length."""
+    room = longest if net.max_length is None else min(longest, net.max_length - 1)
+    return replace(options, length=room) if options.length is None else options
