@@ -1,12 +1,14 @@
 """Repeat rows of the papers' tables: ``python -m benchmarks.papers configs/papers/*/*.yaml --seeds 3 --root DATA``.
 
 Every row is a file in configs/papers/ that ``zoo fit -c FILE`` runs too; comments in it say what was published (``# published:
-accuracy 0.896 (Table 2)``) and on which other test sets its model is measured (``# also: sva(attractors=1)``). With
+accuracy 0.896 (Table 2)``), on which other test sets its model is measured (``# also: sva(attractors=1)``), that it is also
+tested with a beam (``# beam: 4``), and which validation figure is kept step by step (``# curve: exact_match``). With
 ``--root`` a data set is read from the folder of its name there, instead of the Hub. Writes results/papers/PAPER/ROW.json,
 seed by seed, and docs/papers.md; a seed that is there already is not run again.
 """
 
 import argparse
+import csv
 import json
 import os
 import re
@@ -18,42 +20,60 @@ import yaml
 
 import zoo
 from benchmarks import machine, papers_table
+from zoo.options import Decoding
 from zoo.registry import Spec
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "papers"
+GENERATED = ("mlu",)
+"""Data that are made and not read."""
 KEPT = ("seed", "parameters", "metrics", "seconds", "epochs", "data_sha256")
 
 
 def read(config: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the options of a row and what its comments say, by keyword."""
     text = config.read_text(encoding="utf-8")
-    return yaml.safe_load(text), dict(re.findall(r"^# (published|also|note): (.*)$", text, re.MULTILINE))
+    return yaml.safe_load(text), dict(re.findall(r"^# (published|also|note|beam|curve): (.*)$", text, re.MULTILINE))
 
 
 def rooted(spec: str, root: Path | None) -> str:
     """Point a data spec at the folder of its name in ``root``, or one that begins so, as in snli_devtest."""
     parsed = Spec.parse(spec)
-    if root is None:
+    if root is None or parsed.name in GENERATED:
         return spec
-    folders = [path for path in sorted(root.glob(f"{parsed.name}*")) if path.name.split("_")[0] == parsed.name]
+    named = [root / parsed.name, root / f"tiny{parsed.name}"]
+    folders = [path for path in (*named, *sorted(root.glob(f"{parsed.name}_*"))) if path.is_dir()]
     return str(Spec(parsed.name, {**parsed.options, "path": os.path.relpath(folders[0])})) if folders else spec
 
 
-def measure(options: dict[str, Any], also: list[str], seed: int, root: Path | None, keep: Path | None) -> dict[str, Any]:
-    """Train one row with one seed and measure its model on the other test sets; ``keep`` is where its run stays, if it does."""
+def curve(folder: Path, metric: str) -> list[tuple[int, float]]:
+    """Read a validation figure of a run, step by step, from its log."""
+    with (folder / "metrics.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row.get(f"val_{metric}")]
+    return [(int(row["step"]) + 1, round(float(row[f"val_{metric}"]), 6)) for row in rows]
+
+
+def measure(options: dict[str, Any], said: dict[str, str], seed: int, root: Path | None, keep: Path | None) -> dict[str, Any]:
+    """Train one row with one seed and measure its model as its comments say; ``keep`` is where its run stays, if it does."""
+    from zoo.runs import evaluate
+
+    also = [spec.strip() for spec in said.get("also", "").split(";") if spec.strip()]
     with tempfile.TemporaryDirectory() as temporary:
         folder = temporary if keep is None else str(keep)
-        trainer = {**options.get("trainer", {}), "enable_progress_bar": False, "logger": False}
+        trainer = {**options.get("trainer", {}), "enable_progress_bar": False}
+        trainer |= {} if "curve" in said else {"logger": False}
         data = rooted(options["data"], root)
         summary = zoo.fit(**{**options, "data": data, "seed": seed, "trainer": trainer, "run_dir": f"{folder}/seed{seed}"})
         row = {key: summary[key] for key in KEPT}
         if "folds" in summary:
             row |= {"folds": summary["folds"], "std": summary["std"]}
+        run = f"{folder}/seed{seed}"
         if also:
-            from zoo.runs import evaluate
-
-            row["also"] = {spec: evaluate(f"{folder}/seed{seed}", "test", rooted(spec, root)) for spec in also}
+            row["also"] = {spec: evaluate(run, "test", rooted(spec, root)) for spec in also}
+        if "beam" in said:
+            row["beam"] = {"beam": int(said["beam"])} | evaluate(run, "test", data, decoding=Decoding(beam=int(said["beam"])))
+        if "curve" in said:
+            row["curve"] = curve(Path(run), said["curve"])
     return row
 
 
@@ -64,11 +84,10 @@ def run(config: Path, seeds: range, root: Path | None, keep: Path | None) -> Non
     stored = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"config": options, "rows": []}
     if stored["config"] != options:
         stored = {"config": options, "rows": []}
-    also = [spec.strip() for spec in said.get("also", "").split(";") if spec.strip()]
     for seed in seeds:
         if any(row["seed"] == seed for row in stored["rows"]):
             continue
-        row = measure(options, also, seed, root, keep and keep / config.stem)
+        row = measure(options, said, seed, root, keep and keep / config.stem)
         stored["rows"].append(row | {"machine": machine.facts()})
         stored["rows"].sort(key=lambda row: row["seed"])
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -10,10 +10,15 @@ from rich.table import Table
 from zoo.checkpoint.card import number
 
 USES = {
-    "image_classification": [("IMAGE...", "classify your own pictures")],
-    "text_classification": [('"some text"', "classify your own text, or a file with one text a line")],
-    "pair_classification": [('"one text" "another"', "compare your own texts, or a file with two a line")],
-    "answer_ranking": [('"a question" "an answer"', "how right an answer is")],
+    "image_classification": [("predict {} IMAGE...", "classify your own pictures")],
+    "text_classification": [('predict {} "some text"', "classify your own text, or a file with one text a line")],
+    "pair_classification": [('predict {} "one text" "another"', "compare your own texts, or a file with two a line")],
+    "answer_ranking": [('predict {} "a question" "an answer"', "how right an answer is")],
+    "language_model": [('generate {} --prompt "some text"', "let it write on")],
+    "seq2seq": [
+        ('generate {} --prompt "some text"', "let it answer"),
+        ("predict {} FILE", "answer line by line; --beam 4 thinks longer"),
+    ],
 }
 
 
@@ -44,7 +49,7 @@ def close(summary: dict[str, Any]) -> None:
     one = f"{folder}/fold-01" if "folds" in summary else folder
     for command, purpose in (
         (f"zoo {'test' if summary['metrics'] else 'validate'} {one}", "measure it again"),
-        *((f"zoo predict {one} {inputs}", purpose) for inputs, purpose in USES.get(summary["task"], ())),
+        *((f"zoo {verb.format(one)}", purpose) for verb, purpose in USES.get(summary["task"], ())),
         (f"zoo fit -c {folder}/config.yaml --algebra ANOTHER", "the same run over another algebra (zoo list algebras)"),
     ):
         console.print(f"  {command}  # {purpose}")

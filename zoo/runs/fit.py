@@ -23,7 +23,7 @@ from zoo.options import Fit
 from zoo.runs.folder import claim, release, write_config
 from zoo.runs.resolve import load_data, resolve
 from zoo.runs.resume import check_resume, load_best
-from zoo.runs.trainer import check_trainer, make_trainer, quiet
+from zoo.runs.trainer import check_trainer, make_trainer, place, quiet
 from zoo.runs.vectors import load_into, share_of, vectors_for
 from zoo.tasks import make_task
 
@@ -130,7 +130,7 @@ def train(trainer: pl.Trainer, task: pl.LightningModule, data: pl.LightningDataM
         command = shlex.join(["zoo", "fit", "-c", str(folder / "config.yaml"), "--ckpt-path", str(last)])
         advice = f"go on with: {command}" if last.exists() else "no epoch was finished"
         release(folder)
-        raise KeyboardInterrupt(f"stopped in epoch {trainer.current_epoch + 1} of {trainer.max_epochs}; {advice}") from stop
+        raise KeyboardInterrupt(f"stopped in {place(trainer).replace('/', ' of ')}; {advice}") from stop
     except InputError:
         release(folder)
         raise

@@ -23,7 +23,7 @@ class Bar(RichProgressBar):
     """Lightning's bar, counting epochs from one, without the loggers' version, which means nothing in a run folder."""
 
     def _get_train_description(self, current_epoch: int) -> str:
-        return f"Epoch {current_epoch + 1}/{self.trainer.max_epochs} "
+        return f"{place(self.trainer).capitalize()} "
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """Return what stands beside the bar."""
@@ -31,14 +31,35 @@ class Bar(RichProgressBar):
 
 
 class PlainProgress(Callback):
-    """One line per epoch, for output that is no terminal."""
+    """One line per epoch, or per validation of a run that counts in steps, for output that is no terminal."""
 
     def on_train_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
         """Print what the epoch brought."""
+        if not in_steps(trainer):
+            self._print(trainer)
+
+    def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
+        """Print what the steps since the last validation brought."""
+        if in_steps(trainer) and trainer.state.fn == "fit":
+            self._print(trainer)
+
+    def _print(self, trainer: Trainer) -> None:
         if trainer.is_global_zero:
             numbers = sorted((name, float(value)) for name, value in trainer.callback_metrics.items())
             text = "  ".join(f"{name} {value:.4f}" for name, value in numbers)
-            print(f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}  {text}", flush=True)  # noqa: T201 (its purpose)
+            print(f"{place(trainer)}  {text}", flush=True)  # noqa: T201 (its purpose)
+
+
+def in_steps(trainer: Trainer) -> bool:
+    """Whether the length of a run was given in steps alone."""
+    return trainer.max_epochs in (None, -1) and trainer.max_steps > 0
+
+
+def place(trainer: Trainer) -> str:
+    """Say how far a run has come: ``epoch 3/10``, or ``step 500/2000``."""
+    if in_steps(trainer):
+        return f"step {trainer.global_step}/{trainer.max_steps}"
+    return f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
 
 
 class StopOnDivergence(Callback):
@@ -48,8 +69,9 @@ class StopOnDivergence(Callback):
         """Look at the epoch's mean loss."""
         loss = trainer.callback_metrics.get("train_loss")
         if loss is not None and not loss.isfinite():
-            epoch = trainer.current_epoch + 1
-            raise InputError(f"training diverged in epoch {epoch}: the loss is not finite; use a smaller --optimizer.lr")
+            raise InputError(
+                f"training diverged in {place(trainer).partition('/')[0]}: the loss is not finite; use a smaller --optimizer.lr"
+            )
 
 
 def quiet() -> None:
@@ -81,6 +103,8 @@ def make_trainer(
     """
     terminal = sys.stdout.isatty()
     defaults: dict[str, Any] = {"enable_model_summary": False, "log_every_n_steps": 10, "enable_progress_bar": terminal}
+    if isinstance(settings.get("val_check_interval"), int):
+        defaults["check_val_every_n_epoch"] = None  # steps are counted through all epochs
     callbacks: list[Callback] = []
     if folder is None or options is None:
         defaults |= {"logger": False, "enable_checkpointing": False}
