@@ -9,11 +9,23 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "papers"
 PAGE = ROOT / "docs" / "papers.md"
-SHOWN = {"accuracy": "accuracy", "map": "MAP", "mrr": "MRR", "top1": "top 1", "mse": "squared error"}
+SHOWN = {
+    "accuracy": "accuracy {:.3f}",
+    "map": "MAP {:.3f}",
+    "mrr": "MRR {:.3f}",
+    "top1": "top 1 {:.3f}",
+    "mse": "squared error {:.1e}",
+    "bits_per_character": "bits per character {:.3f}",
+    "perplexity": "perplexity {:.2f}",
+    "exact_match": "exact match {:.3f}",
+    "bleu": "BLEU {:.1f}",
+    "chrf": "chrF {:.1f}",
+}
 PAPERS = {
     "complex_order": "Encoding word order in complex embeddings (Wang et al. 2020)",
     "quaternion_nlp": "Lightweight and efficient neural NLP with quaternion networks (Tay et al. 2019)",
     "phm": "Beyond fully-connected layers with quaternions: PHM (Zhang et al. 2021)",
+    "fraction": "Transformers at a Fraction (Mukhopadhyay et al. 2025)",
 }
 
 
@@ -32,13 +44,19 @@ def published(paper: str, name: str) -> str:
 def score(rows: list[dict[str, Any]]) -> str:
     """Show the test metrics: the mean, and each seed where there is more than one."""
     shown = []
-    for name, title in SHOWN.items():
+    for name, form in SHOWN.items():
+        title, form = form.rsplit(" ", 1)
         values = [row["metrics"][name] for row in rows if row["metrics"].get(name) is not None]
+        if name == "perplexity" and values:  # of characters: everybody gives its logarithm, the loss
+            title, form, values = "loss", "{:.3f} nats", [row["metrics"]["loss"] for row in rows]
         if values:
-            form = "{:.1e}" if name == "mse" else "{:.3f}"
-            each = f" ({', '.join(form.format(value) for value in values)})" if len(values) > 1 else ""
+            each = f" ({', '.join(form.format(value).removesuffix(' nats') for value in values)})" if len(values) > 1 else ""
             folds = f" ± {rows[0]['std'][name]:.3f} over {len(rows[0]['folds'])} folds" if "std" in rows[0] else ""
             shown.append(f"{title} **{form.format(mean(values))}**{each}{folds}")
+    beams = [row["beam"] for row in rows if "beam" in row]
+    if beams:
+        found = ", ".join(SHOWN[name].format(mean(beam[name] for beam in beams)) for name in ("exact_match", "bleu", "chrf"))
+        shown.append(f"with a beam of {beams[0]['beam']} {found}")
     return "; ".join(shown)
 
 
@@ -69,6 +87,7 @@ def section(paper: str, stored: dict[str, dict[str, Any]]) -> list[str]:
     for data, group in groups.items():
         lines += [f"### `{data}`", "", "| row | algebra | weights | in word tables | test, ours | published |"]
         lines += ["|---|---|---:|---:|---|---|", *(line(paper, name, row) for name, row in group.items()), ""]
+        lines += curves(group)
         others = {name: row for name, row in group.items() if also(row)}
         if others:
             specs = list(next(iter(others.values()))["rows"][0]["also"])
@@ -79,6 +98,22 @@ def section(paper: str, stored: dict[str, dict[str, Any]]) -> list[str]:
                 "",
             ]
     return lines
+
+
+def curves(stored: dict[str, dict[str, Any]]) -> list[str]:
+    """Write the validation figures that were kept step by step, mean over seeds, one line for each tenth of the steps."""
+    kept = {name: [row["curve"] for row in found["rows"] if "curve" in row] for name, found in stored.items()}
+    kept = {name: found for name, found in kept.items() if found}
+    if not kept:
+        return []
+    steps = [step for step, _ in next(iter(kept.values()))[0]]
+    chosen = steps[len(steps) // 10 - 1 :: max(1, len(steps) // 10)]
+    lines = ["Exact match on validation pairs against steps:", "", f"| row | {' | '.join(f'{step:,}' for step in chosen)} |"]
+    lines.append("|---|" + "---:|" * len(chosen))
+    for name, found in kept.items():
+        values = {step: mean(dict(map(tuple, one))[step] for one in found) for step in chosen}
+        lines.append(f"| {name} | {' | '.join(f'{values[step]:.3f}' for step in chosen)} |")
+    return [*lines, ""]
 
 
 def sensitivity(results: Path = RESULTS) -> list[str]:

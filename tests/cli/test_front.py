@@ -114,7 +114,18 @@ def test_the_listing_as_text_has_one_line_for_each(capsys, monkeypatch):
     assert main(["list", "backbones"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head == "backbones"
-    ours = ["cnn", "decomposable_attention", "fasttext", "linear", "lstm", "timm", "transformer", "vit"]
+    ours = [
+        "cnn",
+        "decomposable_attention",
+        "fasttext",
+        "gpt",
+        "linear",
+        "lstm",
+        "timm",
+        "transformer",
+        "transformer_xl",
+        "vit",
+    ]
     assert [line.split()[0] for line in lines] == ours
     assert all(len(line) <= 60 for line in lines)
 

@@ -92,18 +92,11 @@ def gpt(
     Raises:
         InputError: If an option is unknown or does not fit.
     """
-    given = {"dim": dim, "depth": depth, "heads": heads, "ffn": ffn, "dropout": dropout}
-    size = sizes("gpt", PRESETS, variant or "micro", given)
+    size = sizes("gpt", PRESETS, variant or "micro", dim=dim, depth=depth, heads=heads, ffn=ffn, dropout=dropout)
     width, drop, rotary = size["dim"], size["dropout"], positions == "rotary"
-    words = layers.words(
-        vocab_size,
-        width,
-        max_length,
-        positions="none" if rotary else positions,
-        default="learned",
-        dropout=drop,
-        position_std=0.1,  # as the word vectors
-    )
+    positions = "none" if rotary else positions
+    std = 0.1  # as the word vectors
+    words = layers.words(vocab_size, width, max_length, positions=positions, default="learned", dropout=drop, position_std=std)
     # Every block adds twice to the residual stream; so it ends as wide as one addition (Radford et al. 2019, section 2.3).
     options: dict[str, Any] = {"score": score, "rotary": rotary, "norm": norm, "dropout": drop, "activation": "gelu"}
     options |= {"bias": bias, "gain": (2 * size["depth"]) ** -0.5}

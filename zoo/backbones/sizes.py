@@ -6,7 +6,7 @@ from typing import Any
 from zoo.errors import InputError
 
 
-def sizes(backbone: str, presets: Mapping[str, Mapping[str, Any]], variant: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def sizes(backbone: str, presets: Mapping[str, Mapping[str, Any]], variant: str, **given: Any) -> dict[str, Any]:
     """Return the sizes of a preset, with those that were given in their place.
 
     Args:

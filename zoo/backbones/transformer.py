@@ -125,7 +125,7 @@ def transformer(
         max_length: Tokens of the longest text.
         num_classes: Logits, [B, num_classes]; not needed to write.
         pair: Whether it compares two texts.
-        seq2seq: Whether it writes a text in answer to another, with as many blocks in a decoder as in the encoder.
+        seq2seq: Whether it answers a text with a text: a decoder has as many blocks as the encoder.
         variant: ``tiny`` (the default) or ``base``; sizes given beside it win.
         dim: Channels of the residual stream.
         depth: Blocks.
@@ -143,24 +143,27 @@ def transformer(
     Raises:
         InputError: If an option is unknown or does not fit.
     """
-    given = {"dim": dim, "depth": depth, "heads": heads, "ffn": ffn, "dropout": dropout}
-    size = sizes("transformer", PRESETS, variant or "tiny", given)
+    size = sizes("transformer", PRESETS, variant or "tiny", dim=dim, depth=depth, heads=heads, ffn=ffn, dropout=dropout)
     width, rotary, drop = size["dim"], positions == "rotary", size["dropout"]
-    # A softmax wants small vectors, positions of their own size: Tensor2Tensor's factor where both meet in one table.
-    place: dict[str, Any] = {"positions": "none" if rotary else positions, "scale": width**0.5 if seq2seq else 1.0}
-    words = layers.words(vocab_size, width, max_length, default="trigonometric", dropout=drop, **place)
+    words = place(layers, vocab_size, max_length, width, "none" if rotary else positions, drop, seq2seq)
     options: dict[str, Any] = {"score": score, "rotary": rotary, "norm": norm, "norm_first": norm_first, "dropout": drop}
     encoder = Encoder(words, *stack(layers, size, options))
     if seq2seq:
-        limit = max_length if words.positions.kind == "learned" else None
-        return EncoderDecoder(
-            encoder, *stack(layers, size, options | {"cross": True}), Logits(layers, words, width, vocab_size), limit
-        )
+        decoder, logits = stack(layers, size, options | {"cross": True}), Logits(layers, words, width, vocab_size)
+        return EncoderDecoder(encoder, *decoder, logits, max_length if words.positions.kind == "learned" else None)
     if num_classes is None:
         raise InputError("a transformer that does not write needs num_classes, the numbers that it answers with")
-    return Reading(
-        layers, encoder, width, pooling=pooling, pair=pair, outputs=num_classes, match=match, readout=readout, dropout=drop
-    )
+    head: dict[str, Any] = {"pooling": pooling, "pair": pair, "match": match, "readout": readout}
+    return Reading(layers, encoder, width, outputs=num_classes, dropout=drop, **head)
+
+
+def place(
+    layers: Layers, vocab_size: int, max_length: int, dim: int, positions: str | None, dropout: float, writes: bool
+) -> Words:
+    """Return what reads tokens and tells where they stand."""
+    # A softmax wants small vectors, positions of their own size: Tensor2Tensor's factor where both meet in one table.
+    scale = dim**0.5 if writes else 1.0
+    return layers.words(vocab_size, dim, max_length, positions=positions, default="trigonometric", dropout=dropout, scale=scale)
 
 
 def stack(layers: Layers, size: dict[str, Any], options: dict[str, Any]) -> tuple[list[Block], nn.Module]:

@@ -141,8 +141,7 @@ def transformer_xl(
     Raises:
         InputError: If an option is unknown or does not fit.
     """
-    given = {"dim": dim, "depth": depth, "heads": heads, "ffn": ffn, "dropout": dropout}
-    size = sizes("transformer_xl", PRESETS, variant or "micro", given)
+    size = sizes("transformer_xl", PRESETS, variant or "micro", dim=dim, depth=depth, heads=heads, ffn=ffn, dropout=dropout)
     if memory is not None and memory < 0:
         raise InputError(f"memory={memory}: the words that are remembered are 0 or more")
     width, drop = size["dim"], size["dropout"]

@@ -19,7 +19,7 @@ def run(command: str, argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if options.samples < 1:
         raise InputError(f"--samples {options.samples}: use a whole number from 1")
-    prompt = sys.stdin.read().removesuffix("\n") if options.prompt == "-" else options.prompt
+    prompt = prompt_of(options.prompt)
     from zoo.runs.generate import Author
 
     author, decoding = Author(options.run), decoding_of(options)
@@ -37,3 +37,16 @@ def run(command: str, argv: list[str]) -> int:
         else:
             print(f"{'' if number == 1 else chr(10)}--- {number}\n{'' if author.answers else start}{text}", flush=True)
     return 0
+
+
+def prompt_of(word: str | None) -> str | None:
+    """Return what was given as a prompt, or stands in standard input.
+
+    Raises:
+        InputError: If it is not UTF-8.
+    """
+    if word == "-":
+        word = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removeprefix("\ufeff").removesuffix("\n")
+    if word and any("\udc80" <= letter <= "\udcff" for letter in word):
+        raise InputError("--prompt: bytes that are not UTF-8; give the text as UTF-8")
+    return word

@@ -48,7 +48,7 @@ class Author:
         self.reader: Reader = reader_of(run, facts, cut)
 
     def opening(self, prompt: str | None) -> str:
-        """Return what to begin with; a language model that is given nothing begins a new line.
+        """Return what to begin with; a language model that is given nothing begins a new line, or a word if it knows no lines.
 
         Raises:
             InputError: If there is nothing to answer.
@@ -57,7 +57,8 @@ class Author:
             return prompt
         if self.answers:
             raise InputError("this model answers a text: give it one with --prompt")
-        return "\n"
+        texts = ("\n", " ", *self.reader.words[UNKNOWN + 1 :])
+        return next(text for text in texts if UNKNOWN not in self.reader.encode([text])[0])
 
     def stream(self, prompt: str, options: Decoding) -> Iterator[str]:
         """Write one text, and return its pieces as they come; what is wrong is found before the first.
@@ -109,7 +110,8 @@ class Author:
         for prompt, numbers in zip(prompts, tokens, strict=True):
             if UNKNOWN in numbers:
                 known = set(self.reader.words)
-                strange = next((letter for letter in prompt if letter not in known), "")
+                letters = self.reader.tokenizer.normalizer.normalize_str(prompt)
+                strange = next((letter for letter in letters if letter not in known), "")
                 raise InputError(f"prompt '{shown(prompt)}': the model has never seen {strange!r}; leave it out")
         width = int(tokens.lengths.max())
         rows = [torch.nn.functional.pad(torch.as_tensor(row, dtype=torch.int64), (width - len(row), 0)) for row in tokens]

@@ -10,7 +10,7 @@ from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassExactMatch
 from torchmetrics.text import CHRFScore, SacreBLEUScore
 
-from zoo.data.text.tokens import BEGIN, END
+from zoo.data.text.tokens import BEGIN, END, UNKNOWN
 from zoo.decoding import write
 from zoo.options import Decoding, Optimizer, Schedule
 from zoo.tasks.base import Measured, Task
@@ -75,7 +75,9 @@ class Seq2Seq(Task):
         references = [[text] for text in data.references("test", rows.cpu())]
         self.bleu.update(written, references)
         self.chrf.update(written, references)
-        self.right.update(torch.tensor([float(one == other) for one, other in zip(written, wanted, strict=True)]))
+        known = (targets != UNKNOWN).all(1).tolist()  # nobody can write what no token stands for
+        same = [fit and one == other for fit, one, other in zip(known, written, wanted, strict=True)]
+        self.right.update(torch.tensor(same, dtype=torch.float32))
         self.log("test_loss", measured.loss, batch_size=measured.size, sync_dist=True)
         found = {"test_exact_match": self.right, "test_bleu": self.bleu, "test_chrf": self.chrf}
         self.log_dict(found, on_step=False, on_epoch=True, batch_size=len(rows))

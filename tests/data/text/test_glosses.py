@@ -178,3 +178,68 @@ def test_a_missing_file_is_reported(monkeypatch):
 def test_wrong_options(options, said):
     with pytest.raises(InputError, match=said):
         glosses(**options)
+
+
+# --- tasks that write ---
+
+
+def test_running_text_holds_the_glosses_of_each_split():
+    data, topics = glosses(task="language_model", limit=60), glosses(limit=60, tokenizer="word").splits
+    assert (data.facts.task, data.facts.kind) == ("language_model", "corpus")
+    for name in ("train", "val", "test"):
+        lines = data.reader.decode(data.splits[name]).splitlines()
+        assert len(lines) == 60
+        assert all(": " in line for line in lines)
+    assert set(topics) == set(data.splits)
+
+
+def test_answers_are_the_first_lemmas_of_their_glosses():
+    data = glosses(task="seq2seq", limit=60)
+    assert (data.facts.task, data.facts.kind, data.facts.sizes) == ("seq2seq", "parallel", {"train": 60, "val": 60, "test": 60})
+    known = {gloss.definition: gloss.lemmas for split in wordnet.cut(wordnet.read()).values() for gloss in split}
+    for pairs in data.splits.values():
+        assert all(target in known[source].split(", ") for source, target in zip(pairs.sources, pairs.targets, strict=True))
+
+
+def test_no_gloss_of_another_split_is_written_or_answered():
+    whole = {name: {gloss.definition for gloss in split} for name, split in wordnet.cut(wordnet.read()).items()}
+    data, text = glosses(task="seq2seq", limit=200), glosses(task="language_model", limit=200, vocab=300)
+    for name, pairs in data.splits.items():
+        assert set(pairs.sources) <= whole[name]
+        lines = text.reader.decode(text.splits[name]).splitlines()
+        assert {line.partition(": ")[2] for line in lines} <= whole[name]
+
+
+@pytest.mark.parametrize("task", ["language_model", "seq2seq"])
+def test_a_seed_leaves_what_is_written_alone(task):
+    assert glosses(task=task, limit=60).facts == glosses(task=task, limit=60, seed=5).facts
+
+
+def test_options_of_tasks_that_write():
+    data = glosses(task="language_model", limit=60, stream=True, max_length=16, batch_size=4, tokenizer="bpe", vocab=300)
+    assert (data.facts.kind, data.facts.max_length, data.facts.vocab_size, data.batch_size) == ("stream", 16, 300, 4)
+    data = glosses(task="seq2seq", limit=60, tokenizer="char", batch_tokens=200, min_count=2)
+    assert (data.batch_tokens, data.reader.writes, data.reader.vocab_size < 100) == (200, True, True)
+    vocab = [glosses(task=task, limit=60).facts.vocab_size for task in ("language_model", "seq2seq")]
+    assert vocab[0] < 100 < vocab[1] <= 2000  # letters, and parts of words
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"task": "language_model", "batch_tokens": 9}, "glosses.task=language_model. has no option batch_tokens; it has limit, "),
+        ({"task": "language_model", "min_count": 2}, "has no option min_count"),
+        ({"task": "language_model", "folds": 3}, "has no option folds"),
+        ({"task": "seq2seq", "folds": 3}, "glosses.task=seq2seq. has no option folds; it has limit, tokenizer"),
+        ({"task": "seq2seq", "limit": 0}, "limit=0"),
+        ({"task": "language_model", "limit": 0}, "limit=0"),
+        ({"task": "language_model", "tokenizer": "word"}, "tokenizer='word': running text is read by char or bpe"),
+        ({"task": "seq2seq", "vocab": 99}, "vocab=99: the tokenizer 'bpe' needs at least 260 tokens"),
+        ({"task": "language_model", "max_length": 99999, "limit": 9}, "tokens, too few for one block of max_length=99999"),
+        ({"task": "poems"}, "no task 'poems'; there are topics, pairs, ranking, language_model, seq2seq"),
+    ],
+)
+def test_wrong_options_of_tasks_that_write(options, said):
+    with pytest.raises(InputError, match=said) as refusal:
+        glosses(**options)
+    assert len(str(refusal.value).splitlines()) == 1

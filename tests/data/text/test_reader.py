@@ -135,3 +135,91 @@ def test_padding_of_any_grouping_gives_the_same_tokens():
     with pytest.raises(IndexError):
         tokens[4]
     assert len(Tokens([])) == 0
+
+
+# --- texts that are written ---
+
+
+def writer(kind="char", texts=TEXTS, vocab=400, lowercase=False, max_length=100):
+    return Reader(train_tokenizer(kind, texts, vocab, lowercase, 1, ends=True), max_length, ())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_begins_and_ends_a_text_comes_third_and_fourth(kind):
+    made = writer(kind)
+    assert made.words[:4] == ["[PAD]", "[UNK]", "[BOS]", "[EOS]"]
+    assert made.writes
+    assert not reader(kind).writes
+    assert len(made.words) == len(set(made.words)) == made.vocab_size
+    for text in ("[BOS] a [EOS]", "[BOS]", "a [PAD]"):  # whole words of `space`; `zoo.data.parallel.encoding` sees to those
+        assert kind == "space" or not {0, 2, 3} & set(made.encode([text])[0].tolist())
+
+
+def test_names_of_tokens_in_a_text_are_not_learnt():
+    texts = ["a [EOS] b", "[BOS] [EOS][PAD] c [UNK]", "d"]
+    for ends, names in ((True, ["[BOS]", "[EOS]"]), (False, [])):
+        made = train_tokenizer("space", texts, 50, False, 1, ends=ends)
+        found = sorted(made.get_vocab(), key=made.get_vocab().__getitem__)
+        assert found == ["[PAD]", "[UNK]", *names, "a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("kind", ["char", "bpe"])
+@pytest.mark.parametrize(
+    "text", ["The cat doesn't sit.", "a  dog's\tcat -- naïve\u0085café\n the end", " the", "the ", "\n", "naïve [EOS] [UNK]"]
+)
+def test_what_was_read_is_written_again(kind, text):
+    made = writer(kind, [*TEXTS, "\t[]\nEOSUNK"])
+    numbers = made.encode([text])[0].tolist()
+    assert made.decode(numbers) == text
+    assert made.decode([2, *numbers, 3]) == text
+    running = Reader(train_tokenizer(kind, [*TEXTS, "\t[]\nEOSUNK"], 400, False, 1, running=True), 100, ())
+    assert running.decode(running.encode([text])[0]) == text
+
+
+def test_a_text_ends_where_it_ends():
+    made = writer()
+    numbers = made.encode(["the cat"])[0].tolist()
+    for behind in ([3], [3, 0, 0], [3, *numbers], [3, 3], [0, 0]):
+        assert made.decode([*numbers, *behind]) == "the cat"
+        assert made.decode(np.array([2, *numbers, *behind])) == "the cat"
+    assert made.decode([3, *numbers]) == made.decode([]) == made.decode([2, 3]) == ""
+    assert made.decode([numbers[0], 1, numbers[1]]) == "th"
+
+
+def test_words_are_written_with_a_space_between():
+    assert writer("space").decode(writer("space").encode(["the DOG sits!!"])[0]) == "the DOG sits!!"
+    assert writer("word").decode(writer("word").encode(["the DOG sits!!"])[0]) == "the DOG sits ! !"
+
+
+def test_without_an_end_the_third_and_fourth_tokens_are_words():
+    made = reader("char", lowercase=False)
+    assert made.decode([2, 3, 4]) == "".join(made.words[2:5])
+    assert made.decode([2, 0, 3, 0]) == "".join(made.words[2:4])
+
+
+def test_a_text_that_runs_on_has_no_space_before_it():
+    """So texts that are cut anywhere and encoded apart can be put together again."""
+    made = Reader(train_tokenizer("bpe", TEXTS, 300, False, 1, running=True), 100, ())
+    parts = ["The cat", " doesn't", "\n", "sit", "é"]
+    assert [made.decode(numbers) for numbers in made.encode(parts)] == parts
+    assert made.decode(np.concatenate(list(made.encode(parts)))) == "".join(parts)
+    answer = writer("bpe", vocab=300)
+    assert answer.words[answer.encode(["the"])[0][0]].startswith("Ġ")
+    assert not made.words[made.encode(["the"])[0][0]].startswith("Ġ")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stored_reader_writes_the_same(kind):
+    made = writer(kind)
+    facts = TextFacts(task="text_classification", classes=(), vocab_size=made.vocab_size, max_length=100, sizes={}, sha256="")
+    again = Reader.of(facts, made.text)
+    numbers = [2, *made.encode(["the dog's end"])[0].tolist(), 3, 5]
+    assert again.writes
+    assert again.decode(numbers) == made.decode(numbers) != ""
+
+
+@pytest.mark.parametrize(("kind", "least"), [("char", 5), ("space", 5), ("word", 5), ("bpe", 260)])
+def test_room_for_what_begins_and_ends_a_text(kind, least):
+    assert writer(kind, vocab=least).vocab_size == least
+    with pytest.raises(InputError, match=f"vocab={least - 1}: the tokenizer '{kind}' needs at least {least} tokens"):
+        writer(kind, vocab=least - 1)

@@ -89,8 +89,7 @@ def glosses(
         {'train': 90, 'val': 90, 'test': 90}
     """
     if task in WRITING:
-        given = {"tokenizer": tokenizer, "vocab": vocab, "stream": stream or None, "batch_tokens": batch_tokens} | options
-        return _written(task, limit, {name: value for name, value in given.items() if value is not None})
+        return _written(task, limit, options | {"tokenizer": tokenizer, "vocab": vocab, "batch_tokens": batch_tokens}, stream)
     if task not in TASKS:
         raise InputError(f"glosses: no task {task!r}; there are {', '.join([*TASKS, *WRITING])}")
     if limit is not None:
@@ -101,13 +100,14 @@ def glosses(
     return TextData(splits, kind.task, classes=kind.classes, tokenizer=tokenizer, vocab=vocab, **options)
 
 
-def _written(task: str, limit: int | None, options: dict[str, Any]) -> LightningDataModule:
+def _written(task: str, limit: int | None, options: dict[str, Any], stream: bool) -> LightningDataModule:
     """Make the data of a task that writes.
 
     Raises:
         InputError: There is an option that they have not.
     """
     made = WRITING[task]
+    options = {name: value for name, value in (options | {"stream": stream or None}).items() if value is not None}
     if wrong := sorted(options.keys() - signature(made).parameters.keys()):
         raise InputError(f"glosses(task={task}) has no option {wrong[0]}; it has {', '.join(signature(made).parameters)}")
     return made(limit, **options)

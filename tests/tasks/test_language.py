@@ -1,0 +1,197 @@
+"""Perplexity and bits per letter of whole texts by hand, and what a network with a memory is given."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from zoo.build import backbone
+from zoo.data.corpus.module import CorpusData
+from zoo.data.corpus.source import Text
+from zoo.options import Optimizer, Schedule
+from zoo.runs.trainer import make_trainer
+from zoo.tasks import LanguageModel
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.isinstance.treespec, LeafSpec:FutureWarning",
+    "ignore:.*does not have many workers",
+    "ignore:.*number of training batches",
+    "ignore:.*configured but no GPU:UserWarning",
+)
+
+LETTERS = "Ein Öltank: naïve Łodzer aßen 日本の麺, süß und heiß. Çava? "
+TEXTS = {
+    "train": LETTERS * 8,
+    "val": "Ein naïver Łodzer aß süße 麺. " * 3,
+    "test": "Ein Łodz: 日本 süß, Öl heiß, aß Çava? " * 2 + "E麺",
+}
+
+
+class Pairs(nn.Module):
+    """What comes next depends on the last token alone, by a table of logits."""
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(vocab_size, vocab_size, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, tokens):
+        return self.table[tokens]
+
+
+def data_of(tokenizer: str = "char", vocab: int = 100, **options) -> CorpusData:
+    splits = {name: Text(text) for name, text in TEXTS.items()}
+    return CorpusData(splits, tokenizer=tokenizer, vocab=vocab, **{"max_length": 7, "batch_size": 3} | options)
+
+
+def task_of(net: nn.Module, outputs: int, smoothing: float = 0.0) -> LanguageModel:
+    return LanguageModel(net, outputs, Optimizer(lr=1e-30), Schedule(), smoothing)
+
+
+def measured(task: LanguageModel, data: CorpusData, stage: str = "test") -> dict[str, float]:
+    trainer = make_trainer({"accelerator": "cpu"}, None)
+    (found,) = (trainer.test if stage == "test" else trainer.validate)(task, data, verbose=False)
+    return {name.removeprefix(f"{stage}_"): value for name, value in found.items()}
+
+
+# --- numbers ---
+
+
+@pytest.mark.parametrize("stage", ["val", "test"])
+@pytest.mark.parametrize("stream", [False, True], ids=["blocks", "stream"])
+@pytest.mark.parametrize(("tokenizer", "vocab"), [("char", 100), ("bpe", 270)])
+def test_by_hand_on_letters_of_one_two_and_three_bytes(tokenizer, vocab, stream, stage):
+    data = data_of(tokenizer, vocab, stream=stream)
+    net, tokens = Pairs(data.facts.vocab_size), torch.as_tensor(data.splits[stage].astype("int64"))
+    # In blocks of 7, three at a time: neither the last block nor the last batch is full.
+    assert (len(tokens) - 1) % 7
+    nats = -net.table.log_softmax(-1)[tokens[:-1], tokens[1:]].double().sum().item()
+    behind = TEXTS[stage].removeprefix(data.reader.decode(tokens[:1].tolist()))  # nobody foretells the first token
+    assert len(behind) < len(TEXTS[stage])
+    assert len(behind.encode()) > 1.1 * len(behind)
+    expected = {
+        "loss": nats / (len(tokens) - 1),
+        "perplexity": math.exp(nats / (len(tokens) - 1)),
+        "bits_per_character": nats / math.log(2) / len(behind),
+        "bits_per_byte": nats / math.log(2) / len(behind.encode()),
+    }
+    assert measured(task_of(net, data.facts.vocab_size), data, stage) == pytest.approx(expected, rel=1e-5)
+
+
+def test_batches_do_not_change_what_is_measured():
+    found = [
+        measured(task_of(Pairs(data.facts.vocab_size), data.facts.vocab_size), data)
+        for data in (data_of(batch_size=1), data_of(batch_size=4), data_of(batch_size=100), data_of(max_length=30))
+    ]
+    assert all(one == pytest.approx(found[0], rel=1e-5) for one in found[1:])
+    assert found[0]["perplexity"] == pytest.approx(math.exp(found[0]["loss"]), rel=1e-5)
+
+
+def test_an_ascii_batch_first_does_not_make_bytes_of_characters():
+    """The two units are equal until the first letter of two bytes: nothing may conclude from that."""
+    splits = {"train": Text(LETTERS * 8), "val": Text("Ein Oltank heiE" + "麺ß" * 20)}
+    data = CorpusData(splits, max_length=7, batch_size=1)
+    found = measured(task_of(Pairs(data.facts.vocab_size), data.facts.vocab_size), data, "val")
+    behind = splits["val"].content[1:]
+    assert found["bits_per_character"] / found["bits_per_byte"] == pytest.approx(len(behind.encode()) / len(behind))
+
+
+def test_probabilities_are_smoothed_in_training_only():
+    data = data_of()
+    vocab = data.facts.vocab_size
+    task, batch = task_of(Pairs(vocab), vocab, 0.2), next(iter(data.val_dataloader()))
+    tokens, targets, lengths = batch
+    targets = targets.clone()
+    targets[0, -3:] = 0  # as at the end of a text
+    logs = task.net(tokens).log_softmax(-1)
+    right, all_ = -logs.gather(-1, targets[..., None])[..., 0], -logs.mean(-1)
+    kept = targets != 0
+    plain = right[kept].mean()
+    smooth = (0.8 * right + 0.2 * all_)[kept].mean()
+    assert abs(smooth - plain) > 0.01
+    assert task.train().loss((tokens, targets, lengths)).loss.item() == pytest.approx(smooth.item(), rel=1e-5)
+    found = task.eval().loss((tokens, targets, lengths))
+    assert found.loss.item() == pytest.approx(plain.item(), rel=1e-5)
+    assert found.size == kept.sum()
+    assert found.extra["nats"].sum().item() == pytest.approx(plain.item() * found.size, rel=1e-5)
+
+
+def test_the_loss_of_training_has_a_gradient_and_no_share_of_padding():
+    net = Pairs(5)
+    tokens, targets = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[2, 3, 0, 0]])
+    task_of(net, 5).train().loss((tokens, targets, torch.zeros(1, 2))).loss.backward()
+    assert net.table.grad[[1, 2]].abs().min() > 0
+    assert net.table.grad[[0, 3, 4]].abs().max() == 0
+
+
+def test_the_best_epoch_is_the_one_of_the_lowest_loss():
+    assert LanguageModel.monitor == ("val_loss", "min")
+
+
+# --- memory ---
+
+
+class Recorder(nn.Module):
+    """Writes down whether it is trained and how many batches it remembers."""
+
+    remembers = True
+
+    def __init__(self, outputs: int) -> None:
+        super().__init__()
+        self.bias, self.seen = nn.Parameter(torch.zeros(outputs)), []
+
+    def forward(self, tokens, memory=None):
+        self.seen.append((self.training, len(memory)))
+        memory.append(tokens)
+        return self.bias.expand(*tokens.shape, -1)
+
+
+def test_a_network_remembers_one_pass_and_measuring_does_not_touch_the_memory_of_training():
+    data = data_of(stream=True, batch_size=4)
+    net = Recorder(data.facts.vocab_size)
+    settings = {"accelerator": "cpu", "max_epochs": 2, "val_check_interval": 5, "limit_train_batches": 10}
+    settings |= {"limit_val_batches": 1, "num_sanity_val_steps": 1, "logger": False, "enable_checkpointing": False}
+    trainer = make_trainer(settings, None)
+    trainer.fit(task_of(net, data.facts.vocab_size), data)
+    trained = [count for training, count in net.seen if training]
+    assert trained == [*range(10), *range(10)]
+    assert [count for training, count in net.seen if not training] == [0] * (len(net.seen) - 20)
+    assert len(net.seen) >= 24  # also in the middle of an epoch
+    assert (False, 0) in net.seen[net.seen.index((True, 4)) : net.seen.index((True, 5))]
+
+
+@pytest.mark.parametrize("stage", ["val", "test"])
+def test_measuring_remembers_batch_by_batch_and_then_forgets(stage):
+    splits = {"train": Text(LETTERS * 8), "val": Text(TEXTS["test"] * 9), "test": Text(TEXTS["test"] * 9)}
+    data = CorpusData(splits, max_length=7, stream=True)
+    net = Recorder(data.facts.vocab_size)
+    task = task_of(net, data.facts.vocab_size)
+    for _ in range(2):
+        measured(task, data, stage)
+    count = len(data.test_dataloader())
+    assert count > 2
+    assert net.seen == [(False, n) for n in range(count)] * 2
+
+
+def test_a_network_without_a_memory_is_given_none():
+    data = data_of(stream=True)
+    assert measured(task_of(Pairs(data.facts.vocab_size), data.facts.vocab_size), data)["loss"] > 0
+
+
+def test_with_memory_enough_pieces_are_measured_as_each_stream_at_once():
+    splits = {"train": Text(LETTERS * 8), "val": Text(TEXTS["test"]), "test": Text(TEXTS["test"] * 8)}
+    data = CorpusData(splits, max_length=9, stream=True)
+    facts = data.facts
+    torch.manual_seed(0)
+    spec = "transformer_xl(dim=16, depth=2, heads=2, ffn=16, memory={})"
+    nets = [backbone(spec.format(memory), "quaternion", **facts.keywords).eval() for memory in (500, 0)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    with torch.no_grad():
+        batches = list(data.test_dataloader())
+        tokens, targets = (torch.cat([batch[i] for batch in batches], 1) for i in range(2))
+        assert len(batches) > 2
+        loss = F.cross_entropy(nets[0](tokens).flatten(0, 1), targets.flatten(), ignore_index=0).item()
+    found = [measured(task_of(net, facts.vocab_size), data)["loss"] for net in nets]
+    assert found[0] == pytest.approx(loss, rel=1e-5)
+    assert abs(found[1] - loss) > 1e-4  # the control: the memory tells something

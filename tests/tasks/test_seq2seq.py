@@ -1,0 +1,255 @@
+"""Answers against a network that is read by hand: what is right as a whole, and scores of the texts against raw references."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torchmetrics.functional.text import chrf_score, sacre_bleu_score
+
+from zoo.build import backbone
+from zoo.data.parallel.module import ParallelData
+from zoo.data.parallel.pairs import Pairs
+from zoo.data.text.tokens import BEGIN, END, UNKNOWN
+from zoo.options import Decoding, Optimizer, Schedule
+from zoo.runs.trainer import make_trainer
+from zoo.tasks import Seq2Seq
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.isinstance.treespec, LeafSpec:FutureWarning",
+    "ignore:.*does not have many workers",
+    "ignore:.*configured but no GPU:UserWarning",
+)
+
+WORDS = ["anna", "otto", "hannah", "bob", "eve", "abba", "noon", "level", "radar", "deed", "a bob", "an otto", "bad eve"]
+TRAIN = Pairs([*WORDS, "~"] * 2, [*WORDS, "~"] * 2)
+
+
+class Cache:
+    def __init__(self, source):
+        self.source, self.length = source, 0
+
+    def select(self, rows):
+        self.source = self.source[rows]
+
+
+class Copier(nn.Module):
+    """Copies its source, but the last token written has a say too: some texts come right, and others end wrong."""
+
+    max_length = None
+
+    def __init__(self, vocab_size: int, firmness: float = 3.0, seed: int = 0) -> None:
+        super().__init__()
+        table = torch.randn(vocab_size, vocab_size, generator=torch.Generator().manual_seed(seed))
+        table[:, [0, UNKNOWN, BEGIN]] = -9.0
+        self.table, self.firmness = nn.Parameter(table), firmness
+
+    def _logits(self, source, tokens, start):
+        places = (start + torch.arange(tokens.shape[1])).clamp(max=source.shape[1] - 1)
+        return self.table[tokens] + self.firmness * F.one_hot(source[:, places], self.table.shape[0])
+
+    def forward(self, source, tokens):
+        return self._logits(source, tokens, 0)
+
+    def begin(self, source=None):
+        return Cache(source)
+
+    def extend(self, tokens, cache, mask=None):
+        cache.length += tokens.shape[1]
+        return self._logits(cache.source, tokens, cache.length - tokens.shape[1])
+
+
+def data_of(test: Pairs, tokenizer: str = "char", **options) -> ParallelData:
+    return ParallelData({"train": TRAIN, "val": test, "test": test}, tokenizer=tokenizer, **{"batch_size": 3} | options)
+
+
+TEST = Pairs(
+    ["anna bob", "deed", "otto", "eve", "noon abba", "bad", "hannah"],
+    [*"anna bob|deed|otto|eve|noon abba|bed|hannah".split("|")],
+)
+
+
+def task_of(net: nn.Module, smoothing: float = 0.1, **decoding) -> Seq2Seq:
+    task = Seq2Seq(net, 40, Optimizer(lr=1.0), Schedule(), smoothing)
+    task.decoding = Decoding(**decoding)
+    return task
+
+
+def measured(task: Seq2Seq, data: ParallelData, stage: str = "test") -> dict[str, float]:
+    trainer = make_trainer({"accelerator": "cpu"}, None)
+    (found,) = (trainer.test if stage == "test" else trainer.validate)(task, data, verbose=False)
+    return {name.removeprefix(f"{stage}_"): value for name, value in found.items()}
+
+
+def copier(data: ParallelData, **options) -> Copier:
+    return Copier(data.facts.vocab_size, **options)
+
+
+def by_hand(net: nn.Module, data: ParallelData) -> list[str]:
+    """Write greedily by reading everything anew for every token; in the order of the test split."""
+    found = [""] * len(data.splits["test"])
+    for (source, _), _, rows in data.test_dataloader():
+        for one, row in zip(source, rows.tolist(), strict=True):
+            text = [BEGIN]
+            while text[-1] != END and len(text) <= data.reader.max_length:
+                with torch.no_grad():
+                    logits = net(one[None], torch.tensor([text]))[0, -1]
+                logits[[0, UNKNOWN, BEGIN]] = -torch.inf
+                text.append(int(logits.argmax()))
+            found[row] = data.reader.decode(text[1:])
+    return found
+
+
+# --- exact match ---
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("size", [1, 3, 10])
+def test_right_up_to_each_token_is_right_as_a_whole(size, seed):
+    """Validation reads the targets, testing writes by itself; both find the same texts right."""
+    data = data_of(TEST, batch_size=size)
+    net = copier(data, seed=seed)
+    val, test = (measured(task_of(net), data, stage) for stage in ("val", "test"))
+    expected = sum(one == other for one, other in zip(by_hand(net, data), TEST.targets, strict=True)) / len(TEST)
+    assert val.keys() == {"loss", "exact_match"}
+    assert test["exact_match"] == val["exact_match"] == pytest.approx(expected)
+    assert test["loss"] == val["loss"]
+
+
+def test_some_are_right_and_some_are_not():
+    """The control of the above."""
+    shares = {measured(task_of(copier(data := data_of(TEST), seed=seed)), data)["exact_match"] for seed in range(4)}
+    assert len(shares & {share for share in shares if 0 < share < 1}) >= 2
+
+
+def test_a_token_of_a_network_that_was_trained_for_a_few_steps():
+    data = data_of(TEST)
+    torch.manual_seed(0)
+    net = backbone("transformer(dim=32, depth=1, heads=2, ffn=32, dropout=0.0)", "quaternion", **data.facts.keywords)
+    task, optimizer = task_of(net), torch.optim.AdamW(net.parameters(), 5e-3)
+    for _ in range(25):
+        for batch in data.train_dataloader():
+            optimizer.zero_grad()
+            task.loss(batch).loss.backward()
+            optimizer.step()
+    task.eval()
+    val, test = (measured(task, data, stage) for stage in ("val", "test"))
+    written = by_hand(net.eval(), data)
+    right = sum(one == other for one, other in zip(written, TEST.targets, strict=True)) / len(TEST)
+    assert test["exact_match"] == val["exact_match"] == pytest.approx(right)
+    assert 0 < right < 1
+
+
+def test_one_wrong_token_makes_a_text_wrong_and_padding_does_not():
+    data = data_of(TEST, batch_size=100)
+    net = copier(data, firmness=100.0)  # copies without a fault
+    assert measured(task_of(net), data, "val")["exact_match"] == pytest.approx(6 / 7)
+    assert measured(task_of(net), data)["exact_match"] == pytest.approx(6 / 7)  # "bad" is no "bed"
+
+
+def test_a_letter_that_cannot_be_written_is_not_right_for_being_left_out():
+    data = data_of(Pairs(["deed", "eve"], ["d\N{SNOWMAN}eed", "eve"]))
+    found = measured(task_of(copier(data, firmness=100.0)), data)
+    assert found["exact_match"] == 0.5
+
+
+# --- scores ---
+
+
+@pytest.mark.parametrize("tokenizer", ["char", "bpe"])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_scores_are_those_of_torchmetrics_on_the_texts(tokenizer, beam):
+    """References are the texts as they came: with letters that no token stands for, and whole."""
+    references = [*TEST.targets[:-2], "b\N{SNOWMAN}d", "hannah" * 3]
+    data = data_of(Pairs(TEST.sources, references), tokenizer, max_length=12, vocab=300)
+    net = copier(data, seed=2)
+    task = task_of(net, beam=beam)
+    written = [""] * len(references)
+    for (source, _), _, rows in data.test_dataloader():
+        for row, text in zip(rows.tolist(), task.write(source, 12), strict=True):
+            written[row] = data.reader.decode(text)
+    if beam == 1:
+        assert written == by_hand(net, data)
+    found, lists = measured(task, data), [[reference] for reference in references]
+    assert found["bleu"] == pytest.approx(100 * sacre_bleu_score(written, lists).item(), abs=1e-4)
+    assert found["chrf"] == pytest.approx(100 * chrf_score(written, lists).item(), abs=1e-4)
+    assert 0 < found["chrf"] < 100
+
+
+def test_scores_are_in_per_cent_and_perfect_texts_have_all():
+    long = Pairs(["a bad eve bob an otto"] * 2, ["a bad eve bob an otto"] * 2)
+    data = data_of(long)
+    found = measured(task_of(copier(data, firmness=100.0)), data)
+    assert (found["bleu"], found["chrf"], found["exact_match"]) == pytest.approx((100, 100, 1))
+
+
+def test_measuring_twice_starts_anew():
+    data = data_of(TEST)
+    task = task_of(copier(data, seed=1))
+    assert measured(task, data) == measured(task, data)
+
+
+# --- decoding ---
+
+
+def test_a_beam_changes_what_is_written_and_nothing_else():
+    data = data_of(TEST)
+    changed = 0
+    for seed in range(6):
+        net = copier(data, seed=seed, firmness=1.5)
+        greedy, beam = (measured(task_of(net, beam=width), data) for width in (1, 4))
+        val = measured(task_of(net, beam=4), data, "val")
+        assert beam["loss"] == greedy["loss"] == val["loss"]
+        assert val == measured(task_of(net), data, "val")
+        changed += beam["chrf"] != greedy["chrf"]
+    assert changed > 2
+
+
+def test_a_text_is_no_longer_than_any_that_was_read_unless_the_user_says():
+    data = data_of(TEST)
+    net = copier(data)
+    with torch.no_grad():
+        net.table[:, END] = -50.0  # never ends
+    source, longest = torch.tensor([[4, 5, END]]), data.reader.max_length
+    assert len(task_of(net).write(source, longest)[0]) == longest
+    assert len(task_of(net, length=30).write(source, longest)[0]) == 30
+    net.max_length = 6
+    assert len(task_of(net).write(source, longest)[0]) == 5
+    assert len(task_of(net, length=3).write(source, longest)[0]) == 3
+
+
+# --- loss ---
+
+
+def test_probabilities_are_smoothed_in_training_only():
+    data = data_of(TEST)
+    net = copier(data)
+    batch = next(iter(data.val_dataloader()))
+    (source, shifted), targets, _ = batch
+    assert (targets == 0).any()
+    logs, kept = net(source, shifted).log_softmax(-1), targets != 0
+    right = -logs.gather(-1, targets[..., None])[..., 0][kept]
+    smooth = 0.7 * right.mean() - 0.3 * logs.mean(-1)[kept].mean()
+    assert abs(smooth - right.mean()) > 0.01
+    assert task_of(net, 0.3).train().loss(batch).loss.item() == pytest.approx(smooth.item(), rel=1e-5)
+    found = task_of(net, 0.3).eval().loss(batch)
+    assert found.loss.item() == pytest.approx(right.mean().item(), rel=1e-5)
+    assert found.size == kept.sum()
+
+
+@pytest.mark.parametrize("stage", ["val", "test"])
+def test_every_token_counts_alike_however_long_the_batches_are(stage):
+    data = data_of(TEST, batch_size=2)
+    net = copier(data)
+    nats, count = 0.0, 0
+    with torch.no_grad():
+        for (source, shifted), targets, _ in data.test_dataloader():
+            nats += F.cross_entropy(
+                net(source, shifted).flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum"
+            ).item()
+            count += int((targets != 0).sum())
+    assert count == sum(map(len, TEST.targets)) + len(TEST)
+    assert measured(task_of(net), data, stage)["loss"] == pytest.approx(nats / count, rel=1e-5)
+
+
+def test_the_best_epoch_is_the_one_of_the_lowest_loss():
+    assert Seq2Seq.monitor == ("val_loss", "min")
