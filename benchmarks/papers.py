@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 import zoo
-from benchmarks import machine, papers_table
+from benchmarks import machine, papers_plots, papers_table
 from zoo.options import Decoding
 from zoo.registry import Spec
 
@@ -107,6 +107,7 @@ def main(argv: list[str] | None = None) -> None:
     for config in options.configs:
         run(config, range(options.seeds), options.root, options.keep)
     papers_table.write()
+    papers_plots.draw_curves(papers_table.rows_of("quaternion_nlp"), "mlu_exact_match", "exact match, validation")
 
 
 if __name__ == "__main__":

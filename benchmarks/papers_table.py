@@ -107,13 +107,14 @@ def curves(stored: dict[str, dict[str, Any]]) -> list[str]:
     if not kept:
         return []
     steps = [step for step, _ in next(iter(kept.values()))[0]]
-    chosen = steps[len(steps) // 10 - 1 :: max(1, len(steps) // 10)]
+    every = max(1, len(steps) // 10)
+    chosen = steps[every - 1 :: every]
     lines = ["Exact match on validation pairs against steps:", "", f"| row | {' | '.join(f'{step:,}' for step in chosen)} |"]
     lines.append("|---|" + "---:|" * len(chosen))
     for name, found in kept.items():
         values = {step: mean(dict(map(tuple, one))[step] for one in found) for step in chosen}
         lines.append(f"| {name} | {' | '.join(f'{values[step]:.3f}' for step in chosen)} |")
-    return [*lines, ""]
+    return [*lines, "", "![exact match against steps](images/mlu_exact_match.png)", ""]
 
 
 def sensitivity(results: Path = RESULTS) -> list[str]:

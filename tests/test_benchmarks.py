@@ -1,10 +1,12 @@
 """The scripts behind the tables run, and the tables say what was measured."""
 
 import json
+from pathlib import Path
 
 import pytest
 
-from benchmarks import digits, papers, papers_table, readme
+from benchmarks import digits, papers, papers_plots, papers_table, readme
+from zoo.registry import Spec
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +59,7 @@ def row(tmp_path, corpus, monkeypatch):
     config.write_text("\n".join([*said, *options, "trainer: {max_epochs: 1}"]))
     monkeypatch.setattr(papers, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(papers_table, "write", lambda: None)
+    monkeypatch.setattr(papers_plots, "IMAGES", tmp_path / "images")
     return config
 
 
@@ -90,6 +93,39 @@ def test_the_page_has_a_line_for_every_row(row, tmp_path):
     lines = papers_table.section("paper", stored)
     assert any(f"accuracy **{sum(scores) / 2:.3f}** ({scores[0]:.3f}, {scores[1]:.3f})" in line for line in lines)
     assert any("text(path=nowhere, val=0.2)" in line for line in lines)
+
+
+def test_curves_and_beams_are_kept_and_shown(row, tmp_path):
+    for part in ("train", "test"):
+        (tmp_path / f"{part}.en").write_text("one\ntwo\nthree\n" * 20)
+        (tmp_path / f"{part}.fr").write_text("un\ndeux\ntrois\n" * 20)
+    said = ["# published: BLEU 28.4 (Table 3)", "# beam: 2", "# curve: exact_match"]
+    data = f"data: \"parallel(path='{tmp_path}', source=en, target=fr, tokenizer=char)\""
+    options = ["backbone: 'transformer(dim=8, depth=1, heads=1, ffn=8)'", "algebra: quaternion", data]
+    row.write_text("\n".join([*said, *options, "trainer: {max_steps: 2, val_check_interval: 1}"]))
+    papers.main([str(row), "--seeds", "1"])
+    stored = papers_table.rows_of("paper", tmp_path / "results")
+    (found,) = stored["small"]["rows"]
+    assert [step for step, _ in found["curve"]] == [1, 2]
+    assert found["beam"]["beam"] == 2
+    assert "bleu" in found["beam"]
+    text = "\n".join(papers_table.section("paper", stored))
+    assert "with a beam of 2 exact match" in text
+    assert f"| small | {found['curve'][0][1]:.3f} | {found['curve'][1][1]:.3f} |" in text
+    assert papers_plots.draw_curves(stored, "curve", "exact match").read_bytes().startswith(b"\x89PNG")
+
+
+def test_data_lie_in_the_folder_of_their_name(tmp_path):
+    for name in ("tinyshakespeare", "shakespeare_style", "iwslt15_envi_tst", "mlu"):
+        (tmp_path / name).mkdir()
+    found = {name: papers.rooted(name, tmp_path) for name in ("shakespeare", "shakespeare_style", "iwslt15", "mlu", "sst")}
+    assert [Path(str(Spec.parse(spec).options.get("path", ""))).name for spec in found.values()] == [
+        "tinyshakespeare",
+        "shakespeare_style",
+        "iwslt15_envi_tst",
+        "",
+        "",
+    ]
 
 
 def test_the_page_is_that_of_the_results():

@@ -31,7 +31,7 @@ RUNS = {
 def place(tmp_path_factory, corpus):
     """The folder of the data and of the runs of this module."""
     folder, draw = tmp_path_factory.mktemp("generate"), random.Random(0)
-    words = "the café was naïve and old".split()
+    words = ["the", "café", "was", "naïve", "and", "old"]
     text = "".join(" ".join(draw.choices(words, k=6)) + "\n" for _ in range(150))
     (folder / "text.txt").write_text(text, encoding="utf-8")
     corpus(folder / "text.tsv", "text")

@@ -13,7 +13,7 @@ from zoo.runs import predict
 from zoo.runs.generate import UNFINISHED, Author
 from zoo.runs.predict import BATCH
 
-WORDS = "the café was naïve and old, a señor ate œufs at noon".split()
+WORDS = ["the", "café", "was", "naïve", "and", "old,", "a", "señor", "ate", "œufs", "at", "noon"]
 SIZE = "dim=16, depth=1, heads=2, ffn=32"
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False, "limit_train_batches": 20}
 RUNS = {

@@ -24,9 +24,9 @@ from zoo.runs import evaluate
 from zoo.runs.average import average
 from zoo.runs.predict import reader_of
 
-ENGLISH = "one two three four five six".split()
-FRENCH = dict(zip(ENGLISH, "un deux trois quatre cinq six".split(), strict=True))
-WORDS = "the café was naïve and old, a señor ate œufs at noon".split()
+ENGLISH = ["one", "two", "three", "four", "five", "six"]
+FRENCH = dict(zip(ENGLISH, ["un", "deux", "trois", "quatre", "cinq", "six"], strict=True))
+WORDS = ["the", "café", "was", "naïve", "and", "old,", "a", "señor", "ate", "œufs", "at", "noon"]
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False, "limit_train_batches": 12}
 SIZE = "dim=16, depth=1, heads=2, ffn=32"
 RUNS = {
@@ -193,7 +193,6 @@ def test_the_mean_of_the_last_weights(place, name, tmp_path):
     options = RUNS[name] | {"data": DATA[name].format(place=place), "batch_size": 8, "keep": 2}
     zoo.fit(**options, run_dir=str(tmp_path / "run"), trainer=TRAINER)
     made = average(tmp_path / "run", Average(last=2, trainer={"accelerator": "cpu"}))
-    print(made)
     found = evaluate(made["folder"], "test")
     assert found == pytest.approx(made["metrics"], rel=1e-5)
 

@@ -64,7 +64,7 @@ def data_of(test: Pairs, tokenizer: str = "char", **options) -> ParallelData:
 
 TEST = Pairs(
     ["anna bob", "deed", "otto", "eve", "noon abba", "bad", "hannah"],
-    [*"anna bob|deed|otto|eve|noon abba|bed|hannah".split("|")],
+    ["anna bob", "deed", "otto", "eve", "noon abba", "bed", "hannah"],
 )
 
 

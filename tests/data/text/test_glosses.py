@@ -203,7 +203,7 @@ def test_answers_are_the_first_lemmas_of_their_glosses():
 
 def test_no_gloss_of_another_split_is_written_or_answered():
     whole = {name: {gloss.definition for gloss in split} for name, split in wordnet.cut(wordnet.read()).items()}
-    data, text = glosses(task="seq2seq", limit=200), glosses(task="language_model", limit=200, vocab=300)
+    data, text = glosses(task="seq2seq", limit=200), glosses(task="language_model", limit=200, tokenizer="bpe")
     for name, pairs in data.splits.items():
         assert set(pairs.sources) <= whole[name]
         lines = text.reader.decode(text.splits[name]).splitlines()
@@ -227,7 +227,10 @@ def test_options_of_tasks_that_write():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"task": "language_model", "batch_tokens": 9}, "glosses.task=language_model. has no option batch_tokens; it has limit, "),
+        (
+            {"task": "language_model", "batch_tokens": 9},
+            "glosses.task=language_model. has no option batch_tokens; it has limit, ",
+        ),
         ({"task": "language_model", "min_count": 2}, "has no option min_count"),
         ({"task": "language_model", "folds": 3}, "has no option folds"),
         ({"task": "seq2seq", "folds": 3}, "glosses.task=seq2seq. has no option folds; it has limit, tokenizer"),
