@@ -92,7 +92,7 @@ class Fit:
         ema: Decay, such as 0.999, of a running mean of the weights, which is what is measured and kept.
         keep: Epochs, the last so many, whose training checkpoints stay, for zoo average.
         decoding: How texts are written when they are tested.
-        batch_size: Examples per step.
+        batch_size: Examples per step; by default what the backbone recommends, mostly 32.
         num_workers: Processes that load data; 0 loads in the main one.
         seed: Decides weights, order and augmentation; never the split of the data.
         run_dir: Folder of the run; by default a new one in runs/ with a telling name.
@@ -115,7 +115,7 @@ class Fit:
     ema: float | None = None
     keep: int = 1
     decoding: Decoding = field(default_factory=Decoding)
-    batch_size: int = 32
+    batch_size: int | None = None
     num_workers: int = 0
     seed: int = 0
     run_dir: str | None = None

@@ -184,7 +184,7 @@ def test_flags_reach_the_decoding(call, place, authors):
     ("name", "flags", "needles"),
     [
         ("gpt", ["--prompt", "the \N{SNOWMAN}"], ["prompt 'the \N{SNOWMAN}'", "never seen '\N{SNOWMAN}'"]),
-        ("gpt", ["--prompt", "the " * 9], ["36 tokens", "at most 32"]),
+        ("gpt", ["--prompt", "the " * 9], ["a prompt of 36 tokens", "positions for 32"]),
         ("gpt", ["--prompt", "the " * 8], ["a prompt of 32 tokens", "use a shorter prompt"]),
         ("gpt", ["--prompt", "the", "--length", "30"], ["3 tokens and 30 more", "positions for 32", "use --length 29"]),
         ("gpt", ["--prompt", "the", "--length", "30", "--beam", "2"], ["3 tokens and 30 more", "use --length 29"]),

@@ -46,6 +46,8 @@ def test_it_is_the_mean_and_is_measured_as_it_was_saved(run):
     assert made["before"] == {"metrics": summary["metrics"], "validation": evaluate(run, "val", trainer=CPU)}
     ours, theirs = (json.loads((folder / "config.json").read_text()) for folder in (run / "average", run / "model"))
     assert ours == theirs
+    assert "the mean of the last 2 checkpoints" in (run / "average" / "README.md").read_text()
+    assert "the mean of" not in (run / "model" / "README.md").read_text()
     assert [path.name for path in run.iterdir() if path.name.startswith(".")] == []
 
 

@@ -174,6 +174,14 @@ def test_learned_positions_are_filled_unless_somebody_says_less(authors):
     assert len(authors["gpt"].samples("the", 1, Decoding(length=29))[0]) == 29
 
 
+def test_an_answer_is_no_longer_than_any_text_that_was_read(authors):
+    author = authors["pairs"]
+    longest = author.reader.max_length
+    lengths = {len(text.split()) for text in author.samples("one two", 60, Decoding(temperature=50.0))}
+    assert max(lengths) == longest < 8
+    assert max(len(text.split()) for text in author.samples("one two", 60, Decoding(temperature=50.0, length=30))) > longest
+
+
 def test_nothing_to_begin_with(authors):
     assert authors["gpt"].opening(None) == authors["gpt"].opening("") == authors["bytes"].opening(None) == "\n"
     assert authors["gpt"].opening("the") == authors["pairs"].opening("the") == "the"
@@ -202,7 +210,7 @@ def refusal(call, *arguments) -> str:
         ("gpt", "THE", GREEDY, ["never seen 'T'"]),
         ("small", "THE \N{GREEK SMALL LETTER XI}", GREEDY, ["never seen '\N{GREEK SMALL LETTER XI}'"]),
         ("small", "cafe\N{COMBINING ACUTE ACCENT} the\nold", GREEDY, ["the old'", r"never seen '\n'"]),
-        ("gpt", "the " * 9, GREEDY, ["prompt 'the the", "36 tokens", "at most 32"]),
+        ("gpt", "the " * 9, GREEDY, ["a prompt of 36 tokens", "positions for 32"]),
         ("gpt", "the " * 8, GREEDY, ["a prompt of 32 tokens: this network has positions for 32; use a shorter prompt"]),
         ("gpt", "the", Decoding(length=30), ["a prompt of 3 tokens and 30 more", "positions for 32", "--length 29"]),
         ("gpt", "the", Decoding(beam=2, length=30), ["a prompt of 3 tokens and 30 more", "--length 29"]),
@@ -212,7 +220,7 @@ def refusal(call, *arguments) -> str:
         ("pairs", "one " * 9, GREEDY, ["prompt 'one one", "9 tokens", "shorten the text"]),
         ("pairs", " ", GREEDY, ["prompt ''", "no words in this text"]),
         ("pairs", "one", Decoding(top_k=3), ["top_k=3, but nothing is drawn at a temperature of 0"]),
-        ("letters", "one", Decoding(length=99), ["a prompt of 1 tokens and 99 more", "use --length"]),
+        ("letters", "one", Decoding(length=99), ["length=99: this network has positions for answers of"]),
     ],
 )
 def test_one_line_before_anything_is_written(authors, name, prompt, options, needles, call):

@@ -22,6 +22,7 @@ from zoo.errors import InputError
 from zoo.options import Average, Decoding
 from zoo.runs import evaluate
 from zoo.runs.average import average
+from zoo.runs.evaluate import source
 from zoo.runs.predict import reader_of
 
 ENGLISH = ["one", "two", "three", "four", "five", "six"]
@@ -246,6 +247,15 @@ def test_new_pairs_are_measured_whole(place, summaries, tmp_path):
     write_pairs(tmp_path / "split", train=translations(5, 9), test=translations(9, 30))
     expected = evaluate(place / "pairs", "test", f"parallel(path='{tmp_path / 'split'}', source=en, target=fr)")
     assert evaluate(place / "pairs", "test", spec) == pytest.approx(expected, rel=1e-5)
+
+
+def test_where_data_come_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own = source("parallel(source=a, target=b)")
+    assert source(f"parallel(max_length=9, target=b, source='{tmp_path / 'a'}')") == own
+    others = ("parallel(source=a, target=c)", "parallel(source=c, target=b)", "parallel(path=a)", "corpus(path=a)")
+    assert own not in {source(other) for other in others}
+    assert source("corpus(path=a, max_length=9)") == source("corpus(path=./a)") != source("corpus(path=b)")
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ class Recipe(NamedTuple):
         reads: The kinds of data it can read: ``image``, ``text``, ``pair``, ``vector``, ``corpus``, ``stream`` (running text
             in order, for networks with a memory), ``parallel``; empty if that is not known.
         tasks: Other recipes, by the name of the task that the user asks for.
+        batch_size: Examples per step.
     """
 
     data: str = "digits"
@@ -24,6 +25,7 @@ class Recipe(NamedTuple):
     lr: float = 2e-3
     reads: tuple[str, ...] = ()
     tasks: Mapping[str, "Recipe"] = MappingProxyType({})
+    batch_size: int = 32
 
 
 def recipe(
@@ -32,11 +34,12 @@ def recipe(
     lr: float = 2e-3,
     reads: tuple[str, ...] = (),
     tasks: Mapping[str, Recipe] = MappingProxyType({}),
+    batch_size: int = 32,
 ) -> Callable[[Factory], Factory]:
     """Attach a `Recipe` to a backbone's factory function."""
 
     def attach(factory: Factory) -> Factory:
-        factory.recipe = Recipe(data, max_epochs, lr, reads, tasks)  # type: ignore[attr-defined]
+        factory.recipe = Recipe(data, max_epochs, lr, reads, tasks, batch_size)  # type: ignore[attr-defined]
         return factory
 
     return attach

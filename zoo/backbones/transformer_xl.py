@@ -104,7 +104,7 @@ class TransformerXL(Writer):
         return y
 
 
-@recipe(data="glosses(task=language_model)", max_epochs=1, lr=3e-3, reads=("stream",))
+@recipe(data="glosses(task=language_model)", max_epochs=1, lr=2e-3, reads=("stream",), batch_size=8)
 def transformer_xl(
     layers: Layers,
     *,

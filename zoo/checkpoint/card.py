@@ -14,7 +14,7 @@ metrics: {names}
 # {backbone} over {algebra}
 
 {share:.1%} of the parameters of the same network over the reals ({total:,} of {twin:,}), trained on `{data}` for
-{epochs} epochs (seed {seed}).
+{epochs} epochs (seed {seed}).{mean}
 
 | metric | test |
 |---|---|
@@ -32,7 +32,7 @@ Checked when loaded: every file against `manifest.json`. Versions: {versions}.
 
 def card(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     """Write the card of a model from its configuration and its run's summary."""
-    metrics, parameters = summary["metrics"], summary["parameters"]
+    metrics, parameters, averaged = summary["metrics"], summary["parameters"], summary.get("averaged")
     return CARD.format(
         backbone=config["backbone"],
         algebra=config["algebra"],
@@ -44,6 +44,7 @@ def card(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
         twin=parameters["real_twin"],
         epochs=summary["epochs"],
         seed=summary["seed"],
+        mean=f" Its weights are the mean of the last {len(averaged)} checkpoints." if averaged else "",
         rows="\n".join(f"| {name} | {number(value)} |" for name, value in metrics.items()) or "| (no test split) | |",
         versions=", ".join(f"{name} {version}" for name, version in summary["versions"].items()),
     )

@@ -42,6 +42,7 @@ def save(
     with new_folder(folder) as part:
         values = {"format": FORMAT} | {key: config[key] for key in KEYS} | {"versions": summary["versions"]}
         values |= {"embedding": config.get("embedding"), "algebra_sha256": table_of(config["algebra"])}
+        values |= {"decoding": config["decoding"]} if config.get("decoding") else {}
         write_json(part / "config.json", values)
         save_model(net, str(part / "model.safetensors"))
         for name, text in (files or {}).items():

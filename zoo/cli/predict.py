@@ -3,11 +3,14 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from zoo.cli.decoding import add_decoding, decoding_of
 from zoo.cli.plain_parser import plain_parser
 from zoo.errors import InputError
+
+PACKED = (".gz", ".xz")
 
 
 def run(command: str, argv: list[str]) -> int:
@@ -30,7 +33,8 @@ def run(command: str, argv: list[str]) -> int:
         raise InputError("nothing to predict: give image files, a text in quotes, or a file (see zoo predict --help)")
     from zoo.runs import predict
 
-    for row in watched(predict(options.run, inputs, sys.stdin, options.truncate, decoding_of(options))):
+    rows = predict(options.run, inputs, sys.stdin, options.truncate, decoding_of(options))
+    for row in watched(rows, lines_in(inputs)):
         print(json.dumps(row, ensure_ascii=False) if options.json else line(row), flush=True)
     return 0
 
@@ -43,13 +47,23 @@ def line(row: dict[str, Any]) -> str:
     return "\t".join([*columns, f"{probability:.4f}"])
 
 
-def watched(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def watched(rows: Iterable[dict[str, Any]], total: int | None) -> Iterator[dict[str, Any]]:
     """Show on a terminal how many lines are done while they go elsewhere."""
     if sys.stdout.isatty() or not sys.stderr.isatty():
         yield from rows
         return
     from rich.console import Console
-    from rich.progress import track
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    yield from track(rows, description="predicting", console=console, transient=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    # Rich would put what is printed above its bar: on the terminal, and not where the user sends it.
+    options: dict[str, Any] = {"transient": True, "redirect_stdout": False, "redirect_stderr": False}
+    with Progress(*columns, console=Console(stderr=True), **options) as progress:
+        yield from progress.track(rows, total=total, description="predicting")
+
+
+def lines_in(inputs: list[str]) -> int | None:
+    """Count what there is to do, if all of it lies in plain files; None if nobody can know."""
+    if not all(Path(word).is_file() and Path(word).suffix not in PACKED for word in inputs):
+        return None
+    return sum(Path(word).read_bytes().removesuffix(b"\n").count(b"\n") + 1 for word in inputs)

@@ -9,7 +9,7 @@ from zoo.checkpoint import load, read_config
 from zoo.data import ImageFacts
 from zoo.data.kinds import Facts, facts_from
 from zoo.errors import InputError
-from zoo.options import Decoding, Optimizer, Schedule
+from zoo.options import Decoding, Optimizer, Schedule, build
 from zoo.runs.predict import reader_of
 from zoo.runs.resolve import TEXTS
 from zoo.runs.trainer import check_trainer, make_trainer, quiet
@@ -40,7 +40,7 @@ def evaluate(
         trainer: Arguments of Lightning's Trainer.
         batch_size: Examples per step.
         num_workers: Processes that load data.
-        decoding: How texts are written, by a model that writes.
+        decoding: How texts are written, by a model that writes; by default as when it was trained.
 
     Returns:
         The metrics by name.
@@ -53,6 +53,8 @@ def evaluate(
     module, facts = matching_data(run, config, data, batch_size, num_workers)
     if stage == "test":
         module.test_dataloader()
+    if decoding in (None, Decoding()) and isinstance(config.get("decoding"), dict):
+        decoding = build(Decoding, config["decoding"])
     task = make_task(facts, load(run, config), Optimizer(lr=1.0), Schedule(), decoding=decoding)
     runner = make_trainer(check_trainer(trainer or {}))
     measure = runner.test if stage == "test" else runner.validate

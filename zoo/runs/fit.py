@@ -4,6 +4,7 @@ import math
 import platform
 import shlex
 import time
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,7 @@ def describe(options: Fit, net: nn.Module, facts: Any) -> dict[str, Any]:
         "parameters": count(net) | {"real_twin": count(real_twin(options.backbone, **known(options, facts)))["total"]},
         "versions": versions | {entry.distribution: entry.version for entry in entries},
         "data_sha256": facts.sha256,
+        **({"decoding": asdict(options.decoding)} if facts.kind == "parallel" else {}),
         "stayed_real": stayed_real(net),
     }
 

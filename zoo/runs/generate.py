@@ -1,6 +1,7 @@
 """Let a trained model write."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from zoo.data.corpus import CorpusFacts
 from zoo.data.kinds import facts_from
 from zoo.data.parallel import ParallelFacts
 from zoo.data.parallel.encoding import encode
+from zoo.data.text.encoding import LONGEST
 from zoo.data.text.reader import Reader
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
 from zoo.decoding import check_decoding, stream, write
@@ -45,7 +47,9 @@ class Author:
             raise InputError(f"'{run}' is a model of {facts.task} and writes no text: use zoo predict")
         self.answers = isinstance(facts, ParallelFacts)
         self.net: Any = load(run, config)
-        self.reader: Reader = reader_of(run, facts, cut)
+        reader = reader_of(run, facts, cut)
+        # Running text has no longest: what a network has positions for is checked when it writes.
+        self.reader: Reader = reader if self.answers else replace(reader, max_length=LONGEST)
 
     def opening(self, prompt: str | None) -> str:
         """Return what to begin with; a language model that is given nothing begins a new line, or a word if it knows no lines.

@@ -50,6 +50,8 @@ def predict(
     """
     config = read_config(run)
     facts = facts_from(config["facts"])
+    if facts.kind not in WRITTEN and decoding not in (None, Decoding()):
+        raise InputError(f"'{run}' writes nothing: leave out the options of models that write")
     if isinstance(facts, TextFacts):
         lines = read_lines(inputs, facts, stdin)
         yield from classify_lines(load(run, config), reader_of(run, facts, cut), lines, facts.task == "answer_ranking")

@@ -48,6 +48,7 @@ def resolve(options: Fit) -> Fit:
         data=data,
         embedding=None if options.embedding is None else canonical(options.embedding),
         optimizer=replace(options.optimizer, lr=advice.lr if options.optimizer.lr is None else options.optimizer.lr),
+        batch_size=advice.batch_size if options.batch_size is None else options.batch_size,
         trainer=with_end(options, advice.max_epochs),
     )
 

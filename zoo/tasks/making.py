@@ -56,7 +56,9 @@ def make_task(
     if label_smoothing is not None and not 0 <= label_smoothing < 1:
         raise InputError(f"label_smoothing={label_smoothing} is a share of the probability: use 0 to below 1, such as 0.1")
     task: Task = kind(net, facts.outputs, optimizer, schedule, **options)
-    if decoding is not None and isinstance(task, Seq2Seq):
-        check_decoding(decoding)
-        task.decoding = decoding
+    if isinstance(task, Seq2Seq):
+        task.decoding = decoding or Decoding()
+        check_decoding(task.decoding)
+    elif decoding not in (None, Decoding()):
+        raise InputError(f"decoding is how answers are written, and the task {facts.task} writes none: leave it out")
     return task

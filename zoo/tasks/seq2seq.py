@@ -12,6 +12,7 @@ from torchmetrics.text import CHRFScore, SacreBLEUScore
 
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
 from zoo.decoding import write
+from zoo.errors import InputError
 from zoo.options import Decoding, Optimizer, Schedule
 from zoo.tasks.base import Measured, Task
 
@@ -91,5 +92,7 @@ class Seq2Seq(Task):
 
 def within(options: Decoding, net: Any, longest: int) -> Decoding:
     """Let answers be no longer than any text the network has read, unless the user gives another length."""
-    room = longest if net.max_length is None else min(longest, net.max_length - 1)
+    room = longest if net.max_length is None else net.max_length - 1
+    if net.max_length is not None and options.length is not None and options.length > room:
+        raise InputError(f"length={options.length}: this network has positions for answers of {room} tokens")
     return replace(options, length=room) if options.length is None else options

@@ -101,16 +101,14 @@ def glosses(
 
 
 def _written(task: str, limit: int | None, options: dict[str, Any], stream: bool) -> LightningDataModule:
-    """Make the data of a task that writes.
-
-    Raises:
-        InputError: There is an option that they have not.
-    """
+    """Make the data of a task that writes, or refuse an option that they have not."""
     made = WRITING[task]
-    options = {name: value for name, value in (options | {"stream": stream or None}).items() if value is not None}
+    options = {name: value for name, value in options.items() if value is not None}
+    if stream and "stream" in signature(made).parameters:  # the network asks for it, not the user
+        options["stream"] = stream
     if wrong := sorted(options.keys() - signature(made).parameters.keys()):
         raise InputError(f"glosses(task={task}) has no option {wrong[0]}; it has {', '.join(signature(made).parameters)}")
-    return made(limit, **options)
+    return made(limit, **options)  # type: ignore[no-any-return]
 
 
 def _topics(_: str, split: Sequence[Gloss], limit: int | None) -> Table:
@@ -197,4 +195,4 @@ TASKS = {
     "ranking": _Task("answer_ranking", RELEVANCE, _ranking, "bpe", 2000),
 }
 
-WRITING: dict[str, Callable[..., LightningDataModule]] = {"language_model": gloss_corpus, "seq2seq": gloss_lemmas}
+WRITING: dict[str, Callable[..., Any]] = {"language_model": gloss_corpus, "seq2seq": gloss_lemmas}

@@ -105,6 +105,9 @@ class TextData(LightningDataModule):
         self.splits = split(tables, val, folds, fold, grouped=ranking)
         if ranking:
             check_answers(self.splits)
+        if reader is not None and not reader.classes:
+            source = next(iter(splits.values())).source
+            raise InputError(f"{source} has task = {task}, and the model was trained to write (language_model or seq2seq)")
         if reader is None:
             texts = (text for column in self.splits["train"].texts for text in column)
             trained = train_tokenizer(tokenizer, texts, whole("vocab", vocab, 1), lowercase, whole("min_count", min_count, 1))
