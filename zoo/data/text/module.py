@@ -95,6 +95,9 @@ class TextData(LightningDataModule):
         self.seed = whole("seed", seed, 0)
         length = None if max_length is None else whole("max_length", max_length, 1)
         check_columns(splits, task)
+        if reader is not None and not reader.classes:
+            source = next(iter(splits.values())).source
+            raise InputError(f"{source} has task = {task}, and the model was trained to write (language_model or seq2seq)")
         if ranking := task == "answer_ranking":
             classes, names = RELEVANCE, names or RELEVANCE_NAMES
         tables = {name: named(table, names) for name, table in splits.items()}
@@ -105,9 +108,6 @@ class TextData(LightningDataModule):
         self.splits = split(tables, val, folds, fold, grouped=ranking)
         if ranking:
             check_answers(self.splits)
-        if reader is not None and not reader.classes:
-            source = next(iter(splits.values())).source
-            raise InputError(f"{source} has task = {task}, and the model was trained to write (language_model or seq2seq)")
         if reader is None:
             texts = (text for column in self.splits["train"].texts for text in column)
             trained = train_tokenizer(tokenizer, texts, whole("vocab", vocab, 1), lowercase, whole("min_count", min_count, 1))
