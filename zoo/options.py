@@ -131,7 +131,7 @@ class Evaluate:
         data: Spec of the data set; by default what the model was trained on.
         batch_size: Examples per step.
         num_workers: Processes that load data; 0 loads in the main one.
-        decoding: How texts are written, by a model that writes.
+        decoding: How texts are written, by a model that writes; what is not said is as when it was trained.
         trainer: Arguments of Lightning's Trainer, such as --trainer.accelerator.
     """
 

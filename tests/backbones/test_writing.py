@@ -26,9 +26,10 @@ every_algebra = pytest.mark.parametrize("algebra", installed_algebras())
 every_writer = pytest.mark.parametrize("name", SPECS)
 
 
-def build(name, algebra, **options):
+def build(name, algebra, max_length=20, **options):
     torch.manual_seed(0)
     spec, facts = SPECS.get(name, (name, CORPUS))
+    facts = facts | {"max_length": max_length}
     return registry.create("zoo.backbones", spec, Layers(algebra, **options), **facts).double().eval()
 
 
@@ -157,11 +158,29 @@ def test_without_a_memory_pieces_stand_alone():
 
 def test_a_cache_forgets_what_a_memory_does_not_hold():
     """What a limited cache answers is what a text has that begins later, in a network whose words see no further back."""
-    net, target = build("transformer_xl(dim=64, depth=1, heads=2, ffn=64, memory=3)", "quaternion"), tokens(3, 9)
+    net = build("transformer_xl(dim=64, depth=1, heads=2, ffn=64, memory=3)", "quaternion", max_length=4)
+    target = tokens(3, 9)
     cache = net.begin()
     for part in target.split(1, 1):
         y = net.extend(part, cache)
     torch.testing.assert_close(y, net(target[:, -4:])[:, -1:])
+
+
+@pytest.mark.parametrize("embedding", ["table", "complex_order"])
+def test_writing_reads_on_as_training_read_pieces(embedding):
+    """An embedding that encodes order is never told of a place that no piece has."""
+    net, target, memory = build("transformer_xl", "quaternion", 6, embedding=embedding), tokens(3, 18), []
+    pieces = torch.cat([net(part, memory) for part in target.split(6, 1)], 1)
+    cache = net.begin()
+    found = torch.cat([net.extend(part, cache) for part in target.split(6, 1)], 1)
+    torch.testing.assert_close(found, pieces, rtol=1e-5, atol=1e-6)
+
+
+def test_without_a_memory_writing_sees_as_far_as_a_piece():
+    net, target = build(f"transformer_xl({SIZES}, memory=0)", "quaternion", max_length=6), tokens(3, 6)
+    cache = net.begin()
+    found = torch.cat([net.extend(part, cache) for part in target.split(1, 1)], 1)
+    torch.testing.assert_close(found, net(target))
 
 
 def test_parameters_are_those_of_nanogpt():

@@ -9,6 +9,7 @@ import sys
 from dataclasses import fields
 
 import pytest
+import yaml
 
 import zoo
 from zoo.cli import main
@@ -351,6 +352,24 @@ def test_a_beam_is_asked_for_when_measuring(call, place):
     assert found["chrf"] < greedy["chrf"]
 
 
+def test_measuring_decodes_as_the_run_did_but_for_what_is_said(call, place, tmp_path, monkeypatch):
+    config = yaml.safe_load((place / "pairs/config.yaml").read_text())
+    config |= {"decoding": {"beam": 3, "length": 4}, "run_dir": str(tmp_path / "beam")}
+    config["trainer"]["max_epochs"] = 1
+    zoo.fit(**config)
+    module, used = sys.modules["zoo.runs.evaluate"], []
+    make = module.make_task
+    monkeypatch.setattr(
+        module, "make_task", lambda *args, **options: used.append(options["decoding"]) or make(*args, **options)
+    )
+    (tmp_path / "short.yaml").write_text("decoding:\n  length: 2\n")
+    for flags in ((), ("--decoding.beam", 1), ("-c", "short.yaml"), ("-c", "short.yaml", "--decoding.length", 3)):
+        assert call("test", tmp_path / "beam", *flags, *CPU).code == 0
+    assert [(options.beam, options.length) for options in used] == [(3, 4), (1, 4), (3, 2), (3, 3)]
+    module.evaluate(tmp_path / "beam", "test", decoding=Decoding(), trainer={"accelerator": "cpu"})
+    assert used[-1] == Decoding()
+
+
 @pytest.mark.parametrize(
     ("backbone", "data"),
     [
@@ -370,3 +389,9 @@ def test_a_run_ends_with_what_to_do_next_and_info_counts_it(call, tmp_path, back
     total = json.loads(call("info", *words, "--json").out)["total"]
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert total == summary["parameters"]
+
+
+def test_a_text_may_be_longer_than_the_name_of_a_file(call, place):
+    code, out, err = call("predict", place / "pairs", "one two " * 100, "--truncate")
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) == 1

@@ -304,7 +304,7 @@ def test_the_task_chooses_the_recipe(tmp_path, monkeypatch):
     assert (made["task"], made["data"]) == ("seq2seq", "glosses(task=seq2seq)")
     assert made["metrics"].keys() == {"loss", "exact_match", "bleu", "chrf"}
     config = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
-    assert config["optimizer"]["lr"] == 1e-3
+    assert config["optimizer"]["lr"] == 3e-3
     assert evaluate(tmp_path / "run", "test") == pytest.approx(made["metrics"], rel=1e-5)
 
 
@@ -321,10 +321,25 @@ def test_the_task_chooses_the_recipe(tmp_path, monkeypatch):
         ),
         ({"backbone": "gpt", "data": "glosses(task=pairs,limit=60)"}, "gpt reads running text, .* holds pairs of texts;"),
         ({"backbone": "gpt", "data": "glosses(task=seq2seq,limit=60)"}, "holds texts and their answers; transformer can"),
-        ({"backbone": "transformer_xl", "data": "glosses(limit=60)"}, "transformer_xl reads running text, .* holds texts;"),
+        (
+            {"backbone": "transformer_xl", "data": "glosses(limit=60)"},
+            "transformer_xl reads running text in order, .* holds texts;",
+        ),
+        (
+            {"backbone": "gpt", "data": "glosses(task=language_model,limit=60,stream=true)"},
+            "gpt reads running text, and .* holds running text in order; transformer_xl can",
+        ),
+        (
+            {"backbone": "transformer", "task": "seq2seq", "decoding": {"top_k": 5}},
+            "top_k=5, but nothing is drawn at a temperature of 0",
+        ),
+        (
+            {"backbone": "transformer(positions=learned)", "task": "seq2seq", "decoding": {"length": 9999}},
+            "length=9999: this network has positions for answers of",
+        ),
         (
             {"backbone": "transformer_xl", "data": "glosses(task=seq2seq,limit=60)"},
-            "transformer_xl reads running text, .* holds texts and their answers; transformer can",
+            "transformer_xl reads running text in order, .* holds texts and their answers; transformer can",
         ),
         ({"backbone": "lstm", "data": "glosses(task=language_model,limit=60)"}, "holds running text; .*gpt"),
         ({"backbone": "transformer", "data": "glosses(task=language_model,limit=60)"}, "holds running text; .*gpt"),
@@ -338,6 +353,15 @@ def test_what_does_not_belong_together_is_one_line(tmp_path, options, said):
     with pytest.raises(InputError, match=said) as refusal:
         fitted(tmp_path, "run", algebra="real", **options)
     assert len(str(refusal.value).splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_memory_is_of_one_process(summaries, place, tmp_path):
+    options = RUNS["xl"] | {"data": DATA["xl"].format(place=place), "run_dir": str(tmp_path / "run")}
+    several = {"accelerator": "cpu", "devices": 2}
+    for call in (lambda: zoo.fit(**options, trainer=several), lambda: evaluate(place / "xl", "val", trainer=several)):
+        with pytest.raises(InputError, match=r"reads its text in order, in one process: use --trainer\.devices 1"):
+            call()
     assert not (tmp_path / "run").exists()
 
 

@@ -117,6 +117,13 @@ class Rates(Callback):
         self.found.append(optimizer.param_groups[0]["lr"])
 
 
+class Stop(Callback):
+    """Ends a run without an end."""
+
+    def on_train_epoch_end(self, trainer, module):
+        trainer.should_stop = trainer.current_epoch == 1
+
+
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec", "ignore:.*does not have many workers")
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
 def test_the_schedule_counts_steps_of_the_optimizer(accumulate):
@@ -129,3 +136,13 @@ def test_the_schedule_counts_steps_of_the_optimizer(accumulate):
     trainer.fit(Classification(nn.Linear(2, 3), 3, Optimizer("sgd", 0.5), schedule), loader, loader)
     steps = 2 * -(-10 // accumulate)
     assert rates.found == pytest.approx([0.5 * lr_factor(schedule, step, steps) for step in range(steps)])
+
+
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec", "ignore:.*does not have many workers")
+def test_a_run_without_an_end_has_a_constant_rate():
+    rates, loader = Rates(), DataLoader([(torch.randn(2), torch.tensor(1)) for _ in range(4)], batch_size=2)
+    settings = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = Trainer(accelerator="cpu", max_epochs=-1, num_sanity_val_steps=0, **settings)
+    trainer.callbacks += [rates, Stop()]
+    trainer.fit(Classification(nn.Linear(2, 3), 3, Optimizer("sgd", 0.5), Schedule("constant", 0.0)), loader, loader)
+    assert rates.found == [0.5] * 4

@@ -174,6 +174,16 @@ def test_measuring_remembers_batch_by_batch_and_then_forgets(stage):
     assert net.seen == [(False, n) for n in range(count)] * 2
 
 
+def test_predicting_does_not_remember_what_was_measured():
+    data = data_of(stream=True)
+    net = Recorder(data.facts.vocab_size)
+    task = task_of(net, data.facts.vocab_size)
+    measured(task, data, "val")
+    before = len(net.seen)
+    make_trainer({"accelerator": "cpu"}, None).predict(task, data.test_dataloader())
+    assert net.seen[before:] == [(False, n) for n in range(len(data.test_dataloader()))]
+
+
 def test_a_network_without_a_memory_is_given_none():
     data = data_of(stream=True)
     assert measured(task_of(Pairs(data.facts.vocab_size), data.facts.vocab_size), data)["loss"] > 0

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from zoo.errors import InputError
-from zoo.options import Optimizer, Schedule
+from zoo.options import Decoding, Optimizer, Schedule
 from zoo.tasks import Classification, LanguageModel, Ranking, Regression, Seq2Seq, Task, TextClassification, make_task
 from zoo.tasks.making import TASKS
 
@@ -90,3 +90,20 @@ def test_a_task_that_smooths_nothing_says_so(task):
 def test_a_smoothing_that_is_no_share(smoothing):
     with pytest.raises(InputError, match=r"label_smoothing=.*0 to below 1"):
         smoothed("image_classification", smoothing)
+
+
+@pytest.mark.parametrize(
+    ("decoding", "said"),
+    [
+        (Decoding(beam=0), "beam=0"),
+        (Decoding(top_p=0.5), "nothing is drawn at a temperature of 0"),
+        (Decoding(length=6), "length=6: this network has positions for answers of 5 tokens"),
+    ],
+)
+def test_answers_that_cannot_be_written_so_are_found_before_training(decoding, said):
+    net = nn.Identity()
+    net.max_length = 6
+    facts = SimpleNamespace(task="seq2seq", outputs=9)
+    with pytest.raises(InputError, match=said):
+        make_task(facts, net, Optimizer(lr=1.0), Schedule(), decoding=decoding)
+    assert make_task(facts, net, Optimizer(lr=1.0), Schedule(), decoding=Decoding(length=5)).decoding.length == 5

@@ -152,6 +152,13 @@ def test_a_letter_that_cannot_be_written_is_not_right_for_being_left_out():
     assert found["exact_match"] == 0.5
 
 
+def test_an_unknown_letter_is_not_right_when_validating_either():
+    unknown = Pairs(["d\N{SNOWMAN}eed", "eve"], ["d\N{SNOWMAN}eed", "eve"])
+    data = data_of(unknown)
+    net = copier(data, firmness=100.0)  # copies the unknown letter too, which decoding never writes
+    assert [measured(task_of(net), data, stage)["exact_match"] for stage in ("val", "test")] == [0.5, 0.5]
+
+
 # --- scores ---
 
 

@@ -63,14 +63,17 @@ class TransformerXL(Writer):
         norm: The last norm.
         logits: What answers.
         memory: Words that are remembered, at most.
+        length: Words of a piece, from whose beginning an embedding counts that encodes order.
     """
 
     remembers = True
 
-    def __init__(self, words: Words, blocks: list[RecurrentBlock], norm: nn.Module, logits: Logits, memory: int) -> None:
+    def __init__(
+        self, words: Words, blocks: list[RecurrentBlock], norm: nn.Module, logits: Logits, memory: int, length: int
+    ) -> None:
         super().__init__()
         self.words, self.blocks, self.norm, self.logits = words, nn.ModuleList(blocks), norm, logits
-        self.memory = memory
+        self.memory, self.length = memory, length
 
     def forward(self, tokens: Tensor, memory: Memory | None = None) -> Tensor:
         """Read a piece of a text, padded on the right if at all.
@@ -91,20 +94,20 @@ class TransformerXL(Writer):
         return y
 
     def begin(self, source: Tensor | None = None) -> Cache:
-        """Remember as many keys and values as there is memory for words."""
-        return Cache(limit=self.memory)
+        """Remember keys and values of as many words as there is memory for, and no fewer than the last word of a piece sees."""
+        return Cache(limit=max(self.memory, self.length - 1))
 
     def extend(self, tokens: Tensor, cache: Cache, mask: Tensor | None = None) -> Tensor:
         """Read on, see `Writer.extend`."""
         places = cache.read(tokens, mask)
-        x = self.words(tokens, places)
+        x = self.words(tokens, places % self.length)
         for block in self.blocks:
             x = block(x, None, cache.mask, cache)
         y: Tensor = self.logits(self.norm(x), self.words)
         return y
 
 
-@recipe(data="glosses(task=language_model)", max_epochs=1, lr=2e-3, reads=("stream",), batch_size=8)
+@recipe(data="glosses(task=language_model)", max_epochs=2, lr=3e-3, reads=("stream",), batch_size=8)
 def transformer_xl(
     layers: Layers,
     *,
@@ -149,4 +152,5 @@ def transformer_xl(
     options: dict[str, Any] = {"norm": norm, "dropout": drop, "gain": (2 * size["depth"]) ** -0.5}
     blocks = [RecurrentBlock(layers, width, size["heads"], size["ffn"], **options) for _ in range(size["depth"])]
     logits = Logits(layers, words, width, vocab_size, tied)
-    return TransformerXL(words, blocks, layers.norm(width, norm), logits, max_length if memory is None else memory)
+    memory = max_length if memory is None else memory
+    return TransformerXL(words, blocks, layers.norm(width, norm), logits, memory, max_length)

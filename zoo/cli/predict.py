@@ -64,6 +64,9 @@ def watched(rows: Iterable[dict[str, Any]], total: int | None) -> Iterator[dict[
 
 def lines_in(inputs: list[str]) -> int | None:
     """Count what there is to do, if all of it lies in plain files; None if nobody can know."""
-    if not all(Path(word).is_file() and Path(word).suffix not in PACKED for word in inputs):
+    try:
+        if not all(Path(word).is_file() and Path(word).suffix not in PACKED for word in inputs):
+            return None
+    except OSError:  # a text may be longer than a name can be
         return None
     return sum(Path(word).read_bytes().removesuffix(b"\n").count(b"\n") + 1 for word in inputs)

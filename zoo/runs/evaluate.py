@@ -1,6 +1,7 @@
 """Measure a trained model again."""
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from zoo.errors import InputError
 from zoo.options import Decoding, Optimizer, Schedule, build
 from zoo.runs.predict import reader_of
 from zoo.runs.resolve import TEXTS
-from zoo.runs.trainer import check_trainer, make_trainer, quiet
+from zoo.runs.trainer import check_ranks, check_trainer, make_trainer, quiet
 from zoo.tasks import make_task
 
 # How texts become tokens is the model's own affair.
@@ -29,7 +30,7 @@ def evaluate(
     trainer: dict[str, Any] | None = None,
     batch_size: int = 64,
     num_workers: int = 0,
-    decoding: Decoding | None = None,
+    decoding: Decoding | Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
     """Measure the model of a run on the val or test split of its data, or of other data with the same classes.
 
@@ -40,7 +41,8 @@ def evaluate(
         trainer: Arguments of Lightning's Trainer.
         batch_size: Examples per step.
         num_workers: Processes that load data.
-        decoding: How texts are written, by a model that writes; by default as when it was trained.
+        decoding: How texts are written, by a model that writes; by default as when it was trained, also those options that a
+            mapping leaves out.
 
     Returns:
         The metrics by name.
@@ -53,10 +55,11 @@ def evaluate(
     module, facts = matching_data(run, config, data, batch_size, num_workers)
     if stage == "test":
         module.test_dataloader()
-    if decoding in (None, Decoding()) and isinstance(config.get("decoding"), dict):
-        decoding = build(Decoding, config["decoding"])
-    task = make_task(facts, load(run, config), Optimizer(lr=1.0), Schedule(), decoding=decoding)
+    trained = config.get("decoding") or {}
+    chosen = asdict(decoding) if isinstance(decoding, Decoding) else {**trained, **(decoding or {})}
+    task = make_task(facts, load(run, config), Optimizer(lr=1.0), Schedule(), decoding=build(Decoding, chosen))
     runner = make_trainer(check_trainer(trainer or {}))
+    check_ranks(runner, task.net)
     measure = runner.test if stage == "test" else runner.validate
     try:
         metrics = measure(task, module, verbose=False)[0]

@@ -24,7 +24,7 @@ from zoo.options import Fit
 from zoo.runs.folder import claim, release, write_config
 from zoo.runs.resolve import load_data, resolve
 from zoo.runs.resume import check_resume, load_best
-from zoo.runs.trainer import check_trainer, make_trainer, place, quiet
+from zoo.runs.trainer import check_ranks, check_trainer, make_trainer, place, quiet
 from zoo.runs.vectors import load_into, share_of, vectors_for
 from zoo.tasks import make_task
 
@@ -58,6 +58,7 @@ def fit(options: Fit) -> dict[str, Any]:
     folder = claim(options)
     try:
         trainer = make_trainer(settings, folder, options, task.monitor)
+        check_ranks(trainer, net)
     except InputError:
         release(folder)
         raise

@@ -17,7 +17,7 @@ KINDS = {
     "pair": "pairs of texts",
     "vector": "vectors",
     "corpus": "running text",
-    "stream": "running text",
+    "stream": "running text in order",
     "parallel": "texts and their answers",
 }
 TEXTS = ("text", "pair", *WRITTEN)

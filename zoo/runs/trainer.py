@@ -12,6 +12,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import nn
 
 from zoo.errors import InputError
 from zoo.options import Fit, one_line
@@ -121,6 +122,12 @@ def make_trainer(
         return Trainer(**arguments)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"--trainer: {str(error).strip().splitlines()[0]}") from error
+
+
+def check_ranks(trainer: Trainer, net: nn.Module) -> None:
+    """Refuse several processes for a network whose memory is of the batch before: they share out the rows of its batches."""
+    if trainer.world_size > 1 and getattr(net, "remembers", False):
+        raise InputError("a network with a memory reads its text in order, in one process: use --trainer.devices 1")
 
 
 def run_callbacks(settings: dict[str, Any], folder: Path, options: Fit, monitor: tuple[str, str]) -> list[Callback]:

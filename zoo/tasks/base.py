@@ -1,5 +1,6 @@
 """What every task shares: one step for all stages, the optimizer and the schedule."""
 
+import sys
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -100,6 +101,6 @@ class Task(LightningModule):
         options = self.optimizer_options
         groups = param_groups_weight_decay(self.net, options.weight_decay, no_weight_decay_list=undecayed(self.net))
         optimizer = create_optimizer_v2(groups, opt=options.name, lr=options.lr, weight_decay=0.0, **extra(options))
-        steps = int(self.trainer.estimated_stepping_batches)
+        steps = int(min(self.trainer.estimated_stepping_batches, sys.maxsize))  # of a run without an end it is infinite
         factor = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(self.schedule, step, steps))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": factor, "interval": "step"}}

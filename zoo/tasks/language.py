@@ -108,3 +108,7 @@ class LanguageModel(Task):
     def on_test_epoch_start(self) -> None:
         """Forget what was measured before."""
         self.remembered[False].clear()
+
+    def on_predict_epoch_start(self) -> None:
+        """Forget what was measured before."""
+        self.remembered[False].clear()

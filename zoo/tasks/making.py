@@ -6,6 +6,7 @@ from typing import Any
 from torch import nn
 
 from zoo.decoding import check_decoding
+from zoo.decoding.options import temperature_of
 from zoo.errors import InputError
 from zoo.options import Decoding, Optimizer, Schedule
 from zoo.tasks.base import Task
@@ -13,7 +14,7 @@ from zoo.tasks.classification import Classification, TextClassification
 from zoo.tasks.language import LanguageModel
 from zoo.tasks.ranking import Ranking
 from zoo.tasks.regression import Regression
-from zoo.tasks.seq2seq import Seq2Seq
+from zoo.tasks.seq2seq import Seq2Seq, room
 
 TASKS: dict[str, type[Task]] = {
     "image_classification": Classification,
@@ -58,7 +59,9 @@ def make_task(
     task: Task = kind(net, facts.outputs, optimizer, schedule, **options)
     if isinstance(task, Seq2Seq):
         task.decoding = decoding or Decoding()
-        check_decoding(task.decoding)
+        check_decoding(task.decoding)  # all of it now: texts are first written when training is over
+        temperature_of(task.decoding, answers=True)
+        room(task.decoding, net)
     elif decoding not in (None, Decoding()):
         raise InputError(f"decoding is how answers are written, and the task {facts.task} writes none: leave it out")
     return task

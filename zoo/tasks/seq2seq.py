@@ -12,6 +12,7 @@ from torchmetrics.text import CHRFScore, SacreBLEUScore
 
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
 from zoo.decoding import write
+from zoo.decoding.filters import allowed
 from zoo.errors import InputError
 from zoo.options import Decoding, Optimizer, Schedule
 from zoo.tasks.base import Measured, Task
@@ -64,8 +65,10 @@ class Seq2Seq(Task):
         logits = self.answer(inputs)
         smoothing = self.label_smoothing if self.training else 0.0
         loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=0, label_smoothing=smoothing)
-        size = None if self.training else int((targets != 0).sum())
-        return Measured(loss, logits.detach().argmax(-1), targets, size=size)
+        if self.training:
+            return Measured(loss, logits.detach(), targets)
+        written = allowed(logits.detach().flatten(0, 1), END).argmax(-1).view_as(targets)  # as decoding chooses
+        return Measured(loss, written, targets, size=int((targets != 0).sum()))
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         """Write the answers to a batch and compare them with what was wanted."""
@@ -92,7 +95,19 @@ class Seq2Seq(Task):
 
 def within(options: Decoding, net: Any, longest: int) -> Decoding:
     """Let answers be no longer than any text the network has read, unless the user gives another length."""
-    room = longest if net.max_length is None else net.max_length - 1
-    if net.max_length is not None and options.length is not None and options.length > room:
-        raise InputError(f"length={options.length}: this network has positions for answers of {room} tokens")
-    return replace(options, length=room) if options.length is None else options
+    most = room(options, net)
+    return replace(options, length=longest if most is None else most) if options.length is None else options
+
+
+def room(options: Decoding, net: Any) -> int | None:
+    """Return how many tokens an answer may have for which the network has positions; None if there is no limit.
+
+    Raises:
+        InputError: If the user wants longer ones.
+    """
+    most = getattr(net, "max_length", None)
+    if most is None:
+        return None
+    if options.length is not None and options.length >= most:
+        raise InputError(f"length={options.length}: this network has positions for answers of {most - 1} tokens")
+    return int(most) - 1

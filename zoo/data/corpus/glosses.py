@@ -15,7 +15,7 @@ from zoo.data.text.wordnet import Gloss
 from zoo.data.whole import whole
 
 
-@options_of(CorpusData)
+@options_of(CorpusData, tokenizer="bpe", vocab=2000)
 def gloss_corpus(limit: int | None = None, **options: Any) -> CorpusData:
     """Definitions of nouns (WordNet 3.0, from the installed timm), a line each; needs no network.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zoo.data.corpus.source import Text
-from zoo.data.local import from_hub
+from zoo.data.hub import is_text, load
 from zoo.errors import InputError
 
 PARTS = ("train", "validation", "test")
@@ -32,16 +32,10 @@ def fetch(record: HubText) -> Text:
     Raises:
         InputError: The Hub cannot be reached, or its copy is another than it was.
     """
-    with from_hub(record.name, record.repository):
-        import datasets
-
-        try:
-            loaded = datasets.load_dataset(record.repository)
-        except datasets.exceptions.DatasetsError as error:
-            raise RuntimeError(str(error.__cause__ or error)) from error
-    if missing := [part for part in PARTS if part not in loaded or "text" not in loaded[part].column_names]:
+    loaded = load(record.name, record.repository)
+    if missing := [part for part in PARTS if part not in loaded or not is_text(loaded[part].features.get("text"))]:
         raise _changed(record, f"no text in {', '.join(missing)}")
-    content = "".join(row for part in PARTS for row in loaded[part]["text"])
+    content = "".join(row or "" for part in PARTS for row in loaded[part]["text"][:])
     if len(content) != record.length:
         raise _changed(record, f"{len(content):,} characters, not {record.length:,}")
     return Text(content, record.repository)

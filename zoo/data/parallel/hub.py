@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.data.local import from_hub
+from zoo.data.hub import is_text, load
 from zoo.data.parallel.pairs import Pairs
 from zoo.data.parallel.record import SPLITS, ParallelSet, table_of
 from zoo.errors import InputError
@@ -19,15 +19,11 @@ def fetch(record: ParallelSet, sides: tuple[str, str]) -> dict[str, Pairs]:
         sides: The languages of the sources and of the targets.
 
     Raises:
-        InputError: The Hub cannot be reached, or its copy has other columns or numbers of rows than it had.
+        InputError: The Hub cannot be reached, its copy has other columns or numbers of rows than it had, or the sides are one.
     """
-    with from_hub(record.name, record.repository):
-        import datasets
-
-        try:
-            loaded = datasets.load_dataset(record.repository, table_of(sides) if record.paired else None, revision="main")
-        except datasets.exceptions.DatasetsError as error:
-            raise RuntimeError(str(error.__cause__ or error)) from error
+    if len(set(sides)) == 1:
+        raise InputError(f"{record.name}: source={sides[0]} and target={sides[1]} are one language; give two")
+    loaded = load(record.name, record.repository, table_of(sides) if record.paired else None, revision="main")
     return {split: _pairs(record, loaded, part, sides) for split, part in SPLITS.items()}
 
 
@@ -43,10 +39,12 @@ def _pairs(record: ParallelSet, loaded: Mapping[str, Any], part: str, sides: tup
     columns = [record.column.format(side) for side in sides]
     if missing := [column for column in columns if column not in table.column_names]:
         raise _changed(record, f"no column {', '.join(missing)} in {part}, only {', '.join(table.column_names)}")
+    if other := [column for column in columns if not is_text(table.features[column])]:
+        raise _changed(record, f"no text in the column {', '.join(other)} of {part}")
     wanted = record.rows.get(table_of(sides), {}).get(part)
     if wanted not in (None, len(table)):
         raise _changed(record, f"{len(table):,} rows in {part}, not {wanted:,}")
-    sources, targets = ([text or "" for text in table[column]] for column in columns)
+    sources, targets = ([text or "" for text in table[column][:]] for column in columns)
     pairs = Pairs(sources, targets, f"{record.repository}, {part}")
     kept = [row for row, texts in enumerate(zip(sources, targets, strict=True)) if all(text.strip() for text in texts)]
     return pairs if len(kept) == len(pairs) else pairs.take(kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zoo.data.local import from_hub
+from zoo.data.hub import load
 from zoo.data.text.record import TextSet
 from zoo.data.text.table import Table
 from zoo.errors import InputError
@@ -22,13 +22,7 @@ def fetch(record: TextSet) -> dict[str, Table]:
     Raises:
         InputError: The Hub cannot be reached, or its copy has other columns or numbers of rows than it had.
     """
-    with from_hub(record.name, record.repository):
-        import datasets
-
-        try:
-            loaded = datasets.load_dataset(record.repository, record.config, revision=record.revision)
-        except datasets.exceptions.DatasetsError as error:
-            raise RuntimeError(str(error.__cause__ or error)) from error
+    loaded = load(record.name, record.repository, record.config, revision=record.revision)
     return {name: _joined(record, loaded, parts) for name, parts in record.splits.items()}
 
 

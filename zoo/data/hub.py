@@ -1,0 +1,46 @@
+"""Tables from the Hugging Face Hub."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zoo.data.local import from_hub
+
+
+def load(preset: str, repository: str, *table: str | None, **options: str) -> Any:
+    """Load the splits of a repository, by name; what was fetched once is in the library's cache.
+
+    Args:
+        preset: Name of the preset.
+        repository: The data set repository.
+        table: Which of its tables, if it has several.
+        options: More that `datasets.load_dataset` takes, such as the revision.
+
+    Raises:
+        InputError: The Hub cannot be reached, or its copy cannot be read.
+    """
+    with from_hub(preset, repository):
+        import datasets
+
+        try:
+            return datasets.load_dataset(repository, *table, **options)
+        except Exception as error:  # A connection that breaks off is whatever the library below that one calls it.
+            raise RuntimeError(_reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    """Say why a set could not be loaded, where the library says it in terms of its own."""
+    import datasets
+
+    if isinstance(error, datasets.exceptions.SplitsVerificationError):
+        return "it has other splits or numbers of rows than its own card says"
+    cause = (isinstance(error, datasets.exceptions.DatasetsError) and error.__cause__) or error
+    if isinstance(cause, datasets.table.CastError):
+        there, wanted = (", ".join(names) for names in (cause.table_column_names, cause.requested_column_names))
+        return f"a file has the columns {there}; its card, or another file, says {wanted}"
+    return str(cause).strip() or type(cause).__name__
+
+
+def is_text(feature: Any) -> bool:
+    """Tell whether a column holds texts."""
+    return getattr(feature, "dtype", None) in ("string", "large_string")
