@@ -20,7 +20,6 @@ import yaml
 
 import zoo
 from benchmarks import machine, papers_plots, papers_table
-from zoo.options import Decoding
 from zoo.registry import Spec
 
 HERE = Path(__file__).parent
@@ -71,7 +70,7 @@ def measure(options: dict[str, Any], said: dict[str, str], seed: int, root: Path
         if also:
             row["also"] = {spec: evaluate(run, "test", rooted(spec, root)) for spec in also}
         if "beam" in said:
-            row["beam"] = {"beam": int(said["beam"])} | evaluate(run, "test", data, decoding=Decoding(beam=int(said["beam"])))
+            row["beam"] = {"beam": int(said["beam"])} | evaluate(run, "test", data, decoding={"beam": int(said["beam"])})
         if "curve" in said:
             row["curve"] = curve(Path(run), said["curve"])
     return row

@@ -227,6 +227,15 @@ def test_a_text_longer_than_the_learned_positions_is_an_error():
         build("gpt", "quaternion")(tokens(1, 21))
 
 
+@pytest.mark.parametrize("name", ["gpt", "transformer, learned"])
+def test_a_text_that_is_written_on_beyond_the_learned_positions_is_an_error(name):
+    net, source = build(name, "quaternion"), sources(name)
+    cache = net.begin(source)
+    net.extend(tokens(3, 20), cache)
+    with pytest.raises(InputError, match="a text of 21 tokens: the learned positions end at max_length=20"):
+        net.extend(tokens(3, 1), cache)
+
+
 def test_a_translation_needs_a_source():
     with pytest.raises(InputError, match="give it a source"):
         build("transformer", "quaternion").begin()

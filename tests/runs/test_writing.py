@@ -356,6 +356,23 @@ def test_what_does_not_belong_together_is_one_line(tmp_path, options, said):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("name", ["gpt", "xl"])
+def test_a_run_that_goes_on_in_the_middle_of_an_epoch_is_one_that_never_stopped(place, name, tmp_path):
+    options = {"backbone": RUNS[name]["backbone"].replace(", dropout=0.1", ""), "algebra": "real"}
+    options |= {"data": DATA[name].format(place=place), "batch_size": 8, "schedule": {"name": "constant", "warmup": 0.0}}
+    weights = []
+    for run, steps, start in (("whole", 8, None), ("half", 4, None), ("rest", 8, "half")):
+        trainer = {"max_steps": steps, "val_check_interval": 4, "limit_val_batches": 1, "accelerator": "cpu"}
+        path = None if start is None else str(tmp_path / start / "checkpoints/last.ckpt")
+        zoo.fit(**options, run_dir=str(tmp_path / run), ckpt_path=path, trainer=trainer | {"enable_progress_bar": False})
+        checkpoint = torch.load(tmp_path / run / "checkpoints/last.ckpt", weights_only=True)
+        assert (checkpoint["epoch"], checkpoint["global_step"]) == (0, steps)
+        weights.append(checkpoint["state_dict"])
+    whole, half, rest = weights
+    assert all(torch.allclose(whole[key], rest[key], atol=1e-6) for key in whole)
+    assert not all(torch.allclose(whole[key], half[key], atol=1e-3) for key in whole)
+
+
 def test_a_memory_is_of_one_process(summaries, place, tmp_path):
     options = RUNS["xl"] | {"data": DATA["xl"].format(place=place), "run_dir": str(tmp_path / "run")}
     several = {"accelerator": "cpu", "devices": 2}

@@ -159,6 +159,12 @@ def test_an_unknown_letter_is_not_right_when_validating_either():
     assert [measured(task_of(net), data, stage)["exact_match"] for stage in ("val", "test")] == [0.5, 0.5]
 
 
+def test_the_beginning_of_a_long_text_is_not_right():
+    data = data_of(Pairs(["a bob", "eve"], ["a bob an otto", "eve"]), max_length=6)
+    assert [len(text) for text in data._tokens["test"][1]] == [6, 4]  # "a bob" and its end
+    assert measured(task_of(copier(data, firmness=100.0)), data)["exact_match"] == 0.5
+
+
 # --- scores ---
 
 

@@ -41,7 +41,7 @@ class GPT(Writer):
 
     def extend(self, tokens: Tensor, cache: Cache, mask: Tensor | None = None) -> Tensor:
         """Read on, see `Writer.extend`."""
-        places = cache.read(tokens, mask)
+        places = self.places(tokens, cache, mask)
         return self._read(tokens, cache.mask, places, cache)
 
     def _read(self, tokens: Tensor, mask: Tensor | None, places: Tensor | None, cache: Cache | None) -> Tensor:

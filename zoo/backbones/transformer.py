@@ -69,7 +69,7 @@ class EncoderDecoder(Writer):
         """Read on in the target, see `Writer.extend`."""
         assert cache.source is not None
         assert cache.source_mask is not None
-        places = cache.read(tokens, mask)
+        places = self.places(tokens, cache, mask)
         return self._write(tokens, cache.source, cache.source_mask, cache.mask, places, cache)
 
     def _write(

@@ -99,8 +99,7 @@ class TransformerXL(Writer):
 
     def extend(self, tokens: Tensor, cache: Cache, mask: Tensor | None = None) -> Tensor:
         """Read on, see `Writer.extend`."""
-        places = cache.read(tokens, mask)
-        x = self.words(tokens, places % self.length)
+        x = self.words(tokens, self.places(tokens, cache, mask) % self.length)
         for block in self.blocks:
             x = block(x, None, cache.mask, cache)
         y: Tensor = self.logits(self.norm(x), self.words)

@@ -5,6 +5,7 @@ from abc import abstractmethod
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.errors import InputError
 from zoo.layers import Layers
 from zoo.layers.cache import Cache
 from zoo.layers.words import Words
@@ -49,6 +50,17 @@ class Writer(nn.Module):
     def begin(self, source: Tensor | None = None) -> Cache:
         """Return the memory of a text that is to be written; ``source`` [B, S] is the text to answer, if it answers any."""
         return Cache()
+
+    def places(self, tokens: Tensor, cache: Cache, mask: Tensor | None) -> Tensor:
+        """Note that more tokens are read and return their places, see `Cache.read`.
+
+        Raises:
+            InputError: If there are no positions for them.
+        """
+        length = cache.length + tokens.shape[1]
+        if self.max_length is not None and length > self.max_length:
+            raise InputError(f"a text of {length} tokens: the learned positions end at max_length={self.max_length}")
+        return cache.read(tokens, mask)
 
     @abstractmethod
     def extend(self, tokens: Tensor, cache: Cache, mask: Tensor | None = None) -> Tensor:

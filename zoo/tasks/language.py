@@ -13,6 +13,7 @@ from zoo.options import Optimizer, Schedule
 from zoo.tasks.base import Measured, Task
 
 UNITS = ("character", "byte")
+REMEMBERED = "zoo_remembered"
 
 
 class BitsPer(Metric):
@@ -28,7 +29,7 @@ class BitsPer(Metric):
     def __init__(self, unit: str) -> None:
         super().__init__()
         self.column = UNITS.index(unit)
-        self.add_state("bits", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("bits", torch.zeros(()), dist_reduce_fx="sum")
         self.add_state("units", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor, nats: Tensor, lengths: Tensor) -> None:
@@ -96,6 +97,19 @@ class LanguageModel(Task):
         count = (targets != 0).sum()
         extra = {"nats": nats.detach(), "lengths": lengths}
         return Measured(nats.sum() / count, logits.detach(), targets, extra, int(count))
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep what is remembered for a run that goes on in the middle of an epoch."""
+        if self.remembered[True]:
+            checkpoint[REMEMBERED] = [part.clone() for part in self.remembered[True]]
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Remember it again."""
+        self.remembered[True][:] = checkpoint.get(REMEMBERED, [])
+
+    def on_train_start(self) -> None:
+        """Bring what a checkpoint remembered to where the network is."""
+        self.remembered[True][:] = [part.to(self.device) for part in self.remembered[True]]
 
     def on_train_epoch_start(self) -> None:
         """Forget what the last epoch ended with."""
