@@ -80,12 +80,12 @@ class Fit:
         backbone: Spec of the network, such as vit or "vit(dim=128, depth=6)".
         algebra: Spec of the algebra; zoo list algebras shows what is installed.
         data: Spec of the data set; by default the embedded one the backbone recommends.
-        task: What to learn, such as seq2seq, where a backbone can learn several; by default what the data are for.
         scope: Which matrices are hypercomplex: all, or roles joined by +, such as attention or all+head.
         init: Initialisation of the matrices: variance, glorot or polar.
         embedding: Spec of the word embedding; by default what the algebra advises, or table.
         vectors: File of pretrained word vectors (GloVe or word2vec) that the embedding starts from.
         folds: Cross-validate in so many runs, for data without a split; each fold is tested once.
+        task: What to learn, such as seq2seq, where a backbone can learn several; by default what the data are for.
         optimizer: How weights are updated.
         schedule: How the learning rate moves.
         label_smoothing: Share of the probability that training spreads over all answers; by default what the task advises.
@@ -103,12 +103,12 @@ class Fit:
     backbone: str
     algebra: str
     data: str | None = None
-    task: str | None = None
     scope: str = "all"
     init: str = "variance"
     embedding: str | None = None
     vectors: str | None = None
     folds: int | None = None
+    task: str | None = None
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     label_smoothing: float | None = None
@@ -169,17 +169,17 @@ class Info:
         backbone: Spec of the network.
         algebra: Spec of the algebra.
         data: Spec of the data set that decides input and output sizes; by default the one the backbone recommends.
-        task: What it is to learn, such as seq2seq, where a backbone can learn several.
         scope: Which matrices are hypercomplex: all, or roles joined by +.
         embedding: Spec of the word embedding; by default what the algebra advises, or table.
+        task: What it is to learn, such as seq2seq, where a backbone can learn several.
     """
 
     backbone: str
     algebra: str
     data: str | None = None
-    task: str | None = None
     scope: str = "all"
     embedding: str | None = None
+    task: str | None = None
 
 
 def one_line(text: str) -> str:
