@@ -226,3 +226,13 @@ def test_a_reader_that_has_gone_is_no_error(words):
         os.close(write)
     assert done.stderr == b""
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_closed_standard_streams_are_nobody_elses(closed, tmp_path):
+    """A file that is opened first would else take the place of the stream, and be read or written as it."""
+    command = f"{sys.executable} -m zoo predict nowhere - {closed}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Error" not in done.stderr
+    assert done.stdout == ""

@@ -230,7 +230,7 @@ def test_a_language_model_predicts_nothing(refused, place):
         (["--backbone", "transformer", "--task", "poetry"], ["unknown task 'poetry'", "text_classification", "seq2seq"]),
         (
             ["--backbone", "transformer", "--task", "seq2seq", "--data", "glosses(limit=60)"],
-            ["--task seq2seq: 'glosses(limit=60)' is for text_classification; give other --data"],
+            ["--task seq2seq: 'glosses(limit=60)' is for text_classification; use --data 'glosses(task=seq2seq)', say"],
         ),
         (["--backbone", "gpt", "--data", "glosses(limit=60)"], ["gpt reads running text", "holds texts", "transformer can"]),
         (
@@ -239,7 +239,7 @@ def test_a_language_model_predicts_nothing(refused, place):
         ),
         (
             ["--backbone", "lstm", "--data", "glosses(task=language_model,limit=60)"],
-            ["lstm reads texts", "holds running text", "gpt can"],
+            ["lstm reads texts", "holds running text", "gpt, transformer_xl can"],
         ),
         (["--backbone", "gpt", "--data", "glosses(task=poems)"], ["glosses: no task 'poems'", "language_model, seq2seq"]),
     ],

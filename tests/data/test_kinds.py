@@ -33,7 +33,10 @@ def test_every_kind_says_what_a_network_reads_and_answers():
 
 @pytest.mark.parametrize("task", ["text_generation", None, 3, ["regression"], {}], ids=str)
 def test_an_unknown_task(task):
-    with pytest.raises(InputError, match=r"the task .* is not one of image_classification, regression, language_model, seq2seq, text_classification"):
+    with pytest.raises(
+        InputError,
+        match=r"the task .* is not one of image_classification, regression, language_model, seq2seq, text_classification",
+    ):
         facts_from(TEXT.to_dict() | {"task": task})
 
 

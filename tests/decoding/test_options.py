@@ -13,7 +13,7 @@ from zoo.options import Decoding
     [
         {},
         {"beam": 4, "length_penalty": 0.0, "temperature": 0.0, "repetition_penalty": 1.3},
-        {"temperature": 2.0, "top_k": 1, "top_p": 1.0, "length": 1, "seed": -1},
+        {"temperature": 2.0, "top_k": 1, "top_p": 1.0, "length": 1, "seed": 7},
     ],
 )
 def test_what_makes_sense_is_silent(options):
@@ -23,7 +23,9 @@ def test_what_makes_sense_is_silent(options):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beam": 0}, "beam=0: a beam has one or more hypotheses"),
+        ({"seed": -1}, "seed=-1: use a whole number from 0"),
+        ({"beam": 100000}, "beam=100000: a beam has from 1 to 256"),
+        ({"beam": 0}, "beam=0: a beam has from 1 to 256 hypotheses"),
         ({"length_penalty": -0.5}, "length_penalty=-0.5: the exponent is between 0 and 10"),
         ({"length_penalty": float("nan")}, "length_penalty=nan: "),
         ({"length": 0}, "length=0: write one token or more"),

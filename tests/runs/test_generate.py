@@ -314,3 +314,18 @@ def test_decoding_is_passed_on(place, authors):
     found = [row["target"] for row in predict(place / "pairs", ["one two"] * 5, decoding=drawn)]
     assert len(set(found)) > 1
     assert "beam=0" in refusal(lambda: list(predict(place / "pairs", sources, decoding=Decoding(beam=0))))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("gpt", GREEDY, "3 samples: nothing is drawn at a temperature of 0"),
+        ("pairs", Decoding(), "3 samples: nothing is drawn"),
+        ("gpt", Decoding(beam=2), "3 samples: a beam finds one text"),
+    ],
+)
+def test_one_and_the_same_text_is_not_written_several_times(authors, name, options, said):
+    with pytest.raises(InputError, match=said):
+        authors[name].check_samples(3, options)
+    authors[name].check_samples(1, options)
+    authors[name].check_samples(3, Decoding(temperature=1.0))

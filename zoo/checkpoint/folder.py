@@ -1,5 +1,6 @@
 """Write and read the folder of a trained model."""
 
+import errno
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -44,13 +45,25 @@ def save(
         values |= {"embedding": config.get("embedding"), "algebra_sha256": table_of(config["algebra"])}
         values |= {"decoding": config["decoding"]} if config.get("decoding") else {}
         write_json(part / "config.json", values)
-        save_model(net, str(part / "model.safetensors"))
+        write_weights(net, part / "model.safetensors")
         for name, text in (files or {}).items():
             write_text(part / name, text)
         write_text(part / "README.md", card(config, summary))
         sums = {path.name: describe(path) for path in sorted(part.iterdir())}
         measured = {key: summary[key] for key in ("metrics", "validation", "averaged") if key in summary}
         write_json(part / "manifest.json", {"files": sums} | measured)
+
+
+def write_weights(net: nn.Module, path: Path) -> None:
+    """Write the weights of a network.
+
+    Raises:
+        OSError: If there is no room for them; the library below has an error of its own for that.
+    """
+    try:
+        save_model(net, str(path))
+    except SafetensorError as error:
+        raise OSError(errno.EIO, str(error).partition(": ")[2] or str(error), str(path)) from error
 
 
 def find(path: str | Path) -> Path:

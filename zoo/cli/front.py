@@ -54,6 +54,7 @@ def main(argv: list[str] | None = None) -> int:
     # Small networks synchronise their threads every few microseconds. Threads that spin while they wait gain a little on an
     # idle machine and lose an order of magnitude on a busy one (benchmarks/results/threads.json). Torch reads it when imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    open_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
@@ -69,6 +70,16 @@ def main(argv: list[str] | None = None) -> int:
         if debug:
             raise
         return explain(error)
+
+
+def open_streams() -> None:
+    """Put the null device in the place of standard streams that are closed: a file that is opened later would take it."""
+    for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
+        if getattr(sys, name) is None:
+            if (found := os.open(os.devnull, os.O_RDWR)) != number:
+                os.dup2(found, number)
+                os.close(found)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 (as long as the process)
 
 
 def dispatch(words: list[str]) -> int:

@@ -23,6 +23,7 @@ def run(command: str, argv: list[str]) -> int:
     from zoo.runs.generate import Author
 
     author, decoding = Author(options.run), decoding_of(options)
+    author.check_samples(options.samples, decoding)
     start = author.opening(prompt)
     if options.samples == 1 and not options.json:
         pieces = author.stream(start, decoding)

@@ -17,6 +17,7 @@ from zoo.data.text.encoding import LONGEST
 from zoo.data.text.reader import Reader
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
 from zoo.decoding import check_decoding, stream, write
+from zoo.decoding.options import temperature_of
 from zoo.errors import InputError
 from zoo.options import Decoding
 from zoo.runs.predict import reader_of
@@ -85,6 +86,16 @@ class Author:
                 yield text[len(said) :]
                 said = text
         yield self.reader.decode(numbers)[len(said) :]
+
+    def check_samples(self, count: int, options: Decoding) -> None:
+        """Refuse to write one and the same text several times.
+
+        Raises:
+            InputError: If several are wanted, and nothing is drawn.
+        """
+        if count > 1 and (options.beam > 1 or temperature_of(options, self.answers) == 0):
+            why = "a beam finds one text" if options.beam > 1 else "nothing is drawn at a temperature of 0"
+            raise InputError(f"{count} samples: {why}, all would be the same; use --temperature 1, or one sample")
 
     def samples(self, prompt: str, count: int, options: Decoding) -> list[str]:
         """Write so many texts from one prompt, without the prompt.

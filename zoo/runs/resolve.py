@@ -1,11 +1,13 @@
 """From what the user asked for to a run that can begin: names checked, gaps filled."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
 from zoo import registry
 from zoo.backbones import recipe_of
+from zoo.backbones.recipe import Recipe
 from zoo.data.kinds import WRITTEN
 from zoo.errors import InputError
 from zoo.options import Fit
@@ -76,16 +78,21 @@ def load_data(options: Fit) -> Any:
     Raises:
         InputError: If it is not, or the data are wrong.
     """
-    reads = recipe_of(registry.load(registry.resolve("zoo.backbones", options.backbone)[0])).reads
+    advice = recipe_of(registry.load(registry.resolve("zoo.backbones", options.backbone)[0]))
+    reads = advice.reads
     common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
     data = registry.create("zoo.datasets", options.data or "", **common, stream="stream" in reads)
     kind = data.facts.kind
     if reads and kind not in reads:
-        others = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and kind in reads_of(entry)]
+        wanted = {kind, "stream"} if kind == "corpus" else {kind}  # which is the same text, handed out in another order
+        others = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and wanted & {*reads_of(entry)}]
         hint = f"; {', '.join(others)} can" if others else ""
         raise InputError(f"{options.backbone} reads {KINDS[reads[0]]}, and '{options.data}' holds {KINDS[kind]}{hint}")
     if options.task not in (None, data.facts.task):
-        raise InputError(f"--task {options.task}: '{options.data}' is for {data.facts.task}; give other --data")
+        other = advice.tasks.get(options.task or "")
+        able = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and options.task in tasks_of(entry)]
+        hint = f"use --data '{other.data}', say" if other else f"{', '.join(able)} can" if able else "give other --data"
+        raise InputError(f"--task {options.task}: '{options.data}' is for {data.facts.task}; {hint}")
     for name, kinds in (("embedding", TEXTS), ("vectors", ("text", "pair"))):
         if getattr(options, name) is not None and kind not in kinds:
             raise InputError(f"--{name} is for text, and '{options.data}' holds {KINDS[kind]}")
@@ -104,3 +111,8 @@ def check_task(task: str) -> None:
 def reads_of(entry: registry.Entry) -> tuple[str, ...]:
     """The kinds of data that a backbone says it reads."""
     return recipe_of(registry.load(entry)).reads
+
+
+def tasks_of(entry: registry.Entry) -> Mapping[str, Recipe]:
+    """The tasks, beside its first, that a backbone has a recipe for."""
+    return recipe_of(registry.load(entry)).tasks
