@@ -75,10 +75,10 @@ def main(argv: list[str] | None = None) -> int:
 def open_streams() -> None:
     """Put the null device in the place of standard streams that are closed: a file that is opened later would take it."""
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
-        if getattr(sys, name) is None:
-            if (found := os.open(os.devnull, os.O_RDWR)) != number:
-                os.dup2(found, number)
-                os.close(found)
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 (as long as the process)
 
 
