@@ -52,7 +52,7 @@ class GPT(Writer):
         return y
 
 
-@recipe(data="glosses(task=language_model)", max_epochs=4, lr=3e-3, reads=("corpus",), batch_size=8)
+@recipe(data="glosses(task=language_model)", max_epochs=3, lr=3e-3, reads=("corpus",), batch_size=8)
 def gpt(
     layers: Layers,
     *,

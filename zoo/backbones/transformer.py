@@ -93,7 +93,7 @@ class EncoderDecoder(Writer):
     max_epochs=6,
     lr=1e-3,
     reads=("text", "pair", "parallel"),
-    tasks={"seq2seq": Recipe("glosses(task=seq2seq)", 5, 3e-3)},
+    tasks={"seq2seq": Recipe("glosses(task=seq2seq)", 4, 3e-3)},
 )
 def transformer(
     layers: Layers,
