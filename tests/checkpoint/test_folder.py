@@ -8,9 +8,11 @@ from shutil import copytree
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 import zoo
 from zoo.build import count
+from zoo.checkpoint import folder as folders
 from zoo.checkpoint import load, read_config, save
 from zoo.data import ImageFacts
 from zoo.data.text import TextFacts
@@ -378,3 +380,13 @@ def test_a_signed_configuration_that_is_no_object(model, text):
     sign(model)
     with pytest.raises(InputError, match=r"config\.json"):
         load(model)
+
+
+def test_no_room_for_the_weights_names_the_file(tmp_path, monkeypatch):
+    def full(net, path):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(folders, "save_model", full)
+    with pytest.raises(OSError, match="No space left on device") as error:
+        folders.write_weights(torch.nn.Linear(1, 1), tmp_path / "model.safetensors")
+    assert error.value.filename == str(tmp_path / "model.safetensors")

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 import zoo
+from zoo.cli.predict import rows_in
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 
@@ -202,3 +203,12 @@ def test_a_run_ends_with_what_to_do_next(call, place, tmp_path):
     assert (mean, spread) == (f"{summary['metrics']['accuracy']:.4f}", f"{summary['std']['accuracy']:.4f}")
     (line,) = [line for line in out.splitlines() if "zoo test" in line]
     assert call(*line.partition("#")[0].split()[1:]).code == 0
+
+
+def test_pictures_count_one_and_files_their_lines(tmp_path):
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\n\n")
+    (tmp_path / "lines.txt").write_bytes(b"one\ntwo\nthree\n")
+    picture, lines = str(tmp_path / "picture.png"), str(tmp_path / "lines.txt")
+    assert (rows_in([picture]), rows_in([lines]), rows_in([picture, lines])) == (1, 3, 4)
+    assert rows_in([lines, "a text"]) is None
+    assert rows_in(["a text " * 100]) is None

@@ -34,7 +34,7 @@ def run(command: str, argv: list[str]) -> int:
     from zoo.runs import predict
 
     rows = predict(options.run, inputs, sys.stdin, options.truncate, decoding_of(options))
-    for row in watched(rows, lines_in(inputs)):
+    for row in watched(rows, inputs):
         print(json.dumps(row, ensure_ascii=False) if options.json else line(row), flush=True)
     return 0
 
@@ -47,7 +47,7 @@ def line(row: dict[str, Any]) -> str:
     return "\t".join([*columns, f"{probability:.4f}"])
 
 
-def watched(rows: Iterable[dict[str, Any]], total: int | None) -> Iterator[dict[str, Any]]:
+def watched(rows: Iterable[dict[str, Any]], inputs: list[str]) -> Iterator[dict[str, Any]]:
     """Show on a terminal how many lines are done while they go elsewhere."""
     if sys.stdout.isatty() or not sys.stderr.isatty():
         yield from rows
@@ -59,14 +59,18 @@ def watched(rows: Iterable[dict[str, Any]], total: int | None) -> Iterator[dict[
     # Rich would put what is printed above its bar: on the terminal, and not where the user sends it.
     options: dict[str, Any] = {"transient": True, "redirect_stdout": False, "redirect_stderr": False}
     with Progress(*columns, console=Console(stderr=True), **options) as progress:
-        yield from progress.track(rows, total=total, description="predicting")
+        yield from progress.track(rows, total=rows_in(inputs), description="predicting")
 
 
-def lines_in(inputs: list[str]) -> int | None:
-    """Count what there is to do, if all of it lies in plain files; None if nobody can know."""
+def rows_in(inputs: list[str]) -> int | None:
+    """Count what there is to do, pictures and lines of plain files; None if nobody can know."""
+    from zoo.runs.lines import PICTURES
+
     try:
         if not all(Path(word).is_file() and Path(word).suffix not in PACKED for word in inputs):
             return None
     except OSError:  # a text may be longer than a name can be
         return None
-    return sum(Path(word).read_bytes().removesuffix(b"\n").count(b"\n") + 1 for word in inputs)
+    files = [Path(word) for word in inputs]
+    texts = [file.read_bytes() for file in files if file.suffix.lower() not in PICTURES]
+    return len(files) + sum(text.removesuffix(b"\n").count(b"\n") for text in texts)
