@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from zoo.data.fields import check_fields
 from zoo.errors import InputError
 
 TASK = "seq2seq"
@@ -72,9 +73,7 @@ class ParallelFacts:
         Raises:
             InputError: A field is missing or unknown, or the task is another.
         """
-        known = {field.name for field in fields(cls)}
-        if wrong := known ^ set(values):
-            raise InputError(f"data facts: missing or unknown fields {sorted(wrong)}; expected {sorted(known)}")
+        check_fields(cls, values)
         if values["task"] != TASK:
             raise InputError(f"data facts: task {values['task']!r} is not {TASK}")
         return cls(**values)

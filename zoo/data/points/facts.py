@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from zoo.errors import InputError
+from zoo.data.fields import check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,5 @@ class VectorFacts:
         Raises:
             InputError: A field is missing or unknown.
         """
-        known = {field.name for field in fields(cls)}
-        if wrong := known ^ set(values):
-            raise InputError(f"data facts: missing or unknown fields {sorted(wrong)}; expected {sorted(known)}")
+        check_fields(cls, values)
         return cls(**values)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from zoo.data.fields import check_fields
 from zoo.errors import InputError
 
 TASKS = {"text_classification": 1, "pair_classification": 2, "answer_ranking": 2}
@@ -84,9 +85,7 @@ class TextFacts:
         Raises:
             InputError: A field is missing or unknown, or the task is not one on text.
         """
-        known = {field.name for field in fields(cls)}
-        if wrong := known ^ set(values):
-            raise InputError(f"data facts: missing or unknown fields {sorted(wrong)}; expected {sorted(known)}")
+        check_fields(cls, values)
         if values["task"] not in TASKS:
             raise InputError(f"data facts: task {values['task']!r} is not one of {', '.join(TASKS)}")
         plain: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}

@@ -1,0 +1,20 @@
+"""The fields of facts that were stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from zoo.errors import InputError
+
+
+def check_fields(facts: type[Any], values: Mapping[str, Any]) -> None:
+    """Check that values have exactly the fields of a class of facts.
+
+    Raises:
+        InputError: A field is missing or unknown.
+    """
+    known = {field.name for field in fields(facts)}
+    if wrong := known ^ set(values):
+        raise InputError(f"data facts: missing or unknown fields {sorted(wrong)}; expected {sorted(known)}")
