@@ -76,7 +76,7 @@ def align(query: Tensor, key: Tensor, value: Tensor, structure: Tensor, mask: Te
     return attend(q, k, v, structure, "product", mask, scale=1.0).squeeze(1)
 
 
-@recipe(data="glosses(task=pairs)", max_epochs=6, lr=1e-3, reads=("pair",))
+@recipe(data="glosses(task=pairs)", max_epochs=7, lr=3e-3, reads=("pair",))
 def decomposable_attention(
     layers: Layers,
     *,
@@ -84,12 +84,12 @@ def decomposable_attention(
     max_length: int,
     num_classes: int,
     pair: bool = True,
-    dim: int = 200,
+    dim: int = 96,
     depth: int = 2,
     attend_depth: int = 2,
     positions: str | None = "auto",
     readout: str | None = None,
-    dropout: float = 0.2,
+    dropout: float = 0.1,
 ) -> nn.Module:
     """Decomposable attention of two texts: DeAtt over the reals, Q-Att over the quaternions (Tay et al. 2019, Table 1).
 
@@ -99,7 +99,7 @@ def decomposable_attention(
         max_length: Tokens of the longest text.
         num_classes: Logits, [B, num_classes].
         pair: It reads pairs only.
-        dim: Channels of a word vector and of every layer.
+        dim: Channels of a word vector and of every layer; the paper has 50 and 200.
         depth: Layers of the comparing and of the aggregating network.
         attend_depth: Layers before the alignment; 0 aligns the word vectors themselves.
         positions: What is added to word vectors: none (as auto is here), learned or trigonometric.
