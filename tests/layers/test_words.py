@@ -47,6 +47,16 @@ def test_positions_are_the_backbones_choice_unless_the_user_or_the_embedding_kno
     assert kinds == ["learned", "trigonometric", "none", "learned", "trigonometric"]
 
 
+def test_words_and_positions_start_of_one_size():
+    big = 4096
+    assert 0.09 < words(dim=big, positions="learned").positions.table.std() < 0.11  # as the words
+    for positions, factor in ((None, 1), ("learned", 1), ("trigonometric", big**0.5)):
+        reads = words(dim=big, positions=positions)
+        torch.testing.assert_close(reads(TOKENS)[1], reads.positions(factor * reads.embedding(TOKENS))[1])
+    reads = words(vectors=8, positions="trigonometric")  # pretrained vectors are as large as they are
+    torch.testing.assert_close(reads(TOKENS)[1], reads.positions(reads.embedding(TOKENS))[1])
+
+
 def test_the_algebra_advises_an_embedding_and_the_user_decides():
     assert words(algebra="complex_order").embedding.ordered
     assert not words(algebra="complex_order", embedding="table").embedding.ordered

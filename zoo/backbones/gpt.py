@@ -95,8 +95,7 @@ def gpt(
     size = sizes("gpt", PRESETS, variant or "micro", dim=dim, depth=depth, heads=heads, ffn=ffn, dropout=dropout)
     width, drop, rotary = size["dim"], size["dropout"], positions == "rotary"
     positions = "none" if rotary else positions
-    std = 0.1  # as the word vectors
-    words = layers.words(vocab_size, width, max_length, positions=positions, default="learned", dropout=drop, position_std=std)
+    words = layers.words(vocab_size, width, max_length, positions=positions, default="learned", dropout=drop)
     # Every block adds twice to the residual stream; so it ends as wide as one addition (Radford et al. 2019, section 2.3).
     options: dict[str, Any] = {"score": score, "rotary": rotary, "norm": norm, "dropout": drop, "activation": "gelu"}
     options |= {"bias": bias, "gain": (2 * size["depth"]) ** -0.5}

@@ -90,7 +90,7 @@ class EncoderDecoder(Writer):
 
 @recipe(
     data="glosses",
-    max_epochs=6,
+    max_epochs=4,
     lr=1e-3,
     reads=("text", "pair", "parallel"),
     tasks={"seq2seq": Recipe("glosses(task=seq2seq)", 4, 3e-3)},
@@ -161,8 +161,8 @@ def place(
     layers: Layers, vocab_size: int, max_length: int, dim: int, positions: str | None, dropout: float, writes: bool
 ) -> Words:
     """Return what reads tokens and tells where they stand."""
-    # A softmax wants small vectors, positions of their own size: Tensor2Tensor's factor where both meet in one table.
-    scale = dim**0.5 if writes else 1.0
+    # The softmax reads the same table and wants small vectors, whatever the positions: Tensor2Tensor's factor.
+    scale = dim**0.5 if writes else None
     return layers.words(vocab_size, dim, max_length, positions=positions, default="trigonometric", dropout=dropout, scale=scale)
 
 

@@ -124,10 +124,13 @@ class Layers:
         positions: str | None = "auto",
         default: str = "none",
         dropout: float = 0.0,
-        scale: float = 1.0,
-        position_std: float = 0.5,
+        scale: float | None = None,
     ) -> Words:
         """Return what reads tokens: the word embedding, positions and dropout.
+
+        Word vectors are small, so that they learn in large steps. Learned positions are as small (Gehring et al. 2017, section
+        4); the sines and cosines of trigonometric ones are not, and words are multiplied by sqrt(dim) to meet them (Vaswani et
+        al. 2017, section 3.4), except pretrained ones.
 
         Args:
             vocab_size: Words; 0 is padding.
@@ -136,8 +139,7 @@ class Layers:
             positions: A kind of `Positions`, None for none; ``auto`` is ``default``, or none if the embedding encodes order.
             default: What the backbone prefers.
             dropout: Probability that a channel is zeroed in training.
-            scale: Factor on the word vectors.
-            position_std: Standard deviation of initial learned positions.
+            scale: Factor on the word vectors, if not the one above.
         """
         spec = self.choose("embedding", self.word_embedding, "table")
         facts = {"vocab_size": vocab_size, "dim": dim, "max_length": max_length, "vectors": self.vectors}
@@ -148,7 +150,9 @@ class Layers:
             raise InputError(f"the plugin of embedding '{spec}' returned {type(embedding).__name__}, not a torch.nn.Module")
         if positions == "auto":
             positions = "none" if getattr(embedding, "ordered", False) else default
-        return Words(embedding, Positions(positions or "none", dim, max_length, position_std), dropout, scale)
+        if scale is None:
+            scale = dim**0.5 if positions == "trigonometric" and self.vectors is None else 1.0
+        return Words(embedding, Positions(positions or "none", dim, max_length), dropout, scale)
 
     def lstm(self, input_size: int, hidden_size: int, num_layers: int = 1, *, role: str = "recurrent", **options: Any) -> LSTM:
         """Return a long short-term memory, see `LSTM` for the options."""

@@ -18,7 +18,7 @@ class Positions(nn.Module):
         kind: One of ``none``, ``learned``, ``trigonometric``.
         dim: Real channels.
         max_length: Rows of the learned table; the other kinds take any length.
-        std: Standard deviation of the initial learned table.
+        std: Standard deviation of the initial learned table; by default that of word tables (`zoo.layers.table.Table`).
 
     Attributes:
         table: The learned table, [max_length, dim], or None.
@@ -31,7 +31,7 @@ class Positions(nn.Module):
         tensor([0., 1., 0., 1.])
     """
 
-    def __init__(self, kind: str, dim: int, max_length: int, std: float = 0.5) -> None:
+    def __init__(self, kind: str, dim: int, max_length: int, std: float = 0.1) -> None:
         super().__init__()
         if kind not in KINDS:
             raise InputError(f"unknown positions '{kind}': use {', '.join(KINDS)}")
@@ -44,7 +44,6 @@ class Positions(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the learned table anew."""
         if self.table is not None:
-            # Next to word vectors of unit variance, the usual 0.02 (meant for tables of 0.02) would be lost.
             nn.init.normal_(self.table, std=self.std)
 
     def forward(self, x: Tensor, places: Tensor | None = None) -> Tensor:
