@@ -59,14 +59,14 @@ def _beside(row: dict[str, Any], printed: str) -> str:
 
 
 def algebras(papers: dict[str, Rows]) -> list[str]:
-    """Write what each algebra reaches in each task that a real network and three others have been trained for."""
+    """Write what each algebra reaches in each task that a real network and two others have been trained for."""
     groups: dict[tuple[str, ...], Rows] = {}
     for rows in papers.values():
         for row in rows.values():
             config = row["config"]
             key = config["data"], config["backbone"], str(config.get("embedding"))
             groups.setdefault(key, {})[algebra(config)] = row
-    groups = {key: group for key, group in groups.items() if "`real`" in group and len(group) > 3}
+    groups = {key: group for key, group in groups.items() if "`real`" in group and len(group) > 2}
     figures = [_figures(group) for group in groups.values()]
     order = sorted({name for group in groups.values() for name in group}, key=_rank)
     titles = [f"`{key[0].partition('(')[0]}`, {figure}" for key, (figure, _) in zip(groups, figures, strict=True)]
@@ -88,8 +88,8 @@ def _figures(group: Rows) -> tuple[str, dict[str, str]]:
     raise ValueError(f"none of {', '.join(FIGURES)} was measured for {', '.join(group)}")
 
 
-def _rank(label: str) -> tuple[int, str]:
-    """Put the real numbers first, then fixed algebras as the papers do, then learned ones by their size."""
-    first = ["`real`", "`complex_order`", "`quaternion`", "`quaternion`, attention only", "`octonion`"]
-    number = re.search(r"-(\d+)", label)
-    return (first.index(label) if label in first else 100 + int(number[1]) if number else 99), label
+def _rank(label: str) -> tuple[int, int, str]:
+    """Put the real numbers first, then the fixed algebras of the papers, then others by their size."""
+    names = ["real", "complex_order", "quaternion", "octonion"]
+    name, size = re.match(r"`(\w+)(?:-(\d+))?", label).groups()  # type: ignore[union-attr]
+    return (names.index(name) if name in names else len(names) + int(size or 0)), len(label), label

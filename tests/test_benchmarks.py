@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import digits, papers, papers_plots, papers_table, readme
+from benchmarks import digits, papers, papers_glance, papers_plots, papers_table, readme
 from zoo.registry import Spec
 
 
@@ -128,9 +128,49 @@ def test_data_lie_in_the_folder_of_their_name(tmp_path):
     ]
 
 
-def test_the_page_is_that_of_the_results():
-    page = papers_table.PAGE.read_text(encoding="utf-8")
+def stored(algebra, *accuracies, data="trec", scope="all", backbone="lstm"):
+    rows = [{"metrics": {"loss": 1.0, "accuracy": value}} for value in accuracies]
+    return {"config": {"backbone": backbone, "algebra": algebra, "data": data, "scope": scope}, "rows": rows}
+
+
+def test_word_order_is_seen_at_a_glance():
+    rows = {
+        "sst_lstm_none": stored("real", 0.5, data="sst"),
+        "trec_lstm_none": stored("real", 0.6, 0.8),
+        "trec_lstm_order": stored("complex_order", 0.75),
+        "trec_lstm_order_octonion": stored("octonion", 0.1),
+    }
+    lines = papers_glance.order(rows, {"trec_lstm_none": "accuracy 0.858 with word2vec (Table 2)"})
+    assert lines[0] == "| lstm, positions | `trec` | `sst` |"
+    assert lines[2] == "| none | 0.700 ± 0.141 (0.858) | 0.500 |"
+    assert lines[6] == "| complex-order | 0.750 |  |"
+    assert len(lines) == 8
+
+
+def test_algebras_are_seen_at_a_glance():
+    rows = {
+        "a": stored("phm-10", 0.7),
+        "b": stored("quaternion", 0.6, scope="attention"),
+        "c": stored("real", 0.5),
+        "d": stored("phm-2", 0.8, 0.9),
+        "e": stored("real", 0.1, backbone="cnn"),  # nothing to compare it with
+        "f": stored("quaternion", 0.4),
+    }
+    assert papers_glance.algebras({"paper": rows}) == [
+        "| algebra | `trec`, accuracy |",
+        "|---|---:|",
+        "| `real` | 0.500 |",
+        "| `quaternion` | 0.400 |",
+        "| `quaternion`, attention only | 0.600 |",
+        "| `phm-2` | 0.850 ± 0.071 |",
+        "| `phm-10` | 0.700 |",
+        "",
+    ]
+
+
+def test_the_page_is_that_of_the_results(tmp_path):
+    papers_table.write(tmp_path / "papers.md")
+    assert (tmp_path / "papers.md").read_text(encoding="utf-8") == papers_table.PAGE.read_text(encoding="utf-8")
     for paper in papers_table.PAPERS:
-        for name, stored in papers_table.rows_of(paper).items():
-            assert papers_table.line(paper, name, stored) in page, name
-            assert papers.read(papers_table.ROOT / "configs" / "papers" / paper / f"{name}.yaml")[0] == stored["config"], name
+        for name, found in papers_table.rows_of(paper).items():
+            assert papers.read(papers_table.ROOT / "configs" / "papers" / paper / f"{name}.yaml")[0] == found["config"], name
