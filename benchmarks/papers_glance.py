@@ -39,23 +39,27 @@ def cell(values: list[float], digits: int = 3) -> str:
 
 
 def order(stored: Rows, printed: dict[str, str]) -> list[str]:
-    """Write test accuracy by positions and data set, one table a network, with the paper's figure in brackets."""
+    """Write test accuracy by positions and data set, one table a network; the best of ours bold, the paper's in brackets."""
     found = {match.groups(): name for name in stored if (match := ORDERED.fullmatch(name))}
     lines: list[str] = []
     for net in dict.fromkeys(net for _, net, _ in found):
         sets = sorted({data for data, other, _ in found if other == net}, key=ORDERED.pattern.index)
-        rows: dict[str, list[str]] = {}
-        for positions, title in POSITIONS.items():
-            names = [found.get((data, net, positions)) for data in sets]
-            rows[title] = [_beside(stored[name], printed.get(name, "")) if name else "" for name in names]
+        columns = [_column([found.get((data, net, positions)) for positions in POSITIONS], stored, printed) for data in sets]
+        rows = {title: list(cells) for title, cells in zip(POSITIONS.values(), zip(*columns, strict=True), strict=True)}
         lines += table(f"{net}, positions", [f"`{data}`" for data in sets], rows)
     return lines
 
 
-def _beside(row: dict[str, Any], printed: str) -> str:
-    """Show our accuracy and the printed one."""
-    theirs = re.match(r"accuracy ([\d.]+)", printed)
-    return cell([one["metrics"]["accuracy"] for one in row["rows"]]) + (f" ({theirs[1]})" if theirs else "")
+def _column(names: list[str | None], stored: Rows, printed: dict[str, str]) -> list[str]:
+    """Show the accuracy of some rows, the best bold, and behind it the printed one; nothing for a row that is not there."""
+    values = {name: [one["metrics"]["accuracy"] for one in stored[name]["rows"]] for name in names if name}
+    best = max(mean(several) for several in values.values())
+    cells: dict[str | None, str] = {None: ""}
+    for name, several in values.items():
+        theirs = re.match(r"accuracy ([\d.]+)", printed.get(name, ""))
+        ours = f"**{cell(several)}**" if mean(several) == best else cell(several)
+        cells[name] = ours + (f" ({theirs[1]})" if theirs else "")
+    return [cells[name] for name in names]
 
 
 def algebras(papers: dict[str, Rows]) -> list[str]:

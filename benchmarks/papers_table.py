@@ -152,8 +152,8 @@ def glance(found: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
         "are better; on `trec` the complex-order embedding is in front.",
         "",
         *papers_glance.algebras(found),
-        "Word order: test accuracy by what tells places apart, and in brackets what Wang et al. (2020, Table 2) printed (LSTM,",
-        "CNN and FastText with word2vec, ours without).",
+        "Word order: test accuracy by what tells places apart, the best bold; in brackets what Wang et al. (2020, Table 2)",
+        "printed (LSTM, CNN and FastText with word2vec, ours without).",
         "",
         *papers_glance.order(found["complex_order"], printed),
     ]

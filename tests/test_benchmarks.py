@@ -142,8 +142,8 @@ def test_word_order_is_seen_at_a_glance():
     }
     lines = papers_glance.order(rows, {"trec_lstm_none": "accuracy 0.858 with word2vec (Table 2)"})
     assert lines[0] == "| lstm, positions | `trec` | `sst` |"
-    assert lines[2] == "| none | 0.700 ± 0.141 (0.858) | 0.500 |"
-    assert lines[6] == "| complex-order | 0.750 |  |"
+    assert lines[2] == "| none | 0.700 ± 0.141 (0.858) | **0.500** |"
+    assert lines[6] == "| complex-order | **0.750** |  |"
     assert len(lines) == 8
 
 
