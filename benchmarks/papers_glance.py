@@ -20,7 +20,7 @@ FIGURES = {
     "bleu": ("BLEU", 1),
     "exact_match": ("exact match", 3),
 }
-"""What a task is measured by: the first that says something of all of its rows."""
+"""What a task is measured by: the first that all of its rows have and that is not zero for all, as BLEU of short answers is."""
 
 Rows = dict[str, dict[str, Any]]
 
@@ -72,9 +72,9 @@ def algebras(papers: dict[str, Rows]) -> list[str]:
             groups.setdefault(key, {})[algebra(config)] = row
     groups = {key: group for key, group in groups.items() if "`real`" in group and len(group) > 2}
     figures = [_figures(group) for group in groups.values()]
-    order = sorted({name for group in groups.values() for name in group}, key=_rank)
+    labels = sorted({name for group in groups.values() for name in group}, key=_rank)
     titles = [f"`{key[0].partition('(')[0]}`, {figure}" for key, (figure, _) in zip(groups, figures, strict=True)]
-    return table("algebra", titles, {name: [cells.get(name, "") for _, cells in figures] for name in order})
+    return table("algebra", titles, {name: [cells.get(name, "") for _, cells in figures] for name in labels})
 
 
 def algebra(config: dict[str, Any]) -> str:
