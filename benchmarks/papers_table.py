@@ -168,12 +168,13 @@ def write(page: Path = PAGE, results: Path = RESULTS) -> None:
     where = machines[-1]
     dates = sorted({machine["date"] for machine in machines})
     seeds = [len(stored["rows"]) for rows in found.values() for stored in rows.values()]
+    three = sum(count >= 3 for count in seeds)
     head = [
         "# The papers' systems, measured",
         "",
         "Every row is a configuration that `zoo fit -c FILE` repeats. Test figures are of the epoch that validation chose;",
         "several numbers in brackets are several seeds. What differs from a paper's setting is said in the configuration.",
-        f"{sum(count >= 3 for count in seeds)} of {len(seeds)} rows have three seeds; {seeds.count(1)} have only one, and no spread.",
+        f"Of {len(seeds)} rows {three} have three seeds and {seeds.count(1)} only one, which tells nothing of the spread.",
         f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))} on {where['cores']} cores of {where['processor']}, "
         f"torch {where['torch']}; made by `python -m benchmarks.papers`.",
         "",
