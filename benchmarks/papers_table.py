@@ -89,15 +89,11 @@ def section(paper: str, stored: dict[str, dict[str, Any]]) -> list[str]:
         lines += [f"### `{data}`", "", "| row | algebra | weights | in word tables | test, ours | published |"]
         lines += ["|---|---|---:|---:|---|---|", *(line(paper, name, row) for name, row in group.items()), ""]
         lines += curves(group)
-        others = {name: row for name, row in group.items() if also(row)}
+        others = {name: cells for name, row in group.items() if (cells := also(row))}
         if others:
-            specs = list(next(iter(others.values()))["rows"][0]["also"])
-            lines += ["Accuracy of the same models on other test sets:", "", f"| row | {' | '.join(f'`{s}`' for s in specs)} |"]
-            lines += [
-                "|---|" + "---:|" * len(specs),
-                *(f"| {name} | {' | '.join(also(row))} |" for name, row in others.items()),
-                "",
-            ]
+            specs = group[next(iter(others))]["rows"][0]["also"]
+            lines += ["Accuracy of the same models on other test sets:", ""]
+            lines += papers_glance.table("row", [f"`{spec}`" for spec in specs], others)
     return lines
 
 
@@ -110,12 +106,13 @@ def curves(stored: dict[str, dict[str, Any]]) -> list[str]:
     steps = [step for step, _ in next(iter(kept.values()))[0]]
     every = max(1, len(steps) // 10)
     chosen = steps[every - 1 :: every]
-    lines = ["Exact match on validation pairs against steps:", "", f"| row | {' | '.join(f'{step:,}' for step in chosen)} |"]
-    lines.append("|---|" + "---:|" * len(chosen))
+    shown = {}
     for name, found in kept.items():
         values = {step: mean(dict(map(tuple, one))[step] for one in found) for step in chosen}
-        lines.append(f"| {name} | {' | '.join(f'{values[step]:.3f}' for step in chosen)} |")
-    return [*lines, "", "![exact match against steps](images/mlu_exact_match.png)", ""]
+        shown[name] = [f"{values[step]:.3f}" for step in chosen]
+    lines = ["Exact match on validation pairs against steps:", ""]
+    lines += papers_glance.table("row", [f"{step:,}" for step in chosen], shown)
+    return [*lines, "![exact match against steps](images/mlu_exact_match.png)", ""]
 
 
 def sensitivity(results: Path = RESULTS) -> list[str]:
