@@ -28,7 +28,7 @@ def measure(algebras: list[str], seeds: int, trainer: dict[str, Any]) -> dict[st
                 summary = zoo.fit(backbone="vit", algebra=algebra, seed=seed, run_dir=run_dir, trainer=trainer)
                 rows.append({key: summary[key] for key in KEPT})
                 print(f"{algebra} seed {seed}: {summary['metrics']['accuracy']:.4f} in {summary['seconds']:.0f} s", flush=True)
-    return {"machine": machine.facts(), "backbone": "vit", "data": "digits", "rows": rows}
+    return {"machine": machine.info(), "backbone": "vit", "data": "digits", "rows": rows}
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 
-def facts() -> dict[str, Any]:
+def info() -> dict[str, Any]:
     """Return the date, the processor, its cores, the device, and the versions of what computes."""
     import torch
 

@@ -54,7 +54,7 @@ def curve(folder: Path, metric: str) -> list[tuple[int, float]]:
 
 def measure(options: dict[str, Any], said: dict[str, str], seed: int, root: Path | None, keep: Path | None) -> dict[str, Any]:
     """Train one row with one seed and measure its model as its comments say; ``keep`` is where its run stays, if it does."""
-    from zoo.runs import evaluate
+    from zoo.inference import evaluate
 
     also = [spec.strip() for spec in said.get("also", "").split(";") if spec.strip()]
     with tempfile.TemporaryDirectory() as temporary:
@@ -87,7 +87,7 @@ def run(config: Path, seeds: range, root: Path | None, keep: Path | None) -> Non
         if any(row["seed"] == seed for row in stored["rows"]):
             continue
         row = measure(options, said, seed, root, keep and keep / config.stem)
-        stored["rows"].append(row | {"machine": machine.facts()})
+        stored["rows"].append(row | {"machine": machine.info()})
         stored["rows"].sort(key=lambda row: row["seed"])
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")

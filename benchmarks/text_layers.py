@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import machine
-from zoo.algebra import algebra
+from zoo.algebras import algebra
 from zoo.layers import LSTM, Attention
 
 RESULTS = Path(__file__).parent / "results" / "text_layers.json"
@@ -85,7 +85,7 @@ def main() -> None:
         rows += race(attentive(shape[2]), shape)
     for row in rows:
         print(f"{row['layer']:<34} {'x'.join(map(str, row['shape'])):<12} {row['ms']:>8.2f} ms  {row['ratio']:.2f}")
-    RESULTS.write_text(json.dumps({"machine": machine.facts(), "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    RESULTS.write_text(json.dumps({"machine": machine.info(), "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -51,9 +51,7 @@ def main() -> None:
             for other in others:
                 other.kill()
     shape = "vit on digits over the quaternions, batch 32, training step"
-    RESULTS.write_text(
-        json.dumps({"machine": machine.facts(), "shape": shape, "rows": rows}, indent=1) + "\n", encoding="utf-8"
-    )
+    RESULTS.write_text(json.dumps({"machine": machine.info(), "shape": shape, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     print(RESULTS.read_text(encoding="utf-8"))
 
 

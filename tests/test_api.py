@@ -8,7 +8,7 @@ import torch
 
 import zoo
 
-FACTS = {"in_channels": 1, "image_size": 8, "num_classes": 10}
+INFO = {"in_channels": 1, "image_size": 8, "num_classes": 10}
 
 
 def python(code: str) -> str:
@@ -21,27 +21,6 @@ def test_importing_the_package_imports_nothing_heavy():
     heavy = {"torch", "lightning", "timm", "numpy", "sklearn", "torchmetrics", "jsonargparse", "yaml"}
     loaded = python(f"import sys, zoo; dir(zoo); zoo.InputError; print(sorted({heavy!r} & set(sys.modules)))")
     assert loaded.strip() == "[]"
-
-
-# In one process each: the order is the point. What is called before and after is the same function.
-ORDERS = {
-    "attribute first": "zoo.algebra('real'); import zoo.algebra; zoo.algebra('real'); from zoo.algebra import Algebra",
-    "module first": "import zoo.convert, zoo.algebra; from zoo.algebra import Algebra, algebra; algebra('real')",
-    "class first": "from zoo.algebra import Algebra; from zoo.convert import convert; import zoo",
-}
-
-
-@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_algebra_and_convert_are_functions_and_modules_in_every_order(order):
-    check = """
-assert zoo.algebra("quaternion").n == 4
-assert zoo.algebra.Algebra is zoo.Algebra
-import torch
-converted = zoo.convert(torch.nn.Sequential(torch.nn.Linear(4, 4)), "quaternion")
-assert "0.components" in dict(converted.named_parameters())
-assert zoo.convert.convert.__name__ == "convert"
-"""
-    python(f"import zoo\n{order}\n{check}")
 
 
 @pytest.mark.parametrize("name", zoo.__all__)
@@ -65,9 +44,9 @@ def test_a_star_import_brings_the_public_names():
 
 def test_a_backbone():
     torch.manual_seed(0)
-    net = zoo.backbone("vit(dim=32,depth=1)", algebra="quaternion", **FACTS)
+    net = zoo.backbone("vit(dim=32,depth=1)", algebra="quaternion", **INFO)
     assert net(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
-    twin = zoo.backbone("vit(dim=32,depth=1)", algebra=zoo.algebra("real"), **FACTS)
+    twin = zoo.backbone("vit(dim=32,depth=1)", algebra=zoo.algebra("real"), **INFO)
     assert zoo.count(net)["total"] < 0.4 * zoo.count(twin)["total"]
     assert zoo.count(net) == {"total": sum(parameter.numel() for parameter in net.parameters()), "embedding": 0}
 
@@ -75,7 +54,7 @@ def test_a_backbone():
 def test_a_seed_decides_a_backbone():
     def draw(seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
-        return torch.cat([p.flatten() for p in zoo.backbone("vit(dim=16,depth=1,heads=1)", "phm-2", **FACTS).parameters()])
+        return torch.cat([p.flatten() for p in zoo.backbone("vit(dim=16,depth=1,heads=1)", "phm-2", **INFO).parameters()])
 
     assert torch.equal(draw(1), draw(1))
     assert not torch.equal(draw(1), draw(2))
@@ -93,7 +72,7 @@ def test_a_seed_decides_a_backbone():
 )
 def test_what_is_wrong_is_an_input_error(wrong, message):
     with pytest.raises(zoo.InputError, match=message):
-        zoo.backbone(**({"spec": "vit(dim=32,depth=1)", "algebra": "quaternion"} | FACTS | wrong))
+        zoo.backbone(**({"spec": "vit(dim=32,depth=1)", "algebra": "quaternion"} | INFO | wrong))
 
 
 def test_laws_and_layers():

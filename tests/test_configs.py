@@ -13,7 +13,7 @@ from benchmarks import papers
 from zoo import registry
 from zoo.cli import main
 from zoo.options import Fit, build
-from zoo.runs.resolve import load_data, resolve
+from zoo.training.resolve import load_data, resolve
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
@@ -51,8 +51,8 @@ def test_a_row_of_a_paper_runs_on_its_data(name, tmp_path, monkeypatch, capsys):
 def test_a_row_of_a_paper_names_a_network_and_data_that_exist(path):
     row = options(path)
     kind = {"rotation": {"in_features": 3, "out_features": 3}, "hamilton": {"in_features": 16, "out_features": 16}}
-    facts = kind.get(row.data, {"vocab_size": 20, "max_length": 8, "num_classes": 2, "pair": row.data in ("snli", "wikiqa")})
-    assert zoo.count(zoo.backbone(row.backbone, row.algebra, scope=row.scope, embedding=row.embedding, **facts))["total"]
+    info = kind.get(row.data, {"vocab_size": 20, "max_length": 8, "num_classes": 2, "pair": row.data in ("snli", "wikiqa")})
+    assert zoo.count(zoo.backbone(row.backbone, row.algebra, scope=row.scope, embedding=row.embedding, **info))["total"]
     entry, spec = registry.resolve("zoo.datasets", row.data)
     assert spec.options.keys() <= set(inspect.signature(registry.load(entry)).parameters)
     _, said = papers.read(path)
@@ -73,10 +73,10 @@ def test_the_defaults_are_written_out(name, backbone):
     default = resolve(Fit(backbone=backbone, algebra="quaternion"))
     for key in ("algebra", "data", "scope", "init", "optimizer", "schedule", "batch_size", "num_workers", "seed", "trainer"):
         assert getattr(written, key) == getattr(default, key), key
-    facts = load_data(default).facts.keywords
+    info = load_data(default).info.keywords
     states = []
     for spec in (written.backbone, default.backbone):
         torch.manual_seed(0)
-        states.append(zoo.backbone(spec, "quaternion", **facts).state_dict())
+        states.append(zoo.backbone(spec, "quaternion", **info).state_dict())
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])

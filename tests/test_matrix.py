@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from zoo import registry
-from zoo.algebra import algebra
+from zoo.algebras import algebra
 from zoo.layers import Layers
 from zoo.testing.backbone import installed_algebras
 from zoo.testing.training import loss, matrices, weights
@@ -43,22 +43,22 @@ ALGEBRAS = [*installed_algebras(), "clifford(p=0, q=2)"]
 
 def build(backbone, spec):
     torch.manual_seed(0)
-    name, facts = BACKBONES[backbone]
-    return registry.create("zoo.backbones", name, Layers(spec), **facts)
+    name, info = BACKBONES[backbone]
+    return registry.create("zoo.backbones", name, Layers(spec), **info)
 
 
 def batch(backbone):
     """Four examples; texts are of several lengths, padded on the right."""
-    facts, draw = BACKBONES[backbone][1], torch.Generator().manual_seed(0)
-    if "image_size" in facts:
-        return torch.rand(4, facts["in_channels"], facts["image_size"], facts["image_size"], generator=draw)
-    if "in_features" in facts:
-        return torch.randn(4, facts["in_features"], generator=draw)
+    info, draw = BACKBONES[backbone][1], torch.Generator().manual_seed(0)
+    if "image_size" in info:
+        return torch.rand(4, info["in_channels"], info["image_size"], info["image_size"], generator=draw)
+    if "in_features" in info:
+        return torch.randn(4, info["in_features"], generator=draw)
     sides = []
-    for longest in (facts["max_length"], facts["max_length"] - 2):
-        tokens = torch.randint(1, facts["vocab_size"], (4, longest), generator=draw)
+    for longest in (info["max_length"], info["max_length"] - 2):
+        tokens = torch.randint(1, info["vocab_size"], (4, longest), generator=draw)
         sides.append(tokens * (torch.arange(longest) < torch.tensor([[longest], [3], [1], [longest - 1]])))
-    return tuple(sides) if facts.get("pair") or facts.get("seq2seq") else sides[0]
+    return tuple(sides) if info.get("pair") or info.get("seq2seq") else sides[0]
 
 
 @cache

@@ -13,9 +13,9 @@ import zoo.layers.embedding
 import zoo.layers.linear
 import zoo.testing.kernel
 import zoo.testing.product
-from zoo.algebra import Algebra, Laws, algebra, laws
-from zoo.factors import Factors, factorize
+from zoo.algebras import Algebra, Laws, algebra, laws
 from zoo.kernels import block, real_matrix
+from zoo.kernels.factors import Factors, factorize
 from zoo.layers import Conv1d, Embedding, Layers, Linear
 from zoo.layers.conv import _Conv
 from zoo.layers.init import draw_components
@@ -333,7 +333,7 @@ def test_every_flipped_sign_of_quaternions_is_noticed(sign):
 
 class Small(BackboneContract):
     spec = "vit(dim=32, heads=2, depth=1)"
-    facts = {"in_channels": 1, "image_size": 8, "num_classes": 5}  # noqa: RUF012
+    info = {"in_channels": 1, "image_size": 8, "num_classes": 5}  # noqa: RUF012
     algebras = ("quaternion",)
 
 
@@ -446,14 +446,14 @@ def test_pytest_runs_the_contracts(tmp_path):
     """A plugin author's file: ids name the algebra, and a failure shows what was compared."""
     (tmp_path / "test_plugin.py").write_text(
         textwrap.dedent("""
-        from zoo.algebra import Laws
+        from zoo.algebras import Laws
         from zoo.testing import AlgebraContract, BackboneContract
         class TestWrong(AlgebraContract):
             spec = "complex"
             laws = Laws(True, False, True, True, True)
         class TestTransformer(BackboneContract):
             spec = "vit(dim=32, heads=2, depth=1)"
-            facts = {"in_channels": 1, "image_size": 8, "num_classes": 5}
+            info = {"in_channels": 1, "image_size": 8, "num_classes": 5}
             algebras = ("complex", "phm-2")
         """)
     )

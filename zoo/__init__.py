@@ -14,28 +14,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo.algebra import Algebra, Laws, laws
-    from zoo.algebra import algebra as algebra
-    from zoo.api import fit
-    from zoo.build import backbone, count
+    from zoo.algebras import Algebra, Laws, laws
+    from zoo.algebras import algebra as algebra
+    from zoo.backbones.build import backbone, count
     from zoo.checkpoint import load
-    from zoo.convert import convert as convert
+    from zoo.conversion import convert as convert
     from zoo.errors import InputError
     from zoo.layers import Layers
+    from zoo.training.api import fit
 
 __all__ = ["Algebra", "InputError", "Laws", "Layers", "algebra", "backbone", "convert", "count", "fit", "laws", "load"]
 
 _HOMES = {
-    "Algebra": "zoo.algebra",
+    "Algebra": "zoo.algebras",
     "InputError": "zoo.errors",
-    "Laws": "zoo.algebra",
+    "Laws": "zoo.algebras",
     "Layers": "zoo.layers",
-    "algebra": "zoo.algebra",
-    "backbone": "zoo.build",
-    "convert": "zoo.convert",
-    "count": "zoo.build",
-    "fit": "zoo.api",
-    "laws": "zoo.algebra",
+    "algebra": "zoo.algebras",
+    "backbone": "zoo.backbones.build",
+    "convert": "zoo.conversion",
+    "count": "zoo.backbones.build",
+    "fit": "zoo.training.api",
+    "laws": "zoo.algebras",
     "load": "zoo.checkpoint",
 }
 
@@ -44,8 +44,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'zoo' has no attribute '{name}'")
     home = import_module(_HOMES[name])
-    # zoo.algebra and zoo.convert are both a module and the function in it: see zoo.callable_module.
-    return home if _HOMES[name] == f"zoo.{name}" else getattr(home, name)
+    return getattr(home, name)
 
 
 def __dir__() -> list[str]:

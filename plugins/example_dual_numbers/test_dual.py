@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from zoo import registry
-from zoo.algebra import Laws, algebra
+from zoo.algebras import Laws, algebra
 from zoo.testing import AlgebraContract
 
 # The zoo's own test run collects this folder whether or not the plugin is installed; your repository needs no such line.

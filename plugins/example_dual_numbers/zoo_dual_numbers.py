@@ -2,7 +2,7 @@
 
 import torch
 
-from zoo.algebra import Algebra
+from zoo.algebras import Algebra
 
 
 def dual() -> Algebra:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from zoo.algebra import Algebra
+from zoo.algebras import Algebra
 
 
 def double(structure: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 import torch
 
-from zoo.algebra import Algebra
+from zoo.algebras import Algebra
 from zoo.errors import InputError
 from zoo_algebras.cayley_dickson import cayley_dickson
 

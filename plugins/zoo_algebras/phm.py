@@ -6,8 +6,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from zoo.algebra import Algebra
-from zoo.algebra import algebra as named
+from zoo.algebras import Algebra
+from zoo.algebras import algebra as named
 from zoo.errors import InputError
 
 

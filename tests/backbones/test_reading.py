@@ -10,7 +10,7 @@ from zoo.layers import Layers
 from zoo.testing import BackboneContract
 from zoo.testing.backbone import installed_algebras
 
-FACTS = {"vocab_size": 30, "max_length": 20, "num_classes": 3}
+INFO = {"vocab_size": 30, "max_length": 20, "num_classes": 3}
 SPECS = {
     "lstm": "lstm(dim=64, hidden=64)",
     "lstm, stacked": "lstm(dim=64, hidden=0, depth=2, bidirectional=true, rules=gate, pooling=last)",
@@ -25,19 +25,19 @@ PAIRS = SPECS | {"decomposable_attention": "decomposable_attention(dim=64)"}
 
 def texts(lengths, width, seed=0):
     noise = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(1, FACTS["vocab_size"], (len(lengths), width), generator=noise)
+    tokens = torch.randint(1, INFO["vocab_size"], (len(lengths), width), generator=noise)
     return tokens * (torch.arange(width) < torch.tensor(lengths)[:, None])
 
 
 class OneText(BackboneContract):
-    facts = FACTS
+    info = INFO
 
     def batch(self):
         return texts([5, 8, 1, 3], 8)
 
 
 class TwoTexts(BackboneContract):
-    facts = FACTS | {"pair": True}
+    info = INFO | {"pair": True}
 
     def batch(self):
         return texts([5, 8, 1, 3], 8), texts([2, 1, 6, 6], 6, seed=1)
@@ -78,7 +78,7 @@ def wider(tokens, more):
 @pytest.mark.parametrize("algebra", installed_algebras())
 @pytest.mark.parametrize("name", SPECS)
 def test_padding_changes_nothing(name, algebra):
-    net = zoo.backbone(SPECS[name], algebra, **FACTS).eval()
+    net = zoo.backbone(SPECS[name], algebra, **INFO).eval()
     tokens = texts([5, 7, 1, 3], 7)
     torch.testing.assert_close(net(wider(tokens, 9)), net(tokens), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(net(tokens[2:3, :1]), net(tokens)[2:3], rtol=1e-4, atol=1e-5)
@@ -87,19 +87,19 @@ def test_padding_changes_nothing(name, algebra):
 @pytest.mark.parametrize("algebra", ["real", "quaternion", "phm(n=4)", "octonion"])
 @pytest.mark.parametrize("name", PAIRS)
 def test_padding_of_either_text_changes_nothing(name, algebra):
-    net = zoo.backbone(PAIRS[name], algebra, **FACTS, pair=True).eval()
+    net = zoo.backbone(PAIRS[name], algebra, **INFO, pair=True).eval()
     one, other = texts([5, 7, 1, 3], 7), texts([2, 6, 6, 1], 6, seed=1)
     torch.testing.assert_close(net(wider(one, 4), wider(other, 9)), net(one, other), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_padding_takes_no_gradient(name):
-    net = zoo.backbone(SPECS[name], "quaternion", **FACTS)
+    net = zoo.backbone(SPECS[name], "quaternion", **INFO)
     tokens = texts([5, 7, 1, 3], 7)
     net(wider(tokens, 2)).square().sum().backward()
     table = next(module for module in net.modules() if type(module).__name__ == "Embedding")
     gradient = table.components.grad[0].T
-    used = torch.zeros(FACTS["vocab_size"], dtype=torch.bool)
+    used = torch.zeros(INFO["vocab_size"], dtype=torch.bool)
     used[tokens.unique()] = True
     used[0] = False
     assert gradient[~used].abs().max() == 0
@@ -108,7 +108,7 @@ def test_padding_takes_no_gradient(name):
 
 def test_over_the_reals_it_is_decomposable_attention():
     """DeAtt, written out with matrices (Parikh et al. 2016; features of Tay et al. 2019, section 4.1)."""
-    net = zoo.backbone("decomposable_attention(dim=12, depth=1, attend_depth=1)", "real", **FACTS, pair=True).double().eval()
+    net = zoo.backbone("decomposable_attention(dim=12, depth=1, attend_depth=1)", "real", **INFO, pair=True).double().eval()
     one, other = texts([4, 6], 6), texts([5, 3], 5, seed=1)
 
     def layer(stack, x):
@@ -128,7 +128,7 @@ def test_over_the_reals_it_is_decomposable_attention():
 @pytest.mark.parametrize("algebra", ["quaternion", "octonion", "clifford(p=1, q=1)", "phm(n=3)"])
 def test_over_an_algebra_it_is_its_definition(algebra):
     """Q-Att (Tay et al. 2019, section 3.2), component by component; the softmax of the other side is over a_i b_j too."""
-    net = zoo.backbone("decomposable_attention(dim=24, depth=1, attend_depth=0)", algebra, **FACTS, pair=True).double().eval()
+    net = zoo.backbone("decomposable_attention(dim=24, depth=1, attend_depth=0)", algebra, **INFO, pair=True).double().eval()
     one, other = texts([4], 4), texts([3], 3, seed=1)
     rule = net.product.algebra.structure
     n = rule.shape[0]
@@ -149,7 +149,7 @@ def test_over_an_algebra_it_is_its_definition(algebra):
 def test_the_counts_of_the_phm_lstm():
     """721K, 361K and 146K (Zhang et al. 2021, Table 1): the LSTM with one bias and a rule for each of its eight matrices."""
     for algebra, count in (("real", 721_200), ("phm-2", 361_264), ("phm-5", 146_200), ("phm-10", 81_200)):
-        net = zoo.backbone("lstm(dim=300, rules=gate)", algebra, **FACTS, pair=True)
+        net = zoo.backbone("lstm(dim=300, rules=gate)", algebra, **INFO, pair=True)
         assert sum(p.numel() for p in net.encoder.lstm.parameters()) == count, algebra
 
 
@@ -160,7 +160,7 @@ def test_the_counts_of_the_tiny_transformer():
         ("quaternion", "all", 98_304),
         ("quaternion", "attention", 294_912),
     ):
-        net = zoo.backbone("transformer/tiny", algebra, scope=scope, **FACTS)
+        net = zoo.backbone("transformer/tiny", algebra, scope=scope, **INFO)
         body = [layer for name, layer in net.named_modules() if hasattr(layer, "components") and "blocks" in name]
         assert sum(layer.components.numel() for layer in body) == count
 
@@ -168,9 +168,7 @@ def test_the_counts_of_the_tiny_transformer():
 def test_a_scope_makes_only_attention_hypercomplex():
     layers = {
         name: layer.algebra.n
-        for name, layer in zoo.backbone(
-            "transformer(dim=64, depth=1)", "quaternion", scope="attention", **FACTS
-        ).named_modules()
+        for name, layer in zoo.backbone("transformer(dim=64, depth=1)", "quaternion", scope="attention", **INFO).named_modules()
         if hasattr(layer, "components")
     }
     assert {name: n for name, n in layers.items() if n > 1}.keys() == {
@@ -197,21 +195,21 @@ def test_a_scope_makes_only_attention_hypercomplex():
 )
 def test_bad_options(spec, pair, said):
     with pytest.raises(InputError) as caught:
-        zoo.backbone(spec, "quaternion", **FACTS, pair=pair)
+        zoo.backbone(spec, "quaternion", **INFO, pair=pair)
     assert said in str(caught.value)
 
 
 def test_one_text_is_not_two():
-    net = zoo.backbone("fasttext", "real", **FACTS)
+    net = zoo.backbone("fasttext", "real", **INFO)
     with pytest.raises(InputError, match="one text at a time"):
         net(texts([2], 2), texts([2], 2))
-    pairs = zoo.backbone("fasttext", "real", **FACTS, pair=True)
+    pairs = zoo.backbone("fasttext", "real", **INFO, pair=True)
     with pytest.raises(InputError, match="two texts at a time"):
         pairs(texts([2], 2))
 
 
 def test_layers_take_what_the_algebra_advises():
-    from zoo.algebra import Algebra, algebra
+    from zoo.algebras import Algebra, algebra
 
     rule = Algebra(algebra("complex").structure, advice={"score": "hermitian", "readout": "modulus"})
     layers = Layers(rule)
@@ -234,5 +232,5 @@ def test_layers_take_what_the_algebra_advises():
 )
 def test_sizes_that_make_no_network(spec, said):
     with pytest.raises(InputError) as caught:
-        zoo.backbone(spec, "real", **FACTS, pair=True)
+        zoo.backbone(spec, "real", **INFO, pair=True)
     assert said in str(caught.value)

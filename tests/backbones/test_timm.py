@@ -10,22 +10,22 @@ from zoo.layers import Layers
 from zoo.testing import BackboneContract
 
 
-def make(spec, rule="quaternion", **facts):
-    return registry.create("zoo.backbones", spec, Layers(rule), **{"image_size": 32, "num_classes": 5} | facts)
+def make(spec, rule="quaternion", **info):
+    return registry.create("zoo.backbones", spec, Layers(rule), **{"image_size": 32, "num_classes": 5} | info)
 
 
-FACTS = {"in_channels": 3, "image_size": 32, "num_classes": 10}
+INFO = {"in_channels": 3, "image_size": 32, "num_classes": 10}
 
 
 class TestResNet(BackboneContract):
     spec = "timm/test_resnet"
-    facts = FACTS
+    info = INFO
     algebras = ("real", "quaternion", "phm-4")
 
 
 class TestViT(BackboneContract):
     spec = "timm/test_vit"
-    facts = FACTS | {"in_channels": 1}
+    info = INFO | {"in_channels": 1}
     algebras = ("real", "complex", "phm(n=4, shared=true)")
 
 
@@ -76,7 +76,7 @@ def test_bad_input_is_one_line(spec, said):
 
 def test_a_model_without_a_matrix_in_the_scope_is_bad_input():
     with pytest.raises(InputError, match="no matrix of this ResNet can be over an algebra: role conv is outside the scope"):
-        registry.create("zoo.backbones", "timm/test_resnet", Layers("quaternion", "attention"), **FACTS)
+        registry.create("zoo.backbones", "timm/test_resnet", Layers("quaternion", "attention"), **INFO)
 
 
 def test_an_image_that_the_model_cannot_take_is_bad_input():

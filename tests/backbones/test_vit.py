@@ -5,29 +5,29 @@ import torch
 from torch.nn import functional as F
 
 from zoo import registry
-from zoo.algebra import algebra
+from zoo.algebras import algebra
 from zoo.backbones import Recipe, recipe, recipe_of
 from zoo.errors import InputError
 from zoo.layers import Layers, Linear
 from zoo.testing import BackboneContract
 
-FACTS = {"in_channels": 1, "image_size": 8, "num_classes": 10}
+INFO = {"in_channels": 1, "image_size": 8, "num_classes": 10}
 
 
 def make(spec, rule="quaternion", **options):
     layers = rule if isinstance(rule, Layers) else Layers(rule)
-    return registry.create("zoo.backbones", spec, layers, **FACTS | options)
+    return registry.create("zoo.backbones", spec, layers, **INFO | options)
 
 
 class TestViT(BackboneContract):
     # 96 / 2 heads is a multiple of 1, 2, 3, 4, 6, 8, 12, 16, 24: a stranger's algebra fits, too.
     spec = "vit(dim=96, heads=2, depth=2)"
-    facts = FACTS
+    info = INFO
 
 
 class TestViTWithDropout(BackboneContract):
     spec = "vit(dim=32, heads=2, depth=2, patch=4, dropout=0.1, drop_path=0.1, mlp_ratio=2.0)"
-    facts = FACTS | {"in_channels": 3, "image_size": 16}
+    info = INFO | {"in_channels": 3, "image_size": 16}
     algebras = ("quaternion", "phm-4")
 
 

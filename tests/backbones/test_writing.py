@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from zoo import registry
-from zoo.build import count
+from zoo.backbones.build import count
 from zoo.errors import InputError
 from zoo.layers import Layers
 from zoo.testing import BackboneContract
@@ -28,9 +28,9 @@ every_writer = pytest.mark.parametrize("name", SPECS)
 
 def build(name, algebra, max_length=20, **options):
     torch.manual_seed(0)
-    spec, facts = SPECS.get(name, (name, CORPUS))
-    facts = facts | {"max_length": max_length}
-    return registry.create("zoo.backbones", spec, Layers(algebra, **options), **facts).double().eval()
+    spec, info = SPECS.get(name, (name, CORPUS))
+    info = info | {"max_length": max_length}
+    return registry.create("zoo.backbones", spec, Layers(algebra, **options), **info).double().eval()
 
 
 def tokens(rows, length, seed=0, least=1):
@@ -50,7 +50,7 @@ def whole(net, source, target):
 
 
 class Corpus(BackboneContract):
-    facts = CORPUS
+    info = CORPUS
 
     def batch(self):
         return tokens(4, 8)
@@ -69,7 +69,7 @@ class TestTransformerXL(Corpus):
 
 
 class TestEncoderDecoder(BackboneContract):
-    spec, facts = SPECS["transformer"][0], PARALLEL
+    spec, info = SPECS["transformer"][0], PARALLEL
 
     def batch(self):
         return tokens(4, 8), tokens(4, 6, seed=1)
@@ -186,10 +186,10 @@ def test_without_a_memory_writing_sees_as_far_as_a_piece():
 def test_parameters_are_those_of_nanogpt():
     """10.65M without positions; a quarter of every matrix with quaternions, and 2.69M counted with an untied head."""
     torch.manual_seed(0)
-    facts = {"vocab_size": 65, "max_length": 256}
+    info = {"vocab_size": 65, "max_length": 256}
 
     def counted(spec, **options):
-        net = registry.create("zoo.backbones", spec, Layers(**options), **facts)
+        net = registry.create("zoo.backbones", spec, Layers(**options), **info)
         return count(net)["total"] - net.words.positions.table.numel()
 
     assert counted("gpt/nano", rule="real") == 12 * 6 * 384**2 + 13 * 384 + 65 * 384 == 10_646_784

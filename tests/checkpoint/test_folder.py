@@ -11,14 +11,14 @@ import torch
 from safetensors import SafetensorError
 
 import zoo
-from zoo.build import count
+from zoo.backbones.build import count
 from zoo.checkpoint import folder as folders
 from zoo.checkpoint import load, read_config, save
-from zoo.data import ImageFacts
-from zoo.data.text import TextFacts
+from zoo.data import ImageInfo
+from zoo.data.text import TextInfo
 from zoo.errors import InputError
 
-FACTS = ImageFacts(
+INFO = ImageInfo(
     in_channels=1,
     image_size=8,
     classes=("cat", "dog", "eel"),
@@ -37,17 +37,17 @@ def described(algebra: str, **changes: object) -> dict[str, object]:
         "algebra": algebra,
         "scope": "all",
         "init": "variance",
-        "task": FACTS.task,
+        "task": INFO.task,
         "data": "digits",
     }
-    config |= {"facts": FACTS.to_dict(), "versions": {"torch": "2"}, "metrics": {"accuracy": 0.5}}
+    config |= {"info": INFO.to_dict(), "versions": {"torch": "2"}, "metrics": {"accuracy": 0.5}}
     return config | {"epochs": 1, "seed": 0} | changes
 
 
 def write(folder: Path, algebra: str = "quaternion", **changes: object) -> torch.nn.Module:
     config = described(algebra, **changes)
     torch.manual_seed(5)
-    net = zoo.backbone(config["backbone"], algebra, scope=config["scope"], **FACTS.keywords).eval()
+    net = zoo.backbone(config["backbone"], algebra, scope=config["scope"], **INFO.keywords).eval()
     with torch.no_grad():  # nothing is as it was initialised
         for parameter in net.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
@@ -146,7 +146,7 @@ def test_a_run_folder_leads_to_its_model(sound):
 def test_what_is_in_the_folder(sound):
     assert {path.name for path in sound.iterdir()} == {"config.json", "model.safetensors", "manifest.json", "README.md"}
     config = read_config(sound)
-    assert ImageFacts.from_dict(config["facts"]) == FACTS
+    assert ImageInfo.from_dict(config["info"]) == INFO
     assert {key: config[key] for key in ("backbone", "algebra", "scope", "init")} == {
         "backbone": BACKBONE,
         "algebra": "quaternion",
@@ -176,7 +176,7 @@ def test_the_same_network_is_the_same_folder(tmp_path, sound):
 
 # --- texts ---
 
-TEXT = TextFacts(
+TEXT = TextInfo(
     task="pair_classification",
     classes=("no", "yes"),
     vocab_size=9,
@@ -190,7 +190,7 @@ WORDS = '{"a": "text \N{SNOWMAN}"}\n'
 
 def write_text_model(folder: Path, embedding: str | None = "complex_order") -> torch.nn.Module:
     """A network that reads two texts and was given vectors of width 6, untrained."""
-    config = described("quaternion", backbone="fasttext(dim=8)", facts=TEXT.to_dict(), embedding=embedding, task=TEXT.task)
+    config = described("quaternion", backbone="fasttext(dim=8)", info=TEXT.to_dict(), embedding=embedding, task=TEXT.task)
     net = zoo.backbone("fasttext(dim=8)", "quaternion", embedding=embedding, vectors=6, **TEXT.keywords).eval()
     summary = config | {"parameters": count(net) | {"real_twin": 10_000}}
     save(folder, net, config, summary, {"tokenizer.json": WORDS})
@@ -204,7 +204,7 @@ def test_a_network_that_reads_text_comes_back(tmp_path, embedding):
     assert torch.equal(net(tokens, tokens.flip(0)), again(tokens, tokens.flip(0)))
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in net.state_dict().items())
     config = read_config(tmp_path / "model")
-    assert (config["embedding"], TextFacts.from_dict(config["facts"])) == (embedding, TEXT)
+    assert (config["embedding"], TextInfo.from_dict(config["info"])) == (embedding, TEXT)
 
 
 def test_files_beside_the_weights_are_listed_and_checked(tmp_path):
@@ -240,7 +240,7 @@ def test_signed_facts_of_texts_that_do_not_work(tmp_path, change, message):
     write_text_model(tmp_path / "model", "table(projection=tanh)")
     path = tmp_path / "model" / "config.json"
     config = json.loads(path.read_text())
-    path.write_text(json.dumps(config | {"facts": config["facts"] | change}))
+    path.write_text(json.dumps(config | {"info": config["info"] | change}))
     sign(tmp_path / "model")
     with pytest.raises(InputError, match=message):
         load(tmp_path / "model")
@@ -347,7 +347,7 @@ def test_a_manifest_that_leaves_files_out(model, listed):
         ({"algebra": "octonion"}, "not the algebra this model was trained over"),
         ({"algebra": "clifford(p=1,q=1)"}, "not the algebra this model was trained over"),
         ({"algebra_sha256": "ab"}, "its table differs"),
-        ({"facts": {"in_channels": "x", "image_size": 8, "classes": ["a", "b"]}}, "in_channels = 'x'"),
+        ({"info": {"in_channels": "x", "image_size": 8, "classes": ["a", "b"]}}, "in_channels = 'x'"),
         ({"scope": "nope"}, "unknown scope"),
         ({"backbone": 3}, "backbone"),
         ({"algebra": ["quaternion"]}, "algebra"),
@@ -365,7 +365,7 @@ def test_a_signed_configuration_that_does_not_work(model, change, message):
         load(model)
 
 
-@pytest.mark.parametrize("key", ["backbone", "algebra", "scope", "init", "facts"])
+@pytest.mark.parametrize("key", ["backbone", "algebra", "scope", "init", "info"])
 def test_a_signed_configuration_that_lacks_a_key(model, key):
     path = model / "config.json"
     path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != key}))

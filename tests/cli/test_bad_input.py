@@ -170,14 +170,14 @@ def test_a_file_that_is_not_there(refused, tmp_path):
 def trained(tmp_path_factory) -> Path:
     """A model folder as a run writes it, of a network that was never trained."""
     import zoo
-    from zoo.build import count
+    from zoo.backbones.build import count
     from zoo.checkpoint import save
     from zoo.data.digits import digits
 
-    facts = digits().facts
-    net = zoo.backbone("vit(dim=16,depth=1,heads=1)", "quaternion", **facts.keywords)
+    info = digits().info
+    net = zoo.backbone("vit(dim=16,depth=1,heads=1)", "quaternion", **info.keywords)
     config = {"backbone": "vit(dim=16,depth=1,heads=1)", "algebra": "quaternion", "scope": "all", "init": "variance"}
-    config |= {"task": facts.task, "data": "digits", "build": facts.keywords, "facts": facts.to_dict()}
+    config |= {"task": info.task, "data": "digits", "build": info.keywords, "info": info.to_dict()}
     summary = {"metrics": {}, "versions": {}, "parameters": count(net) | {"real_twin": 1}, "epochs": 0, "seed": 0}
     folder = tmp_path_factory.mktemp("run") / "model"
     save(folder, net, {**config, **summary}, {**config, **summary})

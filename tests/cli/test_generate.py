@@ -14,8 +14,8 @@ import yaml
 import zoo
 from zoo.cli import main
 from zoo.cli.predict import line
+from zoo.inference.generate import Author
 from zoo.options import Decoding
-from zoo.runs.generate import Author
 
 SIZE = "dim=16, depth=1, heads=2, ffn=32"
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False, "limit_train_batches": 20}
@@ -357,7 +357,7 @@ def test_measuring_decodes_as_the_run_did_but_for_what_is_said(call, place, tmp_
     config |= {"decoding": {"beam": 3, "length": 4}, "run_dir": str(tmp_path / "beam")}
     config["trainer"]["max_epochs"] = 1
     zoo.fit(**config)
-    module, used = sys.modules["zoo.runs.evaluate"], []
+    module, used = sys.modules["zoo.inference.evaluate"], []
     make = module.make_task
     monkeypatch.setattr(
         module, "make_task", lambda *args, **options: used.append(options["decoding"]) or make(*args, **options)

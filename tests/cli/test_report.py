@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import zoo
-from zoo.build import count
+from zoo.backbones.build import count
 from zoo.checkpoint import save
-from zoo.data.text.facts import TextFacts
+from zoo.data.text.info import TextInfo
 from zoo.data.text.tokenizer import train_tokenizer
 
 TEXTS = ["a good film , not a bad one", "a bad film [ not good ]"]
@@ -22,7 +22,7 @@ def write(tmp_path):
 
     def run(embedding: str, files: bool = True) -> nn.Module:
         tokenizer = train_tokenizer("space", TEXTS, 50, True, 1)
-        facts = TextFacts(
+        info = TextInfo(
             task="text_classification",
             classes=("bad", "good"),
             vocab_size=tokenizer.get_vocab_size(),
@@ -31,8 +31,8 @@ def write(tmp_path):
             sha256="ab",
         )
         config = {"backbone": "fasttext(dim=8)", "algebra": "complex_order", "scope": "all", "init": "variance"}
-        config |= {"task": facts.task, "data": "text", "embedding": embedding, "facts": facts.to_dict()}
-        net = zoo.backbone(config["backbone"], config["algebra"], embedding=embedding, **facts.keywords)
+        config |= {"task": info.task, "data": "text", "embedding": embedding, "info": info.to_dict()}
+        net = zoo.backbone(config["backbone"], config["algebra"], embedding=embedding, **info.keywords)
         with torch.no_grad():
             for parameter in net.parameters():
                 parameter.add_(torch.randn_like(parameter))

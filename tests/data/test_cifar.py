@@ -41,10 +41,10 @@ def test_hub(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     data = cifar10(augment="none")
     assert asked == [(("uoft-cs/cifar10",), {"revision": CIFAR10.revision})]
-    assert data.facts.sizes == {"train": 36, "val": 4, "test": 20}
+    assert data.info.sizes == {"train": 36, "val": 4, "test": 20}
     images, _ = next(iter(data.test_dataloader()))
     raw = torch.from_numpy(table(20, seed=1)[1]).permute(0, 3, 1, 2) / 255
-    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (data.facts.mean, data.facts.std))
+    mean, std = (torch.tensor(v).view(3, 1, 1) for v in (data.info.mean, data.info.std))
     torch.testing.assert_close(images, (raw - mean) / std, atol=1e-4, rtol=0)
 
 
@@ -53,7 +53,7 @@ def test_hub_fine_labels(monkeypatch):
     both = {name: part.add_column("coarse_label", [0] * 200) for name, part in both.items()}
     monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: datasets.DatasetDict(both))
     data = cifar100(fraction=0.5)
-    assert data.facts.sizes == {"train": 90, "val": 20, "test": 200}
+    assert data.info.sizes == {"train": 90, "val": 20, "test": 200}
     assert data.splits["test"].labels.max() == 99
 
 
@@ -95,7 +95,7 @@ def test_binary_version(tmp_path, preset, cifar, name):
     raw = write_binary(tmp_path / name, cifar)
     for path in (tmp_path, tmp_path / name):
         data = preset(path)
-        assert data.facts.sizes == {"train": 18 * len(cifar.train_files), "val": 2 * len(cifar.train_files), "test": 20}
+        assert data.info.sizes == {"train": 18 * len(cifar.train_files), "val": 2 * len(cifar.train_files), "test": 20}
         assert np.array_equal(data.splits["test"].images, raw[cifar.test_file].transpose(0, 2, 3, 1))
         assert data.splits["test"].labels.tolist() == labels(20, len(cifar.classes)).tolist()
 
@@ -119,7 +119,7 @@ def test_parquet(tmp_path, layout, monkeypatch):
         file = root / layout.format(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         table(20 + seed, seed=seed)[0].to_parquet(file)
-    assert cifar10(root).facts.sizes == {"train": 18, "val": 2, "test": 21}
+    assert cifar10(root).info.sizes == {"train": 18, "val": 2, "test": 21}
     file.write_bytes(b"no parquet")
     with pytest.raises(InputError, match="cannot read the parquet files"):
         cifar10(root)
@@ -131,8 +131,8 @@ def test_parquet(tmp_path, layout, monkeypatch):
 def test_image_folder(folder):
     root = folder(("train", "test"), CIFAR10.classes, 3)
     data = cifar10(root)
-    assert data.facts.sizes == {"train": 27, "val": 3, "test": 30}
-    assert data.facts.image_size == 32
+    assert data.info.sizes == {"train": 27, "val": 3, "test": 30}
+    assert data.info.image_size == 32
 
 
 def test_image_folder_of_something_else(folder):
@@ -156,7 +156,7 @@ def write_shards(root, rows=20, **changes):
 def test_shards(tmp_path):
     last = write_shards(tmp_path)
     data = cifar10(tmp_path)
-    assert data.facts.sizes == {"train": 36, "val": 4, "test": 20}
+    assert data.info.sizes == {"train": 36, "val": 4, "test": 20}
     assert np.array_equal(np.asarray(data.splits["test"].images[3]), last[3])
 
 
@@ -202,8 +202,8 @@ def test_the_options_are_shown_and_reach_the_data(tmp_path):
             create("datasets", f"{name}(zzz=1)")
     write_shards(tmp_path)
     data = cifar10(tmp_path, 8, 0.5, 10, 0.2, 3, 1, "shift", 7)
-    assert data.facts.sizes == {"train": 10, "val": 8, "test": 10}
-    assert (data.facts.image_size, data.batch_size, data.num_workers, data.augment, data.seed) == (8, 3, 1, "shift", 7)
+    assert data.info.sizes == {"train": 10, "val": 8, "test": 10}
+    assert (data.info.image_size, data.batch_size, data.num_workers, data.augment, data.seed) == (8, 3, 1, "shift", 7)
 
 
 def test_classes():
@@ -215,11 +215,11 @@ def test_classes():
 
 def test_real_images(shared):
     data = cifar10(shared / "cifar10", fraction=0.01, limit=600)
-    assert data.facts.sizes == {"train": 450, "val": 600, "test": 600}
+    assert data.info.sizes == {"train": 450, "val": 600, "test": 600}
     assert np.bincount(data.splits["train"].labels).tolist() == [45] * 10
-    assert data.facts.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=0.03)  # the published means
+    assert data.info.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=0.03)  # the published means
     images, _ = next(iter(data.train_dataloader()))
     assert images.shape == (64, 3, 32, 32)
     whole = cifar10(shared / "cifar10")
-    assert whole.facts.sizes == {"train": 45000, "val": 5000, "test": 10000}
-    assert whole.facts.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=0.005)
+    assert whole.info.sizes == {"train": 45000, "val": 5000, "test": 10000}
+    assert whole.info.mean == pytest.approx((0.4914, 0.4822, 0.4465), abs=0.005)

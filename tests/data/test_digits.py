@@ -15,7 +15,7 @@ def rows(split):
 
 def test_splits_are_whole_disjoint_and_stratified():
     data = digits()
-    assert data.facts.sizes == {"train": 1257, "val": 180, "test": 360}
+    assert data.info.sizes == {"train": 1257, "val": 180, "test": 360}
     places = [row for split in data.splits.values() for row in rows(split)]
     assert len(set(places)) == len(places) == 1797
     shares = np.bincount(load_digits().target) / 1797
@@ -28,8 +28,8 @@ def test_splits_are_fixed():
     first, second = digits(seed=0), digits(seed=5, batch_size=3)
     for name in first.splits:
         assert np.array_equal(first.splits[name].images, second.splits[name].images)
-    assert first.facts == second.facts
-    assert first.facts.sha256.startswith("412c2c70d427")
+    assert first.info == second.info
+    assert first.info.sha256.startswith("412c2c70d427")
     assert sorted(rows(first.splits["test"]))[:3] == [3, 7, 13]
 
 
@@ -40,7 +40,7 @@ def test_other_content_is_refused(monkeypatch):
 
 
 def test_facts():
-    facts = digits().facts
-    assert (facts.in_channels, facts.image_size, facts.num_classes) == (1, 8, 10)
-    assert facts.classes == tuple("0123456789")
+    info = digits().info
+    assert (info.in_channels, info.image_size, info.num_classes) == (1, 8, 10)
+    assert info.classes == tuple("0123456789")
     assert digits().augment == "shift"

@@ -10,9 +10,9 @@ from zoo.errors import InputError
 
 def test_class_folders_alone(folder):
     data = imagefolder(folder(), size=8, test=0.2)
-    assert data.facts.classes == ("cat", "dog")
-    assert data.facts.sizes == {"train": 14, "test": 4, "val": 2}
-    assert (data.facts.in_channels, data.facts.image_size) == (3, 8)
+    assert data.info.classes == ("cat", "dog")
+    assert data.info.sizes == {"train": 14, "test": 4, "val": 2}
+    assert (data.info.in_channels, data.info.image_size) == (3, 8)
     names = [name for split in data.splits.values() for name in split.images.names]
     assert len(set(names)) == 20
     for split in data.splits.values():
@@ -21,7 +21,7 @@ def test_class_folders_alone(folder):
 
 def test_no_test_split(folder):
     data = imagefolder(folder(), size=8)
-    assert data.facts.sizes == {"train": 18, "val": 2}
+    assert data.info.sizes == {"train": 18, "val": 2}
     with pytest.raises(InputError, match="has no test split"):
         data.test_dataloader()
 
@@ -30,11 +30,11 @@ def test_no_test_split(folder):
 def test_split_folders(folder, val):
     root = folder(("train", val, "test"))
     data = imagefolder(root, size=8)
-    assert data.facts.sizes == {"train": 20, "val": 20, "test": 20}
+    assert data.info.sizes == {"train": 20, "val": 20, "test": 20}
     images, labels = next(iter(data.test_dataloader()))
     assert labels.tolist() == [0] * 10 + [1] * 10
     with Image.open(root / "test" / "cat" / "0.png") as image:
-        assert torch.equal(images[0], preprocess(image, data.facts))
+        assert torch.equal(images[0], preprocess(image, data.info))
 
 
 def test_grey(folder):
@@ -50,10 +50,10 @@ def test_augmentations(folder, augment):
 
 def test_the_digest_sees_names_and_sizes(folder):
     root = folder()
-    before = imagefolder(root, size=8).facts.sha256
-    assert imagefolder(root, size=8).facts.sha256 == before
+    before = imagefolder(root, size=8).info.sha256
+    assert imagefolder(root, size=8).info.sha256 == before
     (root / "cat" / "0.png").rename(root / "cat" / "00.png")
-    assert imagefolder(root, size=8).facts.sha256 != before
+    assert imagefolder(root, size=8).info.sha256 != before
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -38,7 +38,7 @@ def test_batches_have_the_promised_form(make):
     assert images.is_contiguous()
     assert labels.shape == (8,)
     assert labels.dtype == torch.int64
-    assert data.facts.sizes == {"train": 36, "val": 4, "test": 7}
+    assert data.info.sizes == {"train": 36, "val": 4, "test": 7}
 
 
 def test_training_images_have_mean_0_and_deviation_1(make):
@@ -48,15 +48,15 @@ def test_training_images_have_mean_0_and_deviation_1(make):
 
 
 def test_statistics_come_from_the_training_split_only(make, pixels):
-    def facts(train=0, val=1, test=2):
+    def info(train=0, val=1, test=2):
         seeds = {"train": train, "val": val, "test": test}
         splits = {name: Split(pixels(20, 4, 4, seed=seed), np.arange(20) % 2) for name, seed in seeds.items()}
-        return ImageData(splits, ["a", "b"]).facts
+        return ImageData(splits, ["a", "b"]).info
 
-    assert facts(val=5, test=6).mean == facts().mean
-    assert facts(val=5, test=6).std == facts().std
-    assert facts(train=7).mean != facts().mean
-    assert facts(test=6).sha256 != facts().sha256
+    assert info(val=5, test=6).mean == info().mean
+    assert info(val=5, test=6).std == info().std
+    assert info(train=7).mean != info().mean
+    assert info(test=6).sha256 != info().sha256
 
 
 def test_a_constant_channel_does_not_divide_by_zero():
@@ -129,9 +129,9 @@ def test_prediction_sees_what_the_test_saw(make, pixels, shape, size):
     data = make(shape=shape, size=size, augment="shift")
     images, _ = gather(data.predict_dataloader())
     raw = pixels(7, *shape, seed=1)
-    assert data.facts.image_size == (size or shape[0])
+    assert data.info.image_size == (size or shape[0])
     for image, array in zip(images, raw, strict=True):
-        assert torch.equal(image, preprocess(Image.fromarray(array), data.facts))
+        assert torch.equal(image, preprocess(Image.fromarray(array), data.info))
 
 
 def test_encoded_images_equal_their_arrays(pixels, tmp_path):
@@ -142,7 +142,7 @@ def test_encoded_images_equal_their_arrays(pixels, tmp_path):
     encoded = EncodedImages(files, [file.name for file in files])
     labels = np.arange(20) % 2
     lazy, eager = (ImageData({"train": Split(i, labels)}, "ab", size=8, augment="flip") for i in (encoded, raw))
-    assert lazy.facts.mean == pytest.approx(eager.facts.mean)
+    assert lazy.info.mean == pytest.approx(eager.info.mean)
     torch.testing.assert_close(orders(lazy)[0], orders(eager)[0])
 
 
@@ -151,7 +151,7 @@ def test_colours_can_be_taken_away(make, pixels):
     images, _ = gather(data.test_dataloader())
     grey = Image.fromarray(pixels(7, 4, 4, 3, seed=1)[0]).convert("L")
     assert images.shape == (7, 1, 4, 4)
-    assert torch.equal(images[0], preprocess(grey, data.facts))
+    assert torch.equal(images[0], preprocess(grey, data.info))
 
 
 def test_no_test_split_is_one_clear_line(make):

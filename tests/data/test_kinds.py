@@ -1,34 +1,34 @@
-"""Facts of every kind come back from what a checkpoint keeps."""
+"""DataInfo of every kind come back from what a checkpoint keeps."""
 
 import json
 
 import pytest
 
-from zoo.data import ImageFacts
-from zoo.data.kinds import facts_from
-from zoo.data.points import VectorFacts
-from zoo.data.text import TextFacts
+from zoo.data import ImageInfo
+from zoo.data.kinds import info_from
+from zoo.data.points import VectorInfo
+from zoo.data.text import TextInfo
 from zoo.errors import InputError
 
 COMMON = {"sizes": {"train": 9, "val": 1}, "sha256": "ab"}
-IMAGE = ImageFacts(in_channels=1, image_size=8, classes=("a", "b"), mean=(0.5,), std=(0.2,), **COMMON)
-TEXT = TextFacts(task="text_classification", classes=("a", "b", "c"), vocab_size=9, max_length=5, **COMMON)
-PAIR = TextFacts(task="pair_classification", classes=("a", "b"), vocab_size=9, max_length=5, vectors=3, **COMMON)
-RANKING = TextFacts(task="answer_ranking", classes=("irrelevant", "relevant"), vocab_size=9, max_length=5, **COMMON)
-VECTOR = VectorFacts(task="regression", in_features=4, out_features=3, **COMMON)
+IMAGE = ImageInfo(in_channels=1, image_size=8, classes=("a", "b"), mean=(0.5,), std=(0.2,), **COMMON)
+TEXT = TextInfo(task="text_classification", classes=("a", "b", "c"), vocab_size=9, max_length=5, **COMMON)
+PAIR = TextInfo(task="pair_classification", classes=("a", "b"), vocab_size=9, max_length=5, vectors=3, **COMMON)
+RANKING = TextInfo(task="answer_ranking", classes=("irrelevant", "relevant"), vocab_size=9, max_length=5, **COMMON)
+VECTOR = VectorInfo(task="regression", in_features=4, out_features=3, **COMMON)
 ALL = {"image": IMAGE, "text": TEXT, "pair": PAIR, "ranking": RANKING, "vector": VECTOR}
 
 
-@pytest.mark.parametrize("facts", ALL.values(), ids=ALL)
-def test_there_and_back_through_json(facts):
-    again = facts_from(json.loads(json.dumps(facts.to_dict())))
-    assert again == facts
-    assert type(again) is type(facts)
+@pytest.mark.parametrize("info", ALL.values(), ids=ALL)
+def test_there_and_back_through_json(info):
+    again = info_from(json.loads(json.dumps(info.to_dict())))
+    assert again == info
+    assert type(again) is type(info)
 
 
 def test_every_kind_says_what_a_network_reads_and_answers():
-    assert [facts.kind for facts in ALL.values()] == ["image", "text", "pair", "pair", "vector"]
-    assert [facts.outputs for facts in ALL.values()] == [2, 3, 2, 2, 3]
+    assert [info.kind for info in ALL.values()] == ["image", "text", "pair", "pair", "vector"]
+    assert [info.outputs for info in ALL.values()] == [2, 3, 2, 2, 3]
 
 
 @pytest.mark.parametrize("task", ["text_generation", None, 3, ["regression"], {}], ids=str)
@@ -37,23 +37,23 @@ def test_an_unknown_task(task):
         InputError,
         match=r"the task .* is not one of image_classification, regression, language_model, seq2seq, text_classification",
     ):
-        facts_from(TEXT.to_dict() | {"task": task})
+        info_from(TEXT.to_dict() | {"task": task})
 
 
 def test_no_task():
     with pytest.raises(InputError, match="the task None"):
-        facts_from({})
+        info_from({})
 
 
-@pytest.mark.parametrize("facts", ALL.values(), ids=ALL)
-def test_a_field_too_few_or_too_many(facts):
-    values = facts.to_dict()
+@pytest.mark.parametrize("info", ALL.values(), ids=ALL)
+def test_a_field_too_few_or_too_many(info):
+    values = info.to_dict()
     with pytest.raises(InputError, match="sizes"):
-        facts_from({key: value for key, value in values.items() if key != "sizes"})
+        info_from({key: value for key, value in values.items() if key != "sizes"})
     with pytest.raises(InputError, match="colour"):
-        facts_from(values | {"colour": "red"})
+        info_from(values | {"colour": "red"})
 
 
 def test_the_facts_of_one_kind_under_the_task_of_another():
     with pytest.raises(InputError, match="image_size"):
-        facts_from(TEXT.to_dict() | {"task": "image_classification"})
+        info_from(TEXT.to_dict() | {"task": "image_classification"})

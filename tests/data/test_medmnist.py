@@ -44,10 +44,10 @@ def test_options_of_a_preset_are_checked():
 
 def test_local_file_or_its_folder(archive):
     data = pneumoniamnist(archive)
-    assert data.facts.classes == ("normal", "pneumonia")
-    assert data.facts == pneumoniamnist(archive.parent).facts
+    assert data.info.classes == ("normal", "pneumonia")
+    assert data.info == pneumoniamnist(archive.parent).info
     assert data.augment == "shift"
-    assert medmnist("pneumoniamnist", archive, size=14).facts.image_size == 14
+    assert medmnist("pneumoniamnist", archive, size=14).info.image_size == 14
 
 
 def test_labels_of_another_set(archive):
@@ -69,7 +69,7 @@ def test_hub(archive, monkeypatch):
     with pytest.raises(InputError, match="is damaged"):
         pneumoniamnist()
     monkeypatch.setitem(MD5, "pneumoniamnist", hashlib.md5(archive.read_bytes()).hexdigest())
-    assert pneumoniamnist().facts == pneumoniamnist(archive).facts
+    assert pneumoniamnist().info == pneumoniamnist(archive).info
     where = ("albertvillanova/medmnist-v2", "data/pneumoniamnist.npz")
     assert asked[0] == (where, {"repo_type": "dataset", "revision": REVISION})
 
@@ -91,8 +91,8 @@ def test_unknown_set():
 
 def test_real_images(shared):
     data = pneumoniamnist(shared / "pneumoniamnist")
-    assert data.facts.sizes == {"train": 4708, "val": 524, "test": 624}
+    assert data.info.sizes == {"train": 4708, "val": 524, "test": 624}
     assert np.bincount(data.splits["test"].labels).tolist() == [234, 390]
-    assert (data.facts.in_channels, data.facts.image_size) == (1, 28)
+    assert (data.info.in_channels, data.info.image_size) == (1, 28)
     images, _ = next(iter(data.train_dataloader()))
     assert images.shape == (64, 1, 28, 28)

@@ -21,11 +21,11 @@ def archive(tmp_path, pixels):
 
 def test_layout(archive):
     data = npz(archive(), classes="cat, dog,eel")
-    assert data.facts.classes == ("cat", "dog", "eel")
-    assert data.facts.sizes == {"train": 30, "val": 30, "test": 30}
-    assert (data.facts.in_channels, data.facts.image_size) == (1, 6)
+    assert data.info.classes == ("cat", "dog", "eel")
+    assert data.info.sizes == {"train": 30, "val": 30, "test": 30}
+    assert (data.info.in_channels, data.info.image_size) == (1, 6)
     assert data.augment == "shift"
-    assert npz(archive(), classes=("x", "y", "z"), size=12).facts.image_size == 12
+    assert npz(archive(), classes=("x", "y", "z"), size=12).info.image_size == 12
 
 
 def test_colour_is_never_flipped_by_itself(archive, pixels):
@@ -34,8 +34,8 @@ def test_colour_is_never_flipped_by_itself(archive, pixels):
 
 def test_missing_splits(archive):
     data = npz(archive(val_images=None, val_labels=None, test_images=None, test_labels=None), val=0.2)
-    assert data.facts.sizes == {"train": 24, "val": 6}
-    assert data.facts.classes == ("0", "1", "2")
+    assert data.info.sizes == {"train": 24, "val": 6}
+    assert data.info.classes == ("0", "1", "2")
     with pytest.raises(InputError, match=r"my\.npz has no test split"):
         data.test_dataloader()
 
@@ -103,4 +103,4 @@ def test_paths(tmp_path, archive, monkeypatch):
     archive()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert npz("my.npz").facts == npz("~/my.npz").facts
+    assert npz("my.npz").info == npz("~/my.npz").info

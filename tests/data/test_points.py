@@ -3,7 +3,7 @@ import json
 import pytest
 import torch
 
-from zoo.data.points import VectorFacts, hamilton, rotation
+from zoo.data.points import VectorInfo, hamilton, rotation
 from zoo.errors import InputError
 
 UNITS = "1ijk"
@@ -36,7 +36,7 @@ def test_the_truth_of_rotation_is_a_rotation():
 
 def test_rotated_points():
     data = rotation()
-    assert data.facts.keywords == {"in_features": 3, "out_features": 3}
+    assert data.info.keywords == {"in_features": 3, "out_features": 3}
     for x, y in data.splits.values():
         torch.testing.assert_close(y, x @ data.truth.T)
         torch.testing.assert_close(x.norm(dim=1), y.norm(dim=1))
@@ -60,7 +60,7 @@ def test_norms_of_single_elements_multiply():
 @pytest.mark.parametrize("preset", [rotation, hamilton])
 def test_batches(preset):
     data = preset()
-    assert data.facts.sizes == {"train": 4096, "val": 512, "test": 512}
+    assert data.info.sizes == {"train": 4096, "val": 512, "test": 512}
     assert (data.has_test, data.has_split, data.files) == (True, True, {})
     train = torch.cat([x for x, _ in data.train_dataloader()])
     assert not torch.equal(train, data.splits["train"][0])
@@ -90,18 +90,18 @@ def test_a_pass_shuffles_by_seed_and_epoch_and_leaves_the_global_generator_alone
 @pytest.mark.parametrize("preset", [rotation, hamilton])
 def test_a_seed_leaves_rows_and_truth_alone(preset):
     one, other = preset(rows=50, seed=0), preset(rows=50, seed=3)
-    assert one.facts == other.facts
+    assert one.info == other.info
     assert torch.equal(one.truth, other.truth)
-    assert preset(rows=60).facts.sha256 != one.facts.sha256
+    assert preset(rows=60).info.sha256 != one.info.sha256
 
 
 def test_facts_survive_json():
-    facts = hamilton(elements=2, rows=50).facts
-    assert VectorFacts.from_dict(json.loads(json.dumps(facts.to_dict()))) == facts
-    assert (facts.kind, facts.outputs, facts.task) == ("vector", 8, "regression")
-    assert torch.equal(facts.example(3), torch.zeros(3, 8))
+    info = hamilton(elements=2, rows=50).info
+    assert VectorInfo.from_dict(json.loads(json.dumps(info.to_dict()))) == info
+    assert (info.kind, info.outputs, info.task) == ("vector", 8, "regression")
+    assert torch.equal(info.example(3), torch.zeros(3, 8))
     with pytest.raises(InputError, match=r"unknown fields \['colour', 'sizes'\]"):
-        VectorFacts.from_dict({**{k: v for k, v in facts.to_dict().items() if k != "sizes"}, "colour": 1})
+        VectorInfo.from_dict({**{k: v for k, v in info.to_dict().items() if k != "sizes"}, "colour": 1})
 
 
 @pytest.mark.parametrize(

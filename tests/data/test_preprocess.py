@@ -3,12 +3,12 @@ import pytest
 import torch
 from PIL import Image
 
-from zoo.data import ImageFacts
+from zoo.data import ImageInfo
 from zoo.data.preprocess import normalise, preprocess, to_pixels
 
 
-def facts(channels, size):
-    return ImageFacts(
+def info(channels, size):
+    return ImageInfo(
         in_channels=channels,
         image_size=size,
         classes=("a",),
@@ -29,7 +29,7 @@ def test_normalise_is_its_formula():
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "I;16", "I", "F"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_kind_of_image_is_accepted(mode, channels):
-    out = preprocess(Image.new(mode, (9, 7)), facts(channels, 8))
+    out = preprocess(Image.new(mode, (9, 7)), info(channels, 8))
     assert out.shape == (channels, 8, 8)
     assert torch.isfinite(out).all()
 

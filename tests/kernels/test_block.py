@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from zoo import kernels
-from zoo.algebra import algebra
+from zoo.algebras import algebra
 from zoo.errors import InputError
 from zoo.kernels import Kernel, Layout, plan, real_matrix
 from zoo.kernels.layout import layout

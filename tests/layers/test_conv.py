@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from zoo.algebra import algebra, reals
+from zoo.algebras import algebra, reals
 from zoo.errors import InputError
 from zoo.layers import Conv1d, Conv2d
 

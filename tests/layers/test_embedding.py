@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from zoo.algebra import algebra, reals
+from zoo.algebras import algebra, reals
 from zoo.errors import InputError
 from zoo.layers import Embedding
 

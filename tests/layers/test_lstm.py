@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from zoo.algebra import algebra, reals
+from zoo.algebras import algebra, reals
 from zoo.errors import InputError
 from zoo.layers.lstm import LSTM
 from zoo.testing import definition

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from zoo.algebra import algebra
+from zoo.algebras import algebra
 from zoo.errors import InputError
 from zoo.layers.positions import Positions, rotate
 from zoo.testing.backbone import installed_algebras

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from zoo.algebra import algebra
+from zoo.algebras import algebra
 from zoo.errors import InputError
 from zoo.layers.product import Product
 from zoo.testing import definition

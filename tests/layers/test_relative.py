@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from zoo.algebra import algebra
+from zoo.algebras import algebra
 from zoo.errors import InputError
 from zoo.layers import RelativeAttention
 from zoo.layers.positions import trigonometric

@@ -10,8 +10,8 @@ from zoo_algebras.complex_order import complex_order as order_algebra
 from zoo_algebras.order_embedding import PhasorEmbedding, complex_order, complex_vanilla
 
 from zoo import registry
-from zoo.algebra import Laws, algebra, reals
-from zoo.build import count
+from zoo.algebras import Laws, algebra, reals
+from zoo.backbones.build import count
 from zoo.errors import InputError
 from zoo.layers import Conv1d, Embedding, Layers, Linear
 from zoo.testing import AlgebraContract

@@ -11,9 +11,9 @@ import torch
 
 import zoo
 from zoo import registry
-from zoo.algebra import algebra
+from zoo.algebras import algebra
 from zoo.backbones import Recipe, recipe_of
-from zoo.build import backbone
+from zoo.backbones.build import backbone
 from zoo.cli import doctor, main
 from zoo.errors import InputError
 
@@ -102,14 +102,14 @@ def test_doctor_loads_it():
 
 def test_backbone_and_data_set_fit_each_other():
     data = registry.create("zoo.datasets", "bars(count=40)", batch_size=7, num_workers=0, seed=3)
-    assert data.facts.classes == ("horizontal", "vertical")
-    facts = data.facts.to_dict() | {"num_classes": data.facts.num_classes}
+    assert data.info.classes == ("horizontal", "vertical")
+    info = data.info.to_dict() | {"num_classes": data.info.num_classes}
     images, labels = next(iter(data.train_dataloader()))
     assert images.shape == (7, 1, 8, 8)
     for image, label in zip(images[:, 0], labels, strict=True):
         brightest = image.sum(dim=0).max() > image.sum(dim=1).max()  # of a column, above that of any row
         assert brightest == bool(label)
-    net = backbone("mlp(dim=20)", "cyclic(n=4)", **facts)
+    net = backbone("mlp(dim=20)", "cyclic(n=4)", **info)
     assert net(images).shape == (7, 2)
     assert net[3].components.shape == (4, 5, 5)
     assert net[1].components.shape == (1, 20, 64)
@@ -119,12 +119,12 @@ def test_backbone_and_data_set_fit_each_other():
 
 def test_text_network_embedding_and_data_set_fit_each_other():
     data = registry.create("zoo.datasets", "mirrors(rows=60)", batch_size=8, num_workers=0, seed=3)
-    assert data.facts.sizes == {"train": 49, "val": 5, "test": 6}
+    assert data.info.sizes == {"train": 49, "val": 5, "test": 6}
     assert not data.has_split
-    assert data.facts.vocab_size == 10
+    assert data.info.vocab_size == 10
     for text, label in zip(data.splits["train"].texts[0], data.splits["train"].labels, strict=True):
         assert text == (text[::-1] if label == "mirrored" else text[:4] * 2)
-    net = backbone("bag(dim=20)", "cyclic(n=4)", embedding="narrow(width=5)", **data.facts.keywords)
+    net = backbone("bag(dim=20)", "cyclic(n=4)", embedding="narrow(width=5)", **data.info.keywords)
     tokens, labels = next(iter(data.train_dataloader()))
     assert net(tokens).shape == (len(labels), 2)
     words = net.encoder.embedding

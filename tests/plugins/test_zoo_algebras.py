@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from zoo.algebra import Algebra, Laws, algebra
+from zoo.algebras import Algebra, Laws, algebra
 from zoo.errors import InputError
 from zoo.testing import AlgebraContract
 

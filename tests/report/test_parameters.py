@@ -10,21 +10,21 @@ from zoo.cli import main
 from zoo.options import Fit
 from zoo.report.parameters import by_layer, layer_table
 
-FACTS = {"in_channels": 1, "image_size": 8, "num_classes": 10}
+INFO = {"in_channels": 1, "image_size": 8, "num_classes": 10}
 TINY = "vit(dim=32,depth=1)"
 
 
 def table_of(algebra: str = "quaternion", scope: str = "all", backbone: str = TINY) -> dict:
-    return layer_table(Fit(backbone, algebra, "digits", scope), FACTS)
+    return layer_table(Fit(backbone, algebra, "digits", scope), INFO)
 
 
 @pytest.mark.parametrize("algebra", ["real", "quaternion", "phm-4", "phm(n=4,shared=true)", "clifford(p=1,q=1)"])
 @pytest.mark.parametrize("scope", ["all", "attention", "all+head+stem"])
 def test_the_rows_sum_to_the_totals(algebra, scope):
     table = table_of(algebra, scope)
-    net = zoo.backbone(TINY, algebra, scope=scope, **FACTS)
+    net = zoo.backbone(TINY, algebra, scope=scope, **INFO)
     assert sum(row["parameters"] for row in table["layers"]) == table["total"]["total"] == zoo.count(net)["total"]
-    twin = zoo.backbone(TINY, "real", **FACTS)
+    twin = zoo.backbone(TINY, "real", **INFO)
     assert sum(row["real_twin"] for row in table["layers"]) == table["total"]["real_twin"] == zoo.count(twin)["total"]
 
 
@@ -92,7 +92,7 @@ def test_info_as_text(capsys):
 def test_info_sizes_the_network_for_its_data(capsys):
     assert main(["info", "--backbone", TINY, "--algebra", "real", "--data", "digits(size=16)", "--json"]) == 0
     table = json.loads(capsys.readouterr().out)
-    net = zoo.backbone(TINY, "real", **(FACTS | {"image_size": 16}))
+    net = zoo.backbone(TINY, "real", **(INFO | {"image_size": 16}))
     assert table["total"]["total"] == zoo.count(net)["total"]
 
 

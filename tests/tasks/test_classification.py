@@ -8,10 +8,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from zoo.options import Optimizer, Schedule
-from zoo.runs.trainer import make_trainer
 from zoo.tasks import Classification
+from zoo.training.trainer import make_trainer
 
-# Of torch's pytree in Lightning's loaders, and of Lightning on workers; in whole runs `zoo.runs.trainer.quiet` sees to both.
+# Of torch's pytree in Lightning's loaders, and of Lightning on workers; whole runs silence both.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.isinstance.treespec, LeafSpec:FutureWarning", "ignore:.*does not have many workers"
 )

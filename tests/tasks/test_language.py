@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from zoo.build import backbone
+from zoo.backbones.build import backbone
 from zoo.data.corpus.module import CorpusData
 from zoo.data.corpus.source import Text
 from zoo.options import Optimizer, Schedule
-from zoo.runs.trainer import make_trainer
 from zoo.tasks import LanguageModel
+from zoo.training.trainer import make_trainer
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.isinstance.treespec, LeafSpec:FutureWarning",
@@ -63,7 +63,7 @@ def measured(task: LanguageModel, data: CorpusData, stage: str = "test") -> dict
 @pytest.mark.parametrize(("tokenizer", "vocab"), [("char", 100), ("bpe", 270)])
 def test_by_hand_on_letters_of_one_two_and_three_bytes(tokenizer, vocab, stream, stage):
     data = data_of(tokenizer, vocab, stream=stream)
-    net, tokens = Pairs(data.facts.vocab_size), torch.as_tensor(data.splits[stage].astype("int64"))
+    net, tokens = Pairs(data.info.vocab_size), torch.as_tensor(data.splits[stage].astype("int64"))
     # In blocks of 7, three at a time: neither the last block nor the last batch is full.
     assert (len(tokens) - 1) % 7
     nats = -net.table.log_softmax(-1)[tokens[:-1], tokens[1:]].double().sum().item()
@@ -76,12 +76,12 @@ def test_by_hand_on_letters_of_one_two_and_three_bytes(tokenizer, vocab, stream,
         "bits_per_character": nats / math.log(2) / len(behind),
         "bits_per_byte": nats / math.log(2) / len(behind.encode()),
     }
-    assert measured(task_of(net, data.facts.vocab_size), data, stage) == pytest.approx(expected, rel=1e-5)
+    assert measured(task_of(net, data.info.vocab_size), data, stage) == pytest.approx(expected, rel=1e-5)
 
 
 def test_batches_do_not_change_what_is_measured():
     found = [
-        measured(task_of(Pairs(data.facts.vocab_size), data.facts.vocab_size), data)
+        measured(task_of(Pairs(data.info.vocab_size), data.info.vocab_size), data)
         for data in (data_of(batch_size=1), data_of(batch_size=4), data_of(batch_size=100), data_of(max_length=30))
     ]
     assert all(one == pytest.approx(found[0], rel=1e-5) for one in found[1:])
@@ -92,14 +92,14 @@ def test_an_ascii_batch_first_does_not_make_bytes_of_characters():
     """The two units are equal until the first letter of two bytes: nothing may conclude from that."""
     splits = {"train": Text(LETTERS * 8), "val": Text("Ein Oltank heiE" + "麺ß" * 20)}
     data = CorpusData(splits, max_length=7, batch_size=1)
-    found = measured(task_of(Pairs(data.facts.vocab_size), data.facts.vocab_size), data, "val")
+    found = measured(task_of(Pairs(data.info.vocab_size), data.info.vocab_size), data, "val")
     behind = splits["val"].content[1:]
     assert found["bits_per_character"] / found["bits_per_byte"] == pytest.approx(len(behind.encode()) / len(behind))
 
 
 def test_probabilities_are_smoothed_in_training_only():
     data = data_of()
-    vocab = data.facts.vocab_size
+    vocab = data.info.vocab_size
     task, batch = task_of(Pairs(vocab), vocab, 0.2), next(iter(data.val_dataloader()))
     tokens, targets, lengths = batch
     targets = targets.clone()
@@ -149,11 +149,11 @@ class Recorder(nn.Module):
 
 def test_a_network_remembers_one_pass_and_measuring_does_not_touch_the_memory_of_training():
     data = data_of(stream=True, batch_size=4)
-    net = Recorder(data.facts.vocab_size)
+    net = Recorder(data.info.vocab_size)
     settings = {"accelerator": "cpu", "max_epochs": 2, "val_check_interval": 5, "limit_train_batches": 10}
     settings |= {"limit_val_batches": 1, "num_sanity_val_steps": 1, "logger": False, "enable_checkpointing": False}
     trainer = make_trainer(settings, None)
-    trainer.fit(task_of(net, data.facts.vocab_size), data)
+    trainer.fit(task_of(net, data.info.vocab_size), data)
     trained = [count for training, count in net.seen if training]
     assert trained == [*range(10), *range(10)]
     assert [count for training, count in net.seen if not training] == [0] * (len(net.seen) - 20)
@@ -165,8 +165,8 @@ def test_a_network_remembers_one_pass_and_measuring_does_not_touch_the_memory_of
 def test_measuring_remembers_batch_by_batch_and_then_forgets(stage):
     splits = {"train": Text(LETTERS * 8), "val": Text(TEXTS["test"] * 9), "test": Text(TEXTS["test"] * 9)}
     data = CorpusData(splits, max_length=7, stream=True)
-    net = Recorder(data.facts.vocab_size)
-    task = task_of(net, data.facts.vocab_size)
+    net = Recorder(data.info.vocab_size)
+    task = task_of(net, data.info.vocab_size)
     for _ in range(2):
         measured(task, data, stage)
     count = len(data.test_dataloader())
@@ -176,8 +176,8 @@ def test_measuring_remembers_batch_by_batch_and_then_forgets(stage):
 
 def test_predicting_does_not_remember_what_was_measured():
     data = data_of(stream=True)
-    net = Recorder(data.facts.vocab_size)
-    task = task_of(net, data.facts.vocab_size)
+    net = Recorder(data.info.vocab_size)
+    task = task_of(net, data.info.vocab_size)
     measured(task, data, "val")
     before = len(net.seen)
     make_trainer({"accelerator": "cpu"}, None).predict(task, data.test_dataloader())
@@ -186,22 +186,22 @@ def test_predicting_does_not_remember_what_was_measured():
 
 def test_a_network_without_a_memory_is_given_none():
     data = data_of(stream=True)
-    assert measured(task_of(Pairs(data.facts.vocab_size), data.facts.vocab_size), data)["loss"] > 0
+    assert measured(task_of(Pairs(data.info.vocab_size), data.info.vocab_size), data)["loss"] > 0
 
 
 def test_with_memory_enough_pieces_are_measured_as_each_stream_at_once():
     splits = {"train": Text(LETTERS * 8), "val": Text(TEXTS["test"]), "test": Text(TEXTS["test"] * 8)}
     data = CorpusData(splits, max_length=9, stream=True)
-    facts = data.facts
+    info = data.info
     torch.manual_seed(0)
     spec = "transformer_xl(dim=16, depth=2, heads=2, ffn=16, memory={})"
-    nets = [backbone(spec.format(memory), "quaternion", **facts.keywords).eval() for memory in (500, 0)]
+    nets = [backbone(spec.format(memory), "quaternion", **info.keywords).eval() for memory in (500, 0)]
     nets[1].load_state_dict(nets[0].state_dict())
     with torch.no_grad():
         batches = list(data.test_dataloader())
         tokens, targets = (torch.cat([batch[i] for batch in batches], 1) for i in range(2))
         assert len(batches) > 2
         loss = F.cross_entropy(nets[0](tokens).flatten(0, 1), targets.flatten(), ignore_index=0).item()
-    found = [measured(task_of(net, facts.vocab_size), data)["loss"] for net in nets]
+    found = [measured(task_of(net, info.vocab_size), data)["loss"] for net in nets]
     assert found[0] == pytest.approx(loss, rel=1e-5)
     assert abs(found[1] - loss) > 1e-4  # the control: the memory tells something

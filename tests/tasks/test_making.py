@@ -103,7 +103,7 @@ def test_a_smoothing_that_is_no_share(smoothing):
 def test_answers_that_cannot_be_written_so_are_found_before_training(decoding, said):
     net = nn.Identity()
     net.max_length = 6
-    facts = SimpleNamespace(task="seq2seq", outputs=9)
+    info = SimpleNamespace(task="seq2seq", outputs=9)
     with pytest.raises(InputError, match=said):
-        make_task(facts, net, Optimizer(lr=1.0), Schedule(), decoding=decoding)
-    assert make_task(facts, net, Optimizer(lr=1.0), Schedule(), decoding=Decoding(length=5)).decoding.length == 5
+        make_task(info, net, Optimizer(lr=1.0), Schedule(), decoding=decoding)
+    assert make_task(info, net, Optimizer(lr=1.0), Schedule(), decoding=Decoding(length=5)).decoding.length == 5

@@ -12,8 +12,8 @@ from torchmetrics.functional.retrieval import (
 )
 
 from zoo.options import Optimizer, Schedule
-from zoo.runs.trainer import make_trainer
 from zoo.tasks import Ranking
+from zoo.training.trainer import make_trainer
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.isinstance.treespec, LeafSpec:FutureWarning", "ignore:.*does not have many workers"

@@ -6,8 +6,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from zoo.options import Optimizer, Schedule
-from zoo.runs.trainer import make_trainer
 from zoo.tasks import Regression
+from zoo.training.trainer import make_trainer
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.isinstance.treespec, LeafSpec:FutureWarning", "ignore:.*does not have many workers"

@@ -6,13 +6,13 @@ from torch import nn
 from torch.nn import functional as F
 from torchmetrics.functional.text import chrf_score, sacre_bleu_score
 
-from zoo.build import backbone
+from zoo.backbones.build import backbone
 from zoo.data.parallel.module import ParallelData
 from zoo.data.parallel.pairs import Pairs
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
 from zoo.options import Decoding, Optimizer, Schedule
-from zoo.runs.trainer import make_trainer
 from zoo.tasks import Seq2Seq
+from zoo.training.trainer import make_trainer
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.isinstance.treespec, LeafSpec:FutureWarning",
@@ -81,7 +81,7 @@ def measured(task: Seq2Seq, data: ParallelData, stage: str = "test") -> dict[str
 
 
 def copier(data: ParallelData, **options) -> Copier:
-    return Copier(data.facts.vocab_size, **options)
+    return Copier(data.info.vocab_size, **options)
 
 
 def by_hand(net: nn.Module, data: ParallelData) -> list[str]:
@@ -124,7 +124,7 @@ def test_some_are_right_and_some_are_not():
 def test_a_token_of_a_network_that_was_trained_for_a_few_steps():
     data = data_of(TEST)
     torch.manual_seed(0)
-    net = backbone("transformer(dim=32, depth=1, heads=2, ffn=32, dropout=0.0)", "quaternion", **data.facts.keywords)
+    net = backbone("transformer(dim=32, depth=1, heads=2, ffn=32, dropout=0.0)", "quaternion", **data.info.keywords)
     task, optimizer = task_of(net), torch.optim.AdamW(net.parameters(), 5e-3)
     for _ in range(25):
         for batch in data.train_dataloader():

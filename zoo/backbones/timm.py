@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from zoo.backbones.recipe import recipe
-from zoo.convert import convert
+from zoo.conversion import convert
 from zoo.errors import InputError
 from zoo.layers import Layers
 

@@ -10,17 +10,17 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
-from zoo.build import backbone, untrained
+from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
 from zoo.checkpoint.integrity import describe, read_json, verify, whole
 from zoo.checkpoint.table import check_table, table_of
-from zoo.data.kinds import facts_from
+from zoo.data.kinds import info_from
 from zoo.errors import InputError
 
 FORMAT = 1
 SIZES = ("in_channels", "image_size", "vocab_size", "max_length", "vectors", "in_features", "out_features")
-KEYS = ("backbone", "algebra", "scope", "init", "task", "data", "facts")
+KEYS = ("backbone", "algebra", "scope", "init", "task", "data", "info")
 
 
 def save(
@@ -35,7 +35,7 @@ def save(
     Args:
         folder: Where; an older model folder there is replaced.
         net: The network.
-        config: What rebuilds it: backbone, algebra, scope, init, task, data, facts, embedding (all JSON values).
+        config: What rebuilds it: backbone, algebra, scope, init, task, data, info, embedding (all JSON values).
         summary: What was measured; goes into the manifest and the card. Of a mean of several checkpoints also ``validation``
             (metrics) and ``averaged`` (names).
         files: Texts that the model needs beside its weights, by file name: its tokenizer.
@@ -98,7 +98,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{folder} has format {config.get('format')}, this version reads {FORMAT}: update hypercomplex-zoo")
     if missing := [key for key in KEYS if key not in config]:
         raise InputError(f"{folder / 'config.json'} lacks {', '.join(missing)}")
-    if wrong := [key for key in KEYS if not isinstance(config[key], dict if key == "facts" else str)]:
+    if wrong := [key for key in KEYS if not isinstance(config[key], dict if key == "info" else str)]:
         raise InputError(f"{folder / 'config.json'} has a value of the wrong kind for {', '.join(wrong)}")
     if not isinstance(config.get("embedding"), str | None):
         raise InputError(f"{folder / 'config.json'} has a value of the wrong kind for embedding")
@@ -119,7 +119,7 @@ def load(path: str | Path, config: Mapping[str, Any] | None = None) -> nn.Module
     check_table(config)
     options: dict[str, Any] = {"scope": config["scope"], "init": config["init"], "embedding": config.get("embedding")}
     with torch.random.fork_rng(devices=[]):
-        net = backbone(untrained(config["backbone"]), config["algebra"], **options, **sizes(config["facts"]))
+        net = backbone(untrained(config["backbone"]), config["algebra"], **options, **sizes(config["info"]))
     folder = find(path)
     try:
         load_model(net, str(folder / "model.safetensors"))
@@ -129,7 +129,7 @@ def load(path: str | Path, config: Mapping[str, Any] | None = None) -> nn.Module
 
 
 def sizes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the network was told of its data, from facts that may have come from anywhere.
+    """What the network was told of its data, from info that may have come from anywhere.
 
     Raises:
         InputError: If a fact is missing, unknown, or a size is no whole number above zero.
@@ -137,8 +137,8 @@ def sizes(values: Mapping[str, Any]) -> dict[str, Any]:
     for key in SIZES:
         if key in values and (key, values[key]) != ("vectors", None):
             whole(values, key)
-    facts = facts_from(values)
-    return {**facts.keywords, "vectors": getattr(facts, "vectors", None)}
+    info = info_from(values)
+    return {**info.keywords, "vectors": getattr(info, "vectors", None)}
 
 
 def reason(error: Exception) -> str:

@@ -49,13 +49,13 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def whole(facts: Mapping[str, Any], key: str) -> int:
-    """Return a size from facts that may have come from anywhere.
+def whole(info: Mapping[str, Any], key: str) -> int:
+    """Return a size from info that may have come from anywhere.
 
     Raises:
         InputError: If it is no whole number above zero.
     """
-    value = facts.get(key)
+    value = info.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"config.json has {key} = {value!r} among its facts: expected a whole number above zero")
+        raise InputError(f"config.json has {key} = {value!r} among its info: expected a whole number above zero")
     return value

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from zoo.algebra import Algebra, algebra
+from zoo.algebras import Algebra, algebra
 from zoo.errors import InputError
 from zoo.registry import resolve
 
@@ -17,7 +17,7 @@ def fingerprint(product: Algebra) -> str:
     A checkpoint of a fixed rule holds its spec, not its table; this tells whether the spec still makes the same product. Take
     it of an algebra as its spec makes it: a copy that was moved to another dtype has other numbers.
 
-    >>> from zoo.algebra import reals
+    >>> from zoo.algebras import reals
     >>> fingerprint(reals())[:16]
     '871510ab4df18906'
     """

@@ -18,7 +18,7 @@ def run(command: str, argv: list[str]) -> int:
     from rich.table import Table
 
     from zoo.checkpoint.card import number
-    from zoo.runs.average import average
+    from zoo.training.average import average
 
     made = average(place, build(Average, values))
     if as_json:

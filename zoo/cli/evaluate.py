@@ -17,7 +17,7 @@ def run(command: str, argv: list[str]) -> int:
     values = parse(parser, argv)
     check_names(values)
     from zoo.checkpoint.card import number
-    from zoo.runs import evaluate
+    from zoo.inference import evaluate
 
     run, as_json = values.pop("run"), values.pop("json")
     given = {name: value for name, value in values.pop("decoding").items() if value is not None}

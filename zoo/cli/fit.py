@@ -16,7 +16,7 @@ def run(command: str, argv: list[str]) -> int:
         print_config(values)
         return 0
     from zoo.cli.closing import close
-    from zoo.runs import cross_validate, fit
+    from zoo.training import cross_validate, fit
 
     options = build(Fit, values)
     summary = fit(options) if options.folds is None else cross_validate(options)

@@ -20,7 +20,7 @@ def run(command: str, argv: list[str]) -> int:
     if options.samples < 1:
         raise InputError(f"--samples {options.samples}: use a whole number from 1")
     prompt = prompt_of(options.prompt)
-    from zoo.runs.generate import Author
+    from zoo.inference.generate import Author
 
     author, decoding = Author(options.run), decoding_of(options)
     author.check_samples(options.samples, decoding)

@@ -14,12 +14,12 @@ def run(command: str, argv: list[str]) -> int:
     values = parse(parser, argv)
     check_names(values)
     from zoo.report.parameters import layer_table, print_table
-    from zoo.runs.resolve import load_data, resolve
+    from zoo.training.resolve import load_data, resolve
 
     info = build(Info, {name: values[name] for name in ("backbone", "algebra", "data", "task", "scope", "embedding")})
     options = resolve(Fit(**asdict(info)))
-    facts = load_data(options).facts
-    table = layer_table(options, facts.keywords)
+    info = load_data(options).info
+    table = layer_table(options, info.keywords)
     if values["json"]:
         print(json.dumps(table, indent=2))
     else:

@@ -31,7 +31,7 @@ def run(command: str, argv: list[str]) -> int:
     inputs = options.inputs or ([] if sys.stdin is None or sys.stdin.isatty() else ["-"])
     if not inputs:
         raise InputError("nothing to predict: give image files, a text in quotes, or a file (see zoo predict --help)")
-    from zoo.runs import predict
+    from zoo.inference import predict
 
     rows = predict(options.run, inputs, sys.stdin, options.truncate, decoding_of(options))
     for row in watched(rows, inputs):
@@ -64,7 +64,7 @@ def watched(rows: Iterable[dict[str, Any]], inputs: list[str]) -> Iterator[dict[
 
 def rows_in(inputs: list[str]) -> int | None:
     """Count what there is to do, pictures and lines of plain files; None if nobody can know."""
-    from zoo.runs.lines import PICTURES
+    from zoo.inference.lines import PICTURES
 
     try:
         if not all(Path(word).is_file() and Path(word).suffix not in PACKED for word in inputs):

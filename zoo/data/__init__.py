@@ -2,11 +2,11 @@
 
 A preset (`zoo.data.digits:digits`, `zoo.data.cifar:cifar10`, ...) is a plain function that returns an `ImageData`;
 users name it in a spec string, for instance `digits(batch_size=128)`. What a model must know of its data is in
-`ImageFacts`.
+`ImageInfo`.
 """
 
-from zoo.data.facts import ImageFacts
 from zoo.data.images import ImageData
+from zoo.data.info import ImageInfo
 from zoo.data.splits import Split
 
-__all__ = ["ImageData", "ImageFacts", "Split"]
+__all__ = ["ImageData", "ImageInfo", "Split"]

@@ -12,13 +12,13 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from zoo.data.facts import ImageFacts
+from zoo.data.info import ImageInfo
 from zoo.errors import InputError
 
 NAMES = ("auto", "none", "shift", "flip", "timm")
 
 
-def resolve(augment: str, facts: ImageFacts) -> str:
+def resolve(augment: str, info: ImageInfo) -> str:
     """Return the augmentation that `auto` stands for, a colour image being taken for a photograph.
 
     RGB from 64 pixels on: `timm`. RGB from 32 pixels on: `flip`; on CIFAR-10 it validated better than timm's crops, and
@@ -31,9 +31,9 @@ def resolve(augment: str, facts: ImageFacts) -> str:
         raise InputError(f"augment={augment!r}: must be one of {', '.join(NAMES)}")
     if augment != "auto":
         return augment
-    if facts.in_channels == 1 or facts.image_size < 32:
+    if info.in_channels == 1 or info.image_size < 32:
         return "shift"
-    return "timm" if facts.image_size >= 64 else "flip"
+    return "timm" if info.image_size >= 64 else "flip"
 
 
 def shift(pixels: Tensor, generator: torch.Generator, *, flip: bool = False) -> Tensor:
@@ -59,7 +59,7 @@ def shift(pixels: Tensor, generator: torch.Generator, *, flip: bool = False) -> 
     return padded.view(batch, channels, -1).gather(2, places).view_as(pixels)
 
 
-def timm_transform(facts: ImageFacts) -> Callable[[Image.Image], Tensor]:
+def timm_transform(info: ImageInfo) -> Callable[[Image.Image], Tensor]:
     """Return timm's training transform: random resized crop, mirror, normalisation.
 
     The crop keeps at least 70 % of the area: timm's default of 8 % leaves nothing recognisable of a small image, and on
@@ -68,13 +68,13 @@ def timm_transform(facts: ImageFacts) -> Callable[[Image.Image], Tensor]:
     from timm.data.transforms_factory import create_transform
 
     transform: Callable[[Image.Image], Tensor] = create_transform(
-        (facts.in_channels, facts.image_size, facts.image_size),
+        (info.in_channels, info.image_size, info.image_size),
         is_training=True,
         scale=(0.7, 1.0),
         color_jitter=0.0,
         interpolation="bicubic",
-        mean=facts.mean,
-        std=facts.std,
+        mean=info.mean,
+        std=info.std,
     )
     return transform
 

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from zoo.data.augment import seeded, shift, timm_transform
 from zoo.data.encoded import EncodedImages
-from zoo.data.facts import ImageFacts
+from zoo.data.info import ImageInfo
 from zoo.data.preprocess import normalise, to_mode, to_pixels, to_square
 from zoo.data.sampler import generator
 from zoo.data.splits import Array, Split
@@ -38,17 +38,17 @@ class ImageDataset(Dataset[Batch]):
     faster than transforms image by image.
 
     Args:
-        split: A checked split; an array of images must be [N, S, S, C] as the facts say.
-        facts: Of the whole data set.
+        split: A checked split; an array of images must be [N, S, S, C] as the info say.
+        info: Of the whole data set.
         augment: `none`, `shift`, `flip` or `timm`.
         seed: Of the augmentation.
     """
 
-    def __init__(self, split: Split, facts: ImageFacts, augment: str = "none", seed: int = 0) -> None:
-        self.facts, self.augment, self.seed = facts, augment, seed
+    def __init__(self, split: Split, info: ImageInfo, augment: str = "none", seed: int = 0) -> None:
+        self.info, self.augment, self.seed = info, augment, seed
         self.images = split.images
         self.labels = torch.from_numpy(split.labels)
-        self.transform = timm_transform(facts) if augment == "timm" else None
+        self.transform = timm_transform(info) if augment == "timm" else None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -72,14 +72,14 @@ class ImageDataset(Dataset[Batch]):
         pixels = self._pixels(rows)
         if self.augment != "none":
             pixels = shift(pixels, draws, flip=self.augment == "flip")
-        return normalise(pixels, self.facts.mean, self.facts.std), self.labels[rows]
+        return normalise(pixels, self.info.mean, self.info.std), self.labels[rows]
 
     def _image(self, row: int) -> Image.Image:
         image = self.images[row] if isinstance(self.images, EncodedImages) else _picture(self.images[row])
-        return to_mode(image, self.facts.in_channels)
+        return to_mode(image, self.info.in_channels)
 
     def _pixels(self, rows: list[int]) -> Tensor:
-        images, channels, size = self.images, self.facts.in_channels, self.facts.image_size
+        images, channels, size = self.images, self.info.in_channels, self.info.image_size
         if isinstance(images, EncodedImages):
             return torch.stack([to_pixels(images[row], channels, size) for row in rows])
         return torch.from_numpy(images).permute(0, 3, 1, 2)[rows].contiguous()

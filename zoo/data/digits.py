@@ -34,7 +34,7 @@ def digits(
         InputError: The installed scikit-learn ships other data.
 
     Example:
-        >>> digits().facts.sizes
+        >>> digits().info.sizes
         {'train': 1257, 'test': 360, 'val': 180}
     """
     from sklearn.datasets import load_digits

@@ -1,4 +1,4 @@
-"""The fields of facts that were stored."""
+"""The fields of info that were stored."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from zoo.errors import InputError
 
 
-def check_fields(facts: type[Any], values: Mapping[str, Any]) -> None:
-    """Check that values have exactly the fields of a class of facts.
+def check_fields(info: type[Any], values: Mapping[str, Any]) -> None:
+    """Check that values have exactly the fields of a class of info.
 
     Raises:
         InputError: A field is missing or unknown.
     """
-    known = {field.name for field in fields(facts)}
+    known = {field.name for field in fields(info)}
     if wrong := known ^ set(values):
-        raise InputError(f"data facts: missing or unknown fields {sorted(wrong)}; expected {sorted(known)}")
+        raise InputError(f"data info: missing or unknown fields {sorted(wrong)}; expected {sorted(known)}")

@@ -30,7 +30,7 @@ def imagefolder(
     """A folder of images: path/{train,val,test}/CLASS/*.png or path/CLASS/*.png, any format, any size.
 
     Images are decoded when they are needed; their short side is scaled to `size` and the centre cut out. The digest of
-    the facts covers names and sizes of the files, not their content: reading a huge folder twice would take too long.
+    the info covers names and sizes of the files, not their content: reading a huge folder twice would take too long.
     For the same reason mean and deviation are measured on 1024 training images.
 
     Args:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 from zoo.data.augment import resolve
 from zoo.data.dataset import Batch, ImageDataset, squared
 from zoo.data.encoded import EncodedImages
-from zoo.data.facts import ImageFacts
+from zoo.data.info import ImageInfo
 from zoo.data.loader import loader
 from zoo.data.sampler import EpochSampler
 from zoo.data.splits import Split, checked, digest, hold_out
@@ -37,7 +37,7 @@ class ImageData(LightningDataModule):
         seed: Decides shuffling and augmentation; the splits do not depend on it.
 
     Attributes:
-        facts: What a model must know of the data; mean and std are those of the training split.
+        info: What a model must know of the data; mean and std are those of the training split.
 
     Raises:
         InputError: A split or an option is wrong; the message names it.
@@ -46,13 +46,13 @@ class ImageData(LightningDataModule):
         >>> import numpy as np
         >>> pixels, labels = np.zeros((20, 4, 4), np.uint8), np.arange(20) % 2
         >>> data = ImageData({"train": Split(pixels, labels)}, ["even", "odd"], batch_size=6)
-        >>> data.facts.sizes
+        >>> data.info.sizes
         {'train': 18, 'val': 2}
         >>> [tuple(images.shape) for images, _ in data.train_dataloader()]
         [(6, 1, 4, 4), (6, 1, 4, 4), (6, 1, 4, 4)]
     """
 
-    facts: ImageFacts
+    info: ImageInfo
     has_split = True
     files: Mapping[str, str] = MappingProxyType({})
 
@@ -79,11 +79,11 @@ class ImageData(LightningDataModule):
         if len(classes) < 2:
             raise InputError(f"{splits['train'].source}: one class only: nothing to tell apart")
         self.splits = hold_out(splits, "val", val)
-        self.facts = self._square(tuple(classes), size, channels)
-        self.augment = resolve(augment, self.facts)
+        self.info = self._square(tuple(classes), size, channels)
+        self.augment = resolve(augment, self.info)
 
-    def _square(self, classes: tuple[str, ...], size: int | None, channels: int | None) -> ImageFacts:
-        """Bring arrays to one size and gather the facts."""
+    def _square(self, classes: tuple[str, ...], size: int | None, channels: int | None) -> ImageInfo:
+        """Bring arrays to one size and gather the info."""
         sha256 = digest(self.splits, classes)
         images = self.splits["train"].images
         if not isinstance(images, EncodedImages):
@@ -97,9 +97,7 @@ class ImageData(LightningDataModule):
                 self.splits[name] = replace(split, images=squared(split.images, channels, size))
         mean, std = channel_statistics(self.splits["train"].images, channels, size)
         sizes = {name: len(split) for name, split in self.splits.items()}
-        return ImageFacts(
-            in_channels=channels, image_size=size, classes=classes, mean=mean, std=std, sizes=sizes, sha256=sha256
-        )
+        return ImageInfo(in_channels=channels, image_size=size, classes=classes, mean=mean, std=std, sizes=sizes, sha256=sha256)
 
     @property
     def has_test(self) -> bool:
@@ -112,13 +110,13 @@ class ImageData(LightningDataModule):
         A last batch of one single image is left out (unless it is the only batch or `batch_size` is 1): batch normalization
         cannot train on it. Which image that is changes with the epoch.
         """
-        data = ImageDataset(self.splits["train"], self.facts, self.augment, self.seed)
+        data = ImageDataset(self.splits["train"], self.info, self.augment, self.seed)
         lone = len(data) > self.batch_size and len(data) % self.batch_size == 1
         return self._loader(data, sampler=EpochSampler(len(data), self.seed), drop_last=lone)
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Return validation batches in order."""
-        return self._loader(ImageDataset(self.splits["val"], self.facts))
+        return self._loader(ImageDataset(self.splits["val"], self.info))
 
     def test_dataloader(self) -> DataLoader[Batch]:
         """Return test batches in order.
@@ -129,7 +127,7 @@ class ImageData(LightningDataModule):
         if not self.has_test:
             source = self.splits["train"].source
             raise InputError(f"{source} has no test split: add one beside the training split, or validate instead")
-        return self._loader(ImageDataset(self.splits["test"], self.facts))
+        return self._loader(ImageDataset(self.splits["test"], self.info))
 
     def predict_dataloader(self) -> DataLoader[Batch]:
         """Return the test batches."""

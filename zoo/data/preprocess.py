@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from zoo.data.facts import ImageFacts
+from zoo.data.info import ImageInfo
 
 
 def to_mode(image: Image.Image, channels: int) -> Image.Image:
@@ -54,20 +54,20 @@ def normalise(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Te
     return pixels.to(torch.float32).sub_(centre).div_(scale)
 
 
-def preprocess(image: Image.Image, facts: ImageFacts) -> Tensor:
+def preprocess(image: Image.Image, info: ImageInfo) -> Tensor:
     """Turn one image into the tensor that evaluation would have fed to the network.
 
     Args:
         image: Any Pillow image.
-        facts: Of the data the network was trained on; nothing else is needed.
+        info: Of the data the network was trained on; nothing else is needed.
 
     Returns:
-        float32 [facts.in_channels, facts.image_size, facts.image_size].
+        float32 [info.in_channels, info.image_size, info.image_size].
 
     Example:
-        >>> facts = ImageFacts(in_channels=1, image_size=2, classes=("a",), mean=(0.5,), std=(0.5,), sizes={},
+        >>> info = ImageInfo(in_channels=1, image_size=2, classes=("a",), mean=(0.5,), std=(0.5,), sizes={},
         ...                    sha256="")
-        >>> preprocess(Image.new("RGB", (4, 6), "white"), facts).tolist()
+        >>> preprocess(Image.new("RGB", (4, 6), "white"), info).tolist()
         [[[1.0, 1.0], [1.0, 1.0]]]
     """
-    return normalise(to_pixels(image, facts.in_channels, facts.image_size), facts.mean, facts.std)
+    return normalise(to_pixels(image, info.in_channels, info.image_size), info.mean, info.std)

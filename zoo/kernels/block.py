@@ -17,7 +17,7 @@ def real_matrix(structure: Tensor, components: Tensor, out: Layout, inp: Layout)
     in every pair of an output and an input block of the two layouts.
 
     Args:
-        structure: A, [m, n, n]: m = n, or less if the weights lie in a subspace (`zoo.algebra.Algebra.action`).
+        structure: A, [m, n, n]: m = n, or less if the weights lie in a subspace (`zoo.algebras.Algebra.action`).
         components: w, [m, out.elements, in.elements, *kernel].
         out: Layout of the output channels.
         inp: Layout of the input channels.

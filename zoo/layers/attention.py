@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from zoo.algebra import Algebra
+from zoo.algebras import Algebra
 from zoo.errors import InputError
 from zoo.layers.cache import Cache
 from zoo.layers.linear import Linear

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.algebra import Algebra
+from zoo.algebras import Algebra
 from zoo.errors import InputError
 from zoo.kernels import Layout, real_matrix
 from zoo.kernels.layout import layout

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from zoo.algebra import Algebra
+from zoo.algebras import Algebra
 from zoo.errors import InputError
 from zoo.kernels import real_matrix
 from zoo.kernels.layout import layout

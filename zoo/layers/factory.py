@@ -5,7 +5,7 @@ from typing import Any
 from torch import nn
 
 from zoo import registry
-from zoo.algebra import Algebra, algebra, reals
+from zoo.algebras import Algebra, algebra, reals
 from zoo.errors import InputError
 from zoo.layers.attention import Attention
 from zoo.layers.conv import Conv1d, Conv2d
@@ -142,10 +142,10 @@ class Layers:
             scale: Factor on the word vectors, if not the one above.
         """
         spec = self.choose("embedding", self.word_embedding, "table")
-        facts = {"vocab_size": vocab_size, "dim": dim, "max_length": max_length, "vectors": self.vectors}
-        if taken := sorted(facts.keys() & registry.Spec.parse(spec).options.keys()):
+        info = {"vocab_size": vocab_size, "dim": dim, "max_length": max_length, "vectors": self.vectors}
+        if taken := sorted(info.keys() & registry.Spec.parse(spec).options.keys()):
             raise InputError(f"the embedding {spec} sets {', '.join(taken)}, which the data and the backbone decide")
-        embedding = registry.create("zoo.embeddings", spec, self, **facts)
+        embedding = registry.create("zoo.embeddings", spec, self, **info)
         if not isinstance(embedding, nn.Module):
             raise InputError(f"the plugin of embedding '{spec}' returned {type(embedding).__name__}, not a torch.nn.Module")
         if positions == "auto":

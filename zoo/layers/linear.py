@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo import kernels
-from zoo.algebra import Algebra
+from zoo.algebras import Algebra
 from zoo.kernels.layout import layout
 from zoo.layers.init import draw_components
 

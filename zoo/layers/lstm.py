@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from zoo.algebra import Algebra
+from zoo.algebras import Algebra
 from zoo.errors import InputError
 from zoo.layers.linear import Linear
 

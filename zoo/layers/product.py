@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.algebra import Algebra
+from zoo.algebras import Algebra
 from zoo.errors import InputError
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.algebra import Algebra
+from zoo.algebras import Algebra
 from zoo.layers.attention import check_heads
 from zoo.layers.cache import Cache
 from zoo.layers.linear import Linear

@@ -50,9 +50,9 @@ def _read(distribution: Distribution, name: str, version: str, path: str, faults
         return []
     try:
         metadata = distribution.metadata
-        facts = {key: " ".join(metadata[key].split()) for key in ("Name", "Version") if key in metadata}
-        name, version = facts.get("Name") or name, facts.get("Version") or version
-        reason = "" if facts.get("Name") else "METADATA has no Name or is missing"
+        info = {key: " ".join(metadata[key].split()) for key in ("Name", "Version") if key in metadata}
+        name, version = info.get("Name") or name, info.get("Version") or version
+        reason = "" if info.get("Name") else "METADATA has no Name or is missing"
     except Exception as error:
         reason = f"METADATA: {type(error).__name__}: {one_line(error)}"
     entries: dict[tuple[str, str], Entry] = {}

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from zoo.build import backbone, count, real_twin, untrained
-from zoo.convert import stayed_real
+from zoo.backbones.build import backbone, count, real_twin, untrained
+from zoo.conversion import stayed_real
 from zoo.options import Fit
 
 
@@ -22,10 +22,10 @@ def by_layer(net: nn.Module) -> dict[str, int]:
     return counts
 
 
-def layer_table(options: Fit, facts: dict[str, Any]) -> dict[str, Any]:
+def layer_table(options: Fit, info: dict[str, Any]) -> dict[str, Any]:
     """Return rows {layer, kind, parameters, real_twin}, the totals, and what stayed real with the reason."""
-    net = backbone(untrained(options.backbone), options.algebra, scope=options.scope, embedding=options.embedding, **facts)
-    twin = real_twin(options.backbone, embedding=options.embedding, **facts)
+    net = backbone(untrained(options.backbone), options.algebra, scope=options.scope, embedding=options.embedding, **info)
+    twin = real_twin(options.backbone, embedding=options.embedding, **info)
     ours, theirs = by_layer(net), by_layer(twin)
     kinds = {name or "(network)": type(module).__name__ for name, module in net.named_modules()}
     rows = [

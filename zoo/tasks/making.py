@@ -5,12 +5,12 @@ from typing import Any
 
 from torch import nn
 
-from zoo.decoding import check_decoding
-from zoo.decoding.options import temperature_of
 from zoo.errors import InputError
 from zoo.options import Decoding, Optimizer, Schedule
 from zoo.tasks.base import Task
 from zoo.tasks.classification import Classification, TextClassification
+from zoo.tasks.decoding import check_decoding
+from zoo.tasks.decoding.options import temperature_of
 from zoo.tasks.language import LanguageModel
 from zoo.tasks.ranking import Ranking
 from zoo.tasks.regression import Regression
@@ -28,17 +28,17 @@ TASKS: dict[str, type[Task]] = {
 
 
 def make_task(
-    facts: Any,
+    info: Any,
     net: nn.Module,
     optimizer: Optimizer,
     schedule: Schedule,
     label_smoothing: float | None = None,
     decoding: Decoding | None = None,
 ) -> Task:
-    """Build the task that the facts of a data set name.
+    """Build the task that the info of a data set name.
 
     Args:
-        facts: Of the data.
+        info: Of the data.
         net: The network.
         optimizer: How weights are updated.
         schedule: How the learning rate moves.
@@ -48,20 +48,20 @@ def make_task(
     Raises:
         InputError: If there is no such task, labels cannot be smoothed so, or texts not be written so.
     """
-    if facts.task not in TASKS:
-        raise InputError(f"the data name the task '{facts.task}': use one of {', '.join(TASKS)}")
-    kind: Any = TASKS[facts.task]
+    if info.task not in TASKS:
+        raise InputError(f"the data name the task '{info.task}': use one of {', '.join(TASKS)}")
+    kind: Any = TASKS[info.task]
     options = {} if label_smoothing is None else {"label_smoothing": label_smoothing}
     if options and "label_smoothing" not in signature(kind).parameters:
-        raise InputError(f"label_smoothing={label_smoothing}: the task {facts.task} smooths no labels, leave it out")
+        raise InputError(f"label_smoothing={label_smoothing}: the task {info.task} smooths no labels, leave it out")
     if label_smoothing is not None and not 0 <= label_smoothing < 1:
         raise InputError(f"label_smoothing={label_smoothing} is a share of the probability: use 0 to below 1, such as 0.1")
-    task: Task = kind(net, facts.outputs, optimizer, schedule, **options)
+    task: Task = kind(net, info.outputs, optimizer, schedule, **options)
     if isinstance(task, Seq2Seq):
         task.decoding = decoding or Decoding()
         check_decoding(task.decoding)  # all of it now: texts are first written when training is over
         temperature_of(task.decoding, answers=True)
         room(task.decoding, net)
     elif decoding not in (None, Decoding()):
-        raise InputError(f"decoding is how answers are written, and the task {facts.task} writes none: leave it out")
+        raise InputError(f"decoding is how answers are written, and the task {info.task} writes none: leave it out")
     return task

@@ -13,11 +13,11 @@ from torchmetrics.text import CHRFScore, SacreBLEUScore
 from zoo.data.parallel.encoding import encode
 from zoo.data.text.encoding import LONGEST
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
-from zoo.decoding import write
-from zoo.decoding.filters import allowed
 from zoo.errors import InputError
 from zoo.options import Decoding, Optimizer, Schedule
 from zoo.tasks.base import Measured, Task
+from zoo.tasks.decoding import write
+from zoo.tasks.decoding.filters import allowed
 
 
 class BLEU(SacreBLEUScore):

@@ -10,7 +10,7 @@ from zoo.testing.state import StateContract
 class AlgebraContract(ProductContract, KernelContract, LinearContract, ConvContract, StateContract):
     """What an algebra must fulfil to work in every layer of the zoo; subclass it in a test file and pytest runs it.
 
-    >>> from zoo.algebra import Laws
+    >>> from zoo.algebras import Laws
     >>> class TestComplex(AlgebraContract):
     ...     spec = "complex"
     ...     laws = Laws(unital=True, commutative=True, associative=True, alternative=True, normed=True)

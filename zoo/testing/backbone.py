@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from zoo import registry
-from zoo.algebra import algebra as named
-from zoo.algebra import reals
+from zoo.algebras import algebra as named
+from zoo.algebras import reals
 from zoo.errors import InputError
 from zoo.layers import Layers
 from zoo.testing.training import classify, is_divided, loss, matrices, take, weights
@@ -38,25 +38,25 @@ class BackboneContract:
 
     Attributes:
         spec: The backbone's spec, small enough for a test.
-        facts: What the data would tell it.
+        info: What the data would tell it.
         algebras: Specs to try; by default `installed_algebras`.
     """
 
     spec: str = ""
-    facts: ClassVar[dict[str, Any]] = {"in_channels": 3, "image_size": 32, "num_classes": 10}
+    info: ClassVar[dict[str, Any]] = {"in_channels": 3, "image_size": 32, "num_classes": 10}
     algebras: ClassVar[Sequence[str] | None] = None
 
     def batch(self) -> Any:
         """Return an input of a few examples, a tensor or a tuple of arguments; by default images in [0, 1]."""
-        side = self.facts["image_size"]
+        side = self.info["image_size"]
         noise = torch.Generator().manual_seed(0)
-        return torch.rand(4, self.facts["in_channels"], side, side, generator=noise)
+        return torch.rand(4, self.info["in_channels"], side, side, generator=noise)
 
     def build(self, algebra: str | Layers, seed: int = 0) -> nn.Module:
         """Create the backbone over an algebra."""
         torch.manual_seed(seed)
         layers = algebra if isinstance(algebra, Layers) else Layers(algebra)
-        model = registry.create("zoo.backbones", self.spec, layers, **self.facts)
+        model = registry.create("zoo.backbones", self.spec, layers, **self.info)
         assert isinstance(model, nn.Module)
         return model
 
@@ -69,9 +69,7 @@ class BackboneContract:
         """Logits are [B, num_classes], or of a network that writes [B, L, vocab_size]; in training and in evaluation."""
         model, batch = self.build(algebra), self.batch()
         last = batch[-1] if isinstance(batch, tuple) else batch
-        answer = (
-            (len(last), self.facts["num_classes"]) if "num_classes" in self.facts else (*last.shape, self.facts["vocab_size"])
-        )
+        answer = (len(last), self.info["num_classes"]) if "num_classes" in self.info else (*last.shape, self.info["vocab_size"])
         for mode in (True, False):
             y = classify(model.train(mode), batch)
             assert y.shape == answer

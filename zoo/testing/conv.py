@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.algebra import laws
+from zoo.algebras import laws
 from zoo.layers import Conv1d, Conv2d, Embedding, Linear
 from zoo.testing import definition
 from zoo.testing.product import draw

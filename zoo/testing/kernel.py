@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from zoo.factors import factorize
 from zoo.kernels import real_matrix
+from zoo.kernels.factors import factorize
 from zoo.kernels.layout import layout
 from zoo.testing import definition
 from zoo.testing.product import draw

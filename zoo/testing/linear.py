@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from zoo.algebra import laws
+from zoo.algebras import laws
 from zoo.layers import Linear
 from zoo.testing import definition
 from zoo.testing.product import draw

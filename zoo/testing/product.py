@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.algebra import Algebra, Laws, laws, unit
+from zoo.algebras import Algebra, Laws, laws, unit
 from zoo.testing.definition import multiply_elements
 from zoo.testing.subject import Subject
 
@@ -63,13 +63,13 @@ class ProductContract(Subject):
                 torch.testing.assert_close(z[row, place::2].tolist(), expected)
 
     def test_laws_are_as_declared(self) -> None:
-        """What `zoo.algebra.laws` computes from the table is what the author promises."""
+        """What `zoo.algebras.laws` computes from the table is what the author promises."""
         if self.laws is None:
             pytest.skip("no laws are declared")
         assert laws(self.algebra()) == self.laws
 
     def test_laws_show_in_products(self) -> None:
-        """What `zoo.algebra.laws` computes from the table is what products of random elements show."""
+        """What `zoo.algebras.laws` computes from the table is what products of random elements show."""
         product = self.rule()
         assert observe(product) == laws(product)
 

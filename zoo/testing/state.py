@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from zoo.algebra import algebra
+from zoo.algebras import algebra
 from zoo.layers import Linear
 from zoo.testing.subject import Subject
 

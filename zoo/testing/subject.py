@@ -1,6 +1,6 @@
 """What every part of the algebra contract is about."""
 
-from zoo.algebra import Algebra, Laws, algebra
+from zoo.algebras import Algebra, Laws, algebra
 
 
 class Subject:

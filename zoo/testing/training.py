@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.algebra import Algebra
+from zoo.algebras import Algebra
 
 
 def classify(model: nn.Module, batch: Any) -> Tensor:

@@ -31,7 +31,7 @@ def test_measuring_counts_every_token_but_the_first_once(stream, tokenizer, batc
     for name, loader in (("val", made.val_dataloader()), ("test", made.test_dataloader())):
         text = made.splits[name][:]
         found = counted(loader)
-        assert len(found) == made.facts.sizes[name] - 1
+        assert len(found) == made.info.sizes[name] - 1
         assert sorted(found.tolist()) == sorted(text[1:].tolist())
         sizes = sum(sizes for _, _, parts in loader for sizes in parts)
         content = made.reader.decode(text[1:])
@@ -59,7 +59,7 @@ def test_an_epoch_is_every_block_once_and_each_epoch_another():
 
 def test_rows_of_streams_go_on():
     made = data(stream=True, batch_size=3)
-    assert made.facts.kind == "stream"
+    assert made.info.kind == "stream"
     for loader, name in ((made.train_dataloader(), "train"), (made.val_dataloader(), "val")):
         batches = list(loader)
         assert len({len(tokens) for tokens, _, _ in batches}) == 1
@@ -91,7 +91,7 @@ def test_a_large_file_gives_the_same_batches(tmp_path, monkeypatch):
     monkeypatch.setattr(tokenfile, "SMALL", 10)
     large = CorpusData({"train": TextFile.of(path)}, **BUILT, num_workers=2)
     assert isinstance(large.splits["train"], tokenfile.TokenFile)
-    assert large.facts == small.facts
+    assert large.info == small.info
     for ours, theirs in zip(large.train_dataloader(), small.train_dataloader(), strict=True):
         assert all(a.equal(b) for a, b in zip(ours, theirs, strict=True))
 
@@ -101,19 +101,17 @@ def test_a_trained_model_reads_new_text_its_own_way():
     new = CorpusData({"train": Text("ein anderer Text, été " * 30)}, reader=trained.reader, entire=True, max_length=999)
     assert new.reader is trained.reader
     assert new.files == trained.files
-    assert (new.length, new.facts.max_length, new.facts.vocab_size) == (16, 16, trained.facts.vocab_size)
-    assert new.facts.sizes == {"train": 660, "val": 660, "test": 660}
+    assert (new.length, new.info.max_length, new.info.vocab_size) == (16, 16, trained.info.vocab_size)
+    assert new.info.sizes == {"train": 660, "val": 660, "test": 660}
     assert (new.splits["val"] == 1).any(), "characters that the model does not know"
-    stored = Reader.of(trained.facts, trained.files["tokenizer.json"])
+    stored = Reader.of(trained.info, trained.files["tokenizer.json"])
     assert (encoder(stored)(WORDS) == encoder(trained.reader)(WORDS)).all()
 
 
 def test_facts_name_the_content():
-    shas = {
-        data(**options).facts.sha256 for options in ({}, {"seed": 4}, {"batch_size": 9}, {"tokenizer": "bpe", "vocab": 300})
-    }
+    shas = {data(**options).info.sha256 for options in ({}, {"seed": 4}, {"batch_size": 9}, {"tokenizer": "bpe", "vocab": 300})}
     assert len(shas) == 1
-    assert data(WORDS + "!").facts.sha256 not in shas
+    assert data(WORDS + "!").info.sha256 not in shas
 
 
 def test_the_tokenizer_learns_from_training_text_only():

@@ -22,7 +22,7 @@ def put(path, text=PLAY):
 
 
 def shares(made):
-    return [made.facts.sizes[name] for name in ("train", "val", "test")]
+    return [made.info.sizes[name] for name in ("train", "val", "test")]
 
 
 def text(made, split):
@@ -43,9 +43,9 @@ def test_a_folder_has_its_own_splits(tmp_path):
     put(tmp_path / "train.txt.gz")
     put(tmp_path / "valid.txt", "What is it, my lord? " * 9)
     made = corpus(path=tmp_path, max_length=32)
-    assert made.facts.sizes == {"train": len(PLAY), "val": 189}
+    assert made.info.sizes == {"train": len(PLAY), "val": 189}
     put(tmp_path / "test.txt", "What is it, my lord? " * 8)
-    assert corpus(path=tmp_path, max_length=32).facts.sizes == {"train": len(PLAY), "val": 189, "test": 168}
+    assert corpus(path=tmp_path, max_length=32).info.sizes == {"train": len(PLAY), "val": 189, "test": 168}
 
 
 def test_folders_and_files_that_are_wrong(tmp_path):
@@ -64,7 +64,7 @@ def test_a_local_copy_is_a_file_or_its_folder(tmp_path, preset, file):
     path = put(tmp_path / "copy" / file)
     (tmp_path / "copy" / "README.md").touch()
     made = [getattr(presets, preset)(path=place, max_length=32) for place in (path, path.parent)]
-    assert made[0].facts == made[1].facts
+    assert made[0].info == made[1].info
     assert shares(made[0])[0] == len(PLAY) * 90 // 100
     path.unlink()
     with pytest.raises(InputError, match=f"{preset}: .* has no train.txt"):
@@ -73,7 +73,7 @@ def test_a_local_copy_is_a_file_or_its_folder(tmp_path, preset, file):
 
 def test_enwik8_is_read_by_bytes(tmp_path):
     made = presets.enwik8(path=put(tmp_path / "enwik8", "été " * 500), max_length=32)
-    assert made.facts.vocab_size == 258
+    assert made.info.vocab_size == 258
     assert sum(shares(made)) == 500 * 6
     with pytest.raises(InputError, match=r"enwik8: there is no known copy .* use enwik8\(path=...\)"):
         presets.enwik8()
@@ -130,8 +130,8 @@ def test_help_topics_stay_whole():
 
 def test_python_explains_itself():
     made = pydoc()
-    assert made.facts.sizes["train"] > 10 * made.facts.sizes["val"] > 10_000
-    assert made.facts == pydoc(seed=3).facts
+    assert made.info.sizes["train"] > 10 * made.info.sizes["val"] > 10_000
+    assert made.info == pydoc(seed=3).info
     assert "statement" in text(made, "train")
 
 
@@ -143,7 +143,7 @@ def test_glosses_are_a_line_each():
         assert len(lines) == 400
         assert set(lines) <= {f"{gloss.lemmas}: {gloss.definition}" for gloss in part}
         assert lines != sorted(lines)
-    assert gloss_corpus(limit=400, seed=9).facts.sha256 == made.facts.sha256
+    assert gloss_corpus(limit=400, seed=9).info.sha256 == made.info.sha256
     assert isinstance(made, CorpusData)
     with pytest.raises(InputError, match="limit=0"):
         gloss_corpus(limit=0)
@@ -154,7 +154,7 @@ def test_the_plays_themselves(shared):
     if not folder.is_dir():
         pytest.skip("no tinyshakespeare among the shared data")
     made = presets.shakespeare(path=folder)
-    assert made.facts.sizes == {"train": 1003854, "val": 55770, "test": 55770}
-    assert made.facts.vocab_size == 2 + 65
+    assert made.info.sizes == {"train": 1003854, "val": 55770, "test": 55770}
+    assert made.info.vocab_size == 2 + 65
     assert sum(shares(made)) == presets.SHAKESPEARE.length
     assert text(made, "train").startswith("First Citizen:\nBefore we proceed any further")

@@ -2,20 +2,20 @@ import json
 
 import pytest
 
-from zoo.data.parallel import ParallelFacts
+from zoo.data.parallel import ParallelInfo
 from zoo.errors import InputError
 
-FACTS = ParallelFacts(vocab_size=30, max_length=12, sizes={"train": 9, "val": 1}, sha256="ab")
+INFO = ParallelInfo(vocab_size=30, max_length=12, sizes={"train": 9, "val": 1}, sha256="ab")
 
 
 def test_facts_survive_json():
-    assert ParallelFacts.from_dict(json.loads(json.dumps(FACTS.to_dict()))) == FACTS
+    assert ParallelInfo.from_dict(json.loads(json.dumps(INFO.to_dict()))) == INFO
 
 
 def test_what_a_network_is_told():
-    assert (FACTS.task, FACTS.kind, FACTS.outputs) == ("seq2seq", "parallel", 30)
-    assert FACTS.keywords == {"vocab_size": 30, "max_length": 12, "seq2seq": True}
-    source, target = FACTS.example(3)
+    assert (INFO.task, INFO.kind, INFO.outputs) == ("seq2seq", "parallel", 30)
+    assert INFO.keywords == {"vocab_size": 30, "max_length": 12, "seq2seq": True}
+    source, target = INFO.example(3)
     assert source.shape == target.shape == (3, 8)
     assert source.data_ptr() != target.data_ptr()
 
@@ -26,4 +26,4 @@ def test_what_a_network_is_told():
 )
 def test_wrong_facts_are_named(change, said):
     with pytest.raises(InputError, match=said):
-        ParallelFacts.from_dict({**FACTS.to_dict(), **change})
+        ParallelInfo.from_dict({**INFO.to_dict(), **change})

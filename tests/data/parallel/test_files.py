@@ -38,7 +38,7 @@ def test_packed_files_are_read(tmp_path):
 def test_two_files_are_a_training_split(tmp_path):
     write(tmp_path, a_en=lines("one"), b_de=lines("eins"))
     data = parallel(str(tmp_path / "a.en"), str(tmp_path / "b.de"), tokenizer="space")
-    assert data.facts.sizes == {"train": 38, "val": 2}
+    assert data.info.sizes == {"train": 38, "val": 2}
     assert not data.has_split
 
 
@@ -47,7 +47,7 @@ def test_a_folder_has_the_splits_of_its_files(tmp_path):
     (tmp_path / "test.en.gz").write_bytes(gzip.compress(lines("one", 7).encode()))
     write(tmp_path, test_de=lines("eins", 7), train_fr="un\n", README_md="\n")
     data = parallel(path=tmp_path, source="en", target="de", tokenizer="space")
-    assert data.facts.sizes == {"train": 40, "val": 5, "test": 7}
+    assert data.info.sizes == {"train": 40, "val": 5, "test": 7}
     assert data.splits["test"].targets[3] == "eins 3"
     assert parallel(path=tmp_path, source="de", target="en", tokenizer="space").splits["test"].targets[3] == "one 3"
 

@@ -25,7 +25,7 @@ def rows(data):
 
 
 def test_every_value_is_right(made):
-    assert made.facts.sizes == COUNTS
+    assert made.info.sizes == COUNTS
     for source, target in rows(made):
         values, _, left, sign, right = parts(source)
         assert len(values) == 2
@@ -62,7 +62,7 @@ def test_pairs_depend_on_their_numbers_alone(made):
 
 def test_it_is_read_letter_by_letter(made):
     assert set(made.reader.words[4:]) == set("xy=,+-*0123456789")
-    assert made.facts.max_length == LONGEST == 20
+    assert made.info.max_length == LONGEST == 20
     (source, _), targets, numbers = next(iter(made.test_dataloader()))
     number = int(numbers[0])
     assert made.reader.decode(source[0].tolist()) == made.splits["test"].sources[number]

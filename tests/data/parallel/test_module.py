@@ -70,7 +70,7 @@ def test_every_pair_comes_once_per_epoch(options):
     orders = [[rows.tolist() for *_, rows in loader] for _ in range(2)]
     for order in orders:
         assert len(order) == len(loader)
-        assert sorted(row for batch in order for row in batch) == list(range(made.facts.sizes["train"]))
+        assert sorted(row for batch in order for row in batch) == list(range(made.info.sizes["train"]))
     assert orders[0] != orders[1]
 
 
@@ -86,16 +86,16 @@ def test_long_training_pairs_are_left_out_and_others_cut():
     splits = {name: pairs(seed=seed) for seed, name in enumerate(("train", "val", "test"))}
     whole = data(splits)
     longest = max(len(text.split()) + 1 for part in splits.values() for side in (part.sources, part.targets) for text in side)
-    assert whole.facts.max_length == whole.reader.max_length == longest
+    assert whole.info.max_length == whole.reader.max_length == longest
     made = data(splits, max_length=7)
     short = [
         i for i in range(120) if all(len(side[i].split()) < 7 for side in (splits["train"].sources, splits["train"].targets))
     ]
-    assert 0 < made.facts.sizes["train"] == len(short) < 120
+    assert 0 < made.info.sizes["train"] == len(short) < 120
     assert made.splits["train"] == splits["train"].take(short)
     assert made.splits["train"].place(0, side=1) == f"p.b:{short[0] + 1}"
-    assert made.facts.sizes["val"] == made.facts.sizes["test"] == 120
-    assert made.facts.max_length == 7
+    assert made.info.sizes["val"] == made.info.sizes["test"] == 120
+    assert made.info.max_length == 7
     for (source, shifted), targets, rows in batches(made, "val"):
         assert max(source.shape[1], shifted.shape[1], targets.shape[1]) <= 7
         for row, tokens in zip(rows.tolist(), targets.tolist(), strict=True):
@@ -103,9 +103,9 @@ def test_long_training_pairs_are_left_out_and_others_cut():
             assert made.reader.decode(tokens).split() == written[:6]
             assert tokens[min(len(written), 6)] == END, "a cut text ends too"
         assert made.references("val", rows) == [splits["val"].targets[row] for row in rows.tolist()]
-    assert made.facts.sha256 == whole.facts.sha256, "it is the same content"
+    assert made.info.sha256 == whole.info.sha256, "it is the same content"
     assert made.files == whole.files
-    assert data(splits, max_length=500).facts.max_length == 500
+    assert data(splits, max_length=500).info.max_length == 500
 
 
 def test_one_vocabulary_serves_both_sides_and_learns_from_training_pairs_alone():
@@ -137,7 +137,7 @@ def test_the_seed_decides_the_order_of_training_and_nothing_else():
         loader = getattr(one, f"{name}_dataloader")()
         first = [rows.tolist() for *_, rows in loader]
         assert first == [rows.tolist() for *_, rows in loader] == numbers(other, name)
-    assert (one.facts, one.splits, one.files) == (other.facts, other.splits, other.files)
+    assert (one.info, one.splits, one.files) == (other.info, other.splits, other.files)
 
 
 def test_workers_do_not_change_a_batch(capfd):
@@ -182,22 +182,22 @@ def test_a_trainer_moves_from_epoch_to_epoch(tmp_path):
 
 def test_a_trained_model_reads_other_pairs_as_its_own():
     trained = data(max_length=9)
-    stored = Reader.of(trained.facts, trained.files["tokenizer.json"])
+    stored = Reader.of(trained.info, trained.files["tokenizer.json"])
     other = {"train": pairs(60, seed=3), "test": pairs(60, seed=4)}
     again = data(other, reader=stored, tokenizer="char")
     assert again.files == trained.files
-    assert (again.facts.vocab_size, again.facts.max_length) == (trained.facts.vocab_size, 9)
+    assert (again.info.vocab_size, again.info.max_length) == (trained.info.vocab_size, 9)
     for (source, shifted), targets, _ in batches(again, "test"):
         assert max(source.shape[1], shifted.shape[1], targets.shape[1]) <= 9
-    assert data(other, reader=stored, max_length=99).facts.max_length == 9
+    assert data(other, reader=stored, max_length=99).info.max_length == 9
     long = Pairs(["a " * 20] * 4, ["A"] * 4)
-    assert data({"train": long, "test": long}, reader=stored).facts.sizes == {"train": 0, "val": 1, "test": 4}
+    assert data({"train": long, "test": long}, reader=stored).info.sizes == {"train": 0, "val": 1, "test": 4}
 
 
 def test_new_data_are_measured_whole():
     trained = data()
     entire = data({"train": pairs(60, seed=3)}, reader=trained.reader, entire=True)
-    assert entire.facts.sizes["val"] == entire.facts.sizes["test"] == 60
+    assert entire.info.sizes["val"] == entire.info.sizes["test"] == 60
     assert sorted(row for batch in numbers(entire, "test") for row in batch) == list(range(60))
 
 
@@ -205,14 +205,14 @@ def test_sources_alone_are_read_as_in_training():
     made = data(max_length=9)
     tokens = encode(made.splits["val"].sources, made.reader)
     assert all(np.array_equal(one, other) for one, other in zip(tokens, made._tokens["val"][0], strict=True))
-    whole = Reader.of(made.facts, made.files["tokenizer.json"])
+    whole = Reader.of(made.info, made.files["tokenizer.json"])
     with pytest.raises(InputError, match=r"^line 1: 9 tokens, the model reads at most 8"):
         encode(["a b c d e f g a b"], whole, lambda i: f"line {i + 1}")
 
 
 def test_splits_that_are_missing():
     assert (data().has_split, data().has_test) == (False, False)
-    assert data().facts.sizes == {"train": 114, "val": 6}
+    assert data().info.sizes == {"train": 114, "val": 6}
     with pytest.raises(InputError, match=r"^p has no test split"):
         data().predict_dataloader()
     tested = data({"train": pairs(), "test": pairs(9)})

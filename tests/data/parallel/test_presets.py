@@ -67,7 +67,7 @@ def test_iwslt15_reads_entities_as_what_they_mean(tmp_path):
 def test_iwslt15_without_training_pairs_trains_on_those_to_validate(tmp_path):
     write(tmp_path, "tst2012", "tst2013", sides=("en", "vi"))
     data = presets.iwslt15(tmp_path, tokenizer="space")
-    assert data.facts.sizes == {"train": 38, "val": 2, "test": 40}
+    assert data.info.sizes == {"train": 38, "val": 2, "test": 40}
     assert stems(data) == {"train": "tst2012", "val": "tst2012", "test": "tst2013"}
     for side in ("en", "vi"):
         (tmp_path / f"tst2012.{side}").unlink()
@@ -157,7 +157,7 @@ def test_a_preset_without_a_path_comes_from_the_hub(monkeypatch):
     mine, _ = served(monkeypatch, WMT14, sides=("ru", "en"))
     monkeypatch.setattr(sys.modules["zoo.data.parallel.presets"], "WMT14", mine)
     data = presets.wmt14(source="en", target="ru", tokenizer="space")
-    assert data.facts.sizes == {"train": 24, "val": 24, "test": 24}
+    assert data.info.sizes == {"train": 24, "val": 24, "test": 24}
 
 
 def test_pairs_with_an_empty_side_are_left_out(monkeypatch):

@@ -13,13 +13,13 @@ def at(shared, folder):
 
 def test_multi30k(shared):
     data = multi30k(at(shared, "multi30k_ende"), tokenizer="space", test="2017_mscoco")
-    assert data.facts.sizes == {"train": 29000, "val": 1014, "test": 461}
+    assert data.info.sizes == {"train": 29000, "val": 1014, "test": 461}
     assert data.splits["train"].targets[1] == "Mehrere Männer mit Schutzhelmen bedienen ein Antriebsradsystem."
 
 
 def test_iwslt15(shared):
     data = iwslt15(at(shared, "iwslt15_envi_tst"), vocab=500)
-    assert data.facts.sizes == {"train": 1475, "val": 78, "test": 1268}
+    assert data.info.sizes == {"train": 1475, "val": 78, "test": 1268}
     first = data.splits["test"].sources[0]
     assert first.startswith("When I was little ,")
     assert first.endswith('" Nothing To Envy . "')
@@ -27,4 +27,4 @@ def test_iwslt15(shared):
 
 def test_shakespeare_style(shared):
     data = shakespeare_style(at(shared, "shakespeare_style"), tokenizer="space")
-    assert data.facts.sizes == {"train": 18395, "val": 1218, "test": 1462}
+    assert data.info.sizes == {"train": 18395, "val": 1218, "test": 1462}

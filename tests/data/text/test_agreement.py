@@ -29,7 +29,7 @@ def test_every_noun_shows_its_number():
 
 
 def test_the_head_noun_decides(data):
-    assert data.facts.sizes == {"train": 9600, "val": 1200, "test": 1200}
+    assert data.info.sizes == {"train": 9600, "val": 1200, "test": 1200}
     for table in data.splits.values():
         assert all(NUMBER[nouns(text)[0]] == label for text, label in rows(table))
         assert sum(label == "plural" for label in table.labels) == len(table) / 2
@@ -53,7 +53,7 @@ def test_every_word_is_in_the_training_split_and_every_noun_is_a_head_in_both_nu
     train = data.splits["train"].texts[0]
     assert {nouns(text)[0] for text in train} == set(NUMBER)
     known = {word for text in train for word in text.split()}
-    assert data.facts.vocab_size == len(known) + 2
+    assert data.info.vocab_size == len(known) + 2
     for name in ("val", "test"):
         assert {word for text in data.splits[name].texts[0] for word in text.split()} <= known
 
@@ -84,8 +84,8 @@ def test_attractors_change_the_test_split_only(data, attractors):
 
 
 def test_a_seed_leaves_the_sentences_alone(data):
-    assert agreement(seed=7).facts == data.facts
-    assert data.facts.sha256.startswith("400a4f465899")
+    assert agreement(seed=7).info == data.info
+    assert data.info.sha256.startswith("400a4f465899")
 
 
 @pytest.mark.parametrize(

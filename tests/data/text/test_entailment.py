@@ -43,8 +43,8 @@ def test_labels_are_those_of_the_truth_tables(variables):
 
 
 def test_sizes_and_balance(data):
-    assert data.facts.sizes == {"train": 9603, "val": 1197, "test": 1197}
-    assert data.facts.classes == CLASSES
+    assert data.info.sizes == {"train": 9603, "val": 1197, "test": 1197}
+    assert data.info.classes == CLASSES
     for table in data.splits.values():
         assert set(Counter(table.labels).values()) == {len(table) / 3}
 
@@ -71,8 +71,8 @@ def test_formulas_have_the_sizes_that_are_documented(data):
 
 
 def test_a_seed_leaves_the_pairs_alone(data):
-    assert entailment(seed=7).facts == data.facts
-    assert data.facts.sha256.startswith("794746f77095")
+    assert entailment(seed=7).info == data.info
+    assert data.info.sha256.startswith("794746f77095")
 
 
 @pytest.mark.parametrize(

@@ -3,36 +3,36 @@ import json
 import pytest
 import torch
 
-from zoo.data.text import Table, TextFacts
+from zoo.data.text import Table, TextInfo
 from zoo.errors import InputError
 
 
-def facts(task="text_classification", **changes):
+def info(task="text_classification", **changes):
     values = {"classes": ("a", "b", "c"), "vocab_size": 20, "max_length": 12, "sizes": {"train": 5}, "sha256": "0"}
-    return TextFacts(task=task, **{**values, **changes})
+    return TextInfo(task=task, **{**values, **changes})
 
 
 def test_facts_survive_json():
-    for made in (facts(), facts("answer_ranking", vectors=300)):
-        assert TextFacts.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+    for made in (info(), info("answer_ranking", vectors=300)):
+        assert TextInfo.from_dict(json.loads(json.dumps(made.to_dict()))) == made
 
 
 @pytest.mark.parametrize("change", [{"extra": 1}, {"task": "image_classification"}])
 def test_wrong_facts_are_refused(change):
-    with pytest.raises(InputError, match="data facts"):
-        TextFacts.from_dict(facts().to_dict() | change)
+    with pytest.raises(InputError, match="data info"):
+        TextInfo.from_dict(info().to_dict() | change)
 
 
 def test_a_network_learns_its_sizes():
-    assert facts().keywords == {"vocab_size": 20, "max_length": 12, "num_classes": 3, "pair": False}
-    assert facts("pair_classification").keywords["pair"] is True
-    assert (facts().kind, facts().outputs) == ("text", 3)
-    assert [facts(task).kind for task in ("pair_classification", "answer_ranking")] == ["pair", "pair"]
+    assert info().keywords == {"vocab_size": 20, "max_length": 12, "num_classes": 3, "pair": False}
+    assert info("pair_classification").keywords["pair"] is True
+    assert (info().kind, info().outputs) == ("text", 3)
+    assert [info(task).kind for task in ("pair_classification", "answer_ranking")] == ["pair", "pair"]
 
 
 def test_examples_have_the_form_of_a_batch():
-    assert torch.equal(facts().example(2), torch.ones(2, 8, dtype=torch.int64))
-    first, second = facts("answer_ranking", max_length=3).example(2)
+    assert torch.equal(info().example(2), torch.ones(2, 8, dtype=torch.int64))
+    first, second = info("answer_ranking", max_length=3).example(2)
     assert first.shape == second.shape == (2, 3)
 
 

@@ -63,9 +63,9 @@ def test_splits_are_whole_stratified_and_share_neither_definition_nor_lemmas():
 
 def test_topics():
     data = glosses(seed=3)
-    assert data.facts.sizes == {"train": 17471, "val": 1094, "test": 3279}
-    assert data.facts.classes == wordnet.CLASSES
-    assert data.facts.task == "text_classification"
+    assert data.info.sizes == {"train": 17471, "val": 1094, "test": 3279}
+    assert data.info.classes == wordnet.CLASSES
+    assert data.info.task == "text_classification"
     for table in data.splits.values():
         (texts,) = table.texts
         for text, label in zip(texts, table.labels, strict=True):
@@ -83,7 +83,7 @@ def ranking():
 
 
 def test_a_pair_is_right_if_the_lemmas_are_those_of_the_definition(pairs):
-    assert pairs.facts.sizes == {"train": 20000, "val": 2000, "test": 4000}
+    assert pairs.info.sizes == {"train": 20000, "val": 2000, "test": 4000}
     for table in pairs.splits.values():
         for lemmas, definition, label in zip(*table.texts, table.labels, strict=True):
             assert (label == "right") == any(gloss.lemmas == lemmas for gloss in BY_DEFINITION[definition])
@@ -110,8 +110,8 @@ def test_wrong_lemmas_are_of_the_topic_and_of_no_other_split(pairs):
 
 def test_ranking_has_one_right_answer_among_the_candidates_of_a_question(ranking):
     data = ranking
-    assert data.facts.sizes == {"train": 20000, "val": 1992, "test": 4000}
-    assert data.facts.classes == ("irrelevant", "relevant")
+    assert data.info.sizes == {"train": 20000, "val": 1992, "test": 4000}
+    assert data.info.classes == ("irrelevant", "relevant")
     by_key = {gloss.key: gloss for gloss in EVERY}
     for name, table in data.splits.items():
         groups = {}
@@ -130,10 +130,10 @@ def test_ranking_has_one_right_answer_among_the_candidates_of_a_question(ranking
 
 @pytest.mark.parametrize("task", ["topics", "pairs", "ranking"])
 def test_a_seed_leaves_the_rows_alone(task):
-    facts = glosses(task, limit=60).facts
-    assert facts == glosses(task, limit=60, seed=5).facts
+    info = glosses(task, limit=60).info
+    assert info == glosses(task, limit=60, seed=5).info
     digests = {"topics": "0477cbd625df", "pairs": "a0146d3c0713", "ranking": "90875c9e8172"}
-    assert facts.sha256[:12] == digests[task]
+    assert info.sha256[:12] == digests[task]
 
 
 @pytest.mark.parametrize("limit", [2, 5, 8, 9, 10, 60, 100, 1000])
@@ -157,7 +157,7 @@ def test_a_limit_takes_rows_out_of_the_whole(pairs, ranking):
 def test_words_are_read_in_parts_where_they_have_to_match():
     kinds = {task: json.loads(glosses(task, limit=20).reader.text)["model"]["type"] for task in ("topics", "pairs", "ranking")}
     assert kinds == {"topics": "WordLevel", "pairs": "BPE", "ranking": "BPE"}
-    assert glosses("pairs", limit=60, vocab=400).facts.vocab_size == 400
+    assert glosses("pairs", limit=60, vocab=400).info.vocab_size == 400
 
 
 def test_another_file_is_refused(monkeypatch):
@@ -185,7 +185,7 @@ def test_wrong_options(options, said):
 
 def test_running_text_holds_the_glosses_of_each_split():
     data, topics = glosses(task="language_model", limit=60), glosses(limit=60, tokenizer="word").splits
-    assert (data.facts.task, data.facts.kind) == ("language_model", "corpus")
+    assert (data.info.task, data.info.kind) == ("language_model", "corpus")
     for name in ("train", "val", "test"):
         lines = data.reader.decode(data.splits[name]).splitlines()
         assert len(lines) == 60
@@ -195,7 +195,7 @@ def test_running_text_holds_the_glosses_of_each_split():
 
 def test_answers_are_the_first_lemmas_of_their_glosses():
     data = glosses(task="seq2seq", limit=60)
-    assert (data.facts.task, data.facts.kind, data.facts.sizes) == ("seq2seq", "parallel", {"train": 60, "val": 60, "test": 60})
+    assert (data.info.task, data.info.kind, data.info.sizes) == ("seq2seq", "parallel", {"train": 60, "val": 60, "test": 60})
     known = {gloss.definition: gloss.lemmas for split in wordnet.cut(wordnet.read()).values() for gloss in split}
     for pairs in data.splits.values():
         assert all(target in known[source].split(", ") for source, target in zip(pairs.sources, pairs.targets, strict=True))
@@ -212,15 +212,15 @@ def test_no_gloss_of_another_split_is_written_or_answered():
 
 @pytest.mark.parametrize("task", ["language_model", "seq2seq"])
 def test_a_seed_leaves_what_is_written_alone(task):
-    assert glosses(task=task, limit=60).facts == glosses(task=task, limit=60, seed=5).facts
+    assert glosses(task=task, limit=60).info == glosses(task=task, limit=60, seed=5).info
 
 
 def test_options_of_tasks_that_write():
     data = glosses(task="language_model", limit=60, stream=True, max_length=16, batch_size=4, tokenizer="bpe", vocab=300)
-    assert (data.facts.kind, data.facts.max_length, data.facts.vocab_size, data.batch_size) == ("stream", 16, 300, 4)
+    assert (data.info.kind, data.info.max_length, data.info.vocab_size, data.batch_size) == ("stream", 16, 300, 4)
     data = glosses(task="seq2seq", limit=60, tokenizer="char", batch_tokens=200, min_count=2)
     assert (data.batch_tokens, data.reader.writes, data.reader.vocab_size < 100) == (200, True, True)
-    vocab = [glosses(task=task, limit=60).facts.vocab_size for task in ("language_model", "seq2seq")]
+    vocab = [glosses(task=task, limit=60).info.vocab_size for task in ("language_model", "seq2seq")]
     assert all(300 < size <= 2000 for size in vocab)  # parts of words
 
 

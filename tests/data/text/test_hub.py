@@ -58,7 +58,7 @@ def tried(name):
     try:
         data = getattr(presets, name)()
         pair = isinstance(next(iter(data.test_dataloader()))[0], (list, tuple))
-        return [data.facts.sizes, data.facts.classes, pair]
+        return [data.info.sizes, data.info.classes, pair]
     except InputError as error:
         return str(error)
 

@@ -18,16 +18,16 @@ def file(tmp_path):
 
 def test_texts(file):
     path = file("x.tsv", [("label", "text"), *[(f"{i % 2}", f"word{i} here") for i in range(40)]])
-    assert text(path).facts == text(path, text=1, label=0).facts
-    assert text(path).facts.sizes == {"train": 32, "val": 4, "test": 4}
+    assert text(path).info == text(path, text=1, label=0).info
+    assert text(path).info.sizes == {"train": 32, "val": 4, "test": 4}
 
 
 def test_pairs(file):
     path = file("x.tsv", [("first", "second", "label"), *[(f"a{i}", f"b{i}", f"{i % 3}") for i in range(60)]])
     made = pairs(path)
-    assert made.facts.task == "pair_classification"
-    assert made.facts.num_classes == 3
-    assert pairs(path, first="second", second="first").facts.sha256 != made.facts.sha256
+    assert made.info.task == "pair_classification"
+    assert made.info.num_classes == 3
+    assert pairs(path, first="second", second="first").info.sha256 != made.info.sha256
 
 
 def test_rankings(file):
@@ -37,8 +37,8 @@ def test_rankings(file):
         for a in range(3)
     ]
     path = file("x.tsv", [("id", "query", "answer", "label"), *rows])
-    assert ranking(path, folds=29).facts.sizes["test"] in (3, 6)
-    assert ranking(path, group="id", folds=30).facts.sizes["test"] == 3
+    assert ranking(path, folds=29).info.sizes["test"] in (3, 6)
+    assert ranking(path, group="id", folds=30).info.sizes["test"] == 3
     with pytest.raises(InputError, match="folds=30, but there are 29 questions"):
         ranking(path, folds=30)
 
@@ -57,7 +57,7 @@ def test_folders(file, tmp_path):
         file(f"{name}.tsv", [(f"{i % 2}", f"word{i}") for i in range(6)])
     made = text(tmp_path, text=1, label=0)
     assert made.has_split
-    assert made.facts.sizes == {"train": 6, "val": 6, "test": 6}
+    assert made.info.sizes == {"train": 6, "val": 6, "test": 6}
 
 
 def test_files_name_the_line_of_a_label_that_training_has_not(file, tmp_path):

@@ -53,13 +53,13 @@ def test_pairs_and_questions_have_more_parts():
     pair = data({"train": table(pairs=True)}, "pair_classification")
     (first, second), labels = next(iter(pair.train_dataloader()))
     assert first.shape[0] == second.shape[0] == labels.shape[0] == 8
-    assert pair.facts.kind == "pair"
+    assert pair.info.kind == "pair"
     ranked = data({"train": questions()}, "answer_ranking")
     (first, second), labels, groups = next(iter(ranked.test_dataloader()))
     assert groups.dtype == torch.int64
     assert groups.tolist() == [0, 0, 0, 1, 1, 1]
     assert labels.tolist() == [1, 0, 0, 1, 0, 0]
-    assert ranked.facts.classes == ("irrelevant", "relevant")
+    assert ranked.info.classes == ("irrelevant", "relevant")
     for question in (0, 1):
         assert len({tuple(line.tolist()) for line in first[groups == question]}) == 1
 
@@ -69,7 +69,7 @@ def test_every_row_comes_once_per_epoch(kwargs):
     made = data(**kwargs)
     loader = made.train_dataloader()
     expected = Counter(rows(data(batch_size=50, seed=9).train_dataloader()))
-    assert sum(expected.values()) == made.facts.sizes["train"] == 49
+    assert sum(expected.values()) == made.info.sizes["train"] == 49
     for _ in range(2):
         found = Counter(rows(loader))
         missing = sum((expected - found).values())
@@ -103,7 +103,7 @@ def test_the_seed_decides_the_order_and_nothing_else():
     one, same, other = data(seed=1), data(seed=1), data(seed=2)
     assert rows(one.train_dataloader()) == rows(same.train_dataloader()) != rows(other.train_dataloader())
     assert Counter(rows(one.test_dataloader())) == Counter(rows(other.test_dataloader()))
-    assert one.facts == other.facts
+    assert one.info == other.info
     assert one.files == other.files
 
 
@@ -114,7 +114,7 @@ def test_only_training_texts_make_the_vocabulary():
     made = data(splits(val="hidden", test="secret"))
     assert made.reader.words[2:] == ["common", "x"]
     assert rows(made.test_dataloader())[0][0] == (2, 1)
-    assert made.facts.vocab_size == 4
+    assert made.info.vocab_size == 4
     held_out = TextData({"train": Table(([f"word{i}" for i in range(40)],), list("ab") * 20)}, "text_classification")
     train = set(held_out.splits["train"].texts[0])
     assert set(held_out.reader.words[2:]) == train
@@ -122,16 +122,16 @@ def test_only_training_texts_make_the_vocabulary():
 
 def test_the_longest_text_of_all_splits_is_read_whole():
     splits = {name: Table((["a " * n, "b"] * 2,), list("abab")) for name, n in (("train", 3), ("val", 9), ("test", 5))}
-    assert data(splits).facts.max_length == 9
+    assert data(splits).info.max_length == 9
     cut = data(splits, max_length=4)
-    assert cut.facts.max_length == 4
+    assert cut.info.max_length == 4
     assert max(len(row[0]) for row in rows(cut.val_dataloader())) == 4
-    assert data(splits, max_length=50).facts.max_length == 50
+    assert data(splits, max_length=50).info.max_length == 50
 
 
 def test_classes_are_sorted_by_value_or_letter_or_as_given():
     def classes(labels, **options):
-        return data({"train": table(labels=labels)}, folds=2, **options).facts.classes
+        return data({"train": table(labels=labels)}, folds=2, **options).info.classes
 
     assert classes(["10", "9", "-1"]) == ("-1", "9", "10")
     assert classes(["b", "10", "9"]) == ("10", "9", "b")
@@ -147,19 +147,19 @@ def test_names_keep_their_rows():
 
 
 def test_facts_tell_contents_apart():
-    base = data().facts
-    assert data().facts.sha256 == base.sha256
-    assert data(tokenizer="char", max_length=3, seed=4).facts.sha256 == base.sha256
+    base = data().info
+    assert data().info.sha256 == base.sha256
+    assert data(tokenizer="char", max_length=3, seed=4).info.sha256 == base.sha256
     changed = [
         data({"train": table(seed=1)}),
         data({"train": table(labels="ba")}),
         data(fold=1),
         data(names={"a": "x", "b": "y"}),
     ]
-    assert len({base.sha256, *(one.facts.sha256 for one in changed)}) == 5
+    assert len({base.sha256, *(one.info.sha256 for one in changed)}) == 5
     one, other = (Table((texts,), list("aabb"), source=str(texts)) for texts in (["ab", "c", "d", "e"], ["a", "bc", "d", "e"]))
     splits = [{"train": part, "val": part, "test": part} for part in (one, other)]
-    assert data(splits[0]).facts.sha256 != data(splits[1]).facts.sha256
+    assert data(splits[0]).info.sha256 != data(splits[1]).info.sha256
 
 
 def test_a_trained_model_reads_other_data_as_its_own():
@@ -167,28 +167,28 @@ def test_a_trained_model_reads_other_data_as_its_own():
     other = {"train": table(seed=5), "test": table(seed=6)}
     again = data(other, names={"a": "A", "b": "B"}, max_length=6, reader=trained.reader, tokenizer="char")
     assert again.files == trained.files
-    assert again.facts.classes == ("B", "A")
-    assert again.facts.vocab_size == trained.facts.vocab_size
-    stored = Reader.of(trained.facts, trained.files["tokenizer.json"])
+    assert again.info.classes == ("B", "A")
+    assert again.info.vocab_size == trained.info.vocab_size
+    stored = Reader.of(trained.info, trained.files["tokenizer.json"])
     with pytest.raises(InputError, match=r"^f.tsv:\d+: \d+ tokens, the model reads at most 6"):
         data(other, names={"a": "A", "b": "B"}, reader=stored)
     cut = data(other, names={"a": "A", "b": "B"}, reader=stored, max_length=99)
     assert rows(cut.test_dataloader()) == rows(again.test_dataloader())
-    assert cut.facts.max_length == 6
+    assert cut.info.max_length == 6
     with pytest.raises(InputError, match=r"^f.tsv:1: label 'a' is unknown to the model, which knows 'A', 'B'"):
         data(other, reader=stored, max_length=6)
     one_class = {name: Table((["u v"] * 3,), ["a"] * 3) for name in ("train", "test")}
-    assert data(one_class, names={"a": "A", "b": "B"}, reader=stored).facts.classes == ("B", "A")
+    assert data(one_class, names={"a": "A", "b": "B"}, reader=stored).info.classes == ("B", "A")
 
 
 def test_splits_that_are_missing():
     assert (data().has_split, data().has_test) == (False, True)
     with_test = data({"train": table(), "test": table(10)})
     assert with_test.has_split
-    assert with_test.facts.sizes == {"train": 54, "val": 6, "test": 10}
+    assert with_test.info.sizes == {"train": 54, "val": 6, "test": 10}
     with_val = data({"train": table(), "val": table(10)})
     assert (with_val.has_split, with_val.has_test) == (True, False)
-    assert with_val.facts.sizes == {"train": 60, "val": 10}
+    assert with_val.info.sizes == {"train": 60, "val": 10}
     with pytest.raises(InputError, match=r"f.tsv has no test split"):
         with_val.predict_dataloader()
 
@@ -250,9 +250,9 @@ def test_wrong_rankings_are_named():
 def test_a_set_without_splits_is_measured_whole_if_asked():
     rows = table(30)
     data = TextData({"train": rows}, "text_classification", entire=True)
-    assert data.facts.sizes == {"train": 30, "val": 30, "test": 30}
+    assert data.info.sizes == {"train": 30, "val": 30, "test": 30}
     with_test = TextData({"train": rows, "test": table(9)}, "text_classification", entire=True)
-    assert with_test.facts.sizes["test"] == 9
+    assert with_test.info.sizes["test"] == 9
 
 
 def test_a_ranking_split_without_a_right_answer_is_refused():

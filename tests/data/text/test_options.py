@@ -37,11 +37,11 @@ def test_options_are_in_the_signature():
 
 def test_options_reach_the_data():
     made = preset(folds=4, fold=1)
-    assert made.facts.sizes["test"] == 10
-    assert made.facts.max_length == 64
-    assert preset(max_length=7).facts.max_length == 7
+    assert made.info.sizes["test"] == 10
+    assert made.info.max_length == 64
+    assert preset(max_length=7).info.max_length == 7
     assert signature(plain).parameters["val"].default == 0.5
-    assert plain().facts.sizes["val"] == 18
+    assert plain().info.sizes["val"] == 18
 
 
 def test_the_registry_checks_them():

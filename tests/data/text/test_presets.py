@@ -56,9 +56,9 @@ def test_a_file_alone_has_no_splits(tmp_path):
     write(tmp_path / "mr.tsv", MR, MR.columns[-1], 40)
     for path in (tmp_path, tmp_path / "mr.tsv"):
         data = presets.mr(path, folds=4)
-        assert data.facts.sizes == {"train": 27, "val": 3, "test": 10}
+        assert data.info.sizes == {"train": 27, "val": 3, "test": 10}
         assert not data.has_split
-        assert data.facts.classes == ("negative", "positive")
+        assert data.info.classes == ("negative", "positive")
 
 
 def test_pairs_without_a_gold_label_are_left_out(tmp_path):
@@ -70,8 +70,8 @@ def test_pairs_without_a_gold_label_are_left_out(tmp_path):
     for name in ("snli_1.0_train", "snli_1.0_dev", "snli_1.0_test"):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     data = presets.snli(tmp_path)
-    assert data.facts.sizes == {"train": 30, "val": 30, "test": 30}
-    assert data.facts.classes == ("entailment", "neutral", "contradiction")
+    assert data.info.sizes == {"train": 30, "val": 30, "test": 30}
+    assert data.info.classes == ("entailment", "neutral", "contradiction")
 
 
 def test_where_test_labels_are_secret_the_validation_rows_are_tested_on(tmp_path):
@@ -79,37 +79,37 @@ def test_where_test_labels_are_secret_the_validation_rows_are_tested_on(tmp_path
     write(tmp_path / "dev.tsv", QNLI, QNLI.columns[0], 8)
     (tmp_path / "test.tsv").write_text("index\tquestion\tsentence\n0\twhy\tso\n")
     data = presets.qnli(tmp_path)
-    assert data.facts.sizes == {"train": 36, "val": 4, "test": 8}
+    assert data.info.sizes == {"train": 36, "val": 4, "test": 8}
     assert data.has_split
     write(tmp_path / "test.tsv", QNLI, QNLI.columns[0], 6, label="-1")
-    assert presets.qnli(tmp_path).facts.sizes["test"] == 8
+    assert presets.qnli(tmp_path).info.sizes["test"] == 8
     write(tmp_path / "test.tsv", QNLI, QNLI.columns[0], 6)
-    assert presets.qnli(tmp_path).facts.sizes == {"train": 40, "val": 8, "test": 6}
+    assert presets.qnli(tmp_path).info.sizes == {"train": 40, "val": 8, "test": 6}
 
 
 def test_where_test_labels_are_public_validation_rows_stay_what_they_are(tmp_path):
     write(tmp_path / "train.tsv", TREC, TREC.columns[-1], 40)
     write(tmp_path / "dev.tsv", TREC, TREC.columns[-1], 8)
     data = presets.trec(tmp_path)
-    assert data.facts.sizes == {"train": 40, "val": 8}
+    assert data.info.sizes == {"train": 40, "val": 8}
     assert not data.has_test
 
 
 def test_without_training_pairs_the_validation_pairs_are_trained_on(tmp_path):
     write(tmp_path / "validation.tsv", SNLI, SNLI.columns[0], 60)
     write(tmp_path / "test.tsv", SNLI, SNLI.columns[0], 9)
-    assert presets.snli(tmp_path).facts.sizes == {"train": 54, "val": 6, "test": 9}
+    assert presets.snli(tmp_path).info.sizes == {"train": 54, "val": 6, "test": 9}
     (tmp_path / "test.tsv").unlink()
     data = presets.snli(tmp_path)
-    assert data.facts.sizes == {"train": 49, "val": 5, "test": 6}
+    assert data.info.sizes == {"train": 49, "val": 5, "test": 6}
     assert not data.has_split
 
 
 def test_mnli_is_tested_on_either_genres(tmp_path):
     for name, rows in (("train", 60), ("dev_matched", 9), ("dev_mismatched", 12)):
         write(tmp_path / f"{name}.tsv", MATCHED, MATCHED.columns[1], rows)
-    assert presets.mnli(tmp_path).facts.sizes["test"] == 9
-    assert presets.mnli(tmp_path, mismatched=True).facts.sizes["test"] == 12
+    assert presets.mnli(tmp_path).info.sizes["test"] == 9
+    assert presets.mnli(tmp_path, mismatched=True).info.sizes["test"] == 12
 
 
 def test_a_fold_column_makes_the_validation_split(tmp_path):
@@ -117,16 +117,16 @@ def test_a_fold_column_makes_the_validation_split(tmp_path):
     (tmp_path / "train.tsv").write_text("\n".join(rows))
     (tmp_path / "test.tsv").write_text("\n".join(row.replace("train", "test").replace("val", "test") for row in rows))
     data = presets.imdb(tmp_path)
-    assert data.facts.sizes == {"train": 16, "val": 4, "test": 20}
+    assert data.info.sizes == {"train": 16, "val": 4, "test": 20}
     assert all(int(text.split()[1]) % 5 == 0 for text in data.splits["val"].texts[0])
-    assert data.facts.max_length == 256
+    assert data.info.max_length == 256
 
 
 def test_levels_of_sst_have_files_of_their_own(tmp_path):
     for rows, (level, record) in enumerate(SST.items(), 5):
         for split in ("train", "val", "test"):
             write(tmp_path / f"{stem(record, split, split)}.tsv", record, record.columns[-1], 4 * rows)
-        assert presets.sst(tmp_path, level=level).facts.sizes["train"] == 4 * rows
+        assert presets.sst(tmp_path, level=level).info.sizes["train"] == 4 * rows
     with pytest.raises(InputError, match="sst: level='words'; use phrases, sentences, fine"):
         presets.sst(tmp_path, level="words")
 
@@ -135,7 +135,7 @@ def test_parquet_of_the_hub_is_read(tmp_path):
     for name in ("train", "test"):
         table = {"premise": ["a"] * 31, "hypothesis": ["b"] * 31, "label": [i % 3 for i in range(30)] + [-1]}
         pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
-    assert presets.snli(tmp_path).facts.sizes == {"train": 27, "val": 3, "test": 30}
+    assert presets.snli(tmp_path).info.sizes == {"train": 27, "val": 3, "test": 30}
 
 
 def test_ranking_leaves_out_questions_without_a_right_answer(tmp_path):
@@ -144,7 +144,7 @@ def test_ranking_leaves_out_questions_without_a_right_answer(tmp_path):
         head = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
         (tmp_path / f"WikiQA-{name}.tsv").write_text(head + "\n".join(rows))
     data = presets.wikiqa(tmp_path)
-    assert data.facts.sizes == {"train": 36, "val": 36, "test": 36}
+    assert data.info.sizes == {"train": 36, "val": 36, "test": 36}
     assert "Q2" not in data.splits["test"].groups
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from zoo.data.text.facts import TextFacts
+from zoo.data.text.info import TextInfo
 from zoo.data.text.reader import Reader
 from zoo.data.text.tokenizer import KINDS, train_tokenizer
 from zoo.data.text.tokens import Tokens
@@ -75,17 +75,17 @@ def test_training_gives_one_vocabulary_every_time(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stored_reader_reads_the_same(kind):
     made = reader(kind)
-    facts = TextFacts(
+    info = TextInfo(
         task="text_classification", classes=made.classes, vocab_size=made.vocab_size, max_length=100, sizes={}, sha256=""
     )
-    again = Reader.of(facts, made.text)
+    again = Reader.of(info, made.text)
     assert (again.words, again.max_length, again.classes, again.cut) == (made.words, 100, made.classes, False)
     for one, other in zip(made.encode([*TEXTS, "new [PAD]"]), again.encode([*TEXTS, "new [PAD]"]), strict=True):
         assert np.array_equal(one, other)
     with pytest.raises(InputError, match="another model's file"):
-        Reader.of(facts, reader(kind, ["other text"], vocab=290).text)
+        Reader.of(info, reader(kind, ["other text"], vocab=290).text)
     with pytest.raises(InputError, match=r"tokenizer.json: this is not a file"):
-        Reader.of(facts, "{}")
+        Reader.of(info, "{}")
 
 
 def test_long_texts_are_cut_or_refused():
@@ -211,8 +211,8 @@ def test_a_text_that_runs_on_has_no_space_before_it():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stored_reader_writes_the_same(kind):
     made = writer(kind)
-    facts = TextFacts(task="text_classification", classes=(), vocab_size=made.vocab_size, max_length=100, sizes={}, sha256="")
-    again = Reader.of(facts, made.text)
+    info = TextInfo(task="text_classification", classes=(), vocab_size=made.vocab_size, max_length=100, sizes={}, sha256="")
+    again = Reader.of(info, made.text)
     numbers = [2, *made.encode(["the dog's end"])[0].tolist(), 3, 5]
     assert again.writes
     assert again.decode(numbers) == made.decode(numbers) != ""

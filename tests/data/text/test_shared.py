@@ -52,7 +52,7 @@ def test_questions_of_wikiqa(shared):
 
 
 def test_agreement(shared):
-    assert sva(shared / "sva_linzen").facts.sizes == {"train": 12616, "val": 1578, "test": 1578}
+    assert sva(shared / "sva_linzen").info.sizes == {"train": 12616, "val": 1578, "test": 1578}
     for attractors, rows in ((4, 561), (5, 159)):
         data = sva(shared / "sva_linzen", attractors=attractors)
-        assert data.facts.sizes == {"train": 12616, "val": 1578, "test": rows}
+        assert data.info.sizes == {"train": 12616, "val": 1578, "test": rows}

@@ -14,8 +14,8 @@ def agreement_files(tmp_path):
 
 def test_agreement_is_split_by_line_number(agreement_files):
     data = sva(agreement_files)
-    assert data.facts.sizes == {"train": 80, "val": 10, "test": 10}
-    assert data.facts.classes == ("singular", "plural")
+    assert data.info.sizes == {"train": 80, "val": 10, "test": 10}
+    assert data.info.classes == ("singular", "plural")
     numbers = {split: {int(text.split()[-1]) % 10 for text in table.texts[0]} for split, table in data.splits.items()}
     assert numbers == {"train": set(range(2, 10)), "val": {1}, "test": {0}}
     assert {"NN", "val"} <= data.reader.tokenizer.get_vocab().keys()
@@ -23,7 +23,7 @@ def test_agreement_is_split_by_line_number(agreement_files):
 
 def test_agreement_by_attractors_keeps_the_training_rows(agreement_files):
     data = sva(agreement_files, attractors=2)
-    assert data.facts.sizes == {"train": 80, "val": 10, "test": 7}
+    assert data.info.sizes == {"train": 80, "val": 10, "test": 7}
     assert data.splits["train"] == sva(agreement_files).splits["train"]
     with pytest.raises(InputError, match=r"holds no numpred.test.3.tsv or numpred.test.3.tsv.gz"):
         sva(agreement_files, attractors=3)

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from zoo.data.corpus.alphabet import learn
 from zoo.data.corpus.blocks import Batch, Blocks, in_order, shuffled, streams
 from zoo.data.corpus.encoding import extents
-from zoo.data.corpus.facts import CorpusFacts
+from zoo.data.corpus.info import CorpusInfo
 from zoo.data.corpus.source import Source, digest, divided
 from zoo.data.corpus.tokenfile import Numbers, tokens_of
 from zoo.data.loader import PassSampler, loader
@@ -53,7 +53,7 @@ class CorpusData(LightningDataModule):
         entire: Whether all of a text without splits is validation and test text: what measuring on new data means.
 
     Attributes:
-        facts: What a model must know of the data.
+        info: What a model must know of the data.
         reader: How the text became tokens.
         splits: The token numbers of every split.
         has_split: That there always are validation rows of its own.
@@ -64,13 +64,13 @@ class CorpusData(LightningDataModule):
     Example:
         >>> from zoo.data.corpus.source import Text
         >>> data = CorpusData({"train": Text("to be or not to be, " * 40)}, max_length=16, batch_size=4)
-        >>> data.facts.sizes, data.facts.vocab_size
+        >>> data.info.sizes, data.info.vocab_size
         ({'train': 720, 'val': 40, 'test': 40}, 10)
         >>> [part.shape for part in next(iter(data.train_dataloader()))]
         [torch.Size([4, 16]), torch.Size([4, 16]), torch.Size([4, 2])]
     """
 
-    facts: CorpusFacts
+    info: CorpusInfo
     reader: Reader
     has_split = True
 
@@ -105,7 +105,7 @@ class CorpusData(LightningDataModule):
         for name, tokens in self.splits.items():
             _check_size(f"{sources[name].name}, {name} split", len(tokens), self.length)
         self._extents = extents(reader)
-        self.facts = CorpusFacts(
+        self.info = CorpusInfo(
             vocab_size=reader.vocab_size,
             max_length=reader.max_length,
             stream=stream,
@@ -122,7 +122,7 @@ class CorpusData(LightningDataModule):
     @property
     def files(self) -> dict[str, str]:
         """The text of every file to store beside a model, by name."""
-        return {self.facts.tokenizer: self.reader.text}
+        return {self.info.tokenizer: self.reader.text}
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return training batches: shuffled blocks in an order that changes with the epoch, or streams."""

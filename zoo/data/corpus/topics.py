@@ -19,14 +19,14 @@ def pydoc(**options: Any) -> CorpusData:
     """Python's help topics, half a million characters on the language; needs no network.
 
     Whole topics are in one split: as many as fit into 5 per cent of the characters are for validation, and as many for testing.
-    The text is that of the running Python: other versions have others (see `sha256` in the facts), and numbers measured with
+    The text is that of the running Python: other versions have others (see `sha256` in the info), and numbers measured with
     two versions must not be compared.
 
     Args:
         options: See `CorpusData`.
 
     Example:
-        >>> sorted(pydoc().facts.sizes)
+        >>> sorted(pydoc().info.sizes)
         ['test', 'train', 'val']
     """
     from pydoc_data.topics import topics

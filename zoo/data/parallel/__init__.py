@@ -1,11 +1,11 @@
 """Sequence to sequence data: pairs of texts, one to read and one to write, and a Lightning data module that knows no networks.
 
 A preset is a plain function that returns a `ParallelData`; users name it in a spec string, for instance
-`parallel(path=talks, source=en, target=de)`. What a model must know of its data is in `ParallelFacts`.
+`parallel(path=talks, source=en, target=de)`. What a model must know of its data is in `ParallelInfo`.
 """
 
-from zoo.data.parallel.facts import ParallelFacts
+from zoo.data.parallel.info import ParallelInfo
 from zoo.data.parallel.module import ParallelData
 from zoo.data.parallel.pairs import Pairs
 
-__all__ = ["Pairs", "ParallelData", "ParallelFacts"]
+__all__ = ["Pairs", "ParallelData", "ParallelInfo"]

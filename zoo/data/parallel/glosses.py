@@ -26,7 +26,7 @@ def gloss_lemmas(limit: int | None = None, **options: Any) -> ParallelData:
         InputError: The installed timm ships other files, or the limit is no number.
 
     Example:
-        >>> gloss_lemmas(limit=90).facts.sizes
+        >>> gloss_lemmas(limit=90).info.sizes
         {'train': 90, 'val': 90, 'test': 90}
     """
     if limit is not None:

@@ -15,7 +15,7 @@ from zoo.data.loader import loader
 from zoo.data.parallel.batches import LengthBatches
 from zoo.data.parallel.dataset import Batch, ParallelDataset
 from zoo.data.parallel.encoding import Encoded, encode_pairs, encode_whole, lengths
-from zoo.data.parallel.facts import ParallelFacts
+from zoo.data.parallel.info import ParallelInfo
 from zoo.data.parallel.pairs import Pairs, check_splits, digest, split
 from zoo.data.text.encoding import LONGEST, shortened
 from zoo.data.text.reader import Reader
@@ -49,7 +49,7 @@ class ParallelData(LightningDataModule):
         entire: Whether all pairs of a set without splits are validation and test pairs: what measuring on new data means.
 
     Attributes:
-        facts: What a model must know of the data.
+        info: What a model must know of the data.
         reader: How the texts became tokens.
         splits: The pairs of every split.
         has_split: Whether the data came with pairs to validate or test on.
@@ -60,14 +60,14 @@ class ParallelData(LightningDataModule):
     Example:
         >>> pairs = Pairs(["one", "two", "three", "two two"] * 5, ["eins", "zwei", "drei", "zwei zwei"] * 5)
         >>> data = ParallelData({"train": pairs}, tokenizer="space", batch_size=5)
-        >>> data.facts.sizes, data.facts.vocab_size, data.facts.max_length
+        >>> data.info.sizes, data.info.vocab_size, data.info.max_length
         ({'train': 19, 'val': 1}, 10, 3)
         >>> (source, shifted), targets, rows = next(iter(data.val_dataloader()))
         >>> data.reader.decode(targets[0]) == data.references("val", rows)[0]
         True
     """
 
-    facts: ParallelFacts
+    info: ParallelInfo
     reader: Reader
 
     def __init__(
@@ -110,7 +110,7 @@ class ParallelData(LightningDataModule):
         if self.reader.max_length == LONGEST:
             longest = max(int(lengths(tokens).max()) for tokens in self._tokens.values())
             self.reader = replace(self.reader, max_length=longest)
-        self.facts = ParallelFacts(
+        self.info = ParallelInfo(
             vocab_size=self.reader.vocab_size,
             max_length=(reader or self.reader).max_length,
             sizes={name: len(pairs) for name, pairs in self.splits.items()},
@@ -125,7 +125,7 @@ class ParallelData(LightningDataModule):
     @property
     def files(self) -> dict[str, str]:
         """The text of every file to store beside a model, by name."""
-        return {self.facts.tokenizer: self.reader.text}
+        return {self.info.tokenizer: self.reader.text}
 
     def references(self, split: str, rows: Tensor) -> list[str]:
         """Return the targets of these rows of a split as they came, whole: what is written is measured against them."""

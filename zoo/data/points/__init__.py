@@ -1,7 +1,7 @@
 """Vectors whose targets are a fixed linear map of them: data of which the right answer is known exactly."""
 
-from zoo.data.points.facts import VectorFacts
+from zoo.data.points.info import VectorInfo
 from zoo.data.points.maps import hamilton, rotation
 from zoo.data.points.module import VectorData
 
-__all__ = ["VectorData", "VectorFacts", "hamilton", "rotation"]
+__all__ = ["VectorData", "VectorInfo", "hamilton", "rotation"]

@@ -33,7 +33,7 @@ def rotation(rows: int = 5120, batch_size: int = 64, num_workers: int = 0, seed:
         InputError: An option is no whole number or too small.
 
     Example:
-        >>> rotation().facts.sizes
+        >>> rotation().info.sizes
         {'train': 4096, 'val': 512, 'test': 512}
     """
     return VectorData(_rotation(), rows=rows, batch_size=batch_size, num_workers=num_workers, seed=seed)
@@ -74,7 +74,7 @@ def hamilton(elements: int = 4, rows: int = 5120, batch_size: int = 64, num_work
         InputError: An option is no whole number or too small.
 
     Example:
-        >>> hamilton(elements=2).facts.keywords
+        >>> hamilton(elements=2).info.keywords
         {'in_features': 8, 'out_features': 8}
     """
     elements = whole("elements", elements, 1)

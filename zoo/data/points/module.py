@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from zoo.data.loader import loader
-from zoo.data.points.facts import VectorFacts
+from zoo.data.points.info import VectorInfo
 from zoo.data.sampler import EpochSampler
 from zoo.data.splits import Array
 from zoo.data.whole import whole
@@ -31,7 +31,7 @@ class VectorData(LightningDataModule):
         seed: Of shuffling; the rows do not depend on it.
 
     Attributes:
-        facts: What a model must know of the data.
+        info: What a model must know of the data.
         truth: The linear map, float32 [out, in].
         splits: x and y of every split.
 
@@ -40,7 +40,7 @@ class VectorData(LightningDataModule):
 
     Example:
         >>> data = VectorData(np.eye(2), rows=20, batch_size=8)
-        >>> data.facts.sizes
+        >>> data.info.sizes
         {'train': 16, 'val': 2, 'test': 2}
         >>> [tuple(x.shape) for x, y in data.train_dataloader()]
         [(8, 2), (8, 2)]
@@ -56,7 +56,7 @@ class VectorData(LightningDataModule):
         self.files: dict[str, str] = {}
         self.truth = torch.from_numpy(truth.astype(np.float32))
         self.splits = _draw(truth, rows)
-        self.facts = VectorFacts(
+        self.info = VectorInfo(
             in_features=truth.shape[1],
             out_features=truth.shape[0],
             sizes={name: len(x) for name, (x, _) in self.splits.items()},
@@ -65,7 +65,7 @@ class VectorData(LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return shuffled training batches."""
-        return self._loader("train", sampler=EpochSampler(self.facts.sizes["train"], self.seed))
+        return self._loader("train", sampler=EpochSampler(self.info.sizes["train"], self.seed))
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """Return validation batches in order."""

@@ -1,13 +1,13 @@
 """Text data: tables of labelled texts or pairs, tokenizers, and Lightning data modules that know no networks.
 
 A preset is a plain function that returns a `TextData`; users name it in a spec string, for instance `text(path=reviews.tsv)`.
-What a model must know of its data is in `TextFacts`, and how it reads in `Reader`.
+What a model must know of its data is in `TextInfo`, and how it reads in `Reader`.
 """
 
-from zoo.data.text.facts import TextFacts
+from zoo.data.text.info import TextInfo
 from zoo.data.text.module import TextData
 from zoo.data.text.options import text_options
 from zoo.data.text.reader import Reader
 from zoo.data.text.table import Table
 
-__all__ = ["Reader", "Table", "TextData", "TextFacts", "text_options"]
+__all__ = ["Reader", "Table", "TextData", "TextInfo", "text_options"]

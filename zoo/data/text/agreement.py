@@ -54,7 +54,7 @@ def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) 
 
     Example:
         >>> data = agreement(attractors=1, rows=100)
-        >>> data.facts.sizes, data.facts.classes
+        >>> data.info.sizes, data.info.classes
         ({'train': 80, 'val': 10, 'test': 10}, ('singular', 'plural'))
         >>> data.splits["test"].texts[0][0], data.splits["test"].labels[0]
         ('our clever coach that your clever kings moved', 'singular')

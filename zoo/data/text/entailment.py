@@ -46,7 +46,7 @@ def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextDat
 
     Example:
         >>> data = entailment(rows=90)
-        >>> data.facts.sizes, data.facts.classes
+        >>> data.info.sizes, data.info.classes
         ({'train': 72, 'val': 9, 'test': 9}, ('contradiction', 'entailment', 'neutral'))
     """
     squares = _Squares(whole("variables", variables, 4, MOST))

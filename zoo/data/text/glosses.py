@@ -85,7 +85,7 @@ def glosses(
         InputError: The installed timm ships other files, or there is no such task.
 
     Example:
-        >>> glosses(limit=90).facts.sizes
+        >>> glosses(limit=90).info.sizes
         {'train': 90, 'val': 90, 'test': 90}
     """
     if task in WRITING:

@@ -12,7 +12,7 @@ from zoo.data.loader import loader
 from zoo.data.text.buckets import BucketSampler
 from zoo.data.text.dataset import Batch, TextDataset
 from zoo.data.text.encoding import LONGEST, encode, fitted, shortened
-from zoo.data.text.facts import TextFacts
+from zoo.data.text.info import TextInfo
 from zoo.data.text.labels import RELEVANCE, RELEVANCE_NAMES, check_answers, class_names, model_classes, named, numbers
 from zoo.data.text.reader import Reader
 from zoo.data.text.splits import codes, digest, questions, split
@@ -48,7 +48,7 @@ class TextData(LightningDataModule):
         entire: Whether all rows of a set without splits are validation and test rows: what measuring on new data means.
 
     Attributes:
-        facts: What a model must know of the data.
+        info: What a model must know of the data.
         reader: How the texts became tokens.
         splits: The rows of every split.
         has_split: Whether the data came with rows to validate or test on.
@@ -59,13 +59,13 @@ class TextData(LightningDataModule):
     Example:
         >>> table = Table((["a fine day", "rain", "sun again", "more rain"] * 5,), ["1", "0", "1", "0"] * 5)
         >>> data = TextData({"train": table}, "text_classification", batch_size=5)
-        >>> data.facts.sizes, data.facts.vocab_size
+        >>> data.info.sizes, data.info.vocab_size
         ({'train': 16, 'val': 2, 'test': 2}, 9)
         >>> next(iter(data.test_dataloader()))[0].shape
         torch.Size([2, 3])
     """
 
-    facts: TextFacts
+    info: TextInfo
     reader: Reader
 
     def __init__(
@@ -116,7 +116,7 @@ class TextData(LightningDataModule):
             self.reader = shortened(reader, length)
         self._tokens = encode(self.splits, self.reader)
         self.reader = fitted(self.reader, self._tokens)
-        self.facts = TextFacts(
+        self.info = TextInfo(
             task=task,
             classes=known,
             vocab_size=self.reader.vocab_size,
@@ -133,7 +133,7 @@ class TextData(LightningDataModule):
     @property
     def files(self) -> dict[str, str]:
         """The text of every file to store beside a model, by name."""
-        return {self.facts.tokenizer: self.reader.text}
+        return {self.info.tokenizer: self.reader.text}
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return training batches of texts of similar length, in an order that changes with the epoch.
@@ -166,8 +166,8 @@ class TextData(LightningDataModule):
 
     def _dataset(self, name: str) -> TextDataset:
         table = self.splits[name]
-        labels = numbers(table, self.facts.classes)
-        groups = codes(questions(table)) if self.facts.task == "answer_ranking" else None
+        labels = numbers(table, self.info.classes)
+        groups = codes(questions(table)) if self.info.task == "answer_ranking" else None
         return TextDataset(self._tokens[name], labels, groups)
 
     def _loader(self, data: TextDataset, **options: Any) -> DataLoader[Batch]:

@@ -22,7 +22,7 @@ CHUNK = 1000
 
 
 class Known(Protocol):
-    """What the facts of every kind of text tell about its tokens."""
+    """What the info of every kind of text tell about its tokens."""
 
     @property
     def tokenizer(self) -> str:
@@ -61,11 +61,11 @@ class Reader:
     cut: bool = False
 
     @classmethod
-    def of(cls, facts: Known, text: str, cut: bool = False) -> Reader:
+    def of(cls, info: Known, text: str, cut: bool = False) -> Reader:
         """Rebuild the reader of a stored model.
 
         Args:
-            facts: What the model knows of its data.
+            info: What the model knows of its data.
             text: What its tokenizer file holds.
             cut: See `Reader`.
 
@@ -79,10 +79,10 @@ class Reader:
             tokenizer = Tokenizer.from_str(text)
         except Exception as error:  # The library raises Exception itself.
             reason = str(error).splitlines()[0][:120]
-            raise InputError(f"{facts.tokenizer}: this is not a file of the tokenizers library ({reason})") from error
-        if (size := tokenizer.get_vocab_size()) != facts.vocab_size:
-            raise InputError(f"{facts.tokenizer}: {size} tokens, the model has {facts.vocab_size}; it is another model's file")
-        return cls(tokenizer, facts.max_length, getattr(facts, "classes", ()), cut)
+            raise InputError(f"{info.tokenizer}: this is not a file of the tokenizers library ({reason})") from error
+        if (size := tokenizer.get_vocab_size()) != info.vocab_size:
+            raise InputError(f"{info.tokenizer}: {size} tokens, the model has {info.vocab_size}; it is another model's file")
+        return cls(tokenizer, info.max_length, getattr(info, "classes", ()), cut)
 
     @property
     def text(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from zoo.data.splits import Array
-from zoo.data.text.facts import TASKS
+from zoo.data.text.info import TASKS
 from zoo.errors import InputError
 
 

@@ -1,0 +1,424 @@
+"""Networks of torch and timm, converted: what changes, what stays, and what is computed."""
+
+import copy
+
+import pytest
+import timm
+import torch
+import zoo.convert
+from torch import nn
+from torch.nn.utils import prune
+
+from zoo.algebras import algebra
+from zoo.conversion import Conversion, convert
+from zoo.errors import InputError
+from zoo.layers import Conv2d, Layers, Linear
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    torch.manual_seed(0)
+    return timm.create_model("resnet18", num_classes=10)
+
+
+@pytest.fixture(scope="module")
+def vit():
+    torch.manual_seed(0)
+    return small_vit()
+
+
+def small_vit(**options):
+    shape = {"img_size": 16, "patch_size": 8, "embed_dim": 32, "depth": 2, "num_heads": 2, "num_classes": 5}
+    return timm.create_model("vit_tiny_patch16_224", **shape | options)
+
+
+def transformer(**options):
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.0, **options)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+def count(model):
+    return sum(p.numel() for p in model.parameters())
+
+
+def compare(model, changed, x, **options):
+    """Compare outputs and input gradients in train and in eval mode."""
+    for mode in (True, False):
+        grads, outputs = [], []
+        for net in (copy.deepcopy(model).train(mode), copy.deepcopy(changed).train(mode)):
+            seen = x.clone().requires_grad_()
+            torch.manual_seed(1)
+            outputs.append(net(seen))
+            grads.append(torch.autograd.grad(outputs[-1].square().sum(), seen)[0])
+        torch.testing.assert_close(*outputs, **options)
+        torch.testing.assert_close(*grads, **options)
+    with torch.no_grad():  # Without gradients torch's attention takes its fast path.
+        torch.testing.assert_close(copy.deepcopy(changed).eval()(x), copy.deepcopy(model).eval()(x), **options)
+
+
+def test_resnet_projected_on_the_reals_is_itself(resnet):
+    changed = convert(copy.deepcopy(resnet), "real", weights="project")
+    assert len(changed.conversion.converted) == 19
+    assert changed.conversion.real == {"conv1": "stem", "fc": "head"}
+    assert count(changed) == count(resnet)
+    for name in changed.conversion.converted:
+        assert torch.equal(changed.get_submodule(name).weight, resnet.get_submodule(name).weight), name
+    compare(resnet, changed, torch.randn(2, 3, 32, 32), rtol=1e-3, atol=1e-4)
+
+
+def test_vit_projected_on_the_reals_is_itself(vit):
+    changed = convert(copy.deepcopy(vit), "real", weights="project")
+    assert len(changed.conversion.converted) == 8
+    compare(vit, changed, torch.randn(3, 3, 16, 16))
+
+
+@pytest.mark.parametrize("options", [{}, {"norm_first": True}, {"bias": False}], ids=str)
+def test_torchs_transformer_projected_on_the_reals_is_itself(options):
+    model = transformer(**options)
+    changed = convert(copy.deepcopy(model), "real", weights="project")
+    # Attention's input and output projections and the two of the feed-forward part.
+    assert len(changed.conversion.converted) == 2 * 4
+    compare(model, changed, torch.randn(3, 6, 32))
+
+
+def test_torchs_attention_takes_masks():
+    model = transformer()
+    changed = convert(copy.deepcopy(model), "real", weights="project")
+    x, mask = torch.randn(3, 6, 32), torch.zeros(3, 6, dtype=torch.bool)
+    mask[:, 4:] = True
+    causal = nn.Transformer.generate_square_subsequent_mask(6).isinf()
+    expected = model(x, mask=causal, src_key_padding_mask=mask)
+    torch.testing.assert_close(changed(x, mask=causal, src_key_padding_mask=mask), expected)
+
+
+def test_a_network_expanded_from_quaternions_is_projected_onto_itself(vit):
+    hyper = convert(copy.deepcopy(vit), "quaternion")
+    for module in hyper.modules():
+        if isinstance(module, Linear):
+            nn.init.normal_(module.bias)
+    expanded = copy.deepcopy(vit)
+    state = {name: p for name, p in hyper.state_dict().items() if not name.endswith("components")}
+    state |= {f"{name}.weight": hyper.get_submodule(name).weight for name in hyper.conversion.converted}
+    expanded.load_state_dict(state)
+    x = torch.randn(3, 3, 16, 16)
+    compare(hyper, expanded, x)
+    again = convert(copy.deepcopy(expanded), "quaternion", weights="project")
+    compare(hyper, again, x)
+    for (name, ours), theirs in zip(hyper.state_dict().items(), again.state_dict().values(), strict=True):
+        torch.testing.assert_close(ours, theirs, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("spec", ["phm-4", "phm(n=4, shared=true)", "phm(n=4, rule=quaternion)", "phm(n=4, learned=false)"])
+def test_every_kind_of_rule_is_projected(spec, vit):
+    model = copy.deepcopy(vit)
+    before = dict(model.named_modules())
+    changed = convert(model, spec, weights="project")
+    rules = {id(changed.get_submodule(name).algebra) for name in changed.conversion.converted}
+    assert len(rules) == (1 if "shared" in spec else 8)
+    near = total = 0.0
+    for name in changed.conversion.converted:
+        old, new = before[name].weight, changed.get_submodule(name).weight
+        near, total = near + (old - new).square().sum().item(), total + old.square().sum().item()
+    assert near < 0.9 * total
+    assert changed(torch.randn(2, 3, 16, 16)).isfinite().all()
+
+
+def test_a_learned_rule_comes_nearer_than_one_it_could_have_learned(vit):
+    errors = {}
+    for spec in ("quaternion", "phm(n=4, shared=true)", "phm-4"):
+        model = copy.deepcopy(vit)
+        before = dict(model.named_modules())
+        changed = convert(model, spec, weights="project")
+        pairs = [(before[name].weight, changed.get_submodule(name).weight) for name in changed.conversion.converted]
+        errors[spec] = sum((old - new).square().sum().item() for old, new in pairs)
+    assert errors["phm-4"] < errors["phm(n=4, shared=true)"] < errors["quaternion"]
+
+
+def test_heads_may_change_places(vit):
+    changed = convert(copy.deepcopy(vit), "quaternion").eval()
+    x = torch.randn(2, 3, 16, 16)
+    y = changed(x)
+    with torch.no_grad():
+        for block in changed.blocks:
+            qkv, proj = block.attn.qkv, block.attn.proj
+            assert (qkv.out.blocks, proj.inp.blocks) == (6, 2)
+            qkv.components.copy_(qkv.components.unflatten(1, (3, 2, -1)).flip(2).flatten(1, 3))
+            qkv.bias.copy_(qkv.bias.unflatten(0, (3, 2, -1)).flip(1).flatten())
+            proj.components.copy_(proj.components.unflatten(2, (2, -1)).flip(2).flatten(2))
+    torch.testing.assert_close(changed(x), y)
+
+
+@pytest.mark.parametrize("build", [small_vit, transformer])
+def test_every_head_of_q_k_and_v_is_made_of_whole_elements(build):
+    changed = convert(build(), "quaternion")
+    name = next(n for n in changed.conversion.converted if n.endswith(("qkv", "self_attn")))
+    module = changed.get_submodule(name)
+    layer = module if isinstance(module, Linear) else module.in_proj
+    layer = copy.deepcopy(layer).double()  # Its bias is zero, or stayed with torch's module.
+    product, heads = layer.algebra, layer.out.blocks
+    x, q = torch.randn(3, 32, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
+    size = layer.out.size
+    before = layer(product(x, q.repeat_interleave(8).expand_as(x)))
+    after = [product(head, q.repeat_interleave(size // 4).expand_as(head)) for head in layer(x).split(size, -1)]
+    assert heads == (6 if isinstance(module, Linear) else 12)
+    torch.testing.assert_close(before, torch.cat(after, -1))
+
+
+def test_parts_that_torch_reads_as_weights_still_train():
+    changed = convert(transformer(), "quaternion")
+    changed(torch.randn(2, 5, 32)).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in changed.parameters())
+    assert not any("in_proj_weight" in name for name in changed.state_dict())
+    twin = convert(transformer(), "quaternion")
+    twin.load_state_dict(changed.state_dict())
+    x = torch.randn(2, 5, 32)
+    assert torch.equal(twin.eval()(x), changed.eval()(x))
+
+
+def test_skip_patterns():
+    net = nn.Sequential(nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), nn.Linear(8, 8))
+    changed = convert(copy.deepcopy(net), "complex", skip=["1.*"])
+    assert changed.conversion == Conversion(("0", "2"), {"1.0": "skipped", "1.1": "skipped"})
+    changed = convert(copy.deepcopy(net), "complex", skip=lambda name, module: name == "0")
+    assert changed.conversion == Conversion(("1.0", "1.1", "2"), {"0": "skipped"})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"skip": ["9"]}, "skip pattern '9' fits no module"),
+        ({"weights": "old"}, "unknown weights 'old': use fresh or project"),
+        ({"scope": "everything"}, "unknown scope 'everything'"),
+    ],
+)
+def test_bad_input_is_one_line(options, said):
+    net = nn.Sequential(nn.Linear(8, 8))
+    with pytest.raises(InputError, match=said) as caught:
+        convert(net, "complex", **options)
+    assert "\n" not in str(caught.value)
+    assert type(net[0]) is nn.Linear
+
+
+def test_a_single_layer_cannot_be_replaced_in_place():
+    with pytest.raises(InputError, match="single layer"):
+        convert(nn.Linear(8, 8), "complex")
+
+
+def test_scope_chooses_roles(vit):
+    changed = convert(copy.deepcopy(vit), "quaternion", scope="attention")
+    assert {name.split(".")[2] for name in changed.conversion.converted} == {"attn"}
+    assert changed.conversion.real["blocks.0.mlp.fc1"] == "role ffn is outside the scope attention"
+    same = convert(copy.deepcopy(vit), Layers("quaternion", scope="attention"))
+    assert same.conversion == changed.conversion
+
+
+@pytest.mark.parametrize(("name", "depthwise"), [("convnext_atto", "conv_dw"), ("efficientnet_b0", "conv_dw")])
+def test_depthwise_convolutions_are_reported(name, depthwise):
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    groups = {n for n, m in model.named_modules() if isinstance(m, nn.Conv2d) and m.groups > 1}
+    changed = convert(model, "quaternion")
+    assert groups
+    assert {n for n, reason in changed.conversion.real.items() if reason == "depthwise"} == groups
+    assert all(depthwise in n for n in groups)
+    assert all(type(changed.get_submodule(n)) is nn.Conv2d for n in groups)
+    assert changed.conversion.converted
+
+
+def test_every_matrix_is_either_converted_or_explained(resnet, vit):
+    for model in (resnet, vit, timm.create_model("test_efficientnet")):
+        matrices = {n for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)}
+        conversion = convert(copy.deepcopy(model), "octonion").conversion
+        assert matrices == set(conversion.converted) | set(conversion.real)
+        assert not set(conversion.converted) & set(conversion.real)
+
+
+def test_grouped_convolutions_of_whole_elements_are_converted():
+    net = nn.Sequential(nn.Conv2d(32, 32, 3, groups=4), nn.Conv2d(24, 24, 3, groups=4), nn.Conv2d(24, 8, 1))
+    changed = convert(copy.deepcopy(net), "quaternion")
+    assert changed.conversion == Conversion(("0", "2"), {"1": "4 groups do not hold whole elements"})
+    projected = convert(copy.deepcopy(net), "quaternion", weights="project")
+    assert "no projection" in projected.conversion.real["0"]
+    same = convert(copy.deepcopy(net), "real", weights="project")
+    x = torch.randn(2, 32, 6, 6)
+    torch.testing.assert_close(same[0](x), net[0](x))
+
+
+def test_subclasses_with_a_forward_of_their_own_stay_real():
+    class Scaled(nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    class Renamed(nn.Linear):
+        pass
+
+    class Standardised(nn.Conv2d):
+        def _conv_forward(self, x, weight, bias):
+            return super()._conv_forward(x, weight - weight.mean(), bias)
+
+    net = nn.Sequential(Scaled(8, 8), Renamed(8, 8), Standardised(8, 8, 1))
+    changed = convert(net, "complex")
+    assert changed.conversion.converted == ("1",)
+    assert changed.conversion.real == {n: f"{k} has a forward of its own" for n, k in (("0", "Scaled"), ("2", "Standardised"))}
+
+
+def test_what_has_no_hypercomplex_form_is_named():
+    changed = convert(nn.Sequential(nn.Linear(8, 8), nn.LSTM(8, 8), nn.Bilinear(8, 8, 8)), "complex")
+    assert set(changed.conversion.real) == {"1", "2"}
+
+
+def test_small_matrices_stay_real_where_padding_costs_more():
+    net = nn.Sequential(nn.Linear(1, 1), nn.Linear(16, 2), nn.Linear(64, 64))
+    changed = convert(net, "octonion")
+    assert changed.conversion.converted == ("1", "2")
+    assert "padding 1 -> 1 channels to n = 8 costs more weights" in changed.conversion.real["0"]
+
+
+def test_attention_of_three_sizes_stays_real():
+    net = nn.ModuleDict({"cross": nn.MultiheadAttention(16, 2, kdim=8, vdim=8)})
+    assert convert(net, "complex").conversion.real["cross"] == "queries, keys and values have different sizes"
+
+
+def test_norms_and_arguments_are_kept():
+    net = nn.Sequential(nn.Conv2d(8, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.Conv2d(16, 8, (3, 1), padding="same"))
+    norm = net[1]
+    changed = convert(net, "quaternion")
+    assert changed[1] is norm
+    first, last = changed[0], changed[2]
+    assert isinstance(first, Conv2d)
+    assert (first.stride, first.padding, first.bias) == ((2, 2), (1, 1), None)
+    assert (last.kernel_size, last.padding, last.bias.shape) == ((3, 1), "same", (8,))
+    assert changed(torch.randn(2, 8, 8, 8)).shape == (2, 8, 4, 4)
+
+
+@pytest.mark.parametrize("weights", ["fresh", "project"])
+@pytest.mark.parametrize("spec", ["quaternion", "phm-4"])
+def test_biases_are_kept_and_what_was_frozen_stays_frozen(weights, spec):
+    net = nn.Sequential(nn.Linear(8, 8), nn.Conv1d(8, 8, 1), nn.TransformerEncoderLayer(8, 2, 16))
+    for parameter in (net[0].weight, net[1].bias, net[2].self_attn.in_proj_weight):
+        parameter.requires_grad_(False)
+    changed = convert(copy.deepcopy(net), spec, weights=weights)
+    for new, old in ((changed[0], net[0]), (changed[1], net[1]), (changed[2].linear1, net[2].linear1)):
+        assert torch.equal(new.bias, old.bias)
+        assert (new.components.requires_grad, new.bias.requires_grad) == (old.weight.requires_grad, old.bias.requires_grad)
+    assert not changed[2].self_attn.in_proj.components.requires_grad
+    assert not any(p.requires_grad for p in changed[0].algebra.parameters())
+    assert all(p.requires_grad for p in changed[1].algebra.parameters())
+
+
+def test_a_shared_layer_is_replaced_wherever_it_is_used():
+    shared, inner = nn.Linear(8, 8), nn.Sequential(nn.Linear(8, 8))
+    changed = convert(nn.ModuleDict({"a": shared, "b": nn.Sequential(shared, inner), "c": inner}), "complex")
+    assert changed.conversion.converted == ("a", "b.1.0")
+    assert isinstance(changed["a"], Linear)
+    assert changed["b"][0] is changed["a"]
+    assert changed["c"][0] is changed["b"][1][0]
+    assert isinstance(changed["c"][0], Linear)
+
+
+def test_a_parameter_of_two_modules_stays_tied():
+    net = nn.ModuleDict({"table": nn.Embedding(16, 8), "body": nn.Linear(8, 8), "head": nn.Linear(8, 16)})
+    net["head"].weight = net["table"].weight
+    changed = convert(net, "complex")
+    assert changed.conversion == Conversion(("body",), {"head": "another module uses the same parameter"})
+    assert changed["head"].weight is changed["table"].weight
+
+
+def test_parametrizations_and_hooks_are_respected():
+    names = ("pruned", "spectral", "weight", "watched", "plain")
+    net = nn.ModuleDict({name: nn.Linear(8, 8) for name in names})
+    prune.l1_unstructured(net["pruned"], "weight", 0.5)
+    nn.utils.parametrizations.spectral_norm(net["spectral"])
+    nn.utils.parametrizations.weight_norm(net["weight"])
+    net["watched"].register_forward_hook(lambda module, args, y: y + 1)
+    changed = convert(net, "complex")
+    assert changed.conversion == Conversion(("plain",), dict.fromkeys(names[:4], "has parametrizations or hooks"))
+    assert all(changed[name](torch.randn(2, 8)).shape == (2, 8) for name in names)
+
+
+@pytest.mark.parametrize("spec", ["quaternion", "real"])
+def test_a_converted_network_is_not_converted_again(spec, vit):
+    changed = convert(copy.deepcopy(vit), spec)
+    with pytest.raises(InputError, match="already over an algebra; build it anew"):
+        convert(changed, "complex")
+
+
+def test_a_network_that_stays_real_is_refused(resnet):
+    said = r"no matrix of this ResNet .*outside the scope attention \(19\); stem \(1\); head"
+    with pytest.raises(InputError, match=said) as e:
+        convert(copy.deepcopy(resnet), "quaternion", scope="attention")
+    assert "\n" not in str(e.value)
+    with pytest.raises(InputError, match="it has none"):
+        convert(nn.Sequential(nn.ReLU()), "complex")
+    assert convert(copy.deepcopy(resnet), "real", scope="attention").conversion.converted == ()
+
+
+def test_the_scope_may_name_the_stem_and_the_head(resnet):
+    changed = convert(copy.deepcopy(resnet), "quaternion", scope="all+head")
+    assert changed.conversion.real == {"conv1": "stem"}
+    assert isinstance(changed.fc, Linear)
+    changed = convert(copy.deepcopy(resnet), "complex", scope="stem+head")
+    assert changed.conversion.converted == ("conv1", "fc")
+    assert changed(torch.randn(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_both_halves_of_a_gated_unit_are_whole_elements():
+    from timm.layers import GluMlp
+
+    net = nn.Sequential(GluMlp(16, 32))
+    changed = convert(net, "quaternion")
+    assert changed[0].fc1.out.blocks == 2
+    assert changed[0].fc2.inp.blocks == 1
+
+
+def test_meta_device(vit):
+    with torch.device("meta"):
+        changed = convert(small_vit(), "quaternion")
+    assert all(p.is_meta for p in changed.parameters())
+    assert count(changed) == count(convert(copy.deepcopy(vit), "quaternion"))
+    with torch.device("meta"):
+        model = small_vit()
+    assert all(p.is_meta for p in convert(model, "quaternion").parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_dtype_and_mode_are_kept(dtype):
+    net = nn.Sequential(nn.Linear(8, 8), nn.Conv1d(8, 8, 1)).to(dtype).eval()
+    changed = convert(net, "quaternion", weights="project")
+    assert {p.dtype for p in changed.parameters()} == {dtype}
+    assert not any(m.training for m in changed.modules())
+    assert changed[0](torch.randn(2, 8, dtype=dtype)).dtype == dtype
+
+
+def test_the_seed_decides_the_draw(vit):
+    nets = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        nets.append(convert(copy.deepcopy(vit), "phm-2").state_dict())
+    assert all(torch.equal(nets[0][k], nets[1][k]) for k in nets[0])
+    assert not all(torch.equal(nets[0][k], nets[2][k]) for k in nets[0])
+
+
+def test_one_algebra_may_convert_two_networks(vit):
+    rule = algebra("quaternion")
+    one, other = convert(copy.deepcopy(vit), rule), convert(copy.deepcopy(vit), rule)
+    one.double()
+    assert other(torch.randn(1, 3, 16, 16)).dtype == torch.float32
+
+
+def test_converted_networks_are_copied_and_saved(resnet):
+    changed = convert(copy.deepcopy(resnet), "quaternion").eval()
+    twin = copy.deepcopy(changed)
+    x = torch.randn(1, 3, 32, 32)
+    assert torch.equal(twin(x), changed(x))
+    assert twin.conversion == changed.conversion
+
+
+def test_the_module_is_the_function():
+    assert zoo.convert(nn.Sequential(nn.Linear(4, 4)), "complex").conversion.converted == ("0",)
+
+
+def test_only_a_module_can_be_converted():
+    with pytest.raises(InputError, match=r"takes a torch\.nn\.Module, not 'vit'"):
+        convert("vit", "quaternion")

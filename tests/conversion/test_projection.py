@@ -1,0 +1,150 @@
+"""Projection onto the nearest hypercomplex weights: exact where it can be, optimal where it cannot."""
+
+import numpy as np
+import pytest
+import torch
+
+from zoo.algebras import algebra
+from zoo.conversion.projection import arrange, nearest_components, nearest_rule
+from zoo.kernels import real_matrix
+from zoo.kernels.layout import layout
+
+FIXED = ["real", "complex", "quaternion", "octonion", "sedenion", "clifford(p=1,q=1)", "clifford(p=0,q=0,r=1)"]
+SIZES = [((12, 8), (1, 1)), ((10, 7), (1, 1)), ((20, 30), (2, 3)), ((6, 9), (3, 3))]
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def axes(n, channels, blocks):
+    inp, out = (layout(c, n, b) for c, b in zip(channels, blocks, strict=True))
+    return out, inp
+
+
+def error(matrix, structure, w, out, inp):
+    return (matrix - real_matrix(structure, w, out, inp)).norm().item()
+
+
+@pytest.mark.parametrize("spec", FIXED)
+@pytest.mark.parametrize("kernel", [(), (3,), (3, 2)])
+@pytest.mark.parametrize(("channels", "blocks"), SIZES)
+def test_a_hypercomplex_matrix_is_its_own_projection(spec, kernel, channels, blocks):
+    table = algebra(spec).double().structure
+    out, inp = axes(table.shape[0], channels, blocks)
+    w = draw(table.shape[0], out.elements, inp.elements, *kernel)
+    matrix = real_matrix(table, w, out, inp)
+    found = nearest_components(matrix, table, out, inp)
+    assert found.shape == w.shape
+    torch.testing.assert_close(real_matrix(table, found, out, inp), matrix)
+    if all(axis.size == axis.n * axis.width for axis in (out, inp)):
+        torch.testing.assert_close(found, w)
+
+
+def test_weights_that_only_meet_padding_are_zero():
+    table = algebra("octonion").double().structure
+    out, inp = axes(8, (9, 9), (1, 1))
+    w = nearest_components(draw(9, 9), table, out, inp).requires_grad_()
+    real_matrix(table, w, out, inp).square().sum().backward()
+    unread = w.grad == 0
+    assert unread.any()
+    assert w.detach()[unread].abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("spec", FIXED[1:])
+@pytest.mark.parametrize(("channels", "blocks"), SIZES)
+def test_the_residual_is_orthogonal_to_every_hypercomplex_matrix(spec, channels, blocks):
+    table = algebra(spec).double().structure
+    out, inp = axes(table.shape[0], channels, blocks)
+    matrix = draw(channels[1], channels[0], 2)
+    residual = matrix - real_matrix(table, nearest_components(matrix, table, out, inp), out, inp)
+    assert residual.norm() > 0.1
+    for seed in range(5):
+        other = real_matrix(table, draw(table.shape[0], out.elements, inp.elements, 2, seed=seed + 1), out, inp)
+        assert abs((residual * other).sum().item()) < 1e-10 * other.norm().item() * matrix.norm().item()
+
+
+@pytest.mark.parametrize("spec", ["quaternion", "clifford(p=0,q=0,r=1)", "phm-3"])
+def test_no_perturbation_comes_nearer(spec):
+    table = algebra(spec).double().structure.detach()
+    out, inp = axes(table.shape[0], (10, 7), (1, 1))
+    matrix = draw(7, 10)
+    w = nearest_components(matrix, table, out, inp)
+    best = error(matrix, table, w, out, inp)
+    for seed in range(20):
+        for size in (1e-4, 1e-1):
+            moved = w + size * draw(*w.shape, seed=seed)
+            assert error(matrix, table, moved, out, inp) >= best - 1e-12
+
+
+def test_the_quaternion_projection_is_a_signed_mean():
+    # Each weight has one place in every row and column of the 4 x 4 pattern, so least squares is the mean over its places.
+    table = algebra("quaternion").double().structure
+    m = draw(4, 4)
+    w = nearest_components(m, table, *axes(4, (4, 4), (1, 1))).flatten()
+    signs = np.array([[1, -1, -1, -1], [1, 1, -1, 1], [1, 1, 1, -1], [1, -1, 1, 1]])
+    which = np.array([[0, 1, 2, 3], [1, 0, 3, 2], [2, 3, 0, 1], [3, 2, 1, 0]])
+    expected = [(m.numpy() * signs)[which == i].mean() for i in range(4)]
+    np.testing.assert_allclose(w.numpy(), expected)
+
+
+def rearranged(matrix, n):
+    """Van Loan and Pitsianis in numpy: one row for each of the n^2 blocks."""
+    rows, columns = (size // n for size in matrix.shape)
+    blocks = [matrix[k * rows : (k + 1) * rows, j * columns : (j + 1) * columns].ravel() for k in range(n) for j in range(n)]
+    return np.stack(blocks)
+
+
+def test_arrange_is_the_rearrangement_of_van_loan_and_pitsianis():
+    matrix = draw(8, 12)
+    arranged = arrange(matrix, *axes(4, (12, 8), (1, 1))).flatten(1)
+    np.testing.assert_allclose(arranged.numpy(), rearranged(matrix.numpy(), 4))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_phm_error_is_the_tail_of_the_singular_values(n):
+    out, inp = axes(n, (6 * n, 4 * n), (1, 1))
+    matrix = draw(4 * n, 6 * n)
+    rule = nearest_rule([arrange(matrix, out, inp)], n)
+    w = nearest_components(matrix, rule, out, inp)
+    tail = np.linalg.svd(rearranged(matrix.numpy(), n), compute_uv=False)[n:]
+    np.testing.assert_allclose(error(matrix, rule, w, out, inp), np.sqrt((tail**2).sum()), rtol=1e-9, atol=1e-9)
+    assert rule.square().sum().item() == pytest.approx(n * n)
+
+
+def test_a_rule_that_made_the_matrix_is_found_again():
+    table = algebra("quaternion").double().structure
+    out, inp = axes(4, (16, 12), (1, 1))
+    matrix = real_matrix(table, draw(4, 3, 4), out, inp)
+    rule = nearest_rule([arrange(matrix, out, inp)], 4)
+    w = nearest_components(matrix, rule, out, inp)
+    torch.testing.assert_close(real_matrix(rule, w, out, inp), matrix)
+
+
+def test_a_shared_rule_is_the_best_for_all_layers_together():
+    n, sizes = 3, [((12, 9), (1, 1)), ((9, 12), (1, 1))]
+    layouts = [axes(n, *size) for size in sizes]
+    matrices = [draw(out.channels, inp.channels, seed=i) for i, (out, inp) in enumerate(layouts)]
+    arranged = [arrange(m, *axis) for m, axis in zip(matrices, layouts, strict=True)]
+
+    def total(rule):
+        errors = [
+            error(m, rule, nearest_components(m, rule, *axis), *axis) ** 2 for m, axis in zip(matrices, layouts, strict=True)
+        ]
+        return sum(errors)
+
+    shared = nearest_rule(arranged, n)
+    together = np.concatenate([rearranged(m.numpy(), n) for m in matrices], 1)
+    tail = np.linalg.svd(together, compute_uv=False)[n:]
+    assert total(shared) == pytest.approx((tail**2).sum())
+    for alone in arranged:
+        assert total(nearest_rule([alone], n)) > total(shared)
+
+
+def test_dtype_is_kept_and_the_work_is_in_double():
+    table = algebra("quaternion").structure
+    out, inp = axes(4, (8, 8), (1, 1))
+    w = torch.randn(4, 2, 2)
+    found = nearest_components(real_matrix(table, w, out, inp), table, out, inp)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, w)

@@ -1,0 +1,250 @@
+"""What lies on the channels of attention modules and gated units: whole elements, wherever the forward cuts."""
+
+import re
+
+import pytest
+import timm
+import torch
+from timm import layers as parts
+from timm.models import beit, cait, convit, crossvit, efficientformer, fastvit, hiera, swin_transformer, tnt
+from torch import nn
+
+from zoo.algebras import algebra
+from zoo.conversion import convert, survey, targets
+from zoo.conversion.convert import make
+from zoo.conversion.owners import Part
+from zoo.errors import InputError
+from zoo.kernels.layout import layout
+from zoo.layers import Layers
+
+LAYERS = Layers("quaternion")
+
+
+def look(name, layers=LAYERS):
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    return survey(model, layers)
+
+
+def times(x, q):
+    """Multiply one vector, or several as rows, from the right."""
+    return algebra("quaternion").double()(x, q.repeat_interleave(x.shape[-1] // 4).expand_as(x))
+
+
+def error_of(target, sizes, blocks):
+    """How far f(x q) is from f(x) q on neighbouring vectors of these sizes, each multiplied by itself."""
+    torch.manual_seed(0)
+    layer = make(target._replace(module=real_twin(target.module), blocks=blocks), LAYERS).double()
+    q, x = torch.randn(4, dtype=torch.float64), torch.randn(target.channels[0], dtype=torch.float64)
+    with torch.no_grad():
+        weight = layer.weight.flatten(1) if max(layer.weight.shape[2:], default=1) == 1 else layer.weight[..., 0, 0]
+        y, turned = weight @ x, weight @ times(x, q)
+    pairs = zip(turned[: sum(sizes)].split(sizes), y[: sum(sizes)].split(sizes), strict=True)
+    return max((one - times(other, q)).abs().max().item() for one, other in pairs)
+
+
+def real_twin(module):
+    """The same layer with numbers in it: the model was built without."""
+    return module.to_empty(device="cpu")
+
+
+# A model, its matrix, and the first of the vectors that timm's forward cuts out of what it writes. Where a value is longer
+# than a key, it counts as several vectors of the key's size.
+WRITTEN = [
+    ("test_vit", "attn.qkv", [32] * 6),
+    ("vit_tiny_patch16_224", "attn.qkv", [64] * 9),
+    ("convit_tiny", "attn.qk", [48] * 8),
+    ("convit_tiny", "attn.v", [48] * 4),
+    ("crossvit_9_240", "fusion.0.attn.w[qkv]", [64] * 4),
+    ("efficientformer_l1", "token_mixer.qkv", [32] * 48),
+    ("levit_128s", "attn.qkv.linear", [16] * 16),
+    ("hiera_tiny_224", "blocks.0.attn.qkv", [96] * 3),
+    ("tnt_s_patch16_224", "attn_out.qk", [64] * 12),
+    ("efficientformerv2_s0", "token_mixer.[qk].conv", [32] * 8),
+    ("efficientvit_b0", "main.qkv.conv", [16] * 12),
+    ("mobilenetv4_hybrid_medium", "attn.(query|key|value).proj", [64]),
+    ("gcvit_xxtiny", "blocks.0.attn.qkv", [32] * 4),
+    ("maxvit_pico_rw_256", "attn.qkv", [32] * 3),
+    ("swin_tiny_patch4_window7_224", "attn.qkv", [32] * 9),
+    ("swinv2_cr_tiny_224", "attn.qkv", [32] * 9),
+    ("eva02_base_patch14_224", "attn.[qkv]_proj", [64] * 12),
+    ("gmlp_ti16_224", "mlp_channels.fc1", [384] * 2),
+    ("mambaout_femto", "blocks.0.fc1", [16] * 16),
+    ("iformer_t", "v_gate.c", [128] * 2),
+    ("vit_dpwee_patch16_reg1_gap_256", "in_proj", [32] * 64),
+    ("davit_tiny", "attn.qkv", [32] * 9),
+    ("xcit_nano_12_p16_224", "attn.qkv", [32] * 12),
+    ("skresnet18", "attn.fc_select", [64] * 2),
+]
+
+
+@pytest.mark.parametrize(("model", "matrix", "sizes"), WRITTEN, ids=lambda value: value if isinstance(value, str) else "")
+def test_every_vector_that_the_forward_cuts_out_is_made_of_whole_elements(model, matrix, sizes):
+    targets, _ = look(model)
+    found = [t for t in targets if re.search(matrix.replace(".", r"\.") + "$", t.name)]
+    assert found
+    assert error_of(found[0], sizes, found[0].blocks) < 1e-12
+    if len(sizes) > 1:
+        assert error_of(found[0], sizes, (1, 1)) > 0.1, "a control that cannot fail"
+
+
+# Modules that are linear in whole vectors: with a unit quaternion, logits stay and values turn, so f(x q) = f(x) q.
+WHOLE = {
+    "Attention": lambda: parts.Attention(32, 2, gated=False),
+    "Attention of large heads": lambda: parts.Attention(32, 2, attn_head_dim=8),
+    "AttentionRope": lambda: parts.AttentionRope(32, 4, num_kv_heads=2, qkv_fused=False),
+    "DiffAttention": lambda: parts.DiffAttention(32, 2),
+    "MultiQueryAttention2d": lambda: nn.Sequential(parts.MultiQueryAttention2d(32, num_heads=2, key_dim=8, value_dim=16)),
+    "BEiT": lambda: beit.Attention(32, 2, qkv_bias=True),
+    "ClassAttn": lambda: cait.ClassAttn(32, 2),
+    "TalkingHeadAttn": lambda: cait.TalkingHeadAttn(32, 2),
+    "GPSA": lambda: convit.GPSA(32, 2),
+    "CrossAttention": lambda: crossvit.CrossAttention(32, 2),
+    "EfficientFormer": lambda: efficientformer.Attention(32, key_dim=8, num_heads=2, attn_ratio=4, resolution=3),
+    "FastViT": lambda: fastvit.Attention(32, head_dim=16),
+    "MaskUnitAttention": lambda: hiera.MaskUnitAttention(32, 32, heads=2),
+    "Swin": lambda: swin_transformer.WindowAttention(32, 2, window_size=3),
+    "TNT": lambda: tnt.Attention(32, 32, 2),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("cut", [True, False], ids=["whole", "control"])
+def test_attention_over_quaternions_turns_with_its_input(kind, cut, monkeypatch):
+    torch.manual_seed(0)
+    model = nn.Sequential(WHOLE[kind]()).double()
+    if not cut:
+        monkeypatch.setattr(targets, "part", lambda *_: Part())
+        monkeypatch.setattr(targets, "obstacle", lambda target, *_: "small" if min(target.channels) < 8 else None)
+    convert(model, "quaternion").eval().requires_grad_(False)
+    for name, parameter in model.named_parameters():
+        parameter.zero_() if "bias" in name and "table" not in name else None
+    q = torch.randn(4, dtype=torch.float64)
+    x = torch.randn(2, 9, 32, dtype=torch.float64)
+    turned = times(x, q / q.norm())
+    run = (lambda v: model(v.mT.unflatten(-1, (3, 3))).flatten(2).mT) if "2d" in kind or kind == "FastViT" else model
+    error = (run(turned) - times(run(x), q / q.norm())).abs().max()
+    assert (error < 1e-9) == cut, error
+
+
+@pytest.mark.parametrize(
+    ("model", "least"),
+    [
+        ("test_vit", 12),
+        ("test_vit4", 12),
+        ("eva02_tiny_patch14_224", 24),
+        ("beit_base_patch16_224", 24),
+        ("swin_tiny_patch4_window7_224", 24),
+        ("swinv2_tiny_window8_256", 24),
+        ("maxvit_pico_rw_256", 44),
+        ("coatnet_nano_rw_224", 18),
+        ("cait_xxs24_224", 56),
+        ("xcit_nano_12_p16_224", 32),
+        ("levit_128s", 24),
+        ("gcvit_xxtiny", 24),
+        ("crossvit_9_240", 48),
+        ("mobilevitv2_050", 9),
+    ],
+)
+def test_attention_is_converted(model, least):
+    targets, _ = look(model)
+    assert sum(t.role == "attention" for t in targets) >= least
+    only, _ = look(model, Layers("quaternion", "attention"))
+    assert [t.name for t in only] == [t.name for t in targets if t.role == "attention"]
+    for t in targets:  # Every layout exists, and both sides of an axis agree on it.
+        assert all(layout(size, 4, blocks) for size, blocks in zip(t.channels, t.blocks, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("model", "matrix", "reason"),
+    [
+        ("botnet26t_256", "self_attn.qkv", "the layout of BottleneckAttn.qkv is not known"),
+        ("eca_botnext26ts_256", "self_attn.qkv", "the layout of BottleneckAttn.qkv is not known"),
+        ("lambda_resnet26t", "self_attn.qkv", "the layout of LambdaLayer.qkv is not known"),
+        ("cait_xxs24_224", "attn.proj_l", "the layout of TalkingHeadAttn.proj_l is not known"),
+        ("efficientformerv2_s0", "talking_head1", "the layout of Attention2d.talking_head1 is not known"),
+        ("efficientvit_b0", "aggreg.0.1", "the layout of LiteMLA.aggreg is not known"),
+        ("efficientvit_b0", "aggreg.0.0", "depthwise"),
+        ("mobilevitv2_050", "attn.qkv_proj", "the layout of LinearSelfAttention.qkv_proj is not known"),
+        ("focalnet_tiny_srf", "modulation.f", "the layout of FocalModulation.f is not known"),
+        ("swinv2_tiny_window8_256", "cpb_mlp.2", "the layout of WindowAttention.cpb_mlp is not known"),
+        ("swinv2_cr_tiny_224", "meta_mlp.fc2", "the layout of WindowMultiHeadAttention.meta_mlp is not known"),
+        ("gmlp_ti16_224", "gate.proj", "it starts as an identity, which new weights would not"),
+        ("shvit_s1", "mixer.m.qkv.c", "the layout of SHSA.qkv is not known"),
+    ],
+)
+def test_what_is_not_known_stays_real(model, matrix, reason):
+    _, real = look(model)
+    assert {why for name, why in real.items() if name.endswith("." + matrix)} == {reason}
+
+
+class Own(nn.Module):
+    """Somebody's attention."""
+
+    def __init__(self, heads="num_heads", **matrices):
+        super().__init__()
+        setattr(self, heads, 4)
+        for name, matrix in matrices.items():
+            self.add_module(name, matrix)
+
+
+def blocks_of(owner):
+    targets, real = survey(nn.ModuleDict({"attn": owner, "other": nn.Linear(32, 32)}), LAYERS)
+    return {t.name.removeprefix("attn."): t.blocks for t in targets} | {n.removeprefix("attn."): why for n, why in real.items()}
+
+
+@pytest.mark.parametrize("heads", ["num_heads", "heads", "n_head"])
+def test_anybodys_attention_is_read_by_its_names(heads):
+    class Sub(Own):
+        pass
+
+    kinds = {"q_proj": 32, "kv": 64, "wv": 32, "o_proj": 32, "mix": 32}
+    found = blocks_of(Sub(heads, **{name: nn.Linear(32, size) for name, size in kinds.items()}))
+    assert found == {
+        "q_proj": (1, 4),
+        "kv": (1, 8),
+        "wv": (1, 4),
+        "o_proj": (4, 1),
+        "mix": "the layout of Sub.mix is not known",
+        "other": (1, 1),
+    }
+
+
+def test_what_cannot_be_cut_into_heads_is_not_known():
+    uneven = blocks_of(Own(qkv=nn.Linear(32, 40), proj=nn.Linear(32, 32)))
+    assert uneven["qkv"] == "the layout of Own.qkv is not known"
+    two = blocks_of(Own(q=nn.Sequential(nn.Linear(32, 32), nn.Linear(32, 32)), proj=nn.Linear(32, 32)))
+    assert two["q.0"] == two["q.1"] == "the layout of Own.q is not known"
+    handed_out = blocks_of(Own(q=nn.Linear(32, 32), v=nn.Linear(32, 32)))
+    assert handed_out == {"q": (1, 4), "v": "the layout of Own.v is not known", "other": (1, 1)}
+
+
+def test_a_block_that_only_counts_heads_is_no_attention():
+    block = Own(attn=parts.Attention(32, 4), mlp=parts.Mlp(32, 64))
+    assert blocks_of(block)["mlp.fc1"] == (1, 1)
+
+
+def test_gated_units():
+    class Unit(parts.GluMlp):
+        pass
+
+    class MyGatedUnit(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.both, self.down = nn.Linear(32, 64), nn.Linear(32, 32)
+
+    assert blocks_of(Unit(32, 64)) == {"fc1": (1, 2), "fc2": (1, 1), "other": (1, 1)}
+    assert set(blocks_of(parts.SwiGLU(32, 64)).values()) == {(1, 1)}
+    assert blocks_of(MyGatedUnit())["both"] == "the layout of MyGatedUnit.both is not known"
+
+
+def test_a_matrix_in_two_places_that_cut_it_differently_stays_real():
+    shared = nn.Linear(32, 32)
+    net = nn.ModuleDict({"a": Own(q=shared), "b": shared, "c": nn.Linear(32, 32)})
+    assert survey(net, LAYERS)[1] == {"a.q": "its places, a.q and b, cut it differently"}
+
+
+def test_nothing_to_convert_is_said_in_one_line():
+    net = nn.Sequential(*(nn.Linear(1, 1) for _ in range(3)), nn.LSTM(8, 8))
+    with pytest.raises(InputError, match=r"padding 1 -> 1 .* \(3\); LSTM has no hypercomplex form here \(1\)$"):
+        survey(net, LAYERS)

@@ -1,0 +1,331 @@
+"""Texts that trained networks write: on from a prompt or in answer to it, at once or piece by piece."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+import zoo
+from zoo.errors import InputError
+from zoo.inference import predict
+from zoo.inference.generate import UNFINISHED, Author
+from zoo.inference.predict import BATCH
+from zoo.options import Decoding
+
+WORDS = ["the", "café", "was", "naïve", "and", "old,", "a", "señor", "ate", "œufs", "at", "noon"]
+SIZE = "dim=16, depth=1, heads=2, ffn=32"
+TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False, "limit_train_batches": 20}
+RUNS = {
+    "gpt": (f"gpt({SIZE})", "corpus(path='{place}/text.txt', max_length=32)"),
+    "xl": (f"transformer_xl({SIZE})", "corpus(path='{place}/text.txt', max_length=16)"),
+    "bytes": (f"gpt({SIZE}, positions=rotary)", "corpus(path='{place}/text.txt', max_length=32, tokenizer=bpe, vocab=264)"),
+    "small": (f"gpt({SIZE})", "corpus(path='{place}/words.txt', max_length=32, lowercase=true)"),
+    "pairs": (f"transformer({SIZE}, dropout=0.0)", "parallel(path='{place}/en-fr', source=en, target=fr, tokenizer=space)"),
+    "letters": (
+        f"transformer({SIZE}, positions=learned)",
+        "parallel(path='{place}/en-fr', source=en, target=fr, tokenizer=bpe, vocab=280)",
+    ),
+}
+NUMBERS = {"one": "un", "two": "deux", "three": "trois", "four": "quatre", "five": "cinq", "six": "six"}
+MODELS, ANSWERS = ("gpt", "xl", "bytes", "small"), ("pairs", "letters")
+PROMPTS = ["the", "a café", "naïve and old", "at"]
+WAYS = {
+    "greedy": Decoding(temperature=0.0, length=12),
+    "drawn": Decoding(temperature=1.0, length=12, seed=3),
+    "nucleus": Decoding(temperature=1.5, top_p=0.9, top_k=9, repetition_penalty=1.2, length=12),
+    "beam": Decoding(beam=3, length=12),
+}
+GREEDY, DRAWN = WAYS["greedy"], WAYS["drawn"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """The folder of the data and of the runs of this module."""
+    folder, draw = tmp_path_factory.mktemp("generate"), random.Random(0)
+    text = "".join(" ".join(draw.choices(WORDS, k=6)) + "\n" for _ in range(150))
+    (folder / "text.txt").write_text(text, encoding="utf-8")
+    (folder / "words.txt").write_text(text.replace("\n", " ").title(), encoding="utf-8")
+    (folder / "en-fr").mkdir()
+    for split, count in (("train", 200), ("val", 20)):
+        rows = [draw.choices(list(NUMBERS), k=draw.randrange(1, 5)) for _ in range(count)]
+        (folder / "en-fr" / f"{split}.en").write_text("".join(" ".join(row) + "\n" for row in rows))
+        (folder / "en-fr" / f"{split}.fr").write_text("".join(" ".join(map(NUMBERS.get, row)) + "\n" for row in rows))
+    for name, (backbone, data) in RUNS.items():
+        trainer = TRAINER | ({"max_epochs": 20} if name == "pairs" else {})
+        options = {"data": data.format(place=folder), "batch_size": 8, "optimizer": {"lr": 0.01}, "trainer": trainer}
+        zoo.fit(backbone=backbone, algebra="quaternion", run_dir=str(folder / name), **options)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def authors(place) -> dict[str, Author]:
+    return {name: Author(place / name) for name in RUNS}
+
+
+@pytest.fixture(params=RUNS)
+def name(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def author(authors, name) -> Author:
+    return authors[name]
+
+
+def prompt_of(author: Author) -> str:
+    return "one three two" if author.answers else "the café"
+
+
+every_way = pytest.mark.parametrize("way", WAYS)
+every_model = pytest.mark.parametrize("name", MODELS, indirect=True)
+every_answer = pytest.mark.parametrize("name", ANSWERS, indirect=True)
+
+
+# --- what is written ---
+
+
+@every_model
+def test_a_greedy_text_is_that_of_reading_everything_anew(author, name):
+    """Of the memory nothing shows: prompt and text together are shorter than it."""
+    (prompt, *text) = (
+        author.reader.encode(["the ca"])[0].tolist(),
+        *author.samples("the ca", 1, Decoding(temperature=0.0, length=8)),
+    )
+    written = list(prompt)
+    for _ in range(8):
+        with torch.no_grad():
+            logits = author.net(torch.tensor([written]))[0, -1]
+        logits[:2] = -torch.inf
+        written.append(int(logits.argmax()))
+    assert text == [author.reader.decode(written[len(prompt) :])]
+
+
+def test_answers_are_learned_and_end_by_themselves(authors, place):
+    """The control of all comparisons below."""
+    sources, wanted = ((place / f"en-fr/val.{ending}").read_text().splitlines() for ending in ("en", "fr"))
+    said = authors["pairs"].write(sources, Decoding())
+    assert sum(one == other for one, other in zip(said, wanted, strict=True)) >= 8
+
+
+@every_way
+def test_pieces_are_the_text(author, name, way):
+    prompt, options = prompt_of(author), WAYS[way]
+    pieces = list(author.stream(prompt, options))
+    assert "".join(pieces) == author.samples(prompt, 1, options)[0]
+    if way != "beam" and name in ("gpt", "xl", "small"):  # there every token is a letter, and a piece
+        assert [len(piece) for piece in pieces] == [1] * 12 + [0]
+
+
+def test_pieces_of_bytes_are_whole_letters(authors):
+    """Half a letter is kept back; bytes that make no letter at all come in the end, as in the whole text."""
+    author, held = authors["bytes"], 0
+    for seed in range(12):
+        options = Decoding(temperature=1.0, length=25, seed=seed)
+        *pieces, last = author.stream("the caf", options)
+        assert "".join([*pieces, last]) == author.samples("the caf", 1, options)[0]
+        assert not any(piece.endswith(UNFINISHED) for piece in pieces)
+        held += len(pieces) < 25
+    assert held
+
+
+@pytest.mark.parametrize("way", ["drawn", "nucleus"])
+def test_a_seed_decides(author, way):
+    prompt, options = prompt_of(author), WAYS[way]
+    first = author.samples(prompt, 3, options)
+    assert author.samples(prompt, 3, options) == first
+    assert len(set(first)) > 1
+    others = {tuple(author.samples(prompt, 3, Decoding(**vars(options) | {"seed": seed}))) for seed in range(10, 14)}
+    assert len(others - {tuple(first)}) >= 3
+    assert author.samples(prompt, 1, options) == first[:1]
+
+
+def test_writing_leaves_the_random_numbers_of_others_alone(authors):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    authors["gpt"].samples("the", 2, DRAWN)
+    assert torch.equal(torch.rand(3), expected)
+
+
+@every_model
+@pytest.mark.parametrize("way", ["greedy", "beam"])
+def test_prompts_together_are_prompts_one_by_one(author, way):
+    options = WAYS[way]
+    assert author.write(PROMPTS, options) == [author.samples(prompt, 1, options)[0] for prompt in PROMPTS]
+
+
+@every_answer
+@pytest.mark.parametrize("way", ["greedy", "beam"])
+def test_sources_together_are_sources_one_by_one(author, way):
+    sources, options = ["one", "six two one one", "three four", "five"], WAYS[way]
+    assert author.write(sources, options) == [author.samples(source, 1, options)[0] for source in sources]
+
+
+def test_a_network_that_remembers_writes_on_and_on(authors):
+    """Longer than its memory and any piece that it was trained on."""
+    assert len(authors["xl"].samples("the", 1, Decoding(length=100))[0]) == 100
+    assert len(authors["xl"].samples("the", 1, Decoding())[0]) == 256
+    assert len("".join(authors["xl"].stream("the", Decoding(length=100)))) == 100
+
+
+def test_learned_positions_are_filled_unless_somebody_says_less(authors):
+    assert len(authors["gpt"].samples("the", 1, Decoding())[0]) == 29
+    assert len(authors["gpt"].samples("the", 1, Decoding(length=29))[0]) == 29
+
+
+def test_an_answer_is_no_longer_than_any_text_that_was_read(authors):
+    author = authors["pairs"]
+    longest = author.reader.max_length
+    lengths = {len(text.split()) for text in author.samples("one two", 60, Decoding(temperature=50.0))}
+    assert max(lengths) == longest < 8
+    assert max(len(text.split()) for text in author.samples("one two", 60, Decoding(temperature=50.0, length=30))) > longest
+
+
+def test_nothing_to_begin_with(authors):
+    assert authors["gpt"].opening(None) == authors["gpt"].opening("") == authors["bytes"].opening(None) == "\n"
+    assert authors["gpt"].opening("the") == authors["pairs"].opening("the") == "the"
+    assert authors["small"].opening(None) == " "  # its text has no lines
+    for name in MODELS:
+        assert authors[name].samples(authors[name].opening(None), 1, GREEDY)[0]
+    with pytest.raises(InputError, match="this model answers a text: give it one with --prompt"):
+        authors["pairs"].opening(None)
+
+
+# --- what is refused ---
+
+
+def refusal(call, *arguments) -> str:
+    with pytest.raises(InputError) as error:
+        call(*arguments)
+    assert len(str(error.value).splitlines()) == 1
+    return str(error.value)
+
+
+@pytest.mark.parametrize("call", ["stream", "samples"])
+@pytest.mark.parametrize(
+    ("name", "prompt", "options", "needles"),
+    [
+        ("gpt", "the caf\N{SNOWMAN}", GREEDY, ["prompt 'the caf\N{SNOWMAN}'", "never seen '\N{SNOWMAN}'", "leave it out"]),
+        ("gpt", "THE", GREEDY, ["never seen 'T'"]),
+        ("small", "THE \N{GREEK SMALL LETTER XI}", GREEDY, ["never seen '\N{GREEK SMALL LETTER XI}'"]),
+        ("small", "cafe\N{COMBINING ACUTE ACCENT} the\nold", GREEDY, ["the old'", r"never seen '\n'"]),
+        ("gpt", "the " * 9, GREEDY, ["a prompt of 36 tokens", "positions for 32"]),
+        ("gpt", "the " * 8, GREEDY, ["a prompt of 32 tokens: this network has positions for 32; use a shorter prompt"]),
+        ("gpt", "the", Decoding(length=30), ["a prompt of 3 tokens and 30 more", "positions for 32", "--length 29"]),
+        ("gpt", "the", Decoding(beam=2, length=30), ["a prompt of 3 tokens and 30 more", "--length 29"]),
+        ("gpt", "the", Decoding(beam=2, temperature=1.0), ["beam=2 and temperature=1.0: a beam draws nothing"]),
+        ("gpt", "the", Decoding(top_p=0.0), ["top_p=0.0"]),
+        ("gpt", "the", Decoding(length=0), ["length=0"]),
+        ("pairs", "one " * 9, GREEDY, ["prompt 'one one", "9 tokens", "shorten the text"]),
+        ("pairs", " ", GREEDY, ["prompt ''", "no words in this text"]),
+        ("pairs", "one", Decoding(top_k=3), ["top_k=3, but nothing is drawn at a temperature of 0"]),
+        ("letters", "one", Decoding(length=99), ["length=99: this network has positions for answers of"]),
+    ],
+)
+def test_one_line_before_anything_is_written(authors, name, prompt, options, needles, call):
+    author = authors[name]
+    arguments = (prompt, options) if call == "stream" else (prompt, 2, options)
+    line = refusal(getattr(author, call), *arguments)
+    assert [needle for needle in needles if needle not in line] == []
+    assert len(line) < 250
+
+
+def test_bytes_know_every_letter(authors):
+    assert authors["bytes"].samples("THE \N{SNOWMAN} [PAD]", 1, GREEDY)[0]
+
+
+def test_names_of_tokens_are_no_tokens(authors):
+    """A prompt cannot end a text, or begin one."""
+    author = authors["pairs"]
+    assert author.samples("one [EOS] two", 1, Decoding(length=5)) == author.samples("one [PAD] two", 1, Decoding(length=5))
+    assert author.samples("one [EOS] two", 1, Decoding(length=5)) == author.samples("one seven two", 1, Decoding(length=5))
+
+
+def test_a_model_that_does_not_write(tmp_path, corpus):
+    data = f"text(path='{corpus(tmp_path / 'text.tsv', 'text')}')"
+    options = {"backbone": "fasttext(dim=8, hidden=8)", "algebra": "real", "data": data, "run_dir": str(tmp_path / "run")}
+    zoo.fit(**options, trainer=TRAINER)
+    assert refusal(Author, tmp_path / "run").endswith("is a model of text_classification and writes no text: use zoo predict")
+
+
+@every_model
+def test_a_language_model_answers_nothing(place, name):
+    line = refusal(lambda: list(predict(place / name, ["the café"])))
+    assert line.endswith("is a language model: let it write with zoo generate RUN --prompt TEXT")
+
+
+# --- line by line ---
+
+
+def test_every_line_has_its_answer(place, authors, tmp_path):
+    sources = ["one", "", "two three", "  ", "six"]
+    (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in sources))
+    rows = list(predict(place / "pairs", [tmp_path / "lines.txt"]))
+    assert [row["source"] for row in rows] == sources
+    full = authors["pairs"].write(["one", "two three", "six"], Decoding())
+    assert [row["target"] for row in rows] == [full[0], "", full[1], "", full[2]]
+    assert list(predict(place / "pairs", ["one"])) == [{"source": "one", "target": full[0]}]
+
+
+def test_more_lines_than_are_answered_at_a_time(place, authors, tmp_path):
+    draw = random.Random(3)
+    sources = [" ".join(draw.choices(list(NUMBERS), k=draw.randrange(1, 5))) for _ in range(BATCH + 9)]
+    sources[4] = sources[BATCH + 1] = ""
+    (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in sources))
+    rows = list(predict(place / "pairs", [tmp_path / "lines.txt"]))
+    assert [row["source"] for row in rows] == sources
+    for row in (0, 5, BATCH - 1, BATCH, BATCH + 2, BATCH + 8):
+        assert [rows[row]["target"]] == authors["pairs"].samples(sources[row], 1, Decoding())
+    assert rows[4]["target"] == rows[BATCH + 1]["target"] == ""
+
+
+def test_blank_lines_alone(place, tmp_path):
+    (tmp_path / "lines.txt").write_text("\n" * (BATCH + 2))
+    rows = list(predict(place / "pairs", [tmp_path / "lines.txt"]))
+    assert rows == [{"source": "", "target": ""}] * (BATCH + 2)
+
+
+def test_a_line_that_is_too_long_is_named_or_cut(place, authors, tmp_path):
+    lines = ["one", "", "two " * 9, "three"]
+    (tmp_path / "lines.txt").write_text("\n".join(lines))
+    line = refusal(lambda: list(predict(place / "pairs", [tmp_path / "lines.txt"])))
+    assert "lines.txt:3: 9 tokens, the model reads at most" in line
+    assert "--truncate" in line
+    rows = list(predict(place / "pairs", [tmp_path / "lines.txt"], cut=True))
+    room = authors["pairs"].reader.max_length - 1
+    assert [rows[2]["target"]] == authors["pairs"].samples("two " * room, 1, Decoding())
+    assert [row["source"] for row in rows] == lines
+
+
+@pytest.mark.parametrize(("content", "said"), [("one\ntwo\tdeux\n", "lines.txt:2: a tab"), ("", "lines.txt is empty")])
+def test_a_bad_file(place, tmp_path, content, said):
+    (tmp_path / "lines.txt").write_text(content)
+    assert said in refusal(lambda: list(predict(place / "pairs", [tmp_path / "lines.txt"])))
+
+
+def test_decoding_is_passed_on(place, authors):
+    sources = ["one two", "six six six"]
+    options = Decoding(beam=3, length=2)
+    found = [row["target"] for row in predict(place / "pairs", sources, decoding=options)]
+    assert found == authors["pairs"].write(sources, options)
+    assert all(len(text.split()) <= 2 for text in found)
+    drawn = Decoding(temperature=5.0, seed=1)
+    found = [row["target"] for row in predict(place / "pairs", ["one two"] * 5, decoding=drawn)]
+    assert len(set(found)) > 1
+    assert "beam=0" in refusal(lambda: list(predict(place / "pairs", sources, decoding=Decoding(beam=0))))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("gpt", GREEDY, "3 samples: nothing is drawn at a temperature of 0"),
+        ("pairs", Decoding(), "3 samples: nothing is drawn"),
+        ("gpt", Decoding(beam=2), "3 samples: a beam finds one text"),
+    ],
+)
+def test_one_and_the_same_text_is_not_written_several_times(authors, name, options, said):
+    with pytest.raises(InputError, match=said):
+        authors[name].check_samples(3, options)
+    authors[name].check_samples(1, options)
+    authors[name].check_samples(3, Decoding(temperature=1.0))

@@ -1,0 +1,123 @@
+"""Factors rebuild every table exactly, with the number of multiplications that the literature gives."""
+
+import pytest
+import torch
+
+from zoo.algebras import algebra
+from zoo.kernels import factors as module
+from zoo.kernels.factors import Factors, factorize, hadamard_factors, is_exact, pair_factors
+
+
+def group(*orders):
+    """The table of the group algebra of a product of cyclic groups."""
+    table = torch.ones(1, 1, 1)
+    for n in orders:
+        index = torch.arange(n)
+        cyclic = torch.eye(n)[(index[:, None] + index) % n]
+        table = torch.einsum("ijk,pqr->ipjqkr", table, cyclic).flatten(4).flatten(2, 3).flatten(0, 1)
+    return table
+
+
+def reorder(table, order):
+    order = torch.tensor(order)
+    return table[order][:, order][:, :, order]
+
+
+def grade_order(n):
+    """The order 1, e1, e2, e3, e12, ... in place of bit sets."""
+    return sorted(range(n), key=lambda blade: (blade.bit_count(), blade))
+
+
+RANKS = {
+    "real": 1,
+    "complex": 3,
+    "clifford(p=1,q=0)": 2,
+    "clifford(p=0,q=0,r=1)": 3,
+    "quaternion": 8,
+    "clifford(p=0,q=2)": 8,
+    "octonion": 30,
+    "sedenion": 122,
+}
+
+
+def check(table, rank):
+    factors = factorize(table)
+    assert factors.rank == rank
+    assert torch.equal(factors.reconstruct(), table.double())
+    assert all(f.dtype == torch.float64 and f.shape == (rank, table.shape[0]) for f in factors)
+    x, y = torch.randn(2, table.shape[0], dtype=torch.float64)
+    product = ((factors.left @ x) * (factors.right @ y)) @ factors.result
+    torch.testing.assert_close(product, torch.einsum("ijk,i,j->k", table.double(), x, y))
+
+
+@pytest.mark.parametrize(("spec", "rank"), RANKS.items())
+def test_ranks_are_those_of_the_literature(spec, rank):
+    check(algebra(spec).structure, rank)
+
+
+@pytest.mark.parametrize(("spec", "rank"), [item for item in RANKS.items() if item[1] > 3 and "clifford" not in item[0]])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_of_the_basis_does_not_matter(spec, rank, seed):
+    table = algebra(spec).structure
+    order = torch.randperm(table.shape[0], generator=torch.Generator().manual_seed(seed)).tolist()
+    check(reorder(table, order), rank)
+
+
+@pytest.mark.parametrize("spec", ["clifford(p=3,q=0)", "clifford(p=0,q=3)", "clifford(p=1,q=3)"])
+def test_graded_order_of_a_clifford_algebra(spec):
+    table = algebra(spec).structure
+    rank = factorize(table).rank
+    assert rank < (table.shape[0] ** 2) / 1.5
+    check(reorder(table, grade_order(table.shape[0])), rank)
+
+
+@pytest.mark.parametrize(("orders", "hadamard"), [((3,), None), ((4,), None), ((2, 2), 4), ((2, 2, 2), 8), ((2, 4), None)])
+def test_group_tables(orders, hadamard):
+    table = group(*orders).double()
+    found = hadamard_factors(table)
+    assert (found and found.rank) == hadamard
+    check(table, hadamard or table.shape[0] ** 2)
+
+
+def test_a_table_with_holes_spends_nothing_on_them():
+    check(torch.zeros(3, 3, 3), 0)
+    table = torch.zeros(3, 3, 3)
+    table[0, 1] = torch.tensor([1.0, 2.0, 3.0])
+    check(table, 1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_any_real_table_decomposes_into_pairs(n):
+    check(torch.randn(n, n, n, generator=torch.Generator().manual_seed(n)), n * n)
+
+
+def test_signs_without_a_unit_in_place_zero():
+    table = reorder(algebra("quaternion").structure, [3, 1, 0, 2]) * -1
+    check(table, factorize(table).rank)
+
+
+def test_a_loop_that_is_no_group_decomposes_into_pairs():
+    # A Latin square of order 4 with a unit that is not Z_2^2 in any labelling, with signs.
+    table = group(4) * torch.tensor([1.0, -1.0, 1.0, 1.0])[:, None, None]
+    assert hadamard_factors(table.double()) is None
+    check(table, 16)
+
+
+@pytest.mark.parametrize("spec", ["complex", "quaternion", "phm-3"])
+def test_exactness_can_fail(spec):
+    table = algebra(spec).structure.detach().double()
+    good = factorize(table)
+    assert is_exact(good, table)
+    for change in (
+        good._replace(result=good.result * 2),
+        good._replace(left=good.left + 1e-12),
+        Factors(*(f[:-1] for f in good)),
+        good._replace(right=-good.right),
+    ):
+        assert not is_exact(change, table)
+
+
+def test_wrong_factors_are_refused(monkeypatch):
+    monkeypatch.setattr(module, "pair_factors", lambda a: Factors(*(f[1:] for f in pair_factors(a))))
+    with pytest.raises(ArithmeticError, match="do not rebuild"):
+        factorize(torch.randn(3, 3, 3))

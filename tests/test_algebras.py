@@ -1,0 +1,290 @@
+"""Products against textbook tables that are written here by hand, and the value they are kept in."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import zoo.algebras
+from zoo.algebras import Algebra, Laws, algebra, laws, reals, unit
+from zoo.checkpoint.table import fingerprint
+from zoo.errors import InputError
+from zoo.layers import Linear
+
+
+def hamilton(a, b, c, d):
+    """Left multiplication by a + b i + c j + d k, as every textbook prints it."""
+    return np.array(
+        [
+            [a, -b, -c, -d],
+            [b, a, -d, c],
+            [c, d, a, -b],
+            [d, -c, b, a],
+        ]
+    )
+
+
+def cayley_dickson(x, y):
+    """Multiply nested pairs of floats: (a, b)(c, d) = (a c - d* b, d a + b c*)."""
+    if not isinstance(x, tuple):
+        return x * y
+    (a, b), (c, d) = x, y
+    return (
+        add(cayley_dickson(a, c), cayley_dickson(star(d), b), -1),
+        add(cayley_dickson(d, a), cayley_dickson(b, star(c)), 1),
+    )
+
+
+def star(x):
+    return (star(x[0]), scale(x[1], -1)) if isinstance(x, tuple) else x
+
+
+def scale(x, s):
+    return tuple(scale(part, s) for part in x) if isinstance(x, tuple) else s * x
+
+
+def add(x, y, s):
+    return tuple(add(p, q, s) for p, q in zip(x, y, strict=True)) if isinstance(x, tuple) else x + s * y
+
+
+def nest(values):
+    half = len(values) // 2
+    return (nest(values[:half]), nest(values[half:])) if half else float(values[0])
+
+
+def flatten(x):
+    return [v for part in x for v in flatten(part)] if isinstance(x, tuple) else [x]
+
+
+def test_quaternions_are_hamiltons():
+    product = algebra("quaternion").double()
+    x, y = np.random.default_rng(0).standard_normal((2, 4))
+    expected = hamilton(*x) @ y
+    np.testing.assert_allclose(product(torch.tensor(x), torch.tensor(y)).numpy(), expected)
+
+
+@pytest.mark.parametrize(("spec", "n"), [("real", 1), ("complex", 2), ("quaternion", 4), ("octonion", 8), ("sedenion", 16)])
+def test_doubling_is_that_of_nested_pairs(spec, n):
+    product = algebra(spec).double()
+    x, y = np.random.default_rng(n).standard_normal((2, n))
+    expected = flatten(cayley_dickson(nest(x), nest(y)))
+    np.testing.assert_allclose(product(torch.tensor(x), torch.tensor(y)).numpy(), expected)
+
+
+def test_features_are_component_major():
+    product = algebra("complex").double()
+    x, y = torch.randn(2, 3, 5, 14, dtype=torch.float64)
+    u, v = (torch.complex(t[..., :7], t[..., 7:]) for t in (x, y))
+    expected = torch.cat([(u * v).real, (u * v).imag], -1)
+    torch.testing.assert_close(product(x, y), expected)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("real", Laws(True, True, True, True, True)),
+        ("complex", Laws(True, True, True, True, True)),
+        ("quaternion", Laws(True, False, True, True, True)),
+        ("octonion", Laws(True, False, False, True, True)),
+        ("sedenion", Laws(True, False, False, False, False)),
+        ("clifford(p=1,q=0)", Laws(True, True, True, True, False)),
+        ("clifford(p=0,q=0,r=1)", Laws(True, True, True, True, False)),
+        ("clifford(p=2,q=0)", Laws(True, False, True, True, False)),
+    ],
+)
+def test_laws_are_the_textbook_ones(spec, expected):
+    assert laws(algebra(spec)) == expected
+
+
+def test_cross_product_has_no_unit_and_is_not_alternative():
+    table = torch.zeros(3, 3, 3)
+    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        table[i, j, k], table[j, i, k] = 1, -1
+    assert laws(Algebra(table)) == Laws(False, False, False, False, False)
+    assert unit(table) is None
+
+
+def test_a_normed_algebra_without_unit_is_recognised():
+    # x * y = conjugate(x) y keeps lengths, is not associative, and has a left unit only (Okubo's trick in two dimensions).
+    table = algebra("complex").structure * torch.tensor([1.0, -1.0])[:, None, None]
+    assert laws(Algebra(table)) == Laws(unital=False, commutative=False, associative=False, alternative=False, normed=True)
+
+
+def test_the_unit_is_found_in_any_basis():
+    # In the basis f = B e the table is B B A B^-1 and one is e_0 in the coordinates of f.
+    basis = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    a = algebra("quaternion").structure.double()
+    table = torch.einsum("ai,bj,ijk,kc->abc", basis, basis, a, basis.inverse())
+    torch.testing.assert_close(unit(table), torch.eye(4, dtype=torch.float64)[0] @ basis.inverse())
+
+
+def rotated(table, seed):
+    """The same product in another orthonormal basis, rounded to float32."""
+    draw = torch.randn(*table.shape[:2], dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    basis = torch.linalg.qr(draw).Q
+    return torch.einsum("ai,bj,ck,ijk->abc", basis, basis, basis, table.double()).float()
+
+
+@pytest.mark.parametrize("spec", ["octonion", "clifford(p=3,q=0)", "clifford(p=1,q=1)", "clifford(p=0,q=0,r=1)", "cross"])
+@pytest.mark.parametrize("seed", range(10))
+def test_laws_do_not_depend_on_the_basis(spec, seed):
+    table = algebra("octonion").structure[1:4, 1:4, 1:4] if spec == "cross" else algebra(spec).structure
+    other = Algebra(rotated(table, seed))
+    assert laws(other) == laws(Algebra(table))
+    assert (unit(other.structure) is not None) == laws(other).unital
+
+
+def test_the_tolerance_reaches_the_unit():
+    table = algebra("complex").structure + 1e-4
+    assert laws(Algebra(table)) == Laws(False, True, False, False, False)
+    assert laws(Algebra(table), tol=1e-2) == laws(algebra("complex"))
+
+
+def test_a_unit_is_not_made_of_rounding():
+    # x y = 0 up to rounding in the second direction: nothing there acts as one.
+    table = torch.zeros(2, 2, 2)
+    table[0, 0, 0] = 1
+    table[1, 1, 1] = 1e-8
+    assert unit(table) is None
+
+
+@pytest.mark.parametrize("sign", range(16))
+def test_every_flipped_sign_breaks_a_law_of_quaternions(sign):
+    table = algebra("quaternion").structure.clone()
+    i, j, k = table.nonzero()[sign]
+    table[i, j, k] *= -1
+    assert laws(Algebra(table)) != Laws(True, False, True, True, True)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (2, 2, 3), (0, 0, 0), (2, 2, 2, 2)])
+def test_a_table_is_cubic(shape):
+    with pytest.raises(InputError, match=r"\[n, n, n\]"):
+        Algebra(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_table_is_finite(value):
+    with pytest.raises(InputError, match="NaN or infinity"):
+        Algebra(torch.full((2, 2, 2), value))
+
+
+def test_a_table_is_copied():
+    table = torch.ones(2, 2, 2)
+    product = Algebra(table)
+    table.zero_()
+    assert product.structure.min() == 1
+
+
+def test_a_fixed_rule_is_not_stored_and_a_drawn_one_is():
+    assert list(algebra("quaternion").state_dict()) == []
+    assert list(algebra("phm-2").state_dict()) == ["structure"]
+    assert list(algebra("phm(n=2, learned=false)").state_dict()) == ["structure"]
+    assert list(algebra("phm(n=2, learned=false)").parameters()) == []
+    assert [p.shape for p in algebra("phm-2").parameters()] == [(2, 2, 2)]
+
+
+def test_each_layer_has_its_own_rule_unless_it_is_shared():
+    apart, together, fixed = algebra("phm-2"), algebra("phm(n=2, shared=true)"), algebra("quaternion")
+    one, other = apart.for_layer(), apart.for_layer()
+    assert not torch.equal(one.structure, other.structure)
+    assert together.for_layer() is together
+    assert fixed.for_layer() is not fixed
+    assert torch.equal(fixed.for_layer().structure, fixed.structure)
+    kept = algebra("phm(n=2, rule=complex)").for_layer()
+    assert torch.equal(kept.structure, algebra("complex").structure)
+
+
+def test_reset_draws_the_rule_again():
+    rule = algebra("phm-3")
+    torch.manual_seed(0)
+    rule.reset_parameters()
+    first = rule.structure.detach().clone()
+    rule.reset_parameters()
+    assert not torch.equal(rule.structure, first)
+    torch.manual_seed(0)
+    rule.reset_parameters()
+    assert torch.equal(rule.structure, first)
+    assert isinstance(rule.structure, torch.nn.Parameter)
+
+
+@pytest.mark.parametrize(
+    ("spec", "shown"),
+    [
+        ("quaternion", "Algebra(quaternion, n=4)"),
+        ("phm-8", "Algebra(phm-8, n=8, learned)"),
+        ("phm( n=8 )", "Algebra(phm(n=8), n=8, learned)"),
+        ("phm(shared=true, n=2)", "Algebra(phm(n=2, shared=True), n=2, learned, shared)"),
+    ],
+)
+def test_repr_shows_the_spec_in_canonical_spelling(spec, shown):
+    assert repr(algebra(spec)) == shown
+    assert repr(copy.deepcopy(algebra(spec))) == shown
+    assert repr(algebra(algebra(spec).spec)) == shown
+
+
+def test_an_algebra_without_a_name_shows_its_dimension():
+    assert repr(reals()) == "Algebra(n=1)"
+
+
+def test_an_algebra_passes_through():
+    rule = reals()
+    assert algebra(rule) is rule
+
+
+@pytest.mark.parametrize("spec", ["quaternoin", "quaternion(n=4)", "phm(n=2, lerned=true)", "phm(n=", "no/such"])
+def test_bad_specs_are_one_line(spec):
+    with pytest.raises(InputError) as caught:
+        algebra(spec)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_closest_name_is_suggested():
+    with pytest.raises(InputError, match="did you mean 'quaternion'"):
+        algebra("quaternoin")
+
+
+def test_a_fingerprint_is_that_of_the_table():
+    prints = {spec: fingerprint(algebra(spec)) for spec in ("real", "complex", "quaternion", "octonion", "clifford(p=1,q=0)")}
+    assert len(set(prints.values())) == len(prints)
+    assert prints["complex"] == fingerprint(algebra("clifford(p=0,q=1)"))
+    assert prints["complex"] == "c22d39fab158ad5ce65d6943a8e6c952cd4554449a87f5deef6688169990169c"
+
+
+def test_a_fingerprint_belongs_to_the_product():
+    rule = algebra("quaternion")
+    assert fingerprint(rule.double()) == fingerprint(algebra("quaternion"))
+    assert fingerprint(Algebra(rule.structure * 1.0000001)) != fingerprint(rule)
+    signed = torch.where(rule.structure == 0, -0.0, rule.structure)
+    assert fingerprint(Algebra(signed)) == fingerprint(rule)
+    swapped = Algebra(rule.structure.transpose(0, 1))
+    assert fingerprint(swapped) != fingerprint(rule)
+
+
+def test_the_module_is_the_function():
+    assert zoo.algebra("complex").n == 2
+    assert zoo.algebras.laws is laws
+
+
+@pytest.mark.parametrize("spec", ["quaternion", "phm-4"])
+def test_an_algebra_can_be_sent_to_another_process(spec):
+    rule = algebra(spec)
+    assert torch.equal(pickle.loads(pickle.dumps(rule)).structure, rule.structure)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 6)])
+def test_features_that_are_no_whole_elements_are_refused(shape):
+    with pytest.raises(InputError, match="whole elements of n = 4"):
+        zoo.algebra("quaternion")(torch.zeros(shape), torch.zeros(4))
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (4,), (0, 4), (5, 4), (1, 1, 4)])
+def test_a_subspace_that_is_none_is_refused(shape):
+    with pytest.raises(InputError, match=r"left is a basis \[m, 4\]"):
+        Algebra(algebra("quaternion").structure, left=torch.ones(shape))
+
+
+def test_polar_weights_need_a_real_part():
+    with pytest.raises(InputError, match="polar initialisation reads component 0"):
+        Linear(algebra("complex_order(weights=shared)"), 4, 4, init="polar")

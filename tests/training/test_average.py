@@ -1,0 +1,163 @@
+"""The mean of the last weights: what it is, what it is measured with, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+import zoo
+from zoo.errors import InputError
+from zoo.inference import evaluate, predict
+from zoo.options import Average
+from zoo.training.average import average, mean
+
+CPU = {"accelerator": "cpu"}
+
+
+def state_of(path):
+    state = torch.load(path, weights_only=True)["state_dict"]
+    return {name.removeprefix("net."): value for name, value in state.items()}
+
+
+@pytest.fixture
+def run(options):
+    """A run of four epochs, of which three are kept."""
+    return Path(zoo.fit(**options(keep=3, trainer={"max_epochs": 4}))["run_dir"])
+
+
+def test_it_is_the_mean_and_is_measured_as_it_was_saved(run):
+    made = average(run, Average(last=2, trainer=CPU))
+    assert made["folder"] == str(run / "average")
+    assert made["averaged"] == ["epoch-0003.ckpt", "epoch-0004.ckpt"]
+    third, fourth = (state_of(run / "checkpoints" / name) for name in made["averaged"])
+    net = zoo.load(run / "average").state_dict()
+    assert net.keys() == third.keys()
+    assert all(torch.allclose(value, (third[name] + fourth[name]) / 2, atol=1e-7) for name, value in net.items())
+    assert not torch.equal(net["head.weight"], fourth["head.weight"])
+    for split, stage in (("validation", "val"), ("metrics", "test")):
+        assert made[split] == pytest.approx(evaluate(run / "average", stage, trainer=CPU))
+    manifest = json.loads((run / "average" / "manifest.json").read_text())
+    assert {key: manifest[key] for key in ("averaged", "validation", "metrics")} == {
+        key: made[key] for key in ("averaged", "validation", "metrics")
+    }
+    summary = json.loads((run / "summary.json").read_text())
+    assert made["before"] == {"metrics": summary["metrics"], "validation": evaluate(run, "val", trainer=CPU)}
+    ours, theirs = (json.loads((folder / "config.json").read_text()) for folder in (run / "average", run / "model"))
+    assert ours == theirs
+    assert "the mean of the last 2 checkpoints" in (run / "average" / "README.md").read_text()
+    assert "the mean of" not in (run / "model" / "README.md").read_text()
+    assert [path.name for path in run.iterdir() if path.name.startswith(".")] == []
+
+
+def test_all_that_were_kept_and_one(run):
+    everything = average(run, Average(last=3, out=str(run / "three"), trainer=CPU))
+    assert everything["averaged"] == ["epoch-0002.ckpt", "epoch-0003.ckpt", "epoch-0004.ckpt"]
+    average(run, Average(last=1, out=str(run / "one"), trainer=CPU))
+    last, net = state_of(run / "checkpoints" / "last.ckpt"), zoo.load(run / "one").state_dict()
+    assert all(torch.equal(value, last[name]) for name, value in net.items())
+
+
+def test_whole_numbers_are_the_last_ones_and_equal_numbers_stay_equal(tmp_path):
+    paths = [tmp_path / f"epoch-000{number}.ckpt" for number in (1, 2, 3)]
+    config = dict.fromkeys(("backbone", "algebra", "scope", "init", "data", "embedding"), "x")
+    for number, path in enumerate(paths):
+        state = {"w": torch.tensor([float(number), 1 / 3]), "count": torch.tensor(10 * number + 1)}
+        torch.save({"state_dict": {f"net.{key}": value for key, value in state.items()}, "zoo_run": config}, path)
+    found = mean(paths, config, state)
+    assert torch.equal(found["w"], torch.tensor([1.0, 1 / 3]))
+    assert (int(found["count"]), found["count"].dtype) == (21, torch.int64)
+
+
+def test_a_network_that_counts_batches_and_data_without_a_test_split(options, archive):
+    chosen = {"backbone": "timm/resnet10t", "algebra": "real", "data": f"npz(path='{archive('train', 'val')}')"}
+    run = Path(zoo.fit(**options(keep=2, trainer={"max_epochs": 2, "limit_val_batches": 1}, **chosen))["run_dir"])
+    made = average(run, Average(last=2, trainer=CPU))
+    assert made["metrics"] == {}
+    assert made["validation"]["loss"] > 0
+    net, (first, second) = (
+        zoo.load(run / "average").state_dict(),
+        (state_of(run / "checkpoints" / name) for name in made["averaged"]),
+    )
+    count, var = "bn1.num_batches_tracked", "bn1.running_var"
+    found = {name.removeprefix("net."): value for name, value in net.items()}
+    assert torch.equal(found[count], second[count])
+    assert torch.allclose(found[var], (first[var] + second[var]) / 2)
+
+
+def test_a_tokenizer_comes_along(options, corpus):
+    path = corpus(Path("train.tsv"), "text")
+    chosen = {"backbone": "fasttext", "algebra": "real", "data": f"text(path='{path}')"}
+    run = Path(zoo.fit(**options(keep=2, trainer={"max_epochs": 2}, **chosen))["run_dir"])
+    average(run, Average(last=2, trainer=CPU))
+    assert (run / "average" / "tokenizer.json").read_bytes() == (run / "model" / "tokenizer.json").read_bytes()
+    (row,) = predict(run / "average", ["a good film"])
+    assert row["label"] in ("yes", "no")
+
+
+def test_texts_are_written_as_the_run_wrote_them(run, monkeypatch):
+    path, seen = run / "config.yaml", []
+    path.write_text(path.read_text().replace("beam: 1", "beam: 3"))
+    monkeypatch.setattr("zoo.training.average.evaluate", lambda place, stage, *rest: seen.append(rest[-1].beam) or {})
+    average(run, Average(last=2, trainer=CPU))
+    assert seen == [3, 3, 3]
+
+
+# --- what is refused ---
+
+
+def refusal(run, **options):
+    before = sorted(run.rglob("*"))
+    with pytest.raises(InputError) as error:
+        average(run, Average(trainer=CPU, **options))
+    assert sorted(run.rglob("*")) == before
+    assert len(str(error.value).splitlines()) == 1
+    return str(error.value)
+
+
+def test_too_few(run):
+    text = refusal(run)
+    assert "has kept 3 checkpoints of 8: train with --keep 8; --last 3 takes those" in text
+    for path in (run / "checkpoints").glob("epoch-*"):
+        path.unlink()
+    assert "has kept 0 checkpoints of 8: train with --keep 8" in refusal(run)
+    assert "--last 0: use a whole number from 1" in refusal(run, last=0)
+
+
+def test_a_folder_that_is_there(run):
+    (run / "average").mkdir()
+    assert "average' exists: choose another folder with --out" in refusal(run, last=2)
+
+
+def test_a_checkpoint_of_another_run_or_none(run, options):
+    broken = run / "checkpoints" / "epoch-0003.ckpt"
+    other = zoo.fit(**options(keep=2, algebra="complex", trainer={"max_epochs": 2}))["run_dir"]
+    shutil.copy(Path(other) / "checkpoints" / "epoch-0002.ckpt", broken)
+    text = refusal(run, last=2)
+    assert "epoch-0003.ckpt' is of another run: it has algebra = complex, not quaternion" in text
+    state = torch.load(run / "checkpoints" / "epoch-0004.ckpt", weights_only=True)
+    del state["state_dict"]["net.head.bias"]
+    torch.save(state, broken)
+    assert "epoch-0003.ckpt' is of another network" in refusal(run, last=2)
+    broken.write_bytes(b"nothing")
+    assert "epoch-0003.ckpt' is no training checkpoint" in refusal(run, last=2)
+
+
+def test_a_run_without_its_configuration(run):
+    (run / "config.yaml").unlink()
+    assert "config.yaml" in refusal(run, last=2)
+
+
+def test_an_interruption_leaves_nothing(run, monkeypatch):
+    before = sorted(run.rglob("*"))
+
+    def stopped(place, stage, *rest):
+        if Path(place) != run:
+            raise KeyboardInterrupt
+        return {}
+
+    monkeypatch.setattr("zoo.training.average.evaluate", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        average(run, Average(last=2, trainer=CPU))
+    assert sorted(run.rglob("*")) == before

@@ -1,0 +1,137 @@
+"""A running mean of the weights: its formula, what is measured and kept, and going on from a checkpoint."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Callback, LightningModule
+from torch import nn
+
+import zoo
+from zoo.errors import InputError
+from zoo.training.ema import MovingAverage
+
+DECAY = 0.9
+
+
+class Whole(LightningModule):
+    """A weight, a fixed buffer of numbers, one of whole numbers, and one that counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.0, 2.0]))
+        self.register_buffer("fixed", torch.tensor([0.1, 0.7, 1 / 3]))
+        self.register_buffer("index", torch.arange(50))
+        self.register_buffer("mean", torch.zeros(1))
+        self.register_buffer("count", torch.tensor(0))
+
+
+def test_floating_buffers_are_averaged_and_whole_numbers_are_those_of_the_network():
+    net, callback = Whole(), MovingAverage(DECAY)
+    callback.setup(None, net, "fit")
+    mean, weights = None, []
+    for step in range(300):
+        with torch.no_grad():
+            net.weight += torch.randn(2)
+            net.mean.fill_(step)
+            net.count += 1
+        weights.append(net.weight.detach().double().clone())
+        callback._average_model.update_parameters(net)
+        mean = weights[0] if mean is None else DECAY * mean + (1 - DECAY) * weights[-1]
+    found = callback._average_model.module
+    assert torch.allclose(found.weight.double(), mean, rtol=1e-4, atol=1e-4)
+    assert 280 < float(found.mean) < 298  # lags behind 299
+    assert torch.equal(found.fixed, net.fixed)
+    assert torch.equal(found.index, torch.arange(50))
+    assert int(found.count) == 300
+
+
+@pytest.mark.parametrize("decay", [0.0, 1.0, -0.5, 2.0, float("nan")])
+def test_a_decay_that_is_none(decay):
+    with pytest.raises(InputError, match=r"ema=.*between 0 and 1, such as 0\.999"):
+        MovingAverage(decay)
+
+
+# --- through whole runs ---
+
+
+class Steps(Callback):
+    """Writes down the weights after every step of the optimizer, and those that validation sees."""
+
+    def __init__(self):
+        self.trained, self.measured = [], []
+
+    def weights(self, module):
+        return nn.utils.parameters_to_vector(module.net.parameters()).detach().clone()
+
+    def on_train_batch_end(self, trainer, module, *args):
+        if trainer.global_step > len(self.trained):
+            self.trained.append(self.weights(module))
+
+    def on_validation_batch_end(self, trainer, module, outputs, batch, batch_idx, dataloader_idx=0):
+        if batch_idx == 0:
+            self.measured.append(self.weights(module))
+
+
+def mean_of(weights):
+    mean = weights[0]
+    for later in weights[1:]:
+        mean = DECAY * mean + (1 - DECAY) * later
+    return mean
+
+
+def kept(path):
+    state = torch.load(path, weights_only=True)["state_dict"]
+    return {name.removeprefix("net."): value for name, value in state.items()}
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_the_mean_is_measured_and_kept(options, accumulate):
+    steps = Steps()
+    trainer = {"max_epochs": 3, "limit_train_batches": 4, "callbacks": [steps], "accumulate_grad_batches": accumulate}
+    made = zoo.fit(**options(ema=DECAY, optimizer={"lr": 0.05}, schedule={"name": "constant"}, trainer=trainer))
+    per_epoch = 4 // accumulate
+    assert len(steps.trained) == 3 * per_epoch
+    for epoch, measured in enumerate(steps.measured, 1):
+        expected = mean_of(steps.trained[: epoch * per_epoch])
+        assert torch.allclose(measured, expected, atol=1e-5)
+        assert not torch.allclose(measured, steps.trained[epoch * per_epoch - 1], atol=1e-3)
+    best = torch.load(made["checkpoint"], weights_only=True)["epoch"]
+    net = zoo.load(made["run_dir"])
+    assert torch.allclose(nn.utils.parameters_to_vector(net.parameters()), steps.measured[best], atol=1e-6)
+    assert all(torch.equal(value, net.state_dict()[name]) for name, value in kept(made["checkpoint"]).items())
+
+
+def test_without_checkpoints_the_mean_is_the_model(options):
+    steps = Steps()
+    trainer = {"callbacks": [steps], "enable_checkpointing": False}
+    made = zoo.fit(**options(ema=DECAY, optimizer={"lr": 0.05}, trainer=trainer))
+    weights = nn.utils.parameters_to_vector(zoo.load(made["run_dir"]).parameters())
+    assert torch.allclose(weights, mean_of(steps.trained), atol=1e-5)
+
+
+def test_going_on_is_going_on_with_both(options):
+    """The weights go on from those of training, and the mean from the mean, as in a run in one piece."""
+    chosen = options(ema=DECAY, optimizer={"lr": 0.01}, schedule={"name": "constant", "warmup": 0.0})
+    one, three = (chosen["trainer"] | {"max_epochs": epochs} for epochs in (1, 3))
+    half = last_of(zoo.fit(**chosen | {"trainer": one}))
+    whole, rest = (last_of(zoo.fit(**chosen | {"trainer": three} | more)) for more in ({}, {"ckpt_path": str(half)}))
+    ours, theirs = torch.load(rest, weights_only=True), torch.load(whole, weights_only=True)
+    assert ours["global_step"] == theirs["global_step"] == 6
+    assert ours["averaging_state"] == theirs["averaging_state"]
+    for key in ("state_dict", "current_model_state"):
+        assert all(torch.equal(ours[key][name], value) for name, value in theirs[key].items()), key
+    name = "net.head.weight"
+    assert not torch.allclose(ours["state_dict"][name], ours["current_model_state"][name], atol=1e-3)
+
+
+def last_of(summary):
+    return Path(summary["checkpoint"]).with_name("last.ckpt")
+
+
+def test_another_decay_is_refused_when_going_on(options):
+    made = zoo.fit(**options(ema=DECAY))
+    last = str(Path(made["checkpoint"]).with_name("last.ckpt"))
+    for decay in (None, 0.5):
+        with pytest.raises(InputError, match=rf"ema=0\.9, not {decay}"):
+            zoo.fit(**options(ema=decay, ckpt_path=last, trainer={"max_epochs": 2}))

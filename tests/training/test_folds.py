@@ -1,0 +1,215 @@
+"""Cross-validation: every row is tested once, the means are means, and what is finished stays."""
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+import yaml
+
+import zoo
+from zoo.data.text.local import ranking, text
+from zoo.errors import InputError
+from zoo.inference import evaluate
+from zoo.options import Fit
+from zoo.training import cross_validate
+from zoo.training import folds as module
+from zoo.training.folds import together
+
+TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
+NAMES = ("fold-01", "fold-02", "fold-03")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, corpus) -> Path:
+    folder = tmp_path_factory.mktemp("folds")
+    for kind in ("text", "ranking"):
+        corpus(folder / f"{kind}.tsv", kind)
+    return folder
+
+
+def options(place: Path, name: str, **changes: object) -> dict[str, object]:
+    base = {"backbone": "fasttext(dim=8, hidden=8)", "algebra": "quaternion", "data": f"text(path='{place / 'text.tsv'}')"}
+    return base | {"folds": 3, "run_dir": str(place / name), "trainer": TRAINER, "optimizer": {"lr": 0.05}} | changes
+
+
+@pytest.fixture(scope="module")
+def made(place):
+    return zoo.fit(**options(place, "run"))
+
+
+def read(place: Path, *names: str) -> dict[str, object]:
+    return json.loads(place.joinpath(*names, "summary.json").read_text())
+
+
+def test_every_fold_is_a_run_of_its_own(place, made):
+    assert {path.name for path in (place / "run").iterdir()} == {*NAMES, "config.yaml", "summary.json"}
+    for number, name in enumerate(NAMES):
+        one = read(place, "run", name)
+        assert zoo.registry.Spec.parse(one["data"]).options == {"path": str(place / "text.tsv"), "folds": 3, "fold": number}
+        assert evaluate(place / "run" / name, "test") == pytest.approx(one["metrics"], abs=1e-6)
+
+
+def test_every_row_is_tested_once_and_never_trained_on_there(place, made):
+    tested: list[tuple[str, int]] = []
+    for number in range(3):
+        splits = text(str(place / "text.tsv"), folds=3, fold=number).splits
+        places = {name: {table.place(row) for row in range(len(table))} for name, table in splits.items()}
+        assert sum(map(len, places.values())) == 60
+        assert len(set().union(*places.values())) == 60
+        assert text(str(place / "text.tsv"), folds=3, fold=number, seed=7).splits["test"] == splits["test"]
+        tested += places["test"]
+        config = zoo.checkpoint.read_config(place / "run" / NAMES[number])
+        assert config["info"]["sizes"] == {name: len(table) for name, table in splits.items()}
+        assert read(place, "run", NAMES[number])["data_sha256"] == made["data_sha256"][number]
+    assert len(tested) == len(set(tested)) == 60
+    assert len(set(made["data_sha256"])) == 3
+
+
+def test_the_mean_and_the_deviation_between_folds(place, made):
+    assert made["folds"] == [read(place, "run", name)["metrics"] for name in NAMES]
+    assert made["metrics"].keys() == made["std"].keys() == {"loss", "accuracy", "f1", "auroc"}
+    for metric in made["metrics"]:
+        values = [row[metric] for row in made["folds"]]
+        assert made["metrics"][metric] == pytest.approx(statistics.mean(values))
+        assert made["std"][metric] == pytest.approx(statistics.stdev(values))
+    assert made["std"]["loss"] > 0
+
+
+def test_the_summary_is_written_and_says_what_that_of_a_run_says(place, made):
+    assert made == read(place, "run")
+    one = read(place, "run", "fold-01")
+    assert set(one) - set(made) == {"checkpoint", "resumed_from"}
+    assert set(made) - set(one) == {"std", "folds"}
+    assert (made["data"], made["run_dir"]) == (f"text(path={place / 'text.tsv'})", str(place / "run"))
+    same = ("backbone", "algebra", "scope", "init", "embedding", "vectors", "seed", "task", "versions", "device", "stayed_real")
+    assert {key: made[key] for key in same} == {key: one[key] for key in same}
+    assert made["epochs"] == 2
+    assert made["seconds"] == pytest.approx(sum(read(place, "run", name)["seconds"] for name in NAMES), abs=0.02)
+
+
+def test_the_configuration_repeats_all_folds(place, made, tmp_path):
+    config = yaml.safe_load((place / "run" / "config.yaml").read_text())
+    assert (config["folds"], config["data"]) == (3, f"text(path={place / 'text.tsv'})")
+    again = zoo.fit(**config, run_dir=str(tmp_path / "again"))
+    assert again["folds"] == made["folds"]
+
+
+def test_the_configuration_of_a_fold_repeats_that_fold(place, made, tmp_path):
+    config = yaml.safe_load((place / "run" / "fold-02" / "config.yaml").read_text())
+    assert "folds" not in config
+    assert zoo.fit(**config, run_dir=str(tmp_path / "one"))["metrics"] == made["folds"][1]
+
+
+def test_questions_stay_whole(place):
+    data = f"ranking(path='{place / 'ranking.tsv'}')"
+    made = zoo.fit(**options(place, "ranked", data=data, backbone="lstm(dim=8, hidden=8)"))
+    assert made["metrics"].keys() == {"loss", "map", "mrr", "top1"}
+    asked = [set(ranking(str(place / "ranking.tsv"), folds=3, fold=i).splits["test"].texts[0]) for i in range(3)]
+    assert sum(map(len, asked)) == len(set().union(*asked)) == 15
+
+
+def test_options_of_the_data_are_kept_and_their_folds_are_not(place):
+    data = f"text(path='{place / 'text.tsv'}', fold=1, folds=5, max_length=4, val=0.2)"
+    rows = [module.fold(Fit("fasttext", "real", data, folds=2), number) for number in range(2)]
+    wanted = {"path": str(place / "text.tsv"), "max_length": 4, "val": 0.2, "folds": 2}
+    assert [zoo.registry.Spec.parse(row.data).options for row in rows] == [wanted | {"fold": 0}, wanted | {"fold": 1}]
+    assert [row.folds for row in rows] == [None, None]
+
+
+# --- refused before anything is trained ---
+
+
+@pytest.fixture
+def split(place, tmp_path) -> Path:
+    header, *lines = (place / "text.tsv").read_text().splitlines()
+    for name in ("train", "test"):
+        (tmp_path / f"{name}.tsv").write_text("\n".join([header, *lines]))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"folds": 1}, "folds=1: use 2 or more"),
+        ({"folds": 0}, "folds=0: use 2 or more"),
+        ({"folds": -2}, "folds=-2: use 2 or more"),
+        ({"folds": 61}, r"text\.tsv: folds=61, but 60 rows have a label that others have too; use folds=60 or fewer"),
+        ({"folds": "3"}, "folds='3' must be a whole number"),
+        (
+            {"data": "digits", "backbone": "vit(dim=16, depth=1, heads=1)"},
+            "'digits' comes with a split of its own: leave --folds",
+        ),
+        ({"data": "digits"}, "'digits' comes with a split|reads texts, and 'digits' holds images"),
+        ({"ckpt_path": "last.ckpt"}, "--ckpt_path goes on with one run"),
+        ({"trainer": {"max_epoch": 3}}, "max_epoch"),
+        ({"algebra": "quternion"}, "did you mean 'quaternion'"),
+    ],
+    ids=str,
+)
+def test_one_line_and_no_folder(place, changes, said):
+    with pytest.raises(InputError, match=said) as refusal:
+        zoo.fit(**options(place, "refused", **changes))
+    assert len(str(refusal.value).splitlines()) == 1
+    assert not (place / "refused").exists()
+
+
+def test_data_with_a_split_of_their_own(place, split):
+    with pytest.raises(InputError, match="comes with a split of its own: leave --folds out"):
+        zoo.fit(**options(place, "refused", data=f"text(path='{split}')"))
+    assert not (place / "refused").exists()
+
+
+def test_a_mistake_that_only_a_run_finds_leaves_no_folder(place):
+    with pytest.raises(InputError, match="optimizer"):
+        zoo.fit(**options(place, "refused", optimizer={"name": "adamv"}))
+    assert not (place / "refused").exists()
+
+
+def test_a_folder_that_is_not_empty(place, made):
+    before = sorted((place / "run").rglob("*"))
+    with pytest.raises(InputError, match="is not empty"):
+        zoo.fit(**options(place, "run"))
+    assert sorted((place / "run").rglob("*")) == before
+
+
+# --- interrupted ---
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, InputError, RuntimeError])
+def test_what_is_finished_stays(place, tmp_path, monkeypatch, error):
+    whole = module.fit
+
+    def second_fails(one):
+        if one.run_dir.endswith("fold-02"):
+            raise error("stop")
+        return whole(one)
+
+    monkeypatch.setattr(module, "fit", second_fails)
+    with pytest.raises(error) as caught:
+        cross_validate(zoo.options.build(Fit, options(place, "", run_dir=str(tmp_path / "run"))))
+    if error is KeyboardInterrupt:
+        assert "stopped in fold 2 of 3; 1 finished ones are in" in str(caught.value)
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.yaml", "fold-01"}
+    assert evaluate(tmp_path / "run" / "fold-01", "test")["loss"] > 0
+
+
+def test_nothing_finished_leaves_nothing(place, tmp_path, monkeypatch):
+    def fails(one):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "fit", fails)
+    with pytest.raises(KeyboardInterrupt):
+        cross_validate(zoo.options.build(Fit, options(place, "", run_dir=str(tmp_path / "run"))))
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- numbers that are none ---
+
+
+def test_a_fold_whose_metric_is_not_finite_makes_the_mean_none(made):
+    shared = {key: made[key] for key in made if key not in ("metrics", "std", "folds")}
+    rows = [shared | {"metrics": {"loss": loss, "accuracy": 0.25 * k}} for k, loss in ((1, None), (3, 1.0))]
+    found = together(rows)
+    assert found["metrics"] == {"loss": None, "accuracy": 0.5}
+    assert found["std"] == {"loss": None, "accuracy": pytest.approx(0.5 / 2**0.5)}

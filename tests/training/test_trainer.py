@@ -1,0 +1,213 @@
+"""Lightning's Trainer through our door: its own types, objects from files, and our defaults."""
+
+import inspect
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+
+import zoo
+from zoo.cli.parser import trainer_arguments
+from zoo.errors import InputError
+from zoo.inference import evaluate
+from zoo.options import Fit, Schedule
+from zoo.training.resolve import resolve
+from zoo.training.trainer import PlainProgress, check_trainer, make_trainer
+
+RUN = Fit("vit", "real")
+
+
+def test_nothing_given_is_nothing_set():
+    assert check_trainer({}) == {}
+
+
+def test_plain_values_pass_through():
+    given = {"max_epochs": 3, "precision": "bf16-mixed", "devices": [0], "limit_train_batches": 0.5, "deterministic": True}
+    assert check_trainer(given) == given
+
+
+@pytest.mark.parametrize(
+    ("values", "needles"),
+    [
+        ({"max_epoch": 3}, ["max_epoch"]),
+        ({"max_epochs": "x"}, ["trainer.max_epochs", "int"]),
+        ({"max_epochs": 1.5}, ["trainer.max_epochs", "1.5"]),
+        ({"precision": "17"}, ["trainer.precision", "bf16-mixed", "17"]),
+        ({"callbacks": [{"class_path": "no.such.Class"}]}, ["trainer.callbacks", "no.such.Class"]),
+        ({"callbacks": [{"class_path": "pathlib.Path"}]}, ["trainer.callbacks", "pathlib.Path"]),
+        ({"callbacks": [3]}, ["trainer.callbacks", "3"]),
+    ],
+    ids=str,
+)
+def test_what_the_signature_does_not_accept(values, needles):
+    with pytest.raises(InputError) as refusal:
+        check_trainer(values)
+    text = str(refusal.value)
+    assert text.startswith("--trainer: ")
+    assert [needle for needle in needles if needle not in text] == []
+    assert "\n" not in text
+
+
+def test_callbacks_from_a_file_are_built():
+    described = {"class_path": "lightning.pytorch.callbacks.EarlyStopping", "init_args": {"monitor": "val_loss", "patience": 7}}
+    (stopping,) = check_trainer({"callbacks": [described]})["callbacks"]
+    assert isinstance(stopping, EarlyStopping)
+    assert stopping.patience == 7
+
+
+def test_callbacks_from_python_pass_through():
+    mine = Callback()
+    assert check_trainer({"callbacks": [mine]})["callbacks"] == [mine]
+
+
+def test_a_trainer_for_a_run(tmp_path):
+    trainer = make_trainer({"max_epochs": 3, "accelerator": "cpu"}, tmp_path, RUN)
+    assert {type(logger) for logger in trainer.loggers} == {CSVLogger, TensorBoardLogger}
+    assert all(Path(logger.log_dir).is_relative_to(tmp_path) for logger in trainer.loggers)
+    assert trainer.checkpoint_callback.monitor == "val_loss"
+    assert [callback.filename for callback in trainer.checkpoint_callbacks] == ["best", "last"]
+    assert trainer.max_epochs == 3
+    assert any(isinstance(callback, PlainProgress) for callback in trainer.callbacks)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trainer_for_evaluation_keeps_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trainer = make_trainer({"accelerator": "cpu"})
+    assert trainer.loggers == []
+    assert not any(isinstance(callback, ModelCheckpoint) for callback in trainer.callbacks)
+
+
+def test_what_the_user_says_wins_over_our_defaults(tmp_path):
+    settings = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "log_every_n_steps": 3}
+    trainer = make_trainer(settings | {"enable_progress_bar": False}, tmp_path, RUN)
+    assert trainer.loggers == []
+    assert trainer.checkpoint_callback is None
+    assert trainer.log_every_n_steps == 3
+    assert not any(isinstance(callback, PlainProgress) for callback in trainer.callbacks)
+
+
+def test_the_users_callbacks_come_beside_ours(tmp_path):
+    mine = Callback()
+    trainer = make_trainer({"accelerator": "cpu", "callbacks": [mine]}, tmp_path, RUN)
+    assert mine in trainer.callbacks
+    assert trainer.checkpoint_callback is not None
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"accelerator": "tpuu"},
+        {"accelerator": "cpu", "devices": 0},
+        {"strategy": "nope"},
+        {"max_epochs": -3},
+        {"fast_dev_run": -1},
+        {"accelerator": "cpu", "limit_train_batches": 1.5},
+    ],
+    ids=str,
+)
+def test_what_lightning_refuses_is_one_line(settings, tmp_path):
+    with pytest.raises(InputError, match="--trainer: ") as refusal:
+        make_trainer(settings, tmp_path, RUN)
+    assert len(str(refusal.value).splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_checked_arguments_are_those_of_the_flags():
+    assert list(inspect.signature(Trainer.__init__).parameters)[1:] == trainer_arguments()
+
+
+# --- through whole runs ---
+
+
+def test_a_callback_from_yaml_acts_in_the_run(options):
+    stop = {"class_path": "lightning.pytorch.callbacks.EarlyStopping"}
+    stop["init_args"] = {"monitor": "val_loss", "patience": 1, "min_delta": 100.0}
+    made = zoo.fit(**options(trainer={"max_epochs": 6, "callbacks": [stop]}))
+    assert made["epochs"] == 2
+
+
+def test_max_steps_ends_a_run(options):
+    made = zoo.fit(**options(trainer={"max_epochs": 50, "max_steps": 4}))
+    assert torch.load(Path(made["checkpoint"]).with_name("last.ckpt"), weights_only=True)["global_step"] == 4
+    assert made["epochs"] == 2
+
+
+def test_steps_alone_are_not_cut_short_by_the_recipe():
+    assert resolve(Fit("vit", "real", trainer={"max_steps": 5000})).trainer == {"max_steps": 5000}
+
+
+def test_a_time_limit_alone_leaves_the_schedule_its_end(options):
+    made = zoo.fit(**options(trainer={"max_time": "00:00:00:01", "max_epochs": None}))
+    assert made["epochs"] >= 1
+    limited = resolve(Fit("vit", "real", trainer={"max_time": "00:01:00:00"})).trainer
+    assert limited["max_epochs"] > 1
+    assert limited["max_time"] == "00:01:00:00"
+
+
+@pytest.mark.parametrize("limit", ["max_epochs", "max_steps"])
+def test_no_training_at_all_is_refused(limit):
+    with pytest.raises(zoo.InputError, match="begin at 1"):
+        resolve(Fit("vit", "real", trainer={limit: 0}))
+
+
+def test_a_schedule_without_an_end_is_refused():
+    with pytest.raises(zoo.InputError, match="needs an end"):
+        resolve(Fit("vit", "real", trainer={"max_epochs": -1}))
+    forever = Fit("vit", "real", schedule=Schedule("constant", 0.0), trainer={"max_epochs": -1})
+    assert resolve(forever).trainer == {"max_epochs": -1}
+
+
+def test_a_run_that_diverges_ends_with_one_line(options):
+    with pytest.raises(zoo.InputError, match=r"diverged in epoch \d+: .* --optimizer.lr"):
+        zoo.fit(**options(optimizer={"name": "sgd", "lr": 1e30}, trainer={"max_epochs": 3}))
+
+
+def test_the_recipe_decides_the_epochs_if_nobody_else_does():
+    assert resolve(Fit("vit", "real")).trainer["max_epochs"] > 1
+    assert resolve(Fit("vit", "real", trainer={"max_epochs": 1})).trainer == {"max_epochs": 1}
+
+
+def test_an_interrupted_measurement_is_an_interruption(options):
+    made = zoo.fit(**options())
+
+    class Now(Callback):
+        def on_test_batch_end(self, *args):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(made["run_dir"], "test", trainer={"callbacks": [Now()]})
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16-mixed", torch.float32), ("64-true", torch.float64)])
+def test_precision(options, precision, dtype):
+    made = zoo.fit(**options(trainer={"precision": precision}))
+    assert 0 < made["metrics"]["loss"] < 10
+    state = torch.load(made["checkpoint"], weights_only=True)["state_dict"]
+    assert {value.dtype for name, value in state.items() if name.endswith("components")} == {dtype}
+    zoo.load(made["run_dir"])
+
+
+def test_a_run_without_checkpoints_keeps_its_last_weights(options):
+    made = zoo.fit(**options(trainer={"enable_checkpointing": False}))
+    assert made["checkpoint"] is None
+    assert not (Path(made["run_dir"]) / "checkpoints").exists()
+    assert zoo.count(zoo.load(made["run_dir"]))["total"] == made["parameters"]["total"]
+
+
+def test_fast_dev_run_finishes(options):
+    made = zoo.fit(**options(trainer={"fast_dev_run": True}))
+    assert made["checkpoint"] is None
+    assert "accuracy" in made["metrics"]
+
+
+def test_a_run_says_nothing_of_lightning(options, capfd):
+    zoo.fit(**options())
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert [line[:11] for line in out.splitlines()] == ["epoch 1/1  "]
+    assert logging.getLogger("lightning.pytorch").level == logging.ERROR

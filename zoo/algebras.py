@@ -1,0 +1,196 @@
+"""An algebra is a value: a bilinear product on R^n, written down once as its structure tensor."""
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from zoo import registry
+from zoo.errors import InputError
+
+Draw = Callable[[], Tensor]
+
+
+class Algebra(nn.Module):
+    r"""A bilinear product on R^n, given by its structure tensor A.
+
+        e_i e_j = sum_k A[i, j, k] e_k        (x y)_k = sum_ij A[i, j, k] x_i y_j
+
+    A known product is a buffer; a learned one is a parameter (Zhang et al. 2021, Eq. 3, where the matrix A_i has the entries
+    A[i, j, k] at row k, column j). Layers ask for their own copy with `for_layer`.
+
+    Args:
+        structure: A, [n, n, n], indexed left, right, result; or a function that draws one, called anew for every layer.
+        learned: Whether the product itself is trained.
+        shared: Whether all layers of a network use one and the same rule instead of one each.
+        left: Basis of the subspace that the weights of a layer are taken from, [m, n]; None for all of R^n. Inputs and results
+            are whole elements either way.
+        advice: What a backbone should choose if the user does not: ``embedding``, ``score`` and ``readout`` by name.
+
+    Raises:
+        InputError: If the tensor is not [n, n, n] with n >= 1, or holds values that are not finite.
+
+    Example:
+        >>> split_complex = Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]]))
+        >>> split_complex(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
+        tensor([11., 10.])
+    """
+
+    structure: Tensor
+    left: Tensor | None
+
+    def __init__(
+        self,
+        structure: Tensor | Draw,
+        *,
+        learned: bool = False,
+        shared: bool = False,
+        left: Tensor | None = None,
+        advice: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__()
+        self._draw = structure if callable(structure) else None
+        table = structure() if callable(structure) else structure
+        if table.ndim != 3 or len(set(table.shape)) != 1 or not table.numel():
+            raise InputError(f"a structure tensor is [n, n, n] with n >= 1, not {list(table.shape)}")
+        if not table.is_meta and not table.isfinite().all():
+            raise InputError("a structure tensor holds finite numbers; this one has NaN or infinity")
+        table = table.detach().clone().to(torch.get_default_dtype())
+        self.learned, self.shared = learned, shared
+        if left is not None and (left.ndim != 2 or not 1 <= len(left) <= len(table) or left.shape[1:] != table.shape[1:2]):
+            raise InputError(f"left is a basis [m, {len(table)}] of at most {len(table)} elements, not {list(left.shape)}")
+        self.spec, self.advice = "", dict(advice or {})
+        self.register_buffer("left", None if left is None else left.to(table), persistent=False)
+        if learned:
+            self.structure = nn.Parameter(table)
+        else:
+            # A rule that a spec fixes is not stored with the weights; a drawn one cannot be found again without them.
+            self.register_buffer("structure", table, persistent=not self.known)
+
+    @property
+    def n(self) -> int:
+        """Dimension over the reals."""
+        return self.structure.shape[0]
+
+    @property
+    def action(self) -> Tensor:
+        """What a layer's components do to its input, [m, n, n]: the structure tensor, or its part in the subspace ``left``."""
+        return self.structure if self.left is None else torch.einsum("mi,ijk->mjk", self.left, self.structure)
+
+    @property
+    def m(self) -> int:
+        """Numbers in one weight: n, or the dimension of the subspace ``left``."""
+        return self.n if self.left is None else self.left.shape[0]
+
+    @property
+    def known(self) -> bool:
+        """Whether the spec alone fixes the product: it is neither learned nor drawn."""
+        return not self.learned and self._draw is None
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Multiply features element by element: [..., C] and [..., C] to [..., C], component-major, n dividing C.
+
+        Raises:
+            InputError: If n does not divide the last axis.
+        """
+        for t in (x, y):
+            if t.ndim == 0 or t.shape[-1] % self.n:
+                raise InputError(f"shape {list(t.shape)}: the last axis holds whole elements of n = {self.n} components")
+        x, y = (t.unflatten(-1, (self.n, -1)) for t in (x, y))
+        return torch.einsum("ijk,...ic,...jc->...kc", self.structure, x, y).flatten(-2)
+
+    def for_layer(self) -> "Algebra":
+        """Return the rule that one more layer should hold.
+
+        A shared rule that is learned or drawn is this very object. Any other layer gets a copy, so that moving one network to
+        another device or dtype leaves the next one alone; a rule that is drawn is drawn anew.
+        """
+        if self.shared and not self.known:
+            return self
+        own = copy.deepcopy(self)
+        if self._draw is not None:
+            own.reset_parameters()
+        return own
+
+    def reset_parameters(self) -> None:
+        """Draw the rule again, if it was drawn; `torch.manual_seed` alone decides the outcome."""
+        if self._draw is not None:
+            with torch.no_grad(), torch.device(self.structure.device):
+                self.structure.copy_(self._draw())
+
+    def extra_repr(self) -> str:
+        """Show the spec, the dimension, and what of the rule is trained."""
+        flags = [name for name in ("learned", "shared") if getattr(self, name)]
+        return ", ".join([self.spec, f"n={self.n}", *flags] if self.spec else [f"n={self.n}", *flags])
+
+
+def reals() -> Algebra:
+    """Return multiplication of real numbers, the trivial table of n = 1: what every other network is compared with."""
+    return Algebra(torch.ones(1, 1, 1))
+
+
+class Laws(NamedTuple):
+    """What holds for a product; computed from its structure tensor, never declared."""
+
+    unital: bool
+    commutative: bool
+    associative: bool
+    alternative: bool
+    normed: bool
+
+
+def unit(structure: Tensor, tol: float = 1e-6) -> Tensor | None:
+    """Find u with u x = x u = x for every x, [n], or None if there is none; structure is [n, n, n].
+
+    ``tol`` bounds the largest violation; it must leave room for the rounding of the table, 6e-8 in float32.
+    """
+    a = structure.detach().double()
+    n = a.shape[0]
+    # One linear system: sum_i u_i A[i, j, k] = delta_jk and sum_j u_j A[i, j, k] = delta_ik.
+    system = torch.cat([a.flatten(1).T, a.transpose(0, 1).flatten(1).T])
+    target = torch.eye(n, dtype=a.dtype, device=a.device).flatten().repeat(2)
+    u = torch.linalg.pinv(system, rtol=tol) @ target
+    return u if (system @ u - target).abs().max() <= tol else None
+
+
+def laws(algebra: Algebra, tol: float = 1e-6) -> Laws:
+    """Compute the laws of a product from its structure tensor; each is a polynomial identity in A.
+
+    Normed means |x y| = |x| |y| in the Euclidean norm of the components. ``tol`` bounds the largest violation, with entries
+    of A of order one.
+    """
+    a = algebra.structure.detach().double().cpu()
+    eye = torch.eye(algebra.n, dtype=a.dtype)
+
+    def zero(t: Tensor) -> bool:
+        return t.abs().max().item() <= tol
+
+    associator = torch.einsum("ijm,mkl->ijkl", a, a) - torch.einsum("jkm,iml->ijkl", a, a)
+    gram = torch.einsum("ijk,pqk->ijpq", a, a)
+    return Laws(
+        unital=unit(a, tol) is not None,
+        commutative=zero(a - a.transpose(0, 1)),
+        associative=zero(associator),
+        alternative=zero(associator + associator.transpose(0, 1)) and zero(associator + associator.transpose(1, 2)),
+        normed=zero(gram + gram.transpose(0, 2) - 2 * torch.einsum("ip,jq->ijpq", eye, eye)),
+    )
+
+
+def algebra(spec: str | Algebra) -> Algebra:
+    """Create the algebra that a spec names, from any installed plugin.
+
+    Args:
+        spec: Such as ``"quaternion"`` or ``"phm(n=8)"``; an `Algebra` is returned as it is.
+
+    Raises:
+        InputError: If no plugin provides the name, or an option does not fit.
+    """
+    if isinstance(spec, Algebra):
+        return spec
+    made = registry.create("zoo.algebras", spec)
+    if not isinstance(made, Algebra):
+        raise InputError(f"the plugin of algebra '{spec}' returned {type(made).__name__}, not zoo.algebras.Algebra")
+    made.spec = str(registry.Spec.parse(spec))
+    return made

@@ -1,0 +1,26 @@
+"""The command line's verbs for Python."""
+
+from typing import Any
+
+from zoo.options import Fit, build
+
+
+def fit(**options: Any) -> dict[str, Any]:
+    """Train a network over an algebra; the same options as ``zoo fit``, the same run folder, the same summary.
+
+    Args:
+        options: See `zoo.options.Fit`; ``optimizer``, ``schedule`` and ``trainer`` are dicts, as in
+            ``zoo.fit(backbone="vit", algebra="quaternion", trainer={"max_epochs": 5})``.
+
+    Returns:
+        The summary that is also written to summary.json.
+
+    Raises:
+        InputError: If a name, an option, the data or the folder is wrong.
+    """
+    from zoo.training import cross_validate
+    from zoo.training import fit as run
+
+    spec = getattr(options.get("algebra"), "spec", None)  # an Algebra that was made from a spec stands for it
+    built = build(Fit, options | {"algebra": spec} if spec else options)
+    return run(built) if built.folds is None else cross_validate(built)

@@ -1,0 +1,130 @@
+"""The mean of a run's last weights, as a model of its own."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+from torch import Tensor
+
+from zoo.checkpoint import find, load, read_config, save
+from zoo.checkpoint.integrity import read_json
+from zoo.errors import InputError
+from zoo.inference.evaluate import evaluate
+from zoo.options import Average, Decoding, Fit, build
+from zoo.training.fit import finite
+from zoo.training.resume import kept, read_checkpoint, settled_by
+
+OWN = ("config.json", "model.safetensors", "README.md", "manifest.json")
+"""What every model folder has; its other files are texts that the model needs."""
+NETWORK = ("backbone", "algebra", "scope", "init", "data", "embedding")
+
+
+def average(run: str | Path, options: Average) -> dict[str, Any]:
+    """Write a model with the mean weights of the run's last checkpoints (Vaswani et al. 2017, section 6.1), and measure it.
+
+    Args:
+        run: A run folder, trained with ``keep``.
+        options: How many, and where to.
+
+    Returns:
+        ``folder``, ``averaged`` (checkpoints), ``validation`` and ``metrics`` (on the test split) of the new model, and those
+        of the run's own as ``before``.
+
+    Raises:
+        InputError: If there are too few checkpoints, one is not of this run, or the new folder exists.
+    """
+    config, model = read_config(run), find(run)
+    folder = Path(run).expanduser() if model != Path(run).expanduser() else model.parent
+    out = folder / "average" if options.out is None else Path(options.out).expanduser()
+    if out.exists():
+        raise InputError(f"'{out}' exists: choose another folder with --out, or remove it")
+    paths = last(folder, options.last)
+    net = load(run, config)
+    net.load_state_dict(mean(paths, config, net.state_dict()))
+    manifest, summary = read_json(model / "manifest.json"), read_json(folder / "summary.json")
+    files = {name: (model / name).read_text(encoding="utf-8") for name in manifest["files"] if name not in OWN}
+    decoding = decoding_of(folder)
+    before = {"validation": measure(run, "val", options, decoding), "metrics": manifest["metrics"]}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as part:  # measured as everybody will: from its folder
+        save(Path(part) / "model", net, config, summary, files)
+        found = {"validation": measure(part, "val", options, decoding)}
+        found["metrics"] = measure(part, "test", options, decoding) if manifest["metrics"] else {}
+    averaged = [path.name for path in paths]
+    save(out, net, config, summary | found | {"averaged": averaged}, files)
+    return {"folder": str(out), "averaged": averaged, **found, "before": before}
+
+
+def measure(run: str | Path, stage: str, options: Average, decoding: Decoding) -> dict[str, float | None]:
+    """Return the metrics of a model on a split."""
+    metrics = evaluate(run, stage, None, options.trainer, options.batch_size, options.num_workers, decoding)
+    return {name: finite(value) for name, value in metrics.items()}
+
+
+def decoding_of(folder: Path) -> Decoding:
+    """Return how a run wrote its texts, so that both models are measured alike.
+
+    Raises:
+        InputError: If its config.yaml cannot be read.
+    """
+    path = folder / "config.yaml"
+    try:
+        return build(Fit, yaml.safe_load(path.read_text(encoding="utf-8"))).decoding
+    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+
+
+def last(folder: Path, count: int) -> list[Path]:
+    """Return the last so many checkpoints that a run has kept, the oldest first.
+
+    Raises:
+        InputError: If there are fewer.
+    """
+    paths = kept(folder / "checkpoints")
+    if count < 1:
+        raise InputError(f"--last {count}: use a whole number from 1")
+    if len(paths) < count:
+        some = f"; --last {len(paths)} takes those" if paths else ""
+        raise InputError(f"{folder} has kept {len(paths)} checkpoints of {count}: train with --keep {count}{some}")
+    return paths[-count:]
+
+
+def mean(paths: Sequence[Path], config: Mapping[str, Any], net: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the arithmetic mean of the networks in checkpoints, summed in double precision; whole numbers are the last ones.
+
+    Args:
+        paths: The checkpoints, the oldest first.
+        config: Of the run's model.
+        net: Its state, whose names, shapes and dtypes the mean has.
+
+    Raises:
+        InputError: If a checkpoint is of another network.
+    """
+    total: dict[str, Tensor] = {}
+    for path in paths:
+        for name, value in weights(path, config, net).items():
+            exact = value.double() if value.is_floating_point() else value
+            total[name] = total[name] + exact if name in total and value.is_floating_point() else exact
+    return {
+        name: (value / len(paths) if value.is_floating_point() else value).to(net[name].dtype) for name, value in total.items()
+    }
+
+
+def weights(path: Path, config: Mapping[str, Any], net: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the state of the network in a checkpoint.
+
+    Raises:
+        InputError: If it is another one.
+    """
+    checkpoint = read_checkpoint(path)
+    theirs = settled_by(checkpoint)
+    for key in NETWORK:
+        if theirs.get(key) != config.get(key):
+            raise InputError(f"'{path}' is of another run: it has {key} = {theirs.get(key)}, not {config.get(key)}; remove it")
+    state = {name.removeprefix("net."): value for name, value in checkpoint["state_dict"].items() if name.startswith("net.")}
+    shapes = {name: value.shape for name, value in state.items()}
+    if shapes != {name: value.shape for name, value in net.items()}:
+        raise InputError(f"'{path}' is of another network than the run's model; remove it")
+    return state

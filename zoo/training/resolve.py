@@ -1,0 +1,118 @@
+"""From what the user asked for to a run that can begin: names checked, gaps filled."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
+from zoo import registry
+from zoo.backbones import recipe_of
+from zoo.backbones.recipe import Recipe
+from zoo.data.kinds import WRITTEN
+from zoo.errors import InputError
+from zoo.options import Fit
+from zoo.tasks.making import TASKS
+
+KINDS = {
+    "image": "images",
+    "text": "texts",
+    "pair": "pairs of texts",
+    "vector": "vectors",
+    "corpus": "running text",
+    "stream": "running text in order",
+    "parallel": "texts and their answers",
+}
+TEXTS = ("text", "pair", *WRITTEN)
+
+
+def resolve(options: Fit) -> Fit:
+    """Fill in what the user left to the backbone, and check names and limits, before anything is built.
+
+    Raises:
+        InputError: If a name is unknown, the seed is no seed, or a schedule has no end.
+    """
+    if not 0 <= options.seed < 2**32:
+        raise InputError(f"seed={options.seed}: use a whole number from 0 to {2**32 - 1}")
+    entry, _ = registry.resolve("zoo.backbones", options.backbone)
+    registry.resolve("zoo.algebras", options.algebra)
+    if options.embedding is not None:
+        registry.resolve("zoo.embeddings", options.embedding)
+    advice = recipe_of(registry.load(entry))
+    if options.task is not None:
+        check_task(options.task)
+        advice = advice.tasks.get(options.task, advice)
+    data = canonical(options.data or advice.data)
+    registry.resolve("zoo.datasets", data)
+    return replace(
+        options,
+        backbone=canonical(options.backbone),
+        algebra=canonical(options.algebra),
+        data=data,
+        embedding=None if options.embedding is None else canonical(options.embedding),
+        optimizer=replace(options.optimizer, lr=advice.lr if options.optimizer.lr is None else options.optimizer.lr),
+        batch_size=advice.batch_size if options.batch_size is None else options.batch_size,
+        trainer=with_end(options, advice.max_epochs),
+    )
+
+
+def with_end(options: Fit, max_epochs: int) -> dict[str, Any]:
+    """Return the Trainer's arguments with a number of epochs, unless epochs or steps were given."""
+    epochs, steps = options.trainer.get("max_epochs"), options.trainer.get("max_steps")
+    endless = steps in (None, -1) and epochs == -1
+    if endless and (options.schedule.name != "constant" or options.schedule.warmup):
+        raise InputError("a schedule needs an end: give --trainer.max_steps, or --schedule.name constant --schedule.warmup 0")
+    if epochs == 0 or steps == 0:
+        raise InputError("--trainer.max_epochs and --trainer.max_steps begin at 1: a network that was not trained is no result")
+    given = dict(options.trainer)
+    return given if epochs is not None or steps is not None else {**given, "max_epochs": max_epochs}
+
+
+def canonical(spec: str) -> str:
+    """Write a spec as it was typed, in one way: spaces, quotes and the order of options do not matter."""
+    return str(registry.Spec.parse(spec))
+
+
+def load_data(options: Fit) -> Any:
+    """Build the data module that the options name, if it is of a kind that the backbone reads.
+
+    Raises:
+        InputError: If it is not, or the data are wrong.
+    """
+    advice = recipe_of(registry.load(registry.resolve("zoo.backbones", options.backbone)[0]))
+    reads = advice.reads
+    common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
+    data = registry.create("zoo.datasets", options.data or "", **common, stream="stream" in reads)
+    kind = data.info.kind
+    if reads and kind not in reads:
+        wanted = {kind, "stream"} if kind == "corpus" else {kind}  # which is the same text, handed out in another order
+        others = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and wanted & {*reads_of(entry)}]
+        hint = f"; {', '.join(others)} can" if others else ""
+        raise InputError(f"{options.backbone} reads {KINDS[reads[0]]}, and '{options.data}' holds {KINDS[kind]}{hint}")
+    if options.task not in (None, data.info.task):
+        other = advice.tasks.get(options.task or "")
+        able = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and options.task in tasks_of(entry)]
+        hint = f"use --data '{other.data}', say" if other else f"{', '.join(able)} can" if able else "give other --data"
+        raise InputError(f"--task {options.task}: '{options.data}' is for {data.info.task}; {hint}")
+    for name, kinds in (("embedding", TEXTS), ("vectors", ("text", "pair"))):
+        if getattr(options, name) is not None and kind not in kinds:
+            raise InputError(f"--{name} is for text, and '{options.data}' holds {KINDS[kind]}")
+    return data
+
+
+def check_task(task: str) -> None:
+    """Refuse a task that there is not."""
+    if task not in TASKS:
+        close = get_close_matches(task, TASKS, 1)
+        raise InputError(
+            f"unknown task '{task}'{f': did you mean {close[0]!r}?' if close else ''} (there are {', '.join(TASKS)})"
+        )
+
+
+def reads_of(entry: registry.Entry) -> tuple[str, ...]:
+    """The kinds of data that a backbone says it reads."""
+    return recipe_of(registry.load(entry)).reads
+
+
+def tasks_of(entry: registry.Entry) -> Mapping[str, Recipe]:
+    """The tasks, beside its first, that a backbone has a recipe for."""
+    return recipe_of(registry.load(entry)).tasks
