@@ -11,8 +11,8 @@ from torch import nn
 
 from zoo.algebras import algebra
 from zoo.conversion import convert, survey, targets
-from zoo.conversion.convert import make
 from zoo.conversion.owners import Part
+from zoo.conversion.replacement import make
 from zoo.errors import InputError
 from zoo.kernels.layout import layout
 from zoo.layers import Layers
