@@ -12,7 +12,9 @@ import csv
 import json
 import os
 import re
+import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "papers"
 GENERATED = ("mlu",)
 """Data that are made and not read."""
-KEPT = ("seed", "parameters", "metrics", "seconds", "epochs", "data_sha256")
+KEPT = ("seed", "parameters", "metrics", "epochs", "data_sha256")
 
 
 def read(config: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -52,6 +54,28 @@ def curve(folder: Path, metric: str) -> list[tuple[int, float]]:
     return [(int(row["step"]) + 1, round(float(row[f"val_{metric}"]), 6)) for row in rows]
 
 
+def commit() -> str | None:
+    """Return the last commit that changed the package, marked if the package is not as committed; None outside of git."""
+    asked = ("git", "log", "-1", "--format=%H", "--", "zoo"), ("git", "status", "--porcelain", "--", "zoo")
+    found = [subprocess.run(line, cwd=HERE.parent, capture_output=True, text=True, check=False) for line in asked]
+    if any(one.returncode for one in found):
+        return None
+    return found[0].stdout.strip() + ("-changed" if found[1].stdout else "")
+
+
+def chosen(run: Path) -> list[dict[str, Any]]:
+    """Say what validation chose in a run, or in each of its folds: the epoch from 1, the step, and the figure that told."""
+    import torch
+
+    rows = []
+    for path in sorted(run.glob("checkpoints/best.ckpt")) or sorted(run.glob("fold-*/checkpoints/best.ckpt")):
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        best = next(state for state in saved["callbacks"].values() if state.get("monitor"))
+        figure = round(float(best["best_model_score"]), 6)
+        rows.append({"epoch": saved["epoch"] + 1, "step": saved["global_step"], best["monitor"]: figure})
+    return rows
+
+
 def measure(options: dict[str, Any], said: dict[str, str], seed: int, root: Path | None, keep: Path | None) -> dict[str, Any]:
     """Train one row with one seed and measure its model as its comments say; ``keep`` is where its run stays, if it does."""
     from zoo.inference import evaluate
@@ -67,6 +91,7 @@ def measure(options: dict[str, Any], said: dict[str, str], seed: int, root: Path
         if "folds" in summary:
             row |= {"folds": summary["folds"], "std": summary["std"]}
         run = f"{folder}/seed{seed}"
+        row |= {"chosen": chosen(Path(run)), "versions": summary["versions"]}
         if also:
             row["also"] = {spec: evaluate(run, "test", rooted(spec, root)) for spec in also}
         if "beam" in said:
@@ -80,19 +105,20 @@ def run(config: Path, seeds: range, root: Path | None, keep: Path | None) -> Non
     """Run the seeds of a row that are missing, and write its file after each."""
     options, said = read(config)
     out = RESULTS / config.parent.name / f"{config.stem}.json"
-    stored = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"config": options, "rows": []}
+    stored: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"config": options, "rows": []}
     if stored["config"] != options:
         stored = {"config": options, "rows": []}
     for seed in seeds:
         if any(row["seed"] == seed for row in stored["rows"]):
             continue
+        code, began = commit(), time.monotonic()
         row = measure(options, said, seed, root, keep and keep / config.stem)
-        stored["rows"].append(row | {"machine": machine.info()})
+        stored["rows"].append(row | {"commit": code, "machine": machine.info()})
         stored["rows"].sort(key=lambda row: row["seed"])
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
         shown = ", ".join(f"{name} {value:.4f}" for name, value in row["metrics"].items())
-        print(f"{config.parent.name}/{config.stem} seed {seed}: {shown} in {row['seconds']:.0f} s", flush=True)
+        print(f"{config.parent.name}/{config.stem} seed {seed}: {shown} in {time.monotonic() - began:.0f} s", flush=True)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -73,7 +73,10 @@ def test_a_row_of_a_paper_is_measured_once_for_each_seed(row, tmp_path):
     assert [found["seed"] for found in both["rows"]] == [0, 1]
     assert both["rows"][0] == first["rows"][0]
     assert both["config"] == papers.read(row)[0]
-    assert {"parameters", "metrics", "seconds", "machine", "also"} <= both["rows"][0].keys()
+    kept = {"parameters", "metrics", "chosen", "versions", "data_sha256", "commit", "machine", "also"}
+    assert kept <= both["rows"][0].keys()
+    (choice,) = both["rows"][0]["chosen"]
+    assert choice.keys() == {"epoch", "step", "val_accuracy"}
     assert list(both["rows"][0]["also"]) == ["text(path=nowhere, val=0.2)"]
 
 
