@@ -12,9 +12,8 @@ from zoo.data.text.local import ranking, text
 from zoo.errors import InputError
 from zoo.inference import evaluate
 from zoo.options import Fit
-from zoo.training import cross_validate
 from zoo.training import folds as module
-from zoo.training.folds import together
+from zoo.training.folds import cross_validate, together
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 NAMES = ("fold-01", "fold-02", "fold-03")

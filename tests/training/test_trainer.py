@@ -11,12 +11,12 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 import zoo
-from zoo.cli.parser import trainer_arguments
 from zoo.errors import InputError
 from zoo.inference import evaluate
 from zoo.options import Fit, Schedule
 from zoo.training.resolve import resolve
 from zoo.training.trainer import PlainProgress, check_trainer, make_trainer
+from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
 
 RUN = Fit("vit", "real")
 
@@ -118,7 +118,7 @@ def test_what_lightning_refuses_is_one_line(settings, tmp_path):
 
 
 def test_the_checked_arguments_are_those_of_the_flags():
-    assert list(inspect.signature(Trainer.__init__).parameters)[1:] == trainer_arguments()
+    assert list(inspect.signature(Trainer.__init__).parameters)[1:] == list(TRAINER_ARGUMENTS)
 
 
 # --- through whole runs ---

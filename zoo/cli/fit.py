@@ -16,7 +16,8 @@ def run(command: str, argv: list[str]) -> int:
         print_config(values)
         return 0
     from zoo.cli.closing import close
-    from zoo.training import cross_validate, fit
+    from zoo.training.fit import fit
+    from zoo.training.folds import cross_validate
 
     options = build(Fit, values)
     summary = fit(options) if options.folds is None else cross_validate(options)

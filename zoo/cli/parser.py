@@ -1,11 +1,8 @@
 """Parse the flags of the heavy commands without waiting for torch."""
 
-import ast
-import importlib.util
 from argparse import SUPPRESS
 from dataclasses import fields
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser, Namespace
@@ -14,18 +11,7 @@ from zoo import registry
 from zoo.cli.config import check_file, split_config
 from zoo.errors import InputError
 from zoo.options import Fit, one_line
-
-
-def trainer_arguments() -> list[str]:
-    """Name the arguments of Lightning's Trainer by reading its source: importing it takes seconds."""
-    package = importlib.util.find_spec("lightning")
-    if package is None or not package.submodule_search_locations:
-        raise InputError("lightning is not installed: pip install lightning")
-    source = Path(package.submodule_search_locations[0]) / "pytorch" / "trainer" / "trainer.py"
-    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-            return [a.arg for a in (*node.args.args, *node.args.kwonlyargs) if a.arg != "self"]
-    raise AssertionError(f"no Trainer in {source}")
+from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
 
 
 def make_parser(command: str, options: type, description: str) -> ArgumentParser:
@@ -40,9 +26,9 @@ def make_parser(command: str, options: type, description: str) -> ArgumentParser
         if action.dest in names and any(other.dest.startswith(f"{action.dest}.") for other in parser._actions):
             action.help = SUPPRESS
     if "trainer" in names:
-        for name in trainer_arguments():
+        for name in TRAINER_ARGUMENTS:
             parser.add_argument(f"--trainer.{name}", type=Any, default=None, help=SUPPRESS)
-        parser.epilog = f"--trainer.NAME VALUE sets any argument of Lightning's Trainer: {', '.join(trainer_arguments())}"
+        parser.epilog = f"--trainer.NAME VALUE sets any argument of Lightning's Trainer: {', '.join(TRAINER_ARGUMENTS)}"
     return parser
 
 

@@ -1,6 +1,1 @@
-"""A run: a folder, a training, a summary."""
-
-from zoo.training.fit import fit
-from zoo.training.folds import cross_validate
-
-__all__ = ["cross_validate", "fit"]
+"""A run: a folder, a training, a summary. Importing the package imports no torch: take names from its modules."""

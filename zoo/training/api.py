@@ -18,8 +18,8 @@ def fit(**options: Any) -> dict[str, Any]:
     Raises:
         InputError: If a name, an option, the data or the folder is wrong.
     """
-    from zoo.training import cross_validate
-    from zoo.training import fit as run
+    from zoo.training.fit import fit as run
+    from zoo.training.folds import cross_validate
 
     spec = getattr(options.get("algebra"), "spec", None)  # an Algebra that was made from a spec stands for it
     built = build(Fit, options | {"algebra": spec} if spec else options)
