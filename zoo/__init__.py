@@ -21,9 +21,23 @@ if TYPE_CHECKING:
     from zoo.conversion import convert as convert
     from zoo.errors import InputError
     from zoo.layers import Layers
+    from zoo.registry import register
     from zoo.training.api import fit
 
-__all__ = ["Algebra", "InputError", "Laws", "Layers", "algebra", "backbone", "convert", "count", "fit", "laws", "load"]
+__all__ = [
+    "Algebra",
+    "InputError",
+    "Laws",
+    "Layers",
+    "algebra",
+    "backbone",
+    "convert",
+    "count",
+    "fit",
+    "laws",
+    "load",
+    "register",
+]
 
 _HOMES = {
     "Algebra": "zoo.algebras",
@@ -37,6 +51,7 @@ _HOMES = {
     "fit": "zoo.training.api",
     "laws": "zoo.algebras",
     "load": "zoo.checkpoint",
+    "register": "zoo.registry",
 }
 
 

@@ -1,9 +1,31 @@
-"""The one kind of error that is the user's to mend."""
+"""The error that a user can correct, and how messages quote what a user wrote."""
 
 
 class InputError(ValueError):
-    """Say in one line what was wrong, where, and what to do instead.
+    """An error in the user's input; its text says in one line what is wrong, where, and what to do instead.
 
-    Raise it for anything a user can mend: a name, a size, a file. The command line prints the line and exits with 2; every
+    Raise it for anything a user can correct: a name, a size, a file. The command line prints the line and exits with 2; every
     other exception is a defect of the zoo or of a plugin.
     """
+
+
+def shorten(text: str, width: int = 60) -> str:
+    """Quote a text for an error message on one line, cut in the middle if it is long.
+
+    >>> shorten("vit(dim=64)")
+    "'vit(dim=64)'"
+    """
+    return repr(text if len(text) <= width else f"{text[: width - 20]}...{text[-17:]}")
+
+
+def one_line(error: BaseException, width: int = 300) -> str:
+    r"""Return the text of an error on one line, even if the error cannot print itself.
+
+    >>> one_line(ValueError("a\n  b"))
+    'a b'
+    """
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        text = "(its text cannot be shown)"
+    return (text if len(text) <= width else f"{text[:width]}...") or "(no text)"

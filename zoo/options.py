@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from zoo.registry.building import build, checked
+from zoo.registry.signatures import build_options as build
+from zoo.registry.signatures import check_option as checked
 
 __all__ = ["Average", "Decoding", "Evaluate", "Fit", "Info", "Optimizer", "Schedule", "build", "checked", "one_line"]
 

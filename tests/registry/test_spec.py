@@ -6,7 +6,7 @@ import pytest
 
 from zoo.errors import InputError
 from zoo.registry import Spec
-from zoo.registry.literals import read
+from zoo.registry.spec import read_value as read
 
 DEEP = "x" + "(" * 16 + ")" * 16
 MEANINGS = {

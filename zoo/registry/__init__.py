@@ -1,4 +1,4 @@
-"""The registry: which algebras, backbones and data sets are installed, and how a spec string becomes one of them.
+"""The registry: which algebras, backbones, data sets and tasks there are, and how a spec string becomes one of them.
 
 Listing reads package metadata only and imports no plugin; the registry itself never imports torch.
 
@@ -7,12 +7,10 @@ Listing reads package metadata only and imports no plugin; the registry itself n
 {'n': 8}
 """
 
-from zoo.registry.create import create
-from zoo.registry.entries import GROUPS, Entry, Fault, entries, faults, refresh
-from zoo.registry.loading import PluginError, load
-from zoo.registry.probe import probe
-from zoo.registry.resolve import resolve
-from zoo.registry.source import summary
+from zoo.registry.catalogue import GROUPS, Entry, Fault, entries, faults, refresh, register, unregister
+from zoo.registry.loading import PluginError, load, probe, summary
+from zoo.registry.resolution import create, resolve
+from zoo.registry.signatures import build_options
 from zoo.registry.spec import Spec
 
 __all__ = [
@@ -21,12 +19,15 @@ __all__ = [
     "Fault",
     "PluginError",
     "Spec",
+    "build_options",
     "create",
     "entries",
     "faults",
     "load",
     "probe",
     "refresh",
+    "register",
     "resolve",
     "summary",
+    "unregister",
 ]

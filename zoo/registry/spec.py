@@ -1,15 +1,25 @@
-"""Spec strings: `phm(n=8)` is one plugin name with keyword options, and nothing else."""
+"""Spec strings: `phm(n=8)` is one plugin name with keyword options; values are read and written without evaluating anything."""
 
+import ast
 import re
+import warnings
 from dataclasses import dataclass, field
+from types import NoneType
+from typing import TypeAlias
 
-from zoo.errors import InputError
-from zoo.registry.literals import Value, read, write
-from zoo.registry.text import shorten, split
+from zoo.errors import InputError, shorten
+
+Value: TypeAlias = "bool | int | float | str | list[Value] | tuple[Value, ...] | None"
 
 MAX_LENGTH = 4096
+MAX_DEPTH = 16
 NAME = re.compile(r"[A-Za-z0-9_./:-]+")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MAX_BITS = 4096
+_CONSTANTS: dict[str, Value] = {"true": True, "false": False, "none": None, "null": None}
+_CLOSERS = {"(": ")", "[": "]", "{": "}"}
+# Whole quoted strings come first, so a quote matched alone is one that is never closed.
+_MARK = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[][(){},'"]""", re.DOTALL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +69,7 @@ class Spec:
             raise InputError(f"bad spec {shorten(text)}: {error}; expected name or name(key=value, ...)") from None
 
     def __str__(self) -> str:
-        inside = ", ".join(f"{key}={write(value)}" for key, value in self.options.items())
+        inside = ", ".join(f"{key}={write_value(value)}" for key, value in self.options.items())
         return f"{self.name}({inside})" if inside else self.name
 
     def __eq__(self, other: object) -> bool:
@@ -72,7 +82,7 @@ class Spec:
 def _options(body: str) -> dict[str, Value]:
     """Read the text between the brackets."""
     options: dict[str, Value] = {}
-    for part in split(body):
+    for part in split_at_commas(body):
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not _KEY.fullmatch(key):
             raise InputError(f"{shorten(part)} is not key=value")
@@ -80,5 +90,115 @@ def _options(body: str) -> dict[str, Value]:
             raise InputError(f"option {key!r} is given twice")
         if not value:
             raise InputError(f"option {key!r} has no value")
-        options[key] = read(value)
+        options[key] = read_value(value)
     return options
+
+
+def read_value(text: str) -> Value:
+    """Read one value: a Python literal, `true`, `false`, `none`, `null`, a list or tuple of values, or else bare text.
+
+    >>> read_value("1e-3"), read_value("true"), read_value("../data/sst"), read_value("[attention, ffn]"), read_value("'8'")
+    (0.001, True, '../data/sst', ['attention', 'ffn'], '8')
+
+    Raises:
+        InputError: The text is a set, a dict, bytes or a complex number.
+    """
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if text.startswith("{"):
+        raise _not_a_value(text)
+    try:
+        with warnings.catch_warnings():  # Python warns of "\d" and "1if", which are bare text here.
+            warnings.simplefilter("ignore")
+            literal: Value = ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return _read_sequence(text)
+    write_value(literal)
+    return literal
+
+
+def _read_sequence(text: str) -> Value:
+    """Read `[a, b]` or `(a, b)` value by value; any other text, and one that is not well formed, stays text."""
+    if text[:1] not in {"[", "("} or not text.endswith(_CLOSERS[text[0]]):
+        return text
+    try:
+        parts = split_at_commas(text[1:-1])
+    except InputError:
+        return text
+    items = [read_value(part) for part in parts]
+    if text[0] == "[":
+        return items
+    return items[0] if len(items) == 1 and not text[1:-1].rstrip().endswith(",") else tuple(items)
+
+
+def write_value(value: Value, depth: int = 0) -> str:
+    """Write a value so that `read_value` gives it back; text is quoted only where it would read as something else.
+
+    >>> write_value(8), write_value("8"), write_value("a b"), write_value(("x", 1.0)), write_value(float("inf"))
+    ('8', "'8'", 'a b', '(x, 1.0)', '1e999')
+
+    Raises:
+        InputError: The value, or one inside it, is of another type, not a number, too large or too deep.
+    """
+    kind = type(value)
+    if depth > MAX_DEPTH:
+        raise InputError(f"brackets nest deeper than {MAX_DEPTH}")
+    if kind is str:
+        return str(value) if _reads_back(str(value), depth) else repr(value)
+    if isinstance(value, list | tuple) and kind in {list, tuple}:
+        inside = ", ".join(write_value(item, depth + 1) for item in value)
+        return f"[{inside}]" if kind is list else f"({inside},)" if len(value) == 1 else f"({inside})"
+    if kind not in {bool, int, float, NoneType} or value != value:
+        raise _not_a_value(f"{value!r}")
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:  # Python refuses to print and read huge integers.
+        raise InputError(f"an integer has more than {_MAX_BITS} bits")
+    # repr writes infinity as a word, which would read as text.
+    return repr(value).replace("inf", "1e999")
+
+
+def _reads_back(text: str, depth: int) -> bool:
+    """Return whether bare text reads as itself, on its own and (depth > 0) inside a list."""
+    if not text.isprintable() or (depth and _MARK.search(text)):
+        return False
+    try:
+        return split_at_commas(text) == [text] and read_value(text) == text
+    except InputError:
+        return False
+
+
+def _not_a_value(shown: str) -> InputError:
+    allowed = "a number, text, true, false, none, or a list or tuple of them"
+    return InputError(f"{shorten(shown)} is not a value: use {allowed}")
+
+
+def split_at_commas(text: str) -> list[str]:
+    """Split a text at the commas that stand outside quotes and brackets; one comma may trail.
+
+    >>> split_at_commas("p=0, start=clifford(p=0,q=2), name='a,b'")
+    ['p=0', 'start=clifford(p=0,q=2)', "name='a,b'"]
+
+    Raises:
+        InputError: A bracket or quote has no partner, brackets nest too deep, or a part is empty.
+    """
+    parts, start, open_brackets = [], 0, list[str]()
+    for match in _MARK.finditer(text):
+        mark = match.group()
+        if mark in _CLOSERS:
+            open_brackets.append(_CLOSERS[mark])
+        elif mark in {")", "]", "}"}:
+            if not open_brackets or open_brackets.pop() != mark:
+                raise InputError(f"{mark!r} closes no bracket")
+        elif mark in {"'", '"'}:
+            raise InputError(f"the quote {mark} is never closed")
+        elif mark == "," and not open_brackets:
+            parts.append(text[start : match.start()].strip())
+            start = match.end()
+        if len(open_brackets) > MAX_DEPTH:
+            raise InputError(f"brackets nest deeper than {MAX_DEPTH}")
+    if open_brackets:
+        raise InputError(f"{open_brackets[-1]!r} is missing")
+    last = text[start:].strip()
+    parts += [last] if last else []
+    if "" in parts:
+        raise InputError("nothing stands before a comma")
+    return parts

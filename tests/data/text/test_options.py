@@ -7,7 +7,7 @@ import pytest
 
 from zoo.data.text import Table, TextData, text_options
 from zoo.errors import InputError
-from zoo.registry.form import Form
+from zoo.registry.signatures import Signature
 
 ROWS = Table((["one", "two"] * 20,), ["1", "2"] * 20)
 
@@ -45,7 +45,7 @@ def test_options_reach_the_data():
 
 
 def test_the_registry_checks_them():
-    form = Form.of("preset", preset, ())
+    form = Signature.of("preset", preset, ())
     form.check({"max_length": None, "fold": 2}, ())
     with pytest.raises(InputError, match="did you mean 'tokenizer'"):
         form.check({"tokeniser": "word"}, ())

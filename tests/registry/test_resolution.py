@@ -54,6 +54,9 @@ def test_short_form_and_option_together(ours, text):
         ("phmm-8", "did you mean 'phm-8'?"),
         ("hypercomplex-zo:phm", "did you mean 'hypercomplex-zoo:phm'?"),
         ("sound-plugin:sond-8", "did you mean 'sound-plugin:sound-8'?"),
+        ("soun-plugin:sound", "did you mean 'sound-plugin:sound'?"),
+        ("quaternion4-4", "did you mean 'quaternion-4'?"),
+        ("soun8-1", "did you mean 'sound81'?"),
         ("resnet/", "the variant is missing: write 'resnet/VARIANT'; installed: "),
         ("hypercomplex-zoo:resnet/", "the variant is missing: write 'hypercomplex-zoo:resnet/VARIANT'; installed: "),
         ("resnt/", "did you mean 'resnet/VARIANT'?"),
@@ -63,7 +66,7 @@ def test_short_form_and_option_together(ours, text):
     ],
 )
 def test_unknown_name(ours, asked, hint):
-    ours.install("sound-plugin", {"sound": "x:y"})
+    ours.install("sound-plugin", {"sound": "x:y", "sound81": "x:y"})
     with pytest.raises(InputError) as caught:
         resolve("algebras", asked)
     message = str(caught.value)
@@ -75,7 +78,7 @@ def test_unknown_name(ours, asked, hint):
 
 
 def test_unknown_name_where_nothing_is_installed(environment, monkeypatch):
-    monkeypatch.setattr(sys.modules["zoo.registry.entries"], "scan", lambda: ((), ()))
+    monkeypatch.setattr(sys.modules["zoo.registry.catalogue"], "distributions", lambda: [])
     refresh()
     with pytest.raises(InputError, match=r"unknown data set 'x': installed: none; see: zoo list datasets"):
         resolve("datasets", "x")

@@ -1,0 +1,145 @@
+"""From a spec to the one entry it names, and to the object that the entry builds."""
+
+import re
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+from typing import Any
+
+from zoo.errors import InputError, one_line, shorten
+from zoo.registry.catalogue import Entry, entries, faults, full_name, normalise, singular
+from zoo.registry.loading import load, plugin_error
+from zoo.registry.signatures import Signature
+from zoo.registry.spec import Spec, Value
+
+_SHOWN = 16
+_CLOSE = 0.6
+"""The least similarity of a name that is suggested, that of `difflib.get_close_matches`."""
+
+
+def create(group: str, spec: object, /, *args: object, **context: object) -> Any:
+    """Call the plugin that a spec names; any other object is returned as it is, so that objects may stand for specs.
+
+    Args:
+        group: A key or a value of `GROUPS`.
+        spec: A spec or its text, or the object itself.
+        args: What the plugin gets first, by position.
+        context: What it gets by keyword, as far as it accepts it; an option in the spec wins.
+
+    Raises:
+        InputError: The spec names no plugin, or an option is unknown, missing or has a wrong value.
+        PluginError: A third-party plugin fails.
+    """
+    if not isinstance(spec, str | Spec):
+        return spec
+    entry, spec = resolve(group, spec)
+    factory = load(entry)
+    try:
+        form = Signature.of(entry.name, factory, args)
+    except TypeError as error:
+        raise plugin_error(entry, f"does not take {len(args)} arguments by position", error) from error
+    form.check(spec.options, context)
+    accepted = {key: value for key, value in context.items() if form.accepts(key)}
+    try:
+        return factory(*args, **(accepted | spec.options))
+    except (InputError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        reported = _report(entry, spec, error)
+        if reported is None:
+            raise
+        raise reported from error
+
+
+def _report(entry: Entry, spec: Spec, error: BaseException) -> InputError | None:
+    """Report the failure of a third-party plugin, or of the options of one of ours; None if the zoo itself is at fault."""
+    if not entry.ours:
+        return plugin_error(entry, f"fails on {shorten(str(spec))}", error)
+    if spec.options and isinstance(error, TypeError | ValueError):
+        return InputError(f"{shorten(str(spec), 200)[1:-1]}: {one_line(error)}")
+    return None
+
+
+def resolve(group: str, spec: str | Spec) -> tuple[Entry, Spec]:
+    """Find the entry a spec names, and the spec in its long form, without importing the plugin.
+
+    A name is read, in this order, as the name of an entry; as `dist:name`; as `family/variant`, which is
+    `family(variant=...)`; and as `name-8`, which is `name(n=8)`. Both short forms may follow `dist:`.
+
+    Args:
+        group: A key or a value of `GROUPS`.
+        spec: A spec or its text.
+
+    Raises:
+        InputError: No entry or more than one has the name, or a short form repeats an option.
+    """
+    spec = Spec.parse(spec) if isinstance(spec, str) else spec
+    found = entries(group)
+    for distribution, name, options in _readings(spec.name):
+        matches = [entry for entry in found if entry.name == name and distribution in {"", _key(entry)}]
+        if len(matches) > 1:
+            raise _clash(matches)
+        if not matches:
+            continue
+        twice = options.keys() & spec.options.keys()
+        if twice:
+            raise InputError(f"{shorten(str(spec))} gives {twice.pop()!r} twice: in the name and as an option")
+        head = spec.name.partition(":")[0] + ":" if distribution else ""
+        return matches[0], Spec(head + name, options | spec.options)
+    raise _unknown(full_name(group), spec, found)
+
+
+def _readings(name: str) -> Iterator[tuple[str, str, dict[str, Value]]]:
+    """Yield all readings of a name: distribution (or ""), entry name, options that the name stands for."""
+    distribution, colon, rest = name.partition(":")
+    roots = [("", name), (normalise(distribution), rest)] if colon else [("", name)]
+    yield from ((root, full, {}) for root, full in roots)
+    for root, full in roots:
+        family, slash, variant = full.partition("/")
+        if slash and variant:
+            yield root, family, {"variant": variant}
+        short = re.fullmatch(r"(.+)-([0-9]+)", full)
+        if short:
+            yield root, short[1], {"n": int(short[2])}
+
+
+def _key(entry: Entry) -> str:
+    return normalise(entry.distribution)
+
+
+def _clash(matches: list[Entry]) -> InputError:
+    owners = " and ".join(f"{entry.distribution} {entry.version}".rstrip() for entry in matches)
+    choices = " or ".join(f"{_key(entry)}:{entry.name}" for entry in matches)
+    noun, name = singular(matches[0].group), matches[0].name
+    return InputError(f"{noun} {name!r} comes from {owners}: write {choices}")
+
+
+def _unknown(group: str, spec: Spec, found: tuple[Entry, ...]) -> InputError:
+    """Return the error that says what was asked, what is close to it and what there is."""
+    names = sorted({entry.name for entry in found})
+    said = [f"unknown {singular(group)} {shorten(spec.name)}:"]
+    hidden = [entry for entry in entries(group, hidden=True) if entry not in found]
+    head, tail = re.fullmatch(r"(.*?)(/.*|-[0-9]+)?", spec.name).groups("")  # type: ignore[union-attr]
+    known = names + [f"{_key(entry)}:{entry.name}" for entry in found]
+    if spec.name in [entry.name for entry in hidden]:
+        said.append("ZOO_PLUGINS hides it;")
+    elif tail == "/" and head in known:
+        said.append(f"the variant is missing: write '{head}/VARIANT';")
+    elif close := closest(head.lower(), spec.name.lower(), "/VARIANT" if tail == "/" else tail, known):
+        said.append(f"did you mean {close!r}?")
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    said.append(f"installed: {', '.join(names[:_SHOWN]) or 'none'}{more}; see: zoo list {group.removeprefix('zoo.')}")
+    broken = sorted({fault.distribution for fault in faults()})
+    said += [f"(metadata of {', '.join(broken)} is broken; see: zoo doctor)"] if broken else []
+    return InputError(" ".join(said))
+
+
+def closest(head: str, whole: str, tail: str, known: list[str]) -> str:
+    """Return the known name most similar to a whole name, or to its head with the tail put behind it; "" if none is close.
+
+    >>> closest("phn", "phn-4", "-4", ["phm", "real"]), closest("cyclic", "cyclic-5", "-5", ["cyclic5"])
+    ('phm-4', 'cyclic5')
+    """
+    candidates = [(SequenceMatcher(None, name, head).ratio(), name + tail) for name in known]
+    candidates += [(SequenceMatcher(None, name, whole).ratio(), name) for name in known]
+    ratio, name = max(candidates, key=lambda candidate: candidate[0], default=(0.0, ""))
+    return name if ratio >= _CLOSE else ""

@@ -1,0 +1,158 @@
+"""Options checked against signatures: those of a plugin's callable, and those of an options class."""
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
+from inspect import Parameter, signature
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from zoo.errors import InputError
+from zoo.registry.spec import Value, write_value
+
+Options = TypeVar("Options")
+
+_PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "none"}
+
+
+def type_hints(factory: Callable[..., Any]) -> dict[str, Any]:
+    """Read the annotations of a callable; what cannot be read is left out."""
+    try:
+        return get_type_hints(factory)
+    except Exception:  # A third party's annotations may name what is not importable.
+        return {}
+
+
+def mismatch(annotation: Any, value: object) -> str | None:
+    """Return what a plain annotation asks for if the value is of another type; None if it fits or cannot be judged.
+
+    >>> mismatch(int | None, "abc")
+    'a whole number or none'
+    >>> mismatch(float, 1)
+    """
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    if any(kind not in _PLAIN for kind in kinds):
+        return None
+    if type(value) in kinds or (type(value) is int and float in kinds):
+        return None
+    return " or ".join(_PLAIN[kind] for kind in kinds)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The options of a callable once its positional arguments are bound.
+
+    Attributes:
+        name: The entry, for messages.
+        parameters: The parameters left for keywords, by name.
+        bound: The parameters that the positional arguments took.
+        open_ended: Whether the callable takes any other keyword.
+        hints: The annotations that could be read.
+    """
+
+    name: str
+    parameters: dict[str, Parameter]
+    bound: frozenset[str]
+    open_ended: bool
+    hints: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, name: str, factory: Callable[..., Any], args: tuple[object, ...]) -> "Signature":
+        """Read the signature.
+
+        Raises:
+            TypeError: The callable does not take so many positional arguments.
+        """
+        try:
+            parameters = signature(factory).parameters
+        except (ValueError, TypeError):  # Some callables written in C have no signature; the call will tell.
+            return cls(name, {}, frozenset(), True)
+        bound = frozenset(signature(factory).bind_partial(*args).arguments)
+        kinds = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
+        left = {key: value for key, value in parameters.items() if value.kind in kinds and key not in bound}
+        open_ended = any(value.kind is Parameter.VAR_KEYWORD for value in parameters.values())
+        return cls(name, left, bound, open_ended, type_hints(factory))
+
+    def accepts(self, key: str) -> bool:
+        """Return whether the callable takes this keyword."""
+        return key in self.parameters or (self.open_ended and key not in self.bound)
+
+    def check(self, options: Mapping[str, Value], context: Collection[str]) -> None:
+        """Compare the options of a spec, and the keywords that the zoo adds, with the parameters.
+
+        Raises:
+            InputError: An option is unknown or of another type than a plain annotation says, or a required one is missing.
+        """
+        for option, value in options.items():
+            if not self.accepts(option):
+                close = get_close_matches(option.lower(), self.parameters, 1)
+                hint = f" did you mean {close[0]!r}?" if close else ""
+                raise InputError(f"unknown option {option!r} of {self.name}:{hint} {self.usage(context)}")
+            if option in self.parameters and (kind := mismatch(self.hints.get(option), value)):
+                raise InputError(f"{self.name}: {option}={write_value(value)[:60]} must be {kind}")
+        for key, parameter in self.parameters.items():
+            if parameter.default is Parameter.empty and key not in options and key not in context:
+                raise InputError(f"{self.name} needs the option {key!r}: {self.usage(context)}")
+
+    def usage(self, context: Collection[str] = ()) -> str:
+        """Write the signature as a user fills it in, without the keywords that the zoo adds.
+
+        >>> def vit(data, *, classes, dim=64, **rest): ...
+        >>> Signature.of("vit", vit, ("digits",)).usage(["classes"])
+        'vit(dim=64, ...)'
+        """
+        shown = [key + _default(value.default) for key, value in self.parameters.items() if key not in context]
+        return f"{self.name}({', '.join(shown + ['...'] * self.open_ended)})"
+
+
+def _default(value: object) -> str:
+    """Write a default as a spec would; one that no spec can hold is shown by its type."""
+    if value is Parameter.empty:
+        return ""
+    try:
+        return f"={write_value(value)}"  # type: ignore[arg-type]
+    except InputError:
+        return f"=<{type(value).__name__}>"
+
+
+def build_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
+    """Build an options dataclass from nested mappings, such as a configuration file holds.
+
+    Raises:
+        InputError: There is no such option, a value is of another type, or a required one is missing.
+
+    Example:
+        >>> from dataclasses import make_dataclass
+        >>> build_options(make_dataclass("Bread", [("flour", str), ("salt", float, 0.1)]), {"flour": "rye"})
+        Bread(flour='rye', salt=0.1)
+    """
+    known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            hint = f": did you mean '{close[0]}'?" if close else f": use {', '.join(known)}"
+            raise InputError(f"unknown option '{name}'{hint}")
+    made = {name: check_option(name, known[name].type, value) for name, value in values.items()}
+    try:
+        return kind(**made)
+    except TypeError as error:
+        raise InputError(f"{kind.__name__}: {str(error).partition(') ')[2]}") from error
+
+
+def check_option(name: str, kind: Any, value: Any) -> Any:
+    """Return the value of an option, built if the option is a dataclass itself.
+
+    Raises:
+        InputError: It is of another type than the annotation says.
+    """
+    if is_dataclass(kind) or get_origin(kind) is dict:
+        if not isinstance(value, Mapping | kind if is_dataclass(kind) else Mapping):
+            raise InputError(f"{name}={value!r} must be a dict of options by name")
+        built = is_dataclass(kind) and isinstance(value, Mapping)
+        return build_options(kind, value) if built else value
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    value = tuple(value) if isinstance(value, list) else value  # as files and flags give it
+    if wanted := mismatch(kind, value):
+        raise InputError(f"{name}={value!r} must be {wanted}")
+    return value
