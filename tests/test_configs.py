@@ -12,7 +12,7 @@ import zoo
 from benchmarks import papers
 from zoo import registry
 from zoo.cli import main
-from zoo.options import Fit, build
+from zoo.training.options import Fit, build
 from zoo.training.resolve import load_data, resolve
 
 ROOT = Path(__file__).parents[1]

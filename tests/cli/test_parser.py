@@ -7,7 +7,7 @@ import yaml
 
 from zoo.cli.parser import make_parser, parse
 from zoo.errors import InputError
-from zoo.options import Evaluate, Fit, Info, build
+from zoo.training.options import Evaluate, Fit, Info, build
 from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
 
 NAMES = ("--backbone", "vit", "--algebra", "real")

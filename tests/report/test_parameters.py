@@ -7,8 +7,8 @@ import torch
 
 import zoo
 from zoo.cli import main
-from zoo.options import Fit
 from zoo.report.parameters import by_layer, layer_table
+from zoo.training.options import Fit
 
 INFO = {"in_channels": 1, "image_size": 8, "num_classes": 10}
 TINY = "vit(dim=32,depth=1)"

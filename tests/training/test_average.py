@@ -10,8 +10,8 @@ import torch
 import zoo
 from zoo.errors import InputError
 from zoo.inference import evaluate, predict
-from zoo.options import Average
 from zoo.training.average import average, mean
+from zoo.training.options import Average
 
 CPU = {"accelerator": "cpu"}
 

@@ -104,7 +104,7 @@ def test_the_configuration_is_whole(run):
     assert config["optimizer"] == {"name": "adamw", "lr": 0.002, "weight_decay": 0.05, "betas": None, "eps": None}
     assert config["trainer"] == {"max_epochs": 2, "accelerator": "cpu"}
     assert "run_dir" not in config
-    assert zoo.options.build(zoo.options.Fit, config).seed == 0
+    assert zoo.training.options.build(zoo.training.options.Fit, config).seed == 0
 
 
 # --- summary.json ---

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from zoo.errors import InputError
-from zoo.options import Fit, build
 from zoo.training.folder import claim, telling_name, write_config
+from zoo.training.options import Fit, build
 
 OPTIONS = Fit("vit(dim=64)", "phm(n=4)", "digits", seed=1)
 

@@ -11,9 +11,9 @@ import zoo
 from zoo.data.text.local import ranking, text
 from zoo.errors import InputError
 from zoo.inference import evaluate
-from zoo.options import Fit
 from zoo.training import folds as module
 from zoo.training.folds import cross_validate, together
+from zoo.training.options import Fit
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 NAMES = ("fold-01", "fold-02", "fold-03")
@@ -186,7 +186,7 @@ def test_what_is_finished_stays(place, tmp_path, monkeypatch, error):
 
     monkeypatch.setattr(module, "fit", second_fails)
     with pytest.raises(error) as caught:
-        cross_validate(zoo.options.build(Fit, options(place, "", run_dir=str(tmp_path / "run"))))
+        cross_validate(zoo.training.options.build(Fit, options(place, "", run_dir=str(tmp_path / "run"))))
     if error is KeyboardInterrupt:
         assert "stopped in fold 2 of 3; 1 finished ones are in" in str(caught.value)
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.yaml", "fold-01"}
@@ -199,7 +199,7 @@ def test_nothing_finished_leaves_nothing(place, tmp_path, monkeypatch):
 
     monkeypatch.setattr(module, "fit", fails)
     with pytest.raises(KeyboardInterrupt):
-        cross_validate(zoo.options.build(Fit, options(place, "", run_dir=str(tmp_path / "run"))))
+        cross_validate(zoo.training.options.build(Fit, options(place, "", run_dir=str(tmp_path / "run"))))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,7 +13,7 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 import zoo
 from zoo.errors import InputError
 from zoo.inference import evaluate
-from zoo.options import Fit, Schedule
+from zoo.training.options import Fit, Schedule
 from zoo.training.resolve import resolve
 from zoo.training.trainer import PlainProgress, check_trainer, make_trainer
 from zoo.training.trainer_arguments import TRAINER_ARGUMENTS

@@ -22,8 +22,8 @@ from zoo.errors import InputError
 from zoo.inference import evaluate
 from zoo.inference.evaluate import source
 from zoo.inference.predict import reader_of
-from zoo.options import Average, Decoding
 from zoo.training.average import average
+from zoo.training.options import Average, Decoding
 
 ENGLISH = ["one", "two", "three", "four", "five", "six"]
 FRENCH = dict(zip(ENGLISH, ["un", "deux", "trois", "quatre", "cinq", "six"], strict=True))

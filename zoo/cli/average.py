@@ -3,7 +3,7 @@
 import json
 
 from zoo.cli.parser import make_parser, parse
-from zoo.options import Average, build
+from zoo.training.options import Average, build
 
 
 def run(command: str, argv: list[str]) -> int:

@@ -4,7 +4,7 @@ import json
 from dataclasses import fields
 
 from zoo.cli.parser import check_names, make_parser, parse
-from zoo.options import Decoding, Evaluate, build
+from zoo.training.options import Decoding, Evaluate, build
 
 
 def run(command: str, argv: list[str]) -> int:

@@ -4,7 +4,7 @@ import os
 
 from zoo.cli.config import print_config
 from zoo.cli.parser import check_names, make_parser, parse
-from zoo.options import Fit, build
+from zoo.training.options import Fit, build
 
 
 def run(command: str, argv: list[str]) -> int:

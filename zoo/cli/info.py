@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 
 from zoo.cli.parser import check_names, make_parser, parse
-from zoo.options import Fit, Info, build
+from zoo.training.options import Fit, Info, build
 
 
 def run(command: str, argv: list[str]) -> int:

@@ -10,7 +10,7 @@ from jsonargparse import ArgumentError, ArgumentParser, Namespace
 from zoo import registry
 from zoo.cli.config import check_file, split_config
 from zoo.errors import InputError
-from zoo.options import Fit, one_line
+from zoo.training.options import Fit, parser_message
 from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
 
 
@@ -49,7 +49,7 @@ def parse(parser: ArgumentParser, argv: list[str]) -> dict[str, Any]:
         check_flags(flags, known)
         namespace = parser.parse_args([*files, *bracketed(parser, flags)])
     except (ArgumentError, UnicodeDecodeError) as error:
-        text = one_line(str(error))
+        text = parser_message(str(error))
         for action in parser._actions:
             if not action.option_strings:
                 text = text.replace(f"missing --{action.dest} ", f"missing {action.dest.upper()} ")

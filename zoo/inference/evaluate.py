@@ -11,8 +11,8 @@ from zoo.data import ImageInfo
 from zoo.data.kinds import DataInfo, info_from
 from zoo.errors import InputError
 from zoo.inference.predict import reader_of
-from zoo.options import Decoding, Optimizer, Schedule, build
 from zoo.tasks import make_task
+from zoo.training.options import Decoding, Optimizer, Schedule, build
 from zoo.training.resolve import TEXTS
 from zoo.training.trainer import check_ranks, check_trainer, make_trainer, quiet
 

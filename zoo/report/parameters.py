@@ -9,7 +9,6 @@ from torch import nn
 
 from zoo.backbones.build import backbone, count, real_twin, untrained
 from zoo.conversion import stayed_real
-from zoo.options import Fit
 
 
 def by_layer(net: nn.Module) -> dict[str, int]:
@@ -22,7 +21,7 @@ def by_layer(net: nn.Module) -> dict[str, int]:
     return counts
 
 
-def layer_table(options: Fit, info: dict[str, Any]) -> dict[str, Any]:
+def layer_table(options: Any, info: dict[str, Any]) -> dict[str, Any]:
     """Return rows {layer, kind, parameters, real_twin}, the totals, and what stayed real with the reason."""
     net = backbone(untrained(options.backbone), options.algebra, scope=options.scope, embedding=options.embedding, **info)
     twin = real_twin(options.backbone, embedding=options.embedding, **info)

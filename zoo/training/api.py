@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from zoo.options import Fit, build
+from zoo.training.options import Fit, build
 
 
 def fit(**options: Any) -> dict[str, Any]:
     """Train a network over an algebra; the same options as ``zoo fit``, the same run folder, the same summary.
 
     Args:
-        options: See `zoo.options.Fit`; ``optimizer``, ``schedule`` and ``trainer`` are dicts, as in
+        options: See `zoo.training.options.Fit`; ``optimizer``, ``schedule`` and ``trainer`` are dicts, as in
             ``zoo.fit(backbone="vit", algebra="quaternion", trainer={"max_epochs": 5})``.
 
     Returns:

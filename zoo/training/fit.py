@@ -20,9 +20,9 @@ from zoo.checkpoint.atomic import write_json
 from zoo.conversion import stayed_real
 from zoo.data.kinds import WRITTEN
 from zoo.errors import InputError
-from zoo.options import Fit
 from zoo.tasks import make_task
 from zoo.training.folder import claim, release, write_config
+from zoo.training.options import Fit
 from zoo.training.resolve import load_data, resolve
 from zoo.training.resume import check_resume, load_best
 from zoo.training.trainer import check_ranks, check_trainer, make_trainer, place, quiet

@@ -12,7 +12,7 @@ import yaml
 
 from zoo.checkpoint.atomic import write_text
 from zoo.errors import InputError
-from zoo.options import Fit
+from zoo.training.options import Fit
 
 # Lightning starts the other ranks as processes that inherit the environment; they must write where rank 0 does.
 _SHARED = "ZOO_RUN_FOLDER"

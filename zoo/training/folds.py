@@ -8,10 +8,10 @@ from typing import Any
 from zoo import registry
 from zoo.checkpoint.atomic import write_json
 from zoo.errors import InputError
-from zoo.options import Fit
 from zoo.registry import Spec
 from zoo.training.fit import fit
 from zoo.training.folder import claim, release, write_config
+from zoo.training.options import Fit
 from zoo.training.resolve import load_data, resolve
 from zoo.training.trainer import check_trainer, quiet
 

@@ -10,8 +10,8 @@ from zoo.backbones import recipe_of
 from zoo.backbones.recipe import Recipe
 from zoo.data.kinds import WRITTEN
 from zoo.errors import InputError
-from zoo.options import Fit
 from zoo.tasks.making import TASKS
+from zoo.training.options import Fit
 
 KINDS = {
     "image": "images",

@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 
 from zoo.errors import InputError
-from zoo.options import Fit
+from zoo.training.options import Fit
 
 _KEY = "zoo_run"
 # What a checkpoint has settled: the optimizer and the schedule are restored from it, whatever the new run was told.

@@ -15,8 +15,8 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 
 from zoo.errors import InputError
-from zoo.options import Fit, one_line
 from zoo.training.ema import MovingAverage
+from zoo.training.options import Fit, parser_message
 from zoo.training.resume import BestCheckpoint, KeptCheckpoints, LastCheckpoint
 
 
@@ -161,5 +161,5 @@ def check_trainer(values: dict[str, Any]) -> dict[str, Any]:
     try:
         parsed = instantiate(parser.parse_object({"trainer": values}, defaults=False))
     except ArgumentError as error:
-        raise InputError(f"--trainer: {one_line(str(error))}") from error
+        raise InputError(f"--trainer: {parser_message(str(error))}") from error
     return dict(vars(parsed.trainer)) if values else {}

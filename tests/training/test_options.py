@@ -6,7 +6,7 @@ import pytest
 
 import zoo
 from zoo.errors import InputError
-from zoo.options import Fit, Optimizer, build
+from zoo.training.options import Fit, Optimizer, build
 
 NAMES = {"backbone": "vit", "algebra": "real"}
 

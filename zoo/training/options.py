@@ -1,0 +1,137 @@
+"""The options of the verbs that train and measure; the command line, config files and `zoo.fit` all read these classes.
+
+This module imports no torch, so that the command line can check a call before it waits for one.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from zoo.options import Decoding, Optimizer, Schedule
+from zoo.registry.signatures import build_options as build
+from zoo.registry.signatures import check_option as checked
+
+__all__ = ["Average", "Decoding", "Evaluate", "Fit", "Info", "Optimizer", "Schedule", "build", "checked", "parser_message"]
+
+
+@dataclass
+class Fit:
+    """One training run.
+
+    Args:
+        backbone: Spec of the network, such as vit or "vit(dim=128, depth=6)".
+        algebra: Spec of the algebra; zoo list algebras shows what is installed.
+        data: Spec of the data set; by default the embedded one the backbone recommends.
+        scope: Which matrices are hypercomplex: all, or roles joined by +, such as attention or all+head.
+        init: Initialisation of the matrices: variance, glorot or polar.
+        embedding: Spec of the word embedding; by default what the algebra advises, or table.
+        vectors: File of pretrained word vectors (GloVe or word2vec) that the embedding starts from.
+        folds: Cross-validate in so many runs, for data without a split; each fold is tested once.
+        task: What to learn, such as seq2seq, where a backbone can learn several; by default what the data are for.
+        optimizer: How weights are updated.
+        schedule: How the learning rate moves.
+        label_smoothing: Share of the probability that training spreads over all answers; by default what the task advises.
+        ema: Decay, such as 0.999, of a running mean of the weights, which is what is measured and kept.
+        keep: Epochs, the last so many, whose training checkpoints stay, for zoo average.
+        decoding: How texts are written when they are tested.
+        batch_size: Examples per step; by default what the backbone recommends, mostly 32.
+        num_workers: Processes that load data; 0 loads in the main one.
+        seed: Decides weights, order and augmentation; never the split of the data.
+        run_dir: Folder of the run; by default a new one in runs/ with a telling name.
+        ckpt_path: A training checkpoint (checkpoints/last.ckpt of a run) to go on from.
+        trainer: Arguments of Lightning's Trainer, such as --trainer.max_epochs.
+    """
+
+    backbone: str
+    algebra: str
+    data: str | None = None
+    scope: str = "all"
+    init: str = "variance"
+    embedding: str | None = None
+    vectors: str | None = None
+    folds: int | None = None
+    task: str | None = None
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    schedule: Schedule = field(default_factory=Schedule)
+    label_smoothing: float | None = None
+    ema: float | None = None
+    keep: int = 1
+    decoding: Decoding = field(default_factory=Decoding)
+    batch_size: int | None = None
+    num_workers: int = 0
+    seed: int = 0
+    run_dir: str | None = None
+    ckpt_path: str | None = None
+    trainer: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Evaluate:
+    """One measurement of a trained model.
+
+    Args:
+        data: Spec of the data set; by default what the model was trained on.
+        batch_size: Examples per step.
+        num_workers: Processes that load data; 0 loads in the main one.
+        decoding: How texts are written, by a model that writes; what is not said is as when it was trained.
+        trainer: Arguments of Lightning's Trainer, such as --trainer.accelerator.
+    """
+
+    data: str | None = None
+    batch_size: int = 64
+    num_workers: int = 0
+    decoding: Decoding = field(default_factory=Decoding)
+    trainer: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Average:
+    """The mean of a run's last weights.
+
+    Args:
+        last: Training checkpoints, the last so many, that the mean is taken of.
+        out: Folder of the new model; by default average in the run's folder.
+        batch_size: Examples per step when it is measured.
+        num_workers: Processes that load data; 0 loads in the main one.
+        trainer: Arguments of Lightning's Trainer, such as --trainer.accelerator.
+    """
+
+    last: int = 8
+    out: str | None = None
+    batch_size: int = 64
+    num_workers: int = 0
+    trainer: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Info:
+    """A network to count.
+
+    Args:
+        backbone: Spec of the network.
+        algebra: Spec of the algebra.
+        data: Spec of the data set that decides input and output sizes; by default the one the backbone recommends.
+        scope: Which matrices are hypercomplex: all, or roles joined by +.
+        embedding: Spec of the word embedding; by default what the algebra advises, or table.
+        task: What it is to learn, such as seq2seq, where a backbone can learn several.
+    """
+
+    backbone: str
+    algebra: str
+    data: str | None = None
+    scope: str = "all"
+    embedding: str | None = None
+    task: str | None = None
+
+
+def parser_message(text: str) -> str:
+    """Fold a message of jsonargparse into one line in the words of the command line."""
+    text = " ".join(line.strip() for line in text.splitlines() if line.strip())
+    text = re.sub(r"<class '(\w+)'>", r"\1", text).replace("NoneType", "null").replace('Parser key "', 'option "')
+    text = text.replace("Expected a ", "expected ").replace("Expected an ", "expected ")
+    if missing := re.search(r"the following arguments are required: (.*)", text):
+        text = f"missing {', '.join(f'--{name}' for name in missing[1].split(', '))} (see --help)"
+    text = re.sub(
+        r"Does not validate .* Subtypes: \[(.*?)\] Errors: .* Given value: ", r"Expected one of \1. Got value: ", text
+    )
+    return text[:400]
