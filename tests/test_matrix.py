@@ -105,7 +105,7 @@ def test_one_nth_of_the_weights(backbone, spec):
     if 96 % (2 * n) == 0 and n in (1, 2, 4, 8, 16):
         assert body_ratio == 1 / n
     assert 1 / n <= body_ratio < 1.5 / n
-    if not rule.advice or not BACKBONES[backbone][1].get("vocab_size"):
+    if not rule.defaults or not BACKBONES[backbone][1].get("vocab_size"):
         # What is not over the algebra is the same number of weights as in the real network.
         assert same == ours.keys()
         assert total - sum(ours.values()) == real_total - sum(real[name] for name in ours)

@@ -27,7 +27,7 @@ class Algebra(nn.Module):
         shared: Whether all layers of a network use one and the same rule instead of one each.
         left: Basis of the subspace that the weights of a layer are taken from, [m, n]; None for all of R^n. Inputs and results
             are whole elements either way.
-        advice: What a backbone should choose if the user does not: ``embedding``, ``score`` and ``readout`` by name.
+        defaults: What a backbone should choose if the user does not: ``embedding``, ``score`` and ``readout`` by name.
 
     Raises:
         InputError: If the tensor is not [n, n, n] with n >= 1, or holds values that are not finite.
@@ -48,7 +48,7 @@ class Algebra(nn.Module):
         learned: bool = False,
         shared: bool = False,
         left: Tensor | None = None,
-        advice: Mapping[str, str] | None = None,
+        defaults: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
         self._draw = structure if callable(structure) else None
@@ -61,7 +61,7 @@ class Algebra(nn.Module):
         self.learned, self.shared = learned, shared
         if left is not None and (left.ndim != 2 or not 1 <= len(left) <= len(table) or left.shape[1:] != table.shape[1:2]):
             raise InputError(f"left is a basis [m, {len(table)}] of at most {len(table)} elements, not {list(left.shape)}")
-        self.spec, self.advice = "", dict(advice or {})
+        self.spec, self.defaults = "", dict(defaults or {})
         self.register_buffer("left", None if left is None else left.to(table), persistent=False)
         if learned:
             self.structure = nn.Parameter(table)

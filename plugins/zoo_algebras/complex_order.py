@@ -26,5 +26,5 @@ def complex_order(weights: str = "separate") -> Algebra:
     return Algebra(
         cayley_dickson(1).structure,
         left=torch.ones(1, 2) if weights == "shared" else None,
-        advice={"embedding": "complex_order", "score": "hermitian", "readout": "modulus"},
+        defaults={"embedding": "complex_order", "score": "hermitian", "readout": "modulus"},
     )

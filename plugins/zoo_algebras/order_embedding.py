@@ -91,12 +91,12 @@ class PhasorEmbedding(nn.Module):
             if self.phase is not None:
                 self.phase.weight.uniform_(-math.pi, math.pi)
 
-    def forward(self, tokens: Tensor, places: Tensor | None = None) -> Tensor:
-        """Look up: [B, L] to [B, L, dim]; ``places`` [L] or [B, L] are pos - 1 of every word, by default 0, 1, ..., L - 1."""
+    def forward(self, tokens: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """Look up: [B, L] to [B, L, dim]; ``position_ids`` [L] or [B, L] are pos - 1, by default 0, 1, ..., L - 1."""
         r = self.projection(_look_up(self.amplitude, tokens))
-        places = torch.arange(tokens.shape[-1], device=tokens.device) if places is None else places
+        position_ids = torch.arange(tokens.shape[-1], device=tokens.device) if position_ids is None else position_ids
         # In float32 at least: bfloat16 does not count beyond 256.
-        position = 1 + places.to(torch.float32)
+        position = 1 + position_ids.to(torch.float32)
         angle = _look_up(self.frequency, tokens) * position[..., None] + _look_up(self.phase, tokens)
         parts = [(r * wave).expand(*tokens.shape, self.width) for wave in (angle.cos(), angle.sin())]
         return torch.cat(parts, -1).to(r.dtype).masked_fill((tokens == 0).unsqueeze(-1), 0)

@@ -27,7 +27,7 @@ def test_there_and_back_through_json(info):
 
 
 def test_every_kind_says_what_a_network_reads_and_answers():
-    assert [info.kind for info in ALL.values()] == ["image", "text", "pair", "pair", "vector"]
+    assert [info.inputs for info in ALL.values()] == ["image", "text", "text_pair", "text_pair", "vector"]
     assert [info.outputs for info in ALL.values()] == [2, 3, 2, 2, 3]
 
 

@@ -98,7 +98,7 @@ def test_a_seed_leaves_rows_and_truth_alone(preset):
 def test_facts_survive_json():
     info = hamilton(elements=2, rows=50).info
     assert VectorInfo.from_dict(json.loads(json.dumps(info.to_dict()))) == info
-    assert (info.kind, info.outputs, info.task) == ("vector", 8, "regression")
+    assert (info.inputs, info.outputs, info.task) == ("vector", 8, "regression")
     assert torch.equal(info.example(3), torch.zeros(3, 8))
     with pytest.raises(InputError, match=r"unknown fields \['colour', 'sizes'\]"):
         VectorInfo.from_dict({**{k: v for k, v in info.to_dict().items() if k != "sizes"}, "colour": 1})

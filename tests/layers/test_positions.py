@@ -7,12 +7,12 @@ import torch
 
 from zoo.algebras import algebra
 from zoo.errors import InputError
-from zoo.layers.positions import Positions, rotate
+from zoo.layers.positions import PositionEmbedding, rotate
 from zoo.testing.backbone import installed_algebras
 
 
 def test_none_changes_nothing():
-    x, layer = torch.randn(2, 9, 6), Positions("none", 6, 4)
+    x, layer = torch.randn(2, 9, 6), PositionEmbedding("none", 6, 4)
     assert torch.equal(layer(x), x)
     assert not layer.state_dict()
 
@@ -20,7 +20,7 @@ def test_none_changes_nothing():
 @pytest.mark.parametrize("dim", [6, 7])
 def test_trigonometric_positions_are_the_formula(dim):
     x = torch.randn(2, 5, dim, dtype=torch.float64)
-    layer = Positions("trigonometric", dim, 3)
+    layer = PositionEmbedding("trigonometric", dim, 3)
     added = layer(x) - x
     for p in range(5):
         for channel in range(dim):
@@ -33,14 +33,14 @@ def test_trigonometric_positions_are_the_formula(dim):
 
 def test_far_places_differ_in_every_precision():
     x = torch.zeros(1, 400, 64, dtype=torch.bfloat16)
-    added = Positions("trigonometric", 64, 1)(x)
+    added = PositionEmbedding("trigonometric", 64, 1)(x)
     assert added.dtype == torch.bfloat16
-    exact = Positions("trigonometric", 64, 1)(x.double())
+    exact = PositionEmbedding("trigonometric", 64, 1)(x.double())
     assert (added.double() - exact).abs().max() < 1e-2
 
 
 def test_learned_positions_are_rows_of_a_table():
-    layer = Positions("learned", 6, 4)
+    layer = PositionEmbedding("learned", 6, 4)
     x = torch.randn(2, 3, 6)
     assert torch.equal(layer(x), x + layer.table[:3])
     assert [p.shape for p in layer.parameters()] == [(4, 6)]
@@ -53,7 +53,7 @@ def test_learned_positions_are_rows_of_a_table():
 
 def test_a_text_longer_than_the_table_is_one_line():
     with pytest.raises(InputError, match="a text of 5 tokens: the learned positions end at max_length=4"):
-        Positions("learned", 6, 4)(torch.randn(2, 5, 6))
+        PositionEmbedding("learned", 6, 4)(torch.randn(2, 5, 6))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_text_longer_than_the_table_is_one_line():
 )
 def test_bad_options_are_one_line(arguments, said):
     with pytest.raises(InputError, match=said):
-        Positions(*arguments)
+        PositionEmbedding(*arguments)
 
 
 def scores(structure, q, k):

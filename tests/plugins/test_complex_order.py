@@ -56,9 +56,9 @@ def test_the_product_is_that_of_complex_numbers():
 
 
 def test_what_the_algebra_advises():
-    assert order_algebra().advice == {"embedding": "complex_order", "score": "hermitian", "readout": "modulus"}
-    assert order_algebra("shared").advice == order_algebra().advice
-    assert complex_numbers().advice == {}
+    assert order_algebra().defaults == {"embedding": "complex_order", "score": "hermitian", "readout": "modulus"}
+    assert order_algebra("shared").defaults == order_algebra().defaults
+    assert complex_numbers().defaults == {}
 
 
 def test_layers_are_torchs_complex_ones():
@@ -121,9 +121,9 @@ def test_specs_reach_algebra_and_embeddings():
 
 
 def test_the_algebra_alone_gives_the_networks_of_the_paper():
-    words = Layers("complex_order").words(V, 2 * D, 7, default="learned")
+    words = Layers("complex_order").token_embedding(V, 2 * D, 7, default="learned")
     assert isinstance(words.embedding, PhasorEmbedding)
-    assert [*words.positions.parameters()] == []
+    assert [*words.position_embedding.parameters()] == []
 
 
 # --- what the embedding computes ---

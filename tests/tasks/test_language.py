@@ -135,7 +135,7 @@ def test_the_best_epoch_is_the_one_of_the_lowest_loss():
 class Recorder(nn.Module):
     """Writes down whether it is trained and how many batches it remembers."""
 
-    remembers = True
+    has_memory = True
 
     def __init__(self, outputs: int) -> None:
         super().__init__()

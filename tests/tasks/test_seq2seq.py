@@ -24,7 +24,7 @@ WORDS = ["anna", "otto", "hannah", "bob", "eve", "abba", "noon", "level", "radar
 TRAIN = Pairs([*WORDS, "~"] * 2, [*WORDS, "~"] * 2)
 
 
-class Cache:
+class KVCache:
     def __init__(self, source):
         self.source, self.length = source, 0
 
@@ -50,10 +50,10 @@ class Copier(nn.Module):
     def forward(self, source, tokens):
         return self._logits(source, tokens, 0)
 
-    def begin(self, source=None):
-        return Cache(source)
+    def init_cache(self, source=None):
+        return KVCache(source)
 
-    def extend(self, tokens, cache, mask=None):
+    def decode_step(self, tokens, cache, mask=None):
         cache.length += tokens.shape[1]
         return self._logits(cache.source, tokens, cache.length - tokens.shape[1])
 

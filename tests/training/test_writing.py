@@ -109,7 +109,7 @@ def test_the_facts_of_the_data_are_kept(run, name, summary):
     config = zoo.checkpoint.read_config(run)
     info = info_from(config["info"])
     assert summary["task"] == config["task"] == info.task == ("seq2seq" if name == "pairs" else "language_model")
-    assert info.kind == {"xl": "stream", "pairs": "parallel"}.get(name, "corpus")
+    assert info.inputs == {"xl": "token_stream", "pairs": "source_target"}.get(name, "tokens")
     assert (summary["data_sha256"], info.outputs) == (info.sha256, info.vocab_size)
     assert summary["parameters"]["embedding"] % info.vocab_size == 0
     assert zoo.count(zoo.load(run)) == {key: summary["parameters"][key] for key in ("total", "embedding")}
@@ -384,8 +384,8 @@ def test_a_memory_is_of_one_process(summaries, place, tmp_path):
 
 def test_a_stream_is_for_networks_with_a_memory(summaries, place):
     """Nobody has to say so: the backbone does."""
-    kinds = {name: info_from(zoo.checkpoint.read_config(place / name)["info"]).kind for name in ("gpt", "xl")}
-    assert kinds == {"gpt": "corpus", "xl": "stream"}
+    kinds = {name: info_from(zoo.checkpoint.read_config(place / name)["info"]).inputs for name in ("gpt", "xl")}
+    assert kinds == {"gpt": "tokens", "xl": "token_stream"}
     for name in kinds:
         assert "stream" not in yaml.safe_load((place / name / "config.yaml").read_text())["data"]
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from zoo.errors import InputError
 from zoo.layers import Layers
-from zoo.layers.cache import Cache
+from zoo.layers.kv_cache import KVCache
 
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 
@@ -71,23 +71,23 @@ class Block(nn.Module):
         causal: bool = False,
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
-        places: Tensor | None = None,
-        cache: Cache | None = None,
+        position_ids: Tensor | None = None,
+        cache: KVCache | None = None,
     ) -> Tensor:
         """Apply the block.
 
         Args:
-            x: Words, [B, L, dim].
+            x: Tokens, [B, L, dim].
             mask: bool [B, M], True at real words, those of the cache included; None if all are.
             causal: Whether no word sees those behind it.
             source: What the encoder made of the source, [B, S, dim].
             source_mask: bool [B, S], True at its words.
-            places: Where the words stand, see `zoo.layers.Attention`.
+            position_ids: Where the words stand, see `zoo.layers.Attention`.
             cache: What was read before.
         """
 
         def attend(y: Tensor) -> Tensor:
-            z: Tensor = self.attention(y, mask=mask, causal=causal, places=places, cache=cache)
+            z: Tensor = self.attention(y, mask=mask, causal=causal, position_ids=position_ids, cache=cache)
             return z
 
         def look(y: Tensor) -> Tensor:

@@ -4,13 +4,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.backbones.reading import Reading
 from zoo.backbones.recipe import recipe
+from zoo.backbones.sequence_classifier import SequenceClassifier
 from zoo.errors import InputError
 from zoo.layers import Layers
 
 
-class Windows(nn.Module):
+class ConvEncoder(nn.Module):
     """The strongest answer of each filter to any window of words: tokens [B, L] to [B, widths * filters].
 
     Convolution is narrow: windows begin and end inside the text. A text shorter than a window is continued with zeros, always
@@ -18,21 +18,21 @@ class Windows(nn.Module):
 
     Args:
         layers: The factory that knows the algebra.
-        words: From tokens [B, L] to vectors [B, L, dim].
+        token_embedding: From tokens [B, L] to vectors [B, L, dim].
         dim: Channels of a vector.
         widths: Words in a window, one convolution for each.
         filters: Channels of each convolution.
     """
 
-    def __init__(self, layers: Layers, words: nn.Module, dim: int, widths: tuple[int, ...], filters: int) -> None:
+    def __init__(self, layers: Layers, token_embedding: nn.Module, dim: int, widths: tuple[int, ...], filters: int) -> None:
         super().__init__()
-        self.words, self.widths = words, widths
+        self.token_embedding, self.widths = token_embedding, widths
         self.convolutions = nn.ModuleList(layers.conv1d(dim, filters, width) for width in widths)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Read."""
         lengths = (tokens != 0).sum(1, keepdim=True)
-        x = F.pad(self.words(tokens).transpose(1, 2), (0, max(0, max(self.widths) - tokens.shape[1])))
+        x = F.pad(self.token_embedding(tokens).transpose(1, 2), (0, max(0, max(self.widths) - tokens.shape[1])))
         strongest = []
         for width, convolution in zip(self.widths, self.convolutions, strict=True):
             y = convolution(x).relu()
@@ -41,7 +41,7 @@ class Windows(nn.Module):
         return torch.cat(strongest, -1)
 
 
-@recipe(data="glosses", max_epochs=6, lr=2e-3, reads=("text", "pair"))
+@recipe(data="glosses", max_epochs=6, lr=2e-3, inputs=("text", "text_pair"))
 def cnn(
     layers: Layers,
     *,
@@ -62,7 +62,7 @@ def cnn(
 
     Args:
         layers: The factory that knows the algebra.
-        vocab_size: Words; 0 is padding.
+        vocab_size: Tokens; 0 is padding.
         max_length: Tokens of the longest text.
         num_classes: Logits, [B, num_classes].
         pair: Whether it compares two texts.
@@ -80,7 +80,7 @@ def cnn(
     """
     if not isinstance(widths, (tuple, list)) or not widths or not all(isinstance(w, int) and w > 0 for w in widths):
         raise InputError(f"widths={widths}: windows hold one word or more, as in widths=(3, 4, 5)")
-    words = layers.words(vocab_size, dim, max_length, positions=positions, dropout=dropout)
-    windows = Windows(layers, words, dim, tuple(widths), filters)
+    words = layers.token_embedding(vocab_size, dim, max_length, positions=positions, dropout=dropout)
+    windows = ConvEncoder(layers, words, dim, tuple(widths), filters)
     options = {"pair": pair, "outputs": num_classes, "hidden": hidden, "match": match, "readout": readout}
-    return Reading(layers, windows, filters, pooling=None, vectors=len(widths), dropout=dropout, **options)  # type: ignore[arg-type]
+    return SequenceClassifier(layers, windows, filters, pooling=None, vectors=len(widths), dropout=dropout, **options)  # type: ignore[arg-type]

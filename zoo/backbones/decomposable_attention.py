@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from zoo.backbones.pooling import pool
-from zoo.backbones.reading import feedforward
 from zoo.backbones.recipe import recipe
+from zoo.backbones.sequence_classifier import feedforward
 from zoo.errors import InputError
 from zoo.layers import Layers
 from zoo.layers.scores import attend
@@ -24,7 +24,7 @@ class DecomposableAttention(nn.Module):
 
     Args:
         layers: The factory that knows the algebra.
-        words: From tokens [B, L] to vectors [B, L, dim].
+        token_embedding: From tokens [B, L] to vectors [B, L, dim].
         dim: Channels, whole algebra elements.
         depth: Layers in each of F, G and H; F is the identity if ``attend_depth`` is 0.
         attend_depth: Layers in F.
@@ -36,7 +36,7 @@ class DecomposableAttention(nn.Module):
     def __init__(
         self,
         layers: Layers,
-        words: nn.Module,
+        token_embedding: nn.Module,
         dim: int,
         depth: int,
         attend_depth: int,
@@ -45,7 +45,7 @@ class DecomposableAttention(nn.Module):
         dropout: float,
     ) -> None:
         super().__init__()
-        self.words, self.product = words, layers.product(dim, role="attention")
+        self.token_embedding, self.product = token_embedding, layers.product(dim, role="attention")
         self.attend, *_ = feedforward(layers, dim, dim, attend_depth, 1, dropout)
         self.compare, *_ = feedforward(layers, 4 * dim, dim, depth, 4, dropout)
         self.aggregate, *_ = feedforward(layers, 4 * dim, dim, depth, 4, dropout)
@@ -54,7 +54,7 @@ class DecomposableAttention(nn.Module):
     def forward(self, tokens: Tensor, other: Tensor) -> Tensor:
         """Answer: tokens [B, L] and [B, M] to [B, outputs]."""
         here, there = tokens != 0, other != 0
-        a, b = self.words(tokens), self.words(other)
+        a, b = self.token_embedding(tokens), self.token_embedding(other)
         fa, fb = self.attend(a), self.attend(b)
         structure = self.product.algebra.structure
         aligned_b = align(fa, fb, b, structure, there)
@@ -76,7 +76,7 @@ def align(query: Tensor, key: Tensor, value: Tensor, structure: Tensor, mask: Te
     return attend(q, k, v, structure, "product", mask, scale=1.0).squeeze(1)
 
 
-@recipe(data="glosses(task=pairs)", max_epochs=7, lr=3e-3, reads=("pair",))
+@recipe(data="glosses(task=pairs)", max_epochs=7, lr=3e-3, inputs=("text_pair",))
 def decomposable_attention(
     layers: Layers,
     *,
@@ -95,7 +95,7 @@ def decomposable_attention(
 
     Args:
         layers: The factory that knows the algebra.
-        vocab_size: Words; 0 is padding.
+        vocab_size: Tokens; 0 is padding.
         max_length: Tokens of the longest text.
         num_classes: Logits, [B, num_classes].
         pair: It reads pairs only.
@@ -116,5 +116,5 @@ def decomposable_attention(
         raise InputError(f"depth={depth}, attend_depth={attend_depth}: depth is at least 1 and attend_depth at least 0")
     if dim < 1 or dim % n:
         raise InputError(f"dim={dim} is not made of whole elements of an algebra with n = {n}: use a multiple of {n}")
-    words = layers.words(vocab_size, dim, max_length, positions=positions, dropout=dropout)
+    words = layers.token_embedding(vocab_size, dim, max_length, positions=positions, dropout=dropout)
     return DecomposableAttention(layers, words, dim, depth, attend_depth, num_classes, readout, dropout)

@@ -2,12 +2,12 @@
 
 from torch import nn
 
-from zoo.backbones.reading import Reading
 from zoo.backbones.recipe import recipe
+from zoo.backbones.sequence_classifier import SequenceClassifier
 from zoo.layers import Layers
 
 
-@recipe(data="glosses", max_epochs=8, lr=5e-3, reads=("text", "pair"))
+@recipe(data="glosses", max_epochs=8, lr=5e-3, inputs=("text", "text_pair"))
 def fasttext(
     layers: Layers,
     *,
@@ -27,7 +27,7 @@ def fasttext(
 
     Args:
         layers: The factory that knows the algebra.
-        vocab_size: Words; 0 is padding.
+        vocab_size: Tokens; 0 is padding.
         max_length: Tokens of the longest text.
         num_classes: Logits, [B, num_classes].
         pair: Whether it compares two texts.
@@ -42,6 +42,6 @@ def fasttext(
     Raises:
         InputError: If an option is unknown or does not fit.
     """
-    words = layers.words(vocab_size, dim, max_length, positions=positions, dropout=dropout)
+    words = layers.token_embedding(vocab_size, dim, max_length, positions=positions, dropout=dropout)
     options = {"pooling": pooling, "pair": pair, "outputs": num_classes, "hidden": hidden, "match": match, "readout": readout}
-    return Reading(layers, words, dim, dropout=dropout, **options)  # type: ignore[arg-type]
+    return SequenceClassifier(layers, words, dim, dropout=dropout, **options)  # type: ignore[arg-type]

@@ -5,12 +5,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from zoo.backbones.blocks import Block
+from zoo.backbones.generative import GenerativeModel, LMHead
 from zoo.backbones.recipe import recipe
 from zoo.backbones.sizes import sizes
-from zoo.backbones.writing import Logits, Writer
 from zoo.layers import Layers
-from zoo.layers.cache import Cache
-from zoo.layers.words import Words
+from zoo.layers.kv_cache import KVCache
+from zoo.layers.token_embedding import TokenEmbedding
 
 PRESETS: dict[str, dict[str, Any]] = {
     "micro": {"dim": 128, "depth": 4, "heads": 4, "ffn": 512, "dropout": 0.0},
@@ -19,40 +19,42 @@ PRESETS: dict[str, dict[str, Any]] = {
 """nanoGPT's character models: the one for a CPU, and the one for a GPU."""
 
 
-class GPT(Writer):
+class GPT(GenerativeModel):
     """Words through causal blocks: tokens [B, L] to the logits of what follows each, [B, L, V].
 
     Args:
-        words: What reads tokens.
+        token_embedding: What reads tokens.
         blocks: The blocks.
         norm: The last norm.
-        logits: What answers.
+        lm_head: What answers.
         max_length: Positions it has; None if there is no limit.
     """
 
-    def __init__(self, words: Words, blocks: list[Block], norm: nn.Module, logits: Logits, max_length: int | None) -> None:
+    def __init__(
+        self, token_embedding: TokenEmbedding, blocks: list[Block], norm: nn.Module, lm_head: LMHead, max_length: int | None
+    ) -> None:
         super().__init__()
-        self.words, self.blocks, self.norm, self.logits = words, nn.ModuleList(blocks), norm, logits
+        self.token_embedding, self.blocks, self.norm, self.lm_head = token_embedding, nn.ModuleList(blocks), norm, lm_head
         self.max_length = max_length
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Read texts that are padded on the right, if at all: no word sees what is behind it."""
         return self._read(tokens, None, None, None)
 
-    def extend(self, tokens: Tensor, cache: Cache, mask: Tensor | None = None) -> Tensor:
-        """Read on, see `Writer.extend`."""
-        places = self.places(tokens, cache, mask)
-        return self._read(tokens, cache.mask, places, cache)
+    def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
+        """Read on, see `GenerativeModel.decode_step`."""
+        position_ids = self.read(tokens, cache, mask)
+        return self._read(tokens, cache.mask, position_ids, cache)
 
-    def _read(self, tokens: Tensor, mask: Tensor | None, places: Tensor | None, cache: Cache | None) -> Tensor:
-        x = self.words(tokens, places)
+    def _read(self, tokens: Tensor, mask: Tensor | None, position_ids: Tensor | None, cache: KVCache | None) -> Tensor:
+        x = self.token_embedding(tokens, position_ids)
         for block in self.blocks:
-            x = block(x, mask, causal=True, places=places, cache=cache)
-        y: Tensor = self.logits(self.norm(x), self.words)
+            x = block(x, mask, causal=True, position_ids=position_ids, cache=cache)
+        y: Tensor = self.lm_head(self.norm(x), self.token_embedding)
         return y
 
 
-@recipe(data="glosses(task=language_model)", max_epochs=3, lr=3e-3, reads=("corpus",), batch_size=8)
+@recipe(data="glosses(task=language_model)", max_epochs=3, lr=3e-3, inputs=("tokens",), batch_size=8)
 def gpt(
     layers: Layers,
     *,
@@ -95,10 +97,10 @@ def gpt(
     size = sizes("gpt", PRESETS, variant or "micro", dim=dim, depth=depth, heads=heads, ffn=ffn, dropout=dropout)
     width, drop, rotary = size["dim"], size["dropout"], positions == "rotary"
     positions = "none" if rotary else positions
-    words = layers.words(vocab_size, width, max_length, positions=positions, default="learned", dropout=drop)
+    words = layers.token_embedding(vocab_size, width, max_length, positions=positions, default="learned", dropout=drop)
     # Every block adds twice to the residual stream; so it ends as wide as one addition (Radford et al. 2019, section 2.3).
     options: dict[str, Any] = {"score": score, "rotary": rotary, "norm": norm, "dropout": drop, "activation": "gelu"}
     options |= {"bias": bias, "gain": (2 * size["depth"]) ** -0.5}
     blocks = [Block(layers, width, size["heads"], size["ffn"], **options) for _ in range(size["depth"])]
-    limit = max_length if words.positions.kind == "learned" else None
-    return GPT(words, blocks, layers.norm(width, norm, bias), Logits(layers, words, width, vocab_size, tied), limit)
+    limit = max_length if words.position_embedding.kind == "learned" else None
+    return GPT(words, blocks, layers.norm(width, norm, bias), LMHead(layers, words, width, vocab_size, tied), limit)

@@ -6,7 +6,7 @@ from zoo.backbones.recipe import recipe
 from zoo.layers import Layers
 
 
-@recipe(data="hamilton", max_epochs=40, lr=1e-2, reads=("vector",))
+@recipe(data="hamilton", max_epochs=40, lr=1e-2, inputs=("vector",))
 def linear(layers: Layers, *, in_features: int, out_features: int, bias: bool = False) -> nn.Module:
     """One layer over the algebra, for vectors: learns a rotation or a product from data (Zhang et al. 2021, Fig. 2).
 

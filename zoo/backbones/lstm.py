@@ -3,28 +3,28 @@
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from zoo.backbones.reading import Reading
 from zoo.backbones.recipe import recipe
+from zoo.backbones.sequence_classifier import SequenceClassifier
 from zoo.layers import Layers
 
 
-class Recurrent(nn.Module):
+class LSTMEncoder(nn.Module):
     """Words through an LSTM: tokens [B, L] to [B, L, directions * dim], which skips padding."""
 
-    def __init__(self, words: nn.Module, lstm: nn.Module) -> None:
+    def __init__(self, token_embedding: nn.Module, lstm: nn.Module) -> None:
         super().__init__()
-        self.words, self.lstm = words, lstm
+        self.token_embedding, self.lstm = token_embedding, lstm
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Read."""
         lengths = (tokens != 0).sum(1).cpu()
-        packed = pack_padded_sequence(self.words(tokens), lengths, batch_first=True, enforce_sorted=False)
+        packed = pack_padded_sequence(self.token_embedding(tokens), lengths, batch_first=True, enforce_sorted=False)
         output, _ = self.lstm(packed)
         padded: Tensor = pad_packed_sequence(output, batch_first=True, total_length=tokens.shape[1])[0]
         return padded
 
 
-@recipe(data="glosses", max_epochs=6, lr=2e-3, reads=("text", "pair"))
+@recipe(data="glosses", max_epochs=6, lr=2e-3, inputs=("text", "text_pair"))
 def lstm(
     layers: Layers,
     *,
@@ -49,7 +49,7 @@ def lstm(
 
     Args:
         layers: The factory that knows the algebra.
-        vocab_size: Words; 0 is padding.
+        vocab_size: Tokens; 0 is padding.
         max_length: Tokens of the longest text.
         num_classes: Logits, [B, num_classes].
         pair: Whether it compares two texts.
@@ -70,8 +70,8 @@ def lstm(
         InputError: If an option is unknown or does not fit.
     """
     width = dim if embedding_dim is None else embedding_dim
-    words = layers.words(vocab_size, width, max_length, positions=positions, dropout=dropout)
+    words = layers.token_embedding(vocab_size, width, max_length, positions=positions, dropout=dropout)
     core = layers.lstm(width, dim, depth, bidirectional=bidirectional, dropout=dropout if depth > 1 else 0.0, rules=rules)
     options = {"pooling": pooling, "pair": pair, "outputs": num_classes, "hidden": hidden, "depth": mlp_depth}
     options |= {"match": match, "readout": readout, "dropout": dropout, "vectors": 2 if bidirectional else 1}
-    return Reading(layers, Recurrent(words, core), dim, **options)  # type: ignore[arg-type]
+    return SequenceClassifier(layers, LSTMEncoder(words, core), dim, **options)  # type: ignore[arg-type]

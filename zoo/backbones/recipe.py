@@ -14,7 +14,7 @@ class Recipe(NamedTuple):
         data: Spec of a data set that needs no network.
         max_epochs: Epochs of training.
         lr: Peak learning rate.
-        reads: The kinds of data it can read: ``image``, ``text``, ``pair``, ``vector``, ``corpus``, ``stream`` (running text
+        inputs: The kinds of data it can read: ``image``, ``text``, ``pair``, ``vector``, ``corpus``, ``stream`` (running text
             in order, for networks with a memory), ``parallel``; empty if that is not known.
         tasks: Other recipes, by the name of the task that the user asks for.
         batch_size: Examples per step.
@@ -23,7 +23,7 @@ class Recipe(NamedTuple):
     data: str = "digits"
     max_epochs: int = 30
     lr: float = 2e-3
-    reads: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
     tasks: Mapping[str, "Recipe"] = MappingProxyType({})
     batch_size: int = 32
 
@@ -32,14 +32,14 @@ def recipe(
     data: str = "digits",
     max_epochs: int = 30,
     lr: float = 2e-3,
-    reads: tuple[str, ...] = (),
+    inputs: tuple[str, ...] = (),
     tasks: Mapping[str, Recipe] = MappingProxyType({}),
     batch_size: int = 32,
 ) -> Callable[[Factory], Factory]:
     """Attach a `Recipe` to a backbone's factory function."""
 
     def attach(factory: Factory) -> Factory:
-        factory.recipe = Recipe(data, max_epochs, lr, reads, tasks, batch_size)  # type: ignore[attr-defined]
+        factory.recipe = Recipe(data, max_epochs, lr, inputs, tasks, batch_size)  # type: ignore[attr-defined]
         return factory
 
     return attach

@@ -17,7 +17,7 @@ _FOREIGN = {"checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "cach
 _REFUSALS = (TypeError, ValueError, AssertionError, RuntimeError, OSError, LookupError, AttributeError, pickle.UnpicklingError)
 
 
-@recipe(data="digits(size=32)", max_epochs=10, lr=1e-3, reads=("image",))
+@recipe(data="digits(size=32)", max_epochs=10, lr=1e-3, inputs=("image",))
 def timm(
     layers: Layers,
     *,

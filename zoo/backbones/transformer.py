@@ -5,14 +5,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from zoo.backbones.blocks import Block
-from zoo.backbones.reading import Reading
+from zoo.backbones.generative import GenerativeModel, LMHead
 from zoo.backbones.recipe import Recipe, recipe
+from zoo.backbones.sequence_classifier import SequenceClassifier
 from zoo.backbones.sizes import sizes
-from zoo.backbones.writing import Logits, Writer
 from zoo.errors import InputError
 from zoo.layers import Layers
-from zoo.layers.cache import Cache
-from zoo.layers.words import Words
+from zoo.layers.kv_cache import KVCache
+from zoo.layers.token_embedding import TokenEmbedding
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"dim": 128, "depth": 2, "heads": 4, "ffn": 512, "dropout": 0.1},
@@ -24,20 +24,20 @@ PRESETS: dict[str, dict[str, Any]] = {
 class Encoder(nn.Module):
     """Words through blocks: tokens [B, L] to [B, L, dim]."""
 
-    def __init__(self, words: Words, blocks: list[Block], norm: nn.Module) -> None:
+    def __init__(self, token_embedding: TokenEmbedding, blocks: list[Block], norm: nn.Module) -> None:
         super().__init__()
-        self.words, self.blocks, self.norm = words, nn.ModuleList(blocks), norm
+        self.token_embedding, self.blocks, self.norm = token_embedding, nn.ModuleList(blocks), norm
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Read."""
-        x, mask = self.words(tokens), tokens != 0
+        x, mask = self.token_embedding(tokens), tokens != 0
         for block in self.blocks:
             x = block(x, mask)
         y: Tensor = self.norm(x)
         return y
 
 
-class EncoderDecoder(Writer):
+class EncoderDecoder(GenerativeModel):
     """Read one text and write another, word by word: the Transformer of Vaswani et al. (2017).
 
     Source, target and the softmax share one word table (their section 3.4).
@@ -46,31 +46,31 @@ class EncoderDecoder(Writer):
         encoder: Reads the source.
         blocks: Blocks of the decoder, which attend to the source.
         norm: The last norm of the decoder.
-        logits: What answers.
+        lm_head: What answers.
         max_length: Positions it has; None if there is no limit.
     """
 
-    def __init__(self, encoder: Encoder, blocks: list[Block], norm: nn.Module, logits: Logits, max_length: int | None) -> None:
+    def __init__(self, encoder: Encoder, blocks: list[Block], norm: nn.Module, lm_head: LMHead, max_length: int | None) -> None:
         super().__init__()
-        self.encoder, self.blocks, self.norm, self.logits = encoder, nn.ModuleList(blocks), norm, logits
+        self.encoder, self.blocks, self.norm, self.lm_head = encoder, nn.ModuleList(blocks), norm, lm_head
         self.max_length = max_length
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Return the logits of what follows each target word: [B, S] and [B, T] to [B, T, V], both padded on the right."""
         return self._write(target, self.encoder(source), source != 0, None, None, None)
 
-    def begin(self, source: Tensor | None = None) -> Cache:
+    def init_cache(self, source: Tensor | None = None) -> KVCache:
         """Read the source, [B, S] padded on the right."""
         if source is None:
             raise InputError("this network answers a text: give it a source")
-        return Cache(self.encoder(source), source != 0)
+        return KVCache(self.encoder(source), source != 0)
 
-    def extend(self, tokens: Tensor, cache: Cache, mask: Tensor | None = None) -> Tensor:
-        """Read on in the target, see `Writer.extend`."""
+    def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
+        """Read on in the target, see `GenerativeModel.decode_step`."""
         assert cache.source is not None
         assert cache.source_mask is not None
-        places = self.places(tokens, cache, mask)
-        return self._write(tokens, cache.source, cache.source_mask, cache.mask, places, cache)
+        position_ids = self.read(tokens, cache, mask)
+        return self._write(tokens, cache.source, cache.source_mask, cache.mask, position_ids, cache)
 
     def _write(
         self,
@@ -78,13 +78,13 @@ class EncoderDecoder(Writer):
         source: Tensor,
         source_mask: Tensor,
         mask: Tensor | None,
-        places: Tensor | None,
-        cache: Cache | None,
+        position_ids: Tensor | None,
+        cache: KVCache | None,
     ) -> Tensor:
-        x = self.encoder.words(target, places)
+        x = self.encoder.token_embedding(target, position_ids)
         for block in self.blocks:
-            x = block(x, mask, causal=True, source=source, source_mask=source_mask, places=places, cache=cache)
-        y: Tensor = self.logits(self.norm(x), self.encoder.words)
+            x = block(x, mask, causal=True, source=source, source_mask=source_mask, position_ids=position_ids, cache=cache)
+        y: Tensor = self.lm_head(self.norm(x), self.encoder.token_embedding)
         return y
 
 
@@ -92,7 +92,7 @@ class EncoderDecoder(Writer):
     data="glosses",
     max_epochs=4,
     lr=1e-3,
-    reads=("text", "pair", "parallel"),
+    inputs=("text", "text_pair", "source_target"),
     tasks={"seq2seq": Recipe("glosses(task=seq2seq)", 4, 3e-3)},
 )
 def transformer(
@@ -121,7 +121,7 @@ def transformer(
 
     Args:
         layers: The factory that knows the algebra; ``--scope attention`` is the partial model of Tay et al. (2019).
-        vocab_size: Words; 0 is padding.
+        vocab_size: Tokens; 0 is padding.
         max_length: Tokens of the longest text.
         num_classes: Logits, [B, num_classes]; not needed to write.
         pair: Whether it compares two texts.
@@ -149,21 +149,23 @@ def transformer(
     options: dict[str, Any] = {"score": score, "rotary": rotary, "norm": norm, "norm_first": norm_first, "dropout": drop}
     encoder = Encoder(words, *stack(layers, size, options))
     if seq2seq:
-        decoder, logits = stack(layers, size, options | {"cross": True}), Logits(layers, words, width, vocab_size)
-        return EncoderDecoder(encoder, *decoder, logits, max_length if words.positions.kind == "learned" else None)
+        decoder, logits = stack(layers, size, options | {"cross": True}), LMHead(layers, words, width, vocab_size)
+        return EncoderDecoder(encoder, *decoder, logits, max_length if words.position_embedding.kind == "learned" else None)
     if num_classes is None:
         raise InputError("a transformer that does not write needs num_classes, the numbers that it answers with")
     head: dict[str, Any] = {"pooling": pooling, "pair": pair, "match": match, "readout": readout}
-    return Reading(layers, encoder, width, outputs=num_classes, dropout=drop, **head)
+    return SequenceClassifier(layers, encoder, width, outputs=num_classes, dropout=drop, **head)
 
 
 def place(
     layers: Layers, vocab_size: int, max_length: int, dim: int, positions: str | None, dropout: float, writes: bool
-) -> Words:
+) -> TokenEmbedding:
     """Return what reads tokens and tells where they stand."""
     # The softmax reads the same table and wants small vectors, whatever the positions: Tensor2Tensor's factor.
     scale = dim**0.5 if writes else None
-    return layers.words(vocab_size, dim, max_length, positions=positions, default="trigonometric", dropout=dropout, scale=scale)
+    return layers.token_embedding(
+        vocab_size, dim, max_length, positions=positions, default="trigonometric", dropout=dropout, scale=scale
+    )
 
 
 def stack(layers: Layers, size: dict[str, Any], options: dict[str, Any]) -> tuple[list[Block], nn.Module]:

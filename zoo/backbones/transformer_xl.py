@@ -4,13 +4,13 @@ from typing import Any
 
 from torch import Tensor, cat, nn
 
+from zoo.backbones.generative import GenerativeModel, LMHead
 from zoo.backbones.recipe import recipe
 from zoo.backbones.sizes import sizes
-from zoo.backbones.writing import Logits, Writer
 from zoo.errors import InputError
 from zoo.layers import Layers
-from zoo.layers.cache import Cache
-from zoo.layers.words import Words
+from zoo.layers.kv_cache import KVCache
+from zoo.layers.token_embedding import TokenEmbedding
 
 Memory = list[Tensor]
 """What every block read in the pieces before, [B, M, dim] each; an empty list before the first piece."""
@@ -46,7 +46,7 @@ class RecurrentBlock(nn.Module):
         )
         self.norms, self.dropout = nn.ModuleList(layers.norm(dim, norm) for _ in range(2)), nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, memory: Tensor | None, mask: Tensor | None, cache: Cache | None) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor | None, mask: Tensor | None, cache: KVCache | None) -> Tensor:
         """Apply the block; what it remembers of the words before, [B, M, dim], is normed as the words are."""
         old = None if memory is None else self.norms[0](memory)
         x = x + self.dropout(self.attention(self.norms[0](x), old, mask, cache=cache))
@@ -54,25 +54,31 @@ class RecurrentBlock(nn.Module):
         return y
 
 
-class TransformerXL(Writer):
+class TransformerXL(GenerativeModel):
     """Words through blocks that remember: tokens [B, L] to the logits of what follows each, [B, L, V].
 
     Args:
-        words: What reads tokens.
+        token_embedding: What reads tokens.
         blocks: The blocks.
         norm: The last norm.
-        logits: What answers.
-        memory: Words that are remembered, at most.
-        length: Words of a piece, from whose beginning an embedding counts that encodes order.
+        lm_head: What answers.
+        memory: Tokens that are remembered, at most.
+        length: Tokens of a piece, from whose beginning an embedding counts that encodes order.
     """
 
-    remembers = True
+    has_memory = True
 
     def __init__(
-        self, words: Words, blocks: list[RecurrentBlock], norm: nn.Module, logits: Logits, memory: int, length: int
+        self,
+        token_embedding: TokenEmbedding,
+        blocks: list[RecurrentBlock],
+        norm: nn.Module,
+        lm_head: LMHead,
+        memory: int,
+        length: int,
     ) -> None:
         super().__init__()
-        self.words, self.blocks, self.norm, self.logits = words, nn.ModuleList(blocks), norm, logits
+        self.token_embedding, self.blocks, self.norm, self.lm_head = token_embedding, nn.ModuleList(blocks), norm, lm_head
         self.memory, self.length = memory, length
 
     def forward(self, tokens: Tensor, memory: Memory | None = None) -> Tensor:
@@ -82,7 +88,7 @@ class TransformerXL(Writer):
             tokens: The piece, [B, L].
             memory: What was remembered of the pieces before, of the same rows; it is renewed in place. None to forget.
         """
-        x, kept = self.words(tokens), []
+        x, kept = self.token_embedding(tokens), []
         olds: list[Tensor | None] = [*memory] if memory else [None] * len(self.blocks)
         for block, old in zip(self.blocks, olds, strict=True):
             seen = x if old is None else cat([old, x], 1)
@@ -90,23 +96,23 @@ class TransformerXL(Writer):
             x = block(x, old, None, None)
         if memory is not None:
             memory[:] = kept
-        y: Tensor = self.logits(self.norm(x), self.words)
+        y: Tensor = self.lm_head(self.norm(x), self.token_embedding)
         return y
 
-    def begin(self, source: Tensor | None = None) -> Cache:
+    def init_cache(self, source: Tensor | None = None) -> KVCache:
         """Remember keys and values of as many words as there is memory for, and no fewer than the last word of a piece sees."""
-        return Cache(limit=max(self.memory, self.length - 1))
+        return KVCache(limit=max(self.memory, self.length - 1))
 
-    def extend(self, tokens: Tensor, cache: Cache, mask: Tensor | None = None) -> Tensor:
-        """Read on, see `Writer.extend`."""
-        x = self.words(tokens, self.places(tokens, cache, mask) % self.length)
+    def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
+        """Read on, see `GenerativeModel.decode_step`."""
+        x = self.token_embedding(tokens, self.read(tokens, cache, mask) % self.length)
         for block in self.blocks:
             x = block(x, None, cache.mask, cache)
-        y: Tensor = self.logits(self.norm(x), self.words)
+        y: Tensor = self.lm_head(self.norm(x), self.token_embedding)
         return y
 
 
-@recipe(data="glosses(task=language_model)", max_epochs=2, lr=3e-3, reads=("stream",), batch_size=8)
+@recipe(data="glosses(task=language_model)", max_epochs=2, lr=3e-3, inputs=("token_stream",), batch_size=8)
 def transformer_xl(
     layers: Layers,
     *,
@@ -135,7 +141,7 @@ def transformer_xl(
         depth: Blocks.
         heads: Attention heads; dim / heads must be whole algebra elements.
         ffn: Channels inside the feed-forward part.
-        memory: Words remembered of the pieces before; by default max_length. 0 for none.
+        memory: Tokens remembered of the pieces before; by default max_length. 0 for none.
         norm: Kind of norm: layer, rms or element.
         tied: Whether the word table also makes the logits; else a matrix of role ``head`` does.
         dropout: Probability everywhere.
@@ -147,9 +153,9 @@ def transformer_xl(
     if memory is not None and memory < 0:
         raise InputError(f"memory={memory}: the words that are remembered are 0 or more")
     width, drop = size["dim"], size["dropout"]
-    words = layers.words(vocab_size, width, max_length, positions="none", dropout=drop)
+    words = layers.token_embedding(vocab_size, width, max_length, positions="none", dropout=drop)
     options: dict[str, Any] = {"norm": norm, "dropout": drop, "gain": (2 * size["depth"]) ** -0.5}
     blocks = [RecurrentBlock(layers, width, size["heads"], size["ffn"], **options) for _ in range(size["depth"])]
-    logits = Logits(layers, words, width, vocab_size, tied)
+    logits = LMHead(layers, words, width, vocab_size, tied)
     memory = max_length if memory is None else memory
     return TransformerXL(words, blocks, layers.norm(width, norm), logits, memory, max_length)

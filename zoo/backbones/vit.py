@@ -11,7 +11,7 @@ from zoo.layers import Layers
 from zoo.layers.attention import check_heads
 
 
-@recipe(data="digits", max_epochs=50, lr=2e-3, reads=("image",))
+@recipe(data="digits", max_epochs=50, lr=2e-3, inputs=("image",))
 def vit(
     layers: Layers,
     *,

@@ -45,7 +45,7 @@ class ImageInfo:
     sha256: str
 
     @property
-    def kind(self) -> str:
+    def inputs(self) -> str:
         """What a network reads."""
         return "image"
 

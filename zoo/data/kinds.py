@@ -14,7 +14,7 @@ from zoo.errors import InputError
 
 DataInfo = ImageInfo | TextInfo | VectorInfo | CorpusInfo | ParallelInfo
 
-WRITTEN = ("corpus", "stream", "parallel")
+WRITTEN = ("tokens", "token_stream", "source_target")
 """The kinds of data whose networks answer at every token."""
 
 _KINDS: dict[str, type[DataInfo]] = {

@@ -76,14 +76,14 @@ def matching_data(
     other = spec is not None and source(spec) != source(config["data"])
     spec = config["data"] if spec is None else spec
     context: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers}
-    if info.kind in TEXTS:
+    if info.inputs in TEXTS:
         trained, asked = (registry.Spec.parse(text).options for text in (config["data"], spec))
         if taken := [key for key in READING if key in asked and asked[key] != trained.get(key)]:
             raise InputError(
                 f"data '{spec}' sets {', '.join(taken)}, but the model reads with its own vocabulary: leave that out"
             )
         context |= {"reader": reader_of(run, info), "entire": other}  # type: ignore[arg-type]
-        context |= {"stream": info.kind == "stream"}
+        context |= {"stream": info.inputs == "token_stream"}
     module = registry.create("zoo.datasets", spec, **context)
     for key in FIXED:
         ours, theirs = getattr(info, key, None), getattr(module.info, key, None)

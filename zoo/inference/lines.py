@@ -20,7 +20,7 @@ def read_lines(inputs: Sequence[str | Path], info: DataInfo, stdin: TextIO | Non
 
     A line to answer may be empty: its answer is, so that answers stand in the lines of their questions.
     """
-    columns, blank = 2 if info.kind == "pair" else 1, info.kind == "parallel"
+    columns, blank = 2 if info.inputs == "text_pair" else 1, info.inputs == "source_target"
     texts: list[str] = []
     for word in map(str, inputs):
         if word == "-" and stdin is not None:

@@ -50,12 +50,12 @@ def predict(
     """
     config = read_config(run)
     info = info_from(config["info"])
-    if info.kind not in WRITTEN and decoding not in (None, Decoding()):
+    if info.inputs not in WRITTEN and decoding not in (None, Decoding()):
         raise InputError(f"'{run}' writes nothing: leave out the options of models that write")
     if isinstance(info, TextInfo):
         lines = read_lines(inputs, info, stdin)
         yield from classify_lines(load(run, config), reader_of(run, info, cut), lines, info.task == "answer_ranking")
-    elif info.kind == "parallel":
+    elif info.inputs == "source_target":
         yield from answer_lines(run, read_lines(inputs, info, stdin), decoding or Decoding(), cut)
     elif isinstance(info, ImageInfo):
         if "-" in map(str, inputs):
@@ -64,7 +64,7 @@ def predict(
         for image in inputs:
             row = answer(probabilities(net, load_image(Path(image), info)[None])[0], info.classes)
             yield {"file": str(image), **row}
-    elif info.kind in WRITTEN:
+    elif info.inputs in WRITTEN:
         raise InputError(f"'{run}' is a language model: let it write with zoo generate RUN --prompt TEXT")
     else:
         raise InputError(f"'{run}' answers with numbers for vectors: use zoo.load(...) in Python for its predictions")

@@ -7,7 +7,7 @@ from zoo.layers.factory import Layers
 from zoo.layers.linear import Linear
 from zoo.layers.lstm import LSTM
 from zoo.layers.norm import ElementNorm
-from zoo.layers.positions import Positions
+from zoo.layers.positions import PositionEmbedding
 from zoo.layers.product import Product
 from zoo.layers.readout import Readout
 from zoo.layers.relative import RelativeAttention
@@ -21,7 +21,7 @@ __all__ = [
     "Embedding",
     "Layers",
     "Linear",
-    "Positions",
+    "PositionEmbedding",
     "Product",
     "Readout",
     "RelativeAttention",

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from zoo.algebras import Algebra
 from zoo.errors import InputError
-from zoo.layers.cache import Cache
+from zoo.layers.kv_cache import KVCache
 from zoo.layers.linear import Linear
 from zoo.layers.positions import rotate
 from zoo.layers.scores import SCORES, attend
@@ -81,8 +81,8 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         causal: bool = False,
         *,
-        places: Tensor | None = None,
-        cache: Cache | None = None,
+        position_ids: Tensor | None = None,
+        cache: KVCache | None = None,
     ) -> Tensor:
         """Attend: [B, L, dim] to [B, L, dim].
 
@@ -91,7 +91,7 @@ class Attention(nn.Module):
             context: Where keys and values come from in cross attention, [B, M, dim].
             mask: bool [B, M], True where a key is real; with a cache M counts its keys and those of x.
             causal: Whether no position sees those behind it.
-            places: Where the words of x stand, [L] or [B, L], for rotary positions; by default from 0 on.
+            position_ids: Where the words of x stand, [L] or [B, L], for rotary positions; by default from 0 on.
             cache: Keys and values of what was read before, to which those of x are added. Cross attention reads its context
                 only once.
 
@@ -100,7 +100,7 @@ class Attention(nn.Module):
         """
         q, k, v = self._heads(x, context, cache)
         if self.rotary:
-            q, k = rotate(q, self.n, places), rotate(k, self.n, places)
+            q, k = rotate(q, self.n, position_ids), rotate(k, self.n, position_ids)
         if cache is not None and not self.cross:
             k, v = cache.append(self, k, v)
         dropout = self.dropout if self.training else 0.0
@@ -109,7 +109,7 @@ class Attention(nn.Module):
         out: Tensor = self.proj(y.transpose(1, 2).flatten(2))
         return out
 
-    def _heads(self, x: Tensor, context: Tensor | None, cache: Cache | None = None) -> tuple[Tensor, ...]:
+    def _heads(self, x: Tensor, context: Tensor | None, cache: KVCache | None = None) -> tuple[Tensor, ...]:
         """Project to queries, keys and values, each [B, H, L, dim / H]."""
         if self.cross != (context is not None):
             raise InputError(

@@ -14,11 +14,11 @@ from zoo.layers.init import INITS
 from zoo.layers.linear import Linear
 from zoo.layers.lstm import LSTM
 from zoo.layers.norm import norm
-from zoo.layers.positions import Positions
+from zoo.layers.positions import PositionEmbedding
 from zoo.layers.product import Product
 from zoo.layers.readout import Readout
 from zoo.layers.relative import RelativeAttention
-from zoo.layers.words import Words
+from zoo.layers.token_embedding import TokenEmbedding
 
 ROLES = ("attention", "ffn", "conv", "recurrent", "stem", "embed", "head")
 BODY = frozenset({"attention", "ffn", "conv", "recurrent"})
@@ -70,7 +70,7 @@ class Layers:
             raise InputError(f"unknown initialisation '{init}': use {', '.join(INITS)}")
         self.algebra, self.scope, self.init = algebra(rule), scope, init
         self.roles = parse_scope(scope)
-        self.word_embedding, self.vectors = embedding, vectors
+        self.embedding_spec, self.vectors = embedding, vectors
 
     @property
     def n(self) -> int:
@@ -113,9 +113,9 @@ class Layers:
 
     def choose(self, what: str, given: str | None, default: str) -> str:
         """Return what the user gave, else what the algebra advises, else the default: ``embedding``, ``score``, ``readout``."""
-        return given or self.algebra.advice.get(what, default)
+        return given or self.algebra.defaults.get(what, default)
 
-    def words(
+    def token_embedding(
         self,
         vocab_size: int,
         dim: int,
@@ -125,7 +125,7 @@ class Layers:
         default: str = "none",
         dropout: float = 0.0,
         scale: float | None = None,
-    ) -> Words:
+    ) -> TokenEmbedding:
         """Return what reads tokens: the word embedding, positions and dropout.
 
         Word vectors are small, so that they learn in large steps. Learned positions are as small (Gehring et al. 2017, section
@@ -133,15 +133,16 @@ class Layers:
         al. 2017, section 3.4), except pretrained ones.
 
         Args:
-            vocab_size: Words; 0 is padding.
+            vocab_size: Tokens; 0 is padding.
             dim: Channels of a vector.
             max_length: Tokens of the longest text.
-            positions: A kind of `Positions`, None for none; ``auto`` is ``default``, or none if the embedding encodes order.
+            positions: A kind of `PositionEmbedding`, None for none; ``auto`` is ``default``, or none if the embedding
+                encodes order.
             default: What the backbone prefers.
             dropout: Probability that a channel is zeroed in training.
             scale: Factor on the word vectors, if not the one above.
         """
-        spec = self.choose("embedding", self.word_embedding, "table")
+        spec = self.choose("embedding", self.embedding_spec, "table")
         info = {"vocab_size": vocab_size, "dim": dim, "max_length": max_length, "vectors": self.vectors}
         if taken := sorted(info.keys() & registry.Spec.parse(spec).options.keys()):
             raise InputError(f"the embedding {spec} sets {', '.join(taken)}, which the data and the backbone decide")
@@ -152,7 +153,7 @@ class Layers:
             positions = "none" if getattr(embedding, "ordered", False) else default
         if scale is None:
             scale = dim**0.5 if positions == "trigonometric" and self.vectors is None else 1.0
-        return Words(embedding, Positions(positions or "none", dim, max_length), dropout, scale)
+        return TokenEmbedding(embedding, PositionEmbedding(positions or "none", dim, max_length), dropout, scale)
 
     def lstm(self, input_size: int, hidden_size: int, num_layers: int = 1, *, role: str = "recurrent", **options: Any) -> LSTM:
         """Return a long short-term memory, see `LSTM` for the options."""

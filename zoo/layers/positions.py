@@ -8,7 +8,7 @@ from zoo.errors import InputError
 KINDS = ("none", "learned", "trigonometric")
 
 
-class Positions(nn.Module):
+class PositionEmbedding(nn.Module):
     """Add to every word a vector that depends on its place alone.
 
     ``none`` adds nothing; ``learned`` a trained table (Gehring et al. 2017); ``trigonometric`` sines and cosines, see
@@ -18,7 +18,7 @@ class Positions(nn.Module):
         kind: One of ``none``, ``learned``, ``trigonometric``.
         dim: Real channels.
         max_length: Rows of the learned table; the other kinds take any length.
-        std: Standard deviation of the initial learned table; by default that of word tables (`zoo.layers.table.Table`).
+        std: Standard deviation of the initial learned table; by default that of `zoo.layers.table.EmbeddingTable`.
 
     Attributes:
         table: The learned table, [max_length, dim], or None.
@@ -27,7 +27,7 @@ class Positions(nn.Module):
         InputError: If there is no such kind, or a size is less than one.
 
     Example:
-        >>> Positions("trigonometric", 4, 1)(torch.zeros(1, 2, 4))[0, 0]
+        >>> PositionEmbedding("trigonometric", 4, 1)(torch.zeros(1, 2, 4))[0, 0]
         tensor([0., 1., 0., 1.])
     """
 
@@ -46,12 +46,12 @@ class Positions(nn.Module):
         if self.table is not None:
             nn.init.normal_(self.table, std=self.std)
 
-    def forward(self, x: Tensor, places: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """Add positions: [B, L, dim] to [B, L, dim].
 
         Args:
             x: Features.
-            places: Where the words stand, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
+            position_ids: Where the words stand, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
 
         Raises:
             InputError: If the text is longer than the learned table.
@@ -60,10 +60,10 @@ class Positions(nn.Module):
         if self.kind == "none":
             return x
         if self.table is None:
-            return x + trigonometric(first(length, x) if places is None else places, self.dim, x)
+            return x + trigonometric(first(length, x) if position_ids is None else position_ids, self.dim, x)
         if length > self.max_length:
             raise InputError(f"a text of {length} tokens: the learned positions end at max_length={self.max_length}")
-        return x + (self.table[:length] if places is None else self.table[places])
+        return x + (self.table[:length] if position_ids is None else self.table[position_ids])
 
     def extra_repr(self) -> str:
         """Show the kind and the sizes that matter to it."""
@@ -75,18 +75,18 @@ def first(length: int, like: Tensor) -> Tensor:
     return torch.arange(length, device=like.device)
 
 
-def trigonometric(places: Tensor, dim: int, like: Tensor) -> Tensor:
+def trigonometric(position_ids: Tensor, dim: int, like: Tensor) -> Tensor:
     r"""Return the positions of Vaswani et al. (2017, section 3.5), [..., L, dim] for places [..., L], in the dtype of ``like``.
 
         P[p, 2 k] = sin(p / 10000^(2 k / dim))        P[p, 2 k + 1] = cos(p / 10000^(2 k / dim))
 
     An odd dim ends with a sine.
     """
-    angle = _angles(places, dim, like)
+    angle = _angles(position_ids, dim, like)
     return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)[..., :dim].to(like.dtype)
 
 
-def rotate(x: Tensor, n: int, places: Tensor | None = None) -> Tensor:
+def rotate(x: Tensor, n: int, position_ids: Tensor | None = None) -> Tensor:
     r"""Turn queries or keys by their position (rotary positions, Su et al. 2021, Eq. 34): [B, H, L, n * c] to the same.
 
     Channels 2 k and 2 k + 1 of a component are turned by the angle p / 10000^(2 k / c) at position p. All n components of an
@@ -95,7 +95,7 @@ def rotate(x: Tensor, n: int, places: Tensor | None = None) -> Tensor:
     Args:
         x: Heads, component-major inside a head.
         n: Dimension of the algebra.
-        places: p of every word, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
+        position_ids: p of every word, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
 
     Raises:
         InputError: If a component of a head has an odd number of channels.
@@ -104,15 +104,15 @@ def rotate(x: Tensor, n: int, places: Tensor | None = None) -> Tensor:
     if x.shape[-1] % n or channels % 2:
         raise InputError(f"rotary positions turn pairs of channels: a head of {x.shape[-1]} must be a multiple of {2 * n}")
     # From [L, c / 2] or [B, L, c / 2] to the axes of [B, H, L, n, c / 2].
-    angle = _angles(first(x.shape[-2], x) if places is None else places, channels, x).unsqueeze(-2)
+    angle = _angles(first(x.shape[-2], x) if position_ids is None else position_ids, channels, x).unsqueeze(-2)
     angle = angle.unsqueeze(1) if angle.ndim == 4 else angle
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     a, b = x.unflatten(-1, (n, -1, 2)).unbind(-1)
     return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-3)
 
 
-def _angles(places: Tensor, dim: int, like: Tensor) -> Tensor:
+def _angles(position_ids: Tensor, dim: int, like: Tensor) -> Tensor:
     """Return p / 10000^(2 k / dim), [..., L, ceil(dim / 2)]; at least float32, for bfloat16 knows no place after 256."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     speed = 10000.0 ** (-torch.arange(0, dim, 2, device=like.device, dtype=dtype) / dim)
-    return places.to(dtype).unsqueeze(-1) * speed
+    return position_ids.to(dtype).unsqueeze(-1) * speed

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from zoo.algebras import Algebra
 from zoo.layers.attention import check_heads
-from zoo.layers.cache import Cache
+from zoo.layers.kv_cache import KVCache
 from zoo.layers.linear import Linear
 from zoo.layers.positions import trigonometric
 
@@ -64,7 +64,7 @@ class RelativeAttention(nn.Module):
         self.u, self.v = (nn.Parameter(torch.zeros(heads, dim // heads)) for _ in range(2))
 
     def forward(
-        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, *, cache: Cache | None = None
+        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, *, cache: KVCache | None = None
     ) -> Tensor:
         """Attend: [B, L, dim] to [B, L, dim].
 
@@ -98,8 +98,8 @@ class RelativeAttention(nn.Module):
         What lies behind a query, j > i, is of no meaning.
         """
         batch, heads, length, _ = q.shape
-        places = torch.arange(keys - 1, -1, -1, device=q.device)
-        r = self.distance(trigonometric(places, self.dim, q)).unflatten(-1, (heads, -1))
+        position_ids = torch.arange(keys - 1, -1, -1, device=q.device)
+        r = self.distance(trigonometric(position_ids, self.dim, q)).unflatten(-1, (heads, -1))
         scores = torch.einsum("bhic,khc->bhik", q, r)
         # Row i has its distances from keys - 1 down to 0; it is to begin length - 1 - i columns further on (their App. B).
         shifted = F.pad(scores, (1, 0)).view(batch, heads, keys + 1, length)

@@ -10,7 +10,7 @@ PROJECTIONS = ("auto", "none", "linear", "tanh", "relu")
 """In a spec none is Python's None."""
 
 
-class Table(nn.Module):
+class EmbeddingTable(nn.Module):
     """One vector per word, learned from the start or from pretrained ones.
 
     Pretrained vectors stay as they are and a layer projects them, linear or with a nonlinearity (Tay et al. 2019, section 3.4:
@@ -95,6 +95,6 @@ def table(
     projection: str | None = "auto",
     trained: bool = False,
     std: float = 0.1,
-) -> Table:
-    """Word table: one learned vector per word, or pretrained ones (--vectors) with a projection; see `Table`."""
-    return Table(layers, vocab_size, dim, vectors, projection, trained, std)
+) -> EmbeddingTable:
+    """Word table: one learned vector per word, or pretrained ones (--vectors) with a projection; see `EmbeddingTable`."""
+    return EmbeddingTable(layers, vocab_size, dim, vectors, projection, trained, std)

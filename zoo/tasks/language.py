@@ -56,7 +56,7 @@ class NextPerplexity(Perplexity):
 class LanguageModel(Task):
     """Cross entropy of the next token in nats; perplexity per token, bits per character and per byte.
 
-    A network that remembers (`zoo.backbones.writing.Writer`) is given its memory from batch to batch, in training and in
+    A network with a memory (`zoo.backbones.generative.GenerativeModel`) is given it from batch to batch, in training and in
     measuring apart, and forgets at the beginning of a pass through the data.
 
     Args:
@@ -75,13 +75,13 @@ class LanguageModel(Task):
         # Not in groups: in a text of ASCII alone the two units look like one state, until another letter comes.
         super().__init__(net, MetricCollection(metrics, compute_groups=False), optimizer, schedule)
         self.label_smoothing = label_smoothing
-        self.remembered: dict[bool, list[Tensor]] = {True: [], False: []}
+        self.memory: dict[bool, list[Tensor]] = {True: [], False: []}
 
     def answer(self, inputs: Any) -> Tensor:
         """Apply the network to tokens, [B, L]."""
-        if not getattr(self.net, "remembers", False):
+        if not getattr(self.net, "has_memory", False):
             return super().answer(inputs)
-        y: Tensor = self.net(inputs, self.remembered[self.training])
+        y: Tensor = self.net(inputs, self.memory[self.training])
         return y
 
     def loss(self, batch: tuple[Tensor, Tensor, Tensor]) -> Measured:
@@ -100,29 +100,29 @@ class LanguageModel(Task):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what is remembered for a run that goes on in the middle of an epoch."""
-        if self.remembered[True]:
-            checkpoint[REMEMBERED] = [part.clone() for part in self.remembered[True]]
+        if self.memory[True]:
+            checkpoint[REMEMBERED] = [part.clone() for part in self.memory[True]]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Remember it again."""
-        self.remembered[True][:] = checkpoint.get(REMEMBERED, [])
+        self.memory[True][:] = checkpoint.get(REMEMBERED, [])
 
     def on_train_start(self) -> None:
         """Bring what a checkpoint remembered to where the network is."""
-        self.remembered[True][:] = [part.to(self.device) for part in self.remembered[True]]
+        self.memory[True][:] = [part.to(self.device) for part in self.memory[True]]
 
     def on_train_epoch_start(self) -> None:
         """Forget what the last epoch ended with."""
-        self.remembered[True].clear()
+        self.memory[True].clear()
 
     def on_validation_epoch_start(self) -> None:
         """Forget what was measured before."""
-        self.remembered[False].clear()
+        self.memory[False].clear()
 
     def on_test_epoch_start(self) -> None:
         """Forget what was measured before."""
-        self.remembered[False].clear()
+        self.memory[False].clear()
 
     def on_predict_epoch_start(self) -> None:
         """Forget what was measured before."""
-        self.remembered[False].clear()
+        self.memory[False].clear()

@@ -104,7 +104,7 @@ class BackboneContract:
         for name in ours.keys() & real.keys():
             if is_divided(ours[name], real[name]):
                 assert n * ours[name].components.numel() == real[name].components.numel(), name
-        if not named(algebra).advice:  # which may put other layers in place of some
+        if not named(algebra).defaults:  # which may put other layers in place of some
             assert ours.keys() <= real.keys()
             assert weights(model) < weights(twin) if n > 1 else weights(model) == weights(twin)
 

@@ -51,7 +51,7 @@ def fit(options: Fit) -> dict[str, Any]:
     info = data.info
     net = backbone(options.backbone, options.algebra, scope=options.scope, init=options.init, **known(options, info))
     load_into(net, vectors)
-    check_fit(net, options.backbone, info.example(2), info.outputs, every=info.kind in WRITTEN)
+    check_fit(net, options.backbone, info.example(2), info.outputs, every=info.inputs in WRITTEN)
     task = make_task(info, net, options.optimizer, options.schedule, options.label_smoothing, options.decoding)
     check_resume(options, task)
     described = describe(options, net, info) | {"vectors_found": share_of(vectors)}
@@ -108,7 +108,7 @@ def describe(options: Fit, net: nn.Module, info: Any) -> dict[str, Any]:
         "parameters": count(net) | {"real_twin": count(real_twin(options.backbone, **known(options, info)))["total"]},
         "versions": versions | {entry.distribution: entry.version for entry in entries},
         "data_sha256": info.sha256,
-        **({"decoding": asdict(options.decoding)} if info.kind == "parallel" else {}),
+        **({"decoding": asdict(options.decoding)} if info.inputs == "source_target" else {}),
         "stayed_real": stayed_real(net),
     }
 

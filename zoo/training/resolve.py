@@ -16,13 +16,13 @@ from zoo.training.options import Fit
 KINDS = {
     "image": "images",
     "text": "texts",
-    "pair": "pairs of texts",
+    "text_pair": "pairs of texts",
     "vector": "vectors",
-    "corpus": "running text",
-    "stream": "running text in order",
-    "parallel": "texts and their answers",
+    "tokens": "running text",
+    "token_stream": "running text in order",
+    "source_target": "texts and their answers",
 }
-TEXTS = ("text", "pair", *WRITTEN)
+TEXTS = ("text", "text_pair", *WRITTEN)
 
 
 def resolve(options: Fit) -> Fit:
@@ -79,12 +79,12 @@ def load_data(options: Fit) -> Any:
         InputError: If it is not, or the data are wrong.
     """
     advice = recipe_of(registry.load(registry.resolve("zoo.backbones", options.backbone)[0]))
-    reads = advice.reads
+    reads = advice.inputs
     common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
-    data = registry.create("zoo.datasets", options.data or "", **common, stream="stream" in reads)
-    kind = data.info.kind
+    data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in reads)
+    kind = data.info.inputs
     if reads and kind not in reads:
-        wanted = {kind, "stream"} if kind == "corpus" else {kind}  # which is the same text, handed out in another order
+        wanted = {kind, "token_stream"} if kind == "tokens" else {kind}  # which is the same text, handed out in another order
         others = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and wanted & {*reads_of(entry)}]
         hint = f"; {', '.join(others)} can" if others else ""
         raise InputError(f"{options.backbone} reads {KINDS[reads[0]]}, and '{options.data}' holds {KINDS[kind]}{hint}")
@@ -93,7 +93,7 @@ def load_data(options: Fit) -> Any:
         able = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and options.task in tasks_of(entry)]
         hint = f"use --data '{other.data}', say" if other else f"{', '.join(able)} can" if able else "give other --data"
         raise InputError(f"--task {options.task}: '{options.data}' is for {data.info.task}; {hint}")
-    for name, kinds in (("embedding", TEXTS), ("vectors", ("text", "pair"))):
+    for name, kinds in (("embedding", TEXTS), ("vectors", ("text", "text_pair"))):
         if getattr(options, name) is not None and kind not in kinds:
             raise InputError(f"--{name} is for text, and '{options.data}' holds {KINDS[kind]}")
     return data
@@ -110,7 +110,7 @@ def check_task(task: str) -> None:
 
 def reads_of(entry: registry.Entry) -> tuple[str, ...]:
     """The kinds of data that a backbone says it reads."""
-    return recipe_of(registry.load(entry)).reads
+    return recipe_of(registry.load(entry)).inputs
 
 
 def tasks_of(entry: registry.Entry) -> Mapping[str, Recipe]:

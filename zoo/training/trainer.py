@@ -126,7 +126,7 @@ def make_trainer(
 
 def check_ranks(trainer: Trainer, net: nn.Module) -> None:
     """Refuse several processes for a network whose memory is of the batch before: they share out the rows of its batches."""
-    if trainer.world_size > 1 and getattr(net, "remembers", False):
+    if trainer.world_size > 1 and getattr(net, "has_memory", False):
         raise InputError("a network with a memory reads its text in order, in one process: use --trainer.devices 1")
 
 

@@ -14,7 +14,7 @@ def test_facts_survive_json():
 
 
 def test_what_a_backbone_is_offered():
-    assert INFO.kind == "stream"
+    assert INFO.inputs == "token_stream"
     assert INFO.keywords == {"vocab_size": 67, "max_length": 5}
     assert INFO.outputs == 67
     assert INFO.example(2).equal(torch.ones(2, 5, dtype=torch.int64))

@@ -59,7 +59,7 @@ def test_an_epoch_is_every_block_once_and_each_epoch_another():
 
 def test_rows_of_streams_go_on():
     made = data(stream=True, batch_size=3)
-    assert made.info.kind == "stream"
+    assert made.info.inputs == "token_stream"
     for loader, name in ((made.train_dataloader(), "train"), (made.val_dataloader(), "val")):
         batches = list(loader)
         assert len({len(tokens) for tokens, _, _ in batches}) == 1

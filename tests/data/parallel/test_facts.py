@@ -13,7 +13,7 @@ def test_facts_survive_json():
 
 
 def test_what_a_network_is_told():
-    assert (INFO.task, INFO.kind, INFO.outputs) == ("seq2seq", "parallel", 30)
+    assert (INFO.task, INFO.inputs, INFO.outputs) == ("seq2seq", "source_target", 30)
     assert INFO.keywords == {"vocab_size": 30, "max_length": 12, "seq2seq": True}
     source, target = INFO.example(3)
     assert source.shape == target.shape == (3, 8)

@@ -26,8 +26,8 @@ def test_wrong_facts_are_refused(change):
 def test_a_network_learns_its_sizes():
     assert info().keywords == {"vocab_size": 20, "max_length": 12, "num_classes": 3, "pair": False}
     assert info("pair_classification").keywords["pair"] is True
-    assert (info().kind, info().outputs) == ("text", 3)
-    assert [info(task).kind for task in ("pair_classification", "answer_ranking")] == ["pair", "pair"]
+    assert (info().inputs, info().outputs) == ("text", 3)
+    assert [info(task).inputs for task in ("pair_classification", "answer_ranking")] == ["text_pair", "text_pair"]
 
 
 def test_examples_have_the_form_of_a_batch():

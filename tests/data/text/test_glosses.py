@@ -185,7 +185,7 @@ def test_wrong_options(options, said):
 
 def test_running_text_holds_the_glosses_of_each_split():
     data, topics = glosses(task="language_model", limit=60), glosses(limit=60, tokenizer="word").splits
-    assert (data.info.task, data.info.kind) == ("language_model", "corpus")
+    assert (data.info.task, data.info.inputs) == ("language_model", "tokens")
     for name in ("train", "val", "test"):
         lines = data.reader.decode(data.splits[name]).splitlines()
         assert len(lines) == 60
@@ -195,7 +195,11 @@ def test_running_text_holds_the_glosses_of_each_split():
 
 def test_answers_are_the_first_lemmas_of_their_glosses():
     data = glosses(task="seq2seq", limit=60)
-    assert (data.info.task, data.info.kind, data.info.sizes) == ("seq2seq", "parallel", {"train": 60, "val": 60, "test": 60})
+    assert (data.info.task, data.info.inputs, data.info.sizes) == (
+        "seq2seq",
+        "source_target",
+        {"train": 60, "val": 60, "test": 60},
+    )
     known = {gloss.definition: gloss.lemmas for split in wordnet.cut(wordnet.read()).values() for gloss in split}
     for pairs in data.splits.values():
         assert all(target in known[source].split(", ") for source, target in zip(pairs.sources, pairs.targets, strict=True))
@@ -217,7 +221,7 @@ def test_a_seed_leaves_what_is_written_alone(task):
 
 def test_options_of_tasks_that_write():
     data = glosses(task="language_model", limit=60, stream=True, max_length=16, batch_size=4, tokenizer="bpe", vocab=300)
-    assert (data.info.kind, data.info.max_length, data.info.vocab_size, data.batch_size) == ("stream", 16, 300, 4)
+    assert (data.info.inputs, data.info.max_length, data.info.vocab_size, data.batch_size) == ("token_stream", 16, 300, 4)
     data = glosses(task="seq2seq", limit=60, tokenizer="char", batch_tokens=200, min_count=2)
     assert (data.batch_tokens, data.reader.writes, data.reader.vocab_size < 100) == (200, True, True)
     vocab = [glosses(task=task, limit=60).info.vocab_size for task in ("language_model", "seq2seq")]

@@ -53,7 +53,7 @@ def test_pairs_and_questions_have_more_parts():
     pair = data({"train": table(pairs=True)}, "pair_classification")
     (first, second), labels = next(iter(pair.train_dataloader()))
     assert first.shape[0] == second.shape[0] == labels.shape[0] == 8
-    assert pair.info.kind == "pair"
+    assert pair.info.inputs == "text_pair"
     ranked = data({"train": questions()}, "answer_ranking")
     (first, second), labels, groups = next(iter(ranked.test_dataloader()))
     assert groups.dtype == torch.int64

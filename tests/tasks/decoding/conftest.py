@@ -31,13 +31,13 @@ class Toy:
         self.table[:, 3] += end_bias
         self.max_length, self.calls, self.rows = max_length, 0, 0
 
-    def begin(self, source=None):
+    def init_cache(self, source=None):
         numbers = torch.zeros(0, dtype=torch.int64) if source is None else torch.zeros_like(source[:, 0])
         for column in () if source is None else source.T:
             numbers = torch.where(column == 0, numbers, self.after(numbers, column))
         return State(numbers)
 
-    def extend(self, tokens, cache, mask=None):
+    def decode_step(self, tokens, cache, mask=None):
         self.calls, self.rows = self.calls + 1, self.rows + len(tokens)
         numbers = cache.numbers if len(cache.numbers) else torch.zeros_like(tokens[:, 0])
         found = []

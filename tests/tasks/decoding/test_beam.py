@@ -15,7 +15,7 @@ every_seed = pytest.mark.parametrize("seed", range(4))
 def continuations(net, so_far, prompt, source, end, penalty):
     """Return log p of every next token that may be written."""
     read = torch.tensor([[*prompt, *so_far]])
-    x = net.extend(read, net.begin(source))[0, -1].clone()
+    x = net.decode_step(read, net.init_cache(source))[0, -1].clone()
     seen = list({*prompt, *so_far})
     x[seen] = torch.where(x[seen] > 0, x[seen] / penalty, x[seen] * penalty)
     first = 2 if end is None else 3

@@ -31,7 +31,7 @@ def test_greedy_takes_the_likeliest_word_of_a_whole_reading(toy, prompts, end):
             if so_far[-1] in (end, 0):
                 assert word == 0
             else:
-                logits = net.extend(torch.tensor([so_far]), net.begin(source[row : row + 1]))[0, -1]
+                logits = net.decode_step(torch.tensor([so_far]), net.init_cache(source[row : row + 1]))[0, -1]
                 first = 2 if end is None else 3
                 assert word == first + int(logits[first:].argmax())
             so_far.append(word)

@@ -30,8 +30,8 @@ class CorpusInfo:
 
     Example:
         >>> info = CorpusInfo(vocab_size=67, max_length=128, stream=False, sizes={"train": 900, "val": 200}, sha256="ab")
-        >>> info.kind, info.outputs, info.example(3).shape
-        ('corpus', 67, torch.Size([3, 8]))
+        >>> info.inputs, info.outputs, info.example(3).shape
+        ('tokens', 67, torch.Size([3, 8]))
         >>> CorpusInfo.from_dict(info.to_dict()) == info
         True
     """
@@ -45,9 +45,9 @@ class CorpusInfo:
     sha256: str
 
     @property
-    def kind(self) -> str:
+    def inputs(self) -> str:
         """What a network reads: `corpus`, blocks in any order, or `stream`, segments one after the other."""
-        return "stream" if self.stream else "corpus"
+        return "token_stream" if self.stream else "tokens"
 
     @property
     def outputs(self) -> int:

@@ -29,8 +29,8 @@ class ParallelInfo:
 
     Example:
         >>> info = ParallelInfo(vocab_size=9, max_length=5, sizes={"train": 9, "val": 1}, sha256="ab")
-        >>> info.kind, info.outputs, [tuple(side.shape) for side in info.example(3)]
-        ('parallel', 9, [(3, 5), (3, 5)])
+        >>> info.inputs, info.outputs, [tuple(side.shape) for side in info.example(3)]
+        ('source_target', 9, [(3, 5), (3, 5)])
         >>> ParallelInfo.from_dict(info.to_dict()) == info
         True
     """
@@ -43,9 +43,9 @@ class ParallelInfo:
     sha256: str
 
     @property
-    def kind(self) -> str:
+    def inputs(self) -> str:
         """What a network reads: `parallel`, a source and what is written of its target so far."""
-        return "parallel"
+        return "source_target"
 
     @property
     def outputs(self) -> int:

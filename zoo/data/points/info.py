@@ -38,7 +38,7 @@ class VectorInfo:
     sha256: str
 
     @property
-    def kind(self) -> str:
+    def inputs(self) -> str:
         """What a network reads."""
         return "vector"
 

@@ -33,8 +33,8 @@ class TextInfo:
     Example:
         >>> info = TextInfo(task="pair_classification", classes=("no", "yes"), vocab_size=9, max_length=5,
         ...                   sizes={"train": 9, "val": 1}, sha256="ab")
-        >>> info.kind, info.outputs, [tuple(side.shape) for side in info.example(3)]
-        ('pair', 2, [(3, 5), (3, 5)])
+        >>> info.inputs, info.outputs, [tuple(side.shape) for side in info.example(3)]
+        ('text_pair', 2, [(3, 5), (3, 5)])
         >>> TextInfo.from_dict(info.to_dict()) == info
         True
     """
@@ -49,9 +49,9 @@ class TextInfo:
     sha256: str
 
     @property
-    def kind(self) -> str:
+    def inputs(self) -> str:
         """What a network reads: `text`, one text, or `pair`, two."""
-        return "pair" if TASKS[self.task] == 2 else "text"
+        return "text_pair" if TASKS[self.task] == 2 else "text"
 
     @property
     def num_classes(self) -> int:
@@ -67,12 +67,12 @@ class TextInfo:
     def keywords(self) -> dict[str, int]:
         """What the factory of a backbone is offered: vocab_size, max_length, num_classes and pair (a bool)."""
         sizes = {"vocab_size": self.vocab_size, "max_length": self.max_length, "num_classes": self.num_classes}
-        return {**sizes, "pair": self.kind == "pair"}
+        return {**sizes, "pair": self.inputs == "text_pair"}
 
     def example(self, batch: int) -> Tensor | tuple[Tensor, Tensor]:
         """Return tokens of the form of a batch: ones, int64 [batch, min(max_length, 8)]; for pairs two such tensors."""
         tokens = torch.ones(batch, min(self.max_length, 8), dtype=torch.int64)
-        return (tokens, tokens.clone()) if self.kind == "pair" else tokens
+        return (tokens, tokens.clone()) if self.inputs == "text_pair" else tokens
 
     def to_dict(self) -> dict[str, Any]:
         """Return the info as JSON-safe values."""

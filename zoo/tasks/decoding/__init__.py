@@ -5,9 +5,9 @@ Everything here works on token numbers and on any network that fulfils `Network`
 """
 
 from zoo.tasks.decoding.beam import Hypothesis, beam_search
-from zoo.tasks.decoding.network import Cache, Network
+from zoo.tasks.decoding.network import KVCache, Network
 from zoo.tasks.decoding.options import check_decoding
 from zoo.tasks.decoding.sample import stream
 from zoo.tasks.decoding.write import write
 
-__all__ = ["Cache", "Hypothesis", "Network", "beam_search", "check_decoding", "stream", "write"]
+__all__ = ["Hypothesis", "KVCache", "Network", "beam_search", "check_decoding", "stream", "write"]

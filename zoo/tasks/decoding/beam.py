@@ -63,7 +63,7 @@ def beam_search(
     check_decoding(options)
     check_prompts(prompts, mask)
     count = tokens_to_write(net.max_length, prompts.shape[1], options.length if count is None else count)
-    cache = net.begin(source)
+    cache = net.init_cache(source)
     logits = read(net, prompts, cache, end, mask)
     beam = Beam(prompts, mask, options, count, end, logits.shape[-1])
     while len(parents := beam.grow(logits)):

@@ -11,7 +11,7 @@ LONGEST = 256
 """Tokens that are written if nobody says how many."""
 
 
-class Cache(Protocol):
+class KVCache(Protocol):
     """What a network remembers of the texts so far.
 
     Attributes:
@@ -24,7 +24,7 @@ class Cache(Protocol):
         """Go on with these rows, int64 [R], of which any may come more than once."""
 
 
-Memory = TypeVar("Memory", bound=Cache)
+Memory = TypeVar("Memory", bound=KVCache)
 
 
 class Network(Protocol[Memory]):
@@ -36,10 +36,10 @@ class Network(Protocol[Memory]):
 
     max_length: int | None
 
-    def begin(self, source: Tensor | None = None) -> Memory:
+    def init_cache(self, source: Tensor | None = None) -> Memory:
         """Return the memory of texts that are to be written; ``source`` [B, S], padded on the right, is what they answer."""
 
-    def extend(self, tokens: Tensor, cache: Memory, mask: Tensor | None = None) -> Tensor:
+    def decode_step(self, tokens: Tensor, cache: Memory, mask: Tensor | None = None) -> Tensor:
         """Read more tokens [B, l] and return the logits of what follows each, [B, l, V].
 
         Args:
@@ -55,7 +55,7 @@ def read(net: Network[Memory], tokens: Tensor, cache: Memory, end: int | None, m
     Raises:
         InputError: If the network answers with what is no number.
     """
-    logits = allowed(net.extend(tokens, cache, mask)[:, -1].float(), end)
+    logits = allowed(net.decode_step(tokens, cache, mask)[:, -1].float(), end)
     if not bool(logits.amax(-1).isfinite().all()):
         raise InputError("the network answers with what is no finite number: its training has diverged; train it again")
     return logits

@@ -55,7 +55,7 @@ def _stream(
     count: int,
     end: int | None,
 ) -> Iterator[Tensor]:
-    cache = net.begin(source)
+    cache = net.init_cache(source)
     tokens, done = prompts, torch.zeros_like(prompts[:, 0], dtype=torch.bool)
     for step in range(count):
         logits = read(net, tokens, cache, end, mask if step == 0 else None)

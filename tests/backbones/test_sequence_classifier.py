@@ -115,7 +115,7 @@ def test_over_the_reals_it_is_decomposable_attention():
         return (x @ stack[0].weight.T + stack[0].bias).relu()
 
     for row in range(2):
-        a, b = (net.words(t[row : row + 1])[0][: int((t[row] != 0).sum())] for t in (one, other))
+        a, b = (net.token_embedding(t[row : row + 1])[0][: int((t[row] != 0).sum())] for t in (one, other))
         scores = layer(net.attend, a) @ layer(net.attend, b).T
         aligned_b, aligned_a = scores.softmax(1) @ b, scores.T.softmax(1) @ a
         c1 = layer(net.compare, torch.cat([aligned_a, b, aligned_a * b, aligned_a - b], 1)).sum(0)
@@ -132,7 +132,7 @@ def test_over_an_algebra_it_is_its_definition(algebra):
     one, other = texts([4], 4), texts([3], 3, seed=1)
     rule = net.product.algebra.structure
     n = rule.shape[0]
-    a, b = (net.words(t)[0].unflatten(-1, (n, -1)) for t in (one, other))
+    a, b = (net.token_embedding(t)[0].unflatten(-1, (n, -1)) for t in (one, other))
     scores = torch.einsum("ijk,pic,qjc->kpq", rule, a, b)
     aligned_b = torch.einsum("kpq,qkc->pkc", scores.softmax(2), b)
     aligned_a = torch.einsum("kpq,pkc->qkc", scores.softmax(1), a)
@@ -211,7 +211,7 @@ def test_one_text_is_not_two():
 def test_layers_take_what_the_algebra_advises():
     from zoo.algebras import Algebra, algebra
 
-    rule = Algebra(algebra("complex").structure, advice={"score": "hermitian", "readout": "modulus"})
+    rule = Algebra(algebra("complex").structure, defaults={"score": "hermitian", "readout": "modulus"})
     layers = Layers(rule)
     assert layers.attention(8, 2).score == "hermitian"
     assert layers.attention(8, 2, score="dot").score == "dot"

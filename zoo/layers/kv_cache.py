@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Cache:
+class KVCache:
     """Keys and values of every attention layer for the tokens read so far, so that no token is read twice.
 
     Args:
@@ -33,15 +33,15 @@ class Cache:
         """
         rows, new = tokens.shape
         start, self.length = self.length, self.length + new
-        places = torch.arange(start, self.length, device=tokens.device)
+        position_ids = torch.arange(start, self.length, device=tokens.device)
         if mask is None and self.mask is None:
-            return places
+            return position_ids
         before = self.mask if self.mask is not None else tokens.new_ones(rows, start, dtype=torch.bool)
         before = self._recent(before, 1)
         now = mask if mask is not None else tokens.new_ones(rows, new, dtype=torch.bool)
         self.mask = torch.cat([before, now], 1)
         self._padding = (0 if self._padding is None else self._padding) + (~now).sum(1, keepdim=True)
-        return (places - self._padding).clamp(min=0)
+        return (position_ids - self._padding).clamp(min=0)
 
     def append(self, layer: nn.Module, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return all keys and values of a layer, [B, H, M, c], the new ones last, and remember them."""

@@ -3,11 +3,11 @@
 import torch
 from torch import nn
 
-from zoo.layers.cache import Cache
+from zoo.layers.kv_cache import KVCache
 
 
 def test_places_count_on():
-    cache, tokens = Cache(), torch.ones(2, 3, dtype=torch.int64)
+    cache, tokens = KVCache(), torch.ones(2, 3, dtype=torch.int64)
     assert cache.read(tokens, None).tolist() == [0, 1, 2]
     assert cache.read(tokens[:, :2], None).tolist() == [3, 4]
     assert cache.mask is None
@@ -15,7 +15,7 @@ def test_places_count_on():
 
 
 def test_places_begin_behind_padding():
-    cache = Cache()
+    cache = KVCache()
     tokens = torch.tensor([[0, 0, 5], [4, 5, 6]])
     assert cache.read(tokens, tokens != 0).tolist() == [[0, 0, 0], [0, 1, 2]]
     assert cache.read(torch.ones(2, 2, dtype=torch.int64), None).tolist() == [[1, 2], [3, 4]]
@@ -23,7 +23,7 @@ def test_places_begin_behind_padding():
 
 
 def test_a_limit_drops_the_oldest_keys_and_their_mask():
-    cache, layer = Cache(limit=2), nn.Identity()
+    cache, layer = KVCache(limit=2), nn.Identity()
     tokens = torch.tensor([[0, 5, 6]])
     cache.read(tokens, tokens != 0)
     cache.append(layer, *(torch.arange(3.0).view(1, 1, 3, 1),) * 2)
@@ -34,7 +34,7 @@ def test_a_limit_drops_the_oldest_keys_and_their_mask():
 
 
 def test_rows_are_chosen_in_every_part():
-    cache, layer = Cache(torch.arange(2.0).view(2, 1, 1), torch.tensor([[True], [False]])), nn.Identity()
+    cache, layer = KVCache(torch.arange(2.0).view(2, 1, 1), torch.tensor([[True], [False]])), nn.Identity()
     tokens = torch.tensor([[0, 5], [4, 5]])
     cache.read(tokens, tokens != 0)
     cache.append(layer, *(torch.arange(4.0).view(2, 1, 2, 1),) * 2)

@@ -9,9 +9,9 @@ from zoo.layers import Layers
 TOKENS = torch.tensor([[3, 1, 0], [2, 4, 5]])
 
 
-def words(dim=8, embedding=None, vectors=None, algebra="quaternion", scope="all", **options):
+def embed_tokens(dim=8, embedding=None, vectors=None, algebra="quaternion", scope="all", **options):
     torch.manual_seed(0)
-    return Layers(algebra, scope, embedding=embedding, vectors=vectors).words(6, dim, 5, **options)
+    return Layers(algebra, scope, embedding=embedding, vectors=vectors).token_embedding(6, dim, 5, **options)
 
 
 def pretrained(width):
@@ -23,47 +23,47 @@ def pretrained(width):
 @pytest.mark.parametrize("positions", [None, "auto", "learned", "trigonometric"])
 @pytest.mark.parametrize("embedding", ["table", "table(projection=relu)", "complex_order", "complex_vanilla"])
 def test_padding_is_zero_and_a_word_is_not(embedding, positions):
-    y = words(embedding=embedding, positions=positions)(TOKENS)
+    y = embed_tokens(embedding=embedding, positions=positions)(TOKENS)
     assert y.shape == (2, 3, 8)
     assert (y[0, 2] == 0).all()
     assert (y[TOKENS != 0].abs().sum(-1) > 0).all()
 
 
 def test_the_table_is_real_and_its_spread_is_an_option():
-    assert words().embedding.table.algebra.n == 1
-    assert words(scope="all+embed").embedding.table.algebra.n == 4
-    wide, narrow = (words(embedding=f"table(std={std})").embedding.table.weight for std in (1.0, 0.1))
+    assert embed_tokens().embedding.table.algebra.n == 1
+    assert embed_tokens(scope="all+embed").embedding.table.algebra.n == 4
+    wide, narrow = (embed_tokens(embedding=f"table(std={std})").embedding.table.weight for std in (1.0, 0.1))
     torch.testing.assert_close(narrow, 0.1 * wide)
 
 
 def test_positions_are_the_backbones_choice_unless_the_user_or_the_embedding_knows_better():
     kinds = [
-        words(default="learned").positions.kind,
-        words(default="learned", positions="trigonometric").positions.kind,
-        words(default="learned", embedding="complex_order").positions.kind,
-        words(default="learned", embedding="complex_vanilla").positions.kind,
-        words(default="learned", embedding="complex_order", positions="trigonometric").positions.kind,
+        embed_tokens(default="learned").position_embedding.kind,
+        embed_tokens(default="learned", positions="trigonometric").position_embedding.kind,
+        embed_tokens(default="learned", embedding="complex_order").position_embedding.kind,
+        embed_tokens(default="learned", embedding="complex_vanilla").position_embedding.kind,
+        embed_tokens(default="learned", embedding="complex_order", positions="trigonometric").position_embedding.kind,
     ]
     assert kinds == ["learned", "trigonometric", "none", "learned", "trigonometric"]
 
 
 def test_words_and_positions_start_of_one_size():
     big = 4096
-    assert 0.09 < words(dim=big, positions="learned").positions.table.std() < 0.11  # as the words
+    assert 0.09 < embed_tokens(dim=big, positions="learned").position_embedding.table.std() < 0.11  # as the words
     for positions, factor in ((None, 1), ("learned", 1), ("trigonometric", big**0.5)):
-        reads = words(dim=big, positions=positions)
-        torch.testing.assert_close(reads(TOKENS)[1], reads.positions(factor * reads.embedding(TOKENS))[1])
-    reads = words(vectors=8, positions="trigonometric")  # pretrained vectors are as large as they are
-    torch.testing.assert_close(reads(TOKENS)[1], reads.positions(reads.embedding(TOKENS))[1])
+        reads = embed_tokens(dim=big, positions=positions)
+        torch.testing.assert_close(reads(TOKENS)[1], reads.position_embedding(factor * reads.embedding(TOKENS))[1])
+    reads = embed_tokens(vectors=8, positions="trigonometric")  # pretrained vectors are as large as they are
+    torch.testing.assert_close(reads(TOKENS)[1], reads.position_embedding(reads.embedding(TOKENS))[1])
 
 
 def test_the_algebra_advises_an_embedding_and_the_user_decides():
-    assert words(algebra="complex_order").embedding.ordered
-    assert not words(algebra="complex_order", embedding="table").embedding.ordered
+    assert embed_tokens(algebra="complex_order").embedding.ordered
+    assert not embed_tokens(algebra="complex_order", embedding="table").embedding.ordered
 
 
 def test_pretrained_vectors_are_the_fixed_table_if_they_have_its_width():
-    reads, (matrix, found) = words(vectors=8), pretrained(8)
+    reads, (matrix, found) = embed_tokens(vectors=8), pretrained(8)
     reads.embedding.load_vectors(matrix, found)
     table = reads.embedding.table
     torch.testing.assert_close(table.weight[found], matrix[found])
@@ -74,7 +74,7 @@ def test_pretrained_vectors_are_the_fixed_table_if_they_have_its_width():
 
 
 def test_other_widths_are_projected_with_a_nonlinearity():
-    reads, (matrix, found) = words(vectors=5), pretrained(5)
+    reads, (matrix, found) = embed_tokens(vectors=5), pretrained(5)
     reads.embedding.load_vectors(matrix, found)
     layer = reads.embedding.projection[0]
     expected = (matrix[3] @ layer.weight.T + layer.bias).tanh()
@@ -86,7 +86,7 @@ def test_other_widths_are_projected_with_a_nonlinearity():
 
 
 def test_pretrained_vectors_may_be_trained():
-    assert words(vectors=8, embedding="table(trained=true)").embedding.table.components.requires_grad
+    assert embed_tokens(vectors=8, embedding="table(trained=true)").embedding.table.components.requires_grad
 
 
 @pytest.mark.parametrize(
@@ -104,18 +104,18 @@ def test_pretrained_vectors_may_be_trained():
 )
 def test_bad_options(embedding, vectors, said):
     with pytest.raises(InputError) as caught:
-        words(embedding=embedding, vectors=vectors)
+        embed_tokens(embedding=embedding, vectors=vectors)
     assert said in str(caught.value)
 
 
 def test_a_table_over_an_algebra_takes_no_vectors():
     with pytest.raises(InputError, match="leave embed out of --scope"):
-        words(vectors=8, scope="all+embed").embedding.load_vectors(*pretrained(8))
+        embed_tokens(vectors=8, scope="all+embed").embedding.load_vectors(*pretrained(8))
 
 
 def test_vectors_of_another_size_are_refused():
     with pytest.raises(InputError, match=r"vectors \[6, 4\] do not fit this table, which takes \[6, 8\]"):
-        words(vectors=8).embedding.load_vectors(*pretrained(4))
+        embed_tokens(vectors=8).embedding.load_vectors(*pretrained(4))
 
 
 def test_where_layers_are_real_the_algebra_advises_no_score():

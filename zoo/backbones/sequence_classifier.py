@@ -11,7 +11,7 @@ MATCHES = {"product": 4, "concat": 2}
 """Ways to put two texts side by side, and how many vectors of each text's size that makes."""
 
 
-class Reading(nn.Module):
+class SequenceClassifier(nn.Module):
     """Encode one text, or two with the same encoder, and answer with real numbers.
 
     Two texts a and b become [a; b; a b; a - b] with the product of the algebra, element by element over the reals (Tay et al.

@@ -7,36 +7,36 @@ from torch.nn import functional as F
 
 from zoo.errors import InputError
 from zoo.layers import Layers
-from zoo.layers.cache import Cache
-from zoo.layers.words import Words
+from zoo.layers.kv_cache import KVCache
+from zoo.layers.token_embedding import TokenEmbedding
 
 
-class Logits(nn.Module):
+class LMHead(nn.Module):
     """From features [..., dim] to a logit of every token [..., V]: by the word table itself, or by a layer of its own.
 
     Args:
         layers: The factory that knows the algebra.
-        words: What reads tokens.
+        token_embedding: What reads tokens.
         dim: Channels.
         vocab_size: V.
         tied: Whether the word table is used (Press & Wolf 2017); an embedding that is no such table gets a layer in any case.
     """
 
-    def __init__(self, layers: Layers, words: Words, dim: int, vocab_size: int, tied: bool = True) -> None:
+    def __init__(self, layers: Layers, token_embedding: TokenEmbedding, dim: int, vocab_size: int, tied: bool = True) -> None:
         super().__init__()
-        self.tied = tied and getattr(words.embedding, "shared", None) is not None
+        self.tied = tied and getattr(token_embedding.embedding, "shared", None) is not None
         self.layer = None if self.tied else layers.linear(dim, vocab_size, False, role="head")
 
-    def forward(self, x: Tensor, words: Words) -> Tensor:
+    def forward(self, x: Tensor, token_embedding: TokenEmbedding) -> Tensor:
         """Answer."""
         if self.layer is None:
-            return F.linear(x, words.embedding.shared)  # type: ignore[arg-type]
+            return F.linear(x, token_embedding.embedding.shared)  # type: ignore[arg-type]
         y: Tensor = self.layer(x)
         return y
 
 
-class Writer(nn.Module):
-    """A network that can write: it begins with a `Cache` and reads on.
+class GenerativeModel(nn.Module):
+    """A network that can write: it begins with a `KVCache` and reads on.
 
     Attributes:
         max_length: Positions it has; None if there is no limit.
@@ -45,14 +45,14 @@ class Writer(nn.Module):
     """
 
     max_length: int | None = None
-    remembers: bool = False
+    has_memory: bool = False
 
-    def begin(self, source: Tensor | None = None) -> Cache:
+    def init_cache(self, source: Tensor | None = None) -> KVCache:
         """Return the memory of a text that is to be written; ``source`` [B, S] is the text to answer, if it answers any."""
-        return Cache()
+        return KVCache()
 
-    def places(self, tokens: Tensor, cache: Cache, mask: Tensor | None) -> Tensor:
-        """Note that more tokens are read and return their places, see `Cache.read`.
+    def read(self, tokens: Tensor, cache: KVCache, mask: Tensor | None) -> Tensor:
+        """Note that more tokens are read and return their position ids, see `KVCache.read`.
 
         Raises:
             InputError: If there are no positions for them.
@@ -63,7 +63,7 @@ class Writer(nn.Module):
         return cache.read(tokens, mask)
 
     @abstractmethod
-    def extend(self, tokens: Tensor, cache: Cache, mask: Tensor | None = None) -> Tensor:
+    def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
         """Read more tokens [B, l] and return the logits of what follows each, [B, l, V].
 
         Args:

@@ -90,8 +90,8 @@ def test_no_word_sees_those_behind_it(name, algebra):
 @every_writer
 def test_reading_on_is_reading_at_once(name, algebra):
     net, source, target = build(name, algebra), sources(name), tokens(3, 9)
-    cache = net.begin(source)
-    parts = [net.extend(part, cache) for part in target.split([4, 1, 1, 3], 1)]
+    cache = net.init_cache(source)
+    parts = [net.decode_step(part, cache) for part in target.split([4, 1, 1, 3], 1)]
     torch.testing.assert_close(torch.cat(parts, 1), whole(net, source, target))
     assert cache.length == 9
 
@@ -104,29 +104,33 @@ def test_padding_on_either_side_changes_nothing(name, algebra):
     right = whole(net, source, torch.cat([target, torch.zeros_like(target[:, :2])], 1))
     torch.testing.assert_close(right[:, :6], alone)
     left = torch.cat([torch.zeros_like(target[:, :2]), target], 1)
-    cache = net.begin(source)
-    parts = [net.extend(left[:, :5], cache, left[:, :5] != 0), net.extend(left[:, 5:6], cache), net.extend(left[:, 6:], cache)]
+    cache = net.init_cache(source)
+    parts = [
+        net.decode_step(left[:, :5], cache, left[:, :5] != 0),
+        net.decode_step(left[:, 5:6], cache),
+        net.decode_step(left[:, 6:], cache),
+    ]
     torch.testing.assert_close(torch.cat(parts, 1)[:, 2:], alone)
 
 
 @every_writer
 def test_rows_of_a_cache_can_be_chosen(name):
     net, source, target = build(name, "quaternion"), sources(name), tokens(3, 6)
-    cache, rows = net.begin(source), torch.tensor([2, 0, 2, 1])
-    net.extend(target[:, :5], cache)
+    cache, rows = net.init_cache(source), torch.tensor([2, 0, 2, 1])
+    net.decode_step(target[:, :5], cache)
     cache.select(rows)
     full = whole(net, source, target)[rows, -1:]
-    torch.testing.assert_close(net.extend(target[rows, 5:], cache), full)
+    torch.testing.assert_close(net.decode_step(target[rows, 5:], cache), full)
 
 
 def test_a_cache_keeps_left_padding_of_chosen_rows():
     net, target = build("gpt", "quaternion"), tokens(2, 6)
     left = target.clone()
     left[0, :3] = 0
-    cache, rows = net.begin(), torch.tensor([1, 0, 0])
-    net.extend(left[:, :5], cache, left[:, :5] != 0)
+    cache, rows = net.init_cache(), torch.tensor([1, 0, 0])
+    net.decode_step(left[:, :5], cache, left[:, :5] != 0)
     cache.select(rows)
-    y = net.extend(left[rows, 5:], cache)
+    y = net.decode_step(left[rows, 5:], cache)
     torch.testing.assert_close(y[0], net(target[1:])[0, -1:])
     torch.testing.assert_close(y[1:], net(target[:1, 3:])[:, -1:].expand(2, -1, -1))
 
@@ -160,9 +164,9 @@ def test_a_cache_forgets_what_a_memory_does_not_hold():
     """What a limited cache answers is what a text has that begins later, in a network whose words see no further back."""
     net = build("transformer_xl(dim=64, depth=1, heads=2, ffn=64, memory=3)", "quaternion", max_length=4)
     target = tokens(3, 9)
-    cache = net.begin()
+    cache = net.init_cache()
     for part in target.split(1, 1):
-        y = net.extend(part, cache)
+        y = net.decode_step(part, cache)
     torch.testing.assert_close(y, net(target[:, -4:])[:, -1:])
 
 
@@ -171,15 +175,15 @@ def test_writing_reads_on_as_training_read_pieces(embedding):
     """An embedding that encodes order is never told of a place that no piece has."""
     net, target, memory = build("transformer_xl", "quaternion", 6, embedding=embedding), tokens(3, 18), []
     pieces = torch.cat([net(part, memory) for part in target.split(6, 1)], 1)
-    cache = net.begin()
-    found = torch.cat([net.extend(part, cache) for part in target.split(6, 1)], 1)
+    cache = net.init_cache()
+    found = torch.cat([net.decode_step(part, cache) for part in target.split(6, 1)], 1)
     torch.testing.assert_close(found, pieces, rtol=1e-5, atol=1e-6)
 
 
 def test_without_a_memory_writing_sees_as_far_as_a_piece():
     net, target = build(f"transformer_xl({SIZES}, memory=0)", "quaternion", max_length=6), tokens(3, 6)
-    cache = net.begin()
-    found = torch.cat([net.extend(part, cache) for part in target.split(1, 1)], 1)
+    cache = net.init_cache()
+    found = torch.cat([net.decode_step(part, cache) for part in target.split(1, 1)], 1)
     torch.testing.assert_close(found, net(target))
 
 
@@ -190,7 +194,7 @@ def test_parameters_are_those_of_nanogpt():
 
     def counted(spec, **options):
         net = registry.create("zoo.backbones", spec, Layers(**options), **info)
-        return count(net)["total"] - net.words.positions.table.numel()
+        return count(net)["total"] - net.token_embedding.position_embedding.table.numel()
 
     assert counted("gpt/nano", rule="real") == 12 * 6 * 384**2 + 13 * 384 + 65 * 384 == 10_646_784
     assert counted("gpt/nano", rule="quaternion") == 3 * 6 * 384**2 + 13 * 384 + 65 * 384
@@ -200,11 +204,11 @@ def test_parameters_are_those_of_nanogpt():
 @pytest.mark.parametrize("name", ["gpt", "transformer_xl", "transformer"])
 def test_an_embedding_that_is_no_table_gets_a_layer_for_its_logits(name):
     tied, own = build(name, "quaternion"), build(name, "quaternion", embedding="complex_order")
-    assert tied.logits.layer is None
-    assert own.logits.layer is not None
+    assert tied.lm_head.layer is None
+    assert own.lm_head.layer is not None
     source, target = sources(name), tokens(3, 6)
-    cache = own.begin(source)
-    y = torch.cat([own.extend(part, cache) for part in target.split(2, 1)], 1)
+    cache = own.init_cache(source)
+    y = torch.cat([own.decode_step(part, cache) for part in target.split(2, 1)], 1)
     torch.testing.assert_close(y, whole(own, source, target), rtol=1e-5, atol=1e-6)
 
 
@@ -230,12 +234,12 @@ def test_a_text_longer_than_the_learned_positions_is_an_error():
 @pytest.mark.parametrize("name", ["gpt", "transformer, learned"])
 def test_a_text_that_is_written_on_beyond_the_learned_positions_is_an_error(name):
     net, source = build(name, "quaternion"), sources(name)
-    cache = net.begin(source)
-    net.extend(tokens(3, 20), cache)
+    cache = net.init_cache(source)
+    net.decode_step(tokens(3, 20), cache)
     with pytest.raises(InputError, match="a text of 21 tokens: the learned positions end at max_length=20"):
-        net.extend(tokens(3, 1), cache)
+        net.decode_step(tokens(3, 1), cache)
 
 
 def test_a_translation_needs_a_source():
     with pytest.raises(InputError, match="give it a source"):
-        build("transformer", "quaternion").begin()
+        build("transformer", "quaternion").init_cache()
