@@ -11,30 +11,20 @@ import argparse
 import csv
 import json
 import os
-import re
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 import zoo
-from benchmarks import machine, papers_plots, papers_table
+from benchmarks import machine, papers_plots, papers_rows, papers_table
+from benchmarks.papers_rows import Row
 from zoo.registry import Spec
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results" / "papers"
 GENERATED = ("mlu",)
 """Data that are made and not read."""
 KEPT = ("seed", "parameters", "metrics", "epochs", "data_sha256")
-
-
-def read(config: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the options of a row and what its comments say, by keyword."""
-    text = config.read_text(encoding="utf-8")
-    return yaml.safe_load(text), dict(re.findall(r"^# (published|also|note|beam|curve): (.*)$", text, re.MULTILINE))
 
 
 def rooted(spec: str, root: Path | None) -> str:
@@ -57,7 +47,7 @@ def curve(folder: Path, metric: str) -> list[tuple[int, float]]:
 def commit() -> str | None:
     """Return the last commit that changed the package, marked if the package is not as committed; None outside of git."""
     asked = ("git", "log", "-1", "--format=%H", "--", "zoo"), ("git", "status", "--porcelain", "--", "zoo")
-    found = [subprocess.run(line, cwd=HERE.parent, capture_output=True, text=True, check=False) for line in asked]
+    found = [subprocess.run(line, cwd=papers_rows.ROOT, capture_output=True, text=True, check=False) for line in asked]
     if any(one.returncode for one in found):
         return None
     return found[0].stdout.strip() + ("-changed" if found[1].stdout else "")
@@ -76,49 +66,61 @@ def chosen(run: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def measure(options: dict[str, Any], said: dict[str, str], seed: int, root: Path | None, keep: Path | None) -> dict[str, Any]:
+def tested(run: Path, data: str, metrics: dict[str, Any]) -> int:
+    """Count the answers that the test figures are means over: rows of all folds, or questions where answers are ranked."""
+    from zoo.options import Fit
+    from zoo.training.resolve import load_data, resolve
+
+    configs = sorted(run.glob("model/config.json")) or sorted(run.glob("fold-*/model/config.json"))
+    infos = [json.loads(path.read_text(encoding="utf-8")) for path in configs]
+    if "map" not in metrics:
+        return sum(info["info"]["sizes"]["test"] for info in infos)
+    module = load_data(resolve(Fit(backbone=infos[0]["backbone"], algebra=infos[0]["algebra"], data=data)))
+    module.setup("test")
+    right = {int(one) for _, labels, questions in module.test_dataloader() for one in questions[labels == 1]}
+    return len(right)
+
+
+def measure(row: Row, seed: int, root: Path | None, keep: Path | None) -> dict[str, Any]:
     """Train one row with one seed and measure its model as its comments say; ``keep`` is where its run stays, if it does."""
     from zoo.inference import evaluate
 
+    options, said = row.config, row.extra
     also = [spec.strip() for spec in said.get("also", "").split(";") if spec.strip()]
     with tempfile.TemporaryDirectory() as temporary:
-        folder = temporary if keep is None else str(keep)
+        run = (keep or Path(temporary)) / f"seed{seed}"
         trainer = {**options.get("trainer", {}), "enable_progress_bar": False}
         trainer |= {} if "curve" in said else {"logger": False}
         data = rooted(options["data"], root)
-        summary = zoo.fit(**{**options, "data": data, "seed": seed, "trainer": trainer, "run_dir": f"{folder}/seed{seed}"})
-        row = {key: summary[key] for key in KEPT}
+        summary = zoo.fit(**{**options, "data": data, "seed": seed, "trainer": trainer, "run_dir": str(run)})
+        found = {key: summary[key] for key in KEPT}
         if "folds" in summary:
-            row |= {"folds": summary["folds"], "std": summary["std"]}
-        run = f"{folder}/seed{seed}"
-        row |= {"chosen": chosen(Path(run)), "versions": summary["versions"]}
+            found |= {"folds": summary["folds"], "std": summary["std"]}
+        found |= {"tested": tested(run, data, summary["metrics"]), "chosen": chosen(run), "versions": summary["versions"]}
         if also:
-            row["also"] = {spec: evaluate(run, "test", rooted(spec, root)) for spec in also}
+            found["also"] = {spec: evaluate(str(run), "test", rooted(spec, root)) for spec in also}
         if "beam" in said:
-            row["beam"] = {"beam": int(said["beam"])} | evaluate(run, "test", data, decoding={"beam": int(said["beam"])})
+            beam = int(said["beam"])
+            found["beam"] = {"beam": beam} | evaluate(str(run), "test", data, decoding={"beam": beam})
         if "curve" in said:
-            row["curve"] = curve(Path(run), said["curve"])
-    return row
+            found["curve"] = curve(run, said["curve"])
+    return found
 
 
 def run(config: Path, seeds: range, root: Path | None, keep: Path | None) -> None:
     """Run the seeds of a row that are missing, and write its file after each."""
-    options, said = read(config)
-    out = RESULTS / config.parent.name / f"{config.stem}.json"
-    stored: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"config": options, "rows": []}
-    if stored["config"] != options:
-        stored = {"config": options, "rows": []}
+    row = papers_rows.read(config)
+    out, runs = papers_rows.RESULTS / row.paper / f"{row.name}.json", list(row.runs)
     for seed in seeds:
-        if any(row["seed"] == seed for row in stored["rows"]):
+        if any(one["seed"] == seed for one in runs):
             continue
         code, began = commit(), time.monotonic()
-        row = measure(options, said, seed, root, keep and keep / config.stem)
-        stored["rows"].append(row | {"commit": code, "machine": machine.info()})
-        stored["rows"].sort(key=lambda row: row["seed"])
+        found = measure(row, seed, root, keep and keep / row.name)
+        runs = sorted([*runs, found | {"commit": code, "machine": machine.info()}], key=lambda one: one["seed"])
         out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in row["metrics"].items())
-        print(f"{config.parent.name}/{config.stem} seed {seed}: {shown} in {time.monotonic() - began:.0f} s", flush=True)
+        out.write_text(json.dumps({"config": row.config, "rows": runs}, indent=1) + "\n", encoding="utf-8")
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in found["metrics"].items())
+        print(f"{row.paper}/{row.name} seed {seed}: {shown} in {time.monotonic() - began:.0f} s", flush=True)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -132,7 +134,8 @@ def main(argv: list[str] | None = None) -> None:
     for config in options.configs:
         run(config, range(options.seeds), options.root, options.keep)
     papers_table.write()
-    papers_plots.draw_curves(papers_table.rows_of("quaternion_nlp"), "mlu_exact_match", "exact match, validation")
+    rows = [row for row in papers_rows.read_all() if row.paper == "quaternion_nlp"]
+    papers_plots.draw_curves(rows, "mlu_exact_match", "exact match, validation")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
-"""The head of docs/papers.md: word order by data set and network, algebras by task."""
+"""The head of docs/papers.md: verdicts, algebras by task, word order by data set and network; and how tables are written."""
 
 import re
 from collections.abc import Iterable
 from statistics import mean, stdev
-from typing import Any
+
+from benchmarks.papers_chance import BOUNDED, Figure, best, counts, figure
+from benchmarks.papers_rows import Row
+from benchmarks.papers_verdicts import Comparison, summary
+from zoo.registry import Spec
 
 ORDERED = re.compile(r"(trec|subj|mr|mpqa|sst)_(transformer|lstm|cnn|fasttext)_(none|pe|tpe|vanilla|order)")
 POSITIONS = {
@@ -13,7 +17,7 @@ POSITIONS = {
     "vanilla": "complex-vanilla",
     "order": "complex-order",
 }
-FIGURES = {
+SHOWN = {
     "accuracy": ("accuracy", 3),
     "map": ("MAP", 3),
     "bits_per_character": ("bits per character", 3),
@@ -21,8 +25,15 @@ FIGURES = {
     "exact_match": ("exact match", 3),
 }
 """What a task is measured by: the first that all of its rows have and that is not zero for all, as BLEU of short answers is."""
-
-Rows = dict[str, dict[str, Any]]
+TOO_LITTLE_DATA = ("iwslt15",)
+"""Data sets of which so little is at hand that no network learns the task; their rows are not compared."""
+SHORT = {
+    "complex_order": "Wang et al. 2020",
+    "quaternion_nlp": "Tay et al. 2019",
+    "phm": "Zhang et al. 2021",
+    "fraction": "Mukhopadhyay et al. 2025",
+}
+"""The papers, by the names of their folders and in the order of the page."""
 
 
 def table(corner: str, columns: Iterable[str], lines: dict[str, list[str]]) -> list[str]:
@@ -32,64 +43,96 @@ def table(corner: str, columns: Iterable[str], lines: dict[str, list[str]]) -> l
     return [*head, *(f"| {name} | {' | '.join(cells)} |" for name, cells in lines.items()), ""]
 
 
-def cell(values: list[float], digits: int = 3) -> str:
+def cell(values: Iterable[float], digits: int = 3, bold: bool = False) -> str:
     """Show the mean over seeds, and their standard deviation where there are several."""
+    values = list(values)
     spread = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{mean(values):.{digits}f}{spread}"
+    return f"**{mean(values):.{digits}f}{spread}**" if bold else f"{mean(values):.{digits}f}{spread}"
 
 
-def order(stored: Rows, printed: dict[str, str]) -> list[str]:
-    """Write test accuracy by positions and data set, one table a network; the best of ours bold, the paper's in brackets."""
-    found = {match.groups(): name for name in stored if (match := ORDERED.fullmatch(name))}
+def verdicts(compared: list[Comparison]) -> list[str]:
+    """Write what was printed as the best, what is the best here, and whether the order holds, table by table."""
+    authors = list(SHORT.values())
+    head = "| table | data | network | best in print | best here | the paper's order | pairs of rows |"
+    lines = [head, "|---|---|---|---|---|---|---|"]
+    cells = [(place if "," in place else f"{SHORT[paper]}, {place}", *rest) for paper, place, *rest in summary(compared)]
+    cells.sort(key=lambda one: (authors.index(one[0].partition(",")[0]), one[0]))
+    return [*lines, *(f"| {' | '.join(one)} |" for one in cells), ""]
+
+
+def first_places(rows: Iterable[Row]) -> str:
+    """Say in how many cells of Wang et al.'s Table 2 complex-order is best, here and in print."""
+    cells: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in rows:
+        if (match := ORDERED.fullmatch(row.name)) and row.runs and row.printed:
+            cells.setdefault(match.groups()[:2], {})[match[3]] = row
+    whole = [cell for cell in cells.values() if len(cell) == len(POSITIONS)]
+    here = sum(best({name: figure(row, "accuracy") for name, row in cell.items()})[0] == "order" for cell in whole)
+    told = [{name: row.printed[1] for name, row in cell.items() if row.printed} for cell in whole]
+    printed = sum(max(cell, key=lambda name: cell[name]) == "order" for cell in told)
+    drawn = len(whole) / len(POSITIONS)
+    return (
+        f"Complex-order is best in {here} of {len(whole)} cells here and in {printed} of {len(whole)} in print; drawn by lot "
+        f"it would be in {drawn:.0f}."
+    )
+
+
+def order(rows: Iterable[Row]) -> list[str]:
+    """Write test accuracy by positions and data set, one table a network, and the paper's in brackets."""
+    found = {match.groups(): row for row in rows if row.runs and (match := ORDERED.fullmatch(row.name))}
     lines: list[str] = []
     for net in dict.fromkeys(net for _, net, _ in found):
         sets = sorted({data for data, other, _ in found if other == net}, key=ORDERED.pattern.index)
-        columns = [_column([found.get((data, net, positions)) for positions in POSITIONS], stored, printed) for data in sets]
-        rows = {title: list(cells) for title, cells in zip(POSITIONS.values(), zip(*columns, strict=True), strict=True)}
-        lines += table(f"{net}, positions", [f"`{data}`" for data in sets], rows)
+        columns = [_column({place: found.get((data, net, place)) for place in POSITIONS}) for data in sets]
+        titled = zip(POSITIONS.values(), zip(*columns, strict=True), strict=True)
+        lines += table(f"{net}, positions", [f"`{data}`" for data in sets], {title: list(cells) for title, cells in titled})
     return lines
 
 
-def _column(names: list[str | None], stored: Rows, printed: dict[str, str]) -> list[str]:
-    """Show the accuracy of some rows, the best bold, and behind it the printed one; nothing for a row that is not there."""
-    values = {name: [one["metrics"]["accuracy"] for one in stored[name]["rows"]] for name in names if name}
-    best = max(mean(several) for several in values.values())
-    cells: dict[str | None, str] = {None: ""}
-    for name, several in values.items():
-        theirs = re.match(r"accuracy ([\d.]+)", printed.get(name, ""))
-        ours = f"**{cell(several)}**" if mean(several) == best else cell(several)
-        cells[name] = ours + (f" ({theirs[1]})" if theirs else "")
-    return [cells[name] for name in names]
+def _column(rows: dict[str, Row | None]) -> list[str]:
+    """Show the accuracy of some rows, the best bold if it counts, and the printed one; nothing for a row that is not there."""
+    figures = {place: figure(row, "accuracy") for place, row in rows.items() if row}
+    first, sure = best(figures)
+    cells = []
+    for place, row in rows.items():
+        printed = f" ({row.printed[1]:.3f})" if row and row.printed else ""
+        cells.append(cell(figures[place].values, bold=sure and place == first) + printed if row else "")
+    return cells
 
 
-def algebras(papers: dict[str, Rows]) -> list[str]:
+def algebras(rows: Iterable[Row]) -> list[str]:
     """Write what each algebra reaches in each task that a real network and two others have been trained for."""
-    groups: dict[tuple[str, ...], Rows] = {}
-    for rows in papers.values():
-        for row in rows.values():
-            config = row["config"]
-            key = config["data"], config["backbone"], str(config.get("embedding"))
-            groups.setdefault(key, {})[algebra(config)] = row
+    groups: dict[tuple[str, ...], dict[str, Row]] = {}
+    for row in rows:
+        if row.runs and Spec.parse(row.data).name not in TOO_LITTLE_DATA:
+            net = Spec.parse(row.config["backbone"])
+            options = {name: value for name, value in net.options.items() if name != "score"}
+            key = row.data, str(Spec(net.name, options)), str(row.config.get("embedding"))
+            groups.setdefault(key, {})[algebra(row, "product")] = row
     groups = {key: group for key, group in groups.items() if "`real`" in group and len(group) > 2}
-    figures = [_figures(group) for group in groups.values()]
+    columns = [_figures(group) for group in groups.values()]
     labels = sorted({name for group in groups.values() for name in group}, key=_rank)
-    titles = [f"`{key[0].partition('(')[0]}`, {figure}" for key, (figure, _) in zip(groups, figures, strict=True)]
-    return table("algebra", titles, {name: [cells.get(name, "") for _, cells in figures] for name in labels})
+    titles = [f"`{key[0].partition('(')[0]}`, {title}" for key, (title, _) in zip(groups, columns, strict=True)]
+    return table("algebra", titles, {name: [cells.get(name, "") for _, cells in columns] for name in labels})
 
 
-def algebra(config: dict[str, Any]) -> str:
-    """Name the algebra of a row, and its scope unless that is all."""
-    scope = config.get("scope", "all")
-    return f"`{config['algebra']}`" + ("" if scope == "all" else f", {scope} only")
+def algebra(row: Row, *scores: str) -> str:
+    """Name the algebra of a row, its scope unless that is all, and its score if that is one of ``scores`` or none is named."""
+    scope = row.config.get("scope", "all")
+    parts = [f"`{row.config['algebra']}`"] + ([] if scope == "all" else [f"{scope} only"])
+    return ", ".join(parts + ([f"`{row.score}`"] if row.score and (not scores or row.score in scores) else []))
 
 
-def _figures(group: Rows) -> tuple[str, dict[str, str]]:
-    """Choose what a group is measured by, and show it for every algebra."""
-    for name, (title, digits) in FIGURES.items():
-        values = {label: [one["metrics"].get(name) for one in row["rows"]] for label, row in group.items()}
+def _figures(group: dict[str, Row]) -> tuple[str, dict[str, str]]:
+    """Choose what a group is measured by, and show it for every algebra, bold if it counts against the reals."""
+    for name, (title, digits) in SHOWN.items():
+        values = {label: [run["metrics"].get(name) for run in row.runs] for label, row in group.items()}
         if all(value is not None for several in values.values() for value in several) and any(map(any, values.values())):
-            return title, {label: cell(several, digits) for label, several in values.items()}
-    raise ValueError(f"none of {', '.join(FIGURES)} was measured for {', '.join(group)}")
+            tested = {label: row.runs[0].get("tested") if name in BOUNDED else None for label, row in group.items()}
+            found = {label: Figure(tuple(several), tested[label]) for label, several in values.items()}
+            real = found["`real`"]
+            return title, {label: cell(one.values, digits, counts(one, real) is True) for label, one in found.items()}
+    raise ValueError(f"none of {', '.join(SHOWN)} was measured for {', '.join(group)}")
 
 
 def _rank(label: str) -> tuple[int, int, str]:

@@ -1,20 +1,22 @@
 """Draw the curves that were kept of the papers' rows: docs/images/mlu_exact_match.png."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from benchmarks.papers_rows import Row
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 COLOURS = ("#1f4e79", "#c55a11", "#548235", "#7f6000", "#7030a0")
 
 
-def draw_curves(stored: dict[str, dict[str, Any]], name: str, label: str, images: Path | None = None) -> Path | None:
+def draw_curves(rows: Iterable[Row], name: str, label: str, images: Path | None = None) -> Path | None:
     """Draw one line per row and seed: validation figure against steps, with the row's name at the end of its line.
 
     Args:
-        stored: Measured rows by name; those without a curve are passed over.
+        rows: Rows; those without a curve are passed over.
         name: Of the file, without its ending.
         label: What the figure is.
         images: The folder; by default docs/images.
@@ -22,7 +24,7 @@ def draw_curves(stored: dict[str, dict[str, Any]], name: str, label: str, images
     Returns:
         The file, or None if no row has a curve.
     """
-    kept = {row: [one["curve"] for one in found["rows"] if "curve" in one] for row, found in stored.items()}
+    kept = {row.name: [run["curve"] for run in row.runs if "curve" in run] for row in rows}
     kept = {row: curves for row, curves in kept.items() if curves}
     if not kept:
         return None

@@ -1,15 +1,16 @@
 """Write docs/papers.md from the measured rows: ``python -m benchmarks.papers``."""
 
 import json
-import re
+from collections.abc import Iterable
 from pathlib import Path
-from statistics import mean
-from typing import Any
+from statistics import mean, stdev
 
 from benchmarks import papers_glance
+from benchmarks.papers_absent import ABSENT
+from benchmarks.papers_glance import SHORT
+from benchmarks.papers_rows import CONFIGS, RESULTS, ROOT, Row, read_all
+from benchmarks.papers_verdicts import Comparison, comparisons, lines
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "papers"
 PAGE = ROOT / "docs" / "papers.md"
 SHOWN = {
     "accuracy": "accuracy {:.3f}",
@@ -24,83 +25,100 @@ SHOWN = {
     "chrf": "chrF {:.1f}",
 }
 PAPERS = {
-    "complex_order": "Encoding word order in complex embeddings (Wang et al. 2020)",
-    "quaternion_nlp": "Lightweight and efficient neural NLP with quaternion networks (Tay et al. 2019)",
-    "phm": "Beyond fully-connected layers with quaternions: PHM (Zhang et al. 2021)",
-    "fraction": "Transformers at a Fraction (Mukhopadhyay et al. 2025)",
+    "complex_order": "Encoding word order in complex embeddings",
+    "quaternion_nlp": "Lightweight and efficient neural NLP with quaternion networks",
+    "phm": "Beyond fully-connected layers with quaternions: PHM",
+    "fraction": "Transformers at a Fraction",
 }
 
 
-def rows_of(paper: str, results: Path = RESULTS) -> dict[str, dict[str, Any]]:
-    """Read the measured rows of a paper by name."""
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((results / paper).glob("*.json"))}
-
-
-def published(paper: str, name: str) -> str:
-    """What the paper printed for a row, from the comment in its configuration."""
-    config = ROOT / "configs" / "papers" / paper / f"{name}.yaml"
-    found = re.search(r"^# published: (.*)$", config.read_text(encoding="utf-8"), re.MULTILINE) if config.exists() else None
-    return found[1] if found else ""
-
-
-def score(rows: list[dict[str, Any]]) -> str:
+def score(row: Row) -> str:
     """Show the test metrics: the mean, and each seed where there is more than one."""
     shown = []
-    for name, form in SHOWN.items():
-        title, form = form.rsplit(" ", 1)
-        values = [row["metrics"][name] for row in rows if row["metrics"].get(name) is not None]
-        if name == "perplexity" and values:  # of characters: everybody gives its logarithm, the loss
-            title, form, values = "loss", "{:.3f} nats", [row["metrics"]["loss"] for row in rows]
-        if values:
-            each = f" ({', '.join(form.format(value).removesuffix(' nats') for value in values)})" if len(values) > 1 else ""
-            folds = f" ± {rows[0]['std'][name]:.3f} over {len(rows[0]['folds'])} folds" if "std" in rows[0] else ""
-            shown.append(f"{title} **{form.format(mean(values))}**{each}{folds}")
-    beams = [row["beam"] for row in rows if "beam" in row]
+    figures = [name for name in SHOWN if row.runs[0]["metrics"].get(name) is not None]
+    if "bleu" in figures and not any(run["metrics"]["bleu"] for run in row.runs):  # answers of one word have no BLEU
+        figures = [name for name in figures if name not in ("bleu", "chrf")]
+    for name in figures:
+        title, form = SHOWN[name].rsplit(" ", 1)
+        values = [run["metrics"][name] for run in row.runs]
+        if name == "perplexity":  # of characters: everybody gives its logarithm, the loss
+            title, form, values = "loss", "{:.3f} nats", [run["metrics"]["loss"] for run in row.runs]
+        text = f"{title} {form.format(mean(values))}"
+        if len(values) > 1:
+            unit = " nats" if form.endswith(" nats") else ""
+            each = ", ".join(form.format(value).removesuffix(unit) for value in values)
+            text += f" ± {form.format(stdev(values)).removesuffix(unit)} ({each})"
+        if "std" in row.runs[0]:
+            text += f" ± {row.runs[0]['std'][name]:.3f} over {len(row.runs[0]['folds'])} folds"
+        shown.append(text)
+    beams = [run["beam"] for run in row.runs if "beam" in run]
     if beams:
         found = ", ".join(SHOWN[name].format(mean(beam[name] for beam in beams)) for name in ("exact_match", "bleu", "chrf"))
         shown.append(f"with a beam of {beams[0]['beam']} {found}")
     return "; ".join(shown)
 
 
-def line(paper: str, name: str, stored: dict[str, Any]) -> str:
-    """Write one row of the table."""
-    config, rows = stored["config"], stored["rows"]
-    parameters = rows[0]["parameters"]
+def line(row: Row, notes: list[str]) -> str:
+    """Write one row of the table, with the numbers of its notes."""
+    parameters = row.runs[0]["parameters"]
     tables = parameters["embedding"]
-    link = f"[{name}](../configs/papers/{paper}/{name}.yaml)"
+    link = f"[{row.name}](../configs/papers/{row.paper}/{row.name}.yaml)"
+    seeds = f"[{len(row.runs)}](../benchmarks/results/papers/{row.paper}/{row.name}.json)"
     weights = f"{(parameters['total'] - tables) / 1000:,.0f}K"
-    cells = [link, papers_glance.algebra(config), weights, f"{tables / 1000:,.0f}K", score(rows), published(paper, name)]
+    numbers = ", ".join(map(str, sorted(notes.index(note) + 1 for note in row.notes)))
+    cells = [link, papers_glance.algebra(row), weights, f"{tables / 1000:,.0f}K", score(row), seeds, row.published, numbers]
     return f"| {' | '.join(cells)} |"
 
 
-def also(stored: dict[str, Any]) -> list[str]:
+def also(row: Row) -> list[str]:
     """Write the other test sets of a row, mean accuracy over seeds."""
-    rows = [row["also"] for row in stored["rows"] if "also" in row]
-    return [f"{mean(row[spec]['accuracy'] for row in rows):.3f}" for spec in rows[0]] if rows else []
+    runs = [run["also"] for run in row.runs if "also" in run]
+    return [f"{mean(run[spec]['accuracy'] for run in runs):.3f}" for spec in runs[0]] if runs else []
 
 
-def section(paper: str, stored: dict[str, dict[str, Any]]) -> list[str]:
+def section(paper: str, rows: Iterable[Row], compared: Iterable[Comparison]) -> list[str]:
     """Write the part of a paper, one table for each data set."""
-    lines = [f"## {PAPERS.get(paper, paper)}", ""]
-    groups: dict[str, dict[str, dict[str, Any]]] = {}
-    for name, row in stored.items():
-        groups.setdefault(row["config"]["data"], {})[name] = row
+    text = [f"## {PAPERS.get(paper, paper)} ({SHORT.get(paper, paper)})", ""]
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.paper == paper and row.runs:
+            groups.setdefault(row.data, []).append(row)
     for data, group in groups.items():
-        lines += [f"### `{data}`", "", "| row | algebra | weights | in word tables | test, ours | published |"]
-        lines += ["|---|---|---:|---:|---|---|", *(line(paper, name, row) for name, row in group.items()), ""]
-        lines += curves(group)
-        others = {name: cells for name, row in group.items() if (cells := also(row))}
-        if others:
-            specs = group[next(iter(others))]["rows"][0]["also"]
-            lines += ["Accuracy of the same models on other test sets:", ""]
-            lines += papers_glance.table("row", [f"`{spec}`" for spec in specs], others)
-    return lines
+        notes = list(dict.fromkeys(note for row in group for note in row.notes))
+        text += [f"### `{data}`", "", "| row | algebra | weights | in word tables | test, ours | seeds | published | notes |"]
+        text += ["|---|---|---:|---:|---|---:|---|---|", *(line(row, notes) for row in group), ""]
+        text += [*told(group, [one for one in compared if (one.paper, one.data) == (paper, data)])]
+        text += [f"{number}. {note}" for number, note in enumerate(notes, 1)] + ([""] if notes else [])
+        text += [*curves(group), *other_tests(group)]
+    return text
 
 
-def curves(stored: dict[str, dict[str, Any]]) -> list[str]:
+def told(group: list[Row], compared: list[Comparison]) -> list[str]:
+    """Write the three lines of each table: what the paper found, what was found here, whether the order holds."""
+    if compared:
+        return [text for one in compared for text in lines(one)]
+    printed = "; ".join(f"{row.name}: {row.published}" for row in group if row.published)
+    return [
+        f"- In print: {printed or 'none of these rows'}.",
+        "- Here: the table above.",
+        "- Order: none is printed between rows that are measured here.",
+        "",
+    ]
+
+
+def other_tests(group: list[Row]) -> list[str]:
+    """Write what the same models reach on other test sets."""
+    others = {row.name: cells for row in group if (cells := also(row))}
+    if not others:
+        return []
+    specs = next(run["also"] for row in group for run in row.runs if "also" in run)
+    text = ["Accuracy of the same models on other test sets:", ""]
+    return text + papers_glance.table("row", [f"`{spec}`" for spec in specs], others)
+
+
+def curves(group: list[Row]) -> list[str]:
     """Write the validation figures that were kept step by step, mean over seeds, one line for each tenth of the steps."""
-    kept = {name: [row["curve"] for row in found["rows"] if "curve" in row] for name, found in stored.items()}
-    kept = {name: found for name, found in kept.items() if found}
+    kept = {row.name: found for row in group if (found := [run["curve"] for run in row.runs if "curve" in run])}
     if not kept:
         return []
     steps = [step for step, _ in next(iter(kept.values()))[0]]
@@ -110,9 +128,9 @@ def curves(stored: dict[str, dict[str, Any]]) -> list[str]:
     for name, found in kept.items():
         values = {step: mean(dict(map(tuple, one))[step] for one in found) for step in chosen}
         shown[name] = [f"{values[step]:.3f}" for step in chosen]
-    lines = ["Exact match on validation pairs against steps:", ""]
-    lines += papers_glance.table("row", [f"{step:,}" for step in chosen], shown)
-    return [*lines, "![exact match against steps](images/mlu_exact_match.png)", ""]
+    text = ["Exact match on validation pairs against steps:", ""]
+    text += papers_glance.table("row", [f"{step:,}" for step in chosen], shown)
+    return [*text, "![exact match against steps](images/mlu_exact_match.png)", ""]
 
 
 def sensitivity(results: Path = RESULTS) -> list[str]:
@@ -137,48 +155,78 @@ def sensitivity(results: Path = RESULTS) -> list[str]:
     ]
 
 
-def glance(found: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
+def glance(rows: list[Row], compared: list[Comparison]) -> list[str]:
     """Write what is to be seen first, before every row by itself."""
-    printed = {name: published("complex_order", name) for name in found["complex_order"]}
     return [
         "## At a glance",
         "",
-        "Means over seeds, and their standard deviation where there are several; the rows themselves are below.",
+        "Whether the papers' orders hold. Names are the ends of the rows' names; where several data sets stand in one line, it",
+        "counts on how many of them a row is best.",
         "",
+        *papers_glance.verdicts(compared),
         "The same network over each algebra, which leaves 1/n of the weights between the word table and the head. Fewer bits",
-        "are better; on `trec` the complex-order embedding is in front.",
+        "are better; on `trec` the complex-order embedding is in front. Transformers have dot scores unless `product` is said.",
+        "Bold is what differs from the real network by more than chance.",
         "",
-        *papers_glance.algebras(found),
-        "Word order: test accuracy by what tells places apart, the best bold; in brackets what Wang et al. (2020, Table 2)",
-        "printed (LSTM, CNN and FastText with word2vec, ours without).",
+        *papers_glance.algebras(rows),
+        "Word order: test accuracy by what tells places apart; in brackets what Wang et al. (2020, Table 2) printed (LSTM, CNN",
+        "and FastText with word2vec, ours without). Bold is the best if it leads the next one by more than chance.",
+        papers_glance.first_places(rows),
         "",
-        *papers_glance.order(found["complex_order"], printed),
+        *papers_glance.order(rows),
     ]
 
 
-def write(page: Path = PAGE, results: Path = RESULTS) -> None:
-    """Write the page."""
-    found = {path.name: rows_of(path.name, results) for path in sorted(results.iterdir()) if path.is_dir()}
-    if not any(found.values()):
-        return
-    machines = [row["machine"] for rows in found.values() for stored in rows.values() for row in stored["rows"]]
-    where = machines[-1]
-    dates = sorted({machine["date"] for machine in machines})
-    seeds = [len(stored["rows"]) for rows in found.values() for stored in rows.values()]
-    three = sum(count >= 3 for count in seeds)
-    head = [
+def absent(rows: Iterable[Row]) -> list[str]:
+    """Write what is in print and not here, and which configurations were not run."""
+    text = ["## Not here, and why", "", "| in print | why it is not here |", "|---|---|"]
+    text += [f"| {place} | {why} |" for place, why in ABSENT]
+    waiting = [f"[{row.name}](../configs/papers/{row.paper}/{row.name}.yaml)" for row in rows if not row.runs]
+    return [*text, "", f"Configured and not run: {', '.join(waiting)}.", ""] if waiting else [*text, ""]
+
+
+def head(rows: Iterable[Row]) -> list[str]:
+    """Write how to read the page."""
+    run = [row for row in rows if row.runs]
+    runs = [one for row in run for one in row.runs]
+    dates = sorted({one["machine"]["date"] for one in runs})
+    where, counts = runs[-1]["machine"], [len(row.runs) for row in run]
+    traced = sum("chosen" in one for one in runs)
+    return [
         "# The papers' systems, measured",
         "",
-        "Every row is a configuration that `zoo fit -c FILE` repeats. Test figures are of the epoch that validation chose;",
-        "several numbers in brackets are several seeds. What differs from a paper's setting is said in the configuration.",
-        f"Of {len(seeds)} rows {three} have three seeds and {seeds.count(1)} only one, which tells nothing of the spread.",
+        "Every row is a configuration that `zoo fit -c FILE` repeats. Test figures are of the epoch that validation chose:",
+        "the mean over seeds, their standard deviation behind ±, and each seed in brackets. What differs from the paper",
+        "stands under each table, by number.",
+        "",
+        "A difference is *beyond chance* if it is more than twice its standard error over seeds and more than twice its",
+        "standard error from the size of the test set; of many differences some pass by chance alone. An order *holds* if all",
+        "pairs of rows stand as printed beyond chance, *holds in part* if some do and none stands the other way round beyond",
+        "chance; it is *contradicted* if only pairs the other way round count, *mixed* if both kinds do, and *not decided* if",
+        "no pair counts. The papers print no spread, so their own orders may be chance where they are close.",
+        "",
+        f"Of {len(run)} rows {sum(count >= 3 for count in counts)} have three seeds and {counts.count(1)} only one, which",
+        "tells nothing of the spread.",
         f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))} on {where['cores']} cores of {where['processor']}, "
         f"torch {where['torch']}; made by `python -m benchmarks.papers`.",
+        "The files behind the numbers of seeds hold every figure, versions and the digest of the data; of",
+        f"{len(runs):,} runs {traced} also name the commit, the chosen epoch and its validation figure, which older ones do",
+        "not. Time is not told: the runs shared their machine.",
         "",
     ]
+
+
+def write(page: Path = PAGE, results: Path = RESULTS, configs: Path = CONFIGS) -> None:
+    """Write the page."""
+    rows = read_all(configs, results)
+    if not any(row.runs for row in rows):
+        return
+    compared = comparisons(rows)
+    papers = sorted({row.paper for row in rows if row.runs}, key=lambda paper: [*SHORT, paper].index(paper))
     body = [
         text
-        for paper, rows in found.items()
-        for text in [*section(paper, rows), *(sensitivity(results) if paper == "complex_order" else [])]
+        for paper in papers
+        for text in [*section(paper, rows, compared), *(sensitivity(results) if paper == "complex_order" else [])]
     ]
-    page.write_text("\n".join([*head, *glance(found), *body]).rstrip() + "\n", encoding="utf-8")
+    text = [*head(rows), *glance(rows, compared), *absent(rows), *body]
+    page.write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")

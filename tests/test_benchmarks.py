@@ -2,10 +2,21 @@
 
 import json
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 
-from benchmarks import digits, papers, papers_glance, papers_plots, papers_table, readme
+from benchmarks import (
+    digits,
+    papers,
+    papers_chance,
+    papers_glance,
+    papers_plots,
+    papers_rows,
+    papers_table,
+    papers_verdicts,
+    readme,
+)
 from zoo.registry import Spec
 
 
@@ -56,8 +67,9 @@ def row(tmp_path, corpus, monkeypatch):
     config.parent.mkdir(parents=True)
     options = ["backbone: fasttext(dim=8, hidden=8)", "algebra: quaternion", "data: text(path=nowhere)"]
     said = ["# published: accuracy 0.9 (Table 1)", "# also: text(path=nowhere, val=0.2)"]
+    said += ["# note: Fewer words.", "# note: Another optimizer."]
     config.write_text("\n".join([*said, *options, "trainer: {max_epochs: 1}"]))
-    monkeypatch.setattr(papers, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(papers_rows, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(papers_table, "write", lambda: None)
     monkeypatch.setattr(papers_plots, "IMAGES", tmp_path / "images")
     return config
@@ -72,7 +84,8 @@ def test_a_row_of_a_paper_is_measured_once_for_each_seed(row, tmp_path):
     both = json.loads(out.read_text())
     assert [found["seed"] for found in both["rows"]] == [0, 1]
     assert both["rows"][0] == first["rows"][0]
-    assert both["config"] == papers.read(row)[0]
+    assert both["config"] == papers_rows.read(row).config
+    assert both["rows"][0]["tested"] == 6
     kept = {"parameters", "metrics", "chosen", "versions", "data_sha256", "commit", "machine", "also"}
     assert kept <= both["rows"][0].keys()
     (choice,) = both["rows"][0]["chosen"]
@@ -91,11 +104,14 @@ def test_a_row_that_has_changed_is_measured_anew(row, tmp_path):
 
 def test_the_page_has_a_line_for_every_row(row, tmp_path):
     papers.main([str(row), "--root", str(tmp_path / "data"), "--seeds", "2"])
-    stored = papers_table.rows_of("paper", tmp_path / "results")
-    scores = [found["metrics"]["accuracy"] for found in stored["small"]["rows"]]
-    lines = papers_table.section("paper", stored)
-    assert any(f"accuracy **{sum(scores) / 2:.3f}** ({scores[0]:.3f}, {scores[1]:.3f})" in line for line in lines)
-    assert any("text(path=nowhere, val=0.2)" in line for line in lines)
+    found = papers_rows.read(row)
+    scores = [run["metrics"]["accuracy"] for run in found.runs]
+    text = "\n".join(papers_table.section("paper", [found], []))
+    assert f"accuracy {mean(scores):.3f} ± {stdev(scores):.3f} ({scores[0]:.3f}, {scores[1]:.3f})" in text
+    assert "text(path=nowhere, val=0.2)" in text
+    assert "- In print: small: accuracy 0.9 (Table 1)." in text
+    assert "| accuracy 0.9 (Table 1) | 1, 2 |" in text
+    assert "1. Fewer words.\n2. Another optimizer.\n" in text
 
 
 def test_curves_and_beams_are_kept_and_shown(row, tmp_path):
@@ -107,15 +123,15 @@ def test_curves_and_beams_are_kept_and_shown(row, tmp_path):
     options = ["backbone: 'transformer(dim=8, depth=1, heads=1, ffn=8)'", "algebra: quaternion", data]
     row.write_text("\n".join([*said, *options, "trainer: {max_steps: 2, val_check_interval: 1}"]))
     papers.main([str(row), "--seeds", "1"])
-    stored = papers_table.rows_of("paper", tmp_path / "results")
-    (found,) = stored["small"]["rows"]
+    measured = papers_rows.read(row)
+    (found,) = measured.runs
     assert [step for step, _ in found["curve"]] == [1, 2]
     assert found["beam"]["beam"] == 2
     assert "bleu" in found["beam"]
-    text = "\n".join(papers_table.section("paper", stored))
+    text = "\n".join(papers_table.section("paper", [measured], []))
     assert "with a beam of 2 exact match" in text
     assert f"| small | {found['curve'][0][1]:.3f} | {found['curve'][1][1]:.3f} |" in text
-    assert papers_plots.draw_curves(stored, "curve", "exact match").read_bytes().startswith(b"\x89PNG")
+    assert papers_plots.draw_curves([measured], "curve", "exact match").read_bytes().startswith(b"\x89PNG")
 
 
 def test_data_lie_in_the_folder_of_their_name(tmp_path):
@@ -131,49 +147,153 @@ def test_data_lie_in_the_folder_of_their_name(tmp_path):
     ]
 
 
-def stored(algebra, *accuracies, data="trec", scope="all", backbone="lstm"):
-    rows = [{"metrics": {"loss": 1.0, "accuracy": value}} for value in accuracies]
-    return {"config": {"backbone": backbone, "algebra": algebra, "data": data, "scope": scope}, "rows": rows}
+def measured(name, algebra, *accuracies, data="trec", scope="all", backbone="lstm", published="", tested=None):
+    runs = [{"metrics": {"loss": 1.0, "accuracy": value}, "tested": tested} for value in accuracies]
+    config = {"backbone": backbone, "algebra": algebra, "data": data, "scope": scope}
+    return papers_rows.Row("complex_order", name, config, published, (), tuple(runs))
 
 
 def test_word_order_is_seen_at_a_glance():
-    rows = {
-        "sst_lstm_none": stored("real", 0.5, data="sst"),
-        "trec_lstm_none": stored("real", 0.6, 0.8),
-        "trec_lstm_order": stored("complex_order", 0.75),
-        "trec_lstm_order_octonion": stored("octonion", 0.1),
-    }
-    lines = papers_glance.order(rows, {"trec_lstm_none": "accuracy 0.858 with word2vec (Table 2)"})
+    rows = [
+        measured("sst_lstm_none", "real", 0.5, data="sst"),
+        measured("trec_lstm_none", "real", 0.6, 0.8, published="accuracy 0.858 with word2vec (Table 2)"),
+        measured("trec_lstm_order", "complex_order", 0.75),
+        measured("trec_lstm_order_octonion", "octonion", 0.1),
+        measured("trec_cnn_none", "real", 0.5, 0.502),
+        measured("trec_cnn_pe", "real", 0.7, 0.702),
+    ]
+    lines = papers_glance.order(rows)
     assert lines[0] == "| lstm, positions | `trec` | `sst` |"
-    assert lines[2] == "| none | 0.700 ± 0.141 (0.858) | **0.500** |"
-    assert lines[6] == "| complex-order | **0.750** |  |"
-    assert len(lines) == 8
+    assert lines[2] == "| none | 0.700 ± 0.141 (0.858) | 0.500 |"
+    assert lines[6] == "| complex-order | 0.750 |  |"
+    assert lines[11] == "| learned (PE) | **0.701 ± 0.001** |"
+    assert len(lines) == 16
+
+
+def test_first_places_are_counted_where_every_kind_was_run():
+    kinds = dict(zip(papers_glance.POSITIONS, (0.1, 0.2, 0.3, 0.4, 0.5), strict=True))
+    rows = [
+        measured(f"{data}_lstm_{kind}", "real", 1 - value if data == "mr" else value, published=f"accuracy {value} (Table 2)")
+        for data in ("trec", "mr")
+        for kind, value in kinds.items()
+    ]
+    text = papers_glance.first_places([*rows, measured("sst_lstm_order", "real", 0.9, published="accuracy 0.9 (Table 2)")])
+    assert text.startswith("Complex-order is best in 1 of 2 cells here and in 2 of 2 in print;")
 
 
 def test_algebras_are_seen_at_a_glance():
-    rows = {
-        "a": stored("phm-10", 0.7),
-        "b": stored("quaternion", 0.6, scope="attention"),
-        "c": stored("real", 0.5),
-        "d": stored("phm-2", 0.8, 0.9),
-        "e": stored("real", 0.1, backbone="cnn"),  # nothing to compare it with
-        "f": stored("quaternion", 0.4),
-    }
-    assert papers_glance.algebras({"paper": rows}) == [
+    rows = [
+        measured("a", "phm-10", 0.7),
+        measured("b", "quaternion", 0.6, scope="attention"),
+        measured("c", "real", 0.5, 0.51),
+        measured("d", "phm-2", 0.8, 0.9),
+        measured("e", "real", 0.1, backbone="cnn"),  # nothing to compare it with
+        measured("f", "quaternion", 0.4),
+        *(measured(name, name, 0.5, data="iwslt15") for name in ("real", "quaternion", "octonion")),  # too little data
+    ]
+    assert papers_glance.algebras(rows) == [
         "| algebra | `trec`, accuracy |",
         "|---|---:|",
-        "| `real` | 0.500 |",
+        "| `real` | 0.505 ± 0.007 |",
         "| `quaternion` | 0.400 |",
         "| `quaternion`, attention only | 0.600 |",
-        "| `phm-2` | 0.850 ± 0.071 |",
+        "| `phm-2` | **0.850 ± 0.071** |",
         "| `phm-10` | 0.700 |",
         "",
     ]
 
 
+def test_scores_are_told_apart():
+    dot = measured("dot", "quaternion", 0.5, backbone="transformer/tiny")
+    product = measured("product", "quaternion", 0.6, backbone="transformer/tiny(score=product)")
+    hermitian = measured("hermitian", "complex_order", 0.6, backbone="transformer/tiny")
+    real = measured("real", "real", 0.4, backbone="transformer/tiny")
+    assert [row.score for row in (dot, product, hermitian, real)] == ["dot", "product", "hermitian", ""]
+    assert papers_glance.algebra(dot) == "`quaternion`, `dot`"
+    assert [line.partition(" |")[0] for line in papers_glance.algebras([dot, product, real])[2:5]] == [
+        "| `real`",
+        "| `quaternion`",
+        "| `quaternion`, `product`",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "tested", "expected"),
+    [
+        ((0.50, 0.51), (0.80, 0.81), 1000, True),
+        ((0.50, 0.51), (0.80, 0.81), 10, False),  # the test is too small
+        ((0.30, 0.71), (0.60, 0.99), 1000, False),  # the seeds are too far apart
+        ((0.50,), (0.80, 0.81), 1000, None),  # one seed does not tell
+        ((0.50,), (0.51, 0.52), 1000, False),  # but here the test does
+        ((9.0, 9.1), (12.0, 12.1), None, True),  # no bound is known
+    ],
+)
+def test_a_difference_counts_beyond_seeds_and_test(one, other, tested, expected):
+    assert papers_chance.counts(papers_chance.Figure(one, tested), papers_chance.Figure(other, tested)) is expected
+
+
+@pytest.fixture
+def compared():
+    """Three rows in print, of which one was not run."""
+    rows = [
+        measured("sva_real", "real", 0.90, 0.91, published="accuracy 0.948 (Table 5; Tay et al. 2019, Table 5)", tested=1000),
+        measured("sva_phm2", "phm-2", 0.80, 0.81, published="accuracy 0.951 (Table 5)", tested=1000),
+        measured("sva_phm4", "phm-4", published="accuracy 0.95 (Table 5)", tested=1000),
+        measured("sva_octonion", "octonion", 0.5, tested=1000),
+        measured("other", "real", 0.5, data="sst", published="accuracy 0.5 (Table 5)"),
+    ]
+    return papers_verdicts.comparisons(rows)
+
+
+def test_three_lines_tell_what_was_found(compared):
+    (one,) = compared
+    in_print, here, order, _ = papers_verdicts.lines(one)
+    assert in_print == "- In print (Table 5, lstm), accuracy: phm2 0.951, phm4 0.95, real 0.948."
+    assert here.startswith(
+        "- Here: real 0.905 ± 0.007, phm2 0.805 ± 0.007; not run: phm4. Standard error of one row: up to 0.0050"
+    )
+    assert (
+        order == "- Order: contradicted; of one pair 0 as printed (0 beyond chance), 1 the other way round (1 beyond chance)."
+    )
+
+
+def test_the_verdicts_stand_in_one_table(compared):
+    line = papers_glance.verdicts(compared)[2]
+    assert line.startswith("| Wang et al. 2020, Table 5 | `trec` | lstm | phm2 | real | contradicted |")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([], "not measured"),
+        ([(True, True), (True, True)], "holds"),
+        ([(True, True), (True, False)], "holds in part"),
+        ([(True, True), (False, False)], "holds in part"),
+        ([(True, True), (False, True)], "mixed"),
+        ([(True, False), (False, True)], "contradicted"),
+        ([(True, None), (False, False)], "not decided"),
+    ],
+)
+def test_verdicts(pairs, expected):
+    assert papers_verdicts.verdict(pairs) == expected
+
+
+def test_every_difference_is_said():
+    """A hypercomplex Transformer of Tay et al. is measured with product scores or says that it is not."""
+    rows = papers_rows.read_all()
+    for row in rows:
+        if (
+            row.config["algebra"] == "quaternion"
+            and row.net == "transformer"
+            and "_order" not in row.name
+            and row.score == "dot"
+        ):
+            assert not [table for table in row.tables if row.paper == "quaternion_nlp"], row.name
+    assert all(row.notes for row in rows if row.config["data"] not in ("hamilton", "rotation"))
+
+
 def test_the_page_is_that_of_the_results(tmp_path):
     papers_table.write(tmp_path / "papers.md")
     assert (tmp_path / "papers.md").read_text(encoding="utf-8") == papers_table.PAGE.read_text(encoding="utf-8")
-    for paper in papers_table.PAPERS:
-        for name, found in papers_table.rows_of(paper).items():
-            assert papers.read(papers_table.ROOT / "configs" / "papers" / paper / f"{name}.yaml")[0] == found["config"], name
+    stored = {path.relative_to(papers_rows.RESULTS).with_suffix("") for path in papers_rows.RESULTS.glob("*/*.json")}
+    assert stored == {Path(row.paper, row.name) for row in papers_rows.read_all() if row.runs}

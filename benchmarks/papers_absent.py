@@ -1,0 +1,73 @@
+"""What the papers print and this project has not measured, and why: one line for each."""
+
+ABSENT = (
+    (
+        "Wang et al. 2020, Table 2: CR",
+        "the data are not at hand",
+    ),
+    (
+        "Wang et al. 2020, Table 2: FastText, LSTM and CNN with word2vec",
+        "the vectors are not at hand; the rows here learn their words from nothing, so only their order can be compared",
+    ),
+    (
+        "Wang et al. 2020, Table 2: MR, SUBJ, MPQA over ten folds; SST with phrases",
+        "compute: one fold, and whole sentences, are what two cores did so far",
+    ),
+    (
+        "Wang et al. 2020, Table 3",
+        "systems of other authors, quoted there",
+    ),
+    (
+        "Wang et al. 2020, Table 4",
+        "compute: it needs the phrases of SST; its ablations were run on TREC, one seed each, and are no check of it",
+    ),
+    (
+        "Wang et al. 2020, Table 5: attentional encoder-decoders; complex-vanilla",
+        "quoted from other authors; complex-vanilla is configured and not run",
+    ),
+    (
+        "Wang et al. 2020, Table 6: text8",
+        "data and compute: tiny Shakespeare stands in, with a network of 4 small layers; the recurrent baselines are quoted",
+    ),
+    (
+        "Wang et al. 2020, Figure 2: seconds per epoch",
+        "not measured yet",
+    ),
+    (
+        "Tay et al. 2019, Table 1: SNLI, SciTail, MNLI, Tweets, Quora, Ubuntu",
+        "the data are not at hand, but for SNLI's validation and test files, on which Q-Att and DeAtt are not run yet",
+    ),
+    (
+        "Tay et al. 2019, Table 3, and WMT English-German",
+        "data and compute: of En-Vi 1,475 pairs are at hand in place of 133 thousand, and BLEU is about 1; En-Ro, En-Et and "
+        "En-De are not at hand, and 44M weights are not for two cores",
+    ),
+    (
+        "Tay et al. 2019, Table 4: 100,000 steps, Universal Transformers",
+        "compute: 5,000 steps were run; Universal Transformers are quoted there",
+    ),
+    (
+        "Zhang et al. 2021, Table 1: MultiNLI, QNLI, DNLI, SciTail; SNLI as a whole",
+        "the data are not at hand, but for the validation files of SNLI and QNLI; QNLI is not run yet",
+    ),
+    (
+        "Zhang et al. 2021, Table 2: seven translations",
+        "data and compute: none of the seven is at hand as a whole",
+    ),
+    (
+        "Zhang et al. 2021, Table 3: training and decoding time",
+        "not measured yet: it needs a machine with nothing else on it",
+    ),
+    (
+        "Zhang et al. 2021, Table 4: n = 2, 8, 16",
+        "not run yet",
+    ),
+    (
+        "Mukhopadhyay et al. 2025, Figures 3 to 9: lottery tickets on CIFAR, MedMNIST and Shakespeare",
+        "compute: every point of a curve is a training of its own; the networks are built, pruning is not",
+    ),
+    (
+        "Mukhopadhyay et al. 2025, Table 1: nanoGPT of 10.65M and 2.79M weights, trained",
+        "compute: its recipe needs a GPU; the recipe for a CPU was run instead",
+    ),
+)

@@ -1,0 +1,174 @@
+"""What the papers compare, what was found here, and whether their order holds."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations, takewhile
+from statistics import stdev
+
+from benchmarks.papers_chance import Figure, counts, figure
+from benchmarks.papers_rows import FIGURES, Row
+
+LESS_IS_BETTER = ("bits_per_character",)
+Pairs = list[tuple[bool, bool | None]]
+"""For each pair of rows: whether it stands as printed, and whether it is told apart by more than chance, None if unknown."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows that a paper printed in one table, of one network on the same data.
+
+    Attributes:
+        paper: Folder of the paper.
+        table: Where it was printed.
+        data: The data, as the configurations name them.
+        net: The network.
+        title: What was printed, a name of `FIGURES`.
+        rows: All rows with a printed figure, the best printed one first.
+    """
+
+    paper: str
+    table: str
+    data: str
+    net: str
+    title: str
+    rows: tuple[Row, ...]
+
+    @property
+    def less(self) -> bool:
+        """Whether less is better."""
+        return FIGURES[self.title] in LESS_IS_BETTER
+
+    @property
+    def measured(self) -> list[Row]:
+        """Those that were run, in the paper's order."""
+        return [row for row in self.rows if row.runs]
+
+    @property
+    def beam(self) -> int | None:
+        """The beam that all of its rows were also tested with."""
+        beams = {run.get("beam", {}).get("beam") for row in self.measured for run in row.runs}
+        return beams.pop() if len(beams) == 1 else None
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """What was measured, by the name of the row, the best first."""
+        found = {row.name: figure(row, FIGURES[self.title], self.beam is not None) for row in self.measured}
+        return dict(sorted(found.items(), key=lambda item: item[1].mean, reverse=not self.less))
+
+    def label(self, name: str) -> str:
+        """Name a row by what the others do not share."""
+        parts = zip(*(row.name.split("_") for row in self.rows), strict=False)
+        shared = takewhile(lambda column: len(set(column)) == 1, parts)
+        return name.removeprefix("".join(f"{column[0]}_" for column in shared))
+
+    def pairs(self) -> Pairs:
+        """For every pair of measured rows that print tells apart: whether it stands as printed, and whether that counts."""
+        found, printed = self.figures, {row.name: row.printed for row in self.rows}
+        pairs = []
+        for one, other in combinations([row.name for row in self.measured], 2):
+            if printed[one] != printed[other]:
+                as_printed = (found[one].mean < found[other].mean) == self.less
+                pairs.append((as_printed and found[one].mean != found[other].mean, counts(found[one], found[other])))
+        return pairs
+
+
+def comparisons(rows: Iterable[Row]) -> list[Comparison]:
+    """Collect what the papers compare, from the comments ``# published:``."""
+    groups: dict[tuple[str, str, str, str, str], list[Row]] = {}
+    for row in rows:
+        for table in row.tables if row.printed else ():
+            groups.setdefault((row.paper, table, row.data, row.net, row.printed[0]), []).append(row)  # type: ignore[index]
+    made = []
+    for (paper, table, data, net, title), group in groups.items():
+        if len(group) < 2:
+            continue
+        less = FIGURES[title] in LESS_IS_BETTER
+        ranked = sorted(group, key=lambda row: row.printed[1], reverse=not less)  # type: ignore[index]
+        made.append(Comparison(paper, table, data, net, title, tuple(ranked)))
+    return made
+
+
+def verdict(pairs: Pairs) -> str:
+    """Say in a word whether an order holds."""
+    for_it = sum(as_printed for as_printed, sure in pairs if sure)
+    against = sum(not as_printed for as_printed, sure in pairs if sure)
+    if not pairs:
+        return "not measured"
+    if against:
+        return "mixed" if for_it else "contradicted"
+    if for_it == len(pairs):
+        return "holds"
+    return "holds in part" if for_it else "not decided"
+
+
+def tally(pairs: Pairs) -> str:
+    """Count the pairs behind a verdict."""
+    if not pairs:
+        return "no two rows of it were run"
+    stand = [sure for as_printed, sure in pairs if as_printed]
+    turned = [sure for as_printed, sure in pairs if not as_printed]
+    of = "of one pair" if len(pairs) == 1 else f"of {len(pairs)} pairs"
+    text = f"{of} {len(stand)} as printed ({stand.count(True)} beyond chance), "
+    text += f"{len(turned)} the other way round ({turned.count(True)} beyond chance)"
+    unknown = stand.count(None) + turned.count(None)
+    return text + (f"; {unknown} cannot be judged, for a row has one seed" if unknown else "")
+
+
+def lines(compared: Comparison) -> list[str]:
+    """Write what a paper found, what was found here, and whether the order holds."""
+    digits = 1 if compared.title == "BLEU" else 3
+    printed = ", ".join(f"{compared.label(row.name)} {row.printed[1]:g}" for row in compared.rows if row.printed)
+    here = []
+    for name, found in compared.figures.items():
+        spread = f" ± {stdev(found.values):.{digits}f}" if len(found.values) > 1 else " (one seed)"
+        here.append(f"{compared.label(name)} {found.mean:.{digits}f}{spread}")
+    beam = f" with a beam of {compared.beam}" if compared.beam else ""
+    missing = [compared.label(row.name) for row in compared.rows if not row.runs]
+    absent = f"; not run: {', '.join(missing)}" if missing else ""
+    pairs = compared.pairs()
+    where = compared.table if "," in compared.table else f"{compared.table}, {compared.net}"
+    return [
+        f"- In print ({where}), {compared.title}: {printed}.",
+        f"- Here{beam}: {', '.join(here) or 'nothing'}{absent}.{_noise(compared)}",
+        f"- Order: {verdict(pairs)}; {tally(pairs)}.",
+        "",
+    ]
+
+
+def _noise(compared: Comparison) -> str:
+    """Say how large chance is in a comparison."""
+    found = list(compared.figures.values())
+    seeds = [one.over_seeds for one in found if one.over_seeds is not None]
+    texts = [f"{max(seeds):.{1 if compared.title == 'BLEU' else 4}f} over seeds"] if seeds else []
+    tested = {one.tested for one in found if one.tested}
+    if len(tested) == 1:
+        texts.append(f"{max(one.over_test for one in found):.4f} over {tested.pop():,} tested")
+    return f" Standard error of one row: up to {', up to '.join(texts)}." if texts else ""
+
+
+def summary(compared: list[Comparison]) -> list[list[str]]:
+    """Write a line for each table and network: the data, the best in print, the best here, the verdict, the pairs behind it.
+
+    Data sets stand together where a table has more than three of them.
+    """
+    groups: dict[tuple[str, ...], list[Comparison]] = {}
+    for one in compared:
+        alike = [other for other in compared if (other.table, other.paper, other.net) == (one.table, one.paper, one.net)]
+        groups.setdefault((one.paper, one.table, one.net, "" if len(alike) > 3 else one.data), []).append(one)
+    cells = []
+    for group in groups.values():
+        pairs = [pair for one in group for pair in one.pairs()]
+        names = ", ".join(f"`{one.data.partition('(')[0]}`" for one in group)
+        printed = [one.label(one.rows[0].name) for one in group]
+        here = [one.label(next(iter(one.figures))) for one in group if len(one.figures) > 1]
+        cells.append([group[0].paper, group[0].table, names, group[0].net, _often(printed), _often(here)])
+        cells[-1] += [verdict(pairs), tally(pairs)]
+    return cells
+
+
+def _often(names: list[str]) -> str:
+    """Count names, the most frequent first: ``order 3, none 2``; a name alone stands for itself."""
+    if len(names) < 2:
+        return names[0] if names else "-"
+    return ", ".join(f"{name} {count}" for name, count in Counter(names).most_common())
