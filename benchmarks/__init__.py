@@ -2,5 +2,5 @@
 
 import os
 
-# As the command line does, see zoo.cli.front.
+# As the command line does, see zoo.cli.commands.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

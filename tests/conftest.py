@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# As the command line does, see zoo.cli.front; it counts only before torch is imported.
+# As the command line does, see zoo.cli.commands; it counts only before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 GOOD, BAD, FILLING = ("good", "fine", "great"), ("bad", "poor", "dull"), ("a", "film", "the", "plot", "and", "it")

@@ -36,6 +36,11 @@ def test_an_unknown_name_is_an_attribute_error():
         zoo.nonsense  # noqa: B018
 
 
+def test_only_public_names_are_listed():
+    assert set(dir(zoo)) == {*zoo.__all__, "__version__"}
+    assert zoo.__version__[0].isdigit()
+
+
 def test_a_star_import_brings_the_public_names():
     names: dict[str, object] = {}
     exec("from zoo import *", names)

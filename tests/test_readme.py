@@ -12,7 +12,7 @@ import pytest
 from benchmarks import readme
 from zoo import registry
 from zoo.cli import main
-from zoo.cli.front import COMMANDS
+from zoo.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -56,11 +56,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("zoo.cli.commands").own_version()
     if name not in _HOMES:
         raise AttributeError(f"module 'zoo' has no attribute '{name}'")
-    home = import_module(_HOMES[name])
-    return getattr(home, name)
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return [*__all__, "__version__"]

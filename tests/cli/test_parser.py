@@ -1,16 +1,23 @@
 """Flags and files: what composes, what wins, and what is said about a bad one."""
 
+from dataclasses import asdict, fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import yaml
 
-from zoo.cli.parser import make_parser, parse
+from zoo.cli.commands import COMMANDS
+from zoo.cli.fit import make_parser
+from zoo.cli.parser import Parser, is_flag
 from zoo.errors import InputError
-from zoo.training.options import Evaluate, Fit, Info, build
+from zoo.inference.options import Evaluate, Generate, Predict
+from zoo.training.options import Average, Fit, Info
+from zoo.training.resolve import resolve
 from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
 
 NAMES = ("--backbone", "vit", "--algebra", "real")
+CALLS = {"fit": NAMES} | dict.fromkeys(("test", "validate", "predict", "generate"), ("run",))
 LEFT_OPEN = {"betas": None, "eps": None}
 
 
@@ -40,11 +47,16 @@ def effective(call):
     return read
 
 
-def test_defaults_are_those_of_the_options_class(effective):
+def test_what_is_printed_is_what_a_run_would_have(effective):
+    """Defaults are those of the options class, and of the backbone: nothing is left to be found out later."""
     values = effective(*NAMES)
-    assert values.pop("trainer") == {}
-    made = build(Fit, values)
-    assert made == Fit("vit", "real")
+    assert values == asdict_without_none(resolve(Fit("vit", "real")))
+    assert values["optimizer"]["lr"] == 2e-3
+    assert (values["data"], values["batch_size"], values["trainer"]) == ("digits", 32, {"max_epochs": 50})
+
+
+def asdict_without_none(options: Fit) -> dict:
+    return {key: value for key, value in asdict(options).items() if value is not None}
 
 
 def test_one_file_alone(files, effective):
@@ -102,12 +114,12 @@ def test_numbers_in_files_may_be_written_as_in_python(files, effective):
 
 
 def test_negative_numbers_are_values(call):
-    assert "-1" in call("fit", *NAMES, "--optimizer.lr", "-1", "--print_config").out
+    assert make_parser("fit").parse([*NAMES, "--optimizer.lr", "-1"])["optimizer"]["lr"] == -1
 
 
 def test_trainer_values_are_yaml(effective):
     flags = ["--trainer.devices", "[0, 1]", "--trainer.limit_train_batches", "0.5", "--trainer.logger", "false"]
-    expected = {"devices": [0, 1], "limit_train_batches": 0.5, "logger": False, "precision": "bf16-mixed"}
+    expected = {"max_epochs": 50, "devices": [0, 1], "limit_train_batches": 0.5, "logger": False, "precision": "bf16-mixed"}
     assert effective(*NAMES, *flags, "--trainer.precision", "bf16-mixed")["trainer"] == expected
 
 
@@ -131,7 +143,7 @@ def test_what_is_printed_is_itself_a_file_that_gives_the_same(files, effective):
     values = effective("-c", "a.yaml", "-c", "b.yaml", "--data", "digits(size=16)", "--algebra", "phm(n=4, shared=true)")
     files("again", yaml.safe_dump(values))
     assert effective("-c", "again.yaml") == values
-    assert values["algebra"] == "phm(n=4, shared=true)"
+    assert values["algebra"] == "phm(n=4, shared=True)"
 
 
 def test_print_config_starts_nothing(files, call, tmp_path):
@@ -141,20 +153,65 @@ def test_print_config_starts_nothing(files, call, tmp_path):
 
 
 def test_every_trainer_argument_is_a_flag():
-    known = {option for action in make_parser("fit", Fit, "")._actions for option in action.option_strings}
-    assert {f"--trainer.{name}" for name in TRAINER_ARGUMENTS} <= known
+    assert {f"--trainer.{name}" for name in TRAINER_ARGUMENTS} <= make_parser("fit").flags.keys()
 
 
-@pytest.mark.parametrize("kind", [Fit, Evaluate, Info])
-def test_every_option_is_a_flag_with_a_description(kind):
-    from dataclasses import fields, is_dataclass
-
-    parser = make_parser("x", kind, "")
-    help_of = {option: action.help for action in parser._actions for option in action.option_strings}
+@pytest.mark.parametrize("kind", [Fit, Average, Evaluate, Predict, Generate, Info])
+def test_every_option_is_a_flag_with_a_description(kind, capsys):
+    parser = Parser("x", "", kind)
+    with pytest.raises(SystemExit):
+        parser.parse(["--help"])
+    page = " ".join(capsys.readouterr().out.split())
     for field in fields(kind):
         for option in [f"{field.name}.{f.name}" for f in fields(field.type)] if is_dataclass(field.type) else [field.name]:
             if option != "trainer":
-                assert len(help_of[f"--{option}"] or "") > 10, option
+                assert parser.flags[f"--{option}"]
+                text = page.partition(f"--{option} {option.rpartition('.')[2].upper()} ")[2].partition("(")[0]
+                assert len(text) > 10, option
+
+
+# --- one dialect ---
+
+
+def test_an_option_of_decoding_has_one_name_and_one_short_form_in_all_commands():
+    for command, words in (
+        ("fit", NAMES),
+        ("test", ["run"]),
+        ("validate", ["run"]),
+        ("predict", ["run"]),
+        ("generate", ["run"]),
+    ):
+        module = import_module(COMMANDS[command])
+        for flag in ("--beam", "--decoding.beam"):
+            assert module.make_parser(command).parse([*words, flag, "4"])["decoding"]["beam"] == 4
+    fit = make_parser("fit").parse([*NAMES, "--seed", "3"])  # a run has a seed of its own
+    assert (fit["seed"], fit["decoding"]["seed"]) == (3, 0)
+    assert import_module(COMMANDS["generate"]).make_parser("generate").parse(["run", "--seed", "3"])["decoding"] == {"seed": 3}
+
+
+def test_of_a_trained_model_only_what_is_given_is_decided(files, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    files("short", "decoding: {length: 2}")
+    parser = import_module(COMMANDS["test"]).make_parser("test")
+    assert parser.parse(["run"])["decoding"] == {}
+    assert parser.parse(["run", "-c", "short.yaml", "--beam", "1"])["decoding"] == {"length": 2, "beam": 1}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["run", "a b", "--json", "c", "-"], ["--json", "run", "a b", "c", "-"], ["run", "--json", "--", "a b", "c", "-"]],
+    ids=" ".join,
+)
+def test_flags_and_positional_arguments_may_be_mixed(words):
+    values = import_module(COMMANDS["predict"]).make_parser("predict").parse(words)
+    assert (values["run"], values["input"], values["json"]) == ("run", ["a b", "c", "-"], True)
+
+
+@pytest.mark.parametrize(
+    ("word", "flag"), [("-", False), ("-3", False), ("-.5", False), ("- a text", False), ("-x", True), ("--x=a b", True)]
+)
+def test_what_is_a_flag(word, flag):
+    assert is_flag(word) is flag
 
 
 # --- what is said about a bad flag ---
@@ -176,6 +233,11 @@ def test_every_option_is_a_flag_with_a_description(kind):
         (["--optimizer", "adamw"], ["--optimizer has parts", "--optimizer.name"]),
         (["--trainer", "{max_epochs: 3}"], ["--trainer has parts"]),
         (["--trainer.nope", "3"], ["unknown flag --trainer.nope"]),
+        (["--lr", "3"], ["unknown flag --lr", "did you mean --optimizer.lr?"]),
+        (["--max-epochs", "3"], ["did you mean --trainer.max_epochs?"]),
+        (["--name", "3"], ["did you mean --optimizer.name or --schedule.name?"]),
+        (["--warm", "3"], ["did you mean --schedule.warmup?"]),
+        (["--print_config=yes"], ["--print_config takes no value"]),
         (["--optimiser.lr", "3"], ["unknown flag --optimiser.lr", "did you mean --optimizer.lr?"]),
         (["--algebra", "--seed", "3"], ["--algebra", "expected one argument"]),
         (["--backbone", ""], ["bad spec ''", "name"]),
@@ -191,6 +253,12 @@ def test_a_bad_flag(refused, words, needles):
 @pytest.mark.parametrize(("words", "missing"), [(NAMES[:2], "--algebra"), (NAMES[2:], "--backbone")])
 def test_a_missing_name(refused, words, missing):
     assert f"missing {missing}" in refused("fit", *words)
+
+
+def test_a_missing_name_does_not_hide_a_wrong_one(refused):
+    line = refused("fit", "--algebra", "quaternoin")
+    assert "missing --backbone" in line
+    assert "did you mean 'quaternion'?" in line
 
 
 # --- what is said about a bad file ---
@@ -268,4 +336,4 @@ def test_no_command_accepts_a_flag_that_it_ignores(refused, command):
 def test_the_parser_itself_refuses_with_one_kind_of_error():
     for words in (["--nope"], ["--seed", "x"], ["-c", "nofile.yaml"]):
         with pytest.raises(InputError):
-            parse(make_parser("fit", Fit, ""), [*NAMES, *words])
+            make_parser("fit").parse([*NAMES, *words])

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import zoo
-from zoo.cli.predict import rows_in
+from zoo.cli.models import rows_in
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 

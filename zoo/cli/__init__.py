@@ -1,5 +1,5 @@
 """The command line: ``zoo``."""
 
-from zoo.cli.front import main
+from zoo.cli.commands import main
 
 __all__ = ["main"]

@@ -1,4 +1,4 @@
-"""``zoo doctor``: is everything here that a run needs?"""
+"""``zoo doctor``: check that everything is installed that a run needs."""
 
 import json
 import os
@@ -13,27 +13,29 @@ from pathlib import Path
 from typing import Any
 
 from zoo import registry
-from zoo.cli.plain_parser import plain_parser
+from zoo.cli.parser import Parser
 from zoo.errors import InputError
 
 PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "datasets", "safetensors", "scikit-learn")
 
 
-def run(command: str, argv: list[str]) -> int:
+def make_parser(command: str) -> Parser:
+    """Return the command's parser."""
+    parser = Parser(command, "Check Python, torch, devices, plugins and folders.")
+    parser.switch("--json", "print JSON")
+    parser.switch("--isolate", "load each plugin in a process of its own (slow; survives crashes)")
+    return parser
+
+
+def run(command: str, values: dict[str, Any]) -> int:
     """Check and print; exit 1 if anything is broken."""
-    parser = plain_parser(command, "Check Python, torch, devices, plugins and folders.")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--isolate", action="store_true", help="load each plugin in a process of its own (slow; survives crashes)"
-    )
-    options = parser.parse_args(argv)
-    rows = [*metadata(), *packages(), *devices(), *plugins(options.isolate), *folders()]
-    if options.json:
+    rows = [*metadata(), *packages(), *devices(), *plugins(values["isolate"]), *folders()]
+    if values["json"]:
         print(json.dumps(rows, indent=2))
     else:
         print("\n".join(line(row) for row in rows))
     broken = [row["name"] for row in rows if row["status"] == "broken"]
-    if not options.json:
+    if not values["json"]:
         print(f"\n{len(broken)} broken: {', '.join(broken)}" if broken else "\nall is well")
     return 1 if broken else 0
 
@@ -43,24 +45,24 @@ def row(kind: str, name: str, check: Callable[[], str]) -> dict[str, Any]:
     start = time.perf_counter()
     try:
         status, note = "ok", check()
-    except Exception as error:  # Whatever it is, it is what the user came to hear.
+    except Exception as error:  # Any failure is a finding of this check.
         status, note = "broken", " ".join(str(error).split()) or type(error).__name__
     return {"kind": kind, "name": name, "status": status, "ms": round(1000 * (time.perf_counter() - start)), "note": note}
 
 
 def line(found: dict[str, Any]) -> str:
-    """Show one check."""
+    """Write one check as a line."""
     return f"{found['status']:<7} {found['kind']:<9} {found['name']:<28} {found['ms']:>6} ms  {found['note']}"
 
 
 def packages() -> list[dict[str, Any]]:
-    """Python and the packages a run imports."""
+    """Check Python and the packages that a run imports."""
     python = row("python", platform.python_version(), lambda: sys.executable)
     return [python, *(row("package", name, partial(version, name)) for name in PACKAGES)]
 
 
 def devices() -> list[dict[str, Any]]:
-    """What torch can compute on."""
+    """List the devices that torch can compute on."""
 
     def cpu() -> str:
         import torch
@@ -95,7 +97,7 @@ def plugins(isolate: bool) -> list[dict[str, Any]]:
 
 
 def metadata() -> list[dict[str, Any]]:
-    """Installed packages whose metadata cannot be read; torch and Lightning stumble over them, so they come first."""
+    """List installed packages whose metadata cannot be read; torch and Lightning fail beside them, so they come first."""
     return [
         {"kind": "metadata", "name": fault.distribution, "status": "broken", "ms": 0, "note": f"{fault.path}: {fault.reason}"}
         for fault in registry.faults()
@@ -109,7 +111,7 @@ def writable(path: Path) -> str:
 
 
 def folders() -> list[dict[str, Any]]:
-    """The places a run writes to."""
+    """Check the folders that a run writes to."""
     cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     while not cache.exists():
         cache = cache.parent

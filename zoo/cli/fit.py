@@ -1,26 +1,67 @@
-"""``zoo fit``: check names and flags at once, then import torch and train."""
+"""``zoo fit`` and ``zoo average``: check names and flags at once, then import torch and train."""
 
+import json
 import os
+import sys
+from dataclasses import asdict
+from typing import Any
 
-from zoo.cli.config import print_config
-from zoo.cli.parser import check_names, make_parser, parse
-from zoo.training.options import Fit, build
+from zoo.cli.commands import quiet
+from zoo.cli.parser import Parser
+from zoo.training.options import Average, Fit, build
 
 
-def run(command: str, argv: list[str]) -> int:
-    """Train a network and print what came out."""
-    parser = make_parser(command, Fit, "Train a network over an algebra, measure it, and keep it in a run folder.")
-    values = parse(parser, argv)
-    check_names(values)
+def make_parser(command: str) -> Parser:
+    """Return the parser of either command."""
+    if command == "average":
+        parser = Parser(command, "Take the mean of a run's last weights and measure it; train with --keep first.", Average)
+        parser.positional("run", "a run (runs/NAME) that was trained with --keep")
+        parser.switch("--json", "print JSON")
+        return parser
+    parser = Parser(command, "Train a network over an algebra, measure it, and keep it in a run folder.", Fit)
+    parser.switch("--print_config", "print the effective configuration as YAML and stop")
+    return parser
+
+
+def run(command: str, values: dict[str, Any]) -> int:
+    """Train a network, or average its last checkpoints, and print the result."""
+    if command == "average":
+        return average(values)
     if values.pop("print_config"):
-        print_config(values)
+        print_config(build(Fit, values))
         return 0
-    from zoo.cli.closing import close
+    from zoo.cli.summary import print_summary
     from zoo.training.fit import fit
     from zoo.training.folds import cross_validate
 
+    quiet()
     options = build(Fit, values)
     summary = fit(options) if options.folds is None else cross_validate(options)
     if os.environ.get("LOCAL_RANK", "0") == "0":
-        close(summary)
+        print_summary(summary)
+    return 0
+
+
+def print_config(options: Fit) -> None:
+    """Print the configuration that a run would have, the defaults of its backbone filled in, as YAML."""
+    import yaml
+
+    from zoo.training.resolve import resolve
+
+    values = {key: value for key, value in asdict(resolve(options)).items() if value is not None}
+    yaml.safe_dump(json.loads(json.dumps(values)), sys.stdout, sort_keys=False)  # tuples become lists
+
+
+def average(values: dict[str, Any]) -> int:
+    """Average the last checkpoints of a run and print the metrics of both models."""
+    run, as_json = values.pop("run"), values.pop("json")
+    from zoo.cli.summary import print_average
+    from zoo.training.average import average
+
+    quiet()
+    made = average(run, build(Average, values))
+    if as_json:
+        print(json.dumps(made, indent=2))
+    else:
+        print_average(made)
     return 0

@@ -1,44 +1,91 @@
-"""``zoo list``: what is installed, read from package metadata without importing any plugin."""
+"""``zoo list`` and ``zoo completion``: what is installed, read from package metadata without importing any plugin."""
 
 import json
 import shutil
 from dataclasses import asdict
+from importlib import import_module
+from typing import Any
 
 from zoo import registry
-from zoo.cli.plain_parser import plain_parser
+from zoo.cli.parser import SPECS, Parser
 from zoo.errors import InputError
 
+SHELLS = ("bash", "zsh")
+SCRIPT = """\
+_zoo() {{
+    local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" choices=""
+    if [ "$COMP_CWORD" -eq 1 ]; then choices="{commands}"; else
+    case "$before" in
+{names}
+    *) case "$word" in -*) case "${{COMP_WORDS[1]}}" in
+{flags}
+        esac ;; esac ;;
+    esac; fi
+    COMPREPLY=($(compgen -W "$choices" -- "$word"))
+}}
+complete -o bashdefault -o default -F _zoo zoo
+"""
 
-def run(command: str, argv: list[str]) -> int:
-    """Print the installed plugins of one kind or of all."""
-    parser = plain_parser(command, "List the installed algebras, backbones, data sets and so on.")
-    parser.add_argument("kind", nargs="?", help=f"one of {', '.join(registry.GROUPS)}")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    options = parser.parse_args(argv)
-    if options.kind not in (None, *registry.GROUPS):
-        raise InputError(f"unknown kind '{options.kind}': use {', '.join(registry.GROUPS)}")
-    kinds = [options.kind] if options.kind else list(registry.GROUPS)
-    rows = {kind: [describe(entry) for entry in registry.entries(kind)] for kind in kinds}
-    if options.json:
-        print(json.dumps(rows if options.kind is None else rows[options.kind], indent=2))
+
+def make_parser(command: str) -> Parser:
+    """Return the parser of either command."""
+    if command == "completion":
+        parser = Parser(command, "Print a script that completes commands, flags and installed names; evaluate it in the shell.")
+        parser.positional("shell", f'{" or ".join(SHELLS)}: eval "$(zoo completion bash)"')
+        return parser
+    parser = Parser(command, "List the installed algebras, backbones, data sets and so on.")
+    parser.positional("kind", f"one of {', '.join(registry.GROUPS)}", "?")
+    parser.switch("--json", "print JSON")
+    return parser
+
+
+def run(command: str, values: dict[str, Any]) -> int:
+    """Print the installed plugins of one kind or of all, or the script."""
+    if command == "completion":
+        if values["shell"] not in SHELLS:
+            raise InputError(f"no completion for '{values['shell']}': use {' or '.join(SHELLS)}")
+        print(("autoload -U +X bashcompinit && bashcompinit\n" if values["shell"] == "zsh" else "") + script(), end="")
+        return 0
+    kind = values["kind"]
+    if kind not in (None, *registry.GROUPS):
+        raise InputError(f"unknown kind '{kind}': use {', '.join(registry.GROUPS)}")
+    rows = {name: list(map(row_of, registry.entries(name))) for name in ([kind] if kind else registry.GROUPS)}
+    if values["json"]:
+        print(json.dumps(rows[kind] if kind else rows, indent=2))
     else:
-        print("\n\n".join(table(kind, found) for kind, found in rows.items() if found or options.kind))
+        print("\n\n".join(table(name, found) for name, found in rows.items() if found or kind))
     return 0
 
 
-def describe(entry: registry.Entry) -> dict[str, str]:
-    """One plugin as plain values."""
+def row_of(entry: registry.Entry) -> dict[str, str]:
+    """Return one plugin as plain values."""
     return {**{key: str(value) for key, value in asdict(entry).items()}, "summary": registry.summary(entry)}
 
 
 def table(kind: str, rows: list[dict[str, str]]) -> str:
-    """Align names, summaries and, of strangers, the distribution; cut to the width of the terminal."""
+    """Align names, summaries and, of third-party plugins, the distribution; truncate to the width of the terminal."""
     width = shutil.get_terminal_size((120, 24)).columns
     longest = max((len(row["name"]) for row in rows), default=0)
     lines = [kind]
     for row in rows:
         origin = "" if row["distribution"] == "hypercomplex-zoo" else f" [{row['distribution']} {row['version']}]"
-        room = max(20, width - longest - 4 - len(origin))
-        text = row["summary"] if len(row["summary"]) <= room else row["summary"][: room - 3] + "..."
+        most = max(20, width - longest - 4 - len(origin))
+        text = row["summary"] if len(row["summary"]) <= most else row["summary"][: most - 3] + "..."
         lines.append(f"  {row['name']:<{longest}}  {text}{origin}".rstrip())
     return "\n".join(lines if rows else [f"{kind}: none installed"])
+
+
+def script() -> str:
+    """Write the completion script for bash from the commands' parsers and the installed names."""
+    from zoo.cli.commands import COMMANDS
+
+    names = {f"--{key}": group for key, group in SPECS.items() if group in registry.GROUPS.values()}
+    flags = {command: import_module(COMMANDS[command]).make_parser(command).flags for command in COMMANDS}
+    return SCRIPT.format(
+        commands=" ".join(COMMANDS),
+        names="\n".join(
+            f'    {flag}) choices="{" ".join(entry.name for entry in registry.entries(group))}" ;;'
+            for flag, group in names.items()
+        ),
+        flags="\n".join(f'        {command}) choices="{" ".join(known)}" ;;' for command, known in flags.items()),
+    )

@@ -1,107 +1,287 @@
-"""Parse the flags of the heavy commands without waiting for torch."""
+"""The parser of all commands: flags from option classes, one dialect, files that flags win over, messages of one line.
 
-from argparse import SUPPRESS
-from dataclasses import fields
+Splitting the words of a call into flags, files and positional arguments is done here, so that a misspelt flag is found before
+anything is imported; jsonargparse checks the values against the types of the option classes and merges the files.
+"""
+
+import argparse
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from typing import Any
-
-from jsonargparse import ArgumentError, ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, get_origin, get_type_hints
 
 from zoo import registry
-from zoo.cli.config import check_file, split_config
 from zoo.errors import InputError
-from zoo.training.options import Fit, parser_message
 from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
 
-
-def make_parser(command: str, options: type, description: str) -> ArgumentParser:
-    """Build the parser of a command from its options class; ``trainer`` becomes one flag per Trainer argument."""
-    parser = ArgumentParser(prog=f"zoo {command}", description=description, exit_on_error=False, print_config=None)
-    parser.add_argument("-c", "--config", action="config", help="YAML file with any of these; a later one wins, flags win")
-    if options is Fit:
-        parser.add_argument("--print_config", action="store_true", help="print the effective configuration as YAML and stop")
-    names = {field.name for field in fields(options)}
-    parser.add_class_arguments(options, skip={"trainer"} & names, sub_configs=False)
-    for action in parser._actions:  # --optimizer FILE is one way too many: files go to -c
-        if action.dest in names and any(other.dest.startswith(f"{action.dest}.") for other in parser._actions):
-            action.help = SUPPRESS
-    if "trainer" in names:
-        for name in TRAINER_ARGUMENTS:
-            parser.add_argument(f"--trainer.{name}", type=Any, default=None, help=SUPPRESS)
-        parser.epilog = f"--trainer.NAME VALUE sets any argument of Lightning's Trainer: {', '.join(TRAINER_ARGUMENTS)}"
-    return parser
+SPECS = {
+    "backbone": "zoo.backbones",
+    "algebra": "zoo.algebras",
+    "data": "zoo.datasets",
+    "embedding": "zoo.embeddings",
+    "task": "zoo.tasks",
+}
+"""Options that hold a spec, and the entry group that it is looked up in."""
 
 
-def parse(parser: ArgumentParser, argv: list[str]) -> dict[str, Any]:
-    """Parse flags and config files; files come first, so that flags win.
+class Words(NamedTuple):
+    """The words of a call: flags with their values, configuration files, and positional arguments."""
 
-    Returns:
-        What was given or is a default, as plain nested dicts; Trainer arguments only where given.
+    flags: list[tuple[str, str | None]]
+    files: list[str]
+    positional: list[str]
+
+
+class _Plain(argparse.ArgumentParser):
+    """argparse for the commands that must answer at once, with exceptions instead of a usage page."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (see {self.prog} --help)")
+
+
+class Parser:
+    """Reads the words of one command.
+
+    Args:
+        command: Its name.
+        description: One line for its help page.
+        options: A dataclass; every field becomes a flag ``--name``, every field of a field that is a dataclass a flag
+            ``--name.part``, and a field ``trainer`` one flag for each argument of Lightning's Trainer. Without one the command
+            needs no jsonargparse and reads no files.
+        skip: Fields of the dataclass that the command does not offer.
+
+    Attributes:
+        flags: All flags, and whether each takes a value.
+        short: Short forms: ``--beam`` for ``--decoding.beam``, wherever the command has no other flag of that name.
+    """
+
+    def __init__(self, command: str, description: str, options: type | None = None, skip: Collection[str] = ()) -> None:
+        self.command, self.options, self.flags, self.short = command, options, {"--help": False}, {"-h": "--help"}
+        self._positional: list[tuple[str, str]] = []
+        self._several: set[str] = set()
+        self._open = ""
+        if options is None:
+            self._base: Any = _Plain(prog=f"zoo {command}", description=description, allow_abbrev=False)
+            return
+        from jsonargparse import ArgumentParser
+
+        self._base = ArgumentParser(prog=f"zoo {command}", description=description, exit_on_error=False, print_config=None)
+        self._base.add_argument("-c", "--config", action="config", help="YAML file of options; a later one wins, flags win")
+        self.flags["--config"], self.short["-c"] = True, "--config"
+        self._add_options(options, frozenset(skip))
+
+    # --- what there is ---
+
+    def switch(self, name: str, text: str) -> None:
+        """Add a flag without a value."""
+        self.flags[name] = False
+        self._base.add_argument(name, action="store_true", help=text)
+
+    def value(self, name: str, kind: type, default: Any, text: str) -> None:
+        """Add a flag with a value, beside those of the options class."""
+        self.flags[name] = True
+        self._base.add_argument(name, type=kind, default=default, metavar=name.strip("-").upper(), help=text)
+
+    def positional(self, name: str, text: str, nargs: str = "") -> None:
+        """Add a positional argument; ``nargs`` is empty for one word, ``?`` for one or none, ``*`` for any number."""
+        self._positional.append((name, nargs))
+        self._base.add_argument(name, help=text, **({"nargs": nargs} if nargs else {}), metavar=name.upper())
+
+    def leave_open(self, part: str) -> None:
+        """Return of the options of a part only those that are given: a trained model has defaults of its own."""
+        self._open = part
+
+    def _add_options(self, options: type, skip: frozenset[str]) -> None:
+        hints = get_type_hints(options)
+        kinds = {field.name: hints[field.name] for field in fields(options) if field.name not in skip}
+        parts = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
+        apart = skip | parts.keys() | {"trainer"}
+        self._know(self._base.add_class_arguments(options, as_group=False, skip=apart & hints.keys()), hints)
+        for name, kind in parts.items():
+            short = "; --beam is short for --decoding.beam, and so on" if name == "decoding" else ""
+            group = self._base.add_argument_group(name, next(iter((kind.__doc__ or "").splitlines()), "").rstrip(".") + short)
+            keys = group.add_class_arguments(kind, name, as_group=False)
+            self._know(keys, {f"{name}.{part}": hint for part, hint in get_type_hints(kind).items()})
+        for key in (key for key in tuple(self.flags) if key.startswith("--decoding.")):
+            short = f"--{key.partition('.')[2]}"
+            self.short |= {short: key} if short not in self.flags else {}
+        if "trainer" in kinds:
+            for name in TRAINER_ARGUMENTS:
+                self.flags[f"--trainer.{name}"] = True
+                self._base.add_argument(f"--trainer.{name}", type=Any, default=None, help=argparse.SUPPRESS)
+            self._base.epilog = f"--trainer.NAME sets any argument of Lightning's Trainer: {', '.join(TRAINER_ARGUMENTS)}"
+
+    def _know(self, keys: Iterable[str], hints: Mapping[str, Any]) -> None:
+        for key in keys:
+            self.flags[f"--{key}"] = True
+            if "tuple[" in str(hints[key]) or get_origin(hints[key]) is tuple:
+                self._several.add(f"--{key}")
+
+    # --- what is said ---
+
+    def parse(self, argv: list[str]) -> dict[str, Any]:
+        """Read the words of a call: what was given or is a default, as nested dicts; Trainer arguments only where given.
+
+        Raises:
+            InputError: If a flag, a file or a value is wrong, in one line.
+            SystemExit: After the help page, if that was asked for.
+        """
+        words = self.split(argv)
+        if any(name == "--help" for name, _ in words.flags):
+            self._base.print_help()
+            raise SystemExit(0)
+        given_keys = {name.removeprefix("--") for name, _ in words.flags}.union(*map(self.check_file, words.files))
+        self._check_positional(words)
+        given = [name if value is None else f"{name}={self._bracketed(name, value)}" for name, value in words.flags]
+        files = [word for file in words.files for word in ("--config", file)]
+        line = [*files, *given, *(["--", *words.positional] if words.positional else [])]
+        if self.options is None:
+            return vars(self._base.parse_args(line))
+        from jsonargparse import ArgumentError
+
+        from zoo.training.options import parser_message
+
+        try:
+            values = self._base.parse_args(line).as_dict()
+        except (ArgumentError, UnicodeDecodeError) as error:
+            raise InputError("; ".join([parser_message(str(error)), *self._wrong_names(words)])) from error
+        values.pop("config", None)
+        if not isinstance(values.get("trainer", {}), dict):
+            raise InputError(f"trainer: expected arguments of Lightning's Trainer by name, not {values['trainer']!r}")
+        if "trainer" in values:
+            values["trainer"] = {name: value for name, value in values["trainer"].items() if value is not None}
+        if self._open:
+            part = values[self._open].items()
+            values[self._open] = {name: value for name, value in part if f"{self._open}.{name}" in given_keys}
+        check_names(values)
+        return dict(values)
+
+    def split(self, argv: list[str]) -> Words:
+        """Tell flags from files and positional arguments; dashes in flags stand for underscores.
+
+        Raises:
+            InputError: If a flag is unknown, or lacks its value.
+        """
+        flags: list[tuple[str, str | None]] = []
+        positional: list[str] = []
+        rest = iter(argv)
+        for word in rest:
+            if word == "--":
+                positional += rest
+                break
+            if not is_flag(word):
+                positional.append(word)
+                continue
+            name, equals, value = word.partition("=")
+            if word.startswith("-c") and not equals and word != "-c":
+                name, equals, value = "-c", "=", word[2:]
+            name = self.find(name)
+            if not self.flags[name]:
+                if equals:
+                    raise InputError(f"{name} takes no value (see zoo {self.command} --help)")
+                flags.append((name, None))
+                continue
+            found = value if equals else next(rest, None)
+            if found is None or (not equals and found.startswith("--") and is_flag(found)):
+                raise InputError(f"{name}: expected one argument (see zoo {self.command} --help)")
+            flags.append((name, found))
+        files = [str(value) for name, value in flags if name == "--config"]
+        return Words([pair for pair in flags if pair[0] != "--config"], files, positional)
+
+    def find(self, word: str) -> str:
+        """Return the flag that a word means.
+
+        Raises:
+            InputError: If there is none, with the flags that are close.
+        """
+        name = "--" + word[2:].replace("-", "_") if word.startswith("--") else word
+        if name in self.flags or name in self.short:
+            return self.short.get(name, name)
+        if parts := [flag for flag in self.flags if flag.startswith(f"{name}.")]:
+            raise InputError(f"{name} has parts, each with a flag of its own: {', '.join(parts[:6])}")
+        last = {flag: flag.lstrip("-").rpartition(".")[2] for flag in self.flags}
+        bare = name.lstrip("-")
+        close = [flag for flag in last if last[flag] == bare] or [flag for flag in last if last[flag].endswith(f"_{bare}")]
+        close = close or [flag for flag in last if last[flag].startswith(bare)]
+        close = close or get_close_matches(name, [*self.flags, *self.short], 1)
+        close = close or [flag for flag in last if get_close_matches(bare, [last[flag]], 1)][:1]
+        hint = f": did you mean {' or '.join(close[:3])}?" if close else ""
+        raise InputError(f"unknown flag {name}{hint} (all flags: zoo {self.command} --help)")
+
+    def check_file(self, file: str) -> set[str]:
+        """Return the keys of a configuration file, with dots; the file is named if it cannot be read or a key is unknown.
+
+        Raises:
+            InputError: If there is no such file, it is no YAML mapping, or a key is unknown.
+        """
+        values = read_yaml(file)
+        known = {flag.removeprefix("--") for flag in self.flags if self.flags[flag]}
+        known |= {name.partition(".")[0] for name in known}
+        keys: set[str] = set()
+        for key, value in values.items():
+            keys |= {f"{key}.{part}" for part in value} if isinstance(value, dict) else {str(key)}
+        for name in sorted(keys - known):
+            close = get_close_matches(name, known, 1)
+            hint = f": did you mean '{close[0]}'?" if close else ""
+            raise InputError(f"unknown option '{name}' in the config '{file}'{hint}")
+        return keys
+
+    def _bracketed(self, name: str, value: str) -> str:
+        """Let ``0.9,0.99`` stand for ``[0.9, 0.99]`` after a flag that takes several numbers."""
+        return f"[{value.strip('[]()')}]" if name in self._several and "," in value else value
+
+    def _check_positional(self, words: Words) -> None:
+        needed = [name for name, nargs in self._positional if not nargs]
+        if len(words.positional) < len(needed):
+            missing = ", ".join(name.upper() for name in needed[len(words.positional) :])
+            raise InputError(f"missing {missing} (see zoo {self.command} --help)")
+        most = len(words.positional) if any(nargs == "*" for _, nargs in self._positional) else len(self._positional)
+        if stray := words.positional[most:]:
+            raise InputError(f"unexpected argument '{stray[0]}' (see zoo {self.command} --help)")
+
+    def _wrong_names(self, words: Words) -> list[str]:
+        """Say which specs among the flags name nothing; for a call that fails already, so that one answer has all of it."""
+        found = []
+        for name, value in words.flags:
+            try:
+                check_names({name.removeprefix("--"): value})
+            except InputError as error:
+                found.append(str(error))
+        return found
+
+
+def is_flag(word: str) -> bool:
+    """Tell a flag from a positional argument: standard input, a negative number, or a text with spaces."""
+    if not word.startswith("-") or word == "-" or " " in word.partition("=")[0]:
+        return False
+    return not word[1:].replace(".", "", 1).isdigit()
+
+
+def read_yaml(file: str) -> dict[str, Any]:
+    """Read a file of options.
 
     Raises:
-        InputError: If a flag is unknown or a value does not fit, in one line.
+        InputError: If there is no such file, or it is no YAML mapping.
     """
-    files, flags = split_config(argv)
-    for file in files[1::2]:
-        check_file(parser, file)
+    import yaml
+
     try:
-        known = [option for action in parser._actions for option in action.option_strings]
-        check_flags(flags, known)
-        namespace = parser.parse_args([*files, *bracketed(parser, flags)])
-    except (ArgumentError, UnicodeDecodeError) as error:
-        text = parser_message(str(error))
-        for action in parser._actions:
-            if not action.option_strings:
-                text = text.replace(f"missing --{action.dest} ", f"missing {action.dest.upper()} ")
-        raise InputError(text) from error
-    return plain(namespace)
-
-
-def bracketed(parser: ArgumentParser, flags: list[str]) -> list[str]:
-    """Let ``0.9,0.99`` stand for ``[0.9, 0.99]`` after a flag that takes several numbers."""
-    actions = parser._actions
-    several = {
-        flag for action in actions if "tuple[" in str(getattr(action, "_typehint", "")) for flag in action.option_strings
-    }
-    words: list[str] = []
-    for before, word in zip(["", *flags], flags, strict=False):
-        name, equals, value = word.partition("=")
-        start, rest = (name + equals, value) if name in several else ("", word)
-        listed = "," in rest and (bool(start) or before in several)
-        words.append(f"{start}[{rest.strip('[]()')}]" if listed else word)
-    return words
-
-
-def check_flags(flags: list[str], known: list[str]) -> None:
-    """Refuse an unknown flag and say which one is close."""
-    for word in flags:
-        name = word.partition("=")[0]
-        if parts := [flag for flag in known if flag.startswith(f"{name}.")]:
-            raise InputError(f"{name} has parts, each with a flag of its own: {', '.join(parts[:6])}")
-        if name.startswith("--") and name not in known:
-            close = [flag for flag in known if flag.endswith(f"_{name[2:]}")] or get_close_matches(name, known, 1)
-            hint = f": did you mean {close[0]}?" if close else ""
-            raise InputError(f"unknown flag {name}{hint} (all flags: --help)")
-
-
-def plain(namespace: Namespace) -> dict[str, Any]:
-    """Turn a namespace into nested dicts without the config paths and without Trainer arguments that were not given."""
-    values: dict[str, Any] = namespace.as_dict()
-    values.pop("config", None)
-    if not isinstance(values.get("trainer", {}), dict):
-        raise InputError(f"trainer: expected arguments of Lightning's Trainer by name, not {values['trainer']!r}")
-    if "trainer" in values:
-        values["trainer"] = {name: value for name, value in values["trainer"].items() if value is not None}
+        values = yaml.safe_load(Path(file).expanduser().read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read the config '{file}': {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        place = getattr(error, "problem_mark", None)
+        line = f" in line {place.line + 1}" if place else ""
+        raise InputError(f"the config '{file}' is no YAML{line}: {getattr(error, 'problem', error)}") from error
+    if not isinstance(values, dict):
+        what = "is empty" if values is None else f"holds {type(values).__name__}, not options by name"
+        raise InputError(f"the config '{file}' {what}")
     return values
 
 
-def check_names(values: dict[str, Any]) -> None:
+def check_names(values: Mapping[str, Any]) -> None:
     """Refuse names that no installed plugin provides, without importing any."""
-    for key, group in (
-        ("backbone", "zoo.backbones"),
-        ("algebra", "zoo.algebras"),
-        ("data", "zoo.datasets"),
-        ("embedding", "zoo.embeddings"),
-    ):
-        if values.get(key) is not None:
+    for key, group in SPECS.items():
+        if values.get(key) is not None and group in registry.GROUPS.values():
             registry.resolve(group, values[key])

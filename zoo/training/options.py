@@ -11,7 +11,7 @@ from zoo.options import Decoding, Optimizer, Schedule
 from zoo.registry.signatures import build_options as build
 from zoo.registry.signatures import check_option as checked
 
-__all__ = ["Average", "Decoding", "Evaluate", "Fit", "Info", "Optimizer", "Schedule", "build", "checked", "parser_message"]
+__all__ = ["Average", "Decoding", "Fit", "Info", "Optimizer", "Schedule", "build", "checked", "parser_message"]
 
 
 @dataclass
@@ -62,25 +62,6 @@ class Fit:
     seed: int = 0
     run_dir: str | None = None
     ckpt_path: str | None = None
-    trainer: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class Evaluate:
-    """One measurement of a trained model.
-
-    Args:
-        data: Spec of the data set; by default what the model was trained on.
-        batch_size: Examples per step.
-        num_workers: Processes that load data; 0 loads in the main one.
-        decoding: How texts are written, by a model that writes; what is not said is as when it was trained.
-        trainer: Arguments of Lightning's Trainer, such as --trainer.accelerator.
-    """
-
-    data: str | None = None
-    batch_size: int = 64
-    num_workers: int = 0
-    decoding: Decoding = field(default_factory=Decoding)
     trainer: dict[str, Any] = field(default_factory=dict)
 
 

@@ -1,4 +1,4 @@
-"""The door: no torch for looking around, exit codes, short errors, and pipes that close."""
+"""The commands: no torch for looking around, exit codes, short errors, and pipes that close."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from zoo.cli import main
-from zoo.cli.front import COMMANDS
+from zoo.cli.commands import COMMANDS
 from zoo.errors import InputError
 
 # Everything that must answer without torch, and the exit code of each.
@@ -31,7 +31,10 @@ LIGHT = [
     (["fit", "--backbone", "fasttext", "--algebra", "real", "--embedding", "tabel"], 2),
     (["fit", "--backbone", "vit", "--algebra", "real", "--bacth_size", "3"], 2),
     (["fit", "--backbone", "vit", "--algebra", "real", "--trainer.max_epoch", "3"], 2),
-    (["fit", "--backbone", "vit", "--algebra", "real", "--trainer.max_epochs", "3", "--print_config"], 0),
+    (["fit", "--algebra", "quaternoin"], 2),
+    (["fit", "--lr", "3"], 2),
+    (["completion", "bash"], 0),
+    (["completion", "fish"], 2),
     (["info", "--backbone", "vit", "--algebra", "reel"], 2),
     (["info", "--backbone", "fasttext", "--algebra", "real", "--embedding", "tabel"], 2),
     (["test"], 2),
@@ -39,6 +42,8 @@ LIGHT = [
     (["average"], 2),
     (["average", "runs/x", "--last", "many"], 2),
     (["predict"], 2),
+    (["predict", "run", "text", "--beem", "2"], 2),
+    (["generate", "run", "--num_samples", "many"], 2),
     (["doctor", "--nonsense"], 2),
 ]
 
@@ -130,6 +135,20 @@ def test_the_listing_as_text_has_one_line_for_each(capsys, monkeypatch):
     assert all(len(line) <= 60 for line in lines)
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_shell_completes_commands_flags_and_names(shell, tmp_path, capsys):
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert script.startswith("autoload") == (shell == "zsh")
+    if shell == "zsh":
+        return
+    cases = ("zoo fi", 1, "fit"), ("zoo fit --algebra quat", 3, "quaternion"), ("zoo fit --optim", 2, "--optimizer.lr")
+    for line, index, found in cases:
+        words = f"COMP_WORDS=({line}); COMP_CWORD={index}; _zoo; printf '%s\\n' ${{COMPREPLY[@]}}"
+        done = subprocess.run(["bash", "-c", f"{script}\n{words}"], capture_output=True, text=True, check=True)
+        assert found in done.stdout.split(), (line, done.stdout)
+
+
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
@@ -168,7 +187,7 @@ def test_a_defect_is_told_from_a_mistake(monkeypatch, capsys):
     def broken(words):
         raise RuntimeError("first line\nsecond line")
 
-    monkeypatch.setattr("zoo.cli.front.dispatch", broken)
+    monkeypatch.setattr("zoo.cli.commands.dispatch", broken)
     assert main(["list"]) == 1
     err = capsys.readouterr().err
     assert err.splitlines()[0] == "zoo: RuntimeError: first line second line"
@@ -180,7 +199,7 @@ def test_an_operating_system_error_names_the_place(monkeypatch, capsys):
     def full(words):
         raise OSError(28, "No space left on device", "runs/a/metrics.csv")
 
-    monkeypatch.setattr("zoo.cli.front.dispatch", full)
+    monkeypatch.setattr("zoo.cli.commands.dispatch", full)
     assert main(["list"]) == 1
     assert capsys.readouterr().err == "zoo: No space left on device (runs/a/metrics.csv)\n"
 
@@ -189,7 +208,7 @@ def test_an_interruption_exits_with_130(monkeypatch, capsys):
     def stopped(words):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("zoo.cli.front.dispatch", stopped)
+    monkeypatch.setattr("zoo.cli.commands.dispatch", stopped)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "zoo: interrupted\n"
 

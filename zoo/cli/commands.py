@@ -6,6 +6,7 @@ look around
   list        what is installed: zoo list [algebras|backbones|datasets|embeddings] [--json]
   info        parameters of a network, layer by layer, beside its twin over the reals
   doctor      check Python, torch, devices, plugins and folders
+  completion  a script that completes commands, flags and names: zoo completion bash
 
 work
   fit         train: zoo fit --backbone vit --algebra quaternion
@@ -13,7 +14,7 @@ work
   validate    the same on its validation split
   average     mean of a run's last weights: zoo average runs/NAME --last 8
   predict     classify images or texts, translate: zoo predict runs/NAME picture.png
-  generate    let it write: zoo generate runs/NAME --prompt "zebra: "
+  generate    generate text: zoo generate runs/NAME --prompt "zebra: "
   report      tables and plots of a run: zoo report frequencies runs/NAME
 
   -h, --help      this page; zoo COMMAND --help shows the options of a command
@@ -24,26 +25,27 @@ work
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from zoo.errors import InputError
 
-# Each command is a file with a `run(argv) -> int`, imported when it is asked for.
 COMMANDS = {
     "list": "zoo.cli.listing",
-    "info": "zoo.cli.info",
+    "info": "zoo.cli.report",
     "doctor": "zoo.cli.doctor",
+    "completion": "zoo.cli.listing",
     "fit": "zoo.cli.fit",
-    "test": "zoo.cli.evaluate",
-    "validate": "zoo.cli.evaluate",
-    "average": "zoo.cli.average",
-    "predict": "zoo.cli.predict",
-    "generate": "zoo.cli.generate",
+    "test": "zoo.cli.models",
+    "validate": "zoo.cli.models",
+    "average": "zoo.cli.fit",
+    "predict": "zoo.cli.models",
+    "generate": "zoo.cli.models",
     "report": "zoo.cli.report",
 }
+"""The module of each command, imported when it is asked for: ``make_parser(command)`` and ``run(command, values) -> int``."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -95,8 +97,22 @@ def dispatch(words: list[str]) -> int:
         close = get_close_matches(command, COMMANDS, 1)
         hint = f": did you mean '{close[0]}'?" if close else f": use {', '.join(COMMANDS)}"
         raise InputError(f"unknown command '{command}'{hint} (see zoo --help)")
-    run: Callable[[str, list[str]], int] = import_module(COMMANDS[command]).run
-    return run(command, rest)
+    module: Any = import_module(COMMANDS[command])
+    code: int = module.run(command, module.make_parser(command).parse(rest))
+    return code
+
+
+def quiet() -> None:
+    """Keep other libraries' notes and adverts off the terminal; must come after their import, which sets the level."""
+    import logging
+    import warnings
+
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # its own loggers are made when it is first used
+    for name in ("lightning.pytorch", "lightning.fabric", "huggingface_hub", "datasets"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    # Advice about loader workers and about logging intervals, which our defaults have already weighed.
+    warnings.filterwarnings("ignore", module="lightning.*")
+    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
 
 
 def broken_package(error: BaseException) -> str | None:
@@ -113,7 +129,7 @@ def broken_package(error: BaseException) -> str | None:
 
 
 def own_version() -> str:
-    """The version of the installed distribution."""
+    """Return the version of the installed distribution."""
     try:
         return version("hypercomplex-zoo")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""What a run says when it is done."""
+"""Print what a run, an average or a measurement found, and the next commands to try."""
 
 import shlex
 from typing import Any
@@ -22,14 +22,12 @@ USES = {
 }
 
 
-def close(summary: dict[str, Any]) -> None:
-    """Print the result beside the real twin, and what to do next."""
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+def print_summary(summary: dict[str, Any]) -> None:
+    """Print the result of a run beside its real twin, and the next commands."""
+    console = plain_console()
     parameters, run = summary["parameters"], summary["run_dir"]
     share = parameters["total"] / parameters["real_twin"]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name, justify in (("", "left"), (summary["algebra"], "right"), ("real twin", "right"), ("share", "right")):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    table = plain_table("", summary["algebra"], "real twin", "share")
     table.add_row("parameters", f"{parameters['total']:,}", f"{parameters['real_twin']:,}", f"{share:.1%}")
     for name, value in summary["metrics"].items():
         table.add_row(f"test {name}", number(value) + spread(summary, name), "", "")
@@ -45,18 +43,54 @@ def close(summary: dict[str, Any]) -> None:
     work = f"{epochs} in {summary['seconds']:.1f} s on {summary['device']}"
     console.print(f"{summary['backbone']} on {summary['data']}, {work}")
     console.print(f"everything is in {run}\n\nnext:")
-    folder = shlex.quote(run)
-    one = f"{folder}/fold-01" if "folds" in summary else folder
-    for command, purpose in (
-        (f"zoo {'test' if summary['metrics'] else 'validate'} {one}", "measure it again"),
-        *((f"zoo {verb.format(one)}", purpose) for verb, purpose in USES.get(summary["task"], ())),
-        (f"zoo fit -c {folder}/config.yaml --algebra ANOTHER", "the same run over another algebra (zoo list algebras)"),
-    ):
+    for command, purpose in next_commands(summary):
         console.print(f"  {command}  # {purpose}")
 
 
+def next_commands(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return commands to try after a run, each with its purpose; those of the task come from its class."""
+    folder = shlex.quote(summary["run_dir"])
+    one = f"{folder}/fold-01" if "folds" in summary else folder
+    return [
+        (f"zoo {'test' if summary['metrics'] else 'validate'} {one}", "measure it again"),
+        *((f"zoo {verb.format(one)}", purpose) for verb, purpose in USES.get(summary["task"], ())),
+        (f"zoo fit -c {folder}/config.yaml --algebra ANOTHER", "the same run over another algebra (zoo list algebras)"),
+    ]
+
+
+def print_average(made: dict[str, Any]) -> None:
+    """Print the metrics of a mean of checkpoints beside those of its run."""
+    table = plain_table("", "the run", f"mean of {len(made['averaged'])}")
+    for title, split in (("validation", "validation"), ("test", "metrics")):
+        for name, value in made[split].items():
+            table.add_row(f"{title} {name}", number(made["before"][split].get(name)), number(value))
+    console = plain_console()
+    console.print(table)
+    console.print(f"the model is in {made['folder']}, use it like a run: zoo test {made['folder']}")
+
+
+def print_metrics(split: str, metrics: dict[str, float]) -> None:
+    """Print one metric a line, the values in one column."""
+    width = max(map(len, metrics), default=0)
+    print("\n".join(f"{split} {name:<{width}}  {number(value)}" for name, value in metrics.items()))
+
+
+def plain_console() -> Console:
+    """Return a console that neither wraps nor colours."""
+    return Console(soft_wrap=True, highlight=False, markup=False)
+
+
+def plain_table(first: str, *columns: str) -> Table:
+    """Return a table of a column of names and columns of numbers."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first)
+    for name in columns:
+        table.add_column(name, justify="right")
+    return table
+
+
 def spread(summary: dict[str, Any], name: str) -> str:
-    """The standard deviation between folds, if there are any."""
+    """Return the standard deviation between folds, if there are any, as a suffix."""
     return f" ± {number(summary['std'][name])}" if "std" in summary else ""
 
 

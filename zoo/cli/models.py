@@ -1,0 +1,155 @@
+"""``zoo test``, ``validate``, ``predict`` and ``generate``: thin callers of `zoo.Model`."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from zoo.cli.commands import quiet
+from zoo.cli.parser import Parser
+from zoo.errors import InputError
+from zoo.inference.options import Evaluate, Generate, Predict
+from zoo.training.options import Decoding, build
+
+SPLITS = {"test": "test", "validate": "val"}
+RUN = "a run (runs/NAME) or model folder"
+PACKED = (".gz", ".xz")
+
+
+def make_parser(command: str) -> Parser:
+    """Return the parser of any of the four commands."""
+    if command in SPLITS:
+        parser = Parser(command, f"Measure a trained model on the {SPLITS[command]} split.", Evaluate)
+        parser.positional("run", RUN)
+        parser.switch("--json", "print JSON")
+    elif command == "predict":
+        parser = Parser(command, "Classify images or texts with a trained model, or translate texts.", Predict)
+        parser.positional("run", RUN)
+        parser.positional(
+            "input",
+            "for a model of images an image file; for one of text a text in quotes, a file with one text a line, or - for "
+            "standard input (the default if something is piped in); pairs are two texts, in a file with a tab between",
+            "*",
+        )
+        parser.switch("--truncate", "truncate texts that are longer than the model reads")
+        parser.switch("--json", "print one JSON object per line")
+    else:
+        parser = Parser(command, "Generate text with a trained model: after a prompt, or in answer to it.", Generate)
+        parser.positional("run", RUN)
+        parser.value("--prompt", str, None, "the text to go on from, or to answer; - reads standard input")
+        parser.switch("--json", "print one JSON object per text")
+    parser.leave_open("decoding")
+    return parser
+
+
+def run(command: str, values: dict[str, Any]) -> int:
+    """Load a model and print what it answers."""
+    return {"predict": predict, "generate": generate}.get(command, evaluate)(command, values)
+
+
+def evaluate(command: str, values: dict[str, Any]) -> int:
+    """Print the metrics of a run on its test or validation split."""
+    run, as_json, decoding, split = values.pop("run"), values.pop("json"), values.pop("decoding"), SPLITS[command]
+    from zoo.cli.summary import print_metrics
+    from zoo.inference.evaluate import evaluate
+
+    quiet()
+    metrics = evaluate(run, split, **vars(build(Evaluate, values)) | {"decoding": decoding})
+    if as_json:
+        print(json.dumps(metrics, indent=2))
+    else:
+        print_metrics(split, metrics)
+    return 0
+
+
+def predict(command: str, values: dict[str, Any]) -> int:
+    """Print the label of every input, or its translation, as tab-separated lines or as JSON lines."""
+    inputs = values["input"] or ([] if sys.stdin is None or sys.stdin.isatty() else ["-"])
+    if not inputs:
+        raise InputError("nothing to predict: give image files, a text in quotes, or a file (see zoo predict --help)")
+    from zoo.inference.predict import predict
+
+    quiet()
+    rows = predict(values["run"], inputs, sys.stdin, values["truncate"], build(Decoding, values["decoding"]))
+    for row in watched(rows, inputs):
+        print(json.dumps(row, ensure_ascii=False) if values["json"] else line(row), flush=True)
+    return 0
+
+
+def line(row: dict[str, Any]) -> str:
+    """Write a prediction as one line: the columns, or of a generative model the generated text alone."""
+    if "target" in row:
+        return " ".join(str(row["target"]).splitlines())
+    *columns, probability = row.values()
+    return "\t".join([*columns, f"{probability:.4f}"])
+
+
+def watched(rows: Iterable[dict[str, Any]], inputs: list[str]) -> Iterator[dict[str, Any]]:
+    """Show a progress bar on the terminal while the rows go elsewhere."""
+    if sys.stdout.isatty() or not sys.stderr.isatty():
+        yield from rows
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    # Rich would put what is printed above its bar: on the terminal, and not where the user sends it.
+    options: dict[str, Any] = {"transient": True, "redirect_stdout": False, "redirect_stderr": False}
+    with Progress(*columns, console=Console(stderr=True), **options) as progress:
+        yield from progress.track(rows, total=rows_in(inputs), description="predicting")
+
+
+def rows_in(inputs: list[str]) -> int | None:
+    """Count the rows of inputs, images and lines of plain files; None if that cannot be known."""
+    from zoo.inference.lines import PICTURES
+
+    try:
+        if not all(Path(word).is_file() and Path(word).suffix not in PACKED for word in inputs):
+            return None
+    except OSError:  # a text may be longer than a name can be
+        return None
+    files = [Path(word) for word in inputs]
+    texts = [file.read_bytes() for file in files if file.suffix.lower() not in PICTURES]
+    return len(files) + sum(text.removesuffix(b"\n").count(b"\n") for text in texts)
+
+
+def generate(command: str, values: dict[str, Any]) -> int:
+    """Print a text token by token; several samples one after the other."""
+    count = values["num_samples"]
+    if count < 1:
+        raise InputError(f"--num_samples {count}: use a whole number from 1")
+    prompt = read_prompt(values["prompt"])
+    from zoo.inference.generate import Author
+
+    quiet()
+    author, decoding = Author(values["run"]), build(Decoding, values["decoding"])
+    author.check_samples(count, decoding)
+    start = author.opening(prompt)
+    shown = "" if author.answers else start
+    if count == 1 and not values["json"]:
+        pieces = author.stream(start, decoding)
+        print(shown, end="", flush=True)
+        for piece in pieces:
+            print(piece, end="", flush=True)
+        print()
+        return 0
+    for number, text in enumerate(author.samples(start, count, decoding), 1):
+        if values["json"]:
+            print(json.dumps({"prompt": start, "text": text}, ensure_ascii=False))
+        else:
+            print(f"{'' if number == 1 else chr(10)}--- {number}\n{shown}{text}", flush=True)
+    return 0
+
+
+def read_prompt(word: str | None) -> str | None:
+    """Return the prompt that was given, or that of standard input for ``-``.
+
+    Raises:
+        InputError: If it is not UTF-8.
+    """
+    if word == "-":
+        word = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removeprefix("\ufeff").removesuffix("\n")
+    if word and any("\udc80" <= letter <= "\udcff" for letter in word):
+        raise InputError("--prompt: bytes that are not UTF-8; give the text as UTF-8")
+    return word
