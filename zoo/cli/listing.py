@@ -79,7 +79,7 @@ def script() -> str:
     """Write the completion script for bash from the commands' parsers and the installed names."""
     from zoo.cli.commands import COMMANDS
 
-    names = {f"--{key}": group for key, group in SPECS.items() if group in registry.GROUPS.values()}
+    names = {f"--{key}": group for key, group in SPECS.items()}
     flags = {command: import_module(COMMANDS[command]).make_parser(command).flags for command in COMMANDS}
     return SCRIPT.format(
         commands=" ".join(COMMANDS),
