@@ -25,7 +25,7 @@ def write(tmp_path):
         info = TextInfo(
             task="text_classification",
             classes=("bad", "good"),
-            vocab_size=tokenizer.get_vocab_size(),
+            vocab_size=tokenizer.vocab_size,
             max_length=8,
             sizes={"train": 2},
             sha256="ab",
@@ -38,7 +38,7 @@ def write(tmp_path):
                 parameter.add_(torch.randn_like(parameter))
         summary = config | {"versions": {"torch": "2"}, "metrics": {}, "epochs": 1, "seed": 0, "parameters": count(net)}
         summary["parameters"]["real_twin"] = 100
-        save(tmp_path / "run" / "model", net, config, summary, {"tokenizer.json": tokenizer.to_str()} if files else {})
+        save(tmp_path / "run" / "model", net, config, summary, {"tokenizer.json": tokenizer.to_json()} if files else {})
         return net
 
     return run

@@ -89,7 +89,7 @@ every_answer = pytest.mark.parametrize("name", ANSWERS, indirect=True)
 def test_a_greedy_text_is_that_of_reading_everything_anew(author, name):
     """Of the memory nothing shows: prompt and text together are shorter than it."""
     (prompt, *text) = (
-        author.reader.encode(["the ca"])[0].tolist(),
+        author.tokenizer.encode(["the ca"])[0].tolist(),
         *author.samples("the ca", 1, Decoding(temperature=0.0, length=8)),
     )
     written = list(prompt)
@@ -98,7 +98,7 @@ def test_a_greedy_text_is_that_of_reading_everything_anew(author, name):
             logits = author.net(torch.tensor([written]))[0, -1]
         logits[:2] = -torch.inf
         written.append(int(logits.argmax()))
-    assert text == [author.reader.decode(written[len(prompt) :])]
+    assert text == [author.tokenizer.decode(written[len(prompt) :])]
 
 
 def test_answers_are_learned_and_end_by_themselves(authors, place):
@@ -176,7 +176,7 @@ def test_learned_positions_are_filled_unless_somebody_says_less(authors):
 
 def test_an_answer_is_no_longer_than_any_text_that_was_read(authors):
     author = authors["pairs"]
-    longest = author.reader.max_length
+    longest = author.tokenizer.max_length
     lengths = {len(text.split()) for text in author.samples("one two", 60, Decoding(temperature=50.0))}
     assert max(lengths) == longest < 8
     assert max(len(text.split()) for text in author.samples("one two", 60, Decoding(temperature=50.0, length=30))) > longest
@@ -293,7 +293,7 @@ def test_a_line_that_is_too_long_is_named_or_cut(place, authors, tmp_path):
     assert "lines.txt:3: 9 tokens, the model reads at most" in line
     assert "--truncate" in line
     rows = list(predict(place / "pairs", [tmp_path / "lines.txt"], cut=True))
-    room = authors["pairs"].reader.max_length - 1
+    room = authors["pairs"].tokenizer.max_length - 1
     assert [rows[2]["target"]] == authors["pairs"].samples("two " * room, 1, Decoding())
     assert [row["source"] for row in rows] == lines
 

@@ -42,9 +42,9 @@ def stdin(content: bytes) -> io.TextIOWrapper:
 
 def said(run, words) -> torch.Tensor:
     """Probabilities of one text by itself, padded with nothing."""
-    reader = text(str(run.parent / "text.tsv")).reader
+    tokenizer = text(str(run.parent / "text.tsv")).tokenizer
     with torch.no_grad():
-        return zoo.load(run)(reader.encode([words]).padded()).softmax(-1)[0]
+        return zoo.load(run)(tokenizer.encode([words]).padded()).softmax(-1)[0]
 
 
 # --- where texts come from ---
@@ -130,11 +130,11 @@ def test_pairs_as_arguments_and_with_a_tab_between(place, tmp_path):
     found = list(predict(place / "pairs", [tmp_path / "two"]))
     assert found == list(predict(place / "pairs", [side for row in rows for side in row]))
     assert found == list(predict(place / "pairs", ["-"], stdin((tmp_path / "two").read_bytes())))
-    reader, net = pairs(str(place / "pairs.tsv")).reader, zoo.load(place / "pairs")
+    tokenizer, net = pairs(str(place / "pairs.tsv")).tokenizer, zoo.load(place / "pairs")
     for row, (first, second) in zip(found, rows, strict=True):
         assert (row["first"], row["second"]) == (first, second)
         with torch.no_grad():
-            expected = net(reader.encode([first]).padded(), reader.encode([second]).padded()).softmax(-1)[0]
+            expected = net(tokenizer.encode([first]).padded(), tokenizer.encode([second]).padded()).softmax(-1)[0]
         assert row["label"] == ("other", "same")[int(expected.argmax())]
         assert row["probability"] == pytest.approx(float(expected.max()), abs=2e-6)
 
@@ -152,9 +152,9 @@ def test_a_ranking_model_says_how_relevant_an_answer_is(corpus, tmp_path):
     question, *_ = (tmp_path / "ranking.tsv").read_text().splitlines()[1].split("\t")
     (row,) = predict(tmp_path / "run", [question, "an answer"])
     assert row.keys() == {"question", "answer", "relevance"}
-    reader = ranking(str(tmp_path / "ranking.tsv")).reader
+    tokenizer = ranking(str(tmp_path / "ranking.tsv")).tokenizer
     with torch.no_grad():
-        expected = zoo.load(tmp_path / "run")(*(reader.encode([side]).padded() for side in (question, "an answer")))
+        expected = zoo.load(tmp_path / "run")(*(tokenizer.encode([side]).padded() for side in (question, "an answer")))
     assert row["relevance"] == pytest.approx(expected.softmax(-1)[0, 1].item(), abs=1e-5)
 
 

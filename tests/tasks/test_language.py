@@ -67,7 +67,7 @@ def test_by_hand_on_letters_of_one_two_and_three_bytes(tokenizer, vocab, stream,
     # In blocks of 7, three at a time: neither the last block nor the last batch is full.
     assert (len(tokens) - 1) % 7
     nats = -net.table.log_softmax(-1)[tokens[:-1], tokens[1:]].double().sum().item()
-    behind = TEXTS[stage].removeprefix(data.reader.decode(tokens[:1].tolist()))  # nobody foretells the first token
+    behind = TEXTS[stage].removeprefix(data.tokenizer.decode(tokens[:1].tolist()))  # nobody foretells the first token
     assert len(behind) < len(TEXTS[stage])
     assert len(behind.encode()) > 1.1 * len(behind)
     expected = {

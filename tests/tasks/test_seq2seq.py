@@ -90,12 +90,12 @@ def by_hand(net: nn.Module, data: ParallelData) -> list[str]:
     for (source, _), _, rows in data.test_dataloader():
         for one, row in zip(source, rows.tolist(), strict=True):
             text = [BEGIN]
-            while text[-1] != END and len(text) <= data.reader.max_length:
+            while text[-1] != END and len(text) <= data.tokenizer.max_length:
                 with torch.no_grad():
                     logits = net(one[None], torch.tensor([text]))[0, -1]
                 logits[[0, UNKNOWN, BEGIN]] = -torch.inf
                 text.append(int(logits.argmax()))
-            found[row] = data.reader.decode(text[1:])
+            found[row] = data.tokenizer.decode(text[1:])
     return found
 
 
@@ -179,7 +179,7 @@ def test_scores_are_those_of_torchmetrics_on_the_texts(tokenizer, beam):
     written = [""] * len(references)
     for (source, _), _, rows in data.test_dataloader():
         for row, text in zip(rows.tolist(), task.write(source, 12), strict=True):
-            written[row] = data.reader.decode(text)
+            written[row] = data.tokenizer.decode(text)
     if beam == 1:
         assert written == by_hand(net, data)
     found, lists = measured(task, data), [[reference] for reference in references]
@@ -222,7 +222,7 @@ def test_a_text_is_no_longer_than_any_that_was_read_unless_the_user_says():
     net = copier(data)
     with torch.no_grad():
         net.table[:, END] = -50.0  # never ends
-    source, longest = torch.tensor([[4, 5, END]]), data.reader.max_length
+    source, longest = torch.tensor([[4, 5, END]]), data.tokenizer.max_length
     assert len(task_of(net).write(source, longest)[0]) == longest
     assert len(task_of(net, length=30).write(source, longest)[0]) == 30
     net.max_length = 6

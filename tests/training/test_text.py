@@ -70,7 +70,7 @@ def test_the_tokenizer_is_a_file_of_the_model(run, name, place):
     listed = json.loads((run / "model" / "manifest.json").read_text())["files"]
     assert set(listed) == {"config.json", "model.safetensors", "README.md", "tokenizer.json"}
     assert listed["tokenizer.json"]["sha256"] == hashlib.sha256(tokenizer.read_bytes()).hexdigest()
-    assert tokenizer.read_text(encoding="utf-8") == READ[kind](str(place / f"{kind}.tsv")).reader.text
+    assert tokenizer.read_text(encoding="utf-8") == READ[kind](str(place / f"{kind}.tsv")).tokenizer.to_json()
 
 
 def test_the_facts_of_the_data_are_kept(run, name, place, summary):
@@ -178,9 +178,9 @@ def test_other_data_are_read_with_the_words_of_the_model(run, name, place, tmp_p
         (folder / f"{split}.tsv").write_text("\n".join([header, *rows]) + "\n")
     found = evaluate(run, "test", f"{kind}(path='{folder}')")
     info = TextInfo.from_dict(zoo.checkpoint.read_config(run)["info"])
-    reader = READ[kind](str(place / f"{kind}.tsv")).reader
+    tokenizer = READ[kind](str(place / f"{kind}.tsv")).tokenizer
     rows = [line.split("\t") for line in strange]
-    columns = [reader.encode([row[i] for row in rows]).padded() for i in range(len(rows[0]) - 1)]
+    columns = [tokenizer.encode([row[i] for row in rows]).padded() for i in range(len(rows[0]) - 1)]
     names = {"0": "irrelevant", "1": "relevant"} if kind == "ranking" else {}
     labels = torch.tensor([info.classes.index(names.get(row[-1], row[-1])) for row in rows])
     with torch.no_grad():

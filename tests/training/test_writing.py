@@ -21,7 +21,7 @@ from zoo.data.parallel.local import parallel
 from zoo.errors import InputError
 from zoo.inference import evaluate
 from zoo.inference.evaluate import source
-from zoo.inference.predict import reader_of
+from zoo.inference.predict import tokenizer_of
 from zoo.training.average import average
 from zoo.training.options import Average, Decoding
 
@@ -208,8 +208,8 @@ def test_another_corpus_is_read_with_the_words_of_the_model(run, name, tmp_path)
     (tmp_path / "other.txt").write_text(text, encoding="utf-8")
     found = evaluate(run, "test", f"corpus(path='{tmp_path / 'other.txt'}')")
     info = info_from(zoo.checkpoint.read_config(run)["info"])
-    reader = reader_of(run, info)
-    tokens = torch.tensor(reader.tokenizer.encode(text, add_special_tokens=False).ids)
+    tokenizer = tokenizer_of(run, info)
+    tokens = torch.tensor(tokenizer.backend.encode(text, add_special_tokens=False).ids)
     assert ((tokens == 1).sum() == text.count("\N{SNOWMAN}")) == (name != "bpe")
     if name != "xl":  # which remembers: its streams are measured in tests/tasks
         nats, net = 0.0, zoo.load(run)
@@ -220,7 +220,7 @@ def test_another_corpus_is_read_with_the_words_of_the_model(run, name, tmp_path)
         assert found["loss"] == pytest.approx(nats / (len(tokens) - 1), rel=1e-4)
         bits = nats / math.log(2)
         size = len(text.encode()) - 1 if name == "bpe" else len(text.replace("\N{SNOWMAN}", "?").encode()) - 1
-        first = len(reader.decode(tokens[:1].tolist()))
+        first = len(tokenizer.decode(tokens[:1].tolist()))
         assert found["bits_per_byte"] == pytest.approx(bits / (size + 1 - first), rel=1e-4)
         assert found["bits_per_character"] == pytest.approx(bits / (len(text) - first), rel=1e-4)
 
@@ -230,7 +230,7 @@ def test_other_pairs_are_read_with_the_words_of_the_model(place, summaries, tmp_
     write_pairs(tmp_path / "other", train=translations(5, 9), test=rows)
     found = evaluate(place / "pairs", "test", f"parallel(path='{tmp_path / 'other'}', source=en, target=fr)")
     own = parallel(path=str(place / "en-fr"), source="en", target="fr", tokenizer="space")
-    data = parallel(path=str(tmp_path / "other"), source="en", target="fr", reader=own.reader, batch_size=9)
+    data = parallel(path=str(tmp_path / "other"), source="en", target="fr", tokenizer=own.tokenizer, batch_size=9)
     ((source, shifted), targets, _) = next(iter(data.test_dataloader()))
     assert (source == 1).sum() == (targets == 1).sum() == 1
     with torch.no_grad():

@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 
 Preset = Callable[..., Any]
 
-FIXED = ("self", "splits", "task", "classes", "names")
+FIXED = ("self", "splits", "task", "names")
 """What a preset decides by itself."""
 
 

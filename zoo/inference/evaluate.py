@@ -10,7 +10,7 @@ from zoo.checkpoint import load, read_config
 from zoo.data import ImageInfo
 from zoo.data.kinds import DataInfo, info_from
 from zoo.errors import InputError
-from zoo.inference.predict import reader_of
+from zoo.inference.predict import tokenizer_of
 from zoo.tasks import make_task
 from zoo.training.options import Decoding, Optimizer, Schedule, build
 from zoo.training.resolve import TEXTS
@@ -82,9 +82,12 @@ def matching_data(
             raise InputError(
                 f"data '{spec}' sets {', '.join(taken)}, but the model reads with its own vocabulary: leave that out"
             )
-        context |= {"reader": reader_of(run, info), "entire": other}  # type: ignore[arg-type]
-        context |= {"stream": info.inputs == "token_stream"}
-    module = registry.create("zoo.datasets", spec, **context)
+        context |= {"tokenizer": tokenizer_of(run, info), "use_all": other}  # type: ignore[arg-type]
+        context |= {"stream": info.inputs == "token_stream", "classes": getattr(info, "classes", None)}
+    parsed = registry.Spec.parse(spec)
+    if "tokenizer" in context:  # an option in the spec would win
+        parsed = replace(parsed, options={key: value for key, value in parsed.options.items() if key != "tokenizer"})
+    module = registry.create("zoo.datasets", parsed, **context)
     for key in FIXED:
         ours, theirs = getattr(info, key, None), getattr(module.info, key, None)
         if ours != theirs:

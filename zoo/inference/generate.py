@@ -1,7 +1,6 @@
 """Let a trained model write."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ from zoo.data.corpus import CorpusInfo
 from zoo.data.kinds import info_from
 from zoo.data.parallel import ParallelInfo
 from zoo.data.parallel.encoding import encode
-from zoo.data.text.encoding import LONGEST
-from zoo.data.text.reader import Reader
+from zoo.data.text.tokenizer import Tokenizer
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
 from zoo.errors import InputError
-from zoo.inference.predict import reader_of
+from zoo.inference.predict import tokenizer_of
 from zoo.options import Decoding
 from zoo.tasks.decoding import check_decoding, stream, write
 from zoo.tasks.decoding.options import temperature_of
@@ -48,9 +46,9 @@ class Author:
             raise InputError(f"'{run}' is a model of {info.task} and writes no text: use zoo predict")
         self.answers = isinstance(info, ParallelInfo)
         self.net: Any = load(run, config)
-        reader = reader_of(run, info, cut)
+        tokenizer = tokenizer_of(run, info, cut)
         # Running text has no longest: what a network has positions for is checked when it writes.
-        self.reader: Reader = reader if self.answers else replace(reader, max_length=LONGEST)
+        self.tokenizer: Tokenizer = tokenizer if self.answers else tokenizer.limited(None)
 
     def opening(self, prompt: str | None) -> str:
         """Return what to begin with; a language model that is given nothing begins a new line, or a word if it knows no lines.
@@ -62,8 +60,8 @@ class Author:
             return prompt
         if self.answers:
             raise InputError("this model answers a text: give it one with --prompt")
-        texts = ("\n", " ", *self.reader.words[UNKNOWN + 1 :])
-        return next(text for text in texts if UNKNOWN not in self.reader.encode([text])[0])
+        texts = ("\n", " ", *self.tokenizer.tokens[UNKNOWN + 1 :])
+        return next(text for text in texts if UNKNOWN not in self.tokenizer.encode([text])[0])
 
     def stream(self, prompt: str, options: Decoding) -> Iterator[str]:
         """Write one text, and return its pieces as they come; what is wrong is found before the first.
@@ -81,11 +79,11 @@ class Author:
         said = ""
         for token in tokens:
             numbers.append(int(token))
-            text = self.reader.decode(numbers)
+            text = self.tokenizer.decode(numbers)
             if not text.endswith(UNFINISHED):
                 yield text[len(said) :]
                 said = text
-        yield self.reader.decode(numbers)[len(said) :]
+        yield self.tokenizer.decode(numbers)[len(said) :]
 
     def check_samples(self, count: int, options: Decoding) -> None:
         """Refuse to write one and the same text several times.
@@ -109,23 +107,23 @@ class Author:
     def write(self, prompts: Sequence[str], options: Decoding, place: Callable[[int], str] | None = None) -> list[str]:
         """Write a text for each prompt, all at once; see `samples`. ``place`` says for messages where prompt i stands."""
         inputs = self._inputs(prompts, place)
-        return [self.reader.decode(text) for text in write(self.net, **inputs, options=self._settled(options))]
+        return [self.tokenizer.decode(text) for text in write(self.net, **inputs, options=self._settled(options))]
 
     def _settled(self, options: Decoding) -> Decoding:
         check_decoding(options)
-        return within(options, self.net, self.reader.max_length) if self.answers else options
+        return within(options, self.net, self.tokenizer.max_length) if self.answers else options
 
     def _inputs(self, prompts: Sequence[str], place: Callable[[int], str] | None = None) -> dict[str, Any]:
         """Make what `zoo.tasks.decoding` reads of prompts."""
         place = place or (lambda row: f"prompt '{shown(prompts[row])}'")
         if self.answers:
-            source = encode(prompts, self.reader, place).padded()
+            source = encode(prompts, self.tokenizer, place).padded()
             return {"prompts": source.new_full((len(prompts), 1), BEGIN), "source": source, "end": END}
-        tokens = self.reader.encode(prompts, place)
+        tokens = self.tokenizer.encode(prompts, place)
         for prompt, numbers in zip(prompts, tokens, strict=True):
             if UNKNOWN in numbers:
-                known = set(self.reader.words)
-                letters = self.reader.tokenizer.normalizer.normalize_str(prompt)
+                known = set(self.tokenizer.tokens)
+                letters = self.tokenizer.backend.normalizer.normalize_str(prompt)
                 strange = next((letter for letter in letters if letter not in known), "")
                 raise InputError(f"prompt '{shown(prompt)}': the model has never seen {strange!r}; leave it out")
         width = int(tokens.lengths.max())

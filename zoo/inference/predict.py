@@ -14,7 +14,7 @@ from zoo.data import ImageInfo
 from zoo.data.kinds import WRITTEN, info_from
 from zoo.data.preprocess import preprocess
 from zoo.data.text.info import TextInfo
-from zoo.data.text.reader import Known, Reader
+from zoo.data.text.tokenizer import Tokenizer, TokenizerInfo
 from zoo.errors import InputError
 from zoo.inference.lines import Line, read_lines
 from zoo.options import Decoding
@@ -54,7 +54,7 @@ def predict(
         raise InputError(f"'{run}' writes nothing: leave out the options of models that write")
     if isinstance(info, TextInfo):
         lines = read_lines(inputs, info, stdin)
-        yield from classify_lines(load(run, config), reader_of(run, info, cut), lines, info.task == "answer_ranking")
+        yield from classify_lines(load(run, config), tokenizer_of(run, info, cut), info, lines)
     elif info.inputs == "source_target":
         yield from answer_lines(run, read_lines(inputs, info, stdin), decoding or Decoding(), cut)
     elif isinstance(info, ImageInfo):
@@ -70,7 +70,7 @@ def predict(
         raise InputError(f"'{run}' answers with numbers for vectors: use zoo.load(...) in Python for its predictions")
 
 
-def reader_of(run: str | Path, info: Known, cut: bool = False) -> Reader:
+def tokenizer_of(run: str | Path, info: TokenizerInfo, truncation: bool = False) -> Tokenizer:
     """Rebuild what turns text into tokens for a trained model.
 
     Raises:
@@ -80,23 +80,23 @@ def reader_of(run: str | Path, info: Known, cut: bool = False) -> Reader:
         raise InputError(f"config.json has tokenizer = {info.tokenizer!r}: expected the name of a file beside it")
     path = find(run) / info.tokenizer
     try:
-        return Reader.of(info, path.read_text(encoding="utf-8"), cut)
+        return Tokenizer.from_json(path.read_text(encoding="utf-8"), info, truncation)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
 
 
-def classify_lines(net: nn.Module, reader: Reader, lines: Iterator[Line], ranks: bool) -> Iterator[dict[str, Any]]:
+def classify_lines(net: nn.Module, tokenizer: Tokenizer, info: TextInfo, lines: Iterator[Line]) -> Iterator[dict[str, Any]]:
     """Classify line by line, many at a time; or say how relevant each answer is, for a model that ranks."""
     while some := list(islice(lines, BATCH)):
         places = [place for place, _ in some]
         columns = list(zip(*(texts for _, texts in some), strict=True))
-        inputs = [reader.encode(column, places.__getitem__).padded() for column in columns]
+        inputs = [tokenizer.encode(column, places.__getitem__).padded() for column in columns]
         for (_, texts), row in zip(some, probabilities(net, *inputs), strict=True):
-            if ranks:
+            if info.task == "answer_ranking":
                 yield {"question": texts[0], "answer": texts[1], "relevance": round(float(row[1]), 6)}
             else:
                 names = ("text",) if len(texts) == 1 else ("first", "second")
-                yield {**dict(zip(names, texts, strict=True)), **answer(row, reader.classes)}
+                yield {**dict(zip(names, texts, strict=True)), **answer(row, info.classes)}
 
 
 def answer_lines(run: str | Path, lines: Iterator[Line], decoding: Decoding, cut: bool) -> Iterator[dict[str, Any]]:

@@ -11,7 +11,6 @@ from torchmetrics.classification import MulticlassExactMatch
 from torchmetrics.text import CHRFScore, SacreBLEUScore
 
 from zoo.data.parallel.encoding import encode
-from zoo.data.text.encoding import LONGEST
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
 from zoo.errors import InputError
 from zoo.options import Decoding, Optimizer, Schedule
@@ -76,13 +75,13 @@ class Seq2Seq(Task):
         """Write the answers to a batch and compare them with what was wanted."""
         measured, data = self.loss(batch), self.trainer.datamodule  # type: ignore[attr-defined]
         (source, _), _, rows = batch
-        written = [data.reader.decode(answer) for answer in self.write(source, data.reader.max_length)]
+        written = [data.tokenizer.decode(answer) for answer in self.write(source, data.tokenizer.max_length)]
         references = data.references("test", rows.cpu())
         for metric in (self.bleu, self.chrf):
             metric.update(written, [[text] for text in references])
         # The targets of the batch may be cut. Nobody can write what no token stands for.
-        wanted = list(encode(references, replace(data.reader, max_length=LONGEST)))
-        same = [UNKNOWN not in one and text == data.reader.decode(one) for text, one in zip(written, wanted, strict=True)]
+        wanted = list(encode(references, data.tokenizer.limited(None)))
+        same = [UNKNOWN not in one and text == data.tokenizer.decode(one) for text, one in zip(written, wanted, strict=True)]
         self.right.update(torch.tensor(same, dtype=torch.float32))
         self.log("test_loss", measured.loss, batch_size=measured.size, sync_dist=True)
         found = {"test_exact_match": self.right, "test_bleu": self.bleu, "test_chrf": self.chrf}

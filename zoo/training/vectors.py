@@ -22,7 +22,7 @@ def vectors_for(data: Any, path: str | None) -> Vectors | None:
     """
     if path is None:
         return None
-    matrix, found = read_vectors(path, data.reader.words)
+    matrix, found = read_vectors(path, data.tokenizer.tokens)
     data.info = replace(data.info, vectors=matrix.shape[1])
     return matrix, found
 

@@ -5,34 +5,35 @@ import pytest
 
 from zoo.data.corpus.alphabet import learn
 from zoo.data.corpus.encoding import encoder, extents, number_type
-from zoo.data.text import Reader
 from zoo.data.text.tokenizer import train_tokenizer
 from zoo.errors import InputError
 
 TEXT = "Été à Tōkyō: 東京 😀!\r\n\tThe cafe\u0301s of ΟΔΥΣΣΕΥΣ,  and don't...\n\n" * 9 + "  seldom: ẞ\u0000 İ\n"
 
 
-def reader(kind, vocab=400, lowercase=False):
-    return Reader(learn(kind, [TEXT[:300], TEXT[300:]], vocab, lowercase), 8, ())
+def learned(kind, vocab=400, lowercase=False):
+    return learn(kind, [TEXT[:300], TEXT[300:]], vocab, lowercase)
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize("vocab", [3, 20, 400])
 def test_counted_characters_are_those_that_the_library_finds(vocab, lowercase):
     counted = learn("char", [TEXT[:300], TEXT[300:]], vocab, lowercase)
-    assert counted.to_str() == train_tokenizer("char", [TEXT], vocab, lowercase, 1).to_str()
+    assert counted.to_json() == train_tokenizer("char", [TEXT], vocab, lowercase, 1).to_json()
 
 
 @pytest.mark.parametrize("vocab", [258, 259, 300])
 def test_pairs_of_bytes_are_those_that_the_library_finds(vocab):
-    assert learn("bpe", [TEXT], vocab, False).to_str() == train_tokenizer("bpe", [TEXT], vocab, False, 2, running=True).to_str()
+    assert (
+        learn("bpe", [TEXT], vocab, False).to_json() == train_tokenizer("bpe", [TEXT], vocab, False, 2, running=True).to_json()
+    )
 
 
 @pytest.mark.parametrize("lowercase", [False, True])
 @pytest.mark.parametrize(("kind", "vocab"), [("char", 400), ("char", 20), ("bpe", 258), ("bpe", 400)])
 def test_pieces_become_what_the_reader_reads(kind, vocab, lowercase):
-    made = reader(kind, vocab, lowercase)
-    expected = made.tokenizer.encode(TEXT, add_special_tokens=False).ids
+    made = learned(kind, vocab, lowercase)
+    expected = made.backend.encode(TEXT, add_special_tokens=False).ids
     found = encoder(made)(TEXT)
     assert found.tolist() == expected
     assert found.dtype == "<u2" == number_type(made)
@@ -40,14 +41,14 @@ def test_pieces_become_what_the_reader_reads(kind, vocab, lowercase):
 
 @pytest.mark.parametrize(("kind", "vocab"), [("char", 400), ("bpe", 258), ("bpe", 400)])
 def test_tokens_stand_for_exactly_the_text(kind, vocab):
-    made = reader(kind, vocab)
+    made = learned(kind, vocab)
     normal = unicodedata.normalize("NFC", TEXT)
     assert made.decode(encoder(made)(TEXT)) == normal
     assert extents(made)[encoder(made)(TEXT)].sum(axis=0).tolist() == [len(normal), len(normal.encode())]
 
 
 def test_every_byte_has_its_extent():
-    made = reader("bpe", 258)
+    made = learned("bpe", 258)
     letters = "".join(map(chr, [*range(0x80), 0x80, 0x7FF, 0x800, 0xFFFD, 0x10000, 0x10FFFF, *range(0xA0, 0x250)]))
     for letter in letters:
         numbers = encoder(made)(letter)
@@ -56,7 +57,7 @@ def test_every_byte_has_its_extent():
 
 
 def test_padding_counts_nothing_and_the_unknown_one_character():
-    made = reader("char", 20)
+    made = learned("char", 20)
     assert extents(made)[:2].tolist() == [[0, 0], [1, 1]]
     numbers = encoder(made)("qé")
     assert numbers[0] == 1
@@ -65,7 +66,7 @@ def test_padding_counts_nothing_and_the_unknown_one_character():
 
 def test_padding_written_in_a_text_is_no_padding():
     for kind in ("char", "bpe"):
-        assert (encoder(reader(kind))("[PAD] [UNK]") != 0).all()
+        assert (encoder(learned(kind))("[PAD] [UNK]") != 0).all()
 
 
 def test_large_vocabularies_have_larger_numbers():
@@ -80,6 +81,6 @@ def test_other_tokenizers_are_refused():
     with pytest.raises(InputError, match="tokenizer='word': running text is read by char or bpe"):
         learn("word", [TEXT], 99, False)
     with pytest.raises(InputError, match="single words and no running text"):
-        encoder(Reader(train_tokenizer("word", [TEXT], 99, False, 1), 8, ()))
+        encoder(train_tokenizer("word", [TEXT], 99, False, 1))
     with pytest.raises(InputError, match=r"vocab=257: .* at least 258"):
         learn("bpe", [TEXT], 257, False)

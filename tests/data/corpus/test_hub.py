@@ -64,7 +64,7 @@ def tried(name, repository=None, length=SIZE):
     setattr(presets, name.upper(), replace(record, repository=repository or record.repository))
     try:
         data = getattr(presets, name)(max_length=32)
-        return {split: data.reader.decode(tokens[:]) for split, tokens in data.splits.items()}
+        return {split: data.tokenizer.decode(tokens[:]) for split, tokens in data.splits.items()}
     except InputError as error:
         return str(error)
 

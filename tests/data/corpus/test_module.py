@@ -7,7 +7,7 @@ import torch
 
 from zoo.data.corpus import CorpusData, Text, TextFile, tokenfile
 from zoo.data.corpus.encoding import encoder
-from zoo.data.text import Reader
+from zoo.data.text import Tokenizer
 from zoo.errors import InputError
 
 draw = random.Random(0)
@@ -34,7 +34,7 @@ def test_measuring_counts_every_token_but_the_first_once(stream, tokenizer, batc
         assert len(found) == made.info.sizes[name] - 1
         assert sorted(found.tolist()) == sorted(text[1:].tolist())
         sizes = sum(sizes for _, _, parts in loader for sizes in parts)
-        content = made.reader.decode(text[1:])
+        content = made.tokenizer.decode(text[1:])
         assert sizes.tolist() == [len(content), len(content.encode())]
     if not stream:
         assert found.tolist() == text[1:].tolist()
@@ -98,14 +98,14 @@ def test_a_large_file_gives_the_same_batches(tmp_path, monkeypatch):
 
 def test_a_trained_model_reads_new_text_its_own_way():
     trained = data()
-    new = CorpusData({"train": Text("ein anderer Text, été " * 30)}, reader=trained.reader, entire=True, max_length=999)
-    assert new.reader is trained.reader
+    new = CorpusData({"train": Text("ein anderer Text, été " * 30)}, tokenizer=trained.tokenizer, use_all=True, max_length=999)
+    assert new.tokenizer is trained.tokenizer
     assert new.files == trained.files
     assert (new.length, new.info.max_length, new.info.vocab_size) == (16, 16, trained.info.vocab_size)
     assert new.info.sizes == {"train": 660, "val": 660, "test": 660}
     assert (new.splits["val"] == 1).any(), "characters that the model does not know"
-    stored = Reader.of(trained.info, trained.files["tokenizer.json"])
-    assert (encoder(stored)(WORDS) == encoder(trained.reader)(WORDS)).all()
+    stored = Tokenizer.from_json(trained.files["tokenizer.json"], trained.info)
+    assert (encoder(stored)(WORDS) == encoder(trained.tokenizer)(WORDS)).all()
 
 
 def test_facts_name_the_content():
@@ -117,7 +117,7 @@ def test_facts_name_the_content():
 def test_the_tokenizer_learns_from_training_text_only():
     made = CorpusData({"train": Text("abc " * 99), "val": Text("abx " * 30)}, **BUILT)
     assert not made.has_test
-    assert "x" not in made.reader.words
+    assert "x" not in made.tokenizer.tokens
     assert counted(made.val_dataloader()).eq(1).any()
     with pytest.raises(InputError, match="has no test split"):
         made.test_dataloader()

@@ -26,7 +26,7 @@ def shares(made):
 
 
 def text(made, split):
-    return made.reader.decode(made.splits[split][:])
+    return made.tokenizer.decode(made.splits[split][:])
 
 
 @pytest.mark.parametrize("name", ["play.txt", "play.txt.gz", "play"])

@@ -9,7 +9,6 @@ from zoo.data.corpus import Text, source, tokenfile
 from zoo.data.corpus.alphabet import learn
 from zoo.data.corpus.source import digest
 from zoo.data.corpus.tokenfile import TokenFile, tokens_of
-from zoo.data.text import Reader
 from zoo.errors import InputError
 
 WORDS = Text("".join(f"the {i}th été of Tōkyō\n" for i in range(200)))
@@ -23,7 +22,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def made(text=WORDS, kind="char", lowercase=False):
-    return tokens_of(text, digest(text), Reader(learn(kind, text.pieces(), 300, lowercase), 9, ()))
+    return tokens_of(text, digest(text), learn(kind, text.pieces(), 300, lowercase))
 
 
 @pytest.fixture
@@ -73,16 +72,16 @@ def test_what_stops_early_leaves_nothing(folder, large, monkeypatch, stop):
             raise stop
 
     text = Broken(WORDS.content)
-    reader = Reader(learn("char", ["the "], 9, False), 9, ())
+    tokenizer = learn("char", ["the "], 9, False)
     expected = InputError if isinstance(stop, OSError) else stop
     with pytest.raises(expected) as raised:
-        tokens_of(text, "0", reader)
+        tokens_of(text, "0", tokenizer)
     assert list(folder.iterdir()) == []
     if isinstance(stop, OSError):
         assert "the disk is full" in str(raised.value)
         assert "XDG_CACHE_HOME" in str(raised.value)
         assert "\n" not in str(raised.value)
-    whole = tokens_of(WORDS, "0", reader)
+    whole = tokens_of(WORDS, "0", tokenizer)
     assert len(whole) == WORDS.size
 
 

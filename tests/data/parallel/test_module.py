@@ -10,7 +10,7 @@ from torch import nn
 
 from zoo.data.parallel import Pairs, ParallelData
 from zoo.data.parallel.encoding import encode
-from zoo.data.text import Reader
+from zoo.data.text import Tokenizer
 from zoo.errors import InputError
 
 BEGIN, END = 2, 3
@@ -45,7 +45,7 @@ def test_a_batch_says_what_is_read_and_what_is_written_next():
             assert (targets[:, -1] != 0).any()
             for row, read, before, after in zip(rows.tolist(), source, shifted, targets, strict=True):
                 expected = [
-                    made.reader.tokenizer.encode(text).ids
+                    made.tokenizer.backend.encode(text).ids
                     for text in (made.splits[name].sources[row], made.splits[name].targets[row])
                 ]
                 assert read[read != 0].tolist() == [*expected[0], END]
@@ -60,7 +60,7 @@ def test_what_is_written_can_be_read_again(tokenizer):
     made = data(tokenizer=tokenizer, vocab=300)
     for (_, shifted), targets, rows in batches(made, "val"):
         for references, tokens in ((made.references("val", rows), targets), (made.references("val", rows), shifted)):
-            assert [made.reader.decode(row).strip() for row in tokens.tolist()] == references
+            assert [made.tokenizer.decode(row).strip() for row in tokens.tolist()] == references
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_tokens": 60}, {"batch_size": 1}, {"batch_size": 500}])
@@ -86,7 +86,7 @@ def test_long_training_pairs_are_left_out_and_others_cut():
     splits = {name: pairs(seed=seed) for seed, name in enumerate(("train", "val", "test"))}
     whole = data(splits)
     longest = max(len(text.split()) + 1 for part in splits.values() for side in (part.sources, part.targets) for text in side)
-    assert whole.info.max_length == whole.reader.max_length == longest
+    assert whole.info.max_length == whole.tokenizer.max_length == longest
     made = data(splits, max_length=7)
     short = [
         i for i in range(120) if all(len(side[i].split()) < 7 for side in (splits["train"].sources, splits["train"].targets))
@@ -100,7 +100,7 @@ def test_long_training_pairs_are_left_out_and_others_cut():
         assert max(source.shape[1], shifted.shape[1], targets.shape[1]) <= 7
         for row, tokens in zip(rows.tolist(), targets.tolist(), strict=True):
             written = splits["val"].targets[row].split()
-            assert made.reader.decode(tokens).split() == written[:6]
+            assert made.tokenizer.decode(tokens).split() == written[:6]
             assert tokens[min(len(written), 6)] == END, "a cut text ends too"
         assert made.references("val", rows) == [splits["val"].targets[row] for row in rows.tolist()]
     assert made.info.sha256 == whole.info.sha256, "it is the same content"
@@ -111,19 +111,19 @@ def test_long_training_pairs_are_left_out_and_others_cut():
 def test_one_vocabulary_serves_both_sides_and_learns_from_training_pairs_alone():
     splits = {name: Pairs([f"both {name}"] * 3, [f"both t{name}"] * 3) for name in ("train", "val", "test")}
     made = data(splits)
-    assert made.reader.words == ["[PAD]", "[UNK]", "[BOS]", "[EOS]", "both", "train", "ttrain"]
-    assert made.reader.writes
+    assert made.tokenizer.tokens == ["[PAD]", "[UNK]", "[BOS]", "[EOS]", "both", "train", "ttrain"]
+    assert made.tokenizer.has_end
     (source, _), targets, _ = batches(made, "test")[0]
     assert source[0].tolist() == targets[0].tolist() == [4, 1, END]
     held = data({"train": Pairs([f"w{i}" for i in range(40)], [f"v{i}" for i in range(40)])})
-    assert {*held.reader.words[4:]} == {*held.splits["train"].sources, *held.splits["train"].targets}
+    assert {*held.tokenizer.tokens[4:]} == {*held.splits["train"].sources, *held.splits["train"].targets}
 
 
 def test_the_names_of_special_tokens_are_unknown_words_in_a_text():
     named = Pairs(["a [EOS] b"] * 4, ["[BOS] [PAD] a"] * 4)
     made = data({"train": Pairs(["a b"] * 4, ["b a"] * 4), "test": named})
     (source, shifted), targets, _ = batches(made, "test")[0]
-    a, b = (made.reader.words.index(word) for word in "ab")
+    a, b = (made.tokenizer.tokens.index(word) for word in "ab")
     assert source[0].tolist() == [a, 1, b, END]
     assert targets[0].tolist() == [1, 1, a, END]
     assert shifted[0].tolist() == [BEGIN, 1, 1, a]
@@ -182,30 +182,30 @@ def test_a_trainer_moves_from_epoch_to_epoch(tmp_path):
 
 def test_a_trained_model_reads_other_pairs_as_its_own():
     trained = data(max_length=9)
-    stored = Reader.of(trained.info, trained.files["tokenizer.json"])
+    stored = Tokenizer.from_json(trained.files["tokenizer.json"], trained.info)
     other = {"train": pairs(60, seed=3), "test": pairs(60, seed=4)}
-    again = data(other, reader=stored, tokenizer="char")
+    again = data(other, tokenizer=stored)
     assert again.files == trained.files
     assert (again.info.vocab_size, again.info.max_length) == (trained.info.vocab_size, 9)
     for (source, shifted), targets, _ in batches(again, "test"):
         assert max(source.shape[1], shifted.shape[1], targets.shape[1]) <= 9
-    assert data(other, reader=stored, max_length=99).info.max_length == 9
+    assert data(other, tokenizer=stored, max_length=99).info.max_length == 9
     long = Pairs(["a " * 20] * 4, ["A"] * 4)
-    assert data({"train": long, "test": long}, reader=stored).info.sizes == {"train": 0, "val": 1, "test": 4}
+    assert data({"train": long, "test": long}, tokenizer=stored).info.sizes == {"train": 0, "val": 1, "test": 4}
 
 
 def test_new_data_are_measured_whole():
     trained = data()
-    entire = data({"train": pairs(60, seed=3)}, reader=trained.reader, entire=True)
+    entire = data({"train": pairs(60, seed=3)}, tokenizer=trained.tokenizer, use_all=True)
     assert entire.info.sizes["val"] == entire.info.sizes["test"] == 60
     assert sorted(row for batch in numbers(entire, "test") for row in batch) == list(range(60))
 
 
 def test_sources_alone_are_read_as_in_training():
     made = data(max_length=9)
-    tokens = encode(made.splits["val"].sources, made.reader)
+    tokens = encode(made.splits["val"].sources, made.tokenizer)
     assert all(np.array_equal(one, other) for one, other in zip(tokens, made._tokens["val"][0], strict=True))
-    whole = Reader.of(made.info, made.files["tokenizer.json"])
+    whole = Tokenizer.from_json(made.files["tokenizer.json"], made.info)
     with pytest.raises(InputError, match=r"^line 1: 9 tokens, the model reads at most 8"):
         encode(["a b c d e f g a b"], whole, lambda i: f"line {i + 1}")
 

@@ -113,8 +113,7 @@ def test_presets_show_the_options_of_the_data(preset):
         "batch_tokens",
         "num_workers",
         "seed",
-        "reader",
-        "entire",
+        "use_all",
     } <= shown
     assert not {"options", "splits", "self"} & shown
 

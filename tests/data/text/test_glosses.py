@@ -155,7 +155,10 @@ def test_a_limit_takes_rows_out_of_the_whole(pairs, ranking):
 
 
 def test_words_are_read_in_parts_where_they_have_to_match():
-    kinds = {task: json.loads(glosses(task, limit=20).reader.text)["model"]["type"] for task in ("topics", "pairs", "ranking")}
+    kinds = {
+        task: json.loads(glosses(task, limit=20).tokenizer.to_json())["model"]["type"]
+        for task in ("topics", "pairs", "ranking")
+    }
     assert kinds == {"topics": "WordLevel", "pairs": "BPE", "ranking": "BPE"}
     assert glosses("pairs", limit=60, vocab=400).info.vocab_size == 400
 
@@ -187,7 +190,7 @@ def test_running_text_holds_the_glosses_of_each_split():
     data, topics = glosses(task="language_model", limit=60), glosses(limit=60, tokenizer="word").splits
     assert (data.info.task, data.info.inputs) == ("language_model", "tokens")
     for name in ("train", "val", "test"):
-        lines = data.reader.decode(data.splits[name]).splitlines()
+        lines = data.tokenizer.decode(data.splits[name]).splitlines()
         assert len(lines) == 60
         assert all(": " in line for line in lines)
     assert set(topics) == set(data.splits)
@@ -210,7 +213,7 @@ def test_no_gloss_of_another_split_is_written_or_answered():
     data, text = glosses(task="seq2seq", limit=200), glosses(task="language_model", limit=200, tokenizer="bpe")
     for name, pairs in data.splits.items():
         assert set(pairs.sources) <= whole[name]
-        lines = text.reader.decode(text.splits[name]).splitlines()
+        lines = text.tokenizer.decode(text.splits[name]).splitlines()
         assert {line.partition(": ")[2] for line in lines} <= whole[name]
 
 
@@ -223,7 +226,7 @@ def test_options_of_tasks_that_write():
     data = glosses(task="language_model", limit=60, stream=True, max_length=16, batch_size=4, tokenizer="bpe", vocab=300)
     assert (data.info.inputs, data.info.max_length, data.info.vocab_size, data.batch_size) == ("token_stream", 16, 300, 4)
     data = glosses(task="seq2seq", limit=60, tokenizer="char", batch_tokens=200, min_count=2)
-    assert (data.batch_tokens, data.reader.writes, data.reader.vocab_size < 100) == (200, True, True)
+    assert (data.batch_tokens, data.tokenizer.has_end, data.tokenizer.vocab_size < 100) == (200, True, True)
     vocab = [glosses(task=task, limit=60).info.vocab_size for task in ("language_model", "seq2seq")]
     assert all(300 < size <= 2000 for size in vocab)  # parts of words
 

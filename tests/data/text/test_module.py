@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data.text import Reader, Table, TextData
+from zoo.data.text import Table, TextData, Tokenizer
 from zoo.errors import InputError
 
 
@@ -112,12 +112,12 @@ def test_only_training_texts_make_the_vocabulary():
         return {name: Table(([f"common {words.get(name, 'x')}"] * 4,), list("abab")) for name in ("train", "val", "test")}
 
     made = data(splits(val="hidden", test="secret"))
-    assert made.reader.words[2:] == ["common", "x"]
+    assert made.tokenizer.tokens[2:] == ["common", "x"]
     assert rows(made.test_dataloader())[0][0] == (2, 1)
     assert made.info.vocab_size == 4
     held_out = TextData({"train": Table(([f"word{i}" for i in range(40)],), list("ab") * 20)}, "text_classification")
     train = set(held_out.splits["train"].texts[0])
-    assert set(held_out.reader.words[2:]) == train
+    assert set(held_out.tokenizer.tokens[2:]) == train
 
 
 def test_the_longest_text_of_all_splits_is_read_whole():
@@ -165,20 +165,20 @@ def test_facts_tell_contents_apart():
 def test_a_trained_model_reads_other_data_as_its_own():
     trained = data(names={"b": "B", "a": "A"}, max_length=6)
     other = {"train": table(seed=5), "test": table(seed=6)}
-    again = data(other, names={"a": "A", "b": "B"}, max_length=6, reader=trained.reader, tokenizer="char")
+    again = data(other, names={"a": "A", "b": "B"}, max_length=6, tokenizer=trained.tokenizer, classes=trained.info.classes)
     assert again.files == trained.files
     assert again.info.classes == ("B", "A")
     assert again.info.vocab_size == trained.info.vocab_size
-    stored = Reader.of(trained.info, trained.files["tokenizer.json"])
+    stored = Tokenizer.from_json(trained.files["tokenizer.json"], trained.info)
     with pytest.raises(InputError, match=r"^f.tsv:\d+: \d+ tokens, the model reads at most 6"):
-        data(other, names={"a": "A", "b": "B"}, reader=stored)
-    cut = data(other, names={"a": "A", "b": "B"}, reader=stored, max_length=99)
+        data(other, names={"a": "A", "b": "B"}, tokenizer=stored, classes=("B", "A"))
+    cut = data(other, names={"a": "A", "b": "B"}, tokenizer=stored, classes=("B", "A"), max_length=99)
     assert rows(cut.test_dataloader()) == rows(again.test_dataloader())
     assert cut.info.max_length == 6
     with pytest.raises(InputError, match=r"^f.tsv:1: label 'a' is unknown to the model, which knows 'A', 'B'"):
-        data(other, reader=stored, max_length=6)
+        data(other, tokenizer=stored, classes=("B", "A"), max_length=6)
     one_class = {name: Table((["u v"] * 3,), ["a"] * 3) for name in ("train", "test")}
-    assert data(one_class, names={"a": "A", "b": "B"}, reader=stored).info.classes == ("B", "A")
+    assert data(one_class, names={"a": "A", "b": "B"}, tokenizer=stored, classes=("B", "A")).info.classes == ("B", "A")
 
 
 def test_splits_that_are_missing():
@@ -249,9 +249,9 @@ def test_wrong_rankings_are_named():
 
 def test_a_set_without_splits_is_measured_whole_if_asked():
     rows = table(30)
-    data = TextData({"train": rows}, "text_classification", entire=True)
+    data = TextData({"train": rows}, "text_classification", use_all=True)
     assert data.info.sizes == {"train": 30, "val": 30, "test": 30}
-    with_test = TextData({"train": rows, "test": table(9)}, "text_classification", entire=True)
+    with_test = TextData({"train": rows, "test": table(9)}, "text_classification", use_all=True)
     assert with_test.info.sizes["test"] == 9
 
 

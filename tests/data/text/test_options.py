@@ -25,11 +25,9 @@ def plain(val: float = 0.5, **options):
 
 def test_options_are_in_the_signature():
     shown = signature(preset).parameters
-    assert list(shown)[:3] == ["path", "variant", "tokenizer"]
-    assert {"vocab", "fold", "folds", "val", "batch_size", "num_workers", "seed", "reader", "lowercase", "min_count"} < set(
-        shown
-    )
-    assert not {"options", "splits", "task", "classes", "names", "self"} & set(shown)
+    assert list(shown)[:3] == ["path", "variant", "classes"]
+    assert {"vocab", "fold", "folds", "val", "batch_size", "num_workers", "seed", "lowercase", "min_count"} < set(shown)
+    assert not {"options", "splits", "task", "names", "self"} & set(shown)
     assert (shown["tokenizer"].default, shown["max_length"].default, shown["vocab"].default) == ("space", 64, 30000)
     assert get_type_hints(preset)["max_length"] == int | None
     assert preset.__doc__ == "A preset."
@@ -51,8 +49,8 @@ def test_the_registry_checks_them():
         form.check({"tokeniser": "word"}, ())
     with pytest.raises(InputError, match="max_length=long must be a whole number or none"):
         form.check({"max_length": "long"}, ())
-    assert form.accepts("reader")
-    assert not form.accepts("classes")
+    assert form.accepts("use_all")
+    assert not form.accepts("names")
 
 
 def test_unknown_options_are_refused():

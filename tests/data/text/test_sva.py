@@ -18,7 +18,7 @@ def test_agreement_is_split_by_line_number(agreement_files):
     assert data.info.classes == ("singular", "plural")
     numbers = {split: {int(text.split()[-1]) % 10 for text in table.texts[0]} for split, table in data.splits.items()}
     assert numbers == {"train": set(range(2, 10)), "val": {1}, "test": {0}}
-    assert {"NN", "val"} <= data.reader.tokenizer.get_vocab().keys()
+    assert {"NN", "val"} <= data.tokenizer.backend.get_vocab().keys()
 
 
 def test_agreement_by_attractors_keeps_the_training_rows(agreement_files):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
 from zoo.data.splits import Array
-from zoo.data.text.tokenizer import BYTES, SPECIAL, train_tokenizer
+from zoo.data.text.tokenizer import BYTES, SPECIAL, Tokenizer, train_tokenizer
 from zoo.data.text.tokens import UNKNOWN
 from zoo.errors import InputError
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 KINDS = ("char", "bpe")
 """Tokenizers that lose nothing of a text: what they write can be read."""
@@ -36,8 +33,8 @@ def learn(kind: str, pieces: Iterable[str], vocab: int, lowercase: bool) -> Toke
         InputError: The kind or a number is wrong.
 
     Example:
-        >>> learn("char", ["to be, ", "or not"], 9, lowercase=True).get_vocab()["o"]
-        3
+        >>> learn("char", ["to be, ", "or not"], 9, lowercase=True).tokens[3]
+        'o'
     """
     if kind not in KINDS:
         raise InputError(f"tokenizer={kind!r}: running text is read by {' or '.join(KINDS)}")
@@ -47,7 +44,7 @@ def learn(kind: str, pieces: Iterable[str], vocab: int, lowercase: bool) -> Toke
     blank = train_tokenizer("char", [], vocab, lowercase, 1)
     counts = np.zeros(POINTS, dtype=np.int64)
     for piece in pieces:
-        counts += np.bincount(points(blank.normalizer.normalize_str(piece)), minlength=POINTS)
+        counts += np.bincount(points(blank.backend.normalizer.normalize_str(piece)), minlength=POINTS)
     found = np.flatnonzero(counts)
     kept = found[np.argsort(-counts[found], kind="stable")][: vocab - UNKNOWN - 1]
     numbers = {token: number for number, token in enumerate([*SPECIAL[: UNKNOWN + 1], *map(chr, kept.tolist())])}
@@ -60,7 +57,6 @@ def points(text: str) -> Array:
 
 
 def _with_vocabulary(blank: Tokenizer, numbers: dict[str, int]) -> Tokenizer:
-    state = json.loads(blank.to_str())
+    state = json.loads(blank.to_json())
     state["model"]["vocab"] = numbers
-    made: Callable[[str], Tokenizer] = type(blank).from_str
-    return made(json.dumps(state))
+    return replace(blank, backend=type(blank.backend).from_str(json.dumps(state)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from zoo.data.corpus.alphabet import POINTS, points
 from zoo.data.splits import Array
-from zoo.data.text.reader import Reader
+from zoo.data.text.tokenizer import Tokenizer
 from zoo.data.text.tokens import PAD, UNKNOWN
 from zoo.errors import InputError
 
@@ -16,38 +16,38 @@ Encoder = Callable[[str], Array]
 """Turns a piece of text into token numbers, [N]."""
 
 
-def number_type(reader: Reader) -> str:
+def number_type(tokenizer: Tokenizer) -> str:
     """Return the smallest type of numbers that all tokens fit."""
-    return "<u2" if reader.vocab_size <= 2**16 else "<u4"
+    return "<u2" if tokenizer.vocab_size <= 2**16 else "<u4"
 
 
-def encoder(reader: Reader) -> Encoder:
-    """Return what turns pieces of running text into tokens: the same ones as the reader's own, but without a limit.
+def encoder(tokenizer: Tokenizer) -> Encoder:
+    """Return what turns pieces of running text into tokens: the same ones as the tokenizer's own, but without a limit.
 
     Raises:
-        InputError: The reader leaves out white space.
+        InputError: The tokenizer leaves out white space.
     """
     from tokenizers import decoders
 
-    kind, tokenizer = number_type(reader), reader.tokenizer
-    if isinstance(tokenizer.decoder, decoders.ByteLevel):
+    kind, backend = number_type(tokenizer), tokenizer.backend
+    if isinstance(backend.decoder, decoders.ByteLevel):
 
         def merged(piece: str) -> Array:
-            numbers = np.asarray(tokenizer.encode_batch_fast([piece], add_special_tokens=False)[0].ids, dtype=kind)
+            numbers = np.asarray(backend.encode_batch_fast([piece], add_special_tokens=False)[0].ids, dtype=kind)
             return np.where(numbers == PAD, numbers.dtype.type(UNKNOWN), numbers)  # "[PAD]" in a text is no padding
 
         return merged
-    if not isinstance(tokenizer.decoder, decoders.Fuse):
+    if not isinstance(backend.decoder, decoders.Fuse):
         raise InputError("the model reads single words and no running text: measure it on texts of its own kind")
     table = np.full(POINTS, UNKNOWN, dtype=kind)
-    for number, word in enumerate(reader.words):
+    for number, word in enumerate(tokenizer.tokens):
         if len(word) == 1:
             table[ord(word)] = number
-    normalizer = tokenizer.normalizer
+    normalizer = backend.normalizer
     return lambda piece: table[points(normalizer.normalize_str(piece))]
 
 
-def extents(reader: Reader) -> Array:
+def extents(tokenizer: Tokenizer) -> Array:
     """Return how many characters and bytes (of UTF-8) every token stands for, int64 [V, 2].
 
     A part of a character counts as the character if it is its first byte, so that sums over a text are exact. Padding counts
@@ -55,13 +55,13 @@ def extents(reader: Reader) -> Array:
 
     Example:
         >>> from zoo.data.corpus.alphabet import learn
-        >>> extents(Reader(learn("char", ["aé"], 9, False), 9, ())).tolist()
+        >>> extents(learn("char", ["aé"], 9, False)).tolist()
         [[0, 0], [1, 1], [1, 1], [1, 2]]
     """
     from tokenizers import decoders
 
-    words = reader.words
-    if isinstance(reader.tokenizer.decoder, decoders.ByteLevel):
+    words = tokenizer.tokens
+    if isinstance(tokenizer.backend.decoder, decoders.ByteLevel):
         starts = _starts()
         made = [(sum(letter in starts for letter in word), len(word)) for word in words]
     else:

@@ -17,7 +17,7 @@ from zoo.data.corpus.source import Source, digest, divided
 from zoo.data.corpus.tokenfile import Numbers, tokens_of
 from zoo.data.loader import PassSampler, loader
 from zoo.data.splits import Array
-from zoo.data.text.reader import Reader
+from zoo.data.text.tokenizer import Tokenizer
 from zoo.data.whole import whole
 from zoo.errors import InputError
 
@@ -41,7 +41,8 @@ class CorpusData(LightningDataModule):
     Args:
         splits: `train`, and if there are any `val` and `test`. Of a text without splits the last 10 per cent are validation
             and test text, one half each; without `val` alone it is the last 5 per cent of `train`.
-        tokenizer: `char`, or `bpe` (pairs of bytes, merged by frequency). It learns from the training text only.
+        tokenizer: `char`, or `bpe` (pairs of bytes, merged by frequency): it learns from the training text only. Or the
+            `Tokenizer` of a trained model: then nothing is learnt from this text.
         vocab: Tokens at most; rarer characters are unknown.
         lowercase: Whether capitals are made small.
         max_length: Tokens of a block; None is 128, or what a trained model reads.
@@ -49,12 +50,11 @@ class CorpusData(LightningDataModule):
         num_workers: Worker processes; 0 makes batches in the training process, which is best for text.
         seed: Decides the order of training; the splits do not depend on it.
         stream: Whether batches go on one after the other.
-        reader: How a trained model reads; then nothing is learnt from this text.
-        entire: Whether all of a text without splits is validation and test text: what measuring on new data means.
+        use_all: Whether all of a text without splits is validation and test text: what measuring on new data means.
 
     Attributes:
         info: What a model must know of the data.
-        reader: How the text became tokens.
+        tokenizer: What turned the text into tokens.
         splits: The token numbers of every split.
         has_split: That there always are validation rows of its own.
 
@@ -71,14 +71,14 @@ class CorpusData(LightningDataModule):
     """
 
     info: CorpusInfo
-    reader: Reader
+    tokenizer: Tokenizer
     has_split = True
 
     def __init__(
         self,
         splits: Mapping[str, Source],
         *,
-        tokenizer: str = "char",
+        tokenizer: str | Tokenizer = "char",
         vocab: int = 5000,
         lowercase: bool = False,
         max_length: int | None = None,
@@ -86,28 +86,27 @@ class CorpusData(LightningDataModule):
         num_workers: int = 0,
         seed: int = 0,
         stream: bool = False,
-        reader: Reader | None = None,
-        entire: bool = False,
+        use_all: bool = False,
     ) -> None:
         super().__init__()
         self.batch_size = whole("batch_size", batch_size, 1)
         self.num_workers = whole("num_workers", num_workers, 0)
         self.seed = whole("seed", seed, 0)
         self.stream = stream
-        self.length = _block(max_length, reader)
-        sources = divided(splits, entire)
+        self.length = _block(max_length, tokenizer)
+        sources = divided(splits, use_all)
         digests = {name: digest(source) for name, source in sources.items()}
-        if reader is None:
-            trained = learn(tokenizer, sources["train"].pieces(), whole("vocab", vocab, 1), lowercase)
-            reader = Reader(trained, self.length, ())
-        self.reader = reader
-        self.splits: dict[str, Numbers] = {name: tokens_of(part, digests[name], reader) for name, part in sources.items()}
+        if not isinstance(tokenizer, Tokenizer):
+            learnt = learn(tokenizer, sources["train"].pieces(), whole("vocab", vocab, 1), lowercase)
+            tokenizer = learnt.limited(self.length)
+        self.tokenizer = tokenizer
+        self.splits: dict[str, Numbers] = {name: tokens_of(part, digests[name], tokenizer) for name, part in sources.items()}
         for name, tokens in self.splits.items():
             _check_size(f"{sources[name].name}, {name} split", len(tokens), self.length)
-        self._extents = extents(reader)
+        self._extents = extents(tokenizer)
         self.info = CorpusInfo(
-            vocab_size=reader.vocab_size,
-            max_length=reader.max_length,
+            vocab_size=tokenizer.vocab_size,
+            max_length=tokenizer.max_length or self.length,
             stream=stream,
             sizes={name: len(tokens) for name, tokens in self.splits.items()},
             sha256=hashlib.sha256("".join(f"{name} {sha}\n" for name, sha in digests.items()).encode()).hexdigest(),
@@ -122,7 +121,7 @@ class CorpusData(LightningDataModule):
     @property
     def files(self) -> dict[str, str]:
         """The text of every file to store beside a model, by name."""
-        return {self.info.tokenizer: self.reader.text}
+        return {self.info.tokenizer: self.tokenizer.to_json()}
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return training batches: shuffled blocks in an order that changes with the epoch, or streams."""
@@ -168,12 +167,13 @@ def _always(places: Array, epoch: int) -> Array:
     return places
 
 
-def _block(max_length: int | None, reader: Reader | None) -> int:
+def _block(max_length: int | None, tokenizer: str | Tokenizer) -> int:
     """Return the tokens of a block: no more than a trained model reads."""
+    most = tokenizer.max_length if isinstance(tokenizer, Tokenizer) else None
     if max_length is None:
-        return BLOCK if reader is None else reader.max_length
+        return most or BLOCK
     length = whole("max_length", max_length, 1)
-    return length if reader is None else min(length, reader.max_length)
+    return length if most is None else min(length, most)
 
 
 def _check_size(place: str, count: int, length: int) -> None:

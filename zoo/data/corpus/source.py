@@ -84,14 +84,14 @@ def at_line_ends(parts: Iterable[str]) -> Iterator[str]:
         yield rest
 
 
-def divided(splits: Mapping[str, Source], entire: bool) -> dict[str, Source]:
+def divided(splits: Mapping[str, Source], use_all: bool) -> dict[str, Source]:
     """Add the splits that are missing.
 
-    Of a text without splits the last 10 per cent are for validation and testing, one half each; with `entire` all of it is
+    Of a text without splits the last 10 per cent are for validation and testing, one half each; with `use_all` all of it is
     used for both. Without validation text alone, the last 5 per cent of the training text are.
     """
     found = dict(splits)
-    if set(found) == {"train"} and entire:
+    if set(found) == {"train"} and use_all:
         return dict.fromkeys(("train", "val", "test"), found["train"])
     if set(found) == {"train"}:
         return dict(zip(("train", "val", "test"), found["train"].cut(PERCENT), strict=True))

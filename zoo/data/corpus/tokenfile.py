@@ -16,7 +16,7 @@ import numpy as np
 from zoo.data.corpus.encoding import encoder, number_type
 from zoo.data.corpus.source import Source
 from zoo.data.splits import Array
-from zoo.data.text.reader import Reader
+from zoo.data.text.tokenizer import Tokenizer
 from zoo.errors import InputError
 
 SMALL = 2**23
@@ -50,21 +50,21 @@ class TokenFile:
 Numbers = Array | TokenFile
 
 
-def tokens_of(source: Source, sha256: str, reader: Reader) -> Numbers:
+def tokens_of(source: Source, sha256: str, tokenizer: Tokenizer) -> Numbers:
     """Return the token numbers of a text; those of a large one lie in a file in the user's cache, which is made if need be.
 
     Args:
         source: The text.
         sha256: Its digest.
-        reader: How it is read.
+        tokenizer: What turns it into tokens.
 
     Raises:
         InputError: The text cannot be read, or the file not be written.
     """
-    kind, encode = number_type(reader), encoder(reader)
+    kind, encode = number_type(tokenizer), encoder(tokenizer)
     if source.size <= SMALL:
         return np.concatenate([np.empty(0, kind), *map(encode, source.pieces())])
-    name = hashlib.sha256(b"\0".join([RULE, sha256.encode(), reader.text.encode("utf-8")])).hexdigest()
+    name = hashlib.sha256(b"\0".join([RULE, sha256.encode(), tokenizer.to_json().encode("utf-8")])).hexdigest()
     path = cache() / f"{name}.{kind[1:]}"
     if not path.exists():
         with _written(path) as file:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -17,9 +16,8 @@ from zoo.data.parallel.dataset import Batch, ParallelDataset
 from zoo.data.parallel.encoding import Encoded, encode_pairs, encode_whole, lengths
 from zoo.data.parallel.info import ParallelInfo
 from zoo.data.parallel.pairs import Pairs, check_splits, digest, split
-from zoo.data.text.encoding import LONGEST, shortened
-from zoo.data.text.reader import Reader
-from zoo.data.text.tokenizer import train_tokenizer
+from zoo.data.text.encoding import shortened
+from zoo.data.text.tokenizer import Tokenizer, train_tokenizer
 from zoo.data.whole import whole
 from zoo.errors import InputError
 
@@ -35,7 +33,8 @@ class ParallelData(LightningDataModule):
         splits: `train`, and if there are any `val` and `test`. Without `val`, 5 % of `train` are held out, at least one pair
             and the same whatever the seed. Without `test` there is none.
         tokenizer: `bpe`, `char`, `space` or `word`; see `train_tokenizer`. It learns from both sides of the training split
-            and serves both. `word` forgets where spaces were and cannot write the text as it was.
+            and serves both. `word` forgets where spaces were and cannot write the text as it was. Or the `Tokenizer` of a
+            trained model: then nothing is learnt from these texts.
         vocab: Tokens at most.
         lowercase: Whether capitals are made small.
         min_count: Tokens that occur less often are unknown.
@@ -45,12 +44,11 @@ class ParallelData(LightningDataModule):
         batch_tokens: Tokens per batch at most, in place of `batch_size`: pairs times the longest side of the batch.
         num_workers: Worker processes; 0 makes batches in the training process, which is best for texts.
         seed: Decides the order of training; the splits do not depend on it.
-        reader: How a trained model reads; then nothing is learnt from these texts.
-        entire: Whether all pairs of a set without splits are validation and test pairs: what measuring on new data means.
+        use_all: Whether all pairs of a set without splits are validation and test pairs: what measuring on new data means.
 
     Attributes:
         info: What a model must know of the data.
-        reader: How the texts became tokens.
+        tokenizer: What turned the texts into tokens.
         splits: The pairs of every split.
         has_split: Whether the data came with pairs to validate or test on.
 
@@ -63,18 +61,18 @@ class ParallelData(LightningDataModule):
         >>> data.info.sizes, data.info.vocab_size, data.info.max_length
         ({'train': 19, 'val': 1}, 10, 3)
         >>> (source, shifted), targets, rows = next(iter(data.val_dataloader()))
-        >>> data.reader.decode(targets[0]) == data.references("val", rows)[0]
+        >>> data.tokenizer.decode(targets[0]) == data.references("val", rows)[0]
         True
     """
 
     info: ParallelInfo
-    reader: Reader
+    tokenizer: Tokenizer
 
     def __init__(
         self,
         splits: Mapping[str, Pairs],
         *,
-        tokenizer: str = "bpe",
+        tokenizer: str | Tokenizer = "bpe",
         vocab: int = 8000,
         lowercase: bool = False,
         min_count: int = 1,
@@ -83,8 +81,7 @@ class ParallelData(LightningDataModule):
         batch_tokens: int | None = None,
         num_workers: int = 0,
         seed: int = 0,
-        reader: Reader | None = None,
-        entire: bool = False,
+        use_all: bool = False,
     ) -> None:
         super().__init__()
         self.batch_size = whole("batch_size", batch_size, 1)
@@ -94,25 +91,25 @@ class ParallelData(LightningDataModule):
         length = None if max_length is None else whole("max_length", max_length, 2)
         check_splits(splits)
         self.has_split = len(splits) > 1
-        given = splits if self.has_split or not entire else {**splits, "val": splits["train"], "test": splits["train"]}
+        given = splits if self.has_split or not use_all else {**splits, "val": splits["train"], "test": splits["train"]}
         self.splits = split(given)
         content = digest(self.splits)
-        if reader is None:
+        if isinstance(tokenizer, Tokenizer):
+            self.tokenizer = shortened(tokenizer, length)
+        else:
             texts = chain(self.splits["train"].sources, self.splits["train"].targets)
             vocab, min_count = whole("vocab", vocab, 1), whole("min_count", min_count, 1)
-            trained = train_tokenizer(tokenizer, texts, vocab, lowercase, min_count, ends=True)
-            self.reader = Reader(trained, length or LONGEST, (), cut=length is not None)
-        else:
-            self.reader = shortened(reader, length)
+            learnt = train_tokenizer(tokenizer, texts, vocab, lowercase, min_count, ends=True)
+            self.tokenizer = learnt.limited(length, truncation=length is not None)
         self._tokens = self._encoded()
-        if not len(self.splits["train"]) and reader is None:
+        if not len(self.splits["train"]) and isinstance(tokenizer, str):
             raise InputError(f"{splits['train'].name}: max_length={length}, and every training pair is longer; raise it")
-        if self.reader.max_length == LONGEST:
-            longest = max(int(lengths(tokens).max()) for tokens in self._tokens.values())
-            self.reader = replace(self.reader, max_length=longest)
+        longest = max(int(lengths(tokens).max(initial=1)) for tokens in self._tokens.values())
+        if self.tokenizer.max_length is None:
+            self.tokenizer = self.tokenizer.limited(longest)
         self.info = ParallelInfo(
-            vocab_size=self.reader.vocab_size,
-            max_length=(reader or self.reader).max_length,
+            vocab_size=self.tokenizer.vocab_size,
+            max_length=(tokenizer if isinstance(tokenizer, Tokenizer) else self.tokenizer).max_length or longest,
             sizes={name: len(pairs) for name, pairs in self.splits.items()},
             sha256=content,
         )
@@ -125,7 +122,7 @@ class ParallelData(LightningDataModule):
     @property
     def files(self) -> dict[str, str]:
         """The text of every file to store beside a model, by name."""
-        return {self.info.tokenizer: self.reader.text}
+        return {self.info.tokenizer: self.tokenizer.to_json()}
 
     def references(self, split: str, rows: Tensor) -> list[str]:
         """Return the targets of these rows of a split as they came, whole: what is written is measured against them."""
@@ -156,9 +153,9 @@ class ParallelData(LightningDataModule):
 
     def _encoded(self) -> dict[str, Encoded]:
         """Encode all splits; long training pairs leave theirs, texts of the others are cut."""
-        cut = replace(self.reader, cut=True)
+        cut = self.tokenizer.limited(self.tokenizer.max_length, truncation=True)
         found = {name: encode_pairs(pairs, cut) for name, pairs in self.splits.items() if name != "train"}
-        self.splits["train"], train = encode_whole(self.splits["train"], self.reader)
+        self.splits["train"], train = encode_whole(self.splits["train"], self.tokenizer)
         return {"train": train, **found}
 
     def _loader(self, name: str, seed: int | None = None) -> DataLoader[Batch]:

@@ -16,7 +16,7 @@ CLASSES = ("singular", "plural")
 NOUNS = 4  # at most so many between head and verb
 
 
-@text_options(tokenizer="space")
+@text_options(tokenizer="space", classes=CLASSES)
 def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) -> TextData:
     """Sentences up to their verb; the label is the number that the verb must have. 9600 / 1200 / 1200, two classes.
 
@@ -67,7 +67,7 @@ def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) 
     if attractors is not None:
         random = np.random.RandomState(1 + attractors)
     splits["test"] = _draw(random, held, seen, attractors)
-    return TextData(splits, "text_classification", classes=CLASSES, **options)
+    return TextData(splits, "text_classification", **options)
 
 
 def _draw(random: np.random.RandomState, count: int, seen: set[str], attractors: int | None = None) -> Table:

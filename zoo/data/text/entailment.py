@@ -20,7 +20,7 @@ RENEWED = 20
 Row = tuple[str, str, str]
 
 
-@text_options(tokenizer="space")
+@text_options(tokenizer="space", classes=CLASSES)
 def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextData:
     """Pairs of propositional formulas: does the first entail, contradict or leave open the second? Exact labels.
 
@@ -54,7 +54,7 @@ def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextDat
     held = count // 10
     counts = {"train": count - 2 * held, "val": held, "test": held}
     splits = {name: _table([row for _ in range(count) for row in squares.draw()]) for name, count in counts.items()}
-    return TextData(splits, "pair_classification", classes=CLASSES, **options)
+    return TextData(splits, "pair_classification", **options)
 
 
 def _table(rows: list[Row]) -> Table:

@@ -25,6 +25,7 @@ from zoo.data.text.labels import RELEVANCE
 from zoo.data.text.module import TextData
 from zoo.data.text.options import text_options
 from zoo.data.text.table import Table
+from zoo.data.text.tokenizer import Tokenizer
 from zoo.data.text.wordnet import Gloss
 from zoo.data.whole import whole
 from zoo.errors import InputError
@@ -41,7 +42,7 @@ Row = tuple[str, ...]
 def glosses(
     task: str = "topics",
     limit: int | None = None,
-    tokenizer: str | None = None,
+    tokenizer: str | Tokenizer | None = None,
     vocab: int | None = None,
     stream: bool = False,
     batch_tokens: int | None = None,
@@ -96,8 +97,9 @@ def glosses(
         whole("limit", limit, 1)
     kind = TASKS[task]
     splits = {name: kind.table(name, split, limit) for name, split in wordnet.cut(wordnet.read()).items()}
+    options = {**options, "classes": options.get("classes") or kind.classes}
     tokenizer, vocab = tokenizer or kind.tokenizer, kind.vocab if vocab is None else vocab
-    return TextData(splits, kind.task, classes=kind.classes, tokenizer=tokenizer, vocab=vocab, **options)
+    return TextData(splits, kind.task, tokenizer=tokenizer, vocab=vocab, **options)
 
 
 def _written(task: str, limit: int | None, options: dict[str, Any], stream: bool) -> LightningDataModule:

@@ -11,13 +11,12 @@ from torch.utils.data import DataLoader
 from zoo.data.loader import loader
 from zoo.data.text.buckets import BucketSampler
 from zoo.data.text.dataset import Batch, TextDataset
-from zoo.data.text.encoding import LONGEST, encode, fitted, shortened
+from zoo.data.text.encoding import encode, fitted, shortened
 from zoo.data.text.info import TextInfo
 from zoo.data.text.labels import RELEVANCE, RELEVANCE_NAMES, check_answers, class_names, model_classes, named, numbers
-from zoo.data.text.reader import Reader
 from zoo.data.text.splits import codes, digest, questions, split
 from zoo.data.text.table import Table, check_columns
-from zoo.data.text.tokenizer import train_tokenizer
+from zoo.data.text.tokenizer import Tokenizer, train_tokenizer
 from zoo.data.whole import whole
 from zoo.errors import InputError
 
@@ -31,9 +30,11 @@ class TextData(LightningDataModule):
         splits: `train`, and if there are any `val` and `test`. Without both, one of `folds` parts is the test split; without
             `val` alone, a share of `train` is held out. With `val` alone there is no test.
         task: `text_classification`, `pair_classification` or `answer_ranking`.
-        classes: The labels in their order; by default sorted, by value if they are whole numbers.
+        classes: The labels in their order, or those of a trained model; by default sorted, by value if they are whole
+            numbers.
         names: What people see in place of a label; the classes then have the order of the names.
-        tokenizer: `word`, `space`, `char` or `bpe`; see `train_tokenizer`. It learns from the training split only.
+        tokenizer: `word`, `space`, `char` or `bpe`, see `train_tokenizer`: it learns from the training split only. Or the
+            `Tokenizer` of a trained model: then nothing is learnt from these texts, and `classes` are those of the model.
         vocab: Tokens at most.
         min_count: Tokens that occur less often are unknown.
         lowercase: Whether capitals are made small.
@@ -44,12 +45,11 @@ class TextData(LightningDataModule):
         batch_size: Rows per batch.
         num_workers: Worker processes; 0 makes batches in the training process, which is best for texts.
         seed: Decides the order of training; the splits do not depend on it.
-        reader: How a trained model reads, classes included; then nothing is learnt from these texts.
-        entire: Whether all rows of a set without splits are validation and test rows: what measuring on new data means.
+        use_all: Whether all rows of a set without splits are validation and test rows: what measuring on new data means.
 
     Attributes:
         info: What a model must know of the data.
-        reader: How the texts became tokens.
+        tokenizer: What turned the texts into tokens.
         splits: The rows of every split.
         has_split: Whether the data came with rows to validate or test on.
 
@@ -66,7 +66,7 @@ class TextData(LightningDataModule):
     """
 
     info: TextInfo
-    reader: Reader
+    tokenizer: Tokenizer
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class TextData(LightningDataModule):
         *,
         classes: Sequence[str] | None = None,
         names: Mapping[str, str] | None = None,
-        tokenizer: str = "word",
+        tokenizer: str | Tokenizer = "word",
         vocab: int = 30000,
         min_count: int = 1,
         lowercase: bool = True,
@@ -86,8 +86,7 @@ class TextData(LightningDataModule):
         batch_size: int = 32,
         num_workers: int = 0,
         seed: int = 0,
-        reader: Reader | None = None,
-        entire: bool = False,
+        use_all: bool = False,
     ) -> None:
         super().__init__()
         self.batch_size = whole("batch_size", batch_size, 1)
@@ -95,32 +94,30 @@ class TextData(LightningDataModule):
         self.seed = whole("seed", seed, 0)
         length = None if max_length is None else whole("max_length", max_length, 1)
         check_columns(splits, task)
-        if reader is not None and not reader.classes:
-            source = next(iter(splits.values())).source
-            raise InputError(f"{source} has task = {task}, and the model was trained to write (language_model or seq2seq)")
+        trained = tokenizer if isinstance(tokenizer, Tokenizer) else None
         if ranking := task == "answer_ranking":
             classes, names = RELEVANCE, names or RELEVANCE_NAMES
         tables = {name: named(table, names) for name, table in splits.items()}
-        known = class_names(tables, classes, names) if reader is None else model_classes(tables, reader.classes)
+        known = class_names(tables, classes, names) if trained is None or not classes else model_classes(tables, tuple(classes))
         self.has_split = len(tables) > 1
-        if entire and not self.has_split:
+        if use_all and not self.has_split:
             tables |= {"val": tables["train"], "test": tables["train"]}
         self.splits = split(tables, val, folds, fold, grouped=ranking)
         if ranking:
             check_answers(self.splits)
-        if reader is None:
-            texts = (text for column in self.splits["train"].texts for text in column)
-            trained = train_tokenizer(tokenizer, texts, whole("vocab", vocab, 1), lowercase, whole("min_count", min_count, 1))
-            self.reader = Reader(trained, length or LONGEST, known, cut=length is not None)
+        if isinstance(tokenizer, Tokenizer):
+            self.tokenizer = shortened(tokenizer, length)
         else:
-            self.reader = shortened(reader, length)
-        self._tokens = encode(self.splits, self.reader)
-        self.reader = fitted(self.reader, self._tokens)
+            texts = (text for column in self.splits["train"].texts for text in column)
+            learnt = train_tokenizer(tokenizer, texts, whole("vocab", vocab, 1), lowercase, whole("min_count", min_count, 1))
+            self.tokenizer = learnt.limited(length, truncation=length is not None)
+        self._tokens = encode(self.splits, self.tokenizer)
+        self.tokenizer = fitted(self.tokenizer, self._tokens)
         self.info = TextInfo(
             task=task,
             classes=known,
-            vocab_size=self.reader.vocab_size,
-            max_length=(reader or self.reader).max_length,
+            vocab_size=self.tokenizer.vocab_size,
+            max_length=(trained or self.tokenizer).max_length or self.tokenizer.max_length,
             sizes={name: len(table) for name, table in self.splits.items()},
             sha256=digest(self.splits, known),
         )
@@ -133,7 +130,7 @@ class TextData(LightningDataModule):
     @property
     def files(self) -> dict[str, str]:
         """The text of every file to store beside a model, by name."""
-        return {self.info.tokenizer: self.reader.text}
+        return {self.info.tokenizer: self.tokenizer.to_json()}
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return training batches of texts of similar length, in an order that changes with the epoch.

@@ -1,18 +1,21 @@
-"""Training a tokenizer: from text to a vocabulary, the same on every machine."""
+"""Tokenizers: from text to token numbers and back, with a vocabulary that is the same on every machine."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
-from zoo.data.text.tokens import UNKNOWN
+import numpy as np
+
+from zoo.data.text.tokens import END, PAD, UNKNOWN, Ints, Tokens
 from zoo.errors import InputError
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+    import tokenizers
 
 KINDS = ("word", "space", "char", "bpe")
 SPECIAL = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
@@ -21,6 +24,140 @@ SPECIAL = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
 # Words, and every mark for itself. The endings n't, 's, 'll ... stand alone, as in the Penn Treebank and in all vector files.
 WORDS = r"(?i)\w+(?=n['’]t\b)|n['’]t\b|['’](?:s|m|d|ll|re|ve)\b|\w+|[^\w\s]"
 BYTES = 256
+CHUNK = 1000
+"""Texts that are encoded at a time: the library's own records are a hundred times as large as the numbers we keep."""
+
+Location = Callable[[int], str]
+"""Names the place that text i of several comes from, for messages."""
+
+
+class TokenizerInfo(Protocol):
+    """The fields of a data info that a stored tokenizer is checked against."""
+
+    @property
+    def tokenizer(self) -> str:
+        """Name of the file beside the model."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens."""
+
+    @property
+    def max_length(self) -> int | None:
+        """Tokens of the longest text that the model reads; None if there is no limit."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenizer:
+    """Turn texts into token numbers, as a model does before it computes.
+
+    Attributes:
+        backend: The `tokenizers.Tokenizer`: the vocabulary and the rules that cut a text; 0 is padding, 1 an unknown token.
+        max_length: Tokens of a text at most; None for no limit.
+        truncation: Whether a longer text is cut to its first `max_length` tokens; otherwise it is an error.
+
+    Example:
+        >>> tokenizer = train_tokenizer("word", ["A good film.", "a bad film"], 9, True, 1).limited(4, truncation=True)
+        >>> tokenizer.tokens
+        ['[PAD]', '[UNK]', 'a', 'film', '.', 'bad', 'good']
+        >>> tokenizer.encode(["A film so good, ..."]).padded()
+        tensor([[2, 3, 1, 6]])
+    """
+
+    backend: tokenizers.Tokenizer
+    max_length: int | None = None
+    truncation: bool = False
+
+    @classmethod
+    def from_json(cls, text: str, info: TokenizerInfo, truncation: bool = False) -> Tokenizer:
+        """Rebuild the tokenizer of a stored model.
+
+        Args:
+            text: The content of its tokenizer file.
+            info: The data info of the model.
+            truncation: See `Tokenizer`.
+
+        Raises:
+            InputError: The text is no tokenizer, or not one of that many tokens.
+        """
+        quiet()
+        import tokenizers
+
+        try:
+            backend = tokenizers.Tokenizer.from_str(text)
+        except Exception as error:  # The library raises Exception itself.
+            reason = str(error).splitlines()[0][:120]
+            raise InputError(f"{info.tokenizer}: this is not a file of the tokenizers library ({reason})") from error
+        if (size := backend.get_vocab_size()) != info.vocab_size:
+            raise InputError(f"{info.tokenizer}: {size} tokens, the model has {info.vocab_size}; it is another model's file")
+        return cls(backend, info.max_length, truncation)
+
+    def to_json(self) -> str:
+        """Return the content of a tokenizer file."""
+        return self.backend.to_str()
+
+    def limited(self, max_length: int | None, *, truncation: bool = False) -> Tokenizer:
+        """Return this tokenizer with another limit."""
+        return replace(self, max_length=max_length, truncation=truncation)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens, padding and unknown included."""
+        return self.backend.get_vocab_size()
+
+    @property
+    def tokens(self) -> list[str]:
+        """All tokens in the order of their numbers."""
+        vocabulary = self.backend.get_vocab()
+        return sorted(vocabulary, key=vocabulary.__getitem__)
+
+    @property
+    def has_end(self) -> bool:
+        """Whether its vocabulary has the tokens that a generated text begins and ends with."""
+        return self.backend.token_to_id(SPECIAL[END]) == END
+
+    def decode(self, ids: Sequence[int] | Ints) -> str:
+        """Turn token numbers into text again, up to the token that ends it.
+
+        Example:
+            >>> tokenizer = train_tokenizer("char", ["no on"], 9, True, 1, ends=True)
+            >>> tokenizer.decode([2, *tokenizer.encode(["on no"])[0], 3, 4, 0])
+            'on no'
+        """
+        text = [int(number) for number in ids]
+        if self.has_end:
+            text = text[: text.index(END)] if END in text else text
+            text = [number for number in text if number > END]
+        decoded: str = self.backend.decode([number for number in text if number != PAD])
+        # Byte pairs cut the first word of a text like all others: with the space before it.
+        return decoded.removeprefix(" ") if getattr(self.backend.pre_tokenizer, "add_prefix_space", False) else decoded
+
+    def encode(self, texts: Sequence[str], location: Location = "text {}".format) -> Tokens:
+        """Turn every text into token numbers.
+
+        Args:
+            texts: Any number of texts.
+            location: Names the place that text i comes from, for messages.
+
+        Raises:
+            InputError: A text has no tokens, or more than `max_length` without truncation; the message names the place.
+        """
+        quiet()
+        found: list[Ints] = []
+        for start in range(0, len(texts), CHUNK):
+            for encoding in self.backend.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False):
+                found.append(self._checked(np.asarray(encoding.ids, dtype=np.int32), location, len(found)))
+        return Tokens(found)
+
+    def _checked(self, numbers: Ints, location: Location, row: int) -> Ints:
+        if len(numbers) == 0:
+            raise InputError(f"{location(row)}: no words in this text; leave the row out or write something")
+        if self.max_length is not None and len(numbers) > self.max_length and not self.truncation:
+            limit = f"the model reads at most {self.max_length}"
+            advice = "shorten the text, or let it be cut (max_length in the data, zoo predict --truncate)"
+            raise InputError(f"{location(row)}: {len(numbers)} tokens, {limit}; {advice}")
+        numbers = numbers[: self.max_length]
+        return np.where(numbers == PAD, np.int32(UNKNOWN), numbers)  # "[PAD]" written in a text is a word nobody knows
 
 
 def train_tokenizer(
@@ -33,7 +170,7 @@ def train_tokenizer(
     ends: bool = False,
     running: bool = False,
 ) -> Tokenizer:
-    """Learn a vocabulary; the most frequent tokens come first and words of one count in the order of their letters.
+    """Learn a vocabulary: the most frequent tokens first, those of one count by letter; the tokenizer has no limit of length.
 
     Args:
         kind: `word` (words and punctuation marks), `space` (text that is tokenised already: split at white space), `char`, or
@@ -55,7 +192,8 @@ def train_tokenizer(
     if vocab < least:
         raise InputError(f"vocab={vocab}: the tokenizer {kind!r} needs at least {least} tokens")
     quiet()
-    from tokenizers import Tokenizer, models, normalizers, trainers
+    import tokenizers
+    from tokenizers import models, normalizers, trainers
 
     options: dict[str, Any] = {
         "vocab_size": vocab,
@@ -65,18 +203,18 @@ def train_tokenizer(
     }
     trainer: trainers.Trainer
     if kind == "bpe":
-        made, trainer = Tokenizer(models.BPE()), trainers.BpeTrainer(**options, initial_alphabet=_alphabet())
+        made, trainer = tokenizers.Tokenizer(models.BPE()), trainers.BpeTrainer(**options, initial_alphabet=_alphabet())
     else:
-        made, trainer = Tokenizer(models.WordLevel(unk_token=SPECIAL[UNKNOWN])), trainers.WordLevelTrainer(**options)
+        made, trainer = tokenizers.Tokenizer(models.WordLevel(unk_token=SPECIAL[UNKNOWN])), trainers.WordLevelTrainer(**options)
     made.normalizer = normalizers.Sequence([normalizers.NFC(), *([normalizers.Lowercase()] if lowercase else [])])
     _set_cutting(made, kind, prefix_space=not running)
     if kind == "space":  # elsewhere brackets stand alone
         texts = (re.sub(r"\[(PAD|UNK|BOS|EOS)\]", " ", text) for text in texts)
     made.train_from_iterator(texts, trainer)
-    return _plain(made)
+    return Tokenizer(_plain(made))
 
 
-def _set_cutting(tokenizer: Tokenizer, kind: str, prefix_space: bool) -> None:
+def _set_cutting(tokenizer: tokenizers.Tokenizer, kind: str, prefix_space: bool) -> None:
     """Say where a text is cut, and how the parts are put together again."""
     from tokenizers import Regex, decoders, pre_tokenizers
 
@@ -98,12 +236,12 @@ def _alphabet() -> list[str]:
     return sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
-def _plain(tokenizer: Tokenizer) -> Tokenizer:
+def _plain(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     """Take away the rule that finds [PAD] and [UNK] in running text: there they are words like any other."""
-    from tokenizers import Tokenizer
+    import tokenizers
 
     state = json.loads(tokenizer.to_str())
-    return Tokenizer.from_str(json.dumps({**state, "added_tokens": []}))
+    return tokenizers.Tokenizer.from_str(json.dumps({**state, "added_tokens": []}))
 
 
 def quiet() -> None:
