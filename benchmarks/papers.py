@@ -1,7 +1,8 @@
 """Repeat rows of the papers' tables: ``python -m benchmarks.papers configs/papers/*/*.yaml --seeds 3 --root DATA``.
 
 Every row is a file in configs/papers/ that ``zoo fit -c FILE`` runs too; comments in it say what was published (``# published:
-accuracy 0.896 (Table 2)``), on which other test sets its model is measured (``# also: sva(attractors=1)``), that it is also
+accuracy 0.896 (Table 2)``), what the paper says where it prints no figure (``# claim:``), what differs from it (``# note:``, one
+line for each difference), on which other test sets its model is measured (``# also: sva(attractors=1)``), that it is also
 tested with a beam (``# beam: 4``), and which validation figure is kept step by step (``# curve: exact_match``). With
 ``--root`` a data set is read from the folder of its name there, instead of the Hub. Writes results/papers/PAPER/ROW.json,
 seed by seed, and docs/papers.md; a seed that is there already is not run again.
@@ -68,7 +69,7 @@ def chosen(run: Path) -> list[dict[str, Any]]:
 
 def tested(run: Path, data: str, metrics: dict[str, Any]) -> int:
     """Count the answers that the test figures are means over: rows of all folds, or questions where answers are ranked."""
-    from zoo.options import Fit
+    from zoo.training.options import Fit
     from zoo.training.resolve import load_data, resolve
 
     configs = sorted(run.glob("model/config.json")) or sorted(run.glob("fold-*/model/config.json"))

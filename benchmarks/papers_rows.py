@@ -13,7 +13,7 @@ from zoo.registry import Spec
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs" / "papers"
 RESULTS = ROOT / "benchmarks" / "results" / "papers"
-SAID = re.compile(r"^# (published|also|note|beam|curve): (.*)$", re.MULTILINE)
+SAID = re.compile(r"^# (published|claim|also|note|beam|curve): (.*)$", re.MULTILINE)
 FIGURES = {
     "accuracy": "accuracy",
     "MAP": "map",

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import mean, stdev
 
-from benchmarks import papers_glance
+from benchmarks import papers_chance, papers_glance
 from benchmarks.papers_absent import ABSENT
 from benchmarks.papers_glance import SHORT
 from benchmarks.papers_rows import CONFIGS, RESULTS, ROOT, Row, read_all
@@ -97,11 +97,14 @@ def told(group: list[Row], compared: list[Comparison]) -> list[str]:
     """Write the three lines of each table: what the paper found, what was found here, whether the order holds."""
     if compared:
         return [text for one in compared for text in lines(one)]
-    printed = "; ".join(f"{row.name}: {row.published}" for row in group if row.published)
+    claims = [row.extra["claim"] for row in group if "claim" in row.extra]
+    printed = claims or [f"{row.name}: {row.published}" for row in group if row.published]
+    name = next(name for name in SHOWN if all(run["metrics"].get(name) is not None for row in group for run in row.runs))
+    here = ", ".join(f"{row.name} {SHOWN[name].format(papers_chance.figure(row, name).mean)}" for row in group)
     return [
-        f"- In print: {printed or 'none of these rows'}.",
-        "- Here: the table above.",
-        "- Order: none is printed between rows that are measured here.",
+        f"- In print: {'; '.join(printed) or 'none of these rows'}.",
+        f"- Here: {here}.",
+        "- Order: nothing to compare, for print has no two of these rows.",
         "",
     ]
 
