@@ -1,10 +1,15 @@
 """Repeat rows of the papers' tables: ``python -m benchmarks.papers configs/papers/*/*.yaml --seeds 3 --root DATA``.
 
-Every row is a file in configs/papers/ that ``zoo fit -c FILE`` runs too; comments in it say what was published (``# published:
-accuracy 0.896 (Table 2)``), what the paper says where it prints no figure (``# claim:``), what differs from it (``# note:``, one
-line for each difference), on which other test sets its model is measured (``# also: sva(attractors=1)``), that it is also
-tested with a beam (``# beam: 4``), and which validation figure is kept step by step (``# curve: exact_match``). With
-``--root`` a data set is read from the folder of its name there, instead of the Hub. Writes results/papers/PAPER/ROW.json,
+Every row is a file in configs/papers/ that ``zoo fit -c FILE`` runs too, and its comments say:
+
+    # published: accuracy 0.896 (Table 2)   what was printed for it
+    # claim: curves only (Figure 5)         what the paper says, where it prints no figure to compare
+    # note: AdamW (the paper: Adam).        what differs from the paper, a line for each difference
+    # also: sva(attractors=1)               other test sets to measure its model on, with ; between them
+    # beam: 4                               test it with a beam too
+    # curve: exact_match                    the validation figure to keep step by step
+
+With ``--root`` a data set is read from the folder of its name there, instead of the Hub. Writes results/papers/PAPER/ROW.json,
 seed by seed, and docs/papers.md; a seed that is there already is not run again.
 """
 

@@ -99,12 +99,13 @@ def told(group: list[Row], compared: list[Comparison]) -> list[str]:
         return [text for one in compared for text in lines(one)]
     claims = [row.extra["claim"] for row in group if "claim" in row.extra]
     printed = claims or [f"{row.name}: {row.published}" for row in group if row.published]
-    name = next(name for name in SHOWN if all(run["metrics"].get(name) is not None for row in group for run in row.runs))
+    names = [*papers_glance.SHOWN, *SHOWN]
+    name = next(name for name in names if all(run["metrics"].get(name) is not None for row in group for run in row.runs))
     here = ", ".join(f"{row.name} {SHOWN[name].format(papers_chance.figure(row, name).mean)}" for row in group)
     return [
         f"- In print: {'; '.join(printed) or 'none of these rows'}.",
         f"- Here: {here}.",
-        "- Order: nothing to compare, for print has no two of these rows.",
+        "- Order: not compared.",
         "",
     ]
 
