@@ -73,7 +73,7 @@ def test_the_defaults_are_written_out(name, backbone):
     default = resolve(Fit(backbone=backbone, algebra="quaternion"))
     for key in ("algebra", "data", "scope", "init", "optimizer", "schedule", "batch_size", "num_workers", "seed", "trainer"):
         assert getattr(written, key) == getattr(default, key), key
-    info = load_data(default).info.keywords
+    info = load_data(default).info.model_kwargs
     states = []
     for spec in (written.backbone, default.backbone):
         torch.manual_seed(0)

@@ -11,7 +11,7 @@ from zoo.data.points import hamilton, rotation
 def learn(data, algebra, seed, steps=3000):
     """Train as configs/papers/phm does: Adam, 64 rows a step, the learning rate falling to zero."""
     torch.manual_seed(seed)
-    net = zoo.backbone("linear", algebra, **data.info.keywords)
+    net = zoo.backbone("linear", algebra, **data.info.model_kwargs)
     x, y = data.splits["train"]
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)

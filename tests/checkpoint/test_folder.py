@@ -37,7 +37,7 @@ def described(algebra: str, **changes: object) -> dict[str, object]:
         "algebra": algebra,
         "scope": "all",
         "init": "variance",
-        "task": INFO.task,
+        "task": "image_classification",
         "data": "digits",
     }
     config |= {"info": INFO.to_dict(), "versions": {"torch": "2"}, "metrics": {"accuracy": 0.5}}
@@ -47,7 +47,7 @@ def described(algebra: str, **changes: object) -> dict[str, object]:
 def write(folder: Path, algebra: str = "quaternion", **changes: object) -> torch.nn.Module:
     config = described(algebra, **changes)
     torch.manual_seed(5)
-    net = zoo.backbone(config["backbone"], algebra, scope=config["scope"], **INFO.keywords).eval()
+    net = zoo.backbone(config["backbone"], algebra, scope=config["scope"], **INFO.model_kwargs).eval()
     with torch.no_grad():  # nothing is as it was initialised
         for parameter in net.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
@@ -177,7 +177,7 @@ def test_the_same_network_is_the_same_folder(tmp_path, sound):
 # --- texts ---
 
 TEXT = TextInfo(
-    task="pair_classification",
+    pair=True,
     classes=("no", "yes"),
     vocab_size=9,
     max_length=7,
@@ -190,8 +190,10 @@ WORDS = '{"a": "text \N{SNOWMAN}"}\n'
 
 def write_text_model(folder: Path, embedding: str | None = "complex_order") -> torch.nn.Module:
     """A network that reads two texts and was given vectors of width 6, untrained."""
-    config = described("quaternion", backbone="fasttext(dim=8)", info=TEXT.to_dict(), embedding=embedding, task=TEXT.task)
-    net = zoo.backbone("fasttext(dim=8)", "quaternion", embedding=embedding, vectors=6, **TEXT.keywords).eval()
+    config = described(
+        "quaternion", backbone="fasttext(dim=8)", info=TEXT.to_dict(), embedding=embedding, task="pair_classification"
+    )
+    net = zoo.backbone("fasttext(dim=8)", "quaternion", embedding=embedding, vectors=6, **TEXT.model_kwargs).eval()
     summary = config | {"parameters": count(net) | {"real_twin": 10_000}}
     save(folder, net, config, summary, {"tokenizer.json": WORDS})
     return net
@@ -230,8 +232,7 @@ def test_files_beside_the_weights_are_listed_and_checked(tmp_path):
         ({"vocab_size": 2.5}, r"vocab_size = 2\.5"),
         ({"vocab_size": 10}, "weights .* do not fit fasttext"),
         ({"max_length": None}, "max_length"),
-        ({"task": "translation"}, "the task 'translation' is not one of"),
-        ({"task": "image_classification"}, "image_size"),
+        ({"image_size": 3}, "image_size"),
         ({"colour": 3}, "colour"),
     ],
     ids=str,
@@ -347,7 +348,9 @@ def test_a_manifest_that_leaves_files_out(model, listed):
         ({"algebra": "octonion"}, "not the algebra this model was trained over"),
         ({"algebra": "clifford(p=1,q=1)"}, "not the algebra this model was trained over"),
         ({"algebra_sha256": "ab"}, "its table differs"),
-        ({"info": {"in_channels": "x", "image_size": 8, "classes": ["a", "b"]}}, "in_channels = 'x'"),
+        ({"info": INFO.to_dict() | {"in_channels": "x"}}, "in_channels = 'x'"),
+        ({"task": "translation"}, "the task 'translation' is not one of"),
+        ({"task": "pair_classification"}, "image_size"),
         ({"scope": "nope"}, "unknown scope"),
         ({"backbone": 3}, "backbone"),
         ({"algebra": ["quaternion"]}, "algebra"),

@@ -172,12 +172,13 @@ def trained(tmp_path_factory) -> Path:
     import zoo
     from zoo.backbones.build import count
     from zoo.checkpoint import save
+    from zoo.data import ready
     from zoo.data.digits import digits
 
-    info = digits().info
-    net = zoo.backbone("vit(dim=16,depth=1,heads=1)", "quaternion", **info.keywords)
+    info = ready(digits()).info
+    net = zoo.backbone("vit(dim=16,depth=1,heads=1)", "quaternion", **info.model_kwargs)
     config = {"backbone": "vit(dim=16,depth=1,heads=1)", "algebra": "quaternion", "scope": "all", "init": "variance"}
-    config |= {"task": info.task, "data": "digits", "build": info.keywords, "info": info.to_dict()}
+    config |= {"task": "image_classification", "data": "digits", "build": info.model_kwargs, "info": info.to_dict()}
     summary = {"metrics": {}, "versions": {}, "parameters": count(net) | {"real_twin": 1}, "epochs": 0, "seed": 0}
     folder = tmp_path_factory.mktemp("run") / "model"
     save(folder, net, {**config, **summary}, {**config, **summary})

@@ -10,7 +10,7 @@ from torch import nn
 import zoo
 from zoo.backbones.build import count
 from zoo.checkpoint import save
-from zoo.data.text.info import TextInfo
+from zoo.data.info import TextInfo
 from zoo.data.text.tokenizer import train_tokenizer
 
 TEXTS = ["a good film , not a bad one", "a bad film [ not good ]"]
@@ -23,7 +23,6 @@ def write(tmp_path):
     def run(embedding: str, files: bool = True) -> nn.Module:
         tokenizer = train_tokenizer("space", TEXTS, 50, True, 1)
         info = TextInfo(
-            task="text_classification",
             classes=("bad", "good"),
             vocab_size=tokenizer.vocab_size,
             max_length=8,
@@ -31,8 +30,8 @@ def write(tmp_path):
             sha256="ab",
         )
         config = {"backbone": "fasttext(dim=8)", "algebra": "complex_order", "scope": "all", "init": "variance"}
-        config |= {"task": info.task, "data": "text", "embedding": embedding, "info": info.to_dict()}
-        net = zoo.backbone(config["backbone"], config["algebra"], embedding=embedding, **info.keywords)
+        config |= {"task": "text_classification", "data": "text", "embedding": embedding, "info": info.to_dict()}
+        net = zoo.backbone(config["backbone"], config["algebra"], embedding=embedding, **info.model_kwargs)
         with torch.no_grad():
             for parameter in net.parameters():
                 parameter.add_(torch.randn_like(parameter))

@@ -7,10 +7,20 @@ import pytest
 import torch
 from PIL import Image
 
-from zoo.data.cifar import cifar10, cifar100
+from zoo.data import ready
+from zoo.data.cifar import cifar10 as unopened_cifar10
+from zoo.data.cifar import cifar100 as unopened_cifar100
 from zoo.data.cifar_info import CIFAR10, CIFAR100
 from zoo.errors import InputError
 from zoo.registry import create
+
+
+def cifar10(*args, **options):
+    return ready(unopened_cifar10(*args, **options))
+
+
+def cifar100(*args, **options):
+    return ready(unopened_cifar100(*args, **options))
 
 
 def png(array):

@@ -3,8 +3,13 @@ import pytest
 from sklearn.datasets import load_digits
 
 from zoo.data import digits as module
-from zoo.data.digits import digits
+from zoo.data import ready
+from zoo.data.digits import digits as unopened_digits
 from zoo.errors import InputError
+
+
+def digits(*args, **options):
+    return ready(unopened_digits(*args, **options))
 
 
 def rows(split):

@@ -3,9 +3,14 @@ import pytest
 import torch
 from PIL import Image
 
-from zoo.data.imagefolder import imagefolder
+from zoo.data import ready
+from zoo.data.imagefolder import imagefolder as unopened_imagefolder
 from zoo.data.preprocess import preprocess
 from zoo.errors import InputError
+
+
+def imagefolder(*args, **options):
+    return ready(unopened_imagefolder(*args, **options))
 
 
 def test_class_folders_alone(folder):

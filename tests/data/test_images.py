@@ -1,4 +1,5 @@
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -6,12 +7,17 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from PIL import Image
 
-from zoo.data import ImageData, Split
+from zoo.data import ImageData as unopened_ImageData
+from zoo.data import Split, ready
 from zoo.data.augment import shift
 from zoo.data.encoded import EncodedImages
+from zoo.data.loader import EpochSampler, shuffled
 from zoo.data.preprocess import preprocess
-from zoo.data.sampler import EpochSampler
 from zoo.errors import InputError
+
+
+def ImageData(*args, **options):
+    return ready(unopened_ImageData(*args, **options))
 
 
 @pytest.fixture
@@ -110,7 +116,7 @@ def test_every_epoch_shows_every_image_once(make):
 
 
 def test_a_resumed_sampler_goes_on_where_it_was():
-    through, resumed = EpochSampler(10, 0), EpochSampler(10, 0)
+    through, resumed = (EpochSampler(partial(shuffled, 10, 0), even=True) for _ in range(2))
     epochs = [list(through) for _ in range(3)]
     resumed.set_epoch(2)
     assert list(resumed) == epochs[2]

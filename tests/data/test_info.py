@@ -1,32 +1,88 @@
+"""DataInfo of every kind come back from what a checkpoint keeps."""
+
 import json
 
 import pytest
+import torch
 
-from zoo.data import ImageInfo
+from zoo.data.info import INPUTS, CorpusInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
 from zoo.errors import InputError
 
-INFO = ImageInfo(
-    in_channels=3,
-    image_size=32,
-    classes=("a", "b"),
-    mean=(0.1, 0.2, 0.3),
-    std=(0.4, 0.5, 0.6),
-    sizes={"train": 3, "val": 1},
-    sha256="00",
+COMMON = {"sizes": {"train": 9, "val": 1}, "sha256": "ab"}
+TOKENS = {"vocab_size": 20, "max_length": 12}
+ALL = {
+    "image": ImageInfo(in_channels=3, image_size=8, classes=("a", "b"), mean=(0.1, 0.2, 0.3), std=(1, 2, 3), **COMMON),
+    "vector": VectorInfo(in_features=4, out_features=3, **COMMON),
+    "text": TextInfo(classes=("a", "b", "c"), **TOKENS, **COMMON),
+    "text_pair": TextInfo(classes=("a", "b"), pair=True, vectors=3, **TOKENS, **COMMON),
+    "tokens": CorpusInfo(stream=False, **TOKENS, **COMMON),
+    "token_stream": CorpusInfo(stream=True, **TOKENS, **COMMON),
+    "source_target": ParallelInfo(**TOKENS, **COMMON),
+}
+KWARGS = {
+    "image": {"in_channels": 3, "image_size": 8, "num_classes": 2},
+    "vector": {"in_features": 4, "out_features": 3},
+    "text": {**TOKENS, "num_classes": 3, "pair": False},
+    "text_pair": {**TOKENS, "num_classes": 2, "pair": True},
+    "tokens": TOKENS,
+    "token_stream": TOKENS,
+    "source_target": {**TOKENS, "seq2seq": True},
+}
+
+
+@pytest.mark.parametrize("info", ALL.values(), ids=ALL)
+def test_there_and_back_through_json(info):
+    again = type(info).from_dict(json.loads(json.dumps(info.to_dict())))
+    assert again == info
+    assert type(getattr(again, "classes", ())) is tuple
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_network_is_told_its_sizes_and_the_form_of_its_inputs(name):
+    assert ALL[name].inputs == name
+    assert ALL[name].model_kwargs == KWARGS[name]
+    assert set(ALL) == set(INPUTS)
+
+
+def test_examples_have_the_form_of_a_batch():
+    assert ALL["image"].example_inputs(2).shape == (2, 3, 8, 8)
+    assert ALL["vector"].example_inputs(3).equal(torch.zeros(3, 4))
+    for name in ("text", "tokens", "token_stream"):
+        assert ALL[name].example_inputs(2).equal(torch.ones(2, 8, dtype=torch.int64))
+    short = CorpusInfo(stream=True, vocab_size=9, max_length=5, **COMMON)
+    assert short.example_inputs(2).shape == (2, 5)
+    for name in ("text_pair", "source_target"):
+        first, second = ALL[name].example_inputs(3)
+        assert first.shape == second.shape == (3, 8)
+        assert first.data_ptr() != second.data_ptr()
+
+
+@pytest.mark.parametrize("info", ALL.values(), ids=ALL)
+def test_a_field_too_few_or_too_many(info):
+    values = info.to_dict()
+    with pytest.raises(InputError, match=r"missing or unknown fields \['sizes'\]"):
+        type(info).from_dict({key: value for key, value in values.items() if key != "sizes"})
+    with pytest.raises(InputError, match=r"\['colour'\]"):
+        type(info).from_dict(values | {"colour": "red"})
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("image", {"image_size": 0}, "image_size = 0: expected a whole number above zero"),
+        ("image", {"image_size": True}, "image_size = True"),
+        ("image", {"in_channels": 2.0}, "in_channels = 2.0"),
+        ("image", {"mean": [0.1, "x"]}, "a list, each entry a finite number"),
+        ("image", {"std": [float("nan")]}, "std = .*finite"),
+        ("image", {"classes": "ab"}, "classes = 'ab': expected a list, each entry text"),
+        ("text", {"vocab_size": -1}, "vocab_size = -1"),
+        ("text", {"vectors": 0}, "vectors = 0: expected a whole number above zero or null"),
+        ("text", {"pair": 1}, "pair = 1: expected true or false"),
+        ("tokens", {"stream": None}, "stream = None"),
+        ("vector", {"sizes": {"train": "9"}}, "sizes = .*whole numbers by name"),
+        ("vector", {"sha256": 3}, "sha256 = 3: expected text"),
+    ],
 )
-
-
-def test_survives_json():
-    back = ImageInfo.from_dict(json.loads(json.dumps(INFO.to_dict())))
-    assert back == INFO
-    assert isinstance(back.classes, tuple)
-    assert back.num_classes == 2
-    assert back.task == "image_classification"
-
-
-@pytest.mark.parametrize("change", [{"mean": None}, {"surprise": 1}])
-def test_names_the_wrong_field(change):
-    values = {**INFO.to_dict(), **change}
-    values = {key: value for key, value in values.items() if value is not None}
-    with pytest.raises(InputError, match=next(iter(change))):
-        ImageInfo.from_dict(values)
+def test_a_value_of_the_wrong_type_is_named(name, change, said):
+    with pytest.raises(InputError, match=said):
+        type(ALL[name]).from_dict(ALL[name].to_dict() | change)

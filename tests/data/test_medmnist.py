@@ -7,10 +7,21 @@ import numpy as np
 import pytest
 
 from zoo.data import medmnist as module
-from zoo.data.medmnist import REVISION, medmnist, pneumoniamnist
+from zoo.data import ready
+from zoo.data.medmnist import REVISION
+from zoo.data.medmnist import medmnist as unopened_medmnist
+from zoo.data.medmnist import pneumoniamnist as unopened_pneumoniamnist
 from zoo.data.medmnist_info import CLASSES, MD5
 from zoo.errors import InputError
 from zoo.registry import create
+
+
+def medmnist(*args, **options):
+    return ready(unopened_medmnist(*args, **options))
+
+
+def pneumoniamnist(*args, **options):
+    return ready(unopened_pneumoniamnist(*args, **options))
 
 
 @pytest.fixture
@@ -30,7 +41,7 @@ def test_every_set_has_a_preset():
         preset = getattr(module, name)
         assert preset.__name__ == name
         assert name in preset.__doc__
-        expected = [key for key in inspect.signature(medmnist).parameters if key != "name"]
+        expected = [key for key in inspect.signature(unopened_medmnist).parameters if key != "name"]
         assert list(inspect.signature(preset).parameters) == expected
 
 

@@ -1,8 +1,13 @@
 import numpy as np
 import pytest
 
-from zoo.data.npz import npz
+from zoo.data import ready
+from zoo.data.npz import npz as unopened_npz
 from zoo.errors import InputError
+
+
+def npz(*args, **options):
+    return ready(unopened_npz(*args, **options))
 
 
 @pytest.fixture

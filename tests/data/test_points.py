@@ -3,8 +3,20 @@ import json
 import pytest
 import torch
 
-from zoo.data.points import VectorInfo, hamilton, rotation
+from zoo.data import ready
+from zoo.data.points import VectorInfo
+from zoo.data.points import hamilton as unopened_hamilton
+from zoo.data.points import rotation as unopened_rotation
 from zoo.errors import InputError
+
+
+def hamilton(*args, **options):
+    return ready(unopened_hamilton(*args, **options))
+
+
+def rotation(*args, **options):
+    return ready(unopened_rotation(*args, **options))
+
 
 UNITS = "1ijk"
 PRODUCTS = {"ij": (1, "k"), "jk": (1, "i"), "ki": (1, "j"), "ji": (-1, "k"), "kj": (-1, "i"), "ik": (-1, "j")}
@@ -36,7 +48,7 @@ def test_the_truth_of_rotation_is_a_rotation():
 
 def test_rotated_points():
     data = rotation()
-    assert data.info.keywords == {"in_features": 3, "out_features": 3}
+    assert data.info.model_kwargs == {"in_features": 3, "out_features": 3}
     for x, y in data.splits.values():
         torch.testing.assert_close(y, x @ data.truth.T)
         torch.testing.assert_close(x.norm(dim=1), y.norm(dim=1))
@@ -98,8 +110,8 @@ def test_a_seed_leaves_rows_and_truth_alone(preset):
 def test_facts_survive_json():
     info = hamilton(elements=2, rows=50).info
     assert VectorInfo.from_dict(json.loads(json.dumps(info.to_dict()))) == info
-    assert (info.inputs, info.outputs, info.task) == ("vector", 8, "regression")
-    assert torch.equal(info.example(3), torch.zeros(3, 8))
+    assert (info.inputs, hamilton().task) == ("vector", "regression")
+    assert torch.equal(info.example_inputs(3), torch.zeros(3, 8))
     with pytest.raises(InputError, match=r"unknown fields \['colour', 'sizes'\]"):
         VectorInfo.from_dict({**{k: v for k, v in info.to_dict().items() if k != "sizes"}, "colour": 1})
 

@@ -124,7 +124,7 @@ def test_text_network_embedding_and_data_set_fit_each_other():
     assert data.info.vocab_size == 10
     for text, label in zip(data.splits["train"].texts[0], data.splits["train"].labels, strict=True):
         assert text == (text[::-1] if label == "mirrored" else text[:4] * 2)
-    net = backbone("bag(dim=20)", "cyclic(n=4)", embedding="narrow(width=5)", **data.info.keywords)
+    net = backbone("bag(dim=20)", "cyclic(n=4)", embedding="narrow(width=5)", **data.info.model_kwargs)
     tokens, labels = next(iter(data.train_dataloader()))
     assert net(tokens).shape == (len(labels), 2)
     words = net.encoder.embedding

@@ -8,11 +8,17 @@ from torch import nn
 from torch.nn import functional as F
 
 from zoo.backbones.build import backbone
-from zoo.data.corpus.module import CorpusData
+from zoo.data import ready
+from zoo.data.corpus.module import CorpusData as unopened_CorpusData
 from zoo.data.corpus.source import Text
 from zoo.options import Optimizer, Schedule
 from zoo.tasks import LanguageModel
 from zoo.training.trainer import make_trainer
+
+
+def CorpusData(*args, **options):
+    return ready(unopened_CorpusData(*args, **options))
+
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.isinstance.treespec, LeafSpec:FutureWarning",
@@ -195,7 +201,7 @@ def test_with_memory_enough_pieces_are_measured_as_each_stream_at_once():
     info = data.info
     torch.manual_seed(0)
     spec = "transformer_xl(dim=16, depth=2, heads=2, ffn=16, memory={})"
-    nets = [backbone(spec.format(memory), "quaternion", **info.keywords).eval() for memory in (500, 0)]
+    nets = [backbone(spec.format(memory), "quaternion", **info.model_kwargs).eval() for memory in (500, 0)]
     nets[1].load_state_dict(nets[0].state_dict())
     with torch.no_grad():
         batches = list(data.test_dataloader())

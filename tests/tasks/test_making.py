@@ -23,7 +23,7 @@ KINDS = {
 
 
 def made(task: str, net: nn.Module | None = None) -> Task:
-    return make_task(SimpleNamespace(task=task, outputs=2), net or nn.Identity(), Optimizer(lr=1.0), Schedule())
+    return make_task(task, SimpleNamespace(out_features=2), net or nn.Identity(), Optimizer(lr=1.0), Schedule())
 
 
 @pytest.mark.parametrize("task", KINDS)
@@ -36,7 +36,7 @@ def test_every_task_has_its_module_and_what_tells_its_best_epoch(task):
 
 
 def test_the_data_say_how_many_answers_there_are():
-    task = make_task(SimpleNamespace(task="text_classification", outputs=3), nn.Identity(), Optimizer(lr=1.0), Schedule())
+    task = make_task("text_classification", SimpleNamespace(out_features=3), nn.Identity(), Optimizer(lr=1.0), Schedule())
     assert "auroc" not in task.val_metrics.keys(keep_base=True)
     assert "auroc" in made("text_classification").val_metrics.keys(keep_base=True)
     logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 2, 1])
@@ -68,7 +68,7 @@ def test_one_text_is_one_argument():
 
 
 def smoothed(task: str, smoothing: float) -> Task:
-    return make_task(SimpleNamespace(task=task, outputs=2), nn.Identity(), Optimizer(lr=1.0), Schedule(), smoothing)
+    return make_task(task, SimpleNamespace(out_features=2), nn.Identity(), Optimizer(lr=1.0), Schedule(), smoothing)
 
 
 ADVISED = {"image_classification": 0, "text_classification": 0, "pair_classification": 0, "language_model": 0, "seq2seq": 0.1}
@@ -103,7 +103,7 @@ def test_a_smoothing_that_is_no_share(smoothing):
 def test_answers_that_cannot_be_written_so_are_found_before_training(decoding, said):
     net = nn.Identity()
     net.max_length = 6
-    info = SimpleNamespace(task="seq2seq", outputs=9)
+    info = SimpleNamespace(vocab_size=9)
     with pytest.raises(InputError, match=said):
-        make_task(info, net, Optimizer(lr=1.0), Schedule(), decoding=decoding)
-    assert make_task(info, net, Optimizer(lr=1.0), Schedule(), decoding=Decoding(length=5)).decoding.length == 5
+        make_task("seq2seq", info, net, Optimizer(lr=1.0), Schedule(), decoding=decoding)
+    assert make_task("seq2seq", info, net, Optimizer(lr=1.0), Schedule(), decoding=Decoding(length=5)).decoding.length == 5

@@ -124,7 +124,7 @@ def test_some_are_right_and_some_are_not():
 def test_a_token_of_a_network_that_was_trained_for_a_few_steps():
     data = data_of(TEST)
     torch.manual_seed(0)
-    net = backbone("transformer(dim=32, depth=1, heads=2, ffn=32, dropout=0.0)", "quaternion", **data.info.keywords)
+    net = backbone("transformer(dim=32, depth=1, heads=2, ffn=32, dropout=0.0)", "quaternion", **data.info.model_kwargs)
     task, optimizer = task_of(net), torch.optim.AdamW(net.parameters(), 5e-3)
     for _ in range(25):
         for batch in data.train_dataloader():

@@ -15,6 +15,7 @@ from PIL import Image
 
 import zoo
 from zoo.cli import main
+from zoo.data import ready
 from zoo.data.digits import digits
 
 WORDS = ("fit", "--backbone", "vit(dim=32,depth=1)", "--algebra", "quaternion", "--data", "digits")
@@ -58,7 +59,7 @@ def net(run):
 
 @pytest.fixture(scope="module")
 def test_batch():
-    (batch,) = digits(batch_size=1000).test_dataloader()
+    (batch,) = ready(digits(batch_size=1000)).test_dataloader()
     return batch
 
 
@@ -158,7 +159,7 @@ def test_the_summary_names_versions_and_data(summary):
     )
     for name in ("hypercomplex-zoo", "lightning", "torchmetrics", "timm"):
         assert summary["versions"][name] == importlib.metadata.version(name)
-    assert summary["data_sha256"] == digits().info.sha256
+    assert summary["data_sha256"] == ready(digits()).info.sha256
 
 
 def test_the_parameters_are_those_of_the_saved_network(summary, net):
@@ -167,7 +168,7 @@ def test_the_parameters_are_those_of_the_saved_network(summary, net):
 
 
 def test_the_real_twin_is_the_same_network_over_the_reals(summary):
-    twin = zoo.backbone("vit(dim=32,depth=1)", "real", **digits().info.keywords)
+    twin = zoo.backbone("vit(dim=32,depth=1)", "real", **ready(digits()).info.model_kwargs)
     assert summary["parameters"]["real_twin"] == sum(parameter.numel() for parameter in twin.parameters())
     assert summary["parameters"]["total"] < 0.4 * summary["parameters"]["real_twin"]
 
@@ -289,7 +290,7 @@ def test_evaluating_writes_nothing(run, tmp_path, monkeypatch):
 def pictures(tmp_path_factory):
     """Test images as PNG files."""
     folder = tmp_path_factory.mktemp("png")
-    images = digits().splits["test"].images
+    images = ready(digits()).splits["test"].images
     paths = []
     for i in range(12):
         paths.append(folder / f"digit {i}.png")
@@ -417,7 +418,7 @@ def test_every_option_reaches_the_run(options, tmp_path):
     assert (made["scope"], made["init"], made["seed"]) == ("attention", "polar", 3)
     config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert {key: config[key] for key in changes if key != "run_dir"} == {k: v for k, v in changes.items() if k != "run_dir"}
-    full = zoo.backbone("vit(dim=32,depth=1)", "quaternion", **digits().info.keywords)
+    full = zoo.backbone("vit(dim=32,depth=1)", "quaternion", **ready(digits()).info.model_kwargs)
     assert made["parameters"]["total"] > zoo.count(full)["total"]
     assert zoo.count(zoo.load(tmp_path / "run"))["total"] == made["parameters"]["total"]
 

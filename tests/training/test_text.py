@@ -12,7 +12,7 @@ import yaml
 from torch.nn import functional as F
 
 import zoo
-from zoo.data.text.info import TextInfo
+from zoo.data.info import TextInfo
 from zoo.data.text.local import pairs, ranking, text
 from zoo.errors import InputError
 from zoo.inference import evaluate, predict
@@ -78,7 +78,7 @@ def test_the_facts_of_the_data_are_kept(run, name, place, summary):
     data, config = READ[kind](str(place / f"{kind}.tsv")), zoo.checkpoint.read_config(run)
     assert TextInfo.from_dict(config["info"]) == data.info
     assert summary["data_sha256"] == data.info.sha256
-    assert summary["task"] == config["task"] == data.info.task
+    assert summary["task"] == config["task"] == data.task
     assert (summary["embedding"], summary["vectors"], config["embedding"]) == (None, None, None)
 
 

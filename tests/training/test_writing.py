@@ -16,12 +16,12 @@ from torch.nn import functional as F
 import zoo
 from zoo import registry
 from zoo.backbones.build import check_fit
-from zoo.data.kinds import info_from
 from zoo.data.parallel.local import parallel
 from zoo.errors import InputError
 from zoo.inference import evaluate
 from zoo.inference.evaluate import source
 from zoo.inference.predict import tokenizer_of
+from zoo.tasks.making import info_of
 from zoo.training.average import average
 from zoo.training.options import Average, Decoding
 
@@ -107,10 +107,10 @@ def test_the_tokenizer_is_a_file_of_the_model(run):
 
 def test_the_facts_of_the_data_are_kept(run, name, summary):
     config = zoo.checkpoint.read_config(run)
-    info = info_from(config["info"])
-    assert summary["task"] == config["task"] == info.task == ("seq2seq" if name == "pairs" else "language_model")
+    info = info_of(config["task"], config["info"])
+    assert summary["task"] == config["task"] == ("seq2seq" if name == "pairs" else "language_model")
     assert info.inputs == {"xl": "token_stream", "pairs": "source_target"}.get(name, "tokens")
-    assert (summary["data_sha256"], info.outputs) == (info.sha256, info.vocab_size)
+    assert summary["data_sha256"] == info.sha256
     assert summary["parameters"]["embedding"] % info.vocab_size == 0
     assert zoo.count(zoo.load(run)) == {key: summary["parameters"][key] for key in ("total", "embedding")}
 
@@ -207,7 +207,8 @@ def test_another_corpus_is_read_with_the_words_of_the_model(run, name, tmp_path)
     text = lines(7, 20).replace("noon", "n\N{SNOWMAN}\N{SNOWMAN}n")
     (tmp_path / "other.txt").write_text(text, encoding="utf-8")
     found = evaluate(run, "test", f"corpus(path='{tmp_path / 'other.txt'}')")
-    info = info_from(zoo.checkpoint.read_config(run)["info"])
+    config = zoo.checkpoint.read_config(run)
+    info = info_of(config["task"], config["info"])
     tokenizer = tokenizer_of(run, info)
     tokens = torch.tensor(tokenizer.backend.encode(text, add_special_tokens=False).ids)
     assert ((tokens == 1).sum() == text.count("\N{SNOWMAN}")) == (name != "bpe")
@@ -384,9 +385,9 @@ def test_a_memory_is_of_one_process(summaries, place, tmp_path):
 
 def test_a_stream_is_for_networks_with_a_memory(summaries, place):
     """Nobody has to say so: the backbone does."""
-    kinds = {name: info_from(zoo.checkpoint.read_config(place / name)["info"]).inputs for name in ("gpt", "xl")}
-    assert kinds == {"gpt": "tokens", "xl": "token_stream"}
-    for name in kinds:
+    streams = {name: zoo.checkpoint.read_config(place / name)["info"]["stream"] for name in ("gpt", "xl")}
+    assert streams == {"gpt": False, "xl": True}
+    for name in streams:
         assert "stream" not in yaml.safe_load((place / name / "config.yaml").read_text())["data"]
 
 

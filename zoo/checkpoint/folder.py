@@ -13,13 +13,12 @@ from torch import nn
 from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
-from zoo.checkpoint.integrity import describe, read_json, verify, whole
+from zoo.checkpoint.integrity import describe, read_json, verify
 from zoo.checkpoint.table import check_table, table_of
-from zoo.data.kinds import info_from
 from zoo.errors import InputError
+from zoo.tasks.making import info_of
 
 FORMAT = 1
-SIZES = ("in_channels", "image_size", "vocab_size", "max_length", "vectors", "in_features", "out_features")
 KEYS = ("backbone", "algebra", "scope", "init", "task", "data", "info")
 
 
@@ -119,7 +118,7 @@ def load(path: str | Path, config: Mapping[str, Any] | None = None) -> nn.Module
     check_table(config)
     options: dict[str, Any] = {"scope": config["scope"], "init": config["init"], "embedding": config.get("embedding")}
     with torch.random.fork_rng(devices=[]):
-        net = backbone(untrained(config["backbone"]), config["algebra"], **options, **sizes(config["info"]))
+        net = backbone(untrained(config["backbone"]), config["algebra"], **options, **sizes(config["task"], config["info"]))
     folder = find(path)
     try:
         load_model(net, str(folder / "model.safetensors"))
@@ -128,17 +127,14 @@ def load(path: str | Path, config: Mapping[str, Any] | None = None) -> nn.Module
     return net.eval()
 
 
-def sizes(values: Mapping[str, Any]) -> dict[str, Any]:
+def sizes(task: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """What the network was told of its data, from info that may have come from anywhere.
 
     Raises:
         InputError: If a fact is missing, unknown, or a size is no whole number above zero.
     """
-    for key in SIZES:
-        if key in values and (key, values[key]) != ("vectors", None):
-            whole(values, key)
-    info = info_from(values)
-    return {**info.keywords, "vectors": getattr(info, "vectors", None)}
+    info = info_of(task, values)
+    return {**info.model_kwargs, "vectors": getattr(info, "vectors", None)}
 
 
 def reason(error: Exception) -> str:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +45,4 @@ def read_json(path: Path) -> dict[str, Any]:
         raise InputError(f"cannot read {path}: {error}") from error
     if not isinstance(value, dict):
         raise InputError(f"{path} does not hold a JSON object")
-    return value
-
-
-def whole(info: Mapping[str, Any], key: str) -> int:
-    """Return a size from info that may have come from anywhere.
-
-    Raises:
-        InputError: If it is no whole number above zero.
-    """
-    value = info.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"config.json has {key} = {value!r} among its info: expected a whole number above zero")
     return value

@@ -39,7 +39,7 @@ def info(values: dict[str, Any]) -> int:
 
     quiet()
     options = resolve(Fit(**asdict(build(Info, values))))
-    table = layer_table(options, load_data(options).info.keywords)
+    table = layer_table(options, load_data(options).info.model_kwargs)
     if as_json:
         print(json.dumps(table, indent=2))
     else:

@@ -6,7 +6,8 @@ users name it in a spec string, for instance `digits(batch_size=128)`. What a mo
 """
 
 from zoo.data.images import ImageData
-from zoo.data.info import ImageInfo
+from zoo.data.info import DataInfo, ImageInfo
+from zoo.data.module import DataModule, ready
 from zoo.data.splits import Split
 
-__all__ = ["ImageData", "ImageInfo", "Split"]
+__all__ = ["DataInfo", "DataModule", "ImageData", "ImageInfo", "Split", "ready"]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from zoo.data.cifar_files import from_datasets, read_local
 from zoo.data.cifar_info import CIFAR10, CIFAR100, Cifar
 from zoo.data.images import ImageData
-from zoo.data.local import existing, from_hub
-from zoo.data.splits import Split, hold_out, thin
+from zoo.data.sources import existing, from_hub
+from zoo.data.splits import Split, check_share, hold_out, thin
 
 
 def cifar10(
@@ -79,13 +80,19 @@ def cifar100(
 
 def _load(cifar: Cifar, path: str | Path | None, fraction: float, limit: int | None, val: float, **loader: Any) -> ImageData:
     """Cut the splits; `loader` is for `ImageData`."""
-    splits = thin(hold_out(_splits(cifar, path), "val", val), fraction, limit)
-    return ImageData(splits, cifar.classes, **loader)
+    check_share(val, "val")
+    check_share(fraction, "fraction", whole=True)
+    place = None if path is None else existing(path, cifar.name)
+    return ImageData(partial(_splits, cifar, place, fraction, limit, val), cifar.classes, **loader)
 
 
-def _splits(cifar: Cifar, path: str | Path | None) -> dict[str, Split]:
+def _splits(cifar: Cifar, path: Path | None, fraction: float, limit: int | None, val: float) -> dict[str, Split]:
+    return thin(hold_out(_read(cifar, path), "val", val), fraction, limit)
+
+
+def _read(cifar: Cifar, path: Path | None) -> dict[str, Split]:
     if path is not None:
-        return read_local(cifar, existing(path, cifar.name))
+        return read_local(cifar, path)
     with from_hub(cifar.name, cifar.repository):
         import datasets
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from zoo.data.cifar_info import Cifar
 from zoo.data.encoded import EncodedImages
-from zoo.data.imagefolder import read_folder
+from zoo.data.imagefolder import class_names, read_folder
 from zoo.data.npz import arrays
 from zoo.data.splits import Split
 from zoo.errors import InputError
@@ -32,10 +32,10 @@ def read_local(cifar: Cifar, root: Path) -> dict[str, Split]:
     if any(root.rglob("*.parquet")):
         return _parquet(cifar, root)
     if (root / "train").is_dir():
-        splits, classes = read_folder(root)
+        classes = class_names(root)
         if tuple(classes) != cifar.classes:
             raise InputError(f"{root}: its {len(classes)} class folders are not the {len(cifar.classes)} of {cifar.name}")
-        return splits
+        return read_folder(root)
     accepted = "the binary version (*.bin), parquet files, an image folder (train/<class>/) or train_*.npz + test.npz"
     reason = "only the pickled python version, and nothing is ever unpickled" if _pickled(root) else "no known layout"
     raise InputError(f"{cifar.name}: {root} holds {reason}; accepted: a folder with {accepted}")

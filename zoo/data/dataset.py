@@ -11,9 +11,9 @@ from torch.utils.data import Dataset
 from zoo.data.augment import seeded, shift, timm_transform
 from zoo.data.encoded import EncodedImages
 from zoo.data.info import ImageInfo
+from zoo.data.loader import Array, generator
 from zoo.data.preprocess import normalise, to_mode, to_pixels, to_square
-from zoo.data.sampler import generator
-from zoo.data.splits import Array, Split
+from zoo.data.splits import Split
 
 Batch = tuple[Tensor, Tensor]
 

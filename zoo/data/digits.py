@@ -13,6 +13,7 @@ from zoo.errors import InputError
 SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 TEST = 360  # a fifth; of the rest, a tenth of the whole is for validation
 VAL = 180
+CLASSES = tuple(map(str, range(10)))
 
 
 def digits(
@@ -30,12 +31,28 @@ def digits(
         augment: `auto` is a shift by up to one pixel; see `ImageData`.
         seed: Of shuffling and augmentation.
 
+    Example:
+        >>> data = digits()
+        >>> data.setup()
+        >>> data.info.sizes
+        {'train': 1257, 'test': 360, 'val': 180}
+    """
+    return ImageData(
+        read_digits,
+        CLASSES,
+        size=size,
+        batch_size=batch_size,
+        num_workers=num_workers,
+        augment=augment,
+        seed=seed,
+    )
+
+
+def read_digits() -> dict[str, Split]:
+    """Read the digits and cut the splits.
+
     Raises:
         InputError: The installed scikit-learn ships other data.
-
-    Example:
-        >>> digits().info.sizes
-        {'train': 1257, 'test': 360, 'val': 180}
     """
     from sklearn.datasets import load_digits
 
@@ -46,6 +63,4 @@ def digits(
         raise InputError(f"digits: the installed scikit-learn ships other data (SHA-256 {found[:12]}, not {SHA256[:12]})")
     pixels = np.rint(images * (255 / 16)).astype(np.uint8)
     splits = hold_out({"train": Split(pixels, labels, "digits")}, "test", TEST / len(labels))
-    splits = hold_out(splits, "val", VAL / len(splits["train"]))
-    classes = [str(digit) for digit in range(10)]
-    return ImageData(splits, classes, size=size, batch_size=batch_size, num_workers=num_workers, augment=augment, seed=seed)
+    return hold_out(splits, "val", VAL / len(splits["train"]))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from zoo.data.encoded import EncodedImages
 from zoo.data.images import ImageData
-from zoo.data.local import existing
-from zoo.data.splits import Split, hold_out
+from zoo.data.sources import existing
+from zoo.data.splits import Split, check_share, hold_out
 from zoo.errors import InputError
 
 ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"}
@@ -47,12 +48,10 @@ def imagefolder(
     Raises:
         InputError: There are no images, or the splits have different classes; a broken image is named when it is read.
     """
-    splits, classes = read_folder(existing(path, "imagefolder"))
-    if test:
-        splits = hold_out(splits, "test", test)
+    root = existing(path, "imagefolder")
     return ImageData(
-        splits,
-        classes,
+        partial(_splits, root, check_share(test, "test") if test else 0.0),
+        class_names(root),
         size=size,
         channels=channels,
         val=val,
@@ -63,23 +62,33 @@ def imagefolder(
     )
 
 
-def read_folder(root: Path) -> tuple[dict[str, Split], list[str]]:
-    """List the images of a folder.
+def _splits(root: Path, test: float) -> dict[str, Split]:
+    splits = read_folder(root)
+    return hold_out(splits, "test", test) if test else splits
 
-    Returns:
-        The splits that are there and the class names in alphabetical order.
-    """
+
+def class_names(root: Path) -> list[str]:
+    """Return the class folders of a folder of images in alphabetical order."""
+    return _folders(_split_folders(root)["train"])
+
+
+def read_folder(root: Path) -> dict[str, Split]:
+    """List the images of a folder, split by split."""
+    folders = _split_folders(root)
+    classes = _folders(folders["train"])
+    for name, folder in folders.items():
+        if wrong := set(classes) ^ set(_folders(folder)):
+            raise InputError(f"{folder}: the {name} split has other classes than train (differing: {_few(sorted(wrong))})")
+    return {name: _split(folder, classes, root) for name, folder in folders.items()}
+
+
+def _split_folders(root: Path) -> dict[str, Path]:
     if not root.is_dir():
         raise InputError(f"{root}: not a folder; images lie in {root}/<class>/ or {root}/train/<class>/")
     folders = {SPLITS[name]: root / name for name in _folders(root) if name in SPLITS}
     if folders and "train" not in folders:
         raise InputError(f"{root}: has {', '.join(sorted(folders))} but no train folder")
-    folders = folders or {"train": root}
-    classes = _folders(folders["train"])
-    for name, folder in folders.items():
-        if wrong := set(classes) ^ set(_folders(folder)):
-            raise InputError(f"{folder}: the {name} split has other classes than train (differing: {_few(sorted(wrong))})")
-    return {name: _split(folder, classes, root) for name, folder in folders.items()}, classes
+    return folders or {"train": root}
 
 
 def _split(folder: Path, classes: list[str], root: Path) -> Split:

@@ -2,64 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any
 
-from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader
-
-from zoo.data.augment import resolve
-from zoo.data.dataset import Batch, ImageDataset, squared
+from zoo.data.augment import NAMES, resolve
+from zoo.data.dataset import ImageDataset, squared
 from zoo.data.encoded import EncodedImages
 from zoo.data.info import ImageInfo
-from zoo.data.loader import loader
-from zoo.data.sampler import EpochSampler
-from zoo.data.splits import Split, checked, digest, hold_out
+from zoo.data.module import DataModule
+from zoo.data.options import whole
+from zoo.data.splits import Split, check_share, checked, digest, hold_out
 from zoo.data.statistics import channel_statistics
-from zoo.data.whole import whole
 from zoo.errors import InputError
 
+Splits = Mapping[str, Split]
 
-class ImageData(LightningDataModule):
+
+class ImageData(DataModule[ImageInfo]):
     """Feed batches (images float32 [B, C, S, S], labels int64 [B]) of a labelled image data set.
 
     Args:
-        splits: `train`, and if there are any `val` and `test`. Without `val`, a share of `train` is held out.
-        classes: The label names.
+        splits: `train`, and if there are any `val` and `test`, or a function that reads them. Without `val`, a share of
+            `train` is held out.
+        classes: The label names; None for the numbers 0, 1, ... up to the largest label.
         size: Side of the square images in pixels; None keeps the height of an array. Decoded images need it.
         channels: 1 (grey) or 3 (RGB); None keeps that of an array and decodes to RGB.
         val: That share, stratified; the same images whatever the seed.
+        augment: `none`, `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `zoo.data.augment.resolve`).
         batch_size: Images per batch.
         num_workers: Worker processes; 0 makes batches in the training process, which is best for small arrays.
-        augment: `none`, `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `zoo.data.augment.resolve`).
         seed: Decides shuffling and augmentation; the splits do not depend on it.
 
     Attributes:
         info: What a model must know of the data; mean and std are those of the training split.
+        splits: The images and labels of every split, after `setup`.
 
     Raises:
-        InputError: A split or an option is wrong; the message names it.
+        InputError: An option is wrong; or in `setup` a split is. The message names it.
 
     Example:
         >>> import numpy as np
         >>> pixels, labels = np.zeros((20, 4, 4), np.uint8), np.arange(20) % 2
         >>> data = ImageData({"train": Split(pixels, labels)}, ["even", "odd"], batch_size=6)
-        >>> data.info.sizes
-        {'train': 18, 'val': 2}
+        >>> data.setup()
+        >>> data.split_note
+        '18 train, 2 val images (val held out of train)'
         >>> [tuple(images.shape) for images, _ in data.train_dataloader()]
         [(6, 1, 4, 4), (6, 1, 4, 4), (6, 1, 4, 4)]
     """
 
-    info: ImageInfo
-    has_split = True
-    files: Mapping[str, str] = MappingProxyType({})
+    task = "image_classification"
+    unit = "images"
 
     def __init__(
         self,
-        splits: Mapping[str, Split],
-        classes: Sequence[str],
+        splits: Splits | Callable[[], Splits],
+        classes: Sequence[str] | None,
         *,
         size: int | None = None,
         channels: int | None = None,
@@ -69,69 +67,69 @@ class ImageData(LightningDataModule):
         augment: str = "auto",
         seed: int = 0,
     ) -> None:
-        super().__init__()
-        self.batch_size = whole("batch_size", batch_size, 1)
-        self.num_workers = whole("num_workers", num_workers, 0)
-        self.seed = whole("seed", seed, 0)
-        splits = {name: checked(split, name, len(classes)) for name, split in splits.items()}
-        if "train" not in splits:
-            raise InputError(f"no train split among {sorted(splits)}; one is needed")
-        if len(classes) < 2:
-            raise InputError(f"{splits['train'].source}: one class only: nothing to tell apart")
-        self.splits = hold_out(splits, "val", val)
-        self.info = self._square(tuple(classes), size, channels)
-        self.augment = resolve(augment, self.info)
+        super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
+        self.size = None if size is None else whole("size", size, 1)
+        if channels not in (None, 1, 3):
+            raise InputError(f"channels={channels}: must be 1 (grey) or 3 (RGB)")
+        if augment not in NAMES:
+            raise InputError(f"augment={augment!r}: must be one of {', '.join(NAMES)}")
+        self.val = check_share(val, "val")
+        self.channels, self.augment = channels, augment
+        self.classes = None if classes is None else tuple(classes)
+        self._read = splits
+        self.splits: dict[str, Split] = {}
 
-    def _square(self, classes: tuple[str, ...], size: int | None, channels: int | None) -> ImageInfo:
-        """Bring arrays to one size and gather the info."""
-        sha256 = digest(self.splits, classes)
-        images = self.splits["train"].images
+    def load(self) -> ImageInfo:
+        """Read the splits and bring arrays to one size."""
+        found = self._read() if callable(self._read) else self._read
+        if "train" not in found:
+            raise InputError(f"no train split among {sorted(found)}; one is needed")
+        classes = numbered(found) if self.classes is None else self.classes
+        splits = {name: checked(split, name, len(classes)) for name, split in found.items()}
+        self.source = splits["train"].source
+        if len(classes) < 2:
+            raise InputError(f"{self.source}: one class only: nothing to tell apart")
+        if "val" not in splits:
+            self.split_comment = "val held out of train"
+        splits = hold_out(splits, "val", self.val)
+        info = self._square(splits, classes)
+        self.augment = resolve(self.augment, info)
+        self.splits = splits
+        return info
+
+    def _square(self, splits: dict[str, Split], classes: tuple[str, ...]) -> ImageInfo:
+        """Bring arrays to one size, in place, and gather the info."""
+        sha256 = digest(splits, classes)
+        images, size, channels = splits["train"].images, self.size, self.channels
         if not isinstance(images, EncodedImages):
             size = images.shape[1] if size is None else size
             channels = channels or (images.shape[3] if images.ndim == 4 else 1)
-        size, channels = whole("size", size or 0, 1), channels or 3
-        if channels not in (1, 3):
-            raise InputError(f"channels={channels}: must be 1 (grey) or 3 (RGB)")
-        for name, split in self.splits.items():
+        size, channels = whole("size", size, 1), channels or 3
+        for name, split in splits.items():
             if not isinstance(split.images, EncodedImages):
-                self.splits[name] = replace(split, images=squared(split.images, channels, size))
-        mean, std = channel_statistics(self.splits["train"].images, channels, size)
-        sizes = {name: len(split) for name, split in self.splits.items()}
+                splits[name] = replace(split, images=squared(split.images, channels, size))
+        mean, std = channel_statistics(splits["train"].images, channels, size)
+        sizes = {name: len(split) for name, split in splits.items()}
         return ImageInfo(in_channels=channels, image_size=size, classes=classes, mean=mean, std=std, sizes=sizes, sha256=sha256)
 
-    @property
-    def has_test(self) -> bool:
-        """Whether there is a test split."""
-        return "test" in self.splits
+    def dataset(self, split: str) -> ImageDataset:
+        """Return the images of a split, augmented if they are for training."""
+        augment = self.augment if split == "train" else "none"
+        return ImageDataset(self.splits[split], self.info, augment, self.seed)
 
-    def train_dataloader(self) -> DataLoader[Batch]:
-        """Return shuffled, augmented training batches.
 
-        A last batch of one single image is left out (unless it is the only batch or `batch_size` is 1): batch normalization
-        cannot train on it. Which image that is changes with the epoch.
-        """
-        data = ImageDataset(self.splits["train"], self.info, self.augment, self.seed)
-        lone = len(data) > self.batch_size and len(data) % self.batch_size == 1
-        return self._loader(data, sampler=EpochSampler(len(data), self.seed), drop_last=lone)
+def numbered(splits: Splits) -> tuple[str, ...]:
+    """Return the whole numbers from 0 to the largest label as names.
 
-    def val_dataloader(self) -> DataLoader[Batch]:
-        """Return validation batches in order."""
-        return self._loader(ImageDataset(self.splits["val"], self.info))
+    Raises:
+        InputError: There would be more than `MOST` classes.
+    """
+    largest = max((int(split.labels.max(initial=0)) for split in splits.values()), default=0)
+    if largest >= MOST:
+        source = splits["train"].source
+        raise InputError(f"{source}: label {largest} makes {largest + 1:,} classes; number them from 0 on, at most {MOST:,}")
+    return tuple(map(str, range(largest + 1)))
 
-    def test_dataloader(self) -> DataLoader[Batch]:
-        """Return test batches in order.
 
-        Raises:
-            InputError: There is no test split.
-        """
-        if not self.has_test:
-            source = self.splits["train"].source
-            raise InputError(f"{source} has no test split: add one beside the training split, or validate instead")
-        return self._loader(ImageDataset(self.splits["test"], self.info))
-
-    def predict_dataloader(self) -> DataLoader[Batch]:
-        """Return the test batches."""
-        return self.test_dataloader()
-
-    def _loader(self, data: ImageDataset, **options: Any) -> DataLoader[Batch]:
-        return loader(data, self.batch_size, self.num_workers, self.seed, **options)
+MOST = 100_000
+"""Classes at most, where only numbers name them."""

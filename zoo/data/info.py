@@ -1,53 +1,123 @@
-"""What a model, a checkpoint and a prediction need to know about the images a network was trained on."""
+"""What a model, a checkpoint and a prediction need to know of the data a network was trained on; JSON values only."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from types import UnionType
+from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
 
-from zoo.data.fields import check_fields
+from zoo.errors import InputError
+
+INPUTS = ("image", "text", "text_pair", "vector", "tokens", "token_stream", "source_target")
+"""The forms of input that the zoo's own data sets have; a third-party data set may bring another."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageInfo:
-    """State the info of a labelled image data set; plain values only, so that a checkpoint can carry them as JSON.
+class DataInfo:
+    """Sizes and content digest of a data set; subclasses add what a network and a task must know.
+
+    Fields hold whole numbers above zero, other numbers, text, true or false, None, or tuples of these.
 
     Attributes:
-        task: The kind of task.
+        inputs: The form of a network's input, one of `INPUTS`.
+        sizes: Rows per split.
+        sha256: Digest of the content that was used.
+    """
+
+    inputs: ClassVar[Any] = ""
+    sizes: dict[str, int]
+    sha256: str
+
+    @property
+    def model_kwargs(self) -> dict[str, Any]:
+        """The keywords offered to the factory of a backbone."""
+        return {}
+
+    def example_inputs(self, batch: int) -> Tensor | tuple[Tensor, ...]:
+        """Return the inputs of a network for a batch of `batch` rows."""
+        raise NotImplementedError(f"{type(self).__name__} has no example_inputs")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Rebuild the info that `to_dict` wrote.
+
+        Raises:
+            InputError: A field is missing or unknown, or its value is of the wrong type.
+        """
+        known = {field.name for field in fields(cls)}
+        if wrong := known ^ set(values):
+            raise InputError(f"data info: missing or unknown fields {sorted(wrong)}; expected {sorted(known)}")
+        hints = get_type_hints(cls)
+        for name in known:
+            if not _matches(values[name], hints[name]):
+                raise InputError(f"data info: {name} = {values[name]!r}: expected {_expected(hints[name])}")
+        plain: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in values.items()}
+        return cls(**plain)
+
+
+def _matches(value: Any, hint: Any) -> bool:
+    """Tell whether a value, perhaps read from JSON, is of an annotated type."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_matches(value, one) for one in args)
+    if origin is tuple:
+        return isinstance(value, (list, tuple)) and all(_matches(one, args[0]) for one in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(isinstance(key, str) and type(one) is int for key, one in value.items())
+    if hint is int:
+        return type(value) is int and value > 0
+    if hint is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is hint
+
+
+def _expected(hint: Any) -> str:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(map(_expected, args))
+    if origin is tuple:
+        return f"a list, each entry {_expected(args[0])}"
+    if origin is dict:
+        return "whole numbers by name"
+    names = {int: "a whole number above zero", float: "a finite number", str: "text", bool: "true or false"}
+    return names.get(hint, "null")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageInfo(DataInfo):
+    """Info of labelled images.
+
+    Attributes:
         in_channels: Colour channels of an image, 1 (grey) or 3 (RGB).
         image_size: Side of the square image in pixels.
         classes: The label names; label i is called `classes[i]`.
         mean: Mean of every channel over the training split, on the 0..1 scale.
         std: Standard deviation of every channel over the training split, on the 0..1 scale.
-        sizes: Images per split.
-        sha256: Digest of the content that was used.
 
     Example:
         >>> info = ImageInfo(in_channels=1, image_size=8, classes=("cat", "dog"), mean=(0.5,), std=(0.2,),
-        ...                    sizes={"train": 9, "val": 1}, sha256="ab")
-        >>> info.num_classes
-        2
+        ...                  sizes={"train": 9, "val": 1}, sha256="ab")
+        >>> info.model_kwargs, info.example_inputs(2).shape
+        ({'in_channels': 1, 'image_size': 8, 'num_classes': 2}, torch.Size([2, 1, 8, 8]))
         >>> ImageInfo.from_dict(info.to_dict()) == info
         True
     """
 
-    task: str = "image_classification"
+    inputs: ClassVar[str] = "image"
     in_channels: int
     image_size: int
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    sizes: dict[str, int]
-    sha256: str
-
-    @property
-    def inputs(self) -> str:
-        """What a network reads."""
-        return "image"
 
     @property
     def num_classes(self) -> int:
@@ -55,30 +125,137 @@ class ImageInfo:
         return len(self.classes)
 
     @property
-    def outputs(self) -> int:
-        """Numbers that a network answers with for each image."""
-        return self.num_classes
-
-    @property
-    def keywords(self) -> dict[str, int]:
-        """What the factory of a backbone is offered: in_channels, image_size and num_classes."""
+    def model_kwargs(self) -> dict[str, Any]:
+        """in_channels, image_size and num_classes."""
         return {"in_channels": self.in_channels, "image_size": self.image_size, "num_classes": self.num_classes}
 
-    def example(self, batch: int) -> Tensor:
-        """Return zeros of the shape of a batch, [batch, in_channels, image_size, image_size]."""
+    def example_inputs(self, batch: int) -> Tensor:
+        """Return zeros [batch, in_channels, image_size, image_size]."""
         return torch.zeros(batch, self.in_channels, self.image_size, self.image_size)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the info as JSON-safe values."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ImageInfo:
-        """Rebuild the info that `to_dict` wrote.
+@dataclass(frozen=True, kw_only=True)
+class VectorInfo(DataInfo):
+    """Info of vectors and their target vectors.
 
-        Raises:
-            InputError: A field is missing or unknown.
-        """
-        check_fields(cls, values)
-        plain: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
-        return cls(**plain)
+    Attributes:
+        in_features: Numbers of an input.
+        out_features: Numbers of a target.
+    """
+
+    inputs: ClassVar[str] = "vector"
+    in_features: int
+    out_features: int
+
+    @property
+    def model_kwargs(self) -> dict[str, Any]:
+        """in_features and out_features."""
+        return {"in_features": self.in_features, "out_features": self.out_features}
+
+    def example_inputs(self, batch: int) -> Tensor:
+        """Return zeros [batch, in_features]."""
+        return torch.zeros(batch, self.in_features)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenInfo(DataInfo):
+    """Info of data made of tokens: what texts, running text and pairs of texts share.
+
+    Attributes:
+        vocab_size: Tokens of the tokenizer, padding (0) and unknown (1) included.
+        max_length: Tokens of the longest input.
+        tokenizer: Name of the tokenizer file beside the model.
+    """
+
+    vocab_size: int
+    max_length: int
+    tokenizer: str = "tokenizer.json"
+
+    @property
+    def model_kwargs(self) -> dict[str, Any]:
+        """vocab_size and max_length."""
+        return {"vocab_size": self.vocab_size, "max_length": self.max_length}
+
+    def _tokens(self, batch: int) -> Tensor:
+        """Return ones int64 [batch, min(max_length, 8)]."""
+        return torch.ones(batch, min(self.max_length, 8), dtype=torch.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextInfo(TokenInfo):
+    """Info of labelled texts or labelled pairs of texts.
+
+    Attributes:
+        classes: The label names; label i is called `classes[i]`.
+        pair: Whether a row has two texts.
+        vectors: Width of the pretrained vectors that the token embedding started from, or None.
+
+    Example:
+        >>> info = TextInfo(pair=True, classes=("no", "yes"), vocab_size=9, max_length=5, sizes={"train": 9}, sha256="ab")
+        >>> info.inputs, [tuple(side.shape) for side in info.example_inputs(3)]
+        ('text_pair', [(3, 5), (3, 5)])
+    """
+
+    classes: tuple[str, ...]
+    pair: bool = False
+    vectors: int | None = None
+
+    @property
+    def inputs(self) -> str:
+        """`text` or `text_pair`."""
+        return "text_pair" if self.pair else "text"
+
+    @property
+    def num_classes(self) -> int:
+        """Number of labels."""
+        return len(self.classes)
+
+    @property
+    def model_kwargs(self) -> dict[str, Any]:
+        """vocab_size, max_length, num_classes and pair (a bool)."""
+        return {**super().model_kwargs, "num_classes": self.num_classes, "pair": self.pair}
+
+    def example_inputs(self, batch: int) -> Tensor | tuple[Tensor, Tensor]:
+        """Return ones int64 [batch, min(max_length, 8)]; for pairs two such tensors."""
+        return (self._tokens(batch), self._tokens(batch)) if self.pair else self._tokens(batch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusInfo(TokenInfo):
+    """Info of running text.
+
+    Attributes:
+        stream: Whether every batch goes on where the one before ended, for networks with a memory.
+
+    Example:
+        >>> info = CorpusInfo(vocab_size=67, max_length=128, stream=False, sizes={"train": 900, "val": 200}, sha256="ab")
+        >>> info.inputs, info.model_kwargs, info.example_inputs(3).shape
+        ('tokens', {'vocab_size': 67, 'max_length': 128}, torch.Size([3, 8]))
+    """
+
+    stream: bool
+
+    @property
+    def inputs(self) -> str:
+        """`tokens`, blocks in any order, or `token_stream`, segments one after the other."""
+        return "token_stream" if self.stream else "tokens"
+
+    def example_inputs(self, batch: int) -> Tensor:
+        """Return ones int64 [batch, min(max_length, 8)]."""
+        return self._tokens(batch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelInfo(TokenInfo):
+    """Info of pairs of texts, a source to read and a target to generate; [BOS] is token 2 and [EOS] token 3."""
+
+    inputs: ClassVar[str] = "source_target"
+
+    @property
+    def model_kwargs(self) -> dict[str, Any]:
+        """vocab_size, max_length and seq2seq (True)."""
+        return {**super().model_kwargs, "seq2seq": True}
+
+    def example_inputs(self, batch: int) -> tuple[Tensor, Tensor]:
+        """Return a source and a shifted target, ones int64 [batch, min(max_length, 8)] each."""
+        return self._tokens(batch), self._tokens(batch)

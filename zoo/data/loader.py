@@ -1,63 +1,101 @@
-"""The data loader of all data modules: data sets here make whole batches, and the global random numbers are left alone."""
+"""Data loaders and their order of rows: the same for every seed and epoch, divided among processes, resumable."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
+import numpy.typing as npt
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch import Tensor, distributed
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data.distributed import DistributedSampler
 
-from zoo.data.splits import Array
+Array = npt.NDArray[Any]
+
+Keys = Any
+"""What a data set takes: rows (array, tensor or list of int), or the rows of whole batches (list of lists)."""
+
+Order = Callable[[int], Keys]
+"""Returns the keys of an epoch; every epoch has as many."""
+
+CHUNK = 2**16
 
 
-def loader(data: Dataset[Any], batch_size: int, num_workers: int, seed: int, **options: Any) -> DataLoader[Any]:
-    """Return batches of a data set whose ``__getitems__`` makes a whole batch; with a `PassSampler` they are resumable.
+def generator(*keys: int) -> torch.Generator:
+    """Return a generator whose stream is decided by the keys."""
+    seed = 0
+    for key in keys:
+        seed = (seed * 1_000_003 + key + 1) % (2**63)
+    return torch.Generator().manual_seed(seed)
 
-    Args:
-        data: The rows.
-        batch_size: Rows per batch.
-        num_workers: Worker processes, which outlive an epoch; 0 for none.
-        seed: Of what the loader itself draws.
-        options: More arguments of `DataLoader`.
+
+def shuffled(length: int, seed: int, epoch: int) -> Tensor:
+    """Return `epoch * length + row` for every row in random order, [length].
+
+    The key carries the epoch into worker processes, which outlive an epoch: augmentation, too, then depends on seed, epoch and
+    rows only, however many workers there are.
     """
-    made = ResumableLoader if isinstance(options.get("sampler"), PassSampler) else DataLoader
-    return made(
-        data,
-        batch_size=batch_size,
-        num_workers=num_workers,
-        persistent_workers=num_workers > 0,
-        pin_memory=torch.cuda.is_available(),
-        collate_fn=_whole_batch,
-        generator=torch.Generator().manual_seed(seed),  # else every pass draws from the global RNG
-        **options,
-    )
+    return torch.randperm(length, generator=generator(seed, epoch)) + epoch * length
 
 
-class PassSampler(Sampler[int]):
-    """Yield the rows of one pass after the other; a pass may begin late.
+def always(keys: Keys, epoch: int) -> Keys:
+    """Return the same keys in every epoch."""
+    return keys
 
-    Lightning calls `set_epoch` before every epoch, a resumed run included; a plain loop moves on by itself.
+
+def process_rank() -> tuple[int, int]:
+    """Return the rank of this process among those that train together, and how many they are."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1
+
+
+class EpochSampler(DistributedSampler[Any]):
+    """Yield this process's share of the keys of one epoch after the other; a pass may begin late.
+
+    Rank r of R processes takes the keys r, r + R, r + 2 R ... Lightning calls `set_epoch` before every epoch, a resumed run
+    included, and replaces no sampler that is a `DistributedSampler`; a plain loop over the loader moves on by itself. The
+    global random number generators are never touched.
 
     Args:
-        order: The rows of an epoch; in every epoch as many.
+        order: The keys of an epoch.
+        even: Leave out keys at the end, so that every process has as many (training); otherwise each key is yielded exactly
+            once over all processes, and some may have one more than others (validation and test).
+        rank: Number of this process; by default that of `torch.distributed`.
+        world: How many processes there are; by default as `torch.distributed` says.
 
     Attributes:
         epoch: The epoch of the next pass.
-        skip: Rows that it leaves out at its start.
+        skip: Keys of this process that the next pass leaves out at its start.
+
+    Example:
+        >>> [list(EpochSampler(partial(always, range(5)), even=False, rank=rank, world=2)) for rank in (0, 1)]
+        [[0, 2, 4], [1, 3]]
     """
 
-    def __init__(self, order: Callable[[int], Array]) -> None:
-        self.order = order
+    def __init__(self, order: Order, *, even: bool, rank: int | None = None, world: int | None = None) -> None:
+        found = process_rank()
+        self.order, self.even = order, even
+        self.rank, self.num_replicas = found[0] if rank is None else rank, found[1] if world is None else world
         self.epoch = self.skip = 0
-        self._length = len(order(0))
+        self._length = len(self._share(0))
 
     def __len__(self) -> int:
         return self._length
 
-    def __iter__(self) -> Iterator[int]:
-        epoch, self.epoch = self.epoch, self.epoch + 1
-        return iter(self.order(epoch)[self.skip :].tolist())
+    def __iter__(self) -> Iterator[Any]:
+        epoch, self.epoch = self.epoch, self.epoch + 1  # at the first key: with workers, a loader asks for two iterators
+        share, start = self._share(epoch), self.skip
+        for first in range(start, len(share), CHUNK):
+            some = share[first : first + CHUNK]
+            yield from some.tolist() if hasattr(some, "tolist") else some
+
+    def _share(self, epoch: int) -> Keys:
+        keys = self.order(epoch)
+        length = len(keys) - len(keys) % self.num_replicas if self.even else len(keys)
+        return keys[:length][self.rank :: self.num_replicas]
 
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the one of the next pass."""
@@ -76,7 +114,7 @@ class ResumableLoader(DataLoader[Any]):
     _resumed: tuple[int, int] | None = None
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator starts late: after Lightning's `set_epoch`
-        if (sampler := self._passes) is not None:
+        if (sampler := self._epochs) is not None:
             resumed, self._resumed = self._resumed, None
             self._epoch = sampler.epoch
             self._handed = resumed[1] if resumed is not None and resumed[0] == self._epoch else 0
@@ -93,13 +131,47 @@ class ResumableLoader(DataLoader[Any]):
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Let the next pass begin where the state says."""
         self._resumed = state["epoch"], state["batches"]
-        if self._passes is not None:
-            self._passes.set_epoch(state["epoch"])
+        if self._epochs is not None:
+            self._epochs.set_epoch(state["epoch"])
 
     @property
-    def _passes(self) -> PassSampler | None:
-        """The sampler, unless Lightning has put one of its own in its place, as it does for several ranks."""
-        return self.sampler if isinstance(self.sampler, PassSampler) else None
+    def _epochs(self) -> EpochSampler | None:
+        """The sampler, unless somebody has put another in its place."""
+        return self.sampler if isinstance(self.sampler, EpochSampler) else None
+
+
+def loader(data: Dataset[Any], batch_size: int | None, num_workers: int, seed: int, **options: Any) -> DataLoader[Any]:
+    """Return batches of a data set whose ``__getitems__`` makes a whole batch; for training they are resumable.
+
+    Args:
+        data: The rows.
+        batch_size: Rows per batch; None if the sampler yields the rows of whole batches.
+        num_workers: Worker processes, which outlive an epoch; 0 for none.
+        seed: Of what the loader itself draws.
+        options: More arguments of `DataLoader`, the sampler among them.
+    """
+    sampler = options.get("sampler")
+    made = ResumableLoader if isinstance(sampler, EpochSampler) and sampler.even else DataLoader
+    return made(
+        data,
+        batch_size=batch_size,
+        num_workers=num_workers,
+        persistent_workers=num_workers > 0,
+        pin_memory=torch.cuda.is_available(),
+        collate_fn=_whole_batch,
+        generator=torch.Generator().manual_seed(seed),  # else every pass draws from the global RNG
+        **options,
+    )
+
+
+def train_sampler(order: Order) -> EpochSampler:
+    """Return a sampler of the order for training, every process having as many keys."""
+    return EpochSampler(order, even=True)
+
+
+def eval_sampler(keys: Sequence[Any]) -> EpochSampler:
+    """Return a sampler of the keys, each exactly once over all processes."""
+    return EpochSampler(partial(always, keys), even=False)
 
 
 def _whole_batch(batch: Any) -> Any:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from zoo.data.images import ImageData
-from zoo.data.local import existing, from_hub
 from zoo.data.medmnist_info import CLASSES, MD5
-from zoo.data.npz import npz
+from zoo.data.npz import read_npz
+from zoo.data.sources import existing, from_hub
+from zoo.data.splits import Split
 from zoo.errors import InputError
 
 # A mirror, not MedMNIST's own: that is on Zenodo. The files are held against MedMNIST's own MD5 sums.
@@ -45,18 +47,22 @@ def medmnist(
     """
     if name not in CLASSES:
         raise InputError(f"medmnist: no single-label set {name!r}; there are {', '.join(sorted(CLASSES))}")
-    file = _fetch(name) if path is None else existing(path, name)
-    if file.is_dir():
-        file = existing(file / f"{name}.npz", name)
-    return npz(
-        file,
-        classes=CLASSES[name],
+    place = None if path is None else existing(path, name)
+    if place is not None and place.is_dir():
+        place = existing(place / f"{name}.npz", name)
+    return ImageData(
+        partial(_splits, name, place),
+        CLASSES[name],
         size=size,
         batch_size=batch_size,
         num_workers=num_workers,
-        augment=augment,
+        augment="shift" if augment == "auto" else augment,
         seed=seed,
     )
+
+
+def _splits(name: str, place: Path | None) -> dict[str, Split]:
+    return read_npz(_fetch(name) if place is None else place)
 
 
 def _fetch(name: str) -> Path:

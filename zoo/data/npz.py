@@ -5,13 +5,15 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from zoo.data.images import ImageData
-from zoo.data.local import existing
-from zoo.data.splits import Array, Split
+from zoo.data.loader import Array
+from zoo.data.sources import existing
+from zoo.data.splits import Split
 from zoo.errors import InputError
 
 SPLITS = ("train", "val", "test")
@@ -45,16 +47,12 @@ def npz(
     Raises:
         InputError: The file or one of its arrays is missing or wrong; the message names both.
     """
-    place = existing(path, "npz")
-    splits = _splits(place)
-    if classes is None:
-        classes = [str(label) for label in range(max(int(split.labels.max(initial=0)) for split in splits.values()) + 1)]
-    elif isinstance(classes, str):
+    if isinstance(classes, str):
         classes = [name.strip() for name in classes.split(",")]
     augment = "shift" if augment == "auto" else augment
     return ImageData(
-        splits,
-        [str(name) for name in classes],
+        partial(read_npz, existing(path, "npz")),
+        None if classes is None else [str(name) for name in classes],
         size=size,
         val=val,
         batch_size=batch_size,
@@ -83,7 +81,12 @@ def arrays(path: Path) -> dict[str, Array]:
         raise InputError(f"{path}: cannot read {name} ({type(error).__name__}); {reason}") from error
 
 
-def _splits(path: Path) -> dict[str, Split]:
+def read_npz(path: Path) -> dict[str, Split]:
+    """Read the splits of an archive.
+
+    Raises:
+        InputError: The file or one of its arrays is missing or wrong; the message names both.
+    """
     found = arrays(path)
     names = [name for name in SPLITS if {f"{name}_images", f"{name}_labels"} & set(found)]
     for name in ["train", *names]:

@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from zoo.data.encoded import EncodedImages
+from zoo.data.loader import Array
 from zoo.errors import InputError
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ def hold_out(splits: Mapping[str, Split], name: str, fraction: float) -> dict[st
     if name in splits:
         return dict(splits)
     train = splits["train"]
-    count = max(1, round(_share(fraction, name) * len(train)))
+    count = max(1, round(check_share(fraction, name) * len(train)))
     if count >= len(train):
         raise InputError(f"{train.source}: {name}={fraction} of {len(train)} training images leaves none to train on")
     chosen = stratified(train.labels, count)
@@ -108,7 +106,7 @@ def hold_out(splits: Mapping[str, Split], name: str, fraction: float) -> dict[st
 
 def thin(splits: Mapping[str, Split], fraction: float = 1.0, limit: int | None = None) -> dict[str, Split]:
     """Keep a stratified fraction of the training split, then at most `limit` images of every split."""
-    _share(fraction, "fraction", whole=True)
+    check_share(fraction, "fraction", whole=True)
     if limit is not None and limit < 1:
         raise InputError(f"limit={limit}: must be at least 1 image per split")
     counts = {name: round(fraction * len(split)) if name == "train" else len(split) for name, split in splits.items()}
@@ -119,7 +117,14 @@ def thin(splits: Mapping[str, Split], fraction: float = 1.0, limit: int | None =
     }
 
 
-def _share(fraction: float, name: str, *, whole: bool = False) -> float:
+def check_share(fraction: float, name: str, *, whole: bool = False) -> float:
+    """Return an option that must be a share, above 0 and below 1 (or, with `whole`, at most 1).
+
+    Raises:
+        InputError: It is not.
+    """
+    if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
+        raise InputError(f"{name}={fraction!r}: must be a number")
     if not 0 < fraction < 1 and not (whole and fraction == 1):
         raise InputError(f"{name}={fraction}: must be above 0 and {'at most' if whole else 'below'} 1")
     return fraction

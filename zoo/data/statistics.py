@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from zoo.data.encoded import EncodedImages
+from zoo.data.loader import Array
 from zoo.data.preprocess import to_pixels
-from zoo.data.splits import Array
 
 SAMPLE = 1024  # decoding a whole image folder to learn three means would take longer than an epoch
 

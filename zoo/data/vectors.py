@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from zoo.data.local import existing
+from zoo.data.sources import existing
 from zoo.data.text.content import base_suffix, not_utf8
 from zoo.errors import InputError
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from zoo import registry
 from zoo.checkpoint import load, read_config
-from zoo.data import ImageInfo
-from zoo.data.kinds import DataInfo, info_from
+from zoo.data import DataInfo, ImageInfo, ready
 from zoo.errors import InputError
 from zoo.inference.predict import tokenizer_of
 from zoo.tasks import make_task
+from zoo.tasks.making import info_of
 from zoo.training.options import Decoding, Optimizer, Schedule, build
 from zoo.training.resolve import TEXTS
 from zoo.training.trainer import check_ranks, check_trainer, make_trainer, quiet
@@ -20,7 +20,7 @@ from zoo.training.trainer import check_ranks, check_trainer, make_trainer, quiet
 READING = ("tokenizer", "vocab", "min_count", "lowercase")
 PLACES = ("path", "source", "target")
 # What must be the same in other data than the model was trained on.
-FIXED = ("task", "classes", "in_channels", "image_size", "in_features", "out_features")
+FIXED = ("classes", "in_channels", "image_size", "in_features", "out_features")
 
 
 def evaluate(
@@ -57,7 +57,7 @@ def evaluate(
         module.test_dataloader()
     trained = config.get("decoding") or {}
     chosen = asdict(decoding) if isinstance(decoding, Decoding) else {**trained, **(decoding or {})}
-    task = make_task(info, load(run, config), Optimizer(lr=1.0), Schedule(), decoding=build(Decoding, chosen))
+    task = make_task(config["task"], info, load(run, config), Optimizer(lr=1.0), Schedule(), decoding=build(Decoding, chosen))
     runner = make_trainer(check_trainer(trainer or {}))
     check_ranks(runner, task.net)
     measure = runner.test if stage == "test" else runner.validate
@@ -72,7 +72,7 @@ def matching_data(
     run: str | Path, config: dict[str, Any], spec: str | None, batch_size: int, num_workers: int
 ) -> tuple[Any, DataInfo]:
     """Build data for a trained model, prepared as its training data was; return it with the model's info."""
-    info = info_from(config["info"])
+    info = info_of(config["task"], config["info"])
     other = spec is not None and source(spec) != source(config["data"])
     spec = config["data"] if spec is None else spec
     context: dict[str, Any] = {"batch_size": batch_size, "num_workers": num_workers}
@@ -82,12 +82,14 @@ def matching_data(
             raise InputError(
                 f"data '{spec}' sets {', '.join(taken)}, but the model reads with its own vocabulary: leave that out"
             )
-        context |= {"tokenizer": tokenizer_of(run, info), "use_all": other}  # type: ignore[arg-type]
+        context |= {"tokenizer": tokenizer_of(run, info), "use_all": other}
         context |= {"stream": info.inputs == "token_stream", "classes": getattr(info, "classes", None)}
     parsed = registry.Spec.parse(spec)
     if "tokenizer" in context:  # an option in the spec would win
         parsed = replace(parsed, options={key: value for key, value in parsed.options.items() if key != "tokenizer"})
-    module = registry.create("zoo.datasets", parsed, **context)
+    module = ready(registry.create("zoo.datasets", parsed, **context))
+    if module.task != config["task"]:
+        raise InputError(f"data '{spec}' has task = {module.task}, the model was trained with {config['task']}")
     for key in FIXED:
         ours, theirs = getattr(info, key, None), getattr(module.info, key, None)
         if ours != theirs:

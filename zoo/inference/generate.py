@@ -9,7 +9,6 @@ from torch import Tensor
 
 from zoo.checkpoint import load, read_config
 from zoo.data.corpus import CorpusInfo
-from zoo.data.kinds import info_from
 from zoo.data.parallel import ParallelInfo
 from zoo.data.parallel.encoding import encode
 from zoo.data.text.tokenizer import Tokenizer
@@ -19,6 +18,7 @@ from zoo.inference.predict import tokenizer_of
 from zoo.options import Decoding
 from zoo.tasks.decoding import check_decoding, stream, write
 from zoo.tasks.decoding.options import temperature_of
+from zoo.tasks.making import info_of
 from zoo.tasks.seq2seq import within
 
 UNFINISHED = "\ufffd"
@@ -41,9 +41,9 @@ class Author:
 
     def __init__(self, run: str | Path, cut: bool = False) -> None:
         config = read_config(run)
-        info = info_from(config["info"])
+        info = info_of(config["task"], config["info"])
         if not isinstance(info, CorpusInfo | ParallelInfo):
-            raise InputError(f"'{run}' is a model of {info.task} and writes no text: use zoo predict")
+            raise InputError(f"'{run}' is a model of {config['task']} and writes no text: use zoo predict")
         self.answers = isinstance(info, ParallelInfo)
         self.net: Any = load(run, config)
         tokenizer = tokenizer_of(run, info, cut)

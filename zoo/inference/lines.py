@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from zoo.data.kinds import DataInfo
+from zoo.data import DataInfo
 from zoo.data.text.content import read_text
 from zoo.errors import InputError
 

@@ -11,13 +11,16 @@ from torch import Tensor, nn
 
 from zoo.checkpoint import find, load, read_config
 from zoo.data import ImageInfo
-from zoo.data.kinds import WRITTEN, info_from
+from zoo.data.info import TextInfo
 from zoo.data.preprocess import preprocess
-from zoo.data.text.info import TextInfo
 from zoo.data.text.tokenizer import Tokenizer, TokenizerInfo
 from zoo.errors import InputError
 from zoo.inference.lines import Line, read_lines
 from zoo.options import Decoding
+from zoo.tasks.making import info_of
+
+GENERATED = ("tokens", "token_stream", "source_target")
+"""The inputs of networks that answer at every token."""
 
 BATCH = 64
 """Lines that are classified at a time."""
@@ -49,12 +52,13 @@ def predict(
         InputError: If the folder is damaged, an input cannot be read, or the model reads neither images nor text.
     """
     config = read_config(run)
-    info = info_from(config["info"])
-    if info.inputs not in WRITTEN and decoding not in (None, Decoding()):
+    info = info_of(config["task"], config["info"])
+    if info.inputs not in GENERATED and decoding not in (None, Decoding()):
         raise InputError(f"'{run}' writes nothing: leave out the options of models that write")
     if isinstance(info, TextInfo):
         lines = read_lines(inputs, info, stdin)
-        yield from classify_lines(load(run, config), tokenizer_of(run, info, cut), info, lines)
+        ranks = config["task"] == "answer_ranking"
+        yield from classify_lines(load(run, config), tokenizer_of(run, info, cut), info, lines, ranks)
     elif info.inputs == "source_target":
         yield from answer_lines(run, read_lines(inputs, info, stdin), decoding or Decoding(), cut)
     elif isinstance(info, ImageInfo):
@@ -64,7 +68,7 @@ def predict(
         for image in inputs:
             row = answer(probabilities(net, load_image(Path(image), info)[None])[0], info.classes)
             yield {"file": str(image), **row}
-    elif info.inputs in WRITTEN:
+    elif info.inputs in GENERATED:
         raise InputError(f"'{run}' is a language model: let it write with zoo generate RUN --prompt TEXT")
     else:
         raise InputError(f"'{run}' answers with numbers for vectors: use zoo.load(...) in Python for its predictions")
@@ -85,14 +89,16 @@ def tokenizer_of(run: str | Path, info: TokenizerInfo, truncation: bool = False)
         raise InputError(f"cannot read {path}: {error}") from error
 
 
-def classify_lines(net: nn.Module, tokenizer: Tokenizer, info: TextInfo, lines: Iterator[Line]) -> Iterator[dict[str, Any]]:
+def classify_lines(
+    net: nn.Module, tokenizer: Tokenizer, info: TextInfo, lines: Iterator[Line], ranks: bool
+) -> Iterator[dict[str, Any]]:
     """Classify line by line, many at a time; or say how relevant each answer is, for a model that ranks."""
     while some := list(islice(lines, BATCH)):
         places = [place for place, _ in some]
         columns = list(zip(*(texts for _, texts in some), strict=True))
         inputs = [tokenizer.encode(column, places.__getitem__).padded() for column in columns]
         for (_, texts), row in zip(some, probabilities(net, *inputs), strict=True):
-            if info.task == "answer_ranking":
+            if ranks:
                 yield {"question": texts[0], "answer": texts[1], "relevance": round(float(row[1]), 6)}
             else:
                 names = ("text",) if len(texts) == 1 else ("first", "second")

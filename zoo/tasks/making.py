@@ -1,10 +1,12 @@
 """The task that belongs to a kind of data."""
 
+from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
 from torch import nn
 
+from zoo.data.info import CorpusInfo, DataInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
 from zoo.errors import InputError
 from zoo.options import Decoding, Optimizer, Schedule
 from zoo.tasks.base import Task
@@ -26,8 +28,37 @@ TASKS: dict[str, type[Task]] = {
     "seq2seq": Seq2Seq,
 }
 
+INFO: dict[str, type[DataInfo]] = {
+    "image_classification": ImageInfo,
+    "text_classification": TextInfo,
+    "pair_classification": TextInfo,
+    "answer_ranking": TextInfo,
+    "regression": VectorInfo,
+    "language_model": CorpusInfo,
+    "seq2seq": ParallelInfo,
+}
+
+
+def info_of(task: str, values: Mapping[str, Any]) -> Any:
+    """Rebuild the data info that a checkpoint keeps.
+
+    Raises:
+        InputError: The task is unknown, or a field of the info is missing, unknown or wrong.
+    """
+    if task not in INFO:
+        raise InputError(f"the task {task!r} is not one of {', '.join(INFO)}")
+    return INFO[task].from_dict(values)
+
+
+def num_outputs(info: Any) -> int:
+    """Return the numbers that a network answers with, for a row or for a token."""
+    if hasattr(info, "classes"):
+        return len(info.classes)
+    return int(info.out_features if hasattr(info, "out_features") else info.vocab_size)
+
 
 def make_task(
+    name: str,
     info: Any,
     net: nn.Module,
     optimizer: Optimizer,
@@ -38,6 +69,7 @@ def make_task(
     """Build the task that the info of a data set name.
 
     Args:
+        name: Name of the task.
         info: Of the data.
         net: The network.
         optimizer: How weights are updated.
@@ -48,20 +80,20 @@ def make_task(
     Raises:
         InputError: If there is no such task, labels cannot be smoothed so, or texts not be written so.
     """
-    if info.task not in TASKS:
-        raise InputError(f"the data name the task '{info.task}': use one of {', '.join(TASKS)}")
-    kind: Any = TASKS[info.task]
+    if name not in TASKS:
+        raise InputError(f"the data name the task '{name}': use one of {', '.join(TASKS)}")
+    kind: Any = TASKS[name]
     options = {} if label_smoothing is None else {"label_smoothing": label_smoothing}
     if options and "label_smoothing" not in signature(kind).parameters:
-        raise InputError(f"label_smoothing={label_smoothing}: the task {info.task} smooths no labels, leave it out")
+        raise InputError(f"label_smoothing={label_smoothing}: the task {name} smooths no labels, leave it out")
     if label_smoothing is not None and not 0 <= label_smoothing < 1:
         raise InputError(f"label_smoothing={label_smoothing} is a share of the probability: use 0 to below 1, such as 0.1")
-    task: Task = kind(net, info.outputs, optimizer, schedule, **options)
+    task: Task = kind(net, num_outputs(info), optimizer, schedule, **options)
     if isinstance(task, Seq2Seq):
         task.decoding = decoding or Decoding()
         check_decoding(task.decoding)  # all of it now: texts are first written when training is over
         temperature_of(task.decoding, answers=True)
         room(task.decoding, net)
     elif decoding not in (None, Decoding()):
-        raise InputError(f"decoding is how answers are written, and the task {info.task} writes none: leave it out")
+        raise InputError(f"decoding is how answers are written, and the task {name} writes none: leave it out")
     return task

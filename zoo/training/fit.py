@@ -18,12 +18,12 @@ from zoo.backbones.build import backbone, check_fit, count, real_twin
 from zoo.checkpoint import save
 from zoo.checkpoint.atomic import write_json
 from zoo.conversion import stayed_real
-from zoo.data.kinds import WRITTEN
 from zoo.errors import InputError
 from zoo.tasks import make_task
+from zoo.tasks.making import num_outputs
 from zoo.training.folder import claim, release, write_config
 from zoo.training.options import Fit
-from zoo.training.resolve import load_data, resolve
+from zoo.training.resolve import GENERATED, load_data, resolve
 from zoo.training.resume import check_resume, load_best
 from zoo.training.trainer import check_ranks, check_trainer, make_trainer, place, quiet
 from zoo.training.vectors import load_into, share_of, vectors_for
@@ -51,10 +51,10 @@ def fit(options: Fit) -> dict[str, Any]:
     info = data.info
     net = backbone(options.backbone, options.algebra, scope=options.scope, init=options.init, **known(options, info))
     load_into(net, vectors)
-    check_fit(net, options.backbone, info.example(2), info.outputs, every=info.inputs in WRITTEN)
-    task = make_task(info, net, options.optimizer, options.schedule, options.label_smoothing, options.decoding)
+    check_fit(net, options.backbone, info.example_inputs(2), num_outputs(info), every=info.inputs in GENERATED)
+    task = make_task(data.task, info, net, options.optimizer, options.schedule, options.label_smoothing, options.decoding)
     check_resume(options, task)
-    described = describe(options, net, info) | {"vectors_found": share_of(vectors)}
+    described = describe(options, net, data) | {"vectors_found": share_of(vectors)}
     folder = claim(options)
     try:
         trainer = make_trainer(settings, folder, options, task.monitor)
@@ -83,11 +83,12 @@ def fit(options: Fit) -> dict[str, Any]:
 
 def known(options: Fit, info: Any) -> dict[str, Any]:
     """What a network is told of its data and of its word embedding."""
-    return {**info.keywords, "embedding": options.embedding, "vectors": getattr(info, "vectors", None)}
+    return {**info.model_kwargs, "embedding": options.embedding, "vectors": getattr(info, "vectors", None)}
 
 
-def describe(options: Fit, net: nn.Module, info: Any) -> dict[str, Any]:
+def describe(options: Fit, net: nn.Module, data: Any) -> dict[str, Any]:
     """Say what can be said of a run before it begins: names, sizes, seed and versions."""
+    info = data.info
     entries = [
         registry.resolve(group, spec)[0]
         for group, spec in (
@@ -104,7 +105,7 @@ def describe(options: Fit, net: nn.Module, info: Any) -> dict[str, Any]:
             key: getattr(options, key)
             for key in ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "seed")
         },
-        "task": info.task,
+        "task": data.task,
         "parameters": count(net) | {"real_twin": count(real_twin(options.backbone, **known(options, info)))["total"]},
         "versions": versions | {entry.distribution: entry.version for entry in entries},
         "data_sha256": info.sha256,

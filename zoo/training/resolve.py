@@ -8,7 +8,7 @@ from typing import Any
 from zoo import registry
 from zoo.backbones import recipe_of
 from zoo.backbones.recipe import Recipe
-from zoo.data.kinds import WRITTEN
+from zoo.data import ready
 from zoo.errors import InputError
 from zoo.tasks.making import TASKS
 from zoo.training.options import Fit
@@ -22,7 +22,8 @@ KINDS = {
     "token_stream": "running text in order",
     "source_target": "texts and their answers",
 }
-TEXTS = ("text", "text_pair", *WRITTEN)
+GENERATED = ("tokens", "token_stream", "source_target")
+TEXTS = ("text", "text_pair", *GENERATED)
 
 
 def resolve(options: Fit) -> Fit:
@@ -81,18 +82,18 @@ def load_data(options: Fit) -> Any:
     advice = recipe_of(registry.load(registry.resolve("zoo.backbones", options.backbone)[0]))
     reads = advice.inputs
     common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
-    data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in reads)
+    data = ready(registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in reads))
     kind = data.info.inputs
     if reads and kind not in reads:
         wanted = {kind, "token_stream"} if kind == "tokens" else {kind}  # which is the same text, handed out in another order
         others = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and wanted & {*reads_of(entry)}]
         hint = f"; {', '.join(others)} can" if others else ""
         raise InputError(f"{options.backbone} reads {KINDS[reads[0]]}, and '{options.data}' holds {KINDS[kind]}{hint}")
-    if options.task not in (None, data.info.task):
+    if options.task not in (None, data.task):
         other = advice.tasks.get(options.task or "")
         able = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and options.task in tasks_of(entry)]
         hint = f"use --data '{other.data}', say" if other else f"{', '.join(able)} can" if able else "give other --data"
-        raise InputError(f"--task {options.task}: '{options.data}' is for {data.info.task}; {hint}")
+        raise InputError(f"--task {options.task}: '{options.data}' is for {data.task}; {hint}")
     for name, kinds in (("embedding", TEXTS), ("vectors", ("text", "text_pair"))):
         if getattr(options, name) is not None and kind not in kinds:
             raise InputError(f"--{name} is for text, and '{options.data}' holds {KINDS[kind]}")

@@ -53,6 +53,7 @@ BROKEN = "some/broken/data/train-00000-of-00001.parquet"
 SCRIPT = """
 import json, os, time, urllib.request
 from dataclasses import replace
+from zoo.data import ready
 from zoo.data.corpus import presets
 from zoo.errors import InputError
 
@@ -63,7 +64,7 @@ def tried(name, repository=None, length=SIZE):
     record = replace(known[name], length=length)
     setattr(presets, name.upper(), replace(record, repository=repository or record.repository))
     try:
-        data = getattr(presets, name)(max_length=32)
+        data = ready(getattr(presets, name)(max_length=32))
         return {split: data.tokenizer.decode(tokens[:]) for split, tokens in data.splits.items()}
     except InputError as error:
         return str(error)

@@ -5,10 +5,17 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data.corpus import CorpusData, Text, TextFile, tokenfile
+from zoo.data import ready
+from zoo.data.corpus import CorpusData as unopened_CorpusData
+from zoo.data.corpus import Text, TextFile, tokenfile
 from zoo.data.corpus.encoding import encoder
 from zoo.data.text import Tokenizer
 from zoo.errors import InputError
+
+
+def CorpusData(*args, **options):
+    return ready(unopened_CorpusData(*args, **options))
+
 
 draw = random.Random(0)
 WORDS = " ".join(draw.choice(("rain", "sun", "été", "snow\n", "wind,")) for _ in range(900))

@@ -3,6 +3,7 @@ import gzip
 import datasets
 import pytest
 
+from zoo.data import ready
 from zoo.data.corpus import CorpusData, presets
 from zoo.data.corpus.glosses import gloss_corpus
 from zoo.data.corpus.hub import HubText
@@ -31,7 +32,7 @@ def text(made, split):
 
 @pytest.mark.parametrize("name", ["play.txt", "play.txt.gz", "play"])
 def test_one_file_is_cut_in_order(tmp_path, name):
-    made = corpus(path=str(put(tmp_path / name)), max_length=32)
+    made = ready(corpus(path=str(put(tmp_path / name)), max_length=32))
     assert "".join(text(made, split) for split in ("train", "val", "test")) == PLAY
     assert shares(made) == [
         len(PLAY) * 90 // 100,
@@ -42,41 +43,41 @@ def test_one_file_is_cut_in_order(tmp_path, name):
 def test_a_folder_has_its_own_splits(tmp_path):
     put(tmp_path / "train.txt.gz")
     put(tmp_path / "valid.txt", "What is it, my lord? " * 9)
-    made = corpus(path=tmp_path, max_length=32)
+    made = ready(corpus(path=tmp_path, max_length=32))
     assert made.info.sizes == {"train": len(PLAY), "val": 189}
     put(tmp_path / "test.txt", "What is it, my lord? " * 8)
-    assert corpus(path=tmp_path, max_length=32).info.sizes == {"train": len(PLAY), "val": 189, "test": 168}
+    assert ready(corpus(path=tmp_path, max_length=32)).info.sizes == {"train": len(PLAY), "val": 189, "test": 168}
 
 
 def test_folders_and_files_that_are_wrong(tmp_path):
     with pytest.raises(InputError, match=r"nowhere\.txt does not exist"):
-        corpus(path=tmp_path / "nowhere.txt")
+        ready(corpus(path=tmp_path / "nowhere.txt"))
     put(tmp_path / "test.txt")
     with pytest.raises(InputError, match=r"corpus: .* has no train.txt \(or .txt.gz, .txt.xz\); there is test.txt"):
-        corpus(path=tmp_path)
+        ready(corpus(path=tmp_path))
     put(tmp_path / "train.txt"), put(tmp_path / "train.txt.gz")
     with pytest.raises(InputError, match=r"holds both train.txt and train.txt.gz; keep one"):
-        corpus(path=tmp_path)
+        ready(corpus(path=tmp_path))
 
 
 @pytest.mark.parametrize(("preset", "file"), [("shakespeare", "input.txt.gz"), ("text8", "text8"), ("enwik8", "enwik8.gz")])
 def test_a_local_copy_is_a_file_or_its_folder(tmp_path, preset, file):
     path = put(tmp_path / "copy" / file)
     (tmp_path / "copy" / "README.md").touch()
-    made = [getattr(presets, preset)(path=place, max_length=32) for place in (path, path.parent)]
+    made = [ready(getattr(presets, preset)(path=place, max_length=32)) for place in (path, path.parent)]
     assert made[0].info == made[1].info
     assert shares(made[0])[0] == len(PLAY) * 90 // 100
     path.unlink()
     with pytest.raises(InputError, match=f"{preset}: .* has no train.txt"):
-        getattr(presets, preset)(path=path.parent)
+        ready(getattr(presets, preset)(path=path.parent))
 
 
 def test_enwik8_is_read_by_bytes(tmp_path):
-    made = presets.enwik8(path=put(tmp_path / "enwik8", "été " * 500), max_length=32)
+    made = ready(presets.enwik8(path=put(tmp_path / "enwik8", "été " * 500), max_length=32))
     assert made.info.vocab_size == 258
     assert sum(shares(made)) == 500 * 6
     with pytest.raises(InputError, match=r"enwik8: there is no known copy .* use enwik8\(path=...\)"):
-        presets.enwik8()
+        ready(presets.enwik8())
 
 
 def test_the_hub_copy_is_put_together_and_held_against_its_length(monkeypatch):
@@ -89,15 +90,15 @@ def test_the_hub_copy_is_put_together_and_held_against_its_length(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     monkeypatch.setattr(presets, "TEXT8", HubText(name="text8", repository="afmck/text8", length=len(PLAY)))
-    made = presets.text8(max_length=32)
+    made = ready(presets.text8(max_length=32))
     assert asked == ["afmck/text8"]
     assert "".join(text(made, split) for split in ("train", "val", "test")) == PLAY
     assert shares(made)[0] == len(PLAY) * 90 // 100
     with pytest.raises(InputError, match=r"shakespeare: the Hub's copy has changed: .* characters, not 1,115,394; use shak"):
-        presets.shakespeare()
+        ready(presets.shakespeare())
     monkeypatch.setattr(datasets, "load_dataset", lambda repository: {"train": datasets.Dataset.from_dict({"line": ["a"]})})
     with pytest.raises(InputError, match="has no text in train, validation, test; use text8"):
-        presets.text8()
+        ready(presets.text8())
 
 
 def test_an_unreachable_hub_is_one_line(monkeypatch):
@@ -108,7 +109,7 @@ def test_an_unreachable_hub_is_one_line(monkeypatch):
     with pytest.raises(
         InputError, match=r"could not get karpathy/tiny_shakespeare .*\(no route\); use shakespeare\(path=...\)"
     ):
-        presets.shakespeare()
+        ready(presets.shakespeare())
 
 
 def test_presets_show_the_options_of_the_module():
@@ -129,31 +130,31 @@ def test_help_topics_stay_whole():
 
 
 def test_python_explains_itself():
-    made = pydoc()
+    made = ready(pydoc())
     assert made.info.sizes["train"] > 10 * made.info.sizes["val"] > 10_000
-    assert made.info == pydoc(seed=3).info
+    assert made.info == ready(pydoc(seed=3)).info
     assert "statement" in text(made, "train")
 
 
 def test_glosses_are_a_line_each():
-    made = gloss_corpus(limit=400, tokenizer="bpe", vocab=258)  # which knows every byte
+    made = ready(gloss_corpus(limit=400, tokenizer="bpe", vocab=258))  # which knows every byte
     parts = wordnet.cut(wordnet.read())
     for split, part in parts.items():
         lines = text(made, split).splitlines()
         assert len(lines) == 400
         assert set(lines) <= {f"{gloss.lemmas}: {gloss.definition}" for gloss in part}
         assert lines != sorted(lines)
-    assert gloss_corpus(limit=400, seed=9).info.sha256 == made.info.sha256
+    assert ready(gloss_corpus(limit=400, seed=9)).info.sha256 == made.info.sha256
     assert isinstance(made, CorpusData)
     with pytest.raises(InputError, match="limit=0"):
-        gloss_corpus(limit=0)
+        ready(gloss_corpus(limit=0))
 
 
 def test_the_plays_themselves(shared):
     folder = shared / "tinyshakespeare"
     if not folder.is_dir():
         pytest.skip("no tinyshakespeare among the shared data")
-    made = presets.shakespeare(path=folder)
+    made = ready(presets.shakespeare(path=folder))
     assert made.info.sizes == {"train": 1003854, "val": 55770, "test": 55770}
     assert made.info.vocab_size == 2 + 65
     assert sum(shares(made)) == presets.SHAKESPEARE.length

@@ -3,7 +3,14 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from zoo.data.corpus import CorpusData, Text
+from zoo.data import ready
+from zoo.data.corpus import CorpusData as unopened_CorpusData
+from zoo.data.corpus import Text
+
+
+def CorpusData(*args, **options):
+    return ready(unopened_CorpusData(*args, **options))
+
 
 WORDS = " ".join(f"the {i}th word" for i in range(150))
 

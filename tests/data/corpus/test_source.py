@@ -100,9 +100,9 @@ def test_an_empty_text_has_no_pieces(tmp_path, empty):
 
 def test_missing_splits_are_cut_off_the_end():
     whole = Text("".join(map(chr, range(1000, 2000))))
-    cut = {name: part.size for name, part in divided({"train": whole}, use_all=False).items()}
+    cut = {name: part.size for name, part in divided({"train": whole}, use_all=False)[0].items()}
     assert cut == {"train": 900, "val": 50, "test": 50}
-    assert divided({"train": whole}, use_all=True) == {"train": whole, "val": whole, "test": whole}
-    kept = divided({"train": whole, "test": Text("the end")}, use_all=True)
+    assert divided({"train": whole}, use_all=True)[0] == {"train": whole, "val": whole, "test": whole}
+    kept, _ = divided({"train": whole, "test": Text("the end")}, use_all=True)
     assert {name: part.size for name, part in kept.items()} == {"train": 950, "val": 50, "test": 7}
-    assert divided({"train": whole, "val": whole}, use_all=False).keys() == {"train", "val"}
+    assert divided({"train": whole, "val": whole}, use_all=False)[0].keys() == {"train", "val"}

@@ -6,10 +6,16 @@ from itertools import pairwise
 
 import pytest
 
+from zoo.data import ready
 from zoo.data.text import wordnet
-from zoo.data.text.glosses import glosses
+from zoo.data.text.glosses import glosses as unopened_glosses
 from zoo.data.text.wordnet import Gloss, words
 from zoo.errors import InputError
+
+
+def glosses(*args, **options):
+    return ready(unopened_glosses(*args, **options))
+
 
 EVERY = wordnet.read()
 BY_DEFINITION = {}
@@ -65,7 +71,7 @@ def test_topics():
     data = glosses(seed=3)
     assert data.info.sizes == {"train": 17471, "val": 1094, "test": 3279}
     assert data.info.classes == wordnet.CLASSES
-    assert data.info.task == "text_classification"
+    assert data.task == "text_classification"
     for table in data.splits.values():
         (texts,) = table.texts
         for text, label in zip(texts, table.labels, strict=True):
@@ -188,7 +194,7 @@ def test_wrong_options(options, said):
 
 def test_running_text_holds_the_glosses_of_each_split():
     data, topics = glosses(task="language_model", limit=60), glosses(limit=60, tokenizer="word").splits
-    assert (data.info.task, data.info.inputs) == ("language_model", "tokens")
+    assert (data.task, data.info.inputs) == ("language_model", "tokens")
     for name in ("train", "val", "test"):
         lines = data.tokenizer.decode(data.splits[name]).splitlines()
         assert len(lines) == 60
@@ -198,11 +204,7 @@ def test_running_text_holds_the_glosses_of_each_split():
 
 def test_answers_are_the_first_lemmas_of_their_glosses():
     data = glosses(task="seq2seq", limit=60)
-    assert (data.info.task, data.info.inputs, data.info.sizes) == (
-        "seq2seq",
-        "source_target",
-        {"train": 60, "val": 60, "test": 60},
-    )
+    assert (data.task, data.info.inputs, data.info.sizes) == ("seq2seq", "source_target", {"train": 60, "val": 60, "test": 60})
     known = {gloss.definition: gloss.lemmas for split in wordnet.cut(wordnet.read()).values() for gloss in split}
     for pairs in data.splits.values():
         assert all(target in known[source].split(", ") for source, target in zip(pairs.sources, pairs.targets, strict=True))

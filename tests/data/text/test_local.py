@@ -25,7 +25,7 @@ def test_texts(file):
 def test_pairs(file):
     path = file("x.tsv", [("first", "second", "label"), *[(f"a{i}", f"b{i}", f"{i % 3}") for i in range(60)]])
     made = pairs(path)
-    assert made.info.task == "pair_classification"
+    assert made.task == "pair_classification"
     assert made.info.num_classes == 3
     assert pairs(path, first="second", second="first").info.sha256 != made.info.sha256
 

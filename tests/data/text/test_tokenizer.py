@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from zoo.data.text.info import TextInfo
+from zoo.data.info import TextInfo
 from zoo.data.text.tokenizer import KINDS, Tokenizer, train_tokenizer
 from zoo.data.text.tokens import Tokens
 from zoo.errors import InputError
@@ -74,9 +74,7 @@ def test_training_gives_one_vocabulary_every_time(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stored_reader_reads_the_same(kind):
     made = made_of(kind)
-    info = TextInfo(
-        task="text_classification", classes=("no", "yes"), vocab_size=made.vocab_size, max_length=100, sizes={}, sha256=""
-    )
+    info = TextInfo(classes=("no", "yes"), vocab_size=made.vocab_size, max_length=100, sizes={}, sha256="")
     again = Tokenizer.from_json(made.to_json(), info)
     assert (again.tokens, again.max_length, again.truncation) == (made.tokens, 100, False)
     for one, other in zip(made.encode([*TEXTS, "new [PAD]"]), again.encode([*TEXTS, "new [PAD]"]), strict=True):
@@ -209,7 +207,7 @@ def test_a_text_that_runs_on_has_no_space_before_it():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stored_reader_writes_the_same(kind):
     made = writer(kind)
-    info = TextInfo(task="text_classification", classes=(), vocab_size=made.vocab_size, max_length=100, sizes={}, sha256="")
+    info = TextInfo(classes=(), vocab_size=made.vocab_size, max_length=100, sizes={}, sha256="")
     again = Tokenizer.from_json(made.to_json(), info)
     numbers = [2, *made.encode(["the dog's end"])[0].tolist(), 3, 5]
     assert again.has_end

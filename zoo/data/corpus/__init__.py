@@ -4,9 +4,9 @@ A preset is a plain function that returns a `CorpusData`; users name it in a spe
 What a model must know of its data is in `CorpusInfo`.
 """
 
-from zoo.data.corpus.info import CorpusInfo
 from zoo.data.corpus.module import CorpusData
 from zoo.data.corpus.source import Source, Text
 from zoo.data.corpus.textfile import TextFile
+from zoo.data.info import CorpusInfo
 
 __all__ = ["CorpusData", "CorpusInfo", "Source", "Text", "TextFile"]

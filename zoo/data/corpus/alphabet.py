@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from zoo.data.splits import Array
+from zoo.data.loader import Array
 from zoo.data.text.tokenizer import BYTES, SPECIAL, Tokenizer, train_tokenizer
 from zoo.data.text.tokens import UNKNOWN
 from zoo.errors import InputError

@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from zoo.data.corpus.tokenfile import Numbers
-from zoo.data.sampler import generator
-from zoo.data.splits import Array
+from zoo.data.loader import Array, generator
 from zoo.data.text.tokens import PAD
 
 Batch = tuple[Tensor, Tensor, Tensor]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from zoo.data.corpus.alphabet import POINTS, points
-from zoo.data.splits import Array
+from zoo.data.loader import Array
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.data.text.tokens import PAD, UNKNOWN
 from zoo.errors import InputError

@@ -9,10 +9,9 @@ import numpy as np
 
 from zoo.data.corpus.module import CorpusData
 from zoo.data.corpus.source import Text
-from zoo.data.signatures import options_of
+from zoo.data.options import options_of, whole
 from zoo.data.text import wordnet
 from zoo.data.text.wordnet import Gloss
-from zoo.data.whole import whole
 
 
 @options_of(CorpusData, tokenizer="bpe", vocab=2000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zoo.data.corpus.source import Text
-from zoo.data.hub import is_text, load
+from zoo.data.sources import is_text, load
 from zoo.errors import InputError
 
 PARTS = ("train", "validation", "test")

@@ -8,8 +8,8 @@ from typing import Any
 from zoo.data.corpus.module import CorpusData
 from zoo.data.corpus.source import Source
 from zoo.data.corpus.textfile import TextFile
-from zoo.data.local import existing
-from zoo.data.signatures import options_of
+from zoo.data.options import options_of
+from zoo.data.sources import existing
 from zoo.data.text.copies import FILES
 from zoo.errors import InputError
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
-from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
-from zoo.data.corpus.alphabet import learn
-from zoo.data.corpus.blocks import Batch, Blocks, in_order, shuffled, streams
+from zoo.data.corpus.alphabet import KINDS, learn
+from zoo.data.corpus.blocks import Blocks, in_order, shuffled, streams
 from zoo.data.corpus.encoding import extents
-from zoo.data.corpus.info import CorpusInfo
 from zoo.data.corpus.source import Source, digest, divided
 from zoo.data.corpus.tokenfile import Numbers, tokens_of
-from zoo.data.loader import PassSampler, loader
-from zoo.data.splits import Array
+from zoo.data.info import CorpusInfo
+from zoo.data.loader import Array, EpochSampler, always, eval_sampler, process_rank, train_sampler
+from zoo.data.module import DataModule
+from zoo.data.options import whole
 from zoo.data.text.tokenizer import Tokenizer
-from zoo.data.whole import whole
 from zoo.errors import InputError
 
 BLOCK = 128
@@ -26,7 +26,7 @@ STREAMS = 16
 """Streams that are read side by side in validation: a number of its own, so that results do not depend on the batch size."""
 
 
-class CorpusData(LightningDataModule):
+class CorpusData(DataModule[CorpusInfo]):
     """Feed batches (tokens [B, L], targets [B, L], lengths [B, 2]) of running text, int64.
 
     Targets are the tokens one further on; 0 is padding and not counted. Lengths are the characters and bytes that the targets
@@ -39,8 +39,9 @@ class CorpusData(LightningDataModule):
     The training loader has a state (`ResumableLoader`): a stopped run goes on with the very batch that would have come.
 
     Args:
-        splits: `train`, and if there are any `val` and `test`. Of a text without splits the last 10 per cent are validation
-            and test text, one half each; without `val` alone it is the last 5 per cent of `train`.
+        splits: `train`, and if there are any `val` and `test`, or a function that opens them. Of a text without splits the
+            last 10 per cent are validation and test text, one half each; without `val` alone it is the last 5 per cent of
+            `train`.
         tokenizer: `char`, or `bpe` (pairs of bytes, merged by frequency): it learns from the training text only. Or the
             `Tokenizer` of a trained model: then nothing is learnt from this text.
         vocab: Tokens at most; rarer characters are unknown.
@@ -53,30 +54,28 @@ class CorpusData(LightningDataModule):
         use_all: Whether all of a text without splits is validation and test text: what measuring on new data means.
 
     Attributes:
-        info: What a model must know of the data.
-        tokenizer: What turned the text into tokens.
-        splits: The token numbers of every split.
-        has_split: That there always are validation rows of its own.
+        tokenizer: What turned the text into tokens, after `setup`.
+        splits: The token numbers of every split, after `setup`.
 
     Raises:
-        InputError: A text or an option is wrong; the message says which.
+        InputError: An option is wrong; or in `setup` a text is. The message says which.
 
     Example:
         >>> from zoo.data.corpus.source import Text
         >>> data = CorpusData({"train": Text("to be or not to be, " * 40)}, max_length=16, batch_size=4)
-        >>> data.info.sizes, data.info.vocab_size
-        ({'train': 720, 'val': 40, 'test': 40}, 10)
+        >>> data.setup()
+        >>> data.split_note, data.info.vocab_size
+        ('720 train, 40 val, 40 test tokens (cut 90/5/5 from one text)', 10)
         >>> [part.shape for part in next(iter(data.train_dataloader()))]
         [torch.Size([4, 16]), torch.Size([4, 16]), torch.Size([4, 2])]
     """
 
-    info: CorpusInfo
-    tokenizer: Tokenizer
-    has_split = True
+    task = "language_model"
+    unit = "tokens"
 
     def __init__(
         self,
-        splits: Mapping[str, Source],
+        splits: Mapping[str, Source] | Callable[[], Mapping[str, Source]],
         *,
         tokenizer: str | Tokenizer = "char",
         vocab: int = 5000,
@@ -88,83 +87,81 @@ class CorpusData(LightningDataModule):
         stream: bool = False,
         use_all: bool = False,
     ) -> None:
-        super().__init__()
-        self.batch_size = whole("batch_size", batch_size, 1)
-        self.num_workers = whole("num_workers", num_workers, 0)
-        self.seed = whole("seed", seed, 0)
-        self.stream = stream
+        super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
+        self.stream, self.use_all, self.lowercase = stream, use_all, lowercase
         self.length = _block(max_length, tokenizer)
-        sources = divided(splits, use_all)
+        if not isinstance(tokenizer, Tokenizer) and tokenizer not in KINDS:
+            raise InputError(f"tokenizer={tokenizer!r}: running text is read by {' or '.join(KINDS)}")
+        self.vocab = whole("vocab", vocab, 1)
+        self._asked, self._read = tokenizer, splits
+        self.splits: dict[str, Numbers] = {}
+
+    def load(self) -> CorpusInfo:
+        """Open the texts, and turn them into tokens where no cache holds them."""
+        given = self._read() if callable(self._read) else self._read
+        sources, self.split_comment = divided(given, self.use_all)
+        self.source = sources["train"].name
         digests = {name: digest(source) for name, source in sources.items()}
+        tokenizer = self._asked
         if not isinstance(tokenizer, Tokenizer):
-            learnt = learn(tokenizer, sources["train"].pieces(), whole("vocab", vocab, 1), lowercase)
+            learnt = learn(tokenizer, sources["train"].pieces(), self.vocab, self.lowercase)
             tokenizer = learnt.limited(self.length)
-        self.tokenizer = tokenizer
-        self.splits: dict[str, Numbers] = {name: tokens_of(part, digests[name], tokenizer) for name, part in sources.items()}
-        for name, tokens in self.splits.items():
+        splits = {name: tokens_of(part, digests[name], tokenizer) for name, part in sources.items()}
+        for name, tokens in splits.items():
             _check_size(f"{sources[name].name}, {name} split", len(tokens), self.length)
-        self._extents = extents(tokenizer)
-        self.info = CorpusInfo(
+        self.tokenizer, self.splits, self._extents = tokenizer, splits, extents(tokenizer)
+        return CorpusInfo(
             vocab_size=tokenizer.vocab_size,
             max_length=tokenizer.max_length or self.length,
-            stream=stream,
-            sizes={name: len(tokens) for name, tokens in self.splits.items()},
+            stream=self.stream,
+            sizes={name: len(tokens) for name, tokens in splits.items()},
             sha256=hashlib.sha256("".join(f"{name} {sha}\n" for name, sha in digests.items()).encode()).hexdigest(),
         )
-        self._source = sources["train"].name
-
-    @property
-    def has_test(self) -> bool:
-        """Whether there is a test split."""
-        return "test" in self.splits
 
     @property
     def files(self) -> dict[str, str]:
         """The text of every file to store beside a model, by name."""
         return {self.info.tokenizer: self.tokenizer.to_json()}
 
-    def train_dataloader(self) -> DataLoader[Batch]:
-        """Return training batches: shuffled blocks in an order that changes with the epoch, or streams."""
-        steps = len(self.splits["train"]) - 1
-        order: Callable[[int], Array] = partial(shuffled, steps, self.length, self.seed)
-        rows = self.batch_size
-        if self.stream:
-            places, rows = streams(steps, self.length, rows, whole=True)
-            order = partial(_always, places)
-        return loader(self._blocks("train"), rows, self.num_workers, self.seed, sampler=PassSampler(order))
+    def dataset(self, split: str) -> Blocks:
+        """Return the blocks of a split, by the place of their first token."""
+        return Blocks(self.splits[split], self.length, self._extents)
 
-    def val_dataloader(self) -> DataLoader[Batch]:
-        """Return validation batches in order."""
-        return self._measured("val")
-
-    def test_dataloader(self) -> DataLoader[Batch]:
-        """Return test batches in order.
+    def train_dataloader(self) -> DataLoader[Any]:
+        """Return training batches: shuffled blocks in an order that changes with the epoch, or streams.
 
         Raises:
-            InputError: There is no test split.
+            InputError: The text is too short for so many processes.
         """
-        if not self.has_test:
-            raise InputError(f"{self._source} has no test split: add one beside the training text, or validate instead")
-        return self._measured("test")
+        steps = len(self.splits["train"]) - 1
+        if not self.stream:
+            sampler = train_sampler(partial(shuffled, steps, self.length, self.seed))
+            if not len(sampler):
+                raise self._too_short()
+            return self.loader(self.dataset("train"), sampler)
+        _, world = process_rank()
+        places, rows = streams(steps, self.length, self.batch_size * world, whole=True)
+        if rows < world:
+            raise self._too_short()
+        return self._streams("train", places.reshape(-1, rows)[:, : rows - rows % world])
 
-    def predict_dataloader(self) -> DataLoader[Batch]:
-        """Return the test batches."""
-        return self.test_dataloader()
-
-    def _measured(self, name: str) -> DataLoader[Batch]:
+    def eval_dataloader(self, split: str) -> DataLoader[Any]:
         """Return batches that hold every token of a split."""
-        steps, rows = len(self.splits[name]) - 1, self.batch_size
-        places = in_order(steps, self.length)
-        if self.stream:
-            places, rows = streams(steps, self.length, STREAMS, whole=False)
-        return loader(self._blocks(name), rows, self.num_workers, self.seed, sampler=places.tolist())
+        steps = len(self.splits[split]) - 1
+        if not self.stream:
+            return self.loader(self.dataset(split), eval_sampler(in_order(steps, self.length).tolist()))
+        places, rows = streams(steps, self.length, STREAMS, whole=False)
+        return self._streams(split, places.reshape(-1, rows))
 
-    def _blocks(self, name: str) -> Blocks:
-        return Blocks(self.splits[name], self.length, self._extents)
+    def _streams(self, split: str, places: Array) -> DataLoader[Any]:
+        """Return a loader of this process's streams: places [segments, streams]."""
+        rank, world = process_rank()
+        mine = places[:, rank::world]
+        sampler = EpochSampler(partial(always, mine.ravel()), even=split == "train", rank=0, world=1)
+        return self.loader(self.dataset(split), sampler, batch_size=max(1, mine.shape[1]))
 
-
-def _always(places: Array, epoch: int) -> Array:
-    return places
+    def _too_short(self) -> InputError:
+        return InputError(f"{self.source}: too few blocks of max_length={self.length} for so many processes; use fewer")
 
 
 def _block(max_length: int | None, tokenizer: str | Tokenizer) -> int:

@@ -84,20 +84,25 @@ def at_line_ends(parts: Iterable[str]) -> Iterator[str]:
         yield rest
 
 
-def divided(splits: Mapping[str, Source], use_all: bool) -> dict[str, Source]:
+def divided(splits: Mapping[str, Source], use_all: bool) -> tuple[dict[str, Source], str]:
     """Add the splits that are missing.
 
     Of a text without splits the last 10 per cent are for validation and testing, one half each; with `use_all` all of it is
     used for both. Without validation text alone, the last 5 per cent of the training text are.
+
+    Returns:
+        The splits, and a remark on what was cut from what; empty if nothing was.
     """
     found = dict(splits)
     if set(found) == {"train"} and use_all:
-        return dict.fromkeys(("train", "val", "test"), found["train"])
+        return dict.fromkeys(("train", "val", "test"), found["train"]), "all of one text"
     if set(found) == {"train"}:
-        return dict(zip(("train", "val", "test"), found["train"].cut(PERCENT), strict=True))
-    if "val" not in found:
-        found["train"], found["val"] = found["train"].cut(PERCENT[1:])
-    return found
+        parts = found["train"].cut(PERCENT)
+        return dict(zip(("train", "val", "test"), parts, strict=True)), "cut 90/5/5 from one text"
+    if "val" in found:
+        return found, ""
+    found["train"], found["val"] = found["train"].cut(PERCENT[1:])
+    return found, "val is the last 5 % of train"
 
 
 def digest(source: Source) -> str:

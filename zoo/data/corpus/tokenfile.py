@@ -15,7 +15,7 @@ import numpy as np
 
 from zoo.data.corpus.encoding import encoder, number_type
 from zoo.data.corpus.source import Source
-from zoo.data.splits import Array
+from zoo.data.loader import Array
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.errors import InputError
 

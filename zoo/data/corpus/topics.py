@@ -8,7 +8,7 @@ import numpy as np
 
 from zoo.data.corpus.module import CorpusData
 from zoo.data.corpus.source import Text
-from zoo.data.signatures import options_of
+from zoo.data.options import options_of
 
 HELD = 5
 """Per cent of all characters that validation and test text may have, each."""
@@ -26,7 +26,9 @@ def pydoc(**options: Any) -> CorpusData:
         options: See `CorpusData`.
 
     Example:
-        >>> sorted(pydoc().info.sizes)
+        >>> data = pydoc()
+        >>> data.setup()
+        >>> sorted(data.info.sizes)
         ['test', 'train', 'val']
     """
     from pydoc_data.topics import topics

@@ -4,7 +4,7 @@ A preset is a plain function that returns a `ParallelData`; users name it in a s
 `parallel(path=talks, source=en, target=de)`. What a model must know of its data is in `ParallelInfo`.
 """
 
-from zoo.data.parallel.info import ParallelInfo
+from zoo.data.info import ParallelInfo
 from zoo.data.parallel.module import ParallelData
 from zoo.data.parallel.pairs import Pairs
 

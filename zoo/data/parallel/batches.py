@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from zoo.data.sampler import generator
-from zoo.data.splits import Array
+from zoo.data.loader import Array, generator
 
 
 class LengthBatches(Sampler[list[int]]):

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
+from zoo.data.loader import Array
 from zoo.data.parallel.pairs import Pairs
-from zoo.data.splits import Array
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN, Tokens
 

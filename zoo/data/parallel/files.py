@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from zoo.data.local import existing
 from zoo.data.parallel.pairs import Pairs
+from zoo.data.sources import existing
 from zoo.data.text.content import UNPACK, read_text
 from zoo.errors import InputError
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from zoo.data.options import options_of, whole
 from zoo.data.parallel.module import ParallelData
 from zoo.data.parallel.pairs import Pairs
-from zoo.data.signatures import options_of
 from zoo.data.text import wordnet
-from zoo.data.whole import whole
 
 
 @options_of(ParallelData, vocab=2000)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.data.hub import is_text, load
 from zoo.data.parallel.pairs import Pairs
 from zoo.data.parallel.record import SPLITS, ParallelSet, table_of
+from zoo.data.sources import is_text, load
 from zoo.errors import InputError
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from zoo.data.local import existing
+from zoo.data.options import options_of
 from zoo.data.parallel.files import read_folder, read_pairs, without_training
 from zoo.data.parallel.module import ParallelData
-from zoo.data.signatures import options_of
+from zoo.data.sources import existing
 
 
 @options_of(ParallelData)

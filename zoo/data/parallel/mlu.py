@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from zoo.data.loader import Array
+from zoo.data.options import options_of, whole
 from zoo.data.parallel.module import ParallelData
 from zoo.data.parallel.pairs import Pairs
-from zoo.data.signatures import options_of
-from zoo.data.splits import Array
-from zoo.data.whole import whole
 from zoo.errors import InputError
 
 SPAN = 2000

@@ -10,15 +10,15 @@ from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from zoo.data.info import ParallelInfo
 from zoo.data.loader import loader
+from zoo.data.options import whole
 from zoo.data.parallel.batches import LengthBatches
 from zoo.data.parallel.dataset import Batch, ParallelDataset
 from zoo.data.parallel.encoding import Encoded, encode_pairs, encode_whole, lengths
-from zoo.data.parallel.info import ParallelInfo
 from zoo.data.parallel.pairs import Pairs, check_splits, digest, split
 from zoo.data.text.encoding import shortened
 from zoo.data.text.tokenizer import Tokenizer, train_tokenizer
-from zoo.data.whole import whole
 from zoo.errors import InputError
 
 
@@ -65,6 +65,7 @@ class ParallelData(LightningDataModule):
         True
     """
 
+    task = "seq2seq"
     info: ParallelInfo
     tokenizer: Tokenizer
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from zoo.data.splits import Array
+from zoo.data.loader import Array
 from zoo.errors import InputError
 
 HELD = 0.05

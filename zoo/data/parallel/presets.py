@@ -13,12 +13,12 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+from zoo.data.options import options_of
 from zoo.data.parallel.files import STEMS, read_folder, without_training
 from zoo.data.parallel.hub import fetch
 from zoo.data.parallel.module import ParallelData
 from zoo.data.parallel.pairs import Pairs
 from zoo.data.parallel.record import IWSLT15, MULTI30K, WMT14, WMT16, ParallelSet
-from zoo.data.signatures import options_of
 from zoo.errors import InputError
 
 Place = str | Path | None

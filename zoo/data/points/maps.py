@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from zoo.data.loader import Array
+from zoo.data.options import whole
 from zoo.data.points.module import VectorData
-from zoo.data.splits import Array
-from zoo.data.whole import whole
 
 # Left factor w = (a, b, c, d): component k of the product w x is sum_j SIGNS[k][j] * w[FACTORS[k][j]] * x_j.
 FACTORS = ((0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0))
@@ -33,7 +33,9 @@ def rotation(rows: int = 5120, batch_size: int = 64, num_workers: int = 0, seed:
         InputError: An option is no whole number or too small.
 
     Example:
-        >>> rotation().info.sizes
+        >>> data = rotation()
+        >>> data.setup()
+        >>> data.info.sizes
         {'train': 4096, 'val': 512, 'test': 512}
     """
     return VectorData(_rotation(), rows=rows, batch_size=batch_size, num_workers=num_workers, seed=seed)
@@ -74,7 +76,9 @@ def hamilton(elements: int = 4, rows: int = 5120, batch_size: int = 64, num_work
         InputError: An option is no whole number or too small.
 
     Example:
-        >>> hamilton(elements=2).info.keywords
+        >>> data = hamilton(elements=2)
+        >>> data.setup()
+        >>> data.info.model_kwargs
         {'in_features': 8, 'out_features': 8}
     """
     elements = whole("elements", elements, 1)

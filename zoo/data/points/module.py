@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
-from zoo.data.loader import loader
-from zoo.data.points.info import VectorInfo
-from zoo.data.sampler import EpochSampler
-from zoo.data.splits import Array
-from zoo.data.whole import whole
+from zoo.data.info import VectorInfo
+from zoo.data.loader import Array
+from zoo.data.module import DataModule
+from zoo.data.options import whole
 
 Batch = tuple[Tensor, Tensor]
 
 
-class VectorData(LightningDataModule):
+class VectorData(DataModule[VectorInfo]):
     """Feed batches (x float32 [B, in], y float32 [B, out]) with y = truth x and x standard normal.
 
     Args:
@@ -40,47 +37,35 @@ class VectorData(LightningDataModule):
 
     Example:
         >>> data = VectorData(np.eye(2), rows=20, batch_size=8)
+        >>> data.setup()
         >>> data.info.sizes
         {'train': 16, 'val': 2, 'test': 2}
         >>> [tuple(x.shape) for x, y in data.train_dataloader()]
         [(8, 2), (8, 2)]
     """
 
+    task = "regression"
+
     def __init__(self, truth: Array, *, rows: int, batch_size: int = 64, num_workers: int = 0, seed: int = 0) -> None:
-        super().__init__()
-        rows = whole("rows", rows, 10)
-        self.batch_size = whole("batch_size", batch_size, 1)
-        self.num_workers = whole("num_workers", num_workers, 0)
-        self.seed = whole("seed", seed, 0)
-        self.has_test, self.has_split = True, True
-        self.files: dict[str, str] = {}
+        super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
+        self.rows = whole("rows", rows, 10)
         self.truth = torch.from_numpy(truth.astype(np.float32))
-        self.splits = _draw(truth, rows)
-        self.info = VectorInfo(
-            in_features=truth.shape[1],
-            out_features=truth.shape[0],
+        self._truth = truth
+        self.splits: dict[str, Batch] = {}
+
+    def load(self) -> VectorInfo:
+        """Draw the rows."""
+        self.splits = _draw(self._truth, self.rows)
+        return VectorInfo(
+            in_features=self._truth.shape[1],
+            out_features=self._truth.shape[0],
             sizes={name: len(x) for name, (x, _) in self.splits.items()},
             sha256=_digest(self.splits),
         )
 
-    def train_dataloader(self) -> DataLoader[Batch]:
-        """Return shuffled training batches."""
-        return self._loader("train", sampler=EpochSampler(self.info.sizes["train"], self.seed))
-
-    def val_dataloader(self) -> DataLoader[Batch]:
-        """Return validation batches in order."""
-        return self._loader("val")
-
-    def test_dataloader(self) -> DataLoader[Batch]:
-        """Return test batches in order."""
-        return self._loader("test")
-
-    def predict_dataloader(self) -> DataLoader[Batch]:
-        """Return the test batches."""
-        return self.test_dataloader()
-
-    def _loader(self, name: str, **options: Any) -> DataLoader[Batch]:
-        return loader(_Rows(*self.splits[name]), self.batch_size, self.num_workers, self.seed, **options)
+    def dataset(self, split: str) -> _Rows:
+        """Return the rows of a split."""
+        return _Rows(*self.splits[split])
 
 
 class _Rows(Dataset[Batch]):

@@ -4,7 +4,7 @@ A preset is a plain function that returns a `TextData`; users name it in a spec 
 What a model must know of its data is in `TextInfo`; its `Tokenizer` turns texts into token numbers.
 """
 
-from zoo.data.text.info import TextInfo
+from zoo.data.info import TextInfo
 from zoo.data.text.module import TextData
 from zoo.data.text.options import text_options
 from zoo.data.text.table import Table

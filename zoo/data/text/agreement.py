@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from zoo.data.options import whole
 from zoo.data.text.grammar import sentence
 from zoo.data.text.module import TextData
 from zoo.data.text.options import text_options
 from zoo.data.text.table import Table
-from zoo.data.whole import whole
 
 CLASSES = ("singular", "plural")
 NOUNS = 4  # at most so many between head and verb

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import Sampler
 
-from zoo.data.sampler import generator
-from zoo.data.splits import Array
+from zoo.data.loader import Array, generator
 
 POOL = 50
 """Batches in a pool: enough for neighbours of nearly one length, few enough to leave the order random."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from zoo.data.local import existing
+from zoo.data.sources import existing
 from zoo.data.text.content import base_suffix
 from zoo.data.text.files import FORMATS, read_table
 from zoo.data.text.hub import labelled

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from zoo.data.splits import Array
+from zoo.data.loader import Array
 from zoo.data.text.tokens import Tokens
 
 Inputs = Tensor | tuple[Tensor, Tensor]

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from zoo.data.options import whole
 from zoo.data.text.formulas import MOST, Formula, every, formula
 from zoo.data.text.module import TextData
 from zoo.data.text.options import text_options
 from zoo.data.text.table import Table
-from zoo.data.whole import whole
 
 CLASSES = ("contradiction", "entailment", "neutral")
 RELATIONS = ("entailment", "contradiction", "neutral")  # of a premise to its own hypothesis, the next and the one after

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from zoo.data.local import existing
+from zoo.data.sources import existing
 from zoo.data.text.cells import Cells, Column, Wanted
 from zoo.data.text.columns import table_of
 from zoo.data.text.content import base_suffix

@@ -19,6 +19,7 @@ import numpy as np
 from lightning.pytorch import LightningDataModule
 
 from zoo.data.corpus.glosses import gloss_corpus
+from zoo.data.options import whole
 from zoo.data.parallel.glosses import gloss_lemmas
 from zoo.data.text import wordnet
 from zoo.data.text.labels import RELEVANCE
@@ -27,7 +28,6 @@ from zoo.data.text.options import text_options
 from zoo.data.text.table import Table
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.data.text.wordnet import Gloss
-from zoo.data.whole import whole
 from zoo.errors import InputError
 
 FIT = ("wrong", "right")

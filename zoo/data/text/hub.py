@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zoo.data.hub import load
+from zoo.data.sources import load
 from zoo.data.text.record import TextSet
 from zoo.data.text.table import Table
 from zoo.errors import InputError

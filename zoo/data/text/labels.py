@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from zoo.data.splits import Array
+from zoo.data.loader import Array
 from zoo.data.text.table import Table
 from zoo.errors import InputError
 

@@ -8,16 +8,16 @@ from typing import Any
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
+from zoo.data.info import TextInfo
 from zoo.data.loader import loader
+from zoo.data.options import whole
 from zoo.data.text.buckets import BucketSampler
 from zoo.data.text.dataset import Batch, TextDataset
 from zoo.data.text.encoding import encode, fitted, shortened
-from zoo.data.text.info import TextInfo
 from zoo.data.text.labels import RELEVANCE, RELEVANCE_NAMES, check_answers, class_names, model_classes, named, numbers
 from zoo.data.text.splits import codes, digest, questions, split
 from zoo.data.text.table import Table, check_columns
 from zoo.data.text.tokenizer import Tokenizer, train_tokenizer
-from zoo.data.whole import whole
 from zoo.errors import InputError
 
 
@@ -92,6 +92,7 @@ class TextData(LightningDataModule):
         self.batch_size = whole("batch_size", batch_size, 1)
         self.num_workers = whole("num_workers", num_workers, 0)
         self.seed = whole("seed", seed, 0)
+        self.task = task
         length = None if max_length is None else whole("max_length", max_length, 1)
         check_columns(splits, task)
         trained = tokenizer if isinstance(tokenizer, Tokenizer) else None
@@ -114,7 +115,7 @@ class TextData(LightningDataModule):
         self._tokens = encode(self.splits, self.tokenizer)
         self.tokenizer = fitted(self.tokenizer, self._tokens)
         self.info = TextInfo(
-            task=task,
+            pair=len(self.splits["train"].texts) == 2,
             classes=known,
             vocab_size=self.tokenizer.vocab_size,
             max_length=(trained or self.tokenizer).max_length or self.tokenizer.max_length,
@@ -164,7 +165,7 @@ class TextData(LightningDataModule):
     def _dataset(self, name: str) -> TextDataset:
         table = self.splits[name]
         labels = numbers(table, self.info.classes)
-        groups = codes(questions(table)) if self.info.task == "answer_ranking" else None
+        groups = codes(questions(table)) if self.task == "answer_ranking" else None
         return TextDataset(self._tokens[name], labels, groups)
 
     def _loader(self, data: TextDataset, **options: Any) -> DataLoader[Batch]:

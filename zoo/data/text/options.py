@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, overload
 
-from zoo.data.signatures import Preset, options_of
+from zoo.data.options import Preset, options_of
 from zoo.data.text.module import TextData
 
 

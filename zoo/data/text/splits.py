@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from zoo.data.splits import Array, stratified
+from zoo.data.loader import Array
+from zoo.data.options import whole
+from zoo.data.splits import stratified
 from zoo.data.text.table import Table
-from zoo.data.whole import whole
 from zoo.errors import InputError
 
 

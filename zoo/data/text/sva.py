@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from zoo.data.local import existing
+from zoo.data.sources import existing
 from zoo.data.text.files import read_table
 from zoo.data.text.module import TextData
 from zoo.data.text.options import text_options

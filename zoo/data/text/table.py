@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from zoo.data.splits import Array
-from zoo.data.text.info import TASKS
+from zoo.data.loader import Array
 from zoo.errors import InputError
+
+TASKS = {"text_classification": 1, "pair_classification": 2, "answer_ranking": 2}
+"""The tasks on labelled text, and how many texts a row has."""
 
 
 @dataclass(frozen=True)

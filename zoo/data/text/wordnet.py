@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo.data.splits import Array, stratified
+from zoo.data.loader import Array
+from zoo.data.splits import stratified
 from zoo.errors import InputError
 
 SHA256 = {

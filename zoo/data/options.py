@@ -1,4 +1,4 @@
-"""Presets that name the options of the data module they make as their own."""
+"""Options of data sets: whole numbers, and presets that show the options of the data module they make as their own."""
 
 from __future__ import annotations
 
@@ -7,10 +7,27 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, get_type_hints
 
+import numpy as np
+
+from zoo.errors import InputError
+
 Preset = Callable[..., Any]
 
 FIXED = ("self", "splits", "task", "names")
 """What a preset decides by itself."""
+
+
+def whole(name: str, value: object, least: int, most: int | None = None) -> int:
+    """Return an option that must be a whole number in a range.
+
+    Raises:
+        InputError: It is not.
+    """
+    number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not number or value < least or (most is not None and value > most):  # type: ignore[operator]
+        wanted = f"from {least} on" if most is None else f"from {least} to {most}"
+        raise InputError(f"{name}={value!r}: must be a whole number {wanted}")
+    return int(value)  # type: ignore[call-overload,no-any-return]
 
 
 def options_of(made: type, **defaults: Any) -> Callable[[Preset], Preset]:

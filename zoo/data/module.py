@@ -1,0 +1,166 @@
+"""The base of all data modules."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar
+
+from lightning.pytorch import LightningDataModule
+from torch.utils.data import DataLoader, Dataset
+
+from zoo.data.info import DataInfo
+from zoo.data.loader import EpochSampler, Order, eval_sampler, loader, shuffled, train_sampler
+from zoo.data.options import whole
+from zoo.errors import InputError
+
+Info = TypeVar("Info", bound=DataInfo)
+Data = TypeVar("Data", bound=LightningDataModule)
+
+
+class DataModule(LightningDataModule, Generic[Info]):
+    """Base of the data modules of all kinds of data.
+
+    `__init__` of a subclass checks options and touches no data. A subclass implements `load`, which opens the splits and
+    returns their info, and `dataset`, the rows of a split; it sets `task`, and in `load` whatever of `source`, `has_split`,
+    `tokenizer` and `split_comment` differs from the defaults.
+
+    Several processes: training rows are divided evenly (at most one per process and epoch is left out), validation and test
+    rows without any duplicates.
+
+    Args:
+        batch_size: Rows per batch, in each process.
+        num_workers: Worker processes; 0 makes batches in the training process.
+        seed: Decides the order of training; the splits do not depend on it.
+
+    Attributes:
+        task: Spec of the task that the data are for by default.
+        tokenizer: What turns text into tokens; None for other data.
+        has_split: Whether the data came with rows to validate or test on.
+        source: What messages call the data.
+        split_comment: Which splits were cut from which, if the data came without them.
+
+    Raises:
+        InputError: An option is wrong.
+    """
+
+    task: str
+    unit: ClassVar[str] = "rows"
+    allow_zero_length_dataloader_with_multiple_devices = True  # a process may have no rows to validate on
+
+    def __init__(self, *, batch_size: int = 32, num_workers: int = 0, seed: int = 0) -> None:
+        super().__init__()
+        self.batch_size = whole("batch_size", batch_size, 1)
+        self.num_workers = whole("num_workers", num_workers, 0)
+        self.seed = whole("seed", seed, 0)
+        self.tokenizer: Any = None
+        self.has_split = True
+        self.source = "the data"
+        self.split_comment = ""
+        self._info: Info | None = None
+
+    def load(self) -> Info:
+        """Open the splits and return what a model must know of them."""
+        raise NotImplementedError(f"{type(self).__name__} has no load")
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        """Return the rows of a split: `__getitems__` takes keys (row, or epoch * length + row) and makes a whole batch."""
+        raise NotImplementedError(f"{type(self).__name__} has no dataset")
+
+    def order(self, data: Any) -> Order:
+        """Return the training order of a data set: keys by epoch."""
+        return partial(shuffled, len(data), self.seed)
+
+    def prepare_data(self) -> None:
+        """Download and convert what is not in a cache yet; Lightning calls it in one process of a machine only."""
+        self.setup()  # which also fills the caches that the other processes read afterwards
+
+    def setup(self, stage: str | None = None) -> None:
+        """Open the splits, unless they are open.
+
+        Raises:
+            InputError: The data are wrong; the message says where.
+        """
+        if self._info is None:
+            self._info = self.load()
+
+    @property
+    def info(self) -> Info:
+        """What a model must know of the data.
+
+        Raises:
+            RuntimeError: Before `setup`.
+        """
+        if self._info is None:
+            raise RuntimeError(f"{type(self).__name__}: call prepare_data() and setup() first, or zoo.data.ready(data)")
+        return self._info
+
+    @info.setter
+    def info(self, info: Info) -> None:
+        self._info = info
+
+    @property
+    def has_test(self) -> bool:
+        """Whether there is a test split."""
+        return "test" in self.info.sizes
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The text files to store beside a model, by name."""
+        return {}
+
+    @property
+    def split_note(self) -> str:
+        """One line on the splits: sizes, and which were cut from which."""
+        sizes = ", ".join(f"{count:,} {name}" for name, count in self.info.sizes.items())
+        return f"{sizes} {self.unit}" + (f" ({self.split_comment})" if self.split_comment else "")
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """Return training batches, in an order that changes with the epoch.
+
+        A last batch of one single row is left out (unless it is the only batch or `batch_size` is 1): batch normalization
+        cannot train on it. Which row that is changes with the epoch.
+
+        Raises:
+            InputError: There are fewer rows than processes.
+        """
+        data = self.dataset("train")
+        sampler = train_sampler(self.order(data))
+        if not len(sampler):
+            raise InputError(f"{self.source}: too few training {self.unit} for {sampler.num_replicas} processes; use fewer")
+        lone = len(sampler) > self.batch_size and len(sampler) % self.batch_size == 1
+        return self.loader(data, sampler, drop_last=lone)
+
+    def val_dataloader(self) -> DataLoader[Any]:
+        """Return validation batches in order."""
+        return self.eval_dataloader("val")
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """Return test batches in order.
+
+        Raises:
+            InputError: There is no test split.
+        """
+        if not self.has_test:
+            raise InputError(f"{self.source} has no test split: add one beside the training split, or validate instead")
+        return self.eval_dataloader("test")
+
+    def predict_dataloader(self) -> DataLoader[Any]:
+        """Return the test batches."""
+        return self.test_dataloader()
+
+    def eval_dataloader(self, split: str) -> DataLoader[Any]:
+        """Return the batches of a split in order."""
+        data: Any = self.dataset(split)
+        return self.loader(data, eval_sampler(range(len(data))))
+
+    def loader(self, data: Dataset[Any], sampler: EpochSampler, **options: Any) -> DataLoader[Any]:
+        """Return a loader of a data set, by default in batches of `batch_size`."""
+        options = {"batch_size": self.batch_size, **options}
+        return loader(data, num_workers=self.num_workers, seed=self.seed, sampler=sampler, **options)
+
+
+def ready(data: Data) -> Data:
+    """Prepare and set up a data module as a Trainer does, and return it."""
+    data.prepare_data()
+    data.setup(None)  # type: ignore[arg-type]  # all stages
+    return data
