@@ -89,7 +89,7 @@ def tested(run: Path, data: str, metrics: dict[str, Any]) -> int:
 
 def measure(row: Row, seed: int, root: Path | None, keep: Path | None) -> dict[str, Any]:
     """Train one row with one seed and measure its model as its comments say; ``keep`` is where its run stays, if it does."""
-    from zoo.inference import evaluate
+    from zoo.inference.evaluate import evaluate
 
     options, said = row.config, row.extra
     also = [spec.strip() for spec in said.get("also", "").split(";") if spec.strip()]

@@ -104,7 +104,7 @@ def algebras(rows: Iterable[Row]) -> list[str]:
     """Write what each algebra reaches in each task that a real network and two others have been trained for."""
     groups: dict[tuple[str, ...], dict[str, Row]] = {}
     for row in rows:
-        if row.runs and Spec.parse(row.data).name not in TOO_LITTLE_DATA:
+        if row.paper in SHORT and row.runs and Spec.parse(row.data).name not in TOO_LITTLE_DATA:
             net = Spec.parse(row.config["backbone"])
             options = {name: value for name, value in net.options.items() if name != "score"}
             key = row.data, str(Spec(net.name, options)), str(row.config.get("embedding"))

@@ -8,6 +8,7 @@ from statistics import mean, stdev
 from benchmarks import papers_chance, papers_glance
 from benchmarks.papers_absent import ABSENT
 from benchmarks.papers_glance import SHORT
+from benchmarks.papers_rates import rates
 from benchmarks.papers_rows import CONFIGS, RESULTS, ROOT, Row, read_all
 from benchmarks.papers_verdicts import Comparison, comparisons, lines
 
@@ -226,11 +227,11 @@ def write(page: Path = PAGE, results: Path = RESULTS, configs: Path = CONFIGS) -
     if not any(row.runs for row in rows):
         return
     compared = comparisons(rows)
-    papers = sorted({row.paper for row in rows if row.runs}, key=lambda paper: [*SHORT, paper].index(paper))
+    papers = [paper for paper in SHORT if any(row.runs for row in rows if row.paper == paper)]
     body = [
         text
         for paper in papers
         for text in [*section(paper, rows, compared), *(sensitivity(results) if paper == "complex_order" else [])]
     ]
-    text = [*head(rows), *glance(rows, compared), *absent(rows), *body]
+    text = [*head(rows), *glance(rows, compared), *absent(rows), *body, *rates(rows)]
     page.write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")

@@ -12,6 +12,7 @@ from benchmarks import (
     papers_chance,
     papers_glance,
     papers_plots,
+    papers_rates,
     papers_rows,
     papers_table,
     papers_verdicts,
@@ -215,6 +216,21 @@ def test_scores_are_told_apart():
         "| `quaternion`",
         "| `quaternion`, `product`",
     ]
+
+
+def test_learning_rates_are_chosen_on_validation_rows():
+    def row(name, validation, test):
+        run = {"metrics": {"accuracy": test}, "chosen": [{"epoch": 1, "step": 9, "val_accuracy": validation}]}
+        return papers_rows.Row("rates", name, {"data": "trec", "backbone": "transformer", "algebra": "real"}, runs=(run,))
+
+    lines = papers_rates.rates([row("trec_pe_1e-3", 0.5, 0.9), row("trec_pe_3e-4", 0.6, 0.8), row("trec_none_1e-3", 0.4, 0.3)])
+    assert [line for line in lines if line.startswith("|")] == [
+        "| positions | 1e-3 | 3e-4 | test |",
+        "|---|---:|---:|---:|",
+        "| none | **0.400** |  | 0.300 |",
+        "| learned (PE) | 0.500 | **0.600** | 0.800 |",
+    ]
+    assert papers_rates.rates([]) == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,38 @@
+"""The learning rate of each kind of positions, chosen on validation rows: the rows of configs/papers/rates."""
+
+import re
+from collections.abc import Iterable
+from statistics import mean
+
+from benchmarks.papers_glance import POSITIONS, cell, table
+from benchmarks.papers_rows import Row
+
+NAMED = re.compile(r"trec_(none|pe|tpe|vanilla|order)_(\d+e-\d+)")
+
+
+def rates(rows: Iterable[Row]) -> list[str]:
+    """Write validation accuracy by kind of positions and learning rate, the best bold, and its test accuracy; or nothing."""
+    found = {match.groups(): row for row in rows if row.paper == "rates" and row.runs and (match := NAMED.fullmatch(row.name))}
+    columns = sorted({rate for _, rate in found}, key=float, reverse=True)
+    if not columns:
+        return []
+    lines = {title: _line({rate: found.get((kind, rate)) for rate in columns}) for kind, title in POSITIONS.items()}
+    return [
+        "## Learning rates, chosen on validation rows",
+        "",
+        "The Transformer of Wang et al. (2020) on `trec`: validation accuracy by learning rate, the best of each",
+        "line bold, and the test accuracy there. The tables above have 1e-3 for all.",
+        "",
+        *table("positions", [*columns, "test"], {title: cells for title, cells in lines.items() if any(cells)}),
+    ]
+
+
+def _line(rows: dict[str, Row | None]) -> list[str]:
+    """Show the validation accuracy of one kind by rate, and the test accuracy of the best."""
+    validation = {rate: [run["chosen"][0]["val_accuracy"] for run in row.runs] for rate, row in rows.items() if row}
+    if not validation:
+        return [""] * (len(rows) + 1)
+    best = max(validation, key=lambda rate: mean(validation[rate]))
+    cells = [cell(validation[rate], bold=rate == best) if rate in validation else "" for rate in rows]
+    chosen = rows[best]
+    return [*cells, cell(run["metrics"]["accuracy"] for run in chosen.runs) if chosen else ""]
