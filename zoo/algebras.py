@@ -114,6 +114,10 @@ class Algebra(nn.Module):
             own.reset_parameters()
         return own
 
+    def no_weight_decay(self) -> set[str]:
+        """Name the parameters that weight decay must leave alone, by timm's convention: a learned product."""
+        return {"structure"} if self.learned else set()
+
     def reset_parameters(self) -> None:
         """Draw the rule again, if it was drawn; `torch.manual_seed` alone decides the outcome."""
         if self._draw is not None:

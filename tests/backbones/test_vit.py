@@ -80,8 +80,8 @@ def test_default_patch_cuts_at_most_64(size, patch):
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("vit(dim=66, heads=4)", r"dim=66 .* multiple of 16"),
-        ("vit(dim=72, heads=4)", r"dim=72 .* n = 4: dim must be a multiple of 16"),
+        ("vit(dim=66, heads=4)", r"dim=66 .*: write vit\(dim=80\)"),
+        ("vit(dim=72, heads=4)", r"dim=72 .* n = 4: write vit\(dim=80\)"),
         ("vit(dim=64, heads=0)", r"heads=0"),
         ("vit(patch=3)", r"patch=3 does not tile an image of 8 pixels: use one of 1, 2, 4, 8"),
         ("vit(deep=3)", r"unknown option 'deep' of vit: did you mean 'depth'"),
@@ -99,7 +99,7 @@ def test_heads_need_whole_elements_only_where_attention_is_hypercomplex():
 
 
 def test_recipe():
-    from zoo.backbones.vit import vit
+    from zoo.backbones.vision import vit
 
     assert recipe_of(vit).data == "digits"
     assert recipe_of(recipe(data="npz", max_epochs=3, lr=0.5)(lambda layers: layers)) == Recipe("npz", 3, 0.5)

@@ -222,7 +222,7 @@ def test_each_head_is_a_layer_of_its_own(spec, score, cross):
             expected = (source if cross else x) @ fused.weight[row : row + size].T + fused.bias[row : row + size]
             torch.testing.assert_close(heads[:, head], expected)
             assert fused.out.blocks == (3 if fused is getattr(layer, "q", None) else 6 if cross else 9)
-    structure = None if score == "dot" else layer.rule.structure
+    structure = None if score == "dot" else layer.product.structure
     y = torch.cat([attend(q[:, [h]], k[:, [h]], v[:, [h]], structure, score)[:, 0] for h in range(3)], -1)
     torch.testing.assert_close(layer(x, context if cross else None), layer.proj(y))
 
@@ -357,10 +357,10 @@ def test_state_dict_restores_the_layer(score):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"dim": 12}, "dim=12 does not split into heads=2, each of whole elements .* n = 4: dim must be a multiple of 8"),
-        ({"spec": "real", "dim": 9}, "dim=9 does not split into heads=2: dim must be a multiple of 2"),
+        ({"dim": 12}, "dim=12 does not split into heads=2 of whole elements .* n = 4: use dim=16"),
+        ({"spec": "real", "dim": 9}, "dim=9 does not split into heads=2: use dim=10"),
         ({"heads": 0}, "heads=0"),
-        ({"dim": 8, "rotary": True}, "pairs of channels to turn: dim must be a multiple of 16"),
+        ({"dim": 8, "rotary": True}, "pairs of channels to rotate: use dim=16"),
         ({"score": "cosine"}, "unknown score 'cosine': use dot, product, hermitian"),
         ({"dropout": 1.0}, "dropout=1.0"),
         ({"rotary": True, "cross": True}, "self attention only"),

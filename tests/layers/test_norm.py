@@ -7,7 +7,7 @@ from torch import nn
 from zoo.algebras import algebra
 from zoo.errors import InputError
 from zoo.layers import ElementNorm
-from zoo.layers.norm import norm
+from zoo.layers.elements import norm
 
 
 def test_over_the_reals_it_is_torchs_rms_norm():

@@ -7,7 +7,8 @@ import torch
 
 from zoo.algebras import algebra
 from zoo.errors import InputError
-from zoo.layers.positions import PositionEmbedding, rotate
+from zoo.layers.attention import rotate
+from zoo.layers.token_embedding import PositionEmbedding
 from zoo.testing.backbone import installed_algebras
 
 

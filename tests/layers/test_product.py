@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from zoo.algebras import algebra
 from zoo.errors import InputError
-from zoo.layers.product import Product
+from zoo.layers.elements import Product
 from zoo.testing import definition
 from zoo.testing.backbone import installed_algebras
 

@@ -41,4 +41,4 @@ def test_unknown_kind_is_one_line():
 
 
 def test_repr():
-    assert repr(Readout(4, "scalar")) == "Readout(n=4, kind=scalar)"
+    assert repr(Readout(4, "scalar")) == "Readout(n=4, scalar)"

@@ -7,7 +7,7 @@ from torch import nn
 from zoo.algebras import algebra
 from zoo.errors import InputError
 from zoo.layers import RelativeAttention
-from zoo.layers.positions import trigonometric
+from zoo.layers.token_embedding import trigonometric
 from zoo.testing.backbone import installed_algebras
 
 
@@ -57,5 +57,5 @@ def test_no_gradient_flows_into_the_memory():
 
 
 def test_heads_are_of_whole_elements():
-    with pytest.raises(InputError, match="dim must be a multiple of 8"):
+    with pytest.raises(InputError, match="use dim=16"):
         RelativeAttention(algebra("quaternion"), 12, 2)

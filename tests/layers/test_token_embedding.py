@@ -38,11 +38,11 @@ def test_the_table_is_real_and_its_spread_is_an_option():
 
 def test_positions_are_the_backbones_choice_unless_the_user_or_the_embedding_knows_better():
     kinds = [
-        embed_tokens(default="learned").position_embedding.kind,
-        embed_tokens(default="learned", positions="trigonometric").position_embedding.kind,
-        embed_tokens(default="learned", embedding="complex_order").position_embedding.kind,
-        embed_tokens(default="learned", embedding="complex_vanilla").position_embedding.kind,
-        embed_tokens(default="learned", embedding="complex_order", positions="trigonometric").position_embedding.kind,
+        embed_tokens(default="learned").position_embedding.name,
+        embed_tokens(default="learned", positions="trigonometric").position_embedding.name,
+        embed_tokens(default="learned", embedding="complex_order").position_embedding.name,
+        embed_tokens(default="learned", embedding="complex_vanilla").position_embedding.name,
+        embed_tokens(default="learned", embedding="complex_order", positions="trigonometric").position_embedding.name,
     ]
     assert kinds == ["learned", "trigonometric", "none", "learned", "trigonometric"]
 

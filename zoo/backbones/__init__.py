@@ -1,4 +1,4 @@
-"""Networks that ask a `zoo.layers.Layers` factory for their matrices and never learn which algebra answers."""
+"""Networks that ask a `zoo.layers.Layers` factory for their matrices and never learn which algebra it is bound to."""
 
 from zoo.backbones.recipe import Recipe, recipe, recipe_of
 

@@ -1,4 +1,4 @@
-"""The block of every Transformer: attention and a feed-forward part, each with a norm and a residual."""
+"""The Transformer block: attention and a feed-forward network, each with a norm and a residual connection."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,22 +13,25 @@ ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 
 
 class Block(nn.Module):
-    """Self-attention, attention to a source if there is one, and two layers, each with a residual: [B, L, dim] to the same.
+    """Self-attention, optional cross-attention and a feed-forward network, each with a residual: [B, L, dim] to the same.
 
     Args:
         layers: The factory that knows the algebra.
         dim: Channels.
         heads: Attention heads.
-        ffn: Channels between the two layers.
-        score: How attention compares words, see `zoo.layers.Attention`.
-        rotary: Whether self-attention turns queries and keys by their position.
-        norm: Kind of norm, see `zoo.layers.norm.norm`.
-        norm_first: Whether a norm stands before each part (as in Tensor2Tensor) or after its residual (Vaswani et al. 2017).
-        dropout: Probability in attention, between the two layers, and before each residual.
-        activation: ``relu`` or ``gelu``, between the two layers.
+        ffn: Hidden channels of the feed-forward network.
+        score: How queries are compared with keys, see `zoo.layers.Attention`.
+        rotary: Whether self-attention rotates queries and keys by their positions.
+        norm: Name of the norm, see `zoo.layers.elements.norm`.
+        norm_first: Whether the norm stands before each part (as in Tensor2Tensor) or after its residual (Vaswani et al. 2017).
+        dropout: Probability in attention, in the feed-forward network, and before each residual.
+        activation: ``relu`` or ``gelu``, in the feed-forward network.
         bias: Whether matrices and layer norms have biases.
-        gain: Factor on the initial spread of what is added to the residual stream.
-        cross: Whether it attends to a source.
+        gain: Factor on the initial standard deviation of the matrices that add to the residual stream.
+        cross: Whether the block attends to a source.
+
+    Raises:
+        InputError: If the activation is unknown, or dim does not split into the heads.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class Block(nn.Module):
             raise InputError(f"unknown activation '{activation}': use {', '.join(ACTIVATIONS)}")
         options: dict[str, Any] = {"score": score, "dropout": dropout, "bias": bias, "gain": gain}
         self.attention = layers.attention(dim, heads, rotary=rotary, **options)
-        self.cross = layers.attention(dim, heads, cross=True, **options) if cross else None
+        self.cross_attention = layers.attention(dim, heads, cross=True, **options) if cross else None
         self.ffn = nn.Sequential(
             layers.linear(dim, ffn, bias, role="ffn"),
             ACTIVATIONS[activation](),
@@ -77,24 +80,25 @@ class Block(nn.Module):
         """Apply the block.
 
         Args:
-            x: Tokens, [B, L, dim].
-            mask: bool [B, M], True at real words, those of the cache included; None if all are.
-            causal: Whether no word sees those behind it.
-            source: What the encoder made of the source, [B, S, dim].
-            source_mask: bool [B, S], True at its words.
-            position_ids: Where the words stand, see `zoo.layers.Attention`.
-            cache: What was read before.
+            x: Features of the tokens, [B, L, dim].
+            mask: bool [B, M], False at padding, the cached tokens included; None if there is no padding.
+            causal: Whether a token attends only to itself and to tokens before it.
+            source: Output of the encoder, [B, S, dim]; needed if there is cross-attention.
+            source_mask: bool [B, S], False at padding of the source.
+            position_ids: Positions of the tokens, see `zoo.layers.Attention`.
+            cache: Keys and values of the tokens before.
         """
 
-        def attend(y: Tensor) -> Tensor:
+        def self_attention(y: Tensor) -> Tensor:
             z: Tensor = self.attention(y, mask=mask, causal=causal, position_ids=position_ids, cache=cache)
             return z
 
-        def look(y: Tensor) -> Tensor:
-            z: Tensor = self.cross(y, source, source_mask, cache=cache)  # type: ignore[misc]
+        def cross_attention(y: Tensor) -> Tensor:
+            z: Tensor = self.cross_attention(y, source, source_mask, cache=cache)  # type: ignore[misc]
             return z
 
-        parts: list[Callable[[Tensor], Tensor]] = [attend, *([look] if self.cross is not None else []), self.ffn]
+        parts: list[Callable[[Tensor], Tensor]] = [self_attention]
+        parts += [self.ffn] if self.cross_attention is None else [cross_attention, self.ffn]
         for norm, part in zip(self.norms, parts, strict=True):
             x = x + self.dropout(part(norm(x))) if self.norm_first else norm(x + self.dropout(part(x)))
         return x

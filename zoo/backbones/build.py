@@ -1,5 +1,7 @@
-"""From specs to a network, and the same network over the reals."""
+"""From specs to a network: building it, its real twin, counting its parameters, and checks before a run begins."""
 
+from collections.abc import Callable, Mapping
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
@@ -7,12 +9,16 @@ from torch import Tensor, nn
 
 from zoo import registry
 from zoo.algebras import Algebra, reals
-from zoo.errors import InputError
+from zoo.backbones.recipe import recipe_of
+from zoo.errors import InputError, one_line
 from zoo.layers import Embedding, Layers
+
+Factory = Callable[..., nn.Module]
+"""A backbone's factory: takes a `Layers` by position and facts about the data by keyword, returns the network."""
 
 
 def backbone(
-    spec: str,
+    spec: str | Factory | nn.Module,
     algebra: str | Algebra,
     *,
     scope: str = "all",
@@ -24,14 +30,15 @@ def backbone(
     """Build a network over an algebra.
 
     Args:
-        spec: Such as ``"vit(dim=64)"`` or ``"timm/resnet18"``, from any installed plugin.
+        spec: A spec such as ``"vit(dim=64)"`` or ``"timm/resnet18"``, from any installed plugin; or a factory, which is called
+            as ``factory(layers, **info)`` with the keywords that it takes; or a network, which is returned as it is.
         algebra: A spec such as ``"quaternion"``, or an `Algebra`.
         scope: Which roles are hypercomplex, see `zoo.layers.factory.parse_scope`.
-        init: The initialisation of the matrices, see `zoo.layers.init.draw_components`.
-        embedding: Spec of the word embedding; by default what the algebra advises, or ``table``.
-        vectors: Width of pretrained word vectors, which the embedding's ``load_vectors`` will bring.
-        info: What the network must know of its data, such as ``in_channels=1, image_size=28, num_classes=2``; what a
-            backbone has no use for is left out, and options in the spec win.
+        init: Initialisation of the matrices, see `zoo.layers.init`.
+        embedding: Spec of the word embedding; by default that of the algebra's ``defaults``, or ``table``.
+        vectors: Width of the pretrained word vectors that the embedding's ``load_vectors`` will receive.
+        info: Facts about the data, such as ``in_channels=1, image_size=28, num_classes=2``; those that a backbone does not
+            take are left out, and options in the spec win.
 
     Raises:
         InputError: If a name or an option is wrong.
@@ -41,48 +48,116 @@ def backbone(
         >>> net(torch.zeros(2, 1, 8, 8)).shape
         torch.Size([2, 10])
     """
-    net = registry.create("zoo.backbones", spec, Layers(algebra, scope, init, embedding, vectors), **info)
+    if isinstance(spec, nn.Module):
+        return spec
+    layers = Layers(algebra, scope, init, embedding, vectors)
+    net = registry.create("zoo.backbones", spec, layers, **info) if isinstance(spec, str) else _call(spec, layers, info)
     if not isinstance(net, nn.Module):
-        raise InputError(f"the plugin of backbone '{spec}' returned {type(net).__name__}, not a torch.nn.Module")
+        raise InputError(f"the factory of backbone '{spec}' returned {type(net).__name__}, not a torch.nn.Module")
     return net
 
 
-def real_twin(spec: str, **info: Any) -> nn.Module:
+def _call(factory: Factory, layers: Layers, info: Mapping[str, Any]) -> Any:
+    """Call a factory with the keywords that it takes."""
+    if not callable(factory):
+        raise InputError(f"a backbone is a spec, a function that builds a torch.nn.Module, or one; not {factory!r:.60}")
+    taken = signature(factory).parameters
+    if not any(p.kind is Parameter.VAR_KEYWORD for p in taken.values()):
+        info = {name: value for name, value in info.items() if name in taken}
+    return factory(layers, **info)
+
+
+def real_twin(spec: str | Factory, **info: Any) -> nn.Module:
     """Build the same network over the reals to count it, without memory for its weights wherever that is possible."""
+    spec = untrained(spec) if isinstance(spec, str) else spec
     try:
         with torch.device("meta"):
-            return backbone(untrained(spec), reals(), **info)
-    except Exception:  # A stranger's network may compute with numbers while it is built; then it costs memory once.
+            return backbone(spec, reals(), **info)
+    except Exception:  # A third-party network may compute with numbers while it is built; then it costs memory once.
         with torch.random.fork_rng(devices=[]):
-            return backbone(untrained(spec), reals(), **info)
+            return backbone(spec, reals(), **info)
 
 
 def untrained(spec: str) -> str:
-    """Drop the option that would fetch pretrained weights, for when only the shape of a network matters."""
+    """Return the spec without the option that would fetch pretrained weights, for when only the shape of a network matters."""
     parsed = registry.Spec.parse(spec)
     return str(registry.Spec(parsed.name, {key: value for key, value in parsed.options.items() if key != "pretrained"}))
 
 
 def count(net: nn.Module) -> dict[str, int]:
-    """Count trainable parameters, the one way the zoo does: all (``total``), and those in word tables (``embedding``)."""
+    """Count trainable parameters: all of them (``total``), and those in embedding tables (``embedding``)."""
     tables = [m for m in net.modules() if isinstance(m, (nn.Embedding, Embedding))]
     embedding = {id(p): p.numel() for table in tables for p in table.parameters() if p.requires_grad}
     total = sum(p.numel() for p in net.parameters() if p.requires_grad)
     return {"total": total, "embedding": sum(embedding.values())}
 
 
+_TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
+_EXAMPLES: dict[str, dict[str, Any]] = {
+    "image": {"in_channels": 3, "image_size": 32, "num_classes": 3},
+    "vector": {"in_features": 8, "out_features": 8},
+    "text": _TEXT,
+    "text_pair": _TEXT | {"pair": True},
+    "tokens": _TEXT,
+    "token_stream": _TEXT,
+    "source_target": _TEXT | {"seq2seq": True},
+}
+"""Facts about imaginary data, by `DataInfo.inputs`."""
+
+
+def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
+    """Refuse options that no data could make right, before any data are read.
+
+    The network is built for imaginary data of two sizes, without memory for its weights. An error counts only if both
+    attempts end with the same one: then it does not depend on the data. What cannot be tried is not refused.
+
+    Args:
+        spec: Spec of the backbone.
+        algebra: A spec or an `Algebra`.
+        options: Keyword arguments of `backbone`, such as ``scope``.
+
+    Raises:
+        InputError: If an option is wrong whatever the data, such as heads that do not fit the algebra.
+    """
+    entry, parsed = registry.resolve("zoo.backbones", untrained(spec))
+    factory = registry.load(entry)
+    inputs = next((name for name in recipe_of(factory).inputs if name in _EXAMPLES), None)
+    if inputs is None:
+        return
+    small = _EXAMPLES[inputs]
+    needed = {p.name for p in signature(factory).parameters.values() if p.kind is p.KEYWORD_ONLY and p.default is p.empty}
+    if not needed <= small.keys() | parsed.options.keys():
+        return
+    large = {name: 3 * value if type(value) is int else value for name, value in small.items()}
+    errors = [_attempt(str(parsed), algebra, options | info) for info in (small, large)]
+    if errors[0] is not None and errors[0] == errors[1]:
+        raise InputError(errors[0])
+
+
+def _attempt(spec: str, algebra: str | Algebra, options: Mapping[str, Any]) -> str | None:
+    """Return the message of the `InputError` that building ends with, or None."""
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            backbone(spec, algebra, **options)
+    except InputError as error:
+        return str(error)
+    except Exception:  # A third-party network may compute with numbers while it is built.
+        return None
+    return None
+
+
 def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], outputs: int, every: bool = False) -> None:
-    """Try one forward pass before any work begins.
+    """Try one forward pass before a run begins.
 
     Args:
         net: The network; its mode is kept.
-        spec: Its name, for the message.
+        spec: Its name, for messages.
         example: Inputs, [B, ...], or several of them.
-        outputs: How many numbers must come out for each, [B, outputs].
+        outputs: How many numbers must come out for each example, [B, outputs].
         every: Whether they must come out for every token of the last input, [B, L, outputs].
 
     Raises:
-        InputError: If the network cannot read such inputs or answers in another shape.
+        InputError: If the network cannot read such inputs or returns another shape.
     """
     inputs = example if isinstance(example, tuple) else (example,)
     training, shape = net.training, " and ".join("x".join(map(str, part.shape[1:])) for part in inputs)
@@ -92,9 +167,8 @@ def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], o
     except InputError:
         raise
     except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         hint = "; try a larger size, as in --data 'digits(size=32)'" if inputs[0].ndim == 4 else ""
-        raise InputError(f"{spec} cannot read inputs of shape {shape}: {reason}{hint}") from error
+        raise InputError(f"{spec} cannot read inputs of shape {shape}: {one_line(error)}{hint}") from error
     finally:
         net.train(training)
     if not isinstance(out, Tensor) or out.shape != (*inputs[-1].shape[: 2 if every else 1], outputs):

@@ -1,18 +1,18 @@
-"""Decomposable attention: align two texts word by word, compare what is aligned, add up."""
+"""Decomposable attention: two texts are aligned word by word, compared where they are aligned, and summed."""
 
 import torch
 from torch import Tensor, nn
 
-from zoo.backbones.pooling import pool
 from zoo.backbones.recipe import recipe
-from zoo.backbones.sequence_classifier import feedforward
+from zoo.backbones.sequence_classifier import feedforward, pool
 from zoo.errors import InputError
 from zoo.layers import Layers
 from zoo.layers.scores import attend
+from zoo.layers.token_embedding import length_limit
 
 
 class DecomposableAttention(nn.Module):
-    r"""DeAtt over the reals, Q-Att over the quaternions (Tay et al. 2019, 3.2 and 4.1): the algebra makes the difference.
+    r"""DeAtt over the reals, Q-Att over the quaternions (Tay et al. 2019, 3.2 and 4.1): only the algebra differs.
 
     With words a_i and b_j of two texts, F a feed-forward network (Parikh et al. 2016, Eq. 1) and one softmax per component,
 
@@ -24,13 +24,16 @@ class DecomposableAttention(nn.Module):
 
     Args:
         layers: The factory that knows the algebra.
-        token_embedding: From tokens [B, L] to vectors [B, L, dim].
+        token_embedding: Maps tokens [B, L] to vectors [B, L, dim].
         dim: Channels, whole algebra elements.
-        depth: Layers in each of F, G and H; F is the identity if ``attend_depth`` is 0.
-        attend_depth: Layers in F.
+        depth: Layers in each of G and H.
+        attend_depth: Layers in F; with 0, F is the identity.
         outputs: Logits.
         readout: See `Layers.head`.
         dropout: Probability after every layer.
+
+    Attributes:
+        max_length: The longest text, if positions are learned; None if any length can be read.
     """
 
     def __init__(
@@ -46,13 +49,14 @@ class DecomposableAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.token_embedding, self.product = token_embedding, layers.product(dim, role="attention")
+        self.max_length = length_limit(token_embedding)
         self.attend, *_ = feedforward(layers, dim, dim, attend_depth, 1, dropout)
         self.compare, *_ = feedforward(layers, 4 * dim, dim, depth, 4, dropout)
         self.aggregate, *_ = feedforward(layers, 4 * dim, dim, depth, 4, dropout)
         self.head = layers.head(dim, outputs, readout)
 
     def forward(self, tokens: Tensor, other: Tensor) -> Tensor:
-        """Answer: tokens [B, L] and [B, M] to [B, outputs]."""
+        """Classify the pair: tokens [B, L] and [B, M] to [B, outputs]."""
         here, there = tokens != 0, other != 0
         a, b = self.token_embedding(tokens), self.token_embedding(other)
         fa, fb = self.attend(a), self.attend(b)
@@ -66,7 +70,7 @@ class DecomposableAttention(nn.Module):
         return y
 
     def features(self, x: Tensor, y: Tensor) -> Tensor:
-        """Put [x; y; x y; x - y] side by side, [..., 4 * dim]."""
+        """Concatenate [x; y; x y; x - y], [..., 4 * dim]."""
         return torch.cat([x, y, self.product(x, y), x - y], -1)
 
 
@@ -95,26 +99,29 @@ def decomposable_attention(
 
     Args:
         layers: The factory that knows the algebra.
-        vocab_size: Tokens; 0 is padding.
+        vocab_size: Tokens of the vocabulary; 0 is padding.
         max_length: Tokens of the longest text.
         num_classes: Logits, [B, num_classes].
         pair: It reads pairs only.
         dim: Channels of a word vector and of every layer; the paper has 50 and 200.
         depth: Layers of the comparing and of the aggregating network.
         attend_depth: Layers before the alignment; 0 aligns the word vectors themselves.
-        positions: What is added to word vectors: none (as auto is here), learned or trigonometric.
-        readout: How the head makes logits: channels, modulus or scalar.
+        positions: Position embedding: none (the same as auto), learned or trigonometric.
+        readout: How the head computes logits: channels, modulus or scalar.
         dropout: Probability for word vectors and layers.
 
     Raises:
         InputError: If the data are no pairs, or dim is not made of whole algebra elements.
     """
-    n = layers.n if "attention" in layers.roles else 1
+    n = layers.over("attention").n
     if not pair:
         raise InputError("decomposable_attention reads pairs of texts: use data such as glosses(task=pairs)")
     if depth < 1 or attend_depth < 0:
         raise InputError(f"depth={depth}, attend_depth={attend_depth}: depth is at least 1 and attend_depth at least 0")
     if dim < 1 or dim % n:
-        raise InputError(f"dim={dim} is not made of whole elements of an algebra with n = {n}: use a multiple of {n}")
-    words = layers.token_embedding(vocab_size, dim, max_length, positions=positions, dropout=dropout)
-    return DecomposableAttention(layers, words, dim, depth, attend_depth, num_classes, readout, dropout)
+        fitting = max(1, -(-dim // n)) * n
+        raise InputError(
+            f"dim={dim} is not made of whole elements of an algebra with n = {n}: write decomposable_attention(dim={fitting})"
+        )
+    embedding = layers.token_embedding(vocab_size, dim, max_length, positions=positions, dropout=dropout)
+    return DecomposableAttention(layers, embedding, dim, depth, attend_depth, num_classes, readout, dropout)

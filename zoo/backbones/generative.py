@@ -1,4 +1,4 @@
-"""What the networks that write share: logits of every token from the word table, and reading on with a cache."""
+"""The parts that generative networks share: the language-model head, and the protocol of decoding with a KV cache."""
 
 from abc import abstractmethod
 
@@ -12,14 +12,14 @@ from zoo.layers.token_embedding import TokenEmbedding
 
 
 class LMHead(nn.Module):
-    """From features [..., dim] to a logit of every token [..., V]: by the word table itself, or by a layer of its own.
+    """Map features [..., dim] to the logits of all tokens [..., V], with the embedding table or with a layer.
 
     Args:
         layers: The factory that knows the algebra.
-        token_embedding: What reads tokens.
+        token_embedding: The network's token embedding.
         dim: Channels.
         vocab_size: V.
-        tied: Whether the word table is used (Press & Wolf 2017); an embedding that is no such table gets a layer in any case.
+        tied: Whether the embedding table is used (Press & Wolf 2017). An embedding without such a table gets a layer anyway.
     """
 
     def __init__(self, layers: Layers, token_embedding: TokenEmbedding, dim: int, vocab_size: int, tied: bool = True) -> None:
@@ -28,7 +28,7 @@ class LMHead(nn.Module):
         self.layer = None if self.tied else layers.linear(dim, vocab_size, False, role="head")
 
     def forward(self, x: Tensor, token_embedding: TokenEmbedding) -> Tensor:
-        """Answer."""
+        """Return the logits: [..., dim] to [..., V]."""
         if self.layer is None:
             return F.linear(x, token_embedding.embedding.shared)  # type: ignore[arg-type]
         y: Tensor = self.layer(x)
@@ -36,38 +36,41 @@ class LMHead(nn.Module):
 
 
 class GenerativeModel(nn.Module):
-    """A network that can write: it begins with a `KVCache` and reads on.
+    """Base class of networks that predict the next token and can decode step by step.
+
+    ``cache = net.init_cache(source)`` starts; the first `decode_step` reads the whole prompt (the prefill), each later one
+    the newest token.
 
     Attributes:
-        max_length: Positions it has; None if there is no limit.
-        remembers: Whether its forward pass takes a memory beside the tokens: a list, empty at the start of a text, that it
-            renews in place.
+        max_length: The longest text, if positions are learned; None if any length can be read.
+        has_memory: Whether `forward` takes a memory beside the tokens: a list, empty at the start of a text, that it updates
+            in place.
     """
 
     max_length: int | None = None
     has_memory: bool = False
 
     def init_cache(self, source: Tensor | None = None) -> KVCache:
-        """Return the memory of a text that is to be written; ``source`` [B, S] is the text to answer, if it answers any."""
+        """Return an empty cache; a network that translates encodes its ``source`` [B, S], padded on the right."""
         return KVCache()
 
-    def read(self, tokens: Tensor, cache: KVCache, mask: Tensor | None) -> Tensor:
-        """Note that more tokens are read and return their position ids, see `KVCache.read`.
+    def advance(self, cache: KVCache, tokens: Tensor, mask: Tensor | None) -> Tensor:
+        """Count more tokens in the cache and return their position ids, see `KVCache.advance`.
 
         Raises:
-            InputError: If there are no positions for them.
+            InputError: If the text becomes longer than ``max_length``.
         """
         length = cache.length + tokens.shape[1]
         if self.max_length is not None and length > self.max_length:
             raise InputError(f"a text of {length} tokens: the learned positions end at max_length={self.max_length}")
-        return cache.read(tokens, mask)
+        return cache.advance(tokens, mask)
 
     @abstractmethod
     def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
-        """Read more tokens [B, l] and return the logits of what follows each, [B, l, V].
+        """Read the next tokens [B, l] and return the logits of each one's successor, [B, l, V].
 
         Args:
             tokens: The next tokens of every row.
-            cache: What was read before; these tokens are added.
-            mask: bool [B, l], False at padding, which stands on the left of the first tokens; None if there is none.
+            cache: The cache of the tokens before; these tokens are added.
+            mask: bool [B, l], False at padding, which may stand on the left of the prompt; None if there is none.
         """

@@ -1,4 +1,4 @@
-"""GPT: a Transformer that reads from left to right and tells what comes next."""
+"""GPT: a causal Transformer that predicts the next token."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 from zoo.backbones.blocks import Block
 from zoo.backbones.generative import GenerativeModel, LMHead
-from zoo.backbones.recipe import recipe
-from zoo.backbones.sizes import sizes
+from zoo.backbones.recipe import preset_sizes, recipe
 from zoo.layers import Layers
+from zoo.layers.attention import check_heads
 from zoo.layers.kv_cache import KVCache
-from zoo.layers.token_embedding import TokenEmbedding
+from zoo.layers.token_embedding import TokenEmbedding, length_limit
 
 PRESETS: dict[str, dict[str, Any]] = {
     "micro": {"dim": 128, "depth": 4, "heads": 4, "ffn": 512, "dropout": 0.0},
@@ -20,33 +20,30 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 class GPT(GenerativeModel):
-    """Words through causal blocks: tokens [B, L] to the logits of what follows each, [B, L, V].
+    """Token embedding, causal blocks, norm, head: tokens [B, L] to the logits of each one's successor, [B, L, V].
 
     Args:
-        token_embedding: What reads tokens.
+        token_embedding: The token embedding.
         blocks: The blocks.
-        norm: The last norm.
-        lm_head: What answers.
-        max_length: Positions it has; None if there is no limit.
+        norm: The norm before the head.
+        lm_head: The head.
     """
 
-    def __init__(
-        self, token_embedding: TokenEmbedding, blocks: list[Block], norm: nn.Module, lm_head: LMHead, max_length: int | None
-    ) -> None:
+    def __init__(self, token_embedding: TokenEmbedding, blocks: list[Block], norm: nn.Module, lm_head: LMHead) -> None:
         super().__init__()
         self.token_embedding, self.blocks, self.norm, self.lm_head = token_embedding, nn.ModuleList(blocks), norm, lm_head
-        self.max_length = max_length
+        self.max_length = length_limit(token_embedding)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Read texts that are padded on the right, if at all: no word sees what is behind it."""
-        return self._read(tokens, None, None, None)
+        """Return logits: [B, L], padded on the right if at all, to [B, L, V]."""
+        return self._logits(tokens, None, None, None)
 
     def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
-        """Read on, see `GenerativeModel.decode_step`."""
-        position_ids = self.read(tokens, cache, mask)
-        return self._read(tokens, cache.mask, position_ids, cache)
+        """Read the next tokens, see `GenerativeModel.decode_step`."""
+        position_ids = self.advance(cache, tokens, mask)
+        return self._logits(tokens, cache.mask, position_ids, cache)
 
-    def _read(self, tokens: Tensor, mask: Tensor | None, position_ids: Tensor | None, cache: KVCache | None) -> Tensor:
+    def _logits(self, tokens: Tensor, mask: Tensor | None, position_ids: Tensor | None, cache: KVCache | None) -> Tensor:
         x = self.token_embedding(tokens, position_ids)
         for block in self.blocks:
             x = block(x, mask, causal=True, position_ids=position_ids, cache=cache)
@@ -76,31 +73,32 @@ def gpt(
 
     Args:
         layers: The factory that knows the algebra.
-        vocab_size: Tokens; 0 is padding.
+        vocab_size: Tokens of the vocabulary; 0 is padding.
         max_length: Tokens of a block, and rows of the learned positions.
         variant: ``micro`` (the default) or ``nano``; sizes given beside it win.
         dim: Channels of the residual stream.
         depth: Blocks.
         heads: Attention heads; dim / heads must be whole algebra elements.
-        ffn: Channels inside the feed-forward part.
+        ffn: Hidden channels of the feed-forward networks.
         score: ``dot``, ``product`` (Tay et al. 2019, Eq. 4) or ``hermitian`` (Wang et al. 2020, Eq. 14).
         positions: none, learned, trigonometric or rotary (without limit of length); auto is learned, or none if the embedding
             encodes order.
-        norm: Kind of norm: layer, rms or element.
+        norm: Name of the norm: layer, rms or element.
         bias: Whether matrices and norms have biases.
-        tied: Whether the word table also makes the logits; else a matrix of role ``head`` does.
+        tied: Whether the head uses the embedding table; else it is a matrix of role ``head``.
         dropout: Probability everywhere.
 
     Raises:
         InputError: If an option is unknown or does not fit.
     """
-    size = sizes("gpt", PRESETS, variant or "micro", dim=dim, depth=depth, heads=heads, ffn=ffn, dropout=dropout)
+    size = preset_sizes("gpt", PRESETS, variant or "micro", dim=dim, depth=depth, heads=heads, ffn=ffn, dropout=dropout)
     width, drop, rotary = size["dim"], size["dropout"], positions == "rotary"
+    check_heads(width, size["heads"], layers.over("attention").n, rotary, f"gpt/{variant}" if variant else "gpt")
     positions = "none" if rotary else positions
-    words = layers.token_embedding(vocab_size, width, max_length, positions=positions, default="learned", dropout=drop)
-    # Every block adds twice to the residual stream; so it ends as wide as one addition (Radford et al. 2019, section 2.3).
+    embedding = layers.token_embedding(vocab_size, width, max_length, positions=positions, default="learned", dropout=drop)
+    # Each block adds twice to the residual stream; scaled so, the sum has the variance of one addition (Radford et al. 2019,
+    # section 2.3).
     options: dict[str, Any] = {"score": score, "rotary": rotary, "norm": norm, "dropout": drop, "activation": "gelu"}
     options |= {"bias": bias, "gain": (2 * size["depth"]) ** -0.5}
     blocks = [Block(layers, width, size["heads"], size["ffn"], **options) for _ in range(size["depth"])]
-    limit = max_length if words.position_embedding.kind == "learned" else None
-    return GPT(words, blocks, layers.norm(width, norm, bias), LMHead(layers, words, width, vocab_size, tied), limit)
+    return GPT(embedding, blocks, layers.norm(width, norm, bias), LMHead(layers, embedding, width, vocab_size, tied))

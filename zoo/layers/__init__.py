@@ -2,15 +2,13 @@
 
 from zoo.layers.attention import Attention
 from zoo.layers.conv import Conv1d, Conv2d
+from zoo.layers.elements import ElementNorm, Product, Readout
 from zoo.layers.embedding import Embedding
 from zoo.layers.factory import Layers
 from zoo.layers.linear import Linear
 from zoo.layers.lstm import LSTM
-from zoo.layers.norm import ElementNorm
-from zoo.layers.positions import PositionEmbedding
-from zoo.layers.product import Product
-from zoo.layers.readout import Readout
-from zoo.layers.relative import RelativeAttention
+from zoo.layers.relative_attention import RelativeAttention
+from zoo.layers.token_embedding import PositionEmbedding, TokenEmbedding
 
 __all__ = [
     "LSTM",
@@ -25,4 +23,5 @@ __all__ = [
     "Product",
     "Readout",
     "RelativeAttention",
+    "TokenEmbedding",
 ]

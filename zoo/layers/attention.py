@@ -1,29 +1,30 @@
 """Multi-head attention over any algebra."""
 
+import torch
 from torch import Tensor, nn
 
 from zoo.algebras import Algebra
 from zoo.errors import InputError
 from zoo.layers.kv_cache import KVCache
 from zoo.layers.linear import Linear
-from zoo.layers.positions import rotate
 from zoo.layers.scores import SCORES, attend
+from zoo.layers.token_embedding import angles, first_positions
 
 
 class Attention(nn.Module):
-    """Multi-head attention (Vaswani et al. 2017) whose projections, and if asked its scores, are products over an algebra.
+    """Multi-head attention (Vaswani et al. 2017) whose projections, and optionally its scores, are products over an algebra.
 
-    Every head holds a slice of every component, so that queries, keys, values and heads are made of whole elements.
+    Queries, keys, values and heads are made of whole elements: every head is component-major by itself.
 
     Args:
         algebra: The product, of dimension n.
         dim: Real channels, a multiple of heads * n.
         heads: Heads, of dim / heads channels each.
-        score: How a key fits a query: ``dot``, ``product`` or ``hermitian``, see `attend`. The last two multiply over the
-            algebra and hold a rule of their own if rules are learned.
+        score: How queries are compared with keys: ``dot``, ``product`` or ``hermitian``, see `attend`. The last two multiply
+            over the algebra, with a product of their own if products are learned.
         dropout: Probability to drop an attention weight in training.
         bias: Whether the projections have biases.
-        rotary: Whether queries and keys are turned by their positions, see `rotate`; dim is a multiple of 2 * heads * n then.
+        rotary: Whether queries and keys are rotated by their positions, see `rotate`; dim is a multiple of 2 * heads * n then.
         cross: Whether keys and values come from a second sequence.
         init: Name of the initialisation, see `zoo.layers.init.draw_components`.
         gain: Factor on the initial standard deviation of the output projection.
@@ -37,7 +38,6 @@ class Attention(nn.Module):
         InputError: If dim does not split into heads of whole elements, or an option is unknown or does not fit.
 
     Example:
-        >>> import torch
         >>> Attention(Algebra(torch.ones(2, 2, 2)), 8, heads=2)(torch.ones(1, 5, 8)).shape
         torch.Size([1, 5, 8])
     """
@@ -63,10 +63,10 @@ class Attention(nn.Module):
             raise InputError(f"dropout={dropout}: the share of dropped weights is at least 0 and less than 1")
         if rotary and cross:
             raise InputError("rotary positions measure distances in one text: use them in self attention only")
-        check_heads(dim, heads, algebra.n, 2 if rotary else 1)
+        check_heads(dim, heads, algebra.n, rotary)
         self.dim, self.heads, self.n, self.score = dim, heads, algebra.n, score
         self.dropout, self.rotary, self.cross = dropout, rotary, cross
-        self.rule = None if score == "dot" else algebra.for_layer()
+        self.product = None if score == "dot" else algebra.for_layer()
         if cross:
             self.q = Linear(algebra, dim, dim, bias, blocks=(1, heads), init=init)
             self.kv = Linear(algebra, dim, 2 * dim, bias, blocks=(1, 2 * heads), init=init)
@@ -87,12 +87,12 @@ class Attention(nn.Module):
         """Attend: [B, L, dim] to [B, L, dim].
 
         Args:
-            x: Where queries come from; in self attention keys and values too.
-            context: Where keys and values come from in cross attention, [B, M, dim].
-            mask: bool [B, M], True where a key is real; with a cache M counts its keys and those of x.
-            causal: Whether no position sees those behind it.
-            position_ids: Where the words of x stand, [L] or [B, L], for rotary positions; by default from 0 on.
-            cache: Keys and values of what was read before, to which those of x are added. Cross attention reads its context
+            x: Source of the queries; in self-attention also of keys and values.
+            context: Source of keys and values in cross-attention, [B, M, dim].
+            mask: bool [B, M], False at padding; with a cache M counts the cached keys and those of x.
+            causal: Whether a token attends only to itself and to tokens before it.
+            position_ids: Positions of the tokens of x, [L] or [B, L], for rotary positions; by default 0, 1, ..., L - 1.
+            cache: Keys and values of the tokens before, to which those of x are added. Cross-attention projects its context
                 only once.
 
         Raises:
@@ -104,7 +104,7 @@ class Attention(nn.Module):
         if cache is not None and not self.cross:
             k, v = cache.append(self, k, v)
         dropout = self.dropout if self.training else 0.0
-        structure = None if self.rule is None else self.rule.structure
+        structure = None if self.product is None else self.product.structure
         y = attend(q, k, v, structure, self.score, mask, causal, dropout)
         out: Tensor = self.proj(y.transpose(1, 2).flatten(2))
         return out
@@ -125,7 +125,7 @@ class Attention(nn.Module):
         return *self._split(self.q(x)), *kept  # type: ignore[misc]
 
     def _split(self, y: Tensor) -> tuple[Tensor, ...]:
-        """Part what lies side by side: [B, L, k dim] to k heads [B, H, L, dim / H]."""
+        """Split what lies side by side: [B, L, k dim] to k tensors [B, H, L, dim / H]."""
         return tuple(t.transpose(1, 2) for t in y.unflatten(-1, (-1, self.heads, self.dim // self.heads)).unbind(2))
 
     def extra_repr(self) -> str:
@@ -135,10 +135,55 @@ class Attention(nn.Module):
         return ", ".join([f"{self.dim}, heads={self.heads}", *changed])
 
 
-def check_heads(dim: int, heads: int, n: int, pairs: int = 1) -> None:
-    """Refuse heads that are not made of whole elements of an algebra of dimension n, or of ``pairs`` = 2 times as many."""
-    if heads < 1 or dim < 1 or dim % (heads * n * pairs):
-        whole = "" if n == 1 else f", each of whole elements of an algebra with n = {n}"
-        turned = " and pairs of channels to turn" if pairs == 2 else ""
-        unit = max(heads, 1) * n * pairs
-        raise InputError(f"dim={dim} does not split into heads={heads}{whole}{turned}: dim must be a multiple of {unit}")
+def check_heads(dim: int, heads: int, n: int, rotary: bool = False, backbone: str = "") -> None:
+    """Refuse heads that are not made of whole elements of an algebra of dimension n.
+
+    Args:
+        dim: Real channels.
+        heads: Heads.
+        n: Dimension of the algebra.
+        rotary: Whether positions are rotary: every component of a head then has an even number of channels.
+        backbone: Name for the message, which proposes a size.
+
+    Raises:
+        InputError: If dim is no multiple of heads * n, or of twice that if ``rotary``.
+
+    Example:
+        >>> check_heads(64, 4, 5, backbone="vit")
+        Traceback (most recent call last):
+        zoo.errors.InputError: dim=64 does not split into heads=4 of whole elements of an algebra with n = 5: write vit(dim=80)
+    """
+    if heads < 1:
+        raise InputError(f"heads={heads}: attention has at least one head")
+    unit = heads * n * (1 + rotary)
+    if dim < 1 or dim % unit:
+        whole = f" of whole elements of an algebra with n = {n}" if n > 1 else ""
+        even = " and of pairs of channels to rotate" if rotary else ""
+        fitting = f"dim={max(1, -(-dim // unit)) * unit}"
+        proposal = f"write {backbone}({fitting})" if backbone else f"use {fitting}"
+        raise InputError(f"dim={dim} does not split into heads={heads}{whole}{even}: {proposal}")
+
+
+def rotate(x: Tensor, n: int, position_ids: Tensor | None = None) -> Tensor:
+    r"""Rotate queries or keys by their positions (rotary positions, Su et al. 2021, Eq. 34): [B, H, L, n * c] to the same.
+
+    Channels 2 k and 2 k + 1 of a component are rotated by the angle p / 10000^(2 k / c) at position p. All n components of an
+    element are rotated alike, so that every score between two components depends only on the distance of the tokens.
+
+    Args:
+        x: Heads, each component-major.
+        n: Dimension of the algebra.
+        position_ids: p of every token, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
+
+    Raises:
+        InputError: If a component of a head has an odd number of channels.
+    """
+    channels = x.shape[-1] // n
+    if x.shape[-1] % n or channels % 2:
+        raise InputError(f"rotary positions rotate pairs of channels: a head of {x.shape[-1]} must be a multiple of {2 * n}")
+    # From [L, c / 2] or [B, L, c / 2] to the axes of [B, H, L, n, c / 2].
+    angle = angles(first_positions(x.shape[-2], x) if position_ids is None else position_ids, channels, x).unsqueeze(-2)
+    angle = angle.unsqueeze(1) if angle.ndim == 4 else angle
+    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    a, b = x.unflatten(-1, (n, -1, 2)).unbind(-1)
+    return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-3)

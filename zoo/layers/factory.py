@@ -1,24 +1,22 @@
-"""The factory that backbones build with: it knows the algebra, so that they need not."""
+"""The factory of layers that backbones build with: it is bound to an algebra, so that they need not know it."""
 
 from typing import Any
 
 from torch import nn
 
 from zoo import registry
-from zoo.algebras import Algebra, algebra, reals
+from zoo.algebras import Algebra, reals
+from zoo.algebras import algebra as named
 from zoo.errors import InputError
 from zoo.layers.attention import Attention
 from zoo.layers.conv import Conv1d, Conv2d
+from zoo.layers.elements import Product, Readout, norm
 from zoo.layers.embedding import Embedding
 from zoo.layers.init import INITS
 from zoo.layers.linear import Linear
 from zoo.layers.lstm import LSTM
-from zoo.layers.norm import norm
-from zoo.layers.positions import PositionEmbedding
-from zoo.layers.product import Product
-from zoo.layers.readout import Readout
-from zoo.layers.relative import RelativeAttention
-from zoo.layers.token_embedding import TokenEmbedding
+from zoo.layers.relative_attention import RelativeAttention
+from zoo.layers.token_embedding import PositionEmbedding, TokenEmbedding
 
 ROLES = ("attention", "ffn", "conv", "recurrent", "stem", "embed", "head")
 BODY = frozenset({"attention", "ffn", "conv", "recurrent"})
@@ -46,11 +44,11 @@ class Layers:
     """Make the layers of one network: hypercomplex where the scope says so, over the reals everywhere else.
 
     Args:
-        rule: The algebra, or its spec.
+        algebra: The algebra, or its spec.
         scope: Which roles are hypercomplex, see `parse_scope`.
         init: The initialisation of every matrix, see `zoo.layers.init.draw_components`.
-        embedding: Spec of the word embedding; by default what the algebra advises, or ``table``.
-        vectors: Width of the pretrained word vectors that the embedding will be given; None for none.
+        embedding: Spec of the word embedding; by default that of the algebra's ``defaults``, or ``table``.
+        vectors: Width of the pretrained word vectors that the embedding will receive; None for none.
 
     Example:
         >>> layers = Layers(reals())
@@ -60,7 +58,7 @@ class Layers:
 
     def __init__(
         self,
-        rule: Algebra | str,
+        algebra: Algebra | str,
         scope: str = "all",
         init: str = "variance",
         embedding: str | None = None,
@@ -68,7 +66,7 @@ class Layers:
     ) -> None:
         if init not in INITS:
             raise InputError(f"unknown initialisation '{init}': use {', '.join(INITS)}")
-        self.algebra, self.scope, self.init = algebra(rule), scope, init
+        self.algebra, self.scope, self.init = named(algebra), scope, init
         self.roles = parse_scope(scope)
         self.embedding_spec, self.vectors = embedding, vectors
 
@@ -78,7 +76,7 @@ class Layers:
         return self.algebra.n
 
     def over(self, role: str) -> Algebra:
-        """The algebra of the layers of a role."""
+        """Return the algebra of the layers of a role."""
         if role not in ROLES:
             raise InputError(f"unknown role '{role}': use {', '.join(ROLES)}")
         return self.algebra if role in self.roles else reals()
@@ -103,17 +101,17 @@ class Layers:
         """Return a table of vectors; real unless the scope names ``embed``."""
         return Embedding(self.over(role), rows, dim, padding_idx, init=self.init)
 
-    def norm(self, features: int, kind: str = "layer", bias: bool = True) -> nn.Module:
-        """Return a norm over real channels, see `zoo.layers.norm.norm`."""
-        return norm(kind, features, self.n, bias)
+    def norm(self, features: int, name: str = "layer", bias: bool = True) -> nn.Module:
+        """Return a norm over real channels, see `zoo.layers.elements.norm`."""
+        return norm(name, features, self.n, bias)
 
-    def readout(self, kind: str = "channels") -> Readout:
+    def readout(self, name: str = "channels") -> Readout:
         """Return the step from algebra elements back to real features, see `Readout`."""
-        return Readout(self.n, kind)
+        return Readout(self.n, name)
 
-    def choose(self, what: str, given: str | None, default: str) -> str:
-        """Return what the user gave, else what the algebra advises, else the default: ``embedding``, ``score``, ``readout``."""
-        return given or self.algebra.defaults.get(what, default)
+    def choose(self, option: str, given: str | None, default: str) -> str:
+        """Return the given name, else the algebra's default for ``embedding``, ``score`` or ``readout``, else ``default``."""
+        return given or self.algebra.defaults.get(option, default)
 
     def token_embedding(
         self,
@@ -126,21 +124,21 @@ class Layers:
         dropout: float = 0.0,
         scale: float | None = None,
     ) -> TokenEmbedding:
-        """Return what reads tokens: the word embedding, positions and dropout.
+        """Return the token embedding: vectors of tokens, positions and dropout.
 
-        Word vectors are small, so that they learn in large steps. Learned positions are as small (Gehring et al. 2017, section
-        4); the sines and cosines of trigonometric ones are not, and words are multiplied by sqrt(dim) to meet them (Vaswani et
-        al. 2017, section 3.4), except pretrained ones.
+        Vectors of tokens start small, so that the first steps move them far. Learned positions start as small (Gehring et al.
+        2017, section 4). Trigonometric ones are not small, and vectors are multiplied by sqrt(dim) to match (Vaswani et al.
+        2017, section 3.4), except pretrained ones.
 
         Args:
-            vocab_size: Tokens; 0 is padding.
+            vocab_size: Tokens of the vocabulary; 0 is padding.
             dim: Channels of a vector.
             max_length: Tokens of the longest text.
-            positions: A kind of `PositionEmbedding`, None for none; ``auto`` is ``default``, or none if the embedding
+            positions: Name of a `PositionEmbedding`, None for none; ``auto`` is ``default``, or none if the embedding
                 encodes order.
-            default: What the backbone prefers.
+            default: The backbone's choice.
             dropout: Probability that a channel is zeroed in training.
-            scale: Factor on the word vectors, if not the one above.
+            scale: Factor on the vectors; by default as above.
         """
         spec = self.choose("embedding", self.embedding_spec, "table")
         info = {"vocab_size": vocab_size, "dim": dim, "max_length": max_length, "vectors": self.vectors}
@@ -156,13 +154,13 @@ class Layers:
         return TokenEmbedding(embedding, PositionEmbedding(positions or "none", dim, max_length), dropout, scale)
 
     def lstm(self, input_size: int, hidden_size: int, num_layers: int = 1, *, role: str = "recurrent", **options: Any) -> LSTM:
-        """Return a long short-term memory, see `LSTM` for the options."""
+        """Return an LSTM, see `LSTM` for the options."""
         return LSTM(self.over(role), input_size, hidden_size, num_layers, init=self.init, **options)
 
     def attention(
         self, dim: int, heads: int, *, score: str | None = None, role: str = "attention", **options: Any
     ) -> Attention:
-        """Return multi-head attention; ``score`` None takes what the algebra advises, or ``dot`` where it is real."""
+        """Return multi-head attention; ``score`` None is the algebra's default, or ``dot`` where attention is real."""
         score = score or (self.choose("score", None, "dot") if role in self.roles else "dot")
         return Attention(self.over(role), dim, heads, score=score, init=self.init, **options)
 
@@ -177,12 +175,12 @@ class Layers:
     def head(self, features: int, outputs: int, readout: str | None = None, blocks: int = 1) -> nn.Module:
         """Return the last layer, [..., features] to real numbers [..., outputs].
 
-        ``channels`` is a matrix of role ``head``; with ``modulus`` or ``scalar`` the layer over the algebra answers with one
-        element per output, and that is read out (Wang et al. 2020, App. B: "taking their norm as the final prediction"). The
+        ``channels`` is a matrix of role ``head``; with ``modulus`` or ``scalar`` the layer over the algebra returns one
+        element per output, which is read out (Wang et al. 2020, App. B: "taking their norm as the final prediction"). The
         features are ``blocks`` vectors side by side.
         """
-        kind = self.choose("readout", readout, "channels")
-        if kind == "channels":
+        name = self.choose("readout", readout, "channels")
+        if name == "channels":
             return self.linear(features, outputs, role="head", blocks=(blocks, 1))
         last = Linear(self.algebra, features, self.n * outputs, init=self.init, blocks=(blocks, 1))
-        return nn.Sequential(last, Readout(self.n, kind))
+        return nn.Sequential(last, Readout(self.n, name))

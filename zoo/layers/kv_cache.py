@@ -1,16 +1,16 @@
-"""What a network that writes remembers of what it has read."""
+"""The cache of a network that decodes: keys and values of the tokens before."""
 
 import torch
 from torch import Tensor, nn
 
 
 class KVCache:
-    """Keys and values of every attention layer for the tokens read so far, so that no token is read twice.
+    """Keep keys and values of every attention layer, so that no token is read twice.
 
     Args:
-        source: What an encoder made of the text to answer, [B, S, C]; None without one.
-        source_mask: bool [B, S], True at its words.
-        limit: Tokens that are remembered at most; None for all.
+        source: Output of an encoder, [B, S, C]; None without one.
+        source_mask: bool [B, S], False at padding of the source.
+        limit: Tokens that are kept at most; None for all.
 
     Attributes:
         length: Tokens read so far, padding included.
@@ -24,8 +24,8 @@ class KVCache:
         self._kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
         self._padding: Tensor | None = None
 
-    def read(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
-        """Note that more tokens [B, l] are read and return their places in the text, [l], or [B, l] if there is padding.
+    def advance(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
+        """Count more tokens [B, l] and return their position ids, [l], or [B, l] if there is padding.
 
         Args:
             tokens: The new tokens.
@@ -44,26 +44,26 @@ class KVCache:
         return (position_ids - self._padding).clamp(min=0)
 
     def append(self, layer: nn.Module, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return all keys and values of a layer, [B, H, M, c], the new ones last, and remember them."""
+        """Add keys and values of a layer, and return all of them, [B, H, M, c], the new ones last."""
         if layer in self._kept:
-            old = (self._recent(part, 2) for part in self._kept[layer])
-            keys, values = (torch.cat(pair, 2) for pair in zip(old, (keys, values), strict=True))
+            before = (self._recent(part, 2) for part in self._kept[layer])
+            keys, values = (torch.cat(pair, 2) for pair in zip(before, (keys, values), strict=True))
         self._kept[layer] = keys, values
         return keys, values
 
     def get(self, layer: nn.Module) -> tuple[Tensor, Tensor] | None:
-        """Return what a layer keeps, if anything."""
+        """Return the keys and values of a layer, or None."""
         return self._kept.get(layer)
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows, int64 [R], of which any may come more than once."""
+        """Keep these rows, int64 [R], in this order; a row may be named more than once."""
         self._kept = {layer: (k.index_select(0, rows), v.index_select(0, rows)) for layer, (k, v) in self._kept.items()}
         for name in ("source", "source_mask", "mask", "_padding"):
             if (part := getattr(self, name)) is not None:
                 setattr(self, name, part.index_select(0, rows))
 
     def _recent(self, part: Tensor, axis: int) -> Tensor:
-        """Drop what is older than the limit."""
+        """Drop tokens beyond the limit, the oldest first."""
         if self.limit is None or part.shape[axis] <= self.limit:
             return part
         return part.narrow(axis, part.shape[axis] - self.limit, self.limit)

@@ -1,4 +1,4 @@
-"""Attention between heads made of algebra elements: three scores, as pure functions."""
+"""Attention between heads of algebra elements as a pure function, with three kinds of scores."""
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ def attend(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    r"""Average values by how well their keys fit a query, over an algebra; heads are component-major inside.
+    r"""Average values weighted by the scores of their keys for a query, over an algebra; each head is component-major.
 
     With A the structure tensor, indices i, j, k of components, and dots over the c channels of a head's component:
 
@@ -39,39 +39,40 @@ def attend(
         v: Values, [B, H, M, n d]; often d = c.
         structure: A, [n, n, n]; ``dot`` does not read it, and takes None.
         score: One of ``dot``, ``product``, ``hermitian``.
-        mask: bool [B, M], True where a key is real; others have no weight at all. A query without any key gives zeros.
-        causal: Whether the queries are the last L of M words, and none sees the keys behind its own.
+        mask: bool [B, M], False at padding, which gets no weight. The result of a query without any key is zero.
+        causal: Whether the queries are the last L of M tokens, and each attends only to keys up to its own.
         dropout: Probability to drop a weight.
         scale: Factor on the scores before the softmax, by default 1 / sqrt(n c).
 
     Returns:
-        The averages, [B, H, L, n d].
+        The weighted averages, [B, H, L, n d].
 
     Raises:
         InputError: If there is no such score, or it needs a structure tensor.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    causal = causal and q.shape[2] > 1  # the last of all sees all
+    if q.shape[2] == 1:  # The last token attends to all of them. A branch: torch.export takes no symbolic `is_causal`.
+        causal = False
     if score == "dot":
         return _fused(q, k, v, mask, causal, dropout, scale)
     if score not in SCORES:
         raise InputError(f"unknown score '{score}': use {', '.join(SCORES)}")
     if structure is None:
         raise InputError(f"the score '{score}' multiplies over an algebra: pass its structure tensor")
-    kind = _product if score == "product" else _hermitian
-    return kind(q, k, v, structure, mask, causal, dropout, scale)
+    function = _product if score == "product" else _hermitian
+    return function(q, k, v, structure, mask, causal, dropout, scale)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float, scale: float) -> Tensor:
-    """Attend with torch's kernel."""
+    """Attend with torch's scaled_dot_product_attention."""
     width = v.shape[-1]
     # Heads of unequal width have no fused kernel on a CPU: the fallback would keep all weights.
     q, k, v = (_widen(t, max(q.shape[-1], width)) for t in (q, k, v))
     if mask is None and (not causal or q.shape[2] == k.shape[2]):
         return F.scaled_dot_product_attention(q, k, v, None, dropout, causal, scale=scale)[..., :width]
-    seen, blind = _visible(mask, causal, q, k)
-    y = F.scaled_dot_product_attention(q, k, v, seen, dropout, scale=scale)[..., :width]
-    return y.masked_fill(blind, 0)
+    visible, empty = _visible(mask, causal, q, k)
+    y = F.scaled_dot_product_attention(q, k, v, visible, dropout, scale=scale)[..., :width]
+    return y.masked_fill(empty, 0)
 
 
 def _product(
@@ -97,9 +98,9 @@ def _hermitian(
     scores = scale * torch.linalg.vector_norm(z, dim=2)
     if mask is None and not causal:
         return F.dropout(scores.softmax(-1), dropout) @ v
-    seen, blind = _visible(mask, causal, q, k)
-    y = F.dropout(scores.masked_fill(~seen, float("-inf")).softmax(-1), dropout) @ v
-    return y.masked_fill(blind, 0)
+    visible, empty = _visible(mask, causal, q, k)
+    y = F.dropout(scores.masked_fill(~visible, float("-inf")).softmax(-1), dropout) @ v
+    return y.masked_fill(empty, 0)
 
 
 def _arrange(k: Tensor, structure: Tensor) -> Tensor:
@@ -112,16 +113,16 @@ def _arrange(k: Tensor, structure: Tensor) -> Tensor:
 
 
 def _visible(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which keys a query sees, [B or 1, 1, L or 1, M], and which queries see none, [B or 1, 1, L or 1, 1].
+    """Return a mask of keys for every query, [B or 1, 1, L or 1, M], and the queries without any key, [B or 1, 1, L or 1, 1].
 
-    A query that sees none is shown all: a softmax over nothing is not a number on every device. Its result is to be cleared.
+    The mask shows all keys to a query without any, since a softmax over nothing is NaN; the caller sets its result to zero.
     """
     queries, keys = q.shape[2], k.shape[2]
-    seen = torch.ones(1, 1, 1, keys, dtype=torch.bool, device=k.device) if mask is None else mask[:, None, None]
+    visible = torch.ones(1, 1, 1, keys, dtype=torch.bool, device=k.device) if mask is None else mask[:, None, None]
     if causal:
-        seen = seen & torch.ones(queries, keys, dtype=torch.bool, device=k.device).tril(keys - queries)
-    blind = ~seen.any(-1, keepdim=True)
-    return seen | blind, blind
+        visible = visible & torch.ones(queries, keys, dtype=torch.bool, device=k.device).tril(keys - queries)
+    empty = ~visible.any(-1, keepdim=True)
+    return visible | empty, empty
 
 
 def _widen(t: Tensor, width: int) -> Tensor:

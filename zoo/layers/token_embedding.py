@@ -1,33 +1,134 @@
-"""What stands between tokens and a network: vectors of words, positions, dropout."""
+"""From tokens to vectors: the token embedding, and the positions that are added to it."""
 
+import torch
 from torch import Tensor, nn
 
-from zoo.layers.positions import PositionEmbedding
+from zoo.errors import InputError
+
+POSITION_EMBEDDINGS = ("none", "learned", "trigonometric")
+
+
+class PositionEmbedding(nn.Module):
+    """Add to the vector of every token one that depends on its position alone.
+
+    ``none`` adds nothing; ``learned`` a trained table (Gehring et al. 2017); ``trigonometric`` sines and cosines, see
+    `trigonometric`, for any length and without weights. All are real, whatever the algebra.
+
+    Args:
+        name: One of ``none``, ``learned``, ``trigonometric``.
+        dim: Real channels.
+        max_length: Rows of the learned table; the other two take any length.
+        std: Standard deviation of the initial learned table; by default that of `zoo.layers.embedding_table.EmbeddingTable`.
+
+    Attributes:
+        table: The learned table, [max_length, dim], or None.
+        limit: The longest text: max_length if learned, else None.
+
+    Raises:
+        InputError: If the name is unknown, or a size is less than one.
+
+    Example:
+        >>> PositionEmbedding("trigonometric", 4, 1)(torch.zeros(1, 2, 4))[0, 0]
+        tensor([0., 1., 0., 1.])
+    """
+
+    def __init__(self, name: str, dim: int, max_length: int, std: float = 0.1) -> None:
+        super().__init__()
+        if name not in POSITION_EMBEDDINGS:
+            raise InputError(f"unknown positions '{name}': use {', '.join(POSITION_EMBEDDINGS)}")
+        if dim < 1 or max_length < 1:
+            raise InputError(f"positions of dim={dim} and max_length={max_length}: both are one or more")
+        self.name, self.dim, self.max_length, self.std = name, dim, max_length, std
+        self.table = nn.Parameter(torch.empty(max_length, dim)) if name == "learned" else None
+        self.limit = max_length if name == "learned" else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the learned table again."""
+        if self.table is not None:
+            nn.init.normal_(self.table, std=self.std)
+
+    def no_weight_decay(self) -> set[str]:
+        """Name the parameters that weight decay must leave alone, by timm's convention: the learned table."""
+        return set() if self.table is None else {"table"}
+
+    def forward(self, x: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """Add positions: [B, L, dim] to [B, L, dim].
+
+        Args:
+            x: Vectors of the tokens.
+            position_ids: Positions of the tokens, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
+
+        Raises:
+            InputError: If the text is longer than the learned table.
+        """
+        length = x.shape[-2]
+        if self.name == "none":
+            return x
+        if self.table is None:
+            return x + trigonometric(first_positions(length, x) if position_ids is None else position_ids, self.dim, x)
+        if length > self.max_length:
+            raise InputError(f"a text of {length} tokens: the learned positions end at max_length={self.max_length}")
+        return x + (self.table[:length] if position_ids is None else self.table[position_ids])
+
+    def extra_repr(self) -> str:
+        """Show the name and the sizes that matter to it."""
+        return f"{self.name}, {self.dim}" + (f", max_length={self.max_length}" if self.limit else "")
 
 
 class TokenEmbedding(nn.Module):
-    """Vectors of words, their positions, dropout; exactly zero at padding.
+    """Vectors of tokens plus positions, with dropout; exactly zero at padding.
 
     Args:
-        embedding: From tokens [B, L] to vectors [B, L, dim].
-        positions: Adds what tells places apart, [B, L, dim] to [B, L, dim].
-        dropout: Probability that a channel is zeroed in training.
+        embedding: Maps tokens [B, L] to vectors [B, L, dim]; if its attribute ``ordered`` is true, it also takes position ids.
+        position_embedding: Adds positions, [B, L, dim] to [B, L, dim].
+        dropout: Probability that a channel is set to zero in training.
         scale: Factor on the vectors before positions are added.
     """
 
-    def __init__(self, embedding: nn.Module, positions: PositionEmbedding, dropout: float, scale: float = 1.0) -> None:
+    def __init__(self, embedding: nn.Module, position_embedding: PositionEmbedding, dropout: float, scale: float = 1.0) -> None:
         super().__init__()
-        self.embedding, self.position_embedding, self.dropout, self.scale = embedding, positions, nn.Dropout(dropout), scale
+        self.embedding, self.position_embedding = embedding, position_embedding
+        self.dropout, self.scale = nn.Dropout(dropout), scale
 
     def forward(self, tokens: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """Embed: [B, L] to [B, L, dim].
 
         Args:
-            tokens: Tokens; 0 is padding.
-            position_ids: Where they stand, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
+            tokens: Token numbers; 0 is padding.
+            position_ids: Positions of the tokens, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
         """
         ordered = position_ids is not None and getattr(self.embedding, "ordered", False)
         x = self.embedding(tokens, position_ids) if ordered else self.embedding(tokens)
         x = self.dropout(self.position_embedding(x * self.scale if self.scale != 1 else x, position_ids))
         y: Tensor = x * (tokens != 0).unsqueeze(-1)
         return y
+
+
+def length_limit(net: nn.Module) -> int | None:
+    """Return the longest text that the learned positions of a network allow; None if it has none."""
+    limits = (module.limit for module in net.modules() if isinstance(module, PositionEmbedding))
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def first_positions(length: int, like: Tensor) -> Tensor:
+    """Return the position ids 0, 1, ..., length - 1, on the device of ``like``."""
+    return torch.arange(length, device=like.device)
+
+
+def trigonometric(position_ids: Tensor, dim: int, like: Tensor) -> Tensor:
+    r"""Return the positions of Vaswani et al. (2017, section 3.5): position ids [..., L] to [..., L, dim], in ``like``'s dtype.
+
+        P[p, 2 k] = sin(p / 10000^(2 k / dim))        P[p, 2 k + 1] = cos(p / 10000^(2 k / dim))
+
+    An odd dim ends with a sine.
+    """
+    angle = angles(position_ids, dim, like)
+    return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)[..., :dim].to(like.dtype)
+
+
+def angles(position_ids: Tensor, dim: int, like: Tensor) -> Tensor:
+    """Return p / 10000^(2 k / dim), [..., L, ceil(dim / 2)], in float32 or wider: bfloat16 cannot count beyond 256."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    speed = 10000.0 ** (-torch.arange(0, dim, 2, device=like.device, dtype=dtype) / dim)
+    return position_ids.to(dtype).unsqueeze(-1) * speed

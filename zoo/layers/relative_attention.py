@@ -1,4 +1,4 @@
-"""Attention that knows how far words stand apart, and reads a memory: that of Transformer-XL."""
+"""Attention with relative positions and a memory, as in Transformer-XL."""
 
 import torch
 from torch import Tensor, nn
@@ -8,13 +8,13 @@ from zoo.algebras import Algebra
 from zoo.layers.attention import check_heads
 from zoo.layers.kv_cache import KVCache
 from zoo.layers.linear import Linear
-from zoo.layers.positions import trigonometric
+from zoo.layers.token_embedding import trigonometric
 
 
 class RelativeAttention(nn.Module):
     r"""Causal self-attention with relative positions (Dai et al. 2019, section 3.3), its projections over any algebra.
 
-    A query at place i and a key at place j <= i of a head fit by the real dot products
+    The score of a query at position i and a key at position j <= i of a head is the sum of real dot products
 
         ((q_i + u) . k_j + (q_i + v) . W_r R_(i - j)) / sqrt(c)
 
@@ -31,7 +31,7 @@ class RelativeAttention(nn.Module):
         gain: Factor on the initial standard deviation of the output projection.
 
     Attributes:
-        qkv: The projection of words to queries, keys and values.
+        qkv: The projection of x to queries, keys and values.
         distance: W_r.
         u, v: The learned vectors, [H, c].
         proj: The projection of the heads to the output.
@@ -69,10 +69,10 @@ class RelativeAttention(nn.Module):
         """Attend: [B, L, dim] to [B, L, dim].
 
         Args:
-            x: The words.
-            memory: Features of the M words before them, [B, M, dim], to which no gradient flows; None for none.
-            mask: bool [B, K], True where a key is real, those of the memory or the cache included; None if all are.
-            cache: Keys and values of what was read before, in place of a memory; those of x are added.
+            x: Features of the tokens.
+            memory: Features of the M tokens before them, [B, M, dim], to which no gradient flows; None for none.
+            mask: bool [B, K], False at padding, the memory or the cached keys included; None if there is no padding.
+            cache: Keys and values of the tokens before, in place of a memory; those of x are added.
         """
         length = x.shape[1]
         wide = self.qkv(x if memory is None else torch.cat([memory.detach(), x], 1))
@@ -82,12 +82,12 @@ class RelativeAttention(nn.Module):
             k, v = cache.append(self, k, v)
         scale, keys = q.shape[-1] ** -0.5, k.shape[2]
         bias = scale * self._by_distance(q + self.v[:, None], keys)
-        unseen = torch.ones(length, keys, dtype=torch.bool, device=x.device).triu(keys - length + 1)
+        hidden = torch.ones(length, keys, dtype=torch.bool, device=x.device).triu(keys - length + 1)
         if mask is not None:
-            # Every word sees itself: padding, whose result nobody reads, would else have no key at all.
+            # Padding attends to itself: its result is not used, but without any key it would be NaN.
             itself = torch.eye(length, keys, dtype=torch.bool, device=x.device).roll(keys - length, 1)
-            unseen = unseen | (~mask[:, None, None] & ~itself)
-        bias = bias.masked_fill(unseen, float("-inf"))
+            hidden = hidden | (~mask[:, None, None] & ~itself)
+        bias = bias.masked_fill(hidden, float("-inf"))
         y = F.scaled_dot_product_attention(q + self.u[:, None], k, v, bias, self.dropout if self.training else 0.0, scale=scale)
         out: Tensor = self.proj(y.transpose(1, 2).flatten(2))
         return out
@@ -95,15 +95,19 @@ class RelativeAttention(nn.Module):
     def _by_distance(self, q: Tensor, keys: int) -> Tensor:
         """Return q_i . W_r R_(i - j) for queries [B, H, L, c] that are the last of so many keys: [B, H, L, keys].
 
-        What lies behind a query, j > i, is of no meaning.
+        Entries with j > i have no meaning; the caller masks them.
         """
         batch, heads, length, _ = q.shape
         position_ids = torch.arange(keys - 1, -1, -1, device=q.device)
         r = self.distance(trigonometric(position_ids, self.dim, q)).unflatten(-1, (heads, -1))
         scores = torch.einsum("bhic,khc->bhik", q, r)
-        # Row i has its distances from keys - 1 down to 0; it is to begin length - 1 - i columns further on (their App. B).
+        # Row i holds the distances keys - 1 down to 0 and must be shifted left by length - 1 - i columns (their App. B).
         shifted = F.pad(scores, (1, 0)).view(batch, heads, keys + 1, length)
         return shifted[:, :, 1:].reshape(batch, heads, length, keys)
+
+    def no_weight_decay(self) -> set[str]:
+        """Name the parameters that weight decay must leave alone, by timm's convention: u and v, which act as biases."""
+        return {"u", "v"}
 
     def extra_repr(self) -> str:
         """Show the sizes."""

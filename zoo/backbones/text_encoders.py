@@ -1,0 +1,227 @@
+"""The classic encoders of sentences and of pairs of sentences: fastText, convolutions, LSTM."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from zoo.backbones.recipe import recipe
+from zoo.backbones.sequence_classifier import SequenceClassifier
+from zoo.errors import InputError
+from zoo.layers import LSTM, Layers
+
+
+@recipe(data="glosses", max_epochs=8, lr=5e-3, inputs=("text", "text_pair"))
+def fasttext(
+    layers: Layers,
+    *,
+    vocab_size: int,
+    max_length: int,
+    num_classes: int,
+    pair: bool = False,
+    dim: int = 128,
+    hidden: int = 128,
+    positions: str | None = "auto",
+    pooling: str = "mean",
+    match: str = "product",
+    readout: str | None = None,
+    dropout: float = 0.2,
+) -> nn.Module:
+    """FastText (Joulin et al. 2016): the mean of the word vectors, one layer over the algebra, a head; no n-grams.
+
+    Args:
+        layers: The factory that knows the algebra.
+        vocab_size: Tokens of the vocabulary; 0 is padding.
+        max_length: Tokens of the longest text.
+        num_classes: Logits, [B, num_classes].
+        pair: Whether it compares two texts.
+        dim: Channels of a word vector.
+        hidden: Channels of the layer before the head (complex-valued: Wang et al. 2020, Eq. 10); 0 for none.
+        positions: Position embedding: none (the same as auto), learned or trigonometric.
+        pooling: mean, sum, max, max+mean, first or last.
+        match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
+        readout: How the head computes logits: channels, modulus or scalar.
+        dropout: Probability for word vectors and layers.
+
+    Raises:
+        InputError: If an option is unknown or does not fit.
+    """
+    embedding = layers.token_embedding(vocab_size, dim, max_length, positions=positions, dropout=dropout)
+    options: dict[str, Any] = {"pooling": pooling, "pair": pair, "outputs": num_classes, "hidden": hidden, "match": match}
+    return SequenceClassifier(layers, embedding, dim, readout=readout, dropout=dropout, **options)
+
+
+class ConvEncoder(nn.Module):
+    """Maximum response of each filter over all windows of a text: tokens [B, L] to [B, len(widths) * filters].
+
+    Convolution is narrow: windows begin and end inside the text. A text shorter than a window is padded with zeros to that
+    window's width, so that the padding of a batch changes nothing.
+
+    Args:
+        layers: The factory that knows the algebra.
+        token_embedding: Maps tokens [B, L] to vectors [B, L, dim].
+        dim: Channels of a vector.
+        widths: Tokens in a window, one convolution for each width.
+        filters: Channels of each convolution.
+    """
+
+    def __init__(self, layers: Layers, token_embedding: nn.Module, dim: int, widths: tuple[int, ...], filters: int) -> None:
+        super().__init__()
+        self.token_embedding, self.widths = token_embedding, widths
+        self.convolutions = nn.ModuleList(layers.conv1d(dim, filters, width) for width in widths)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Encode and pool: [B, L] to [B, len(widths) * filters]."""
+        lengths = (tokens != 0).sum(1, keepdim=True)
+        x = F.pad(self.token_embedding(tokens).transpose(1, 2), (0, max(0, max(self.widths) - tokens.shape[1])))
+        strongest = []
+        for width, convolution in zip(self.widths, self.convolutions, strict=True):
+            y = convolution(x).relu()
+            inside = torch.arange(y.shape[2], device=y.device) <= (lengths - width).clamp_min(0)
+            strongest.append(y.masked_fill(~inside.unsqueeze(1), 0.0).amax(2))
+        return torch.cat(strongest, -1)
+
+
+@recipe(data="glosses", max_epochs=6, lr=2e-3, inputs=("text", "text_pair"))
+def cnn(
+    layers: Layers,
+    *,
+    vocab_size: int,
+    max_length: int,
+    num_classes: int,
+    pair: bool = False,
+    dim: int = 128,
+    filters: int = 96,
+    widths: tuple[int, ...] = (3, 4, 5),
+    hidden: int = 0,
+    positions: str | None = "auto",
+    match: str = "product",
+    readout: str | None = None,
+    dropout: float = 0.3,
+) -> nn.Module:
+    """Convolutional sentence encoder (Kim 2014): windows of 3, 4 and 5 words, the maximum over the text.
+
+    Args:
+        layers: The factory that knows the algebra.
+        vocab_size: Tokens of the vocabulary; 0 is padding.
+        max_length: Tokens of the longest text.
+        num_classes: Logits, [B, num_classes].
+        pair: Whether it compares two texts.
+        dim: Channels of a word vector.
+        filters: Channels for each width.
+        widths: Tokens in a window.
+        hidden: Channels of a layer before the head; 0 for none.
+        positions: Position embedding: none (the same as auto), learned or trigonometric.
+        match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
+        readout: How the head computes logits: channels, modulus or scalar.
+        dropout: Probability for word vectors, after pooling and after the layer.
+
+    Raises:
+        InputError: If an option is unknown or does not fit.
+    """
+    if not isinstance(widths, (tuple, list)) or not widths or not all(isinstance(w, int) and w > 0 for w in widths):
+        raise InputError(f"widths={widths}: windows hold one word or more, as in widths=(3, 4, 5)")
+    embedding = layers.token_embedding(vocab_size, dim, max_length, positions=positions, dropout=dropout)
+    encoder = ConvEncoder(layers, embedding, dim, tuple(widths), filters)
+    options: dict[str, Any] = {"pair": pair, "outputs": num_classes, "hidden": hidden, "match": match, "readout": readout}
+    return SequenceClassifier(layers, encoder, filters, pooling=None, vectors=len(widths), dropout=dropout, **options)
+
+
+class LSTMEncoder(nn.Module):
+    """Token embedding and an LSTM that skips padding: tokens [B, L] to [B, L, directions * dim], zero at padding.
+
+    Args:
+        token_embedding: Maps tokens [B, L] to vectors [B, L, input_size].
+        lstm: The LSTM.
+    """
+
+    def __init__(self, token_embedding: nn.Module, lstm: LSTM) -> None:
+        super().__init__()
+        self.token_embedding, self.lstm = token_embedding, lstm
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Encode: [B, L] to [B, L, directions * dim]."""
+        x, mask = self.token_embedding(tokens), tokens != 0
+        if torch.compiler.is_compiling():  # Packing copies the lengths to the CPU: that is no graph.
+            return self._masked(x, mask)
+        packed = pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+        output, _ = self.lstm(packed)
+        padded: Tensor = pad_packed_sequence(output, batch_first=True, total_length=tokens.shape[1])[0]
+        return padded
+
+    def _masked(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Compute the same numbers without packing: the backward direction reads each text reversed in its place."""
+        steps = torch.arange(mask.shape[1], device=mask.device)
+        mirrored = torch.where(mask, mask.sum(1, keepdim=True) - 1 - steps, steps).unsqueeze(-1)
+        directions = 1 + self.lstm.bidirectional
+        for index in range(self.lstm.num_layers):
+            forward, *backward = self.lstm.cells[index * directions : (index + 1) * directions]
+            outputs = [run_cell(forward, x)]
+            outputs += [run_cell(cell, x.take_along_dim(mirrored, 1)).take_along_dim(mirrored, 1) for cell in backward]
+            x = torch.cat(outputs, -1)
+            if index + 1 < self.lstm.num_layers:
+                x = F.dropout(x, self.lstm.dropout, self.training)
+        return x.masked_fill(~mask.unsqueeze(-1), 0.0)
+
+
+def run_cell(cell: Any, x: Tensor) -> Tensor:
+    """Run one layer of an LSTM in one direction: [B, L, input_size] to [B, L, hidden_size]."""
+    start = x.new_zeros(1, x.shape[0], cell.bias.shape[0] // 4)
+    weights = [*cell.matrices(), cell.bias, torch.zeros_like(cell.bias)]
+    y: Tensor = torch.lstm(x, (start, start), weights, True, 1, 0.0, cell.training, False, True)[0]
+    return y
+
+
+@recipe(data="glosses", max_epochs=6, lr=2e-3, inputs=("text", "text_pair"))
+def lstm(
+    layers: Layers,
+    *,
+    vocab_size: int,
+    max_length: int,
+    num_classes: int,
+    pair: bool = False,
+    dim: int = 128,
+    embedding_dim: int | None = None,
+    depth: int = 1,
+    bidirectional: bool = False,
+    rules: str = "fused",
+    positions: str | None = "auto",
+    pooling: str = "max+mean",
+    hidden: int = 128,
+    mlp_depth: int = 1,
+    match: str = "product",
+    readout: str | None = None,
+    dropout: float = 0.2,
+) -> nn.Module:
+    """LSTM encoder of sentences and pairs of sentences, as in PHM (Zhang et al. 2021, section 4.1 and App. B.1).
+
+    Args:
+        layers: The factory that knows the algebra.
+        vocab_size: Tokens of the vocabulary; 0 is padding.
+        max_length: Tokens of the longest text.
+        num_classes: Logits, [B, num_classes].
+        pair: Whether it compares two texts.
+        dim: Channels of the hidden state, in each direction.
+        embedding_dim: Channels of a word vector; by default dim.
+        depth: Layers of the LSTM.
+        bidirectional: Whether it also reads backwards.
+        rules: ``fused``, or ``gate`` for a learned product of its own in each of the eight matrices, as in the paper.
+        positions: Position embedding: none (the same as auto), learned or trigonometric.
+        pooling: How the features of a text become one vector: max+mean as in the paper, max, mean, sum, first or last.
+        hidden: Channels of the layers before the head; 0 for none.
+        mlp_depth: Number of these layers.
+        match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
+        readout: How the head computes logits: channels, modulus or scalar.
+        dropout: Probability for word vectors, between the layers, after pooling.
+
+    Raises:
+        InputError: If an option is unknown or does not fit.
+    """
+    width = dim if embedding_dim is None else embedding_dim
+    embedding = layers.token_embedding(vocab_size, width, max_length, positions=positions, dropout=dropout)
+    core = layers.lstm(width, dim, depth, bidirectional=bidirectional, dropout=dropout if depth > 1 else 0.0, rules=rules)
+    options: dict[str, Any] = {"pooling": pooling, "pair": pair, "outputs": num_classes, "hidden": hidden, "depth": mlp_depth}
+    options |= {"match": match, "readout": readout, "dropout": dropout, "vectors": 2 if bidirectional else 1}
+    return SequenceClassifier(layers, LSTMEncoder(embedding, core), dim, **options)

@@ -1,0 +1,151 @@
+"""Layers on algebra elements: their product, a norm that keeps them whole, and the step back to real features."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.algebras import Algebra
+from zoo.errors import InputError
+
+READOUTS = ("channels", "modulus", "scalar")
+
+
+class Product(nn.Module):
+    """Multiply two feature vectors element by element, x y; over the reals that is the entrywise product.
+
+    Quaternion attention compares aligned words with it (Tay et al. 2019, section 3.2). A size that n does not divide is padded
+    inside with zeros, and the result is sliced.
+
+    Args:
+        algebra: The product, of dimension n; the layer has its own copy if the product is learned.
+        dim: Real channels of either vector, component-major.
+
+    Raises:
+        InputError: If there is no channel.
+
+    Example:
+        >>> Product(Algebra(torch.ones(1, 1, 1)), 2)(torch.tensor([2.0, 3.0]), torch.tensor([5.0, 7.0]))
+        tensor([10., 21.])
+    """
+
+    def __init__(self, algebra: Algebra, dim: int) -> None:
+        super().__init__()
+        if dim < 1:
+            raise InputError(f"dim={dim}: a product needs one channel or more")
+        self.algebra, self.dim = algebra.for_layer(), dim
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Multiply: [..., dim] and [..., dim] to [..., dim].
+
+        Raises:
+            InputError: If either has another number of channels.
+        """
+        for t in (x, y):
+            if t.shape[-1] != self.dim:
+                raise InputError(f"shape {list(t.shape)}: the vectors of this product have {self.dim} channels")
+        padding = -self.dim % self.algebra.n
+        if padding:
+            x, y = F.pad(x, (0, padding)), F.pad(y, (0, padding))
+        product: Tensor = self.algebra(x, y)
+        return product[..., : self.dim]
+
+    def extra_repr(self) -> str:
+        """Show the size."""
+        return str(self.dim)
+
+
+class ElementNorm(nn.Module):
+    r"""Root-mean-square norm with one gain per algebra element: y = g x / rms(x), C / n gains.
+
+    Every component of an element is scaled alike, so the layer keeps directions in the algebra and commutes with
+    multiplication by unit elements wherever the algebra is normed; `torch.nn.LayerNorm` does not.
+
+    Args:
+        features: C, real channels, component-major.
+        n: Dimension of the algebra, dividing C.
+        eps: Added to the mean square.
+
+    Raises:
+        InputError: If n does not divide the features.
+    """
+
+    def __init__(self, features: int, n: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        if features % n:
+            raise InputError(f"{features} features are not whole elements of an algebra with n = {n}")
+        self.n, self.eps = n, eps
+        self.gain = nn.Parameter(torch.ones(features // n))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise: [..., C] to [..., C]."""
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.gain.repeat(self.n)
+
+    def extra_repr(self) -> str:
+        """Show the sizes."""
+        return f"{self.n * self.gain.numel()}, n={self.n}"
+
+
+NORMS: dict[str, Callable[[int, int, bool], nn.Module]] = {
+    "layer": lambda features, n, bias: nn.LayerNorm(features, bias=bias),
+    "rms": lambda features, n, bias: nn.RMSNorm(features),
+    "batch1d": lambda features, n, bias: nn.BatchNorm1d(features),
+    "batch2d": lambda features, n, bias: nn.BatchNorm2d(features),
+    "element": lambda features, n, bias: ElementNorm(features, n),
+}
+"""Norms by name, each made of the real channels, n, and whether a ``layer`` norm has biases."""
+
+
+def norm(name: str, features: int, n: int, bias: bool = True) -> nn.Module:
+    """Return a norm over real channels: ``layer``, ``rms``, ``batch1d``, ``batch2d`` (torch's) or ``element``.
+
+    Args:
+        name: Which.
+        features: Real channels.
+        n: Dimension of the algebra.
+        bias: Whether a ``layer`` norm has biases.
+
+    Raises:
+        InputError: If the name is unknown.
+    """
+    if name not in NORMS:
+        raise InputError(f"unknown norm '{name}': use {', '.join(NORMS)}")
+    return NORMS[name](features, n, bias)
+
+
+class Readout(nn.Module):
+    r"""Turn component-major features [..., C] into real ones.
+
+    ``channels`` keeps all C of them (every component is a feature, as in QuaternionNLP and Fraction); ``modulus`` returns the
+    Euclidean length of each element, [..., C / n], which no multiplication by a unit element changes if the algebra is normed;
+    ``scalar`` returns component 0 of each element, [..., C / n].
+
+    Args:
+        n: Dimension of the algebra.
+        name: One of the three.
+
+    Raises:
+        InputError: If the name is unknown.
+    """
+
+    def __init__(self, n: int, name: str = "channels") -> None:
+        super().__init__()
+        if name not in READOUTS:
+            raise InputError(f"unknown readout '{name}': use {', '.join(READOUTS)}")
+        self.n, self.name = n, name
+
+    def features(self, channels: int) -> int:
+        """Return the number of real features that so many channels become."""
+        return channels if self.name == "channels" else channels // self.n
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Read out: [..., C] to [..., features(C)]."""
+        if self.name == "channels":
+            return x
+        elements: Tensor = x.unflatten(-1, (self.n, -1))
+        return torch.linalg.vector_norm(elements, dim=-2) if self.name == "modulus" else elements[..., 0, :]
+
+    def extra_repr(self) -> str:
+        """Show n and the name."""
+        return f"n={self.n}, {self.name}"
