@@ -10,6 +10,8 @@ from benchmarks.papers_chance import Figure, counts, figure
 from benchmarks.papers_rows import FIGURES, Row
 
 LESS_IS_BETTER = ("bits_per_character",)
+BY_CHANCE = 1 / 20
+"""The share of pairs without any true difference that may count all the same."""
 Pairs = list[tuple[bool, bool | None]]
 """For each pair of rows: whether it stands as printed, and whether it is told apart by more than chance, None if unknown."""
 
@@ -90,16 +92,18 @@ def comparisons(rows: Iterable[Row]) -> list[Comparison]:
 
 
 def verdict(pairs: Pairs) -> str:
-    """Say in a word whether an order holds."""
+    """Say in a word whether an order holds; nothing is decided by as few pairs as chance alone lets pass."""
     for_it = sum(as_printed for as_printed, sure in pairs if sure)
     against = sum(not as_printed for as_printed, sure in pairs if sure)
     if not pairs:
         return "not measured"
+    if for_it + against <= BY_CHANCE * len(pairs):
+        return "not decided"
     if against:
         return "mixed" if for_it else "contradicted"
     if for_it == len(pairs):
         return "holds"
-    return "holds in part" if for_it else "not decided"
+    return "holds in part"
 
 
 def tally(pairs: Pairs) -> str:

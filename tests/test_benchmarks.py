@@ -288,6 +288,8 @@ def test_the_verdicts_stand_in_one_table(compared):
         ([(True, True), (False, True)], "mixed"),
         ([(True, False), (False, True)], "contradicted"),
         ([(True, None), (False, False)], "not decided"),
+        ([(True, True), *[(True, False)] * 19], "not decided"),  # one in twenty
+        ([(True, True), *[(True, False)] * 18], "holds in part"),
     ],
 )
 def test_verdicts(pairs, expected):
