@@ -46,10 +46,17 @@ def figure(row: Row, name: str, beam: bool = False) -> Figure:
     return Figure(values, row.runs[0].get("tested") if name in BOUNDED else None)
 
 
-def counts(one: Figure, other: Figure) -> bool | None:
-    """Whether two rows differ by more than chance; None if that cannot be told from one seed."""
-    difference = abs(one.mean - other.mean)
-    if difference <= FACTOR * math.hypot(one.over_test, other.over_test):
+def counts(one: Figure, other: Figure, printed: float | None = None) -> bool | None:
+    """Whether two rows differ by more than chance; None if that cannot be told from one seed.
+
+    Args:
+        one: A row.
+        other: Another.
+        printed: Whether they differ from this printed difference instead, which was measured on a test as large.
+    """
+    difference = abs(one.mean - other.mean - (printed or 0.0))
+    tests = 1.0 if printed is None else math.sqrt(2)
+    if difference <= FACTOR * tests * math.hypot(one.over_test, other.over_test):
         return False
     if one.over_seeds is None or other.over_seeds is None:
         return None

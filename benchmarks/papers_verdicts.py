@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations, takewhile
 from statistics import stdev
+from typing import NamedTuple
 
 from benchmarks.papers_chance import Figure, counts, figure
 from benchmarks.papers_rows import FIGURES, Row
@@ -12,8 +13,23 @@ from benchmarks.papers_rows import FIGURES, Row
 LESS_IS_BETTER = ("bits_per_character",)
 BY_CHANCE = 1 / 20
 """The share of pairs without any true difference that may count all the same."""
-Pairs = list[tuple[bool, bool | None]]
-"""For each pair of rows: whether it stands as printed, and whether it is told apart by more than chance, None if unknown."""
+
+
+class Pair(NamedTuple):
+    """Two rows of a comparison.
+
+    Attributes:
+        as_printed: Whether the one that is better in print is better here.
+        sure: Whether they differ by more than chance; None if one seed does not tell.
+        less: Whether the one's lead is smaller here than in print by more than chance.
+    """
+
+    as_printed: bool
+    sure: bool | None
+    less: bool = False
+
+
+Pairs = list[Pair]
 
 
 @dataclass(frozen=True)
@@ -65,13 +81,15 @@ class Comparison:
         return name.removeprefix("".join(f"{column[0]}_" for column in shared))
 
     def pairs(self) -> Pairs:
-        """For every pair of measured rows that print tells apart: whether it stands as printed, and whether that counts."""
-        found, printed = self.figures, {row.name: row.printed for row in self.rows}
+        """Judge every pair of measured rows that print tells apart."""
+        found, printed = self.figures, {row.name: row.printed[1] for row in self.rows if row.printed}
         pairs = []
         for one, other in combinations([row.name for row in self.measured], 2):
-            if printed[one] != printed[other]:
-                as_printed = (found[one].mean < found[other].mean) == self.less
-                pairs.append((as_printed and found[one].mean != found[other].mean, counts(found[one], found[other])))
+            here, there = found[one].mean - found[other].mean, printed[one] - printed[other]
+            if there:
+                less = here * there <= 0 or abs(here) < abs(there)
+                less = less and counts(found[one], found[other], there) is True
+                pairs.append(Pair(here * there > 0, counts(found[one], found[other]), less))
         return pairs
 
 
@@ -93,8 +111,8 @@ def comparisons(rows: Iterable[Row]) -> list[Comparison]:
 
 def verdict(pairs: Pairs) -> str:
     """Say in a word whether an order holds; nothing is decided by as few pairs as chance alone lets pass."""
-    for_it = sum(as_printed for as_printed, sure in pairs if sure)
-    against = sum(not as_printed for as_printed, sure in pairs if sure)
+    for_it = sum(pair.as_printed for pair in pairs if pair.sure)
+    against = sum(not pair.as_printed for pair in pairs if pair.sure)
     if not pairs:
         return "not measured"
     if for_it + against <= BY_CHANCE * len(pairs):
@@ -110,12 +128,13 @@ def tally(pairs: Pairs) -> str:
     """Count the pairs behind a verdict."""
     if not pairs:
         return "no two rows of it were run"
-    stand = [sure for as_printed, sure in pairs if as_printed]
-    turned = [sure for as_printed, sure in pairs if not as_printed]
+    stand = [pair.sure for pair in pairs if pair.as_printed]
+    turned = [pair.sure for pair in pairs if not pair.as_printed]
     of = "of one pair" if len(pairs) == 1 else f"of {len(pairs)} pairs"
     text = f"{of} {len(stand)} as printed ({stand.count(True)} beyond chance), "
     text += f"{len(turned)} the other way round ({turned.count(True)} beyond chance)"
-    unknown = stand.count(None) + turned.count(None)
+    smaller, unknown = sum(pair.less for pair in pairs), stand.count(None) + turned.count(None)
+    text += f"; the lead is smaller than printed, beyond chance, in {smaller}" if smaller else ""
     return text + (f"; {unknown} cannot be judged, for a row has one seed" if unknown else "")
 
 
