@@ -9,7 +9,7 @@ from torch import nn
 
 import zoo
 from zoo.errors import InputError
-from zoo.training.ema import MovingAverage
+from zoo.training.callbacks import MovingAverage
 
 DECAY = 0.9
 

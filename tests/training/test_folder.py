@@ -1,6 +1,8 @@
 """Every run gets a folder of its own, whoever else starts at the same moment."""
 
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 import yaml
 
 from zoo.errors import InputError
-from zoo.training.folder import claim, telling_name, write_config
+from zoo.training.folder import LOCK, claim, run_name, write_config
 from zoo.training.options import Fit, build
 
 OPTIONS = Fit("vit(dim=64)", "phm(n=4)", "digits", seed=1)
@@ -18,35 +20,35 @@ OPTIONS = Fit("vit(dim=64)", "phm(n=4)", "digits", seed=1)
 @pytest.fixture(autouse=True)
 def in_tmp(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    # claim() tells other ranks where to write; the variable must not outlive the test.
-    monkeypatch.setenv("ZOO_RUN_FOLDER", "")
 
 
 def test_the_second_of_a_name_gets_a_number():
-    assert [claim(OPTIONS) for _ in range(3)] == [Path("runs", telling_name(OPTIONS) + end) for end in ("", "-2", "-3")]
+    assert [claim(OPTIONS).path for _ in range(3)] == [Path("runs", run_name(OPTIONS) + end) for end in ("", "-2", "-3")]
 
 
 def test_runs_that_start_at_once_share_no_folder():
     with ThreadPoolExecutor(16) as pool:
-        folders = list(pool.map(lambda _: claim(OPTIONS), range(32)))
+        folders = [folder.path for folder in pool.map(lambda _: claim(OPTIONS), range(32))]
     assert len(set(folders)) == 32
     assert all(folder.is_dir() for folder in folders)
 
 
 @pytest.mark.parametrize("place", ["mine", "a/b/c"])
 def test_a_chosen_folder_is_made(place):
-    assert claim(replace(OPTIONS, run_dir=place)) == Path(place)
+    with claim(replace(OPTIONS, run_dir=place)) as folder:
+        assert folder.path == Path(place)
+        assert [path.name for path in Path(place).iterdir()] == [LOCK]
     assert list(Path(place).iterdir()) == []
 
 
 def test_home_is_expanded(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert claim(replace(OPTIONS, run_dir="~/mine")) == tmp_path / "mine"
+    assert claim(replace(OPTIONS, run_dir="~/mine")).path == tmp_path / "mine"
 
 
 def test_a_chosen_folder_that_is_empty_is_taken_as_it_is():
     Path("mine").mkdir()
-    assert claim(replace(OPTIONS, run_dir="mine")) == Path("mine")
+    assert claim(replace(OPTIONS, run_dir="mine")).path == Path("mine")
 
 
 def test_a_folder_with_something_in_it_is_refused_and_left_alone():
@@ -70,32 +72,80 @@ def test_a_file_called_runs_in_the_way():
         claim(OPTIONS)
 
 
-def test_another_rank_writes_where_rank_0_does(monkeypatch):
-    first = claim(OPTIONS)
-    assert os.environ["ZOO_RUN_FOLDER"] == str(first)
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    assert claim(OPTIONS) == first
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    assert claim(OPTIONS) != first
+CLAIM = """
+import sys, time
+from zoo.errors import InputError
+from zoo.training.folder import claim
+from zoo.training.options import Fit
+try:
+    folder = claim(Fit("vit", "real", "digits", run_dir="mine"))
+except InputError as error:
+    print(error, flush=True)
+    sys.exit(2)
+print("claimed", flush=True)
+sys.stdin.read()
+"""
+
+
+def other_run(*words: str) -> subprocess.Popen[str]:
+    """Start a process that claims the folder ``mine`` and keeps it until its standard input ends."""
+    return subprocess.Popen([sys.executable, "-c", CLAIM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_folder_belongs_to_one_run_as_long_as_it_lives_and_not_longer():
+    mine = replace(OPTIONS, run_dir="mine")
+    other = other_run()
+    assert other.stdout.readline() == "claimed\n"
+    with pytest.raises(InputError, match=rf"another run \(process {other.pid} on .*\) writes to 'mine': .*--run-dir"):
+        claim(mine)
+    other.kill()  # it has no time to give anything back
+    other.communicate()
+    assert [path.name for path in Path("mine").iterdir()] == [LOCK]
+    with claim(mine):
+        second = other_run()
+        assert f"process {os.getpid()} " in second.communicate()[0]
+        assert second.returncode == 2
+
+
+def test_a_folder_is_given_back_or_discarded():
+    mine = replace(OPTIONS, run_dir="mine")
+    for _ in range(2):
+        with claim(mine) as folder:
+            pass
+        assert list(folder.path.iterdir()) == []
+    folder = claim(mine)
+    (folder.path / "metrics.csv").touch()
+    folder.discard()
+    assert not folder.path.exists()
+
+
+def test_a_claim_in_a_folder_that_has_been_used_leaves_it_alone():
+    with claim(replace(OPTIONS, run_dir="mine")) as folder:
+        (folder.path / "summary.json").touch()
+    with pytest.raises(InputError, match="is not empty"):
+        claim(replace(OPTIONS, run_dir="mine"))
+    assert [path.name for path in folder.path.iterdir()] == ["summary.json"]
 
 
 @pytest.mark.parametrize(
     ("options", "name"),
     [
-        (OPTIONS, "vit-dim64-phm-n4-digits-seed1"),
+        (OPTIONS, "vit-phm-n4-digits-seed1"),
+        (Fit("vit(dim=64, depth=2)", "phm-4", "digits(size=8)", seed=1), "vit-depth2-phm-n4-digits-size8-seed1"),
+        (Fit("fasttext", "real", "glosses", embedding="table"), "fasttext-real-table-glosses-seed0"),
         (Fit("timm/resnet18", "quaternion", "npz(path='../a b/c.npz')"), "timm-resnet18-quaternion-npz-path-c.npz-seed0"),
         (Fit("vit", "real", "digits", scope="attention"), "vit-real-attention-digits-seed0"),
     ],
 )
 def test_names(options, name):
-    assert telling_name(options) in (name, name.replace("path-", "path"))
+    assert run_name(options) in (name, name.replace("path-", "path"))
 
 
 @pytest.mark.parametrize(
     "data", ["imagefolder(path='" + "x" * 300 + "')", "npz(path='../../../etc')", "npz(path='a\\nb\\x00')"]
 )
 def test_a_name_is_one_plain_folder_whatever_the_data_are_called(data):
-    name = telling_name(Fit("vit", "real", data))
+    name = run_name(Fit("vit", "real", data))
     assert len(name) <= 120
     assert Path(name).name == name
     assert not name.startswith((".", "-"))
@@ -104,7 +154,7 @@ def test_a_name_is_one_plain_folder_whatever_the_data_are_called(data):
 
 def test_the_seed_is_in_every_name():
     data = "imagefolder(path='" + "x" * 300 + "')"
-    assert telling_name(Fit("vit", "real", data, seed=1)) != telling_name(Fit("vit", "real", data, seed=2))
+    assert run_name(Fit("vit", "real", data, seed=1)) != run_name(Fit("vit", "real", data, seed=2))
 
 
 def test_what_is_written_builds_the_same_options(tmp_path):

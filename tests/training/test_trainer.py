@@ -13,9 +13,10 @@ from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 import zoo
 from zoo.errors import InputError
 from zoo.inference import evaluate
+from zoo.training.callbacks import ProgressLines
 from zoo.training.options import Fit, Schedule
 from zoo.training.resolve import resolve
-from zoo.training.trainer import PlainProgress, check_trainer, make_trainer
+from zoo.training.trainer import check_trainer, make_trainer
 from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
 
 RUN = Fit("vit", "real")
@@ -71,7 +72,7 @@ def test_a_trainer_for_a_run(tmp_path):
     assert trainer.checkpoint_callback.monitor == "val_loss"
     assert [callback.filename for callback in trainer.checkpoint_callbacks] == ["best", "last"]
     assert trainer.max_epochs == 3
-    assert any(isinstance(callback, PlainProgress) for callback in trainer.callbacks)
+    assert any(isinstance(callback, ProgressLines) for callback in trainer.callbacks)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -88,7 +89,7 @@ def test_what_the_user_says_wins_over_our_defaults(tmp_path):
     assert trainer.loggers == []
     assert trainer.checkpoint_callback is None
     assert trainer.log_every_n_steps == 3
-    assert not any(isinstance(callback, PlainProgress) for callback in trainer.callbacks)
+    assert not any(isinstance(callback, ProgressLines) for callback in trainer.callbacks)
 
 
 def test_the_users_callbacks_come_beside_ours(tmp_path):

@@ -31,6 +31,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from zoo.errors import InputError
+from zoo.training.processes import is_first_process
 
 COMMANDS = {
     "list": "zoo.cli.listing",
@@ -139,12 +140,10 @@ def own_version() -> str:
 def explain(error: BaseException) -> int:
     """Say what went wrong in one line on stderr, and return the exit code."""
     text = " ".join(str(error).split())
-    if isinstance(error, InputError):
-        print(f"zoo: {text}", file=sys.stderr)
-        return 2
-    if isinstance(error, KeyboardInterrupt):
-        print(f"zoo: {text or 'interrupted'}", file=sys.stderr)
-        return 130
+    if isinstance(error, InputError | KeyboardInterrupt):
+        if is_first_process():  # the other processes of a run say the same
+            print(f"zoo: {text or 'interrupted'}", file=sys.stderr)
+        return 2 if isinstance(error, InputError) else 130
     if isinstance(error, OSError) and error.strerror:
         place = f" ({error.filename})" if error.filename else ""
         print(f"zoo: {error.strerror}{place}", file=sys.stderr)

@@ -1,7 +1,6 @@
 """``zoo fit`` and ``zoo average``: check names and flags at once, then import torch and train."""
 
 import json
-import os
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 from zoo.cli.commands import quiet
 from zoo.cli.parser import Parser
 from zoo.training.options import Average, Fit, build
+from zoo.training.processes import is_first_process
 
 
 def make_parser(command: str) -> Parser:
@@ -33,11 +33,12 @@ def run(command: str, values: dict[str, Any]) -> int:
     from zoo.cli.summary import print_summary
     from zoo.training.fit import fit
     from zoo.training.folds import cross_validate
+    from zoo.training.trainer import quiet
 
     quiet()
     options = build(Fit, values)
     summary = fit(options) if options.folds is None else cross_validate(options)
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+    if is_first_process():
         print_summary(summary)
     return 0
 

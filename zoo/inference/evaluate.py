@@ -14,7 +14,7 @@ from zoo.tasks import make_task
 from zoo.tasks.making import info_of
 from zoo.training.options import Decoding, Optimizer, Schedule, build
 from zoo.training.resolve import TEXTS
-from zoo.training.trainer import check_ranks, check_trainer, make_trainer, quiet
+from zoo.training.trainer import check_ranks, check_trainer, make_trainer
 
 # How texts become tokens is the model's own affair.
 READING = ("tokenizer", "vocab", "min_count", "lowercase")
@@ -50,7 +50,6 @@ def evaluate(
     Raises:
         InputError: If the folder is damaged, the data does not fit the model, or there is no such split.
     """
-    quiet()
     config = read_config(run)
     module, info = matching_data(run, config, data, batch_size, num_workers)
     if stage == "test":

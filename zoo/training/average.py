@@ -12,9 +12,9 @@ from zoo.checkpoint import find, load, read_config, save
 from zoo.checkpoint.integrity import read_json
 from zoo.errors import InputError
 from zoo.inference.evaluate import evaluate
+from zoo.training.checkpoints import kept, read_checkpoint, settled_by
 from zoo.training.fit import finite
 from zoo.training.options import Average, Decoding, Fit, build
-from zoo.training.resume import kept, read_checkpoint, settled_by
 
 OWN = ("config.json", "model.safetensors", "README.md", "manifest.json")
 """What every model folder has; its other files are texts that the model needs."""

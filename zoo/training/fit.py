@@ -4,7 +4,9 @@ import math
 import platform
 import shlex
 import time
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,73 +23,152 @@ from zoo.conversion import stayed_real
 from zoo.errors import InputError
 from zoo.tasks import make_task
 from zoo.tasks.making import num_outputs
-from zoo.training.folder import claim, release, write_config
+from zoo.training.callbacks import progress
+from zoo.training.checkpoints import RunRecord, check_network, check_resume, load_best
+from zoo.training.folder import RunFolder, claim, write_config
 from zoo.training.options import Fit
+from zoo.training.processes import Processes, join
 from zoo.training.resolve import GENERATED, load_data, resolve
-from zoo.training.resume import check_resume, load_best
-from zoo.training.trainer import check_ranks, check_trainer, make_trainer, place, quiet
+from zoo.training.trainer import check_ranks, check_trainer, make_trainer
 from zoo.training.vectors import load_into, share_of, vectors_for
 
 PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
+
+
+@dataclass
+class Run:
+    """The parts of a run that is ready to train.
+
+    Attributes:
+        options: The options, with everything filled in.
+        folder: The run's folder.
+        data: The data module, set up.
+        task: The task with the network.
+        trainer: The Trainer.
+        summary: What can be said before training.
+        config: The configuration of the model folder.
+    """
+
+    options: Fit
+    folder: Path
+    data: Any
+    task: Any
+    trainer: pl.Trainer
+    summary: dict[str, Any]
+    config: dict[str, Any]
 
 
 def fit(options: Fit) -> dict[str, Any]:
     """Train as the options say and return the summary that is also written to ``summary.json``.
 
     The run's folder holds config.yaml, metrics.csv, tensorboard/, checkpoints/, model/ (see `zoo.checkpoint`) and summary.json.
-    Test metrics are those of the epoch that validation liked best (`zoo.tasks.Task.monitor`).
+    Test metrics are those of the epoch that validation liked best (`zoo.tasks.Task.monitor`). The model is written before it
+    is tested, and once more with the metrics.
 
     Raises:
         InputError: If a name, an option, the data or the folder is wrong, before anything is trained; or if the loss is not
             finite any more, or a data file turns out to be broken when it is read.
         KeyboardInterrupt: If it was interrupted; checkpoints/last.ckpt holds the last whole epoch.
     """
-    quiet()
     options = resolve(options)
     settings = check_trainer(options.trainer)
+    checkpoint = check_resume(options)
+    processes = join(settings)
+    with claimed(options, processes) as folder, matmul_precision(options.matmul_precision):
+        try:
+            run = set_up(options, settings, checkpoint, folder.path, processes)
+        except BaseException:
+            folder.discard()
+            raise
+        seconds = train(run, folder)
+        run.summary |= {"seconds": round(seconds, 2), "epochs": run.trainer.current_epoch, "metrics": {}}
+        run.summary |= {"checkpoint": load_best(run.trainer, run.task, folder.path), "device": device_name(run.trainer)}
+        write_model(run)
+        if run.data.has_test:
+            metrics = run.trainer.test(run.task, run.data, verbose=False)[0]
+            run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
+            write_model(run)
+        if run.trainer.is_global_zero:
+            write_json(folder.path / "summary.json", run.summary)
+    return run.summary
+
+
+@contextmanager
+def claimed(options: Fit, processes: Processes) -> Iterator[RunFolder]:
+    """Let process 0 claim the folder of the run, and tell the others where it is, until the run ends.
+
+    Raises:
+        InputError: In all of them, if it cannot be claimed.
+    """
+    mine: list[RunFolder] = []
+
+    def claim_folder() -> str:
+        mine.append(claim(options))
+        return str(mine[0].path)
+
+    path = processes.first(claim_folder)
+    with mine[0] if mine else RunFolder(Path(path)) as folder:
+        yield folder
+
+
+@contextmanager
+def matmul_precision(name: str | None) -> Iterator[None]:
+    """Set torch's precision of float32 matrix products while a run lasts."""
+    before = torch.get_float32_matmul_precision()
+    if name is not None:
+        torch.set_float32_matmul_precision(name)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def set_up(
+    options: Fit, settings: Mapping[str, Any], checkpoint: Mapping[str, Any] | None, folder: Path, processes: Processes
+) -> Run:
+    """Build the Trainer, then the data, the network and the task, and write config.yaml.
+
+    Raises:
+        InputError: If something does not fit together.
+    """
     pl.seed_everything(options.seed, verbose=False)
     data = load_data(options)
+    processes.prepare(data)
     vectors = vectors_for(data, options.vectors)
     info = data.info
     net = backbone(options.backbone, options.algebra, scope=options.scope, init=options.init, **known(options, info))
     load_into(net, vectors)
     check_fit(net, options.backbone, info.example_inputs(2), num_outputs(info), every=info.inputs in GENERATED)
     task = make_task(data.task, info, net, options.optimizer, options.schedule, options.label_smoothing, options.decoding)
-    check_resume(options, task)
-    described = describe(options, net, data) | {"vectors_found": share_of(vectors)}
-    folder = claim(options)
-    try:
-        trainer = make_trainer(settings, folder, options, task.monitor)
-        check_ranks(trainer, net)
-    except InputError:
-        release(folder)
-        raise
-    write_config(folder, options)
-    seconds = train(trainer, task, data, options, folder)
-    best = load_best(trainer, task, folder)
-    metrics = trainer.test(task, data, verbose=False)[0] if data.has_test else {}
-    summary = described | {
-        "metrics": {name.removeprefix("test_"): finite(value) for name, value in metrics.items()},
-        "seconds": round(seconds, 2),
-        "epochs": trainer.current_epoch,
-        "checkpoint": best,
+    check_network(options, checkpoint, task)
+    trainer = make_trainer(settings, folder, options, task.monitor)
+    check_ranks(trainer, net)
+    summary = describe(options, net, data) | {
+        "vectors_found": share_of(vectors),
         "run_dir": str(folder),
         "resumed_from": options.ckpt_path,
-        "device": device_name(trainer),
     }
+    run = Run(options, folder, data, task, trainer, summary, summary | {"info": info.to_dict()})
+    trainer.callbacks.insert(  # type: ignore[attr-defined]
+        0,
+        RunRecord(options, {"config": run.config, "files": dict(data.files)}),
+    )
     if trainer.is_global_zero:
-        save(folder / "model", net, summary | {"info": info.to_dict()}, summary, data.files)
-        write_json(folder / "summary.json", summary)
-    return summary
+        write_config(folder, options)
+        for logger in trainer.loggers:
+            logger.log_hyperparams(asdict(options))
+    if options.compile:
+        net.compile()  # in place: the names in its state_dict stay
+    return run
 
 
 def known(options: Fit, info: Any) -> dict[str, Any]:
-    """What a network is told of its data and of its word embedding."""
+    """Return what a network is told of its data and of its token embedding."""
     return {**info.model_kwargs, "embedding": options.embedding, "vectors": getattr(info, "vectors", None)}
 
 
 def describe(options: Fit, net: nn.Module, data: Any) -> dict[str, Any]:
-    """Say what can be said of a run before it begins: names, sizes, seed and versions."""
+    """Return what can be said of a run before it begins: names, sizes, seed and versions."""
     info = data.info
     entries = [
         registry.resolve(group, spec)[0]
@@ -119,7 +200,7 @@ def finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def train(trainer: pl.Trainer, task: pl.LightningModule, data: pl.LightningDataModule, options: Fit, folder: Path) -> float:
+def train(run: Run, folder: RunFolder) -> float:
     """Run the training loop and return its seconds.
 
     Raises:
@@ -128,22 +209,28 @@ def train(trainer: pl.Trainer, task: pl.LightningModule, data: pl.LightningDataM
     """
     start = time.perf_counter()
     try:
-        trainer.fit(task, data, ckpt_path=options.ckpt_path)
-    except SystemExit as stop:
-        last = folder / "checkpoints" / "last.ckpt"
-        command = shlex.join(["zoo", "fit", "-c", str(folder / "config.yaml"), "--ckpt-path", str(last)])
+        run.trainer.fit(run.task, run.data, ckpt_path=run.options.ckpt_path)
+    except (SystemExit, InputError) as error:
+        last = folder.path / "checkpoints" / "last.ckpt"
+        if not any(last.parent.glob("*.ckpt")) and run.trainer.current_epoch == 0:
+            folder.discard()
+        if isinstance(error, InputError):
+            raise
+        command = shlex.join(["zoo", "fit", "-c", str(folder.path / "config.yaml"), "--ckpt-path", str(last)])
         advice = f"go on with: {command}" if last.exists() else "no epoch was finished"
-        release(folder)
-        raise KeyboardInterrupt(f"stopped in {place(trainer).replace('/', ' of ')}; {advice}") from stop
-    except InputError:
-        release(folder)
-        raise
+        raise KeyboardInterrupt(f"stopped in {progress(run.trainer).replace('/', ' of ')}; {advice}") from error
     return time.perf_counter() - start
 
 
+def write_model(run: Run) -> None:
+    """Write the model folder, in process 0."""
+    if run.trainer.is_global_zero:
+        save(run.folder / "model", run.task.net, run.config, run.summary, run.data.files)
+
+
 def device_name(trainer: pl.Trainer) -> str:
-    """Name what it ran on, such as ``cpu`` or ``1 x NVIDIA H200``."""
+    """Name the device, such as ``cpu`` or ``1 x NVIDIA H200``."""
     device = trainer.strategy.root_device
     if device.type != "cuda":
-        return device.type
+        return device.type if trainer.world_size == 1 else f"{trainer.world_size} x {device.type}"
     return f"{trainer.world_size} x {torch.cuda.get_device_name(device)}"

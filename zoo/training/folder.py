@@ -1,88 +1,154 @@
-"""The folder that every run owns."""
+"""The folder of a run: its name, the claim that keeps other runs out, config.yaml."""
 
+import fcntl
 import os
 import re
 import shutil
+import socket
 from contextlib import suppress
 from dataclasses import asdict
+from inspect import Parameter, signature
 from itertools import count
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import yaml
 
+from zoo import registry
 from zoo.checkpoint.atomic import write_text
 from zoo.errors import InputError
+from zoo.registry import Spec
 from zoo.training.options import Fit
 
-# Lightning starts the other ranks as processes that inherit the environment; they must write where rank 0 does.
-_SHARED = "ZOO_RUN_FOLDER"
+LOCK = ".lock"
+RUNS = Path("runs")
 
 
-def claim(options: Fit) -> Path:
-    """Create the folder of a run, which no other run has: `run_dir`, or the next free telling name in runs/.
+class RunFolder:
+    """A folder that one run alone writes to, from `claim` until `close`, or until the process is gone.
 
-    Creating it is atomic, so two runs that start at the same moment get two folders.
+    The claim is a file locked by the operating system, which releases it with the process, however that ends. In the other
+    processes of a run the object only knows the path.
+
+    Args:
+        path: The folder.
+        handle: The open lock file; None in a process that has not claimed the folder itself.
+    """
+
+    def __init__(self, path: Path, handle: int | None = None) -> None:
+        self.path, self._handle = path, handle
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the claim back; without effect the second time."""
+        if self._handle is not None:
+            with suppress(OSError):
+                (self.path / LOCK).unlink()
+            os.close(self._handle)
+            self._handle = None
+
+    def discard(self) -> None:
+        """Remove the folder of a run that has nothing to show, and runs/ if that is empty now."""
+        if self._handle is None:
+            return
+        with suppress(OSError):
+            shutil.rmtree(self.path)
+            if self.path.parent == RUNS:
+                RUNS.rmdir()
+        self.close()
+
+
+def claim(options: Fit) -> RunFolder:
+    """Create the folder of a run: `run_dir`, or the next free name in runs/ that says what the run trains.
 
     Raises:
-        InputError: If a given folder exists and is not empty, or the place is not writable.
+        InputError: If a given folder is not empty or another run writes to it, or the place is not writable.
     """
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        raise InputError("start the run without torchrun: --trainer.devices N starts N processes itself")
-    if os.environ.get("LOCAL_RANK", "0") != "0" and _SHARED in os.environ:
-        return Path(os.environ[_SHARED])
     try:
-        folder = _claim_exactly(Path(options.run_dir).expanduser()) if options.run_dir is not None else _claim_new(options)
+        return _claim(Path(options.run_dir).expanduser()) if options.run_dir is not None else _claim_new(run_name(options))
     except OSError as error:
         text = f"cannot create the run folder '{error.filename}': {error.strerror}; choose another with --run-dir"
         raise InputError(text) from error
-    os.environ[_SHARED] = str(folder)
-    return folder
 
 
-def _claim_new(options: Fit) -> Path:
-    root, name = Path("runs"), telling_name(options)
-    root.mkdir(exist_ok=True)
+def _claim_new(name: str) -> RunFolder:
+    RUNS.mkdir(exist_ok=True)
     for number in count(1):
-        folder = root / (name if number == 1 else f"{name}-{number}")
+        folder = RUNS / (name if number == 1 else f"{name}-{number}")
         try:
             folder.mkdir()
         except FileExistsError:
             continue
-        return folder
+        return _claim(folder)
     raise AssertionError("unreachable")
 
 
-def _claim_exactly(folder: Path) -> Path:
+def _claim(folder: Path) -> RunFolder:
     folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise InputError(f"the run folder '{folder}' is not empty: choose another with --run-dir, or remove it")
-    (folder / ".running").touch(exist_ok=False)
-    (folder / ".running").unlink()
-    return folder
+    lock = folder / LOCK
+    used = f"the run folder '{folder}' is not empty: choose another with --run-dir, or remove it"
+    if not lock.exists() and any(folder.iterdir()):
+        raise InputError(used)  # and leave nothing of ours in it
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.read(handle, 200).decode(errors="replace").strip() or "another process"
+        os.close(handle)
+        raise InputError(f"another run ({holder}) writes to '{folder}': choose another folder with --run-dir") from error
+    except OSError:  # some network file systems have no locks; an empty folder is all that can be asked for there
+        pass
+    if not lock.exists() or os.stat(lock).st_ino != os.fstat(handle).st_ino:  # its owner has just removed it
+        os.close(handle)
+        return _claim(folder)
+    if [path.name for path in folder.iterdir()] != [LOCK]:
+        lock.unlink()
+        os.close(handle)
+        raise InputError(used)
+    os.ftruncate(handle, 0)
+    os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+    return RunFolder(folder, handle)
 
 
-def release(folder: Path) -> None:
-    """Remove the folder of a run that ended before its first epoch did, and runs/ if that is empty now."""
-    if (folder / "metrics.csv").exists() or (folder / "checkpoints").exists():
-        return
-    with suppress(OSError):
-        shutil.rmtree(folder)
-        if folder.parent == Path("runs"):
-            folder.parent.rmdir()
-
-
-def telling_name(options: Fit) -> str:
-    """Name a run after what it trains.
+def run_name(options: Fit) -> str:
+    """Name a run after what it trains, options that are at their defaults left out.
 
     Example:
-        >>> telling_name(Fit(backbone="vit(dim=64)", algebra="phm(n=4)", data="digits", seed=1))
-        'vit-dim64-phm-n4-digits-seed1'
+        >>> run_name(Fit(backbone="vit(dim=64, depth=2)", algebra="phm(n=4)", data="digits", seed=1))
+        'vit-depth2-phm-n4-digits-seed1'
     """
-    scope = [] if options.scope == "all" else [options.scope]
-    text = "-".join([options.backbone, options.algebra, *scope, options.data or ""])
-    text = re.sub(r"path='?[^,)]*/", "path=", text)
+    parts = [
+        shortest("zoo.backbones", options.backbone),
+        shortest("zoo.algebras", options.algebra),
+        "" if options.scope == "all" else options.scope,
+        shortest("zoo.embeddings", options.embedding or ""),
+        shortest("zoo.datasets", options.data or ""),
+    ]
+    text = re.sub(r"path='?[^,)]*/", "path=", "-".join(part for part in parts if part))
     text = re.sub(r"[^A-Za-z0-9_.]+", "-", text.replace("=", "")).strip("-.")
     return f"{text[:100]}-seed{options.seed}"
+
+
+def shortest(group: str, text: str) -> str:
+    """Write a spec without the options that are at their defaults; any other text is returned as it is."""
+    try:
+        entry, long = registry.resolve(group, text)
+        spec, parameters = Spec.parse(text), signature(registry.load(entry)).parameters
+    except (InputError, ValueError, TypeError):
+        return text
+    spec = spec if "variant" in long.options else long  # phm-4 is phm(n=4), but timm/resnet18 stays
+    unset = Parameter("unset", Parameter.KEYWORD_ONLY)
+    defaults = {name: parameters.get(name, unset).default for name in spec.options}
+    kept = {
+        name: value for name, value in spec.options.items() if (type(value), value) != (type(defaults[name]), defaults[name])
+    }
+    return str(Spec(spec.name, kept))
 
 
 def write_config(folder: Path, options: Fit) -> None:

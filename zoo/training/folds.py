@@ -10,10 +10,10 @@ from zoo.checkpoint.atomic import write_json
 from zoo.errors import InputError
 from zoo.registry import Spec
 from zoo.training.fit import fit
-from zoo.training.folder import claim, release, write_config
+from zoo.training.folder import claim, write_config
 from zoo.training.options import Fit
 from zoo.training.resolve import load_data, resolve
-from zoo.training.trainer import check_trainer, quiet
+from zoo.training.trainer import check_trainer
 
 _OPTIONS = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "vectors_found", "seed")
 _SHARED = (*_OPTIONS, "task", "parameters", "versions")
@@ -33,7 +33,6 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     Raises:
         InputError: If the data come with a split, or something is wrong that `fit` refuses.
     """
-    quiet()
     options = resolve(options)
     if options.ckpt_path is not None:
         raise InputError("--ckpt_path goes on with one run: give it with the config.yaml of the fold, not with --folds")
@@ -48,20 +47,20 @@ def cross_validate(options: Fit) -> dict[str, Any]:
         raise InputError(f"'{options.data}' sets {' and '.join(taken)}: leave that to --folds {options.folds}")
     if not has_folds(options) or load_data(rows[0]).has_split:
         raise InputError(f"'{options.data}' comes with a split of its own: leave --folds out")
-    folder = claim(options)
-    write_config(folder, options)
-    summaries: list[dict[str, Any]] = []
-    try:
-        for number, one in enumerate(rows, 1):
-            summaries.append(fit(replace(one, run_dir=str(folder / f"fold-{number:02d}"))))
-    except KeyboardInterrupt as stop:
-        done = f"stopped in fold {len(summaries) + 1} of {len(rows)}; {len(summaries)} finished ones are in {folder}"
-        raise KeyboardInterrupt(f"{done}, and --folds begins anew") from stop
-    finally:
-        if not any(folder.glob("fold-*")):
-            release(folder)
-    summary = together(summaries) | {"data": options.data, "run_dir": str(folder)}
-    write_json(folder / "summary.json", summary)
+    with claim(options) as folder:
+        write_config(folder.path, options)
+        summaries: list[dict[str, Any]] = []
+        try:
+            for number, one in enumerate(rows, 1):
+                summaries.append(fit(replace(one, run_dir=str(folder.path / f"fold-{number:02d}"))))
+        except KeyboardInterrupt as stop:
+            done = f"stopped in fold {len(summaries) + 1} of {len(rows)}; {len(summaries)} finished ones are in {folder.path}"
+            raise KeyboardInterrupt(f"{done}, and --folds begins anew") from stop
+        finally:
+            if not any(folder.path.glob("fold-*")):
+                folder.discard()
+        summary = together(summaries) | {"data": options.data, "run_dir": str(folder.path)}
+        write_json(folder.path / "summary.json", summary)
     return summary
 
 

@@ -32,11 +32,13 @@ class Fit:
         schedule: How the learning rate moves.
         label_smoothing: Share of the probability that training spreads over all answers; by default what the task advises.
         ema: Decay, such as 0.999, of a running mean of the weights, which is what is measured and kept.
-        keep: Epochs, the last so many, whose training checkpoints stay, for zoo average.
+        keep: Training checkpoints that stay for zoo average: the last so many, one of every epoch or validation.
         decoding: How texts are written when they are tested.
         batch_size: Examples per step; by default what the backbone recommends, mostly 32.
         num_workers: Processes that load data; 0 loads in the main one.
         seed: Decides weights, order and augmentation; never the split of the data.
+        compile: Compile the network with torch.compile; the first steps take longer.
+        matmul_precision: Of float32 matrix products: highest, high (TF32 on GPUs that have it) or medium.
         run_dir: Folder of the run; by default a new one in runs/ with a telling name.
         ckpt_path: A training checkpoint (checkpoints/last.ckpt of a run) to go on from.
         trainer: Arguments of Lightning's Trainer, such as --trainer.max_epochs.
@@ -60,6 +62,8 @@ class Fit:
     batch_size: int | None = None
     num_workers: int = 0
     seed: int = 0
+    compile: bool = False
+    matmul_precision: str | None = None
     run_dir: str | None = None
     ckpt_path: str | None = None
     trainer: dict[str, Any] = field(default_factory=dict)

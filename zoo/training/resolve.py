@@ -8,7 +8,6 @@ from typing import Any
 from zoo import registry
 from zoo.backbones import recipe_of
 from zoo.backbones.recipe import Recipe
-from zoo.data import ready
 from zoo.errors import InputError
 from zoo.tasks.making import TASKS
 from zoo.training.options import Fit
@@ -34,6 +33,8 @@ def resolve(options: Fit) -> Fit:
     """
     if not 0 <= options.seed < 2**32:
         raise InputError(f"seed={options.seed}: use a whole number from 0 to {2**32 - 1}")
+    if options.matmul_precision not in (None, "highest", "high", "medium"):
+        raise InputError(f"matmul_precision={options.matmul_precision}: use highest, high or medium")
     entry, _ = registry.resolve("zoo.backbones", options.backbone)
     registry.resolve("zoo.algebras", options.algebra)
     if options.embedding is not None:
@@ -82,7 +83,7 @@ def load_data(options: Fit) -> Any:
     advice = recipe_of(registry.load(registry.resolve("zoo.backbones", options.backbone)[0]))
     reads = advice.inputs
     common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
-    data = ready(registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in reads))
+    data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in reads)
     kind = data.info.inputs
     if reads and kind not in reads:
         wanted = {kind, "token_stream"} if kind == "tokens" else {kind}  # which is the same text, handed out in another order

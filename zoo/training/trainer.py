@@ -1,92 +1,49 @@
-"""Lightning's Trainer, set up for a run: quiet, and typed by its own signature."""
+"""Lightning's Trainer, set up for a run: its own argument types, our defaults, loggers and callbacks."""
 
-import logging
-import os
+import re
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser
-from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import RichProgressBar
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 
-from zoo.errors import InputError
-from zoo.training.ema import MovingAverage
+from zoo.errors import InputError, one_line
+from zoo.training.callbacks import EqualBuffers, MovingAverage, ProgressBar, ProgressLines, StopOnDivergence
+from zoo.training.checkpoints import BestCheckpoint, KeptCheckpoints, LastCheckpoint
 from zoo.training.options import Fit, parser_message
-from zoo.training.resume import BestCheckpoint, KeptCheckpoints, LastCheckpoint
+from zoo.training.processes import launched_devices
 
 
-class Bar(RichProgressBar):
-    """Lightning's bar, counting epochs from one, without the loggers' version, which means nothing in a run folder."""
+class MetricsTable(CSVLogger):
+    """Write metrics.csv into the run's folder; hyperparameters are in config.yaml.
 
-    def _get_train_description(self, current_epoch: int) -> str:
-        return f"{place(self.trainer).capitalize()} "
+    Args:
+        folder: The run's folder.
+    """
 
-    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """Return what stands beside the bar."""
-        return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name != "v_num"}
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, name="", version="")
 
+    @property
+    def experiment(self) -> Any:
+        """The writer, made without Lightning's warning that the folder is not empty."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return super().experiment
 
-class PlainProgress(Callback):
-    """One line per epoch, or per validation of a run that counts in steps, for output that is no terminal."""
-
-    def on_train_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
-        """Print what the epoch brought."""
-        if not in_steps(trainer):
-            self._print(trainer)
-
-    def on_validation_end(self, trainer: Trainer, module: LightningModule) -> None:
-        """Print what the steps since the last validation brought."""
-        if in_steps(trainer) and trainer.state.fn == "fit":
-            self._print(trainer)
-
-    def _print(self, trainer: Trainer) -> None:
-        if trainer.is_global_zero:
-            numbers = sorted((name, float(value)) for name, value in trainer.callback_metrics.items())
-            text = "  ".join(f"{name} {value:.4f}" for name, value in numbers)
-            print(f"{place(trainer)}  {text}", flush=True)  # noqa: T201 (its purpose)
-
-
-def in_steps(trainer: Trainer) -> bool:
-    """Whether the length of a run was given in steps alone."""
-    return trainer.max_epochs in (None, -1) and trainer.max_steps > 0
-
-
-def place(trainer: Trainer) -> str:
-    """Say how far a run has come: ``epoch 3/10``, or ``step 500/2000``."""
-    if in_steps(trainer):
-        return f"step {trainer.global_step}/{trainer.max_steps}"
-    return f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
-
-
-class StopOnDivergence(Callback):
-    """End a run whose loss is not finite any more: nothing would come of it."""
-
-    def on_train_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
-        """Look at the epoch's mean loss."""
-        loss = trainer.callback_metrics.get("train_loss")
-        if loss is not None and not loss.isfinite():
-            raise InputError(
-                f"training diverged in {place(trainer).partition('/')[0]}: the loss is not finite; use a smaller --optimizer.lr"
-            )
-
-
-def quiet() -> None:
-    """Keep other libraries' notes and adverts off the screen; must come after their import, which sets the level."""
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # its own loggers are made when it is first used
-    for name in ("lightning.pytorch", "lightning.fabric", "huggingface_hub", "datasets"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    # Advice about loader workers and about logging intervals, which our defaults have already weighed.
-    warnings.filterwarnings("ignore", module="lightning.*")
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    def log_hyperparams(self, params: Any = None) -> None:
+        """Write nothing."""
 
 
 def make_trainer(
-    settings: dict[str, Any],
+    settings: Mapping[str, Any],
     folder: Path | None = None,
     options: Fit | None = None,
     monitor: tuple[str, str] = ("val_loss", "min"),
@@ -104,39 +61,57 @@ def make_trainer(
     """
     terminal = sys.stdout.isatty()
     defaults: dict[str, Any] = {"enable_model_summary": False, "log_every_n_steps": 10, "enable_progress_bar": terminal}
-    if isinstance(settings.get("val_check_interval"), int):
+    given = {name: value for name, value in settings.items() if value is not None}
+    if isinstance(given.get("val_check_interval"), int):
         defaults["check_val_every_n_epoch"] = None  # steps are counted through all epochs
     callbacks: list[Callback] = []
     if folder is None or options is None:
         defaults |= {"logger": False, "enable_checkpointing": False}
     else:
-        tensorboard = TensorBoardLogger(folder, name="", version="tensorboard")
         defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0}
-        defaults |= {"logger": [CSVLogger(folder, name="", version=""), tensorboard]}
-        callbacks += run_callbacks(settings, folder, options, monitor)
-    if settings.get("enable_progress_bar", True):
-        callbacks.append(Bar(leave=False) if terminal else PlainProgress())
-    arguments = defaults | {name: value for name, value in settings.items() if value is not None}
-    arguments["callbacks"] = callbacks + list(settings.get("callbacks") or [])
+        given["logger"] = run_loggers(given.get("logger"), folder)
+        callbacks += run_callbacks(given, folder, options, monitor)
+    if given.get("enable_progress_bar", True):
+        callbacks.append(ProgressBar(leave=False) if terminal else ProgressLines())
+    return build_trainer(defaults | given | {"callbacks": callbacks + as_list(given.get("callbacks"))})
+
+
+def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
+    """Build a Trainer on the devices that torchrun or srun have started processes for, if they have.
+
+    The data modules divide their rows among processes themselves, without the duplicates of Lightning's sampler.
+
+    Raises:
+        InputError: If Lightning refuses a combination.
+    """
     try:
-        return Trainer(**arguments)
+        return Trainer(**{"use_distributed_sampler": False, **launched_devices(), **arguments})
     except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"--trainer: {str(error).strip().splitlines()[0]}") from error
 
 
-def check_ranks(trainer: Trainer, net: nn.Module) -> None:
-    """Refuse several processes for a network whose memory is of the batch before: they share out the rows of its batches."""
-    if trainer.world_size > 1 and getattr(net, "has_memory", False):
-        raise InputError("a network with a memory reads its text in order, in one process: use --trainer.devices 1")
+def run_loggers(given: Any, folder: Path) -> list[Logger]:
+    """Return metrics.csv, tensorboard/ and beside them the user's loggers; ``False`` turns all of them off."""
+    if given is False:
+        return []
+    tensorboard = TensorBoardLogger(folder, name="", version="tensorboard")
+    return [MetricsTable(folder), tensorboard, *([] if given is True else as_list(given))]
 
 
-def run_callbacks(settings: dict[str, Any], folder: Path, options: Fit, monitor: tuple[str, str]) -> list[Callback]:
-    """Build what watches over a run, and what keeps its weights.
+def as_list(value: Any) -> list[Any]:
+    """Return an argument that may be one object, several or none as a list."""
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+def run_callbacks(settings: Mapping[str, Any], folder: Path, options: Fit, monitor: tuple[str, str]) -> list[Callback]:
+    """Build the callbacks of a run, and those that keep its weights.
 
     Raises:
         InputError: If checkpoints are to be kept and not to be kept, or a number is out of range.
     """
-    callbacks: list[Callback] = [StopOnDivergence()]
+    callbacks: list[Callback] = [StopOnDivergence(), EqualBuffers()]
+    if settings["logger"]:
+        callbacks.append(LearningRateMonitor(logging_interval="step"))
     if options.ema is not None:
         callbacks.append(MovingAverage(options.ema))
     keepers: list[Callback] = [BestCheckpoint(folder, options, monitor), LastCheckpoint(folder)]
@@ -149,17 +124,53 @@ def run_callbacks(settings: dict[str, Any], folder: Path, options: Fit, monitor:
     return callbacks
 
 
-def check_trainer(values: dict[str, Any]) -> dict[str, Any]:
+def check_ranks(trainer: Trainer, net: nn.Module) -> None:
+    """Refuse several processes for a network whose memory is of the batch before: they share out the rows of its batches."""
+    if trainer.world_size > 1 and getattr(net, "has_memory", False):
+        raise InputError("a network with a memory reads its text in order, in one process: use --trainer.devices 1")
+
+
+def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
     """Check arguments against the types in the signature of Lightning's Trainer and build the objects that a file describes.
 
     Raises:
-        InputError: If Lightning has no such argument or does not accept the value.
+        InputError: If Lightning has no such argument, does not accept the value, or an object needs a package that is not
+            installed.
     """
+    built = dict(values)
+    for name, kind in (("logger", Logger), ("callbacks", Callback)):
+        if isinstance(items := values.get(name), Mapping | list | str | tuple):
+            made = [build_object(name, kind, item) for item in as_list(items)]
+            built[name] = made if isinstance(items, list | tuple) else made[0]
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(Trainer, "trainer", instantiate=False, fail_untyped=False)
     instantiate = getattr(parser, "instantiate", parser.instantiate_classes)  # its name since jsonargparse 4.49
     try:
-        parsed = instantiate(parser.parse_object({"trainer": values}, defaults=False))
+        parsed = instantiate(parser.parse_object({"trainer": built}, defaults=False))
     except ArgumentError as error:
         raise InputError(f"--trainer: {parser_message(str(error))}") from error
+    except (ImportError, MisconfigurationException, ValueError, TypeError) as error:  # of an object that a file describes
+        raise InputError(f"--trainer: {one_line(error)}") from error
     return dict(vars(parsed.trainer)) if values else {}
+
+
+def build_object(name: str, kind: type, value: Any) -> Any:
+    """Build a logger or callback from ``{class_path: ..., init_args: {...}}`` or a class path; return an object as it is.
+
+    Raises:
+        InputError: If it is none, or needs a package that is not installed.
+    """
+    if isinstance(value, kind):
+        return value
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--object", type=kind)
+    instantiate = getattr(parser, "instantiate", parser.instantiate_classes)
+    path = value.get("class_path") if isinstance(value, Mapping) else value
+    try:
+        return instantiate(parser.parse_object({"object": value})).object
+    except Exception as error:  # a logger may raise what it likes
+        said = one_line(error)
+        if requirement := re.search(r"Requirement '([^']+)' not met", said):
+            said = f"it needs a package that is not installed: pip install '{requirement[1]}'"
+        said = said.removeprefix('Parser key "object": ').removeprefix(f"Problem with given class_path '{path}': ")
+        raise InputError(f"--trainer: trainer.{name}: {path}: {said.partition(' Subclass types expect')[0]}") from error

@@ -1,6 +1,8 @@
-"""Training checkpoints: what they carry, whether a run may go on from one, and which one was best."""
+"""Training checkpoints: which are written, what they hold, and whether a run may go on from one."""
 
+import math
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -9,15 +11,34 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
+from torch import nn
 
 from zoo.errors import InputError
 from zoo.training.options import Fit
+from zoo.training.processes import is_first_process
 
-_KEY = "zoo_run"
+_RUN, _MODEL = "zoo_run", "zoo_model"
 # What a checkpoint has settled: the optimizer and the schedule are restored from it, whatever the new run was told.
 _NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors")
 _SETTLED = (*_NETWORK, "optimizer", "schedule", "label_smoothing", "ema", "batch_size", "seed")
+
+
+class RunRecord(Callback):
+    """Write into every training checkpoint which run it is of, and how to rebuild the model without the data.
+
+    Args:
+        options: The run, with everything filled in.
+        model: Configuration, summary and files of the model folder, JSON values; see `zoo.training.fit.ModelRecord`.
+    """
+
+    def __init__(self, options: Fit, model: Mapping[str, Any]) -> None:
+        self.options, self.model = options, dict(model)
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Add both to a checkpoint."""
+        checkpoint[_RUN], checkpoint[_MODEL] = settled(self.options), self.model
 
 
 class BestCheckpoint(ModelCheckpoint):
@@ -25,7 +46,7 @@ class BestCheckpoint(ModelCheckpoint):
 
     Args:
         folder: The run's folder.
-        options: The run, which every checkpoint names.
+        options: The run.
         monitor: The value that tells, and whether its ``min`` or ``max`` is best.
     """
 
@@ -34,16 +55,13 @@ class BestCheckpoint(ModelCheckpoint):
         super().__init__(folder / "checkpoints", "best", monitor=name, mode=mode, enable_version_counter=False)
         self.options = options
 
-    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Write down what the checkpoint is a checkpoint of."""
-        checkpoint[_KEY] = settled(self.options)
-
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Bring the best epoch so far along; Lightning forgets it when the folder is another."""
         if self.options.ckpt_path is not None and state_dict.get("best_model_path"):
             old, new = best_beside(self.options.ckpt_path), Path(str(self.dirpath)) / "best.ckpt"
-            new.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(old, new)
+            if is_first_process():
+                new.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(old, new)
             best = {"best_model_path": str(new), "kth_best_model_path": str(new), "last_model_path": ""}
             kept = {"best_k_models": {str(new): state_dict["best_model_score"]}, "dirpath": self.dirpath}
             state_dict = {**state_dict, **best, **kept}
@@ -65,7 +83,10 @@ class LastCheckpoint(ModelCheckpoint):
 
 
 class KeptCheckpoints(Checkpoint):
-    """Keep the training checkpoints of the last so many epochs, counted from 1, also across a resumption into another folder.
+    """Keep the last training checkpoints, one of every epoch and of every validation within an epoch.
+
+    They are called ``epoch-0003.ckpt`` at the end of an epoch, counted from 1, and ``epoch-0003-step-00000250.ckpt`` within
+    one. A resumption into another folder brings them along.
 
     Args:
         folder: The run's folder.
@@ -80,33 +101,48 @@ class KeptCheckpoints(Checkpoint):
             raise InputError(f"keep={options.keep}: use a whole number from 1, the last epoch is always kept")
         self.folder, self.options = folder / "checkpoints", options
 
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Keep a checkpoint within an epoch."""
+        if trainer.state.fn == "fit" and not trainer.is_last_batch and not trainer.sanity_checking:
+            self._keep(trainer, f"epoch-{trainer.current_epoch + 1:04d}-step-{trainer.global_step:08d}.ckpt")
+
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Keep this epoch and drop the oldest one."""
+        """Keep the checkpoint of an epoch."""
+        self._keep(trainer, f"epoch-{trainer.current_epoch + 1:04d}.ckpt")
+
+    def _keep(self, trainer: pl.Trainer, name: str) -> None:
+        """Write a checkpoint and drop the oldest one."""
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
-        trainer.save_checkpoint(self.folder / f"epoch-{trainer.current_epoch + 1:04d}.ckpt")
+        trainer.save_checkpoint(self.folder / name)
         if trainer.is_global_zero:
             for path in kept(self.folder)[: -self.options.keep]:
                 path.unlink()
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Bring the epochs before this one along."""
+        """Bring the checkpoints before this one along."""
         if self.options.ckpt_path is None or not trainer.is_global_zero:
             return
-        before = [path for path in kept(Path(self.options.ckpt_path).parent) if epoch_of(path) <= checkpoint["epoch"] + 1]
+        found = kept(Path(self.options.ckpt_path).parent)
+        before = [path for path in found if position(path) <= (checkpoint["epoch"] + 1, math.inf)]
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in before[-self.options.keep :]:
             shutil.copyfile(path, self.folder / path.name)
 
 
+_KEPT = re.compile(r"epoch-(\d+)(?:-step-(\d+))?\.ckpt")
+
+
 def kept(folder: Path) -> list[Path]:
-    """The checkpoints of whole epochs in a folder, the oldest first."""
-    return sorted((path for path in folder.glob("epoch-*.ckpt") if path.stem[6:].isdecimal()), key=epoch_of)
+    """Return the checkpoints that `KeptCheckpoints` has left in a folder, the oldest first."""
+    return sorted((path for path in folder.glob("epoch-*.ckpt") if _KEPT.fullmatch(path.name)), key=position)
 
 
-def epoch_of(path: Path) -> int:
-    """The epoch, counted from 1, that a kept checkpoint ends."""
-    return int(path.stem.removeprefix("epoch-"))
+def position(path: Path) -> tuple[float, float]:
+    """Return the epoch of a kept checkpoint, counted from 1, and its step, which is infinite at the end of an epoch."""
+    match = _KEPT.fullmatch(path.name)
+    assert match is not None
+    return int(match[1]), float(match[2] or math.inf)
 
 
 def settled(options: Fit) -> dict[str, Any]:
@@ -120,7 +156,7 @@ def settled(options: Fit) -> dict[str, Any]:
 
 def settled_by(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of a run this checkpoint has settled."""
-    return dict(checkpoint[_KEY])
+    return dict(checkpoint[_RUN])
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -143,27 +179,44 @@ def best_beside(path: str) -> Path:
     return Path(path).with_name("best.ckpt")
 
 
-def check_resume(options: Fit, task: pl.LightningModule) -> None:
-    """Refuse a checkpoint that cannot be read or is of another run, before a run begins.
+def model_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how to rebuild the model of a checkpoint, see `RunRecord`; empty if that cannot be done."""
+    return dict(checkpoint.get(_MODEL) or {})
+
+
+def check_resume(options: Fit) -> dict[str, Any] | None:
+    """Read the checkpoint that a run goes on from; needs neither data nor a network. None without one.
 
     Raises:
-        InputError: If it is missing, no checkpoint of ours, of another network or made with other settings.
+        InputError: If it is missing, no checkpoint of ours or made with other settings, or its best epoch is missing.
     """
     path = options.ckpt_path
     if path is None:
-        return
+        return None
     if not Path(path).is_file():
         raise InputError(f"there is no checkpoint '{path}' to go on from")
     checkpoint = read_checkpoint(path)
-    shapes = {name: value.shape for name, value in checkpoint["state_dict"].items()}
     check_best(path, checkpoint)
     theirs = settled(Fit("", "")) | settled_by(checkpoint)  # an option younger than the checkpoint was at its default
     for name, value in settled(options).items():
         if theirs.get(name) != value:
             raise InputError(f"the checkpoint '{path}' has {name}={theirs.get(name)}, not {value}: use its run's config.yaml")
+    return checkpoint
+
+
+def check_network(options: Fit, checkpoint: Mapping[str, Any] | None, task: nn.Module) -> None:
+    """Compare the shapes in the checkpoint that a run goes on from with those of its task.
+
+    Raises:
+        InputError: If one differs.
+    """
+    if checkpoint is None:
+        return
+    theirs = {name: value.shape for name, value in checkpoint["state_dict"].items()}
     ours = {name: value.shape for name, value in task.state_dict().items()}
-    if wrong := sorted(name for name in ours.keys() | shapes.keys() if ours.get(name) != shapes.get(name)):
-        raise InputError(f"the checkpoint '{path}' is of another network: {wrong[0]} differs; use its run's config.yaml")
+    if wrong := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
+        text = f"the checkpoint '{options.ckpt_path}' is of another network: {wrong[0]} differs; use its run's config.yaml"
+        raise InputError(text)
 
 
 def check_best(path: str, checkpoint: Mapping[str, Any]) -> None:

@@ -1,0 +1,148 @@
+"""Callbacks of a run: progress, divergence, moving averages of the weights, buffers of several processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import RichProgressBar, WeightAveraging
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+from zoo.errors import InputError
+
+
+class ProgressBar(RichProgressBar):
+    """Lightning's bar, counting epochs from one, without the loggers' version, which means nothing in a run folder."""
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        return f"{progress(self.trainer).capitalize()} "
+
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        """Return the numbers to show beside the bar."""
+        hidden = ("v_num", "train_loss_step")
+        return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name not in hidden}
+
+
+class ProgressLines(Callback):
+    """Print one line per epoch, or per validation of a run that counts in steps, for output that is no terminal."""
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print the metrics of the epoch."""
+        if not counts_steps(trainer):
+            self._print(trainer)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print the metrics of the steps since the last validation."""
+        if counts_steps(trainer) and trainer.state.fn == "fit":
+            self._print(trainer)
+
+    def _print(self, trainer: Trainer) -> None:
+        if trainer.is_global_zero:
+            shown = sorted((name, value) for name, value in trainer.callback_metrics.items() if name != "train_loss_step")
+            text = "  ".join(f"{name} {float(value):.4f}" for name, value in shown)
+            print(f"{progress(trainer)}  {text}", flush=True)  # noqa: T201 (its purpose)
+
+
+def counts_steps(trainer: Trainer) -> bool:
+    """Return whether the length of a run was given in steps alone."""
+    return trainer.max_epochs in (None, -1) and trainer.max_steps > 0
+
+
+def progress(trainer: Trainer) -> str:
+    """Return how far a run has come: ``epoch 3/10``, or ``step 500/2000``."""
+    if counts_steps(trainer):
+        return f"step {trainer.global_step}/{trainer.max_steps}"
+    return f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+
+
+class StopOnDivergence(Callback):
+    """End a run whose loss is not finite any more, in all processes at the same step.
+
+    The loss of every step counts; it is looked at every ``log_every_n_steps`` steps and at the end of an epoch, because each
+    look waits for the device.
+    """
+
+    def __init__(self) -> None:
+        self._diverged: Tensor | None = None
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Note whether the loss of the step is finite."""
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        if isinstance(loss, Tensor):
+            diverged = ~loss.detach().isfinite().all()
+            self._diverged = diverged if self._diverged is None else self._diverged | diverged
+        interval = getattr(trainer, "log_every_n_steps", 0) or 50
+        if (batch_idx + 1) % interval == 0:
+            self._look(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look at the end of the epoch."""
+        self._look(trainer)
+
+    def _look(self, trainer: Trainer) -> None:
+        if self._diverged is None:
+            return
+        anywhere = self._diverged.float()
+        if trainer.world_size > 1:
+            anywhere = trainer.strategy.reduce(anywhere, reduce_op="max")
+        self._diverged = None
+        if float(anywhere):
+            where = progress(trainer).partition("/")[0]
+            raise InputError(f"training diverged in {where}: the loss is not finite; use a smaller --optimizer.lr")
+
+
+class MovingAverage(WeightAveraging):
+    """Keep the exponential moving average of weights and of buffers, m <- d m + (1 - d) w after each step of the optimizer.
+
+    Validation measures it, and ``state_dict`` in every checkpoint holds it. A buffer that does not change keeps its value to
+    the bit, and one of whole numbers is that of the network.
+
+    Args:
+        decay: d, above 0 and below 1.
+
+    Raises:
+        InputError: If it is another number.
+    """
+
+    def __init__(self, decay: float) -> None:
+        if not 0 < decay < 1:
+            raise InputError(f"ema={decay} is the decay of a mean: use a number between 0 and 1, such as 0.999")
+        move = get_ema_multi_avg_fn(decay)
+
+        def average(means: list[Tensor], weights: list[Tensor], count: Tensor) -> None:
+            """Move the means, all of one dtype, towards the weights."""
+            if means[0].is_floating_point() or means[0].is_complex():
+                move(means, weights, count)
+            else:
+                for mean, weight in zip(means, weights, strict=True):
+                    mean.copy_(weight)
+
+        super().__init__(multi_avg_fn=average)
+
+
+class EqualBuffers(Callback):
+    """Give all processes the buffers of the first when validation begins, and exchange none while it lasts.
+
+    Torch exchanges buffers (running means of batch norms) in every forward; in validation the processes have different
+    numbers of batches, and one would wait for ever.
+    """
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Exchange buffers once."""
+        network = trainer.strategy.model
+        if isinstance(network, DistributedDataParallel):
+            if network.will_sync_module_buffers():
+                with torch.no_grad():
+                    network._sync_buffers()
+            network.require_forward_param_sync = False
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Let the next training step exchange them again."""
+        network = trainer.strategy.model
+        if isinstance(network, DistributedDataParallel):
+            network.require_forward_param_sync = True

@@ -1,0 +1,140 @@
+"""The processes that train together: they share one run folder, and an error in the first one ends all of them.
+
+Importing this module imports no torch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from zoo.errors import InputError
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+    from lightning.pytorch.strategies import Strategy
+
+Result = TypeVar("Result")
+
+JOINING = ("accelerator", "strategy", "devices", "num_nodes", "precision", "plugins", "sync_batchnorm")
+"""The arguments of the Trainer that decide on devices and processes."""
+
+
+def is_first_process() -> bool:
+    """Tell from the environment whether this process is the one that prints: that of rank 0, or the only one."""
+    names = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")  # of torchrun, Lightning and srun
+    return all(os.environ.get(name, "0") == "0" for name in names)
+
+
+def launched_devices() -> dict[str, int]:
+    """Return ``devices`` and ``num_nodes`` as torchrun or srun have started processes; empty without either.
+
+    >>> launched_devices()
+    {}
+    """
+    env = os.environ
+    if "TORCHELASTIC_RUN_ID" in env and "LOCAL_WORLD_SIZE" in env:
+        local = int(env["LOCAL_WORLD_SIZE"])
+        return {"devices": local, "num_nodes": int(env["WORLD_SIZE"]) // local}
+    if "SLURM_NTASKS" in env and env.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+        nodes = int(env.get("SLURM_NNODES", "1"))
+        return {"devices": int(env["SLURM_NTASKS"]) // nodes, "num_nodes": nodes}
+    return {}
+
+
+class Processes:
+    """All processes of a run.
+
+    Args:
+        strategy: The strategy of a Trainer in this process, see `join`.
+
+    Attributes:
+        rank: The number of this process, from 0.
+        count: How many there are.
+    """
+
+    def __init__(self, strategy: Strategy) -> None:
+        self.strategy = strategy
+        self.rank: int = getattr(strategy, "global_rank", 0)
+        self.count: int = getattr(strategy, "world_size", 1)
+
+    def first(self, function: Callable[[], Result]) -> Result:
+        """Call a function in process 0 and return its result in all of them.
+
+        Raises:
+            InputError: In all of them, if the function raises it.
+        """
+        if self.count == 1:
+            return function()
+        outcome: tuple[Any, str] = None, ""
+        if self.rank == 0:
+            try:
+                outcome = function(), ""
+            except InputError as error:
+                outcome = None, str(error)
+        value, message = self.strategy.broadcast(outcome)
+        if message:
+            raise InputError(message)
+        return value  # type: ignore[no-any-return]
+
+    def smallest(self, number: int) -> int:
+        """Return the smallest of the numbers that all processes give."""
+        if self.count == 1:
+            return number
+        import torch
+
+        value = torch.tensor(number, device=self.strategy.root_device)
+        return int(self.strategy.reduce(value, reduce_op="min"))
+
+    def prepare(self, data: Any) -> None:
+        """Let process 0 download and convert the data, then open them in all processes.
+
+        Raises:
+            InputError: If the data are wrong, or a validation or test split has fewer batches than there are processes: one
+                without any would wait for ever when metrics are put together.
+        """
+        self.first(data.prepare_data)
+        data.setup("fit")
+        if self.count == 1:
+            return
+        for split in ("val", "test"):
+            if split == "val" or getattr(data, "has_test", True):
+                loader = getattr(data, f"{split}_dataloader")()
+                if self.smallest(len(loader)) == 0:
+                    raise InputError(f"too few {split} rows for {self.count} processes: use fewer --trainer.devices")
+
+
+def join(settings: Mapping[str, Any]) -> Processes:
+    """Start the processes that the Trainer's arguments ask for, unless torchrun, srun or an earlier run has, and join them.
+
+    Raises:
+        InputError: If Lightning refuses the arguments, or the strategy is one that a run cannot use.
+    """
+    from zoo.training.trainer import build_trainer
+
+    chosen = {name: value for name, value in settings.items() if name in JOINING}
+    trainer = build_trainer(chosen | {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False})
+    check_strategy(trainer)
+    strategy = trainer.strategy
+    if strategy.launcher is not None:
+        strategy.launcher.launch(lambda: None, trainer=trainer)
+        strategy.setup_environment()
+    return Processes(strategy)
+
+
+def check_strategy(trainer: Trainer) -> None:
+    """Refuse strategies that shard a network over devices, and those that begin processes in the middle of a program.
+
+    Raises:
+        InputError: If it is one of them.
+    """
+    from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+    from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
+
+    strategy = trainer.strategy
+    if not isinstance(strategy, SingleDeviceStrategy | DDPStrategy):
+        name = type(strategy).__name__.removesuffix("Strategy")
+        raise InputError(f"--trainer.strategy: a run cannot use {name}, only one device or ddp; use --trainer.strategy ddp")
+    if strategy.launcher is not None and not isinstance(strategy.launcher, _SubprocessScriptLauncher):
+        raise InputError("--trainer.strategy: processes by spawn or fork share no run folder; use ddp, and not in a notebook")
