@@ -9,6 +9,7 @@ from lightning.pytorch import Callback
 
 import zoo
 from zoo.errors import InputError
+from zoo.training.checkpoints import kept
 
 
 @pytest.fixture
@@ -109,6 +110,15 @@ def test_kept_epochs_come_along_to_the_folder_of_the_run_that_goes_on(options):
     assert names(first) == ["best.ckpt", "epoch-0001.ckpt", "epoch-0002.ckpt", "last.ckpt"]
     old, new = ((Path(run) / "checkpoints" / "epoch-0002.ckpt").read_bytes() for run in (first, second))
     assert old == new
+
+
+def test_validations_within_an_epoch_are_kept_too(options):
+    made = zoo.fit(**options(keep=3, trainer={"max_epochs": 1, "limit_train_batches": 8, "val_check_interval": 0.25}))
+    steps = [f"epoch-0001-step-0000000{number}.ckpt" for number in (4, 6)]
+    assert names(made["run_dir"]) == ["best.ckpt", *steps, "epoch-0001.ckpt", "last.ckpt"]
+    folder = Path(made["run_dir"]) / "checkpoints"
+    assert [path.name for path in kept(folder)] == [*steps, "epoch-0001.ckpt"]
+    assert torch.load(folder / steps[0], weights_only=True)["global_step"] == 4
 
 
 def test_an_epoch_before_the_best_one_is_no_place_to_go_on_from(options):

@@ -1,14 +1,19 @@
 """Lightning's Trainer through our door: its own types, objects from files, and our defaults."""
 
+import csv
 import inspect
 import logging
+import re
+import subprocess
+import sys
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 import zoo
 from zoo.errors import InputError
@@ -16,7 +21,7 @@ from zoo.inference import evaluate
 from zoo.training.callbacks import ProgressLines
 from zoo.training.options import Fit, Schedule
 from zoo.training.resolve import resolve
-from zoo.training.trainer import check_trainer, make_trainer
+from zoo.training.trainer import MetricsTable, check_trainer, make_trainer
 from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
 
 RUN = Fit("vit", "real")
@@ -67,7 +72,7 @@ def test_callbacks_from_python_pass_through():
 
 def test_a_trainer_for_a_run(tmp_path):
     trainer = make_trainer({"max_epochs": 3, "accelerator": "cpu"}, tmp_path, RUN)
-    assert {type(logger) for logger in trainer.loggers} == {CSVLogger, TensorBoardLogger}
+    assert [type(logger) for logger in trainer.loggers] == [MetricsTable, TensorBoardLogger]
     assert all(Path(logger.log_dir).is_relative_to(tmp_path) for logger in trainer.loggers)
     assert trainer.checkpoint_callback.monitor == "val_loss"
     assert [callback.filename for callback in trainer.checkpoint_callbacks] == ["best", "last"]
@@ -206,9 +211,120 @@ def test_fast_dev_run_finishes(options):
     assert "accuracy" in made["metrics"]
 
 
-def test_a_run_says_nothing_of_lightning(options, capfd):
+class Memory(Logger):
+    """A logger of the user's, which keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.params: dict[str, object] = {}
+        self.rows: list[dict[str, float]] = []
+
+    name, version = "memory", ""
+
+    def log_hyperparams(self, params, *args):
+        self.params |= dict(params)
+
+    def log_metrics(self, metrics, step=None):
+        self.rows.append(metrics)
+
+
+def test_a_users_logger_comes_beside_ours_and_hears_everything(options):
+    memory = Memory()
+    made = zoo.fit(**options(trainer={"logger": memory, "log_every_n_steps": 1, "limit_train_batches": 4}))
+    folder = Path(made["run_dir"])
+    assert (folder / "metrics.csv").is_file()
+    assert any((folder / "tensorboard").iterdir())
+    assert (memory.params["backbone"], memory.params["seed"], memory.params["batch_size"]) == (made["backbone"], 0, 32)
+    assert memory.params["optimizer"]["lr"] == 0.002
+    assert any("test_accuracy" in row for row in memory.rows)
+
+
+def test_the_learning_rate_of_every_step_is_logged(options):
+    made = zoo.fit(**options(trainer={"log_every_n_steps": 1, "limit_train_batches": 4}, schedule={"name": "constant"}))
+    with (Path(made["run_dir"]) / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    (name, *_) = (name for name in rows[0] if name.startswith("lr"))
+    rates = [float(row[name]) for row in rows if row[name]]
+    assert len(rates) == 4
+    assert rates[-1] == 0.002
+
+
+def test_tensorboard_has_the_hyperparameters(options):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    made = zoo.fit(**options())
+    found = EventAccumulator(str(Path(made["run_dir"]) / "tensorboard")).Reload()
+    (tag,) = found.SummaryMetadata("_hparams_/session_start_info") and ["_hparams_/session_start_info"]
+    assert b"quaternion" in found.SummaryMetadata(tag).plugin_data.content
+
+
+def test_loggers_from_a_file_and_a_package_that_is_missing():
+    described = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "x"}}
+    assert isinstance(check_trainer({"logger": described})["logger"], CSVLogger)
+    assert [type(logger) for logger in check_trainer({"logger": [described]})["logger"]] == [CSVLogger]
+    for name in ("WandbLogger", "MLFlowLogger", "CometLogger"):
+        path = f"lightning.pytorch.loggers.{name}"
+        try:
+            check_trainer({"logger": {"class_path": path}})
+        except InputError as refusal:
+            wanted = rf"--trainer: trainer\.logger: {path}: it needs a package that is not installed: pip install '\w.*'"
+            assert re.fullmatch(wanted, str(refusal))
+
+
+def test_the_command_line_says_nothing_of_lightning(options, capfd, tmp_path):
+    chosen = options()
+    words = [f"--{key}={chosen[key]}" for key in ("backbone", "algebra", "data")]
+    words += [f"--trainer.{key}={value}" for key, value in chosen["trainer"].items()]
+    command = [sys.executable, "-m", "zoo", "fit", *words]
+    made = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert made.stderr == ""
+    assert "epoch 1/1  " in made.stdout
+    assert "GPU available" not in made.stdout
+
+
+def test_python_keeps_its_warnings_and_log_levels(options):
+    before = list(warnings.filters), logging.getLogger("lightning.pytorch").level
     zoo.fit(**options())
-    out, err = capfd.readouterr()
-    assert err == ""
-    assert [line[:11] for line in out.splitlines()] == ["epoch 1/1  "]
-    assert logging.getLogger("lightning.pytorch").level == logging.ERROR
+    assert (list(warnings.filters), logging.getLogger("lightning.pytorch").level) == before
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_divergence_is_seen_within_the_logging_interval(options, loss):
+    steps = []
+
+    class Diverge(Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+            steps.append(batch_idx)
+            if batch_idx == 1:
+                outputs["loss"] = torch.tensor(loss)
+
+    settings = {"callbacks": [Diverge()], "limit_train_batches": 40, "log_every_n_steps": 4}
+    with pytest.raises(zoo.InputError, match=r"diverged in epoch 1: the loss is not finite"):
+        zoo.fit(**options(trainer=settings))
+    assert len(steps) <= 8
+    assert not Path("runs").exists()
+
+
+def test_compiled_networks_have_the_names_of_others_and_the_precision_of_products_is_put_back(options):
+    compiled = []
+
+    def record(self, *args, **kwargs):
+        compiled.append((type(self).__name__, torch.get_float32_matmul_precision()))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.Module, "compile", record)
+        made = zoo.fit(**options(compile=True, matmul_precision="high"))
+    assert len(compiled) == 1
+    assert compiled[0][1] == "high"
+    assert torch.get_float32_matmul_precision() == "highest"
+    zoo.load(made["run_dir"])
+    with pytest.raises(InputError, match="matmul_precision=low: use highest, high or medium"):
+        zoo.fit(**options(matmul_precision="low"))
+
+
+def test_a_network_is_compiled_in_place(options):
+    net = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    names = list(net.state_dict())
+    net.compile(backend="eager")
+    assert list(net.state_dict()) == names
+    assert torch.equal(net(torch.ones(1, 3)), net[0](torch.ones(1, 3)))

@@ -33,7 +33,6 @@ def run(command: str, values: dict[str, Any]) -> int:
     from zoo.cli.summary import print_summary
     from zoo.training.fit import fit
     from zoo.training.folds import cross_validate
-    from zoo.training.trainer import quiet
 
     quiet()
     options = build(Fit, values)

@@ -5,6 +5,7 @@ Importing this module imports no torch.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -113,8 +114,14 @@ def join(settings: Mapping[str, Any]) -> Processes:
     """
     from zoo.training.trainer import build_trainer
 
-    chosen = {name: value for name, value in settings.items() if name in JOINING}
-    trainer = build_trainer(chosen | {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False})
+    chosen = {name: value for name, value in settings.items() if name in JOINING and value is not None}
+    notes = logging.getLogger("lightning.pytorch")
+    level = notes.level
+    notes.setLevel(logging.WARNING)  # the run's own Trainer says the same
+    try:
+        trainer = build_trainer(chosen | {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False})
+    finally:
+        notes.setLevel(level)
     check_strategy(trainer)
     strategy = trainer.strategy
     if strategy.launcher is not None:
