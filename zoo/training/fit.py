@@ -28,7 +28,7 @@ from zoo.training.checkpoints import RunRecord, check_network, check_resume, loa
 from zoo.training.folder import RunFolder, claim, write_config
 from zoo.training.options import Fit
 from zoo.training.processes import Processes, join
-from zoo.training.resolve import GENERATED, load_data, resolve
+from zoo.training.resolve import GENERATED, check_data, make_data, resolve
 from zoo.training.trainer import check_ranks, check_trainer, make_trainer
 from zoo.training.vectors import load_into, share_of, vectors_for
 
@@ -73,10 +73,11 @@ def fit(options: Fit) -> dict[str, Any]:
     options = resolve(options)
     settings = check_trainer(options.trainer)
     checkpoint = check_resume(options)
+    data = make_data(options)
     processes = join(settings)
     with claimed(options, processes) as folder, matmul_precision(options.matmul_precision):
         try:
-            run = set_up(options, settings, checkpoint, folder.path, processes)
+            run = set_up(options, settings, checkpoint, data, folder.path, processes)
         except BaseException:
             folder.discard()
             raise
@@ -124,16 +125,21 @@ def matmul_precision(name: str | None) -> Iterator[None]:
 
 
 def set_up(
-    options: Fit, settings: Mapping[str, Any], checkpoint: Mapping[str, Any] | None, folder: Path, processes: Processes
+    options: Fit,
+    settings: Mapping[str, Any],
+    checkpoint: Mapping[str, Any] | None,
+    data: Any,
+    folder: Path,
+    processes: Processes,
 ) -> Run:
-    """Build the Trainer, then the data, the network and the task, and write config.yaml.
+    """Set up the data, build the network, the task and the Trainer, and write config.yaml.
 
     Raises:
         InputError: If something does not fit together.
     """
     pl.seed_everything(options.seed, verbose=False)
-    data = load_data(options)
     processes.prepare(data)
+    check_data(options, data)
     vectors = vectors_for(data, options.vectors)
     info = data.info
     net = backbone(options.backbone, options.algebra, scope=options.scope, init=options.init, **known(options, info))

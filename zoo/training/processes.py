@@ -96,7 +96,7 @@ class Processes:
                 without any would wait for ever when metrics are put together.
         """
         self.first(data.prepare_data)
-        data.setup("fit")
+        data.setup(None)
         if self.count == 1:
             return
         for split in ("val", "test"):

@@ -8,6 +8,7 @@ from typing import Any
 from zoo import registry
 from zoo.backbones import recipe_of
 from zoo.backbones.recipe import Recipe
+from zoo.data import ready
 from zoo.errors import InputError
 from zoo.tasks.making import TASKS
 from zoo.training.options import Fit
@@ -74,31 +75,54 @@ def canonical(spec: str) -> str:
     return str(registry.Spec.parse(spec))
 
 
-def load_data(options: Fit) -> Any:
-    """Build the data module that the options name, if it is of a kind that the backbone reads.
+def make_data(options: Fit) -> Any:
+    """Make the data module that the options name, without touching any data.
 
     Raises:
-        InputError: If it is not, or the data are wrong.
+        InputError: If an option of it is wrong, or the data are not for the task.
     """
-    advice = recipe_of(registry.load(registry.resolve("zoo.backbones", options.backbone)[0]))
-    reads = advice.inputs
+    advice = recipe_for(options.backbone)
     common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
-    data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in reads)
-    kind = data.info.inputs
-    if reads and kind not in reads:
-        wanted = {kind, "token_stream"} if kind == "tokens" else {kind}  # which is the same text, handed out in another order
-        others = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and wanted & {*reads_of(entry)}]
-        hint = f"; {', '.join(others)} can" if others else ""
-        raise InputError(f"{options.backbone} reads {KINDS[reads[0]]}, and '{options.data}' holds {KINDS[kind]}{hint}")
+    data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in advice.inputs)
     if options.task not in (None, data.task):
         other = advice.tasks.get(options.task or "")
         able = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and options.task in tasks_of(entry)]
         hint = f"use --data '{other.data}', say" if other else f"{', '.join(able)} can" if able else "give other --data"
         raise InputError(f"--task {options.task}: '{options.data}' is for {data.task}; {hint}")
+    return data
+
+
+def check_data(options: Fit, data: Any) -> None:
+    """Compare what the data hold, once they are set up, with what the backbone reads and with the options for text.
+
+    Raises:
+        InputError: If they do not fit together.
+    """
+    reads, kind = recipe_for(options.backbone).inputs, data.info.inputs
+    if reads and kind not in reads:
+        wanted = {kind, "token_stream"} if kind == "tokens" else {kind}  # which is the same text, handed out in another order
+        others = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and wanted & {*reads_of(entry)}]
+        hint = f"; {', '.join(others)} can" if others else ""
+        raise InputError(f"{options.backbone} reads {KINDS[reads[0]]}, and '{options.data}' holds {KINDS[kind]}{hint}")
     for name, kinds in (("embedding", TEXTS), ("vectors", ("text", "text_pair"))):
         if getattr(options, name) is not None and kind not in kinds:
             raise InputError(f"--{name} is for text, and '{options.data}' holds {KINDS[kind]}")
+
+
+def load_data(options: Fit) -> Any:
+    """Make, prepare and set up the data module that the options name.
+
+    Raises:
+        InputError: If the data are wrong, or do not fit the backbone.
+    """
+    data = ready(make_data(options))
+    check_data(options, data)
     return data
+
+
+def recipe_for(backbone: str) -> Recipe:
+    """Return the recipe of the backbone that a spec names."""
+    return recipe_of(registry.load(registry.resolve("zoo.backbones", backbone)[0]))
 
 
 def check_task(task: str) -> None:
