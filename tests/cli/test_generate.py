@@ -15,7 +15,7 @@ import zoo
 from zoo.cli import main
 from zoo.cli.models import line
 from zoo.inference.generate import Author
-from zoo.options import Decoding
+from zoo.tasks.decoding.options import Decoding
 
 SIZE = "dim=16, depth=1, heads=2, ffn=32"
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False, "limit_train_batches": 20}

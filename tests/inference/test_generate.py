@@ -11,7 +11,7 @@ from zoo.errors import InputError
 from zoo.inference import predict
 from zoo.inference.generate import UNFINISHED, Author
 from zoo.inference.predict import BATCH
-from zoo.options import Decoding
+from zoo.tasks.decoding.options import Decoding
 
 WORDS = ["the", "café", "was", "naïve", "and", "old,", "a", "señor", "ate", "œufs", "at", "noon"]
 SIZE = "dim=16, depth=1, heads=2, ffn=32"

@@ -9,10 +9,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from zoo.errors import InputError
-from zoo.options import Optimizer, Schedule
 from zoo.tasks import Classification
-from zoo.tasks.optimizer import undecayed
-from zoo.tasks.schedule import lr_factor
+from zoo.tasks.optimization import lr_factor, undecayed
 
 
 class Plan:
@@ -23,8 +21,8 @@ class Plan:
 
 @pytest.fixture
 def configured(monkeypatch):
-    def make(optimizer: Optimizer, schedule: Schedule, net: nn.Module):
-        task = Classification(net, 3, optimizer, schedule)
+    def make(net: nn.Module, **options):
+        task = Classification(net, 3, **options)
         monkeypatch.setattr(Classification, "trainer", Plan(), raising=False)
         return task.configure_optimizers()
 
@@ -33,7 +31,7 @@ def configured(monkeypatch):
 
 def test_norms_and_biases_are_not_decayed(configured):
     net = nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.Conv1d(1, 1, 3), nn.Linear(3, 3, bias=False))
-    groups = configured(Optimizer("adamw", 0.1, 0.3), Schedule(), net)["optimizer"].param_groups
+    groups = configured(net, lr=0.1, weight_decay=0.3)["optimizer"].param_groups
     decay = {id(parameter): group["weight_decay"] for group in groups for parameter in group["params"]}
     assert len(decay) == len(list(net.parameters()))
     for name, parameter in net.named_parameters():
@@ -44,7 +42,7 @@ def test_hypercomplex_matrices_are_decayed_and_what_is_a_vector_is_not(configure
     import zoo
 
     net = zoo.backbone("vit(dim=16,depth=1,heads=1)", "phm-2", in_channels=1, image_size=8, num_classes=3)
-    groups = configured(Optimizer("adamw", 0.1, 0.3), Schedule(), net)["optimizer"].param_groups
+    groups = configured(net, lr=0.1, weight_decay=0.3)["optimizer"].param_groups
     decay = {id(parameter): group["weight_decay"] for group in groups for parameter in group["params"]}
     found = {name: decay[id(parameter)] for name, parameter in net.named_parameters()}
     assert {value for name, value in found.items() if name.endswith("components")} == {0.3}
@@ -52,7 +50,7 @@ def test_hypercomplex_matrices_are_decayed_and_what_is_a_vector_is_not(configure
 
 
 def test_the_rate_moves_every_step_and_peaks_at_lr(configured):
-    made = configured(Optimizer("sgd", 0.5), Schedule("linear", 0.2), nn.Linear(2, 3))
+    made = configured(nn.Linear(2, 3), optimizer="sgd", lr=0.5, schedule="linear", warmup=0.2)
     assert made["lr_scheduler"]["interval"] == "step"
     optimizer, scheduler = made["optimizer"], made["lr_scheduler"]["scheduler"]
     rates = []
@@ -60,19 +58,21 @@ def test_the_rate_moves_every_step_and_peaks_at_lr(configured):
         rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         scheduler.step()
-    assert rates == pytest.approx([0.5 * lr_factor(Schedule("linear", 0.2), step, 20) for step in range(20)])
+    assert rates == pytest.approx([0.5 * lr_factor(step, 20, "linear", 0.2) for step in range(20)])
     assert max(rates) == 0.5
 
 
 def test_bad_options_are_refused_before_anything_is_built():
-    for optimizer, schedule in ((Optimizer(lr=-1.0), Schedule()), (Optimizer(lr=1.0), Schedule("cos"))):
+    for options in ({"lr": -1.0}, {"schedule": "cos"}, {"metrics": ("Nonsense",)}, {"label_smoothing": 2.0}):
         with pytest.raises(InputError):
-            Classification(nn.Linear(2, 3), 3, optimizer, schedule)
+            Classification(nn.Linear(2, 3), 3, **options)
+        with pytest.raises(InputError):
+            Classification.check_options(num_classes=3, **options)
 
 
 def test_a_task_is_its_network():
     net = nn.Linear(2, 3)
-    task = Classification(net, 3, Optimizer(lr=1.0), Schedule())
+    task = Classification(net, 3)
     x = torch.randn(5, 2)
     assert torch.equal(task(x), net(x))
     assert set(task.state_dict()) == {"net.weight", "net.bias"}
@@ -89,7 +89,7 @@ def test_modules_keep_what_they_want_from_decay():
 
     net = nn.Sequential(Wave(), nn.Linear(4, 2))
     assert undecayed(net) == {"0.frequency.weight"}
-    task = Classification(net, 2, Optimizer(lr=0.1, weight_decay=0.3), Schedule("constant", 0.0))
+    task = Classification(net, 2, lr=0.1, weight_decay=0.3, schedule="constant", warmup=0.0)
     task.trainer = SimpleNamespace(estimated_stepping_batches=10)
     decay = {
         id(p): group["weight_decay"] for group in task.configure_optimizers()["optimizer"].param_groups for p in group["params"]
@@ -99,11 +99,9 @@ def test_modules_keep_what_they_want_from_decay():
 
 
 def test_the_optimizer_hears_of_betas_and_eps(configured):
-    groups = configured(Optimizer("adamw", 0.1, betas=(0.8, 0.9), eps=1e-4), Schedule(), nn.Linear(2, 3))[
-        "optimizer"
-    ].param_groups
+    groups = configured(nn.Linear(2, 3), lr=0.1, betas=(0.8, 0.9), eps=1e-4)["optimizer"].param_groups
     assert {(group["betas"], group["eps"]) for group in groups} == {((0.8, 0.9), 1e-4)}
-    left = configured(Optimizer("adamw", 0.1), Schedule(), nn.Linear(2, 3))["optimizer"].param_groups
+    left = configured(nn.Linear(2, 3), lr=0.1)["optimizer"].param_groups
     assert {(group["betas"], group["eps"]) for group in left} == {((0.9, 0.999), 1e-8)}
 
 
@@ -128,14 +126,16 @@ class Stop(Callback):
 @pytest.mark.parametrize("accumulate", [1, 2, 3])
 def test_the_schedule_counts_steps_of_the_optimizer(accumulate):
     """Ten batches an epoch: gradients of the last, smaller group are used too."""
-    schedule, rates = Schedule("inverse_sqrt", 0.25), Rates()
+    rates = Rates()
     loader = DataLoader([(torch.randn(2), torch.tensor(1)) for _ in range(20)], batch_size=2)
     settings = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = Trainer(accelerator="cpu", max_epochs=2, num_sanity_val_steps=0, accumulate_grad_batches=accumulate, **settings)
     trainer.callbacks.append(rates)
-    trainer.fit(Classification(nn.Linear(2, 3), 3, Optimizer("sgd", 0.5), schedule), loader, loader)
+    trainer.fit(
+        Classification(nn.Linear(2, 3), 3, optimizer="sgd", lr=0.5, schedule="inverse_sqrt", warmup=0.25), loader, loader
+    )
     steps = 2 * -(-10 // accumulate)
-    assert rates.found == pytest.approx([0.5 * lr_factor(schedule, step, steps) for step in range(steps)])
+    assert rates.found == pytest.approx([0.5 * lr_factor(step, steps, "inverse_sqrt", 0.25) for step in range(steps)])
 
 
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec", "ignore:.*does not have many workers")
@@ -144,5 +144,5 @@ def test_a_run_without_an_end_has_a_constant_rate():
     settings = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
     trainer = Trainer(accelerator="cpu", max_epochs=-1, num_sanity_val_steps=0, **settings)
     trainer.callbacks += [rates, Stop()]
-    trainer.fit(Classification(nn.Linear(2, 3), 3, Optimizer("sgd", 0.5), Schedule("constant", 0.0)), loader, loader)
+    trainer.fit(Classification(nn.Linear(2, 3), 3, optimizer="sgd", lr=0.5, schedule="constant", warmup=0.0), loader, loader)
     assert rates.found == [0.5] * 4

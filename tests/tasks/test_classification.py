@@ -7,7 +7,6 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss, roc_auc_score
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from zoo.options import Optimizer, Schedule
 from zoo.tasks import Classification
 from zoo.training.trainer import make_trainer
 
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 def task_of(classes: int) -> Classification:
     """A task whose network is the identity: its inputs are the logits."""
-    return Classification(nn.Identity(), classes, Optimizer(lr=1.0), Schedule())
+    return Classification(nn.Identity(), classes)
 
 
 def draw(classes: int, count: int = 103, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -78,9 +77,9 @@ def test_metrics_start_anew():
 
 def test_the_loss_is_the_mean_cross_entropy_and_has_a_gradient():
     net = nn.Linear(4, 3)
-    task = Classification(net, 3, Optimizer(lr=1.0), Schedule())
+    task = Classification(net, 3)
     x, labels = torch.randn(6, 4), torch.tensor([0, 1, 2, 2, 1, 0])
-    loss, logits, targets, extra, size = task.loss((x, labels))
+    loss, logits, targets, extra, size = task.step((x, labels))
     expected = -net(x).log_softmax(-1)[torch.arange(6), labels].mean()
     assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
     assert torch.equal(logits, net(x))
@@ -101,12 +100,12 @@ def test_prediction_gives_probabilities_with_and_without_labels():
 def test_labels_are_smoothed_in_training_only():
     """Szegedy et al. 2016, section 7: the share s of the probability is spread evenly over all labels."""
     logits, labels = draw(4)
-    task = Classification(nn.Identity(), 4, Optimizer(lr=1.0), Schedule(), label_smoothing=0.3)
+    task = Classification(nn.Identity(), 4, label_smoothing=0.3)
     logs = logits.log_softmax(-1)
     plain, spread = -logs[torch.arange(len(labels)), labels].mean(), -logs.mean(-1).mean()
     task.train()
-    assert task.loss((logits, labels)).loss.item() == pytest.approx((0.7 * plain + 0.3 * spread).item())
+    assert task.step((logits, labels)).loss.item() == pytest.approx((0.7 * plain + 0.3 * spread).item())
     task.eval()
-    assert task.loss((logits, labels)).loss.item() == pytest.approx(plain.item())
+    assert task.step((logits, labels)).loss.item() == pytest.approx(plain.item())
     assert measured(task, logits, labels, "val")["val_loss"] == pytest.approx(plain.item())
-    assert task_of(4).train().loss((logits, labels)).loss.item() == pytest.approx(plain.item())  # the default is none
+    assert task_of(4).train().step((logits, labels)).loss.item() == pytest.approx(plain.item())  # the default is none

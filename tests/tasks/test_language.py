@@ -11,7 +11,6 @@ from zoo.backbones.build import backbone
 from zoo.data import ready
 from zoo.data.corpus.module import CorpusData as unopened_CorpusData
 from zoo.data.corpus.source import Text
-from zoo.options import Optimizer, Schedule
 from zoo.tasks import LanguageModel
 from zoo.training.trainer import make_trainer
 
@@ -52,7 +51,7 @@ def data_of(tokenizer: str = "char", vocab: int = 100, **options) -> CorpusData:
 
 
 def task_of(net: nn.Module, outputs: int, smoothing: float = 0.0) -> LanguageModel:
-    return LanguageModel(net, outputs, Optimizer(lr=1e-30), Schedule(), smoothing)
+    return LanguageModel(net, outputs, lr=1e-30, label_smoothing=smoothing)
 
 
 def measured(task: LanguageModel, data: CorpusData, stage: str = "test") -> dict[str, float]:
@@ -116,17 +115,17 @@ def test_probabilities_are_smoothed_in_training_only():
     plain = right[kept].mean()
     smooth = (0.8 * right + 0.2 * all_)[kept].mean()
     assert abs(smooth - plain) > 0.01
-    assert task.train().loss((tokens, targets, lengths)).loss.item() == pytest.approx(smooth.item(), rel=1e-5)
-    found = task.eval().loss((tokens, targets, lengths))
+    assert task.train().step((tokens, targets, lengths)).loss.item() == pytest.approx(smooth.item(), rel=1e-5)
+    found = task.eval().step((tokens, targets, lengths))
     assert found.loss.item() == pytest.approx(plain.item(), rel=1e-5)
     assert found.size == kept.sum()
-    assert found.extra["nats"].sum().item() == pytest.approx(plain.item() * found.size, rel=1e-5)
+    assert found.predictions.sum().item() == pytest.approx(plain.item() * found.size, rel=1e-5)
 
 
 def test_the_loss_of_training_has_a_gradient_and_no_share_of_padding():
     net = Pairs(5)
     tokens, targets = torch.tensor([[1, 2, 3, 4]]), torch.tensor([[2, 3, 0, 0]])
-    task_of(net, 5).train().loss((tokens, targets, torch.zeros(1, 2))).loss.backward()
+    task_of(net, 5).train().step((tokens, targets, torch.zeros(1, 2))).loss.backward()
     assert net.table.grad[[1, 2]].abs().min() > 0
     assert net.table.grad[[0, 3, 4]].abs().max() == 0
 

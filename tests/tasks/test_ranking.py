@@ -11,8 +11,7 @@ from torchmetrics.functional.retrieval import (
     retrieval_reciprocal_rank,
 )
 
-from zoo.options import Optimizer, Schedule
-from zoo.tasks import Ranking
+from zoo.tasks import AnswerRanking
 from zoo.training.trainer import make_trainer
 
 pytestmark = pytest.mark.filterwarnings(
@@ -32,8 +31,8 @@ class Scores(nn.Module):
         return torch.stack([torch.zeros(len(answer)), answer[:, 0]], -1)
 
 
-def task_of() -> Ranking:
-    return Ranking(Scores(), 2, Optimizer(lr=1.0), Schedule())
+def task_of() -> AnswerRanking:
+    return AnswerRanking(Scores())
 
 
 def batches(rows, size: int):
@@ -86,7 +85,7 @@ def test_it_ranks_by_the_probability_of_being_right_and_the_question_counts():
 def test_the_loss_is_the_cross_entropy_of_each_answer_and_has_a_gradient():
     net = nn.Bilinear(3, 3, 2)
     a, b, labels = torch.randn(4, 3), torch.randn(4, 3), torch.tensor([0, 1, 1, 0])
-    measured = Ranking(net, 2, Optimizer(lr=1.0), Schedule()).loss(((a, b), labels, torch.tensor([3, 3, 4, 4])))
+    measured = AnswerRanking(net).step(((a, b), labels, torch.tensor([3, 3, 4, 4])))
     assert measured.loss.item() == pytest.approx(-net(a, b).log_softmax(-1)[torch.arange(4), labels].mean().item(), abs=1e-6)
     assert torch.equal(measured.predictions, net(a, b).softmax(-1)[:, 1])
     assert not measured.predictions.requires_grad
@@ -96,5 +95,5 @@ def test_the_loss_is_the_cross_entropy_of_each_answer_and_has_a_gradient():
 
 
 def test_the_best_epoch_is_the_one_that_ranks_best():
-    assert Ranking.monitor == ("val_map", "max")
-    assert Ranking.monitor[0] in measured(ROWS, stage="val")
+    assert AnswerRanking.monitor == ("val_map", "max")
+    assert AnswerRanking.monitor[0] in measured(ROWS, stage="val")

@@ -5,7 +5,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from zoo.options import Optimizer, Schedule
 from zoo.tasks import Regression
 from zoo.training.trainer import make_trainer
 
@@ -20,7 +19,7 @@ def test_the_mean_over_all_numbers_of_all_batches(stage, outputs):
     draw = torch.Generator().manual_seed(outputs)
     answers, targets = torch.randn(103, outputs, generator=draw), torch.randn(103, outputs, generator=draw)
     task, trainer = (
-        Regression(nn.Identity(), outputs, Optimizer(lr=1.0), Schedule()),
+        Regression(nn.Identity(), outputs),
         make_trainer({"accelerator": "cpu"}, None),
     )
     loader = DataLoader(TensorDataset(answers, targets), batch_size=16)
@@ -31,7 +30,7 @@ def test_the_mean_over_all_numbers_of_all_batches(stage, outputs):
 
 def test_the_loss_has_the_gradient_of_a_mean():
     net, x, y = nn.Linear(4, 3, bias=False), torch.randn(6, 4), torch.randn(6, 3)
-    measured = Regression(net, 3, Optimizer(lr=1.0), Schedule()).loss((x, y))
+    measured = Regression(net, 3).step((x, y))
     assert torch.equal(measured.predictions, net(x))
     assert not measured.predictions.requires_grad
     measured.loss.backward()

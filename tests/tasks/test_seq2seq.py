@@ -10,7 +10,6 @@ from zoo.backbones.build import backbone
 from zoo.data.parallel.module import ParallelData
 from zoo.data.parallel.pairs import Pairs
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
-from zoo.options import Decoding, Optimizer, Schedule
 from zoo.tasks import Seq2Seq
 from zoo.training.trainer import make_trainer
 
@@ -68,13 +67,12 @@ TEST = Pairs(
 )
 
 
-def task_of(net: nn.Module, smoothing: float = 0.1, **decoding) -> Seq2Seq:
-    task = Seq2Seq(net, 40, Optimizer(lr=1.0), Schedule(), smoothing)
-    task.decoding = Decoding(**decoding)
-    return task
+def task_of(net: nn.Module, smoothing: float = 0.1, tokenizer=None, **decoding) -> Seq2Seq:
+    return Seq2Seq(net, 40, tokenizer=tokenizer, label_smoothing=smoothing, decoding=decoding)
 
 
 def measured(task: Seq2Seq, data: ParallelData, stage: str = "test") -> dict[str, float]:
+    task.tokenizer = data.tokenizer
     trainer = make_trainer({"accelerator": "cpu"}, None)
     (found,) = (trainer.test if stage == "test" else trainer.validate)(task, data, verbose=False)
     return {name.removeprefix(f"{stage}_"): value for name, value in found.items()}
@@ -87,7 +85,7 @@ def copier(data: ParallelData, **options) -> Copier:
 def by_hand(net: nn.Module, data: ParallelData) -> list[str]:
     """Write greedily by reading everything anew for every token; in the order of the test split."""
     found = [""] * len(data.splits["test"])
-    for (source, _), _, rows in data.test_dataloader():
+    for (source, _), _, rows, _ in data.test_dataloader():
         for one, row in zip(source, rows.tolist(), strict=True):
             text = [BEGIN]
             while text[-1] != END and len(text) <= data.tokenizer.max_length:
@@ -129,7 +127,7 @@ def test_a_token_of_a_network_that_was_trained_for_a_few_steps():
     for _ in range(25):
         for batch in data.train_dataloader():
             optimizer.zero_grad()
-            task.loss(batch).loss.backward()
+            task.step(batch).loss.backward()
             optimizer.step()
     task.eval()
     val, test = (measured(task, data, stage) for stage in ("val", "test"))
@@ -175,10 +173,10 @@ def test_scores_are_those_of_torchmetrics_on_the_texts(tokenizer, beam):
     references = [*TEST.targets[:-2], "b\N{SNOWMAN}d", "hannah" * 3]
     data = data_of(Pairs(TEST.sources, references), tokenizer, max_length=12, vocab=300)
     net = copier(data, seed=2)
-    task = task_of(net, beam=beam)
+    task = task_of(net, tokenizer=data.tokenizer, beam=beam)
     written = [""] * len(references)
-    for (source, _), _, rows in data.test_dataloader():
-        for row, text in zip(rows.tolist(), task.write(source, 12), strict=True):
+    for (source, _), _, rows, _ in data.test_dataloader():
+        for row, text in zip(rows.tolist(), task.answer(source), strict=True):
             written[row] = data.tokenizer.decode(text)
     if beam == 1:
         assert written == by_hand(net, data)
@@ -223,11 +221,11 @@ def test_a_text_is_no_longer_than_any_that_was_read_unless_the_user_says():
     with torch.no_grad():
         net.table[:, END] = -50.0  # never ends
     source, longest = torch.tensor([[4, 5, END]]), data.tokenizer.max_length
-    assert len(task_of(net).write(source, longest)[0]) == longest
-    assert len(task_of(net, length=30).write(source, longest)[0]) == 30
+    assert len(task_of(net, tokenizer=data.tokenizer).answer(source)[0]) == longest
+    assert len(task_of(net, tokenizer=data.tokenizer, length=30).answer(source)[0]) == 30
     net.max_length = 6
-    assert len(task_of(net).write(source, longest)[0]) == 5
-    assert len(task_of(net, length=3).write(source, longest)[0]) == 3
+    assert len(task_of(net, tokenizer=data.tokenizer).answer(source)[0]) == 5
+    assert len(task_of(net, tokenizer=data.tokenizer, length=3).answer(source)[0]) == 3
 
 
 # --- loss ---
@@ -237,14 +235,14 @@ def test_probabilities_are_smoothed_in_training_only():
     data = data_of(TEST)
     net = copier(data)
     batch = next(iter(data.val_dataloader()))
-    (source, shifted), targets, _ = batch
+    (source, shifted), targets, *_ = batch
     assert (targets == 0).any()
     logs, kept = net(source, shifted).log_softmax(-1), targets != 0
     right = -logs.gather(-1, targets[..., None])[..., 0][kept]
     smooth = 0.7 * right.mean() - 0.3 * logs.mean(-1)[kept].mean()
     assert abs(smooth - right.mean()) > 0.01
-    assert task_of(net, 0.3).train().loss(batch).loss.item() == pytest.approx(smooth.item(), rel=1e-5)
-    found = task_of(net, 0.3).eval().loss(batch)
+    assert task_of(net, 0.3).train().step(batch).loss.item() == pytest.approx(smooth.item(), rel=1e-5)
+    found = task_of(net, 0.3).eval().step(batch)
     assert found.loss.item() == pytest.approx(right.mean().item(), rel=1e-5)
     assert found.size == kept.sum()
 
@@ -255,7 +253,7 @@ def test_every_token_counts_alike_however_long_the_batches_are(stage):
     net = copier(data)
     nats, count = 0.0, 0
     with torch.no_grad():
-        for (source, shifted), targets, _ in data.test_dataloader():
+        for (source, shifted), targets, *_ in data.test_dataloader():
             nats += F.cross_entropy(
                 net(source, shifted).flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum"
             ).item()

@@ -21,7 +21,7 @@ from zoo.errors import InputError
 from zoo.inference import evaluate
 from zoo.inference.evaluate import source
 from zoo.inference.predict import tokenizer_of
-from zoo.tasks.making import info_of
+from zoo.tasks import info_of
 from zoo.training.average import average
 from zoo.training.options import Average, Decoding
 

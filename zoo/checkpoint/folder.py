@@ -16,7 +16,7 @@ from zoo.checkpoint.card import card
 from zoo.checkpoint.integrity import describe, read_json, verify
 from zoo.checkpoint.table import check_table, table_of
 from zoo.errors import InputError
-from zoo.tasks.making import info_of
+from zoo.tasks import info_of
 
 FORMAT = 1
 KEYS = ("backbone", "algebra", "scope", "init", "task", "data", "info")

@@ -102,7 +102,7 @@ def watched(rows: Iterable[dict[str, Any]], inputs: list[str]) -> Iterator[dict[
 
 def rows_in(inputs: list[str]) -> int | None:
     """Count the rows of inputs, images and lines of plain files; None if that cannot be known."""
-    from zoo.inference.lines import PICTURES
+    from zoo.tasks.inputs import IMAGES
 
     try:
         if not all(Path(word).is_file() and Path(word).suffix not in PACKED for word in inputs):
@@ -110,7 +110,7 @@ def rows_in(inputs: list[str]) -> int | None:
     except OSError:  # a text may be longer than a name can be
         return None
     files = [Path(word) for word in inputs]
-    texts = [file.read_bytes() for file in files if file.suffix.lower() not in PICTURES]
+    texts = [file.read_bytes() for file in files if file.suffix.lower() not in IMAGES]
     return len(files) + sum(text.removesuffix(b"\n").count(b"\n") for text in texts)
 
 

@@ -8,18 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from zoo.checkpoint.card import number
-
-USES = {
-    "image_classification": [("predict {} IMAGE...", "classify your own pictures")],
-    "text_classification": [('predict {} "some text"', "classify your own text, or a file with one text a line")],
-    "pair_classification": [('predict {} "one text" "another"', "compare your own texts, or a file with two a line")],
-    "answer_ranking": [('predict {} "a question" "an answer"', "how right an answer is")],
-    "language_model": [('generate {} --prompt "some text"', "let it write on")],
-    "seq2seq": [
-        ('generate {} --prompt "some text"', "let it answer"),
-        ("predict {} FILE", "answer line by line; --beam 4 thinks longer"),
-    ],
-}
+from zoo.tasks import task_type
 
 
 def print_summary(summary: dict[str, Any]) -> None:
@@ -53,7 +42,7 @@ def next_commands(summary: dict[str, Any]) -> list[tuple[str, str]]:
     one = f"{folder}/fold-01" if "folds" in summary else folder
     return [
         (f"zoo {'test' if summary['metrics'] else 'validate'} {one}", "measure it again"),
-        *((f"zoo {verb.format(one)}", purpose) for verb, purpose in USES.get(summary["task"], ())),
+        *((f"zoo {verb.format(run=one)}", purpose) for verb, purpose in task_type(summary["task"])[0].next_commands),
         (f"zoo fit -c {folder}/config.yaml --algebra ANOTHER", "the same run over another algebra (zoo list algebras)"),
     ]
 

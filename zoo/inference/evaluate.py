@@ -10,9 +10,8 @@ from zoo.checkpoint import load, read_config
 from zoo.data import DataInfo, ImageInfo, ready
 from zoo.errors import InputError
 from zoo.inference.predict import tokenizer_of
-from zoo.tasks import make_task
-from zoo.tasks.making import info_of
-from zoo.training.options import Decoding, Optimizer, Schedule, build
+from zoo.tasks import info_of, make_task
+from zoo.training.options import Decoding, build
 from zoo.training.resolve import TEXTS
 from zoo.training.trainer import check_ranks, check_trainer, make_trainer
 
@@ -56,7 +55,9 @@ def evaluate(
         module.test_dataloader()
     trained = config.get("decoding") or {}
     chosen = asdict(decoding) if isinstance(decoding, Decoding) else {**trained, **(decoding or {})}
-    task = make_task(config["task"], info, load(run, config), Optimizer(lr=1.0), Schedule(), decoding=build(Decoding, chosen))
+    decoding = build(Decoding, chosen)
+    own = {} if decoding == Decoding() else {"decoding": decoding}
+    task = make_task(config["task"], load(run, config), info, getattr(module, "tokenizer", None), **own)
     runner = make_trainer(check_trainer(trainer or {}))
     check_ranks(runner, task.net)
     measure = runner.test if stage == "test" else runner.validate

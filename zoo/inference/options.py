@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from zoo.options import Decoding
+from zoo.tasks.decoding.options import Decoding
 
 
 @dataclass

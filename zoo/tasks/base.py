@@ -1,106 +1,354 @@
-"""What every task shares: one step for all stages, the optimizer and the schedule."""
+"""The base class of all tasks: one step for all stages, metrics, the optimizer and the schedule; and tasks from specs."""
 
+import inspect
 import sys
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, ClassVar, NamedTuple, Self, TextIO, TypedDict
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torchmetrics import MetricCollection
+from torchmetrics import Metric, MetricCollection
 
-from zoo.options import Optimizer, Schedule
-from zoo.tasks.optimizer import check_optimizer, extra, undecayed
-from zoo.tasks.schedule import check_schedule, lr_factor
+from zoo import registry
+from zoo.data.info import DataInfo
+from zoo.errors import InputError
+from zoo.tasks.inputs import Example
+from zoo.tasks.metrics import MeanLoss, add_empty_states, check_names, named_metrics, update_named
+from zoo.tasks.optimization import check_optimizer, check_schedule, lr_factor, make_optimizer
 
 
-class Measured(NamedTuple):
-    """The loss of a batch (a mean), and what its metrics read: predictions, targets and, by keyword, the rest.
+class StepOutput(NamedTuple):
+    """The loss of a batch (a mean) and the inputs of the metrics: predictions, targets and further keywords.
 
     The loss is a mean over ``size`` things, by default one for each target.
     """
 
     loss: Tensor
-    predictions: Tensor
-    targets: Tensor
+    predictions: Any
+    targets: Any
     extra: dict[str, Tensor] = {}  # noqa: RUF012 (never written to)
     size: int | None = None
 
 
-class Task(LightningModule):
-    """A network, a loss and metrics; a subclass says what the loss of a batch is.
+class TaskOptions(TypedDict, total=False):
+    """The keywords that every task takes, see `Task`."""
 
-    Logs ``{stage}_loss`` and ``{stage}_{metric}`` per epoch, for the stages train (loss only), val and test.
+    lr: float
+    weight_decay: float
+    optimizer: str
+    betas: tuple[float, float] | None
+    eps: float | None
+    schedule: str
+    warmup: float
+    floor: float
+    metrics: Sequence[str]
+
+
+class Task(LightningModule):
+    """A network, a loss and metrics; works in any Trainer, with any data loaders and callbacks.
+
+    A subclass defines `step` and `default_metrics`, and for use with ``zoo fit`` and ``zoo predict`` the class attributes and
+    methods below. Logs ``train_loss`` and ``train_loss_step``, and per epoch ``{stage}_loss`` and ``{stage}_{metric}`` for the
+    stages val and test. All keywords are saved as hyperparameters; `load_from_checkpoint` needs ``net`` beside them.
 
     Args:
         net: The network.
-        metrics: What to measure on predictions and targets.
-        optimizer: How weights are updated.
-        schedule: How the learning rate moves.
+        lr: Peak learning rate.
+        weight_decay: Decay of matrices; norms, biases and what a module names in ``no_weight_decay()`` are not decayed.
+        optimizer: Name of any optimizer of timm.
+        betas: Decay of the running means of gradients and of their squares; None for the optimizer's own.
+        eps: Term added to a denominator; None for the optimizer's own.
+        schedule: ``cosine``, ``linear``, ``constant`` or ``inverse_sqrt``, see `zoo.tasks.optimization.lr_factor`.
+        warmup: Share of all steps in which the learning rate first rises from zero.
+        floor: Share of the peak that cosine and linear end at.
+        metrics: Further metrics by the names of torchmetrics classes, such as ``("MulticlassCalibrationError",)``.
 
     Attributes:
+        info_type: The `DataInfo` class that the task needs.
+        inputs: The kinds of input (`DataInfo.inputs`) that it can learn from.
         monitor: The validation value that tells which epoch was best, and whether ``min`` or ``max`` is.
+        per_token: Whether the network answers for every token of its last input instead of once for an example.
+        next_commands: Commands to suggest after training, with ``{run}`` in place of the run's folder, and their purpose.
+        info: Facts about the data, if the task was made by `from_info`; needed by `collate` and `prediction_rows`.
+        tokenizer: The tokenizer of the data, for tasks on text.
 
     Raises:
-        InputError: If the optimizer or the schedule is unknown, or a number is out of range.
+        InputError: If an option is unknown or out of range.
     """
 
+    info_type: ClassVar[type[DataInfo]] = DataInfo
+    inputs: ClassVar[tuple[str, ...]] = ()
     monitor: ClassVar[tuple[str, str]] = "val_loss", "min"
+    per_token: ClassVar[bool] = False
+    next_commands: ClassVar[tuple[tuple[str, str], ...]] = ()
+    info: Any = None
+    tokenizer: Any = None
 
-    def __init__(self, net: nn.Module, metrics: MetricCollection, optimizer: Optimizer, schedule: Schedule) -> None:
+    def __init__(
+        self,
+        net: nn.Module,
+        *,
+        lr: float = 1e-3,
+        weight_decay: float = 0.05,
+        optimizer: str = "adamw",
+        betas: tuple[float, float] | None = None,
+        eps: float | None = None,
+        schedule: str = "cosine",
+        warmup: float = 0.1,
+        floor: float = 0.0,
+        metrics: Sequence[str] = (),
+    ) -> None:
         super().__init__()
-        check_optimizer(optimizer)
-        check_schedule(schedule)
-        self.net, self.optimizer_options, self.schedule = net, optimizer, schedule
-        self.val_metrics, self.test_metrics = metrics.clone(prefix="val_"), metrics.clone(prefix="test_")
+        self.save_hyperparameters(*type(self).options())
+        type(self).check_options(**self.hparams)
+        self.net = net
+        self.allow_zero_length_dataloader_with_multiple_devices = True  # a small test set may leave a process without rows
+        defaults = MetricCollection(self.default_metrics(), compute_groups=False)
+        named = MetricCollection(named_metrics(metrics, self.metric_example), compute_groups=False)
+        for stage in ("val", "test"):
+            setattr(self, f"{stage}_loss", MeanLoss())
+            setattr(self, f"{stage}_metrics", defaults.clone(prefix=f"{stage}_"))
+            setattr(self, f"{stage}_named_metrics", named.clone(prefix=f"{stage}_"))
 
-    def loss(self, batch: Any) -> Measured:
+    # --- options ---
+
+    @classmethod
+    def options(cls) -> dict[str, inspect.Parameter]:
+        """Return the keywords of the constructor by name, those that it passes on to its base classes included."""
+        ours = ("self", "net", "info", "tokenizer")
+        found: dict[str, inspect.Parameter] = {}
+        for kind in cls.__mro__:
+            if "__init__" not in kind.__dict__:
+                continue
+            parameters = inspect.signature(kind.__dict__["__init__"]).parameters.values()
+            plain = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+            found = {p.name: p for p in plain if p.name not in ours} | found
+            if kind is Task or all(p.kind is not p.VAR_KEYWORD for p in parameters):
+                break
+        return found
+
+    @classmethod
+    def check_options(cls, **options: Any) -> None:
+        """Check keywords of the constructor; needs neither data nor a network, so that it can come before both.
+
+        Raises:
+            InputError: If an option is unknown or out of range.
+        """
+        known = cls.options()
+        for name in options:
+            if name not in known:
+                close = get_close_matches(name, known, 1)
+                hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
+                raise InputError(f"the task {cls.__name__} has no option {name}: leave it out ({hint})")
+        value = {name: p.default for name, p in known.items() if p.default is not p.empty} | options
+        check_optimizer(value["optimizer"], value["lr"], value["weight_decay"], value["betas"], value["eps"])
+        check_schedule(value["schedule"], value["warmup"], value["floor"])
+        check_names(value["metrics"])
+
+    # --- data ---
+
+    @classmethod
+    def from_info(cls, net: nn.Module, info: Any, tokenizer: Any = None, **options: Any) -> Self:
+        """Make the task for data.
+
+        Args:
+            net: The network.
+            info: Facts about the data, a `DataInfo`.
+            tokenizer: The tokenizer of the data, if they are texts.
+            options: Keywords of the constructor; what `data_options` says is filled in.
+
+        Raises:
+            InputError: If the task cannot learn from such data, or an option is wrong.
+        """
+        cls.check_info(info)
+        cls.check_options(**options)
+        task = cls(net, **(cls.data_options(info) | options))
+        task.info, task.tokenizer = info, tokenizer
+        return task
+
+    @classmethod
+    def check_info(cls, info: Any) -> None:
+        """Check that the task can learn from such data.
+
+        Raises:
+            InputError: If it cannot.
+        """
+        if cls.inputs and info.inputs not in cls.inputs:
+            raise InputError(f"the task {cls.__name__} learns from {' or '.join(cls.inputs)}, and the data hold {info.inputs}")
+
+    @classmethod
+    def data_options(cls, info: Any) -> dict[str, Any]:
+        """Return the keywords of the constructor that the data decide, such as ``num_classes``."""
+        return {}
+
+    @classmethod
+    def num_outputs(cls, info: Any) -> int:
+        """Return how many numbers the network must answer with, for each example or (`per_token`) for each token."""
+        raise NotImplementedError(f"{cls.__name__}.num_outputs: say how many numbers the network answers with")
+
+    # --- learning and measuring ---
+
+    def step(self, batch: Any) -> StepOutput:
         """Return the loss of a batch and what its metrics read."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__}.step: return StepOutput(loss, predictions, targets)")
+
+    def default_metrics(self) -> dict[str, Metric | MetricCollection]:
+        """Return the metrics by name; they read the predictions, targets and extra keywords of `StepOutput`."""
+        return {}
+
+    def metric_inputs(self, output: StepOutput) -> tuple[Any, Any, dict[str, Tensor]]:
+        """Return what the metrics that the user named read: predictions, targets and, where they take it, more by keyword."""
+        return output.predictions, output.targets, output.extra
+
+    def metric_example(self) -> tuple[Any, Any, dict[str, Tensor]]:
+        """Return predictions, targets and keywords of a few made-up examples, on which named metrics are tried.
+
+        Raises:
+            InputError: If the task takes no further metrics.
+        """
+        raise InputError(f"the task {type(self).__name__} takes no further metrics: leave metrics out")
 
     def forward(self, *inputs: Any) -> Any:
         """Apply the network."""
         return self.net(*inputs)
 
-    def answer(self, inputs: Any) -> Tensor:
+    def outputs(self, inputs: Any) -> Tensor:
         """Apply the network to the inputs of a batch: one, or several, of which some versions of torch make a list."""
         y: Tensor = self.net(*inputs) if isinstance(inputs, (tuple, list)) else self.net(inputs)
         return y
 
-    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the answers to a batch (inputs, ...), [B, outputs]."""
-        return self.answer(batch[0] if isinstance(batch, (tuple, list)) else batch)
-
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the loss to descend."""
-        return self._step("train", batch)
+        output = self.step(batch)
+        size = self._size(output)
+        self.log("train_loss", output.loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=size, sync_dist=True)
+        self.log("train_loss_step", output.loss, on_step=True, on_epoch=False, batch_size=size)
+        return output.loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Measure a validation batch."""
-        self._step("val", batch)
+        self.measure("val", self.step(batch))
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         """Measure a test batch."""
-        self._step("test", batch)
+        self.measure("test", self.step(batch))
 
-    def _step(self, stage: str, batch: Any) -> Tensor:
-        loss, predictions, targets, extra, size = self.loss(batch)
-        size = len(targets) if size is None else size
-        self.log(
-            f"{stage}_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=size, sync_dist=stage != "train"
-        )
-        if stage != "train":
-            metrics: MetricCollection = getattr(self, f"{stage}_metrics")
-            metrics.update(predictions, targets, **extra)
-            self.log_dict(metrics, on_step=False, on_epoch=True, prog_bar=True, batch_size=size)
-        return loss
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> Any:
+        """Return the predictions for a batch ``(inputs, ...)`` or bare inputs, [B, outputs]."""
+        return self.outputs(batch[0] if isinstance(batch, (tuple, list)) else batch)
+
+    def measure(self, stage: str, output: StepOutput) -> None:
+        """Add a batch to the metrics of a stage, ``val`` or ``test``; one without examples counts for nothing."""
+        if size := self._size(output):
+            getattr(self, f"{stage}_loss").update(output.loss.detach(), size)
+            getattr(self, f"{stage}_metrics").update(output.predictions, output.targets, **output.extra)
+            if len(named := getattr(self, f"{stage}_named_metrics")):
+                read = self.metric_inputs(output)
+                for metric in named.values():
+                    update_named(metric, *read)
+
+    def stage_metrics(self, stage: str) -> dict[str, Metric]:
+        """Return the metrics of a stage under the names that they are logged by."""
+        collections = (getattr(self, f"{stage}_metrics"), getattr(self, f"{stage}_named_metrics"))
+        found = {name: metric for part in collections for name, metric in part.items(keep_base=False)}
+        return {f"{stage}_loss": getattr(self, f"{stage}_loss"), **found}
+
+    def on_validation_epoch_start(self) -> None:
+        """Begin anew."""
+        self._reset("val")
+
+    def on_test_epoch_start(self) -> None:
+        """Begin anew."""
+        self._reset("test")
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the validation metrics."""
+        self._log("val")
+
+    def on_test_epoch_end(self) -> None:
+        """Log the test metrics."""
+        self._log("test")
+
+    def _size(self, output: StepOutput) -> int:
+        return len(output.targets) if output.size is None else output.size
+
+    def _reset(self, stage: str) -> None:
+        for metric in self.stage_metrics(stage).values():
+            metric.reset()
+
+    def _log(self, stage: str) -> None:
+        for name, metric in self.stage_metrics(stage).items():
+            add_empty_states(metric)
+            self.log(name, metric, on_step=False, on_epoch=True, prog_bar=True)
 
     def configure_optimizers(self) -> Any:
         """Build the optimizer, with no decay on norms and biases, and a schedule that moves every step."""
-        from timm.optim import create_optimizer_v2, param_groups_weight_decay
-
-        options = self.optimizer_options
-        groups = param_groups_weight_decay(self.net, options.weight_decay, no_weight_decay_list=undecayed(self.net))
-        optimizer = create_optimizer_v2(groups, opt=options.name, lr=options.lr, weight_decay=0.0, **extra(options))
-        steps = int(min(self.trainer.estimated_stepping_batches, sys.maxsize))  # of a run without an end it is infinite
-        factor = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: lr_factor(self.schedule, step, steps))
+        h = self.hparams
+        optimizer = make_optimizer(self.net, h["optimizer"], h["lr"], h["weight_decay"], h["betas"], h["eps"])
+        steps = int(min(self.trainer.estimated_stepping_batches, sys.maxsize))  # infinite for a run without an end
+        factor = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: lr_factor(step, steps, h["schedule"], h["warmup"], h["floor"])
+        )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": factor, "interval": "step"}}
+
+    # --- predictions for people ---
+
+    @classmethod
+    def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
+        """Yield examples from what a user gives: names of files, texts, images, arrays or tensors.
+
+        Args:
+            info: Facts about the data that the model was trained on.
+            inputs: What to predict.
+            stdin: Standard input, for the input ``-``.
+
+        Raises:
+            InputError: If an input cannot be read, or the task makes no predictions from such inputs.
+        """
+        raise InputError(f"the task {cls.__name__} does not read inputs of a user: use its predict_step in Python")
+
+    def collate(self, examples: Sequence[Example]) -> Any:
+        """Return the examples as a batch ``(inputs,)``, prepared as the data module would have prepared it.
+
+        Raises:
+            InputError: If one cannot be prepared; the message says where it stands.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.collate: return the batch of some examples")
+
+    def prediction_rows(self, examples: Sequence[Example], outputs: Any) -> list[dict[str, Any]]:
+        """Return a row of JSON values for each example, from what `predict_step` returned for their batch."""
+        raise NotImplementedError(f"{type(self).__name__}.prediction_rows: return a dict for each example")
+
+
+def task_type(spec: str) -> tuple[type[Task], dict[str, Any]]:
+    """Return the class and the options that the spec of a task names, such as ``text_classification(label_smoothing=0.1)``.
+
+    Raises:
+        InputError: If there is no such task.
+    """
+    entry, parsed = registry.resolve("zoo.tasks", spec)
+    kind = registry.load(entry)
+    if not (isinstance(kind, type) and issubclass(kind, Task)):
+        raise InputError(f"{entry}: {entry.value} is no subclass of zoo.tasks.Task")
+    return kind, dict(parsed.options)
+
+
+def info_of(task: str, values: Mapping[str, Any]) -> Any:
+    """Rebuild the data info that a checkpoint keeps, of the class that the task of a spec needs.
+
+    Raises:
+        InputError: If there is no such task, or a field of the info is missing, unknown or wrong.
+    """
+    return task_type(task)[0].info_type.from_dict(values)
+
+
+def make_task(spec: str, net: nn.Module, info: Any, tokenizer: Any = None, **options: Any) -> Task:
+    """Make the task of a spec for data, see `Task.from_info`; an option in the spec wins.
+
+    Raises:
+        InputError: If there is no such task, it cannot learn from such data, or an option is wrong.
+    """
+    kind, own = task_type(spec)
+    return kind.from_info(net, info, tokenizer, **(options | own))

@@ -1,23 +1,37 @@
-"""One label for each input."""
+"""One label for each input: classification of anything, of images, of texts and of pairs; ranking of answers."""
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, TextIO, Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchmetrics import MetricCollection
+from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score
+from torchmetrics.retrieval import RetrievalMAP, RetrievalMRR, RetrievalPrecision
 
-from zoo.options import Optimizer, Schedule
-from zoo.tasks.base import Measured, Task
+from zoo.data.info import ImageInfo, TextInfo
+from zoo.errors import InputError
+from zoo.tasks.base import StepOutput, Task, TaskOptions
+from zoo.tasks.inputs import Example, encode_texts, read_images, read_texts
 
 
-class BinaryScore(BinaryAUROC):
+class AUROC(BinaryAUROC):
     """Area under the ROC curve from two logits per input, the second of them for the positive class."""
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Read logits [B, 2] and labels [B]."""
         super().update(preds.softmax(-1)[:, 1], target)
+
+
+def check_label_smoothing(value: float) -> None:
+    """Check a label smoothing.
+
+    Raises:
+        InputError: If it is no share of the probability.
+    """
+    if not 0 <= value < 1:
+        raise InputError(f"label_smoothing={value} is a share of the probability: use 0 to below 1, such as 0.1")
 
 
 class Classification(Task):
@@ -26,40 +40,173 @@ class Classification(Task):
     Args:
         net: From inputs [B, ...], or several of them, to logits [B, num_classes].
         num_classes: Labels.
-        optimizer: How weights are updated.
-        schedule: How the learning rate moves.
         label_smoothing: Share of the probability that training, not measuring, spreads over all labels (Szegedy et al. 2016,
             section 7).
+        options: See `Task`.
     """
 
     def __init__(
-        self, net: nn.Module, num_classes: int, optimizer: Optimizer, schedule: Schedule, label_smoothing: float = 0.0
+        self, net: nn.Module, num_classes: int, *, label_smoothing: float = 0.0, **options: Unpack[TaskOptions]
     ) -> None:
-        metrics: dict[str, Any] = {
-            "accuracy": MulticlassAccuracy(num_classes, average="micro"),
-            "f1": MulticlassF1Score(num_classes, average="macro"),
-        }
-        if num_classes == 2:
-            metrics["auroc"] = BinaryScore()
-        super().__init__(net, MetricCollection(metrics), optimizer, schedule)
-        self.label_smoothing = label_smoothing
+        super().__init__(net, **options)
+        self.num_classes, self.label_smoothing = num_classes, label_smoothing
 
-    def loss(self, batch: tuple[Any, Tensor]) -> Measured:
+    @classmethod
+    def check_options(cls, **options: Any) -> None:
+        """Check keywords of the constructor."""
+        super().check_options(**options)
+        check_label_smoothing(options.get("label_smoothing", 0.0))
+
+    @classmethod
+    def data_options(cls, info: Any) -> dict[str, Any]:
+        """Return the number of classes."""
+        return {"num_classes": len(info.classes)}
+
+    @classmethod
+    def num_outputs(cls, info: Any) -> int:
+        """Return the number of classes."""
+        return len(info.classes)
+
+    def default_metrics(self) -> dict[str, Metric | MetricCollection]:
+        """Return accuracy and macro F1, and for two classes the area under the ROC curve."""
+        classes = self.hparams["num_classes"]
+        found: dict[str, Metric | MetricCollection] = {
+            "accuracy": MulticlassAccuracy(classes, average="micro"),
+            "f1": MulticlassF1Score(classes, average="macro"),
+        }
+        return found | {"auroc": AUROC()} if classes == 2 else found
+
+    def metric_inputs(self, output: StepOutput) -> tuple[Any, Any, dict[str, Tensor]]:
+        """Return probabilities [B, num_classes] and labels [B]."""
+        return output.predictions.float().softmax(-1), output.targets, output.extra
+
+    def metric_example(self) -> tuple[Any, Any, dict[str, Tensor]]:
+        """Return one right prediction for each class."""
+        labels = torch.arange(self.hparams["num_classes"])
+        return F.one_hot(labels).float().mul(3).softmax(-1), labels, {}
+
+    def step(self, batch: tuple[Any, Tensor]) -> StepOutput:
         """Return the cross entropy in nats, the logits and the labels of a batch (inputs, labels)."""
         inputs, labels = batch
-        logits = self.answer(inputs)
+        logits = self.outputs(inputs)
         smoothing = self.label_smoothing if self.training else 0.0
-        return Measured(F.cross_entropy(logits, labels, label_smoothing=smoothing), logits.detach(), labels)
+        return StepOutput(F.cross_entropy(logits, labels, label_smoothing=smoothing), logits.detach(), labels)
 
-    def predict_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         """Return class probabilities, [B, num_classes]."""
         return torch.softmax(super().predict_step(batch, batch_idx), dim=-1)
 
+    def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
+        """Return the most probable label of each example and its probability."""
+        best = outputs.max(-1)
+        found = zip(examples, best.indices.tolist(), best.values.tolist(), strict=True)
+        return [
+            {**example.columns, "label": self.info.classes[label], "probability": round(probability, 6)}
+            for example, label, probability in found
+        ]
 
-class TextClassification(Classification):
-    """The same for one text or two; the best epoch is the most accurate one.
+
+class ImageClassification(Classification):
+    """Classification of images."""
+
+    info_type = ImageInfo
+    inputs = ("image",)
+    next_commands = (("predict {run} IMAGE...", "classify your own pictures"),)
+
+    @classmethod
+    def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
+        """Yield images: files, Pillow images, arrays or tensors."""
+        return read_images(inputs, info)
+
+    def collate(self, examples: Sequence[Example]) -> tuple[Tensor]:
+        """Return the images as a batch, [B, C, S, S]."""
+        return (torch.stack([example.value for example in examples]),)
+
+
+class TextInputs(Task):
+    """What tasks on one text or two share: reading a user's texts and making batches of them.
+
+    Attributes:
+        columns: Names of the texts of an example.
+    """
+
+    info_type = TextInfo
+    columns: ClassVar[tuple[str, ...]] = ("text",)
+
+    @classmethod
+    def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
+        """Yield texts: arguments, lines of files or of standard input."""
+        return read_texts(inputs, cls.columns, stdin)
+
+    def collate(self, examples: Sequence[Example]) -> tuple[Any]:
+        """Return the tokens as a batch: one tensor int64 [B, L], or one for each text of a pair."""
+        tokens = encode_texts(self.tokenizer, examples)
+        return (tokens[0] if len(tokens) == 1 else tuple(tokens),)
+
+
+class TextClassification(TextInputs, Classification):
+    """Classification of texts; the best epoch is the most accurate one.
 
     On text, networks become overconfident long before they become less accurate, so the loss would stop them too early.
     """
 
+    inputs = ("text",)
     monitor = "val_accuracy", "max"
+    next_commands: ClassVar[tuple[tuple[str, str], ...]] = (
+        ('predict {run} "some text"', "classify your own text, or a file with one text a line"),
+    )
+
+
+class PairClassification(TextClassification):
+    """Classification of pairs of texts."""
+
+    inputs = ("text_pair",)
+    columns = ("first", "second")
+    next_commands = (('predict {run} "one text" "another"', "compare your own texts, or a file with two a line"),)
+
+
+class AnswerRanking(TextInputs):
+    """Candidate answers of a question, ranked by how probable each is to be right.
+
+    Mean average precision, mean reciprocal rank and whether the first answer is right, as in answer selection (Tay et al. 2019,
+    section 4.1): cross entropy classifies every pair of question and answer by itself, and the answers of a question are ranked
+    by the probability of being right. Questions without a right answer do not count.
+
+    Args:
+        net: From questions and answers, tokens [B, L] and [B, M], to logits [B, 2], the second of them for a right answer.
+        options: See `Task`.
+    """
+
+    inputs = ("text_pair",)
+    monitor = "val_map", "max"
+    columns = ("question", "answer")
+    next_commands = (('predict {run} "a question" "an answer"', "how right an answer is"),)
+
+    @classmethod
+    def num_outputs(cls, info: Any) -> int:
+        """Return 2: one logit for wrong, one for right."""
+        return 2
+
+    def default_metrics(self) -> dict[str, Metric | MetricCollection]:
+        """Return mean average precision, mean reciprocal rank and precision at 1."""
+        return {"map": RetrievalMAP("skip"), "mrr": RetrievalMRR("skip"), "top1": RetrievalPrecision("skip", top_k=1)}
+
+    def metric_example(self) -> tuple[Any, Any, dict[str, Tensor]]:
+        """Return two answers, the first of them right."""
+        return torch.tensor([0.9, 0.1]), torch.tensor([1, 0]), {"indexes": torch.tensor([0, 0])}
+
+    def step(self, batch: tuple[Any, Tensor, Tensor]) -> StepOutput:
+        """Return the cross entropy in nats of a batch (inputs, labels, questions), and what ranks its answers."""
+        inputs, labels, questions = batch
+        logits = self.outputs(inputs)
+        relevance = logits.detach().softmax(-1)[:, 1]
+        return StepOutput(F.cross_entropy(logits, labels), relevance, labels, {"indexes": questions})
+
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
+        """Return how probably each answer is right, [B]."""
+        return torch.softmax(super().predict_step(batch, batch_idx), dim=-1)[:, 1]
+
+    def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
+        """Return the relevance of each answer, the probability that it is right."""
+        found = zip(examples, outputs.tolist(), strict=True)
+        return [{**example.columns, "relevance": round(relevance, 6)} for example, relevance in found]

@@ -1,31 +1,69 @@
 """Real numbers for each input."""
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO, Unpack
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchmetrics import MeanSquaredError, MetricCollection
+from torchmetrics import MeanSquaredError, Metric, MetricCollection
 
-from zoo.options import Optimizer, Schedule
-from zoo.tasks.base import Measured, Task
+from zoo.data.info import VectorInfo
+from zoo.tasks.base import StepOutput, Task, TaskOptions
+from zoo.tasks.inputs import Example, read_vectors
 
 
 class Regression(Task):
     """Mean squared error, averaged over all numbers of a target.
 
     Args:
-        net: From inputs [B, in] to answers [B, outputs].
-        outputs: Numbers of an answer.
-        optimizer: How weights are updated.
-        schedule: How the learning rate moves.
+        net: From inputs [B, in] to answers [B, num_targets].
+        num_targets: Numbers of a target.
+        options: See `Task`.
     """
 
-    def __init__(self, net: nn.Module, outputs: int, optimizer: Optimizer, schedule: Schedule) -> None:
-        metrics: dict[str, Any] = {"mse": MeanSquaredError()}
-        super().__init__(net, MetricCollection(metrics), optimizer, schedule)
+    info_type = VectorInfo
+    inputs = ("vector",)
 
-    def loss(self, batch: tuple[Tensor, Tensor]) -> Measured:
+    def __init__(self, net: nn.Module, num_targets: int = 1, **options: Unpack[TaskOptions]) -> None:
+        super().__init__(net, **options)
+        self.num_targets = num_targets
+
+    @classmethod
+    def data_options(cls, info: Any) -> dict[str, Any]:
+        """Return the numbers of a target."""
+        return {"num_targets": info.out_features}
+
+    @classmethod
+    def num_outputs(cls, info: Any) -> int:
+        """Return the numbers of a target."""
+        return int(info.out_features)
+
+    def default_metrics(self) -> dict[str, Metric | MetricCollection]:
+        """Return the mean squared error."""
+        return {"mse": MeanSquaredError()}
+
+    def metric_example(self) -> tuple[Any, Any, dict[str, Tensor]]:
+        """Return four answers near their targets."""
+        numbers = self.hparams["num_targets"]
+        targets = torch.arange(4.0 * numbers).view(4, numbers)
+        return targets + 0.5, targets, {}
+
+    def step(self, batch: tuple[Any, Tensor]) -> StepOutput:
         """Return the mean squared error of a batch (inputs, targets)."""
         inputs, targets = batch
-        answers = self.answer(inputs)
-        return Measured(F.mse_loss(answers, targets), answers.detach(), targets)
+        answers = self.outputs(inputs)
+        return StepOutput(F.mse_loss(answers, targets), answers.detach(), targets)
+
+    @classmethod
+    def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
+        """Yield vectors of arrays and tensors."""
+        return read_vectors(inputs, info.in_features)
+
+    def collate(self, examples: Sequence[Example]) -> tuple[Tensor]:
+        """Return the vectors as a batch, [B, in]."""
+        return (torch.stack([example.value for example in examples]),)
+
+    def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
+        """Return the input and the output of each example."""
+        return [{**example.columns, "output": row} for example, row in zip(examples, outputs.tolist(), strict=True)]

@@ -1,22 +1,26 @@
-"""A text in answer to a text."""
+"""Sequence to sequence: a text in answer to a text."""
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TextIO, Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchmetrics import MeanMetric, MetricCollection
+from torchmetrics import MeanMetric, Metric, MetricCollection
 from torchmetrics.classification import MulticlassExactMatch
 from torchmetrics.text import CHRFScore, SacreBLEUScore
 
+from zoo.data.info import ParallelInfo
 from zoo.data.parallel.encoding import encode
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
-from zoo.errors import InputError
-from zoo.options import Decoding, Optimizer, Schedule
-from zoo.tasks.base import Measured, Task
-from zoo.tasks.decoding import write
-from zoo.tasks.decoding.filters import allowed
+from zoo.tasks.base import StepOutput, TaskOptions
+from zoo.tasks.classification import check_label_smoothing
+from zoo.tasks.decoding import generate
+from zoo.tasks.decoding.logits import forbid_special
+from zoo.tasks.decoding.options import Decoding
+from zoo.tasks.generation import GenerativeTask, Location, answer_length, as_decoding, as_dict, limited
+from zoo.tasks.inputs import Example, read_texts
+from zoo.tasks.metrics import update_named
 
 
 class BLEU(SacreBLEUScore):
@@ -35,80 +39,151 @@ class CHRF(CHRFScore):
         return 100 * super().compute()
 
 
-class Seq2Seq(Task):
-    """Cross entropy of the next token in nats; the share of texts that are right as a whole; for written texts BLEU and chrF.
+class Seq2Seq(GenerativeTask):
+    """Cross entropy of the next token in nats; the share of texts that are right as a whole; BLEU and chrF of generated texts.
 
     Validation gives the network each target up to the token in question. A text that is right so is what greedy decoding would
-    write, so its ``exact_match`` is that of greedy decoding. Testing writes every text, as ``decoding`` says, and compares.
+    generate, so its ``exact_match`` is that of greedy decoding. Testing generates every text, as ``decoding`` says, and
+    compares it with the reference. Batches are ((sources [B, S], shifted targets [B, T]), targets [B, T], ...); the references
+    are the last part if that is a list of texts, and otherwise the decoded targets. Testing needs a tokenizer.
 
     Args:
-        net: From sources [B, S] and targets so far [B, T] to logits [B, T, outputs].
-        outputs: Tokens.
-        optimizer: How weights are updated.
-        schedule: How the learning rate moves.
+        net: From sources [B, S] and targets so far [B, T] to logits [B, T, vocab_size].
+        vocab_size: Tokens.
+        tokenizer: Of the data.
         label_smoothing: Share of the probability that training spreads over all tokens (Vaswani et al. 2017: 0.1).
-
-    Attributes:
-        decoding: How texts are written when testing.
+        decoding: How texts are generated, `Decoding` or a mapping of its options.
+        options: See `Task`; further metrics are metrics of text and are measured when testing.
     """
 
-    def __init__(
-        self, net: nn.Module, outputs: int, optimizer: Optimizer, schedule: Schedule, label_smoothing: float = 0.1
-    ) -> None:
-        metrics: dict[str, Any] = {"exact_match": MulticlassExactMatch(outputs, ignore_index=0, validate_args=False)}
-        super().__init__(net, MetricCollection(metrics), optimizer, schedule)
-        self.label_smoothing, self.decoding = label_smoothing, Decoding()
-        self.bleu, self.chrf, self.right = BLEU(), CHRF(), MeanMetric()
+    info_type = ParallelInfo
+    inputs = ("source_target",)
+    continues_prompt = False
+    next_commands: ClassVar[tuple[tuple[str, str], ...]] = (
+        ('generate {run} --prompt "some text"', "let it answer"),
+        ("predict {run} FILE", "answer line by line; --beam 4 thinks longer"),
+    )
 
-    def loss(self, batch: tuple[tuple[Tensor, Tensor], Tensor, Tensor]) -> Measured:
-        """Return the cross entropy of a batch (inputs, targets, rows), and what the metrics read."""
-        inputs, targets, _ = batch
-        logits = self.answer(inputs)
+    def __init__(
+        self,
+        net: nn.Module,
+        vocab_size: int,
+        *,
+        tokenizer: Any = None,
+        label_smoothing: float = 0.1,
+        decoding: Decoding | Mapping[str, Any] | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> None:
+        decoding = as_dict(decoding)  # plain values, which a checkpoint can carry
+        super().__init__(net, **options)
+        self.vocab_size, self.tokenizer, self.label_smoothing = vocab_size, tokenizer, label_smoothing
+        self.decoding = as_decoding(decoding)
+        answer_length(self.decoding, net)
+        self.test_text_metrics = MetricCollection(
+            {"test_exact_match": MeanMetric(), "test_bleu": BLEU(), "test_chrf": CHRF()}, compute_groups=False
+        )
+
+    @classmethod
+    def check_options(cls, **options: Any) -> None:
+        """Check keywords of the constructor."""
+        super().check_options(**options)
+        check_label_smoothing(options.get("label_smoothing", 0.1))
+        cls.check_decoding(as_decoding(options.get("decoding")))
+
+    def default_metrics(self) -> dict[str, Metric | MetricCollection]:
+        """Return the share of texts that are right as a whole."""
+        outputs = self.hparams["vocab_size"]
+        return {"exact_match": MulticlassExactMatch(outputs, ignore_index=0, validate_args=False)}
+
+    def stage_metrics(self, stage: str) -> dict[str, Metric]:
+        """Return the metrics of a stage: of generated texts when testing, of tokens when validating."""
+        found = super().stage_metrics(stage)
+        if stage == "test":
+            return found | dict(self.test_text_metrics.items())
+        named = set(self.val_named_metrics)  # type: ignore[arg-type]
+        return {name: metric for name, metric in found.items() if name not in named}
+
+    def step(self, batch: tuple[Any, ...]) -> StepOutput:
+        """Return the cross entropy of a batch (inputs, targets, ...), and what the metrics read."""
+        inputs, targets = batch[:2]
+        logits = self.outputs(inputs)
         smoothing = self.label_smoothing if self.training else 0.0
         loss = F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), ignore_index=0, label_smoothing=smoothing)
         if self.training:
-            return Measured(loss, logits.detach(), targets)
-        written = allowed(logits.detach().flatten(0, 1), END).argmax(-1).view_as(targets)  # as decoding chooses
-        return Measured(loss, written, targets, size=int((targets != 0).sum()))
+            return StepOutput(loss, logits.detach(), targets)
+        chosen = forbid_special(logits.detach().flatten(0, 1), END).argmax(-1).view_as(targets)  # as decoding chooses
+        return StepOutput(loss, chosen, targets, size=int((targets != 0).sum()))
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Measure a validation batch, given its targets."""
+        output = self.step(batch)
+        if output.size:
+            self.val_loss.update(output.loss, output.size)
+            self.val_metrics.update(output.predictions, output.targets)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
-        """Write the answers to a batch and compare them with what was wanted."""
-        measured, data = self.loss(batch), self.trainer.datamodule  # type: ignore[attr-defined]
-        (source, _), _, rows = batch
-        written = [data.tokenizer.decode(answer) for answer in self.write(source, data.tokenizer.max_length)]
-        references = data.references("test", rows.cpu())
-        for metric in (self.bleu, self.chrf):
-            metric.update(written, [[text] for text in references])
-        # The targets of the batch may be cut. Nobody can write what no token stands for.
-        wanted = list(encode(references, data.tokenizer.limited(None)))
-        same = [UNKNOWN not in one and text == data.tokenizer.decode(one) for text, one in zip(written, wanted, strict=True)]
-        self.right.update(torch.tensor(same, dtype=torch.float32))
-        self.log("test_loss", measured.loss, batch_size=measured.size, sync_dist=True)
-        found = {"test_exact_match": self.right, "test_bleu": self.bleu, "test_chrf": self.chrf}
-        self.log_dict(found, on_step=False, on_epoch=True, batch_size=len(rows))
+        """Generate the answers to a batch and compare them with their references."""
+        output = self.step(batch)
+        if not output.size:
+            return
+        (source, _), targets = batch[:2]
+        texts = [self.tokenizer.decode(answer) for answer in self.answer(source)]
+        references = batch[-1] if isinstance(batch[-1], (list, tuple)) else [self.tokenizer.decode(row) for row in targets]
+        self.test_loss.update(output.loss, output.size)
+        metrics = self.test_text_metrics
+        for name in ("test_bleu", "test_chrf"):
+            metrics[name].update(texts, [[text] for text in references])
+        metrics["test_exact_match"].update(self.is_exact(texts, references))
+        for metric in self.test_named_metrics.values():
+            update_named(metric, texts, references, {})
 
-    def write(self, source: Tensor, longest: int) -> list[list[int]]:
-        """Write an answer to each source, [B, S], of ``longest`` tokens at most unless the options say: token numbers."""
-        net: Any = self.net
+    def is_exact(self, texts: Sequence[str], references: Sequence[str]) -> Tensor:
+        """Return which texts are their references, as the tokenizer writes them: 0 or 1, float32 [B].
+
+        A reference with a letter that no token stands for cannot be generated, so nothing is right there.
+        """
+        wanted = encode(references, self.tokenizer.limited(None))
+        same = [UNKNOWN not in one and text == self.tokenizer.decode(one) for text, one in zip(texts, wanted, strict=True)]
+        return torch.tensor(same, dtype=torch.float32, device=self.device)
+
+    # --- generating ---
+
+    def decoding_for(self, decoding: Decoding | None = None) -> Decoding:
+        """Return checked options, with a length that the network has positions for."""
+        longest = None if self.tokenizer is None else self.tokenizer.max_length
+        return limited(super().decoding_for(decoding), self.net, longest)
+
+    def answer(self, source: Tensor) -> list[list[int]]:
+        """Generate an answer to each source, [B, S]: the numbers of its tokens."""
         begin = source.new_full((len(source), 1), BEGIN)
-        return write(net, begin, source=source, options=within(self.decoding, net, longest), end=END)
+        net: Any = self.net
+        return generate(net, begin, source=source, options=self.decoding_for(), end=END)
 
+    def prompt_tokens(self, prompts: Sequence[str], location: Location | None = None) -> dict[str, Any]:
+        """Return the prompts as sources."""
+        source = encode(prompts, self.tokenizer, location or (lambda row: f"prompt '{prompts[row][:40]}'")).padded()
+        return {"prompts": source.new_full((len(prompts), 1), BEGIN), "source": source, "end": END}
 
-def within(options: Decoding, net: Any, longest: int) -> Decoding:
-    """Let answers be no longer than any text the network has read, unless the user gives another length."""
-    most = room(options, net)
-    return replace(options, length=longest if most is None else most) if options.length is None else options
+    @classmethod
+    def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
+        """Yield texts: arguments, lines of files or of standard input; a line may be empty, and so is its answer then."""
+        return read_texts(inputs, ("source",), stdin, allow_empty=True)
 
+    def collate(self, examples: Sequence[Example]) -> tuple[Tensor]:
+        """Return the sources of those examples that are not empty as a batch, [B, S]."""
+        full = [example for example in examples if example.value[0].strip()]
+        if not full:
+            return (torch.zeros(0, 1, dtype=torch.int64),)
+        source: Tensor = self.prompt_tokens([one.value[0] for one in full], lambda row: full[row].location)["source"]
+        return (source,)
 
-def room(options: Decoding, net: Any) -> int | None:
-    """Return how many tokens an answer may have for which the network has positions; None if there is no limit.
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> list[list[int]]:
+        """Return the tokens of an answer for each source of a batch ((sources, ...), ...), (sources, ...) or sources."""
+        while isinstance(batch, (tuple, list)):
+            batch = batch[0]
+        return self.answer(batch)
 
-    Raises:
-        InputError: If the user wants longer ones.
-    """
-    most = getattr(net, "max_length", None)
-    if most is None:
-        return None
-    if options.length is not None and options.length >= most:
-        raise InputError(f"length={options.length}: this network has positions for answers of {most - 1} tokens")
-    return int(most) - 1
+    def prediction_rows(self, examples: Sequence[Example], outputs: Any) -> list[dict[str, Any]]:
+        """Return each source and its answer, the ``target``."""
+        texts = iter([self.tokenizer.decode(answer) for answer in outputs])
+        return [{**one.columns, "target": next(texts) if one.value[0].strip() else ""} for one in examples]

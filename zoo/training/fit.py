@@ -21,14 +21,13 @@ from zoo.checkpoint import save
 from zoo.checkpoint.atomic import write_json
 from zoo.conversion import stayed_real
 from zoo.errors import InputError
-from zoo.tasks import make_task
-from zoo.tasks.making import num_outputs
+from zoo.tasks import make_task, task_type
 from zoo.training.callbacks import progress
 from zoo.training.checkpoints import RunRecord, check_network, check_resume, load_best
 from zoo.training.folder import RunFolder, claim, write_config
 from zoo.training.options import Fit
 from zoo.training.processes import Processes, join
-from zoo.training.resolve import GENERATED, check_data, make_data, resolve
+from zoo.training.resolve import check_data, make_data, resolve, task_options
 from zoo.training.trainer import check_ranks, check_trainer, make_trainer
 from zoo.training.vectors import load_into, share_of, vectors_for
 
@@ -144,8 +143,9 @@ def set_up(
     info = data.info
     net = backbone(options.backbone, options.algebra, scope=options.scope, init=options.init, **known(options, info))
     load_into(net, vectors)
-    check_fit(net, options.backbone, info.example_inputs(2), num_outputs(info), every=info.inputs in GENERATED)
-    task = make_task(data.task, info, net, options.optimizer, options.schedule, options.label_smoothing, options.decoding)
+    kind, _ = task_type(data.task)
+    check_fit(net, options.backbone, info.example_inputs(2), kind.num_outputs(info), every=kind.per_token)
+    task = make_task(data.task, net, info, data.tokenizer, **task_options(options))
     check_network(options, checkpoint, task)
     trainer = make_trainer(settings, folder, options, task.monitor)
     check_ranks(trainer, net)
@@ -196,7 +196,7 @@ def describe(options: Fit, net: nn.Module, data: Any) -> dict[str, Any]:
         "parameters": count(net) | {"real_twin": count(real_twin(options.backbone, **known(options, info)))["total"]},
         "versions": versions | {entry.distribution: entry.version for entry in entries},
         "data_sha256": info.sha256,
-        **({"decoding": asdict(options.decoding)} if info.inputs == "source_target" else {}),
+        **({"decoding": asdict(options.decoding)} if hasattr(task_type(info.task)[0], "decoding") else {}),
         "stayed_real": stayed_real(net),
     }
 

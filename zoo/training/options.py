@@ -7,11 +7,45 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from zoo.options import Decoding, Optimizer, Schedule
 from zoo.registry.signatures import build_options as build
 from zoo.registry.signatures import check_option as checked
+from zoo.tasks.decoding.options import Decoding
 
 __all__ = ["Average", "Decoding", "Fit", "Info", "Optimizer", "Schedule", "build", "checked", "parser_message"]
+
+
+@dataclass
+class Optimizer:
+    """How weights are updated.
+
+    Args:
+        name: Any optimizer timm knows, such as adamw, sgd or lion.
+        lr: Peak learning rate; by default what the backbone recommends.
+        weight_decay: Decay of matrices; norms and biases are not decayed.
+        betas: Decay of the running means of gradients and of their squares, two numbers; by default the optimizer's own.
+        eps: What is added to a denominator; by default the optimizer's own.
+    """
+
+    name: str = "adamw"
+    lr: float | None = None
+    weight_decay: float = 0.05
+    betas: tuple[float, float] | None = None
+    eps: float | None = None
+
+
+@dataclass
+class Schedule:
+    """How the learning rate moves, step by step.
+
+    Args:
+        name: cosine, linear (both fall to the floor), inverse_sqrt or constant.
+        warmup: Share of all steps in which it first rises from zero.
+        floor: Share of the peak that cosine and linear end at.
+    """
+
+    name: str = "cosine"
+    warmup: float = 0.1
+    floor: float = 0.0
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 from zoo import registry
@@ -10,7 +9,9 @@ from zoo.backbones import recipe_of
 from zoo.backbones.recipe import Recipe
 from zoo.data import ready
 from zoo.errors import InputError
-from zoo.tasks.making import TASKS
+from zoo.tasks import task_type
+from zoo.tasks.decoding.options import Decoding
+from zoo.tasks.optimization import check_optimizer, check_schedule
 from zoo.training.options import Fit
 
 KINDS = {
@@ -42,7 +43,7 @@ def resolve(options: Fit) -> Fit:
         registry.resolve("zoo.embeddings", options.embedding)
     advice = recipe_of(registry.load(entry))
     if options.task is not None:
-        check_task(options.task)
+        task_type(options.task)
         advice = advice.tasks.get(options.task, advice)
     data = canonical(options.data or advice.data)
     registry.resolve("zoo.datasets", data)
@@ -125,13 +126,22 @@ def recipe_for(backbone: str) -> Recipe:
     return recipe_of(registry.load(registry.resolve("zoo.backbones", backbone)[0]))
 
 
-def check_task(task: str) -> None:
-    """Refuse a task that there is not."""
-    if task not in TASKS:
-        close = get_close_matches(task, TASKS, 1)
-        raise InputError(
-            f"unknown task '{task}'{f': did you mean {close[0]!r}?' if close else ''} (there are {', '.join(TASKS)})"
-        )
+def task_options(options: Fit) -> dict[str, Any]:
+    """Return the keywords of the task that the options of a run stand for.
+
+    Raises:
+        InputError: If the optimizer or the schedule is unknown, or a number is out of range.
+    """
+    o, s = options.optimizer, options.schedule
+    check_optimizer(o.name, o.lr, o.weight_decay, o.betas, o.eps, prefix="optimizer.")
+    check_schedule(s.name, s.warmup, s.floor, prefix="schedule.")
+    found: dict[str, Any] = {"optimizer": o.name, "lr": o.lr, "weight_decay": o.weight_decay, "betas": o.betas, "eps": o.eps}
+    found |= {"schedule": s.name, "warmup": s.warmup, "floor": s.floor}
+    if options.label_smoothing is not None:
+        found["label_smoothing"] = options.label_smoothing
+    if options.decoding != Decoding():
+        found["decoding"] = options.decoding
+    return found
 
 
 def reads_of(entry: registry.Entry) -> tuple[str, ...]:

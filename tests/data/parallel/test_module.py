@@ -38,7 +38,7 @@ def numbers(made, name):
 def test_a_batch_says_what_is_read_and_what_is_written_next():
     made = data({"train": pairs(), "test": pairs(20, seed=1)})
     for name in ("train", "val", "test"):
-        for (source, shifted), targets, rows in batches(made, name):
+        for (source, shifted), targets, rows, *_ in batches(made, name):
             assert {tensor.dtype for tensor in (source, shifted, targets, rows)} == {torch.int64}
             assert shifted.shape == targets.shape
             assert (source[:, -1] != 0).any()
@@ -58,8 +58,8 @@ def test_a_batch_says_what_is_read_and_what_is_written_next():
 @pytest.mark.parametrize("tokenizer", ["bpe", "char", "space"])
 def test_what_is_written_can_be_read_again(tokenizer):
     made = data(tokenizer=tokenizer, vocab=300)
-    for (_, shifted), targets, rows in batches(made, "val"):
-        for references, tokens in ((made.references("val", rows), targets), (made.references("val", rows), shifted)):
+    for (_, shifted), targets, _, references in batches(made, "val"):
+        for tokens in (targets, shifted):
             assert [made.tokenizer.decode(row).strip() for row in tokens.tolist()] == references
 
 
@@ -67,7 +67,7 @@ def test_what_is_written_can_be_read_again(tokenizer):
 def test_every_pair_comes_once_per_epoch(options):
     made = data(**options)
     loader = made.train_dataloader()
-    orders = [[rows.tolist() for *_, rows in loader] for _ in range(2)]
+    orders = [[rows.tolist() for _, _, rows, *_ in loader] for _ in range(2)]
     for order in orders:
         assert len(order) == len(loader)
         assert sorted(row for batch in order for row in batch) == list(range(made.info.sizes["train"]))
@@ -77,9 +77,9 @@ def test_every_pair_comes_once_per_epoch(options):
 def test_the_budget_counts_the_longer_side_with_its_end():
     made = data({"train": pairs(), "test": pairs(50, seed=1)}, batch_tokens=60)
     for name in ("train", "val", "test"):
-        for (source, _), targets, rows in batches(made, name):
+        for (source, _), targets, rows, *_ in batches(made, name):
             assert len(rows) * max(source.shape[1], targets.shape[1]) <= 60
-    assert any(len(rows) > 8 for *_, rows in batches(made, "train"))
+    assert any(len(rows) > 8 for _, _, rows, *_ in batches(made, "train"))
 
 
 def test_long_training_pairs_are_left_out_and_others_cut():
@@ -96,13 +96,13 @@ def test_long_training_pairs_are_left_out_and_others_cut():
     assert made.splits["train"].place(0, side=1) == f"p.b:{short[0] + 1}"
     assert made.info.sizes["val"] == made.info.sizes["test"] == 120
     assert made.info.max_length == 7
-    for (source, shifted), targets, rows in batches(made, "val"):
+    for (source, shifted), targets, rows, references in batches(made, "val"):
         assert max(source.shape[1], shifted.shape[1], targets.shape[1]) <= 7
         for row, tokens in zip(rows.tolist(), targets.tolist(), strict=True):
             written = splits["val"].targets[row].split()
             assert made.tokenizer.decode(tokens).split() == written[:6]
             assert tokens[min(len(written), 6)] == END, "a cut text ends too"
-        assert made.references("val", rows) == [splits["val"].targets[row] for row in rows.tolist()]
+        assert references == [splits["val"].targets[row] for row in rows.tolist()]
     assert made.info.sha256 == whole.info.sha256, "it is the same content"
     assert made.files == whole.files
     assert data(splits, max_length=500).info.max_length == 500
@@ -135,8 +135,8 @@ def test_the_seed_decides_the_order_of_training_and_nothing_else():
     assert numbers(one, "train") == numbers(same, "train") != numbers(other, "train")
     for name in ("val", "test"):
         loader = getattr(one, f"{name}_dataloader")()
-        first = [rows.tolist() for *_, rows in loader]
-        assert first == [rows.tolist() for *_, rows in loader] == numbers(other, name)
+        first = [rows.tolist() for _, _, rows, *_ in loader]
+        assert first == [rows.tolist() for _, _, rows, *_ in loader] == numbers(other, name)
     assert (one.info, one.splits, one.files) == (other.info, other.splits, other.files)
 
 
@@ -177,7 +177,7 @@ def test_a_trainer_moves_from_epoch_to_epoch(tmp_path):
     trainer = pl.Trainer(accelerator="cpu", max_epochs=2, default_root_dir=tmp_path, log_every_n_steps=1, **quiet)
     trainer.fit(listener, train_dataloaders=made.train_dataloader())
     loader = made.train_dataloader()
-    assert listener.heard == [rows.tolist() for _ in range(2) for *_, rows in loader]
+    assert listener.heard == [rows.tolist() for _ in range(2) for _, _, rows, *_ in loader]
 
 
 def test_a_trained_model_reads_other_pairs_as_its_own():

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from zoo.options import Decoding
 from zoo.tasks.decoding import beam_search, stream
 from zoo.tasks.decoding.beam import length_penalty
+from zoo.tasks.decoding.options import Decoding
 
 ALPHAS = (0.0, 0.6, 1.0, 2.0)
 every_alpha = pytest.mark.parametrize("alpha", ALPHAS)

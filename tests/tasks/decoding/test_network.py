@@ -4,16 +4,16 @@ import pytest
 import torch
 
 from zoo.errors import InputError
-from zoo.options import Decoding
 from zoo.tasks.decoding import beam_search, stream
-from zoo.tasks.decoding.network import tokens_to_write
+from zoo.tasks.decoding.logits import max_new_tokens
+from zoo.tasks.decoding.options import Decoding
 
 
 def test_as_much_is_written_as_is_wanted_or_fits():
-    assert tokens_to_write(128, 60, None) == 68
-    assert tokens_to_write(128, 60, 68) == 68
-    assert tokens_to_write(1000, 60, None) == tokens_to_write(None, 60, None) == 256
-    assert tokens_to_write(1000, 60, 900) == tokens_to_write(None, 5000, 900) == 900
+    assert max_new_tokens(128, 60, None) == 68
+    assert max_new_tokens(128, 60, 68) == 68
+    assert max_new_tokens(1000, 60, None) == max_new_tokens(None, 60, None) == 256
+    assert max_new_tokens(1000, 60, 900) == max_new_tokens(None, 5000, 900) == 900
 
 
 @pytest.mark.parametrize("decode", [stream, beam_search])

@@ -3,9 +3,8 @@
 import pytest
 
 from zoo.errors import InputError
-from zoo.options import Decoding
 from zoo.tasks.decoding import check_decoding
-from zoo.tasks.decoding.options import temperature_of
+from zoo.tasks.decoding.options import Decoding, temperature_of
 
 
 @pytest.mark.parametrize(

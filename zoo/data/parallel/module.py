@@ -7,7 +7,6 @@ from itertools import chain
 from typing import Any
 
 from lightning.pytorch import LightningDataModule
-from torch import Tensor
 from torch.utils.data import DataLoader
 
 from zoo.data.info import ParallelInfo
@@ -27,7 +26,8 @@ class ParallelData(LightningDataModule):
 
     All are int64 and padded with 0 on the right. The source [B, S] ends with [EOS]; the targets [B, T] too, and `shifted`
     [B, T] are the targets behind [BOS], one place to the right: what is known when each of them is written. `rows` [B] are
-    the numbers of the pairs in their split. Pairs of one batch have similar lengths, in every split.
+    the numbers of the pairs in their split. Validation and test batches have a fourth part, the targets as they came: a list of
+    texts that generated ones are compared with. Pairs of one batch have similar lengths, in every split.
 
     Args:
         splits: `train`, and if there are any `val` and `test`. Without `val`, 5 % of `train` are held out, at least one pair
@@ -60,8 +60,8 @@ class ParallelData(LightningDataModule):
         >>> data = ParallelData({"train": pairs}, tokenizer="space", batch_size=5)
         >>> data.info.sizes, data.info.vocab_size, data.info.max_length
         ({'train': 19, 'val': 1}, 10, 3)
-        >>> (source, shifted), targets, rows = next(iter(data.val_dataloader()))
-        >>> data.tokenizer.decode(targets[0]) == data.references("val", rows)[0]
+        >>> (source, shifted), targets, rows, references = next(iter(data.val_dataloader()))
+        >>> data.tokenizer.decode(targets[0]) == references[0]
         True
     """
 
@@ -125,10 +125,6 @@ class ParallelData(LightningDataModule):
         """The text of every file to store beside a model, by name."""
         return {self.info.tokenizer: self.tokenizer.to_json()}
 
-    def references(self, split: str, rows: Tensor) -> list[str]:
-        """Return the targets of these rows of a split as they came, whole: what is written is measured against them."""
-        return [self.splits[split].targets[row] for row in rows.tolist()]
-
     def train_dataloader(self) -> DataLoader[Batch]:
         """Return training batches, in an order that changes with the epoch."""
         return self._loader("train", self.seed)
@@ -164,4 +160,5 @@ class ParallelData(LightningDataModule):
         batches = LengthBatches(lengths(self._tokens[name]), self.batch_size, self.batch_tokens, seed or 0)
         whole_batches: Any = None  # the sampler yields all rows of a batch at a time
         sampler = list(batches) if seed is None else batches
-        return loader(ParallelDataset(self._tokens[name]), whole_batches, self.num_workers, self.seed, sampler=sampler)
+        rows = ParallelDataset(self._tokens[name], None if name == "train" else self.splits[name].targets)
+        return loader(rows, whole_batches, self.num_workers, self.seed, sampler=sampler)

@@ -1,13 +1,33 @@
-"""Write with a network that tells what comes next: greedily, by drawing, or with a beam.
+"""Generate with a network that tells what comes next: greedily, by sampling, or with a beam search.
 
 Everything here works on token numbers and on any network that fulfils `Network`; texts belong to `zoo.data`, networks to
-`zoo.backbones`.
+`zoo.backbones`. Importing this package imports no torch.
 """
 
-from zoo.tasks.decoding.beam import Hypothesis, beam_search
-from zoo.tasks.decoding.network import KVCache, Network
-from zoo.tasks.decoding.options import check_decoding
-from zoo.tasks.decoding.sample import stream
-from zoo.tasks.decoding.write import write
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Hypothesis", "KVCache", "Network", "beam_search", "check_decoding", "stream", "write"]
+if TYPE_CHECKING:
+    from zoo.tasks.decoding.beam import Hypothesis, beam_search
+    from zoo.tasks.decoding.logits import KVCache, Network
+    from zoo.tasks.decoding.options import Decoding, check_decoding
+    from zoo.tasks.decoding.sampling import generate, stream
+
+_MODULES = {
+    "Decoding": "options",
+    "Hypothesis": "beam",
+    "KVCache": "logits",
+    "Network": "logits",
+    "beam_search": "beam",
+    "check_decoding": "options",
+    "generate": "sampling",
+    "stream": "sampling",
+}
+
+__all__ = ["Decoding", "Hypothesis", "KVCache", "Network", "beam_search", "check_decoding", "generate", "stream"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'zoo.tasks.decoding' has no attribute '{name}'")
+    return getattr(import_module(f"zoo.tasks.decoding.{_MODULES[name]}"), name)

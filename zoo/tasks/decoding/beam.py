@@ -1,14 +1,20 @@
-"""Beam search: the best of several texts that are written side by side."""
+"""Beam search: the best of several texts that are generated side by side."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from zoo.options import Decoding
-from zoo.tasks.decoding import filters
-from zoo.tasks.decoding.network import Memory, Network, check_prompts, read, tokens_to_write
-from zoo.tasks.decoding.options import check_decoding
+from zoo.tasks.decoding.logits import (
+    Memory,
+    Network,
+    check_prompts,
+    max_new_tokens,
+    next_logits,
+    repetition_penalty,
+    seen_tokens,
+)
+from zoo.tasks.decoding.options import Decoding, check_decoding
 
 
 class Hypothesis(NamedTuple):
@@ -48,12 +54,12 @@ def beam_search(
     at ``count`` tokens. So the first text is what it would be without that; there may be fewer others.
 
     Args:
-        net: What writes, in evaluation mode.
+        net: The network, in evaluation mode.
         prompts: Tokens to begin with, int64 [B, L].
         mask: bool [B, L], False at padding on the left of shorter prompts; None if there is none.
         source: Texts to answer, int64 [B, S], padded on the right; None if there are none.
         options: `Decoding.beam`, `Decoding.length_penalty`, and `Decoding.repetition_penalty`, which changes the probabilities.
-        count: Tokens to write at most; by default as the options say.
+        count: Tokens to generate at most; by default as the options say.
         end: The token that ends a text; None if there is no such token.
 
     Raises:
@@ -62,18 +68,18 @@ def beam_search(
     options = options or Decoding()
     check_decoding(options)
     check_prompts(prompts, mask)
-    count = tokens_to_write(net.max_length, prompts.shape[1], options.length if count is None else count)
+    count = max_new_tokens(net.max_length, prompts.shape[1], options.length if count is None else count)
     cache = net.init_cache(source)
-    logits = read(net, prompts, cache, end, mask)
+    logits = next_logits(net, prompts, cache, end, mask)
     beam = Beam(prompts, mask, options, count, end, logits.shape[-1])
     while len(parents := beam.grow(logits)):
         cache.select(parents)
-        logits = read(net, beam.written[:, -1:], cache, end)
-    return [sorted(row, key=lambda hypothesis: -hypothesis.score) for row in beam.over]
+        logits = next_logits(net, beam.generated[:, -1:], cache, end)
+    return [sorted(row, key=lambda hypothesis: -hypothesis.score) for row in beam.finished]
 
 
 class Beam:
-    """The texts that are still being written, N of them, and those that are over.
+    """The texts that are still generated, N of them, and the finished ones.
 
     Args:
         prompts: Tokens to begin with, int64 [B, L].
@@ -84,8 +90,8 @@ class Beam:
         vocabulary: Tokens that there are, V.
 
     Attributes:
-        written: Their tokens so far, int64 [N, t].
-        over: The texts of each row that are over.
+        generated: Their tokens so far, int64 [N, t].
+        finished: The finished texts of each row.
     """
 
     def __init__(
@@ -94,11 +100,11 @@ class Beam:
         rows, device = len(prompts), prompts.device
         self.options, self.count = options, count
         self.end = -1 if end is None else end  # -1 is no token
-        self.over: list[list[Hypothesis]] = [[] for _ in range(rows)]
-        self.written = prompts[:, :0]
+        self.finished: list[list[Hypothesis]] = [[] for _ in range(rows)]
+        self.generated = prompts[:, :0]
         penalty = options.repetition_penalty != 1
-        self._seen = filters.seen_in(prompts, mask, vocabulary) if penalty else None
-        self._places = options.beam * torch.arange(rows, device=device)  # of every text in a table of rows * beam
+        self._seen = seen_tokens(prompts, mask, vocabulary) if penalty else None
+        self._slots = options.beam * torch.arange(rows, device=device)  # of every text in a table of rows * beam
         self._scores = torch.zeros(rows, device=device)  # log P of every text
         self._free = torch.full((rows,), options.beam, device=device)
         self._best = torch.full((rows,), -torch.inf, device=device)
@@ -110,15 +116,15 @@ class Beam:
             logits: Of the next token of every text, float32 [N, V].
         """
         scores, tokens, parents = self._continuations(logits)
-        length = self.written.shape[1] + 1
+        length = self.generated.shape[1] + 1
         kept = (torch.arange(self.options.beam, device=scores.device) < self._free[:, None]) & (scores > -torch.inf)
         ended = kept & (tokens == self.end) if length < self.count else kept
-        self._finish(ended, scores / length_penalty(length, self.options.length_penalty), tokens, parents)
+        self._add_finished(ended, scores / length_penalty(length, self.options.length_penalty), tokens, parents)
         alive = kept & ~ended
         reach = scores.masked_fill(~alive, -torch.inf).amax(1) / length_penalty(self.count, self.options.length_penalty)
-        self._places = (alive & (reach > self._best)[:, None]).flatten().nonzero().flatten()
-        self._scores, chosen, parents = (part.flatten()[self._places] for part in (scores, tokens, parents))
-        self.written = torch.cat([self.written[parents], chosen[:, None]], 1)
+        self._slots = (alive & (reach > self._best)[:, None]).flatten().nonzero().flatten()
+        self._scores, chosen, parents = (part.flatten()[self._slots] for part in (scores, tokens, parents))
+        self.generated = torch.cat([self.generated[parents], chosen[:, None]], 1)
         if self._seen is not None:
             self._seen = self._seen[parents].scatter_(1, chosen[:, None], True)
         return parents
@@ -126,20 +132,20 @@ class Beam:
     def _continuations(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log P, last token and predecessor of the best continuations of every row, each [B, beam], the best first."""
         if self._seen is not None:
-            logits = filters.penalized(logits, self._seen, self.options.repetition_penalty)
+            logits = repetition_penalty(logits, self._seen, self.options.repetition_penalty)
         beam, vocabulary = self.options.beam, logits.shape[-1]
-        table = logits.new_full((len(self.over) * beam, vocabulary), -torch.inf)
-        table[self._places] = self._scores[:, None] + logits.log_softmax(-1)
-        scores, index = table.view(len(self.over), -1).topk(beam)
+        table = logits.new_full((len(self.finished) * beam, vocabulary), -torch.inf)
+        table[self._slots] = self._scores[:, None] + logits.log_softmax(-1)
+        scores, index = table.view(len(self.finished), -1).topk(beam)
         texts = torch.zeros(len(table), dtype=torch.int64, device=logits.device)
-        texts[self._places] = torch.arange(len(logits), device=logits.device)
+        texts[self._slots] = torch.arange(len(logits), device=logits.device)
         parents = texts.view(-1, beam).gather(1, index // vocabulary)
         return scores, index % vocabulary, parents
 
-    def _finish(self, ended: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor) -> None:
-        """Take down the texts that are over, of [B, beam], with their scores."""
-        texts = torch.cat([self.written[parents[ended]], tokens[ended][:, None]], 1).tolist()
+    def _add_finished(self, ended: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor) -> None:
+        """Add the texts that have ended, of [B, beam], with their scores."""
+        texts = torch.cat([self.generated[parents[ended]], tokens[ended][:, None]], 1).tolist()
         for row, text, score in zip(ended.nonzero()[:, 0].tolist(), texts, scores[ended].tolist(), strict=True):
-            self.over[row].append(Hypothesis(text, score))
+            self.finished[row].append(Hypothesis(text, score))
         self._free = self._free - ended.sum(1)
         self._best = torch.maximum(self._best, scores.masked_fill(~ended, -torch.inf).amax(1))

@@ -1,14 +1,40 @@
-"""Which ways of decoding make sense."""
+"""The options of decoding, and which of them make sense; importing this module imports no torch."""
 
 import math
+from dataclasses import dataclass
 
 from zoo.errors import InputError
-from zoo.options import Decoding
 
-WIDEST = 256
+MAX_BEAM = 256
 """Hypotheses that a beam may have: far more than ever helped, and what still ends."""
-LIVELY = 0.8
-"""Temperature of a text that answers no other, if nobody says one."""
+DEFAULT_TEMPERATURE = 0.8
+"""Temperature of a text that answers no other, unless another is given."""
+
+
+@dataclass
+class Decoding:
+    """How the tokens of a generated text are chosen.
+
+    Args:
+        beam: Hypotheses of a beam search; 1 generates one text token by token.
+        length_penalty: Exponent of GNMT's length penalty, which keeps a beam from preferring short texts.
+        length: Tokens to generate at most; by default as many as fit, up to 256.
+        temperature: 0 always takes the likeliest token, 1 samples from the network's own distribution; by default 0 for
+            answers to a text, 0.8 for language models.
+        top_k: Sample among so many of the likeliest tokens only.
+        top_p: Sample among the likeliest tokens that have this share of the probability.
+        repetition_penalty: Above 1, tokens that are in the text already become less likely.
+        seed: Decides what is sampled.
+    """
+
+    beam: int = 1
+    length_penalty: float = 0.6
+    length: int | None = None
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition_penalty: float = 1.0
+    seed: int = 0
 
 
 def check_decoding(options: Decoding) -> None:
@@ -19,7 +45,7 @@ def check_decoding(options: Decoding) -> None:
     """
     o = options
     rules = (
-        (1 <= o.beam <= WIDEST, f"beam={o.beam}: a beam has from 1 to {WIDEST} hypotheses"),
+        (1 <= o.beam <= MAX_BEAM, f"beam={o.beam}: a beam has from 1 to {MAX_BEAM} hypotheses"),
         (0 <= o.length_penalty <= 10, f"length_penalty={o.length_penalty}: the exponent is between 0 and 10"),
         (o.length is None or o.length >= 1, f"length={o.length}: write one token or more"),
         (o.temperature is None or 0 <= o.temperature < math.inf, f"temperature={o.temperature}: it is a number from 0 on"),
@@ -42,7 +68,7 @@ def temperature_of(options: Decoding, answers: bool) -> float:
     Raises:
         InputError: If it is 0, and yet there is something to draw among.
     """
-    value = (0.0 if answers else LIVELY) if options.temperature is None else options.temperature
+    value = (0.0 if answers else DEFAULT_TEMPERATURE) if options.temperature is None else options.temperature
     for name in ("top_k", "top_p"):
         if value == 0 and (among := getattr(options, name)) is not None:
             raise InputError(f"{name}={among}, but nothing is drawn at a temperature of 0: use --temperature 1 or leave it out")

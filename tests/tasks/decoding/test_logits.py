@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import one_hot
 
-from zoo.tasks.decoding import filters
+from zoo.tasks.decoding import logits as processors
 
 NEVER = -torch.inf
 
@@ -20,44 +20,44 @@ def kept(x):
 def test_what_is_no_text_is_forbidden():
     x = logits(2, 6)
     before = x.clone()
-    assert kept(filters.allowed(x, end=3)) == [[3, 4, 5]] * 2
-    assert kept(filters.allowed(x, end=None)) == [[2, 3, 4, 5]] * 2, "without an end, 2 and 3 are words"
+    assert kept(processors.forbid_special(x, end=3)) == [[3, 4, 5]] * 2
+    assert kept(processors.forbid_special(x, end=None)) == [[2, 3, 4, 5]] * 2, "without an end, 2 and 3 are words"
     assert torch.equal(x, before)
 
 
 def test_words_that_stand_there_become_less_likely():
     x = torch.tensor([[2.0, -2.0, 2.0, -2.0, NEVER]])
     seen = torch.tensor([[True, True, False, False, True]])
-    assert filters.penalized(x, seen, 2.0).tolist() == [[1.0, -4.0, 2.0, -2.0, NEVER]]
-    assert torch.equal(filters.penalized(x, seen, 1.0), x)
-    once = filters.penalized(logits(), torch.ones(50, 12, dtype=torch.bool), 1.7)
+    assert processors.repetition_penalty(x, seen, 2.0).tolist() == [[1.0, -4.0, 2.0, -2.0, NEVER]]
+    assert torch.equal(processors.repetition_penalty(x, seen, 1.0), x)
+    once = processors.repetition_penalty(logits(), torch.ones(50, 12, dtype=torch.bool), 1.7)
     assert (once < logits()).all()
 
 
 def test_words_of_a_prompt_are_seen_but_for_its_padding():
     tokens = torch.tensor([[5, 5, 4], [4, 4, 6]])
     mask = torch.tensor([[False, False, True], [True, True, True]])
-    assert filters.seen_in(tokens, mask, 7)[:, 1:].nonzero().tolist() == [[0, 3], [1, 3], [1, 5]]
-    assert filters.seen_in(tokens, None, 7).nonzero().tolist() == [[0, 4], [0, 5], [1, 4], [1, 6]]
+    assert processors.seen_tokens(tokens, mask, 7)[:, 1:].nonzero().tolist() == [[0, 3], [1, 3], [1, 5]]
+    assert processors.seen_tokens(tokens, None, 7).nonzero().tolist() == [[0, 4], [0, 5], [1, 4], [1, 6]]
 
 
 def test_a_temperature_sharpens_or_flattens():
     x = logits()
     for temperature in (0.3, 1.0, 4.0):
         wanted = (x / temperature).softmax(-1)
-        torch.testing.assert_close(filters.tempered(x, temperature).softmax(-1), wanted)
+        torch.testing.assert_close(processors.temperature_scaled(x, temperature).softmax(-1), wanted)
 
 
 @pytest.mark.parametrize("temperature", [1e-300, 1e-6, 1e-3])
 def test_the_lowest_temperatures_leave_the_likeliest_word(temperature):
     x = 100 * logits()
-    assert torch.equal(filters.tempered(x, temperature).softmax(-1).round(), one_hot(x.argmax(-1), 12).float())
+    assert torch.equal(processors.temperature_scaled(x, temperature).softmax(-1).round(), one_hot(x.argmax(-1), 12).float())
 
 
 @pytest.mark.parametrize("k", [1, 3, 12, 99])
 def test_top_k_keeps_the_k_largest(k):
     x = logits()
-    y = filters.top_k(x, k)
+    y = processors.top_k(x, k)
     wanted = [sorted(row.topk(min(k, 12)).indices.tolist()) for row in x]
     assert kept(y) == wanted
     assert torch.equal(y[y.isfinite()], x[y.isfinite()])
@@ -65,7 +65,7 @@ def test_top_k_keeps_the_k_largest(k):
 
 def test_top_k_takes_the_first_of_equals():
     x = torch.tensor([[1.0, 3.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
-    assert kept(filters.top_k(x, 2)) == [[1, 2], [0, 1]]
+    assert kept(processors.top_k(x, 2)) == [[1, 2], [0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_top_k_takes_the_first_of_equals():
 )
 def test_top_p_keeps_the_fewest_words_of_that_mass(p, wanted):
     x = torch.tensor([[0.3125, 0.0625, 0.4375, 0.1875]]).log()
-    assert kept(filters.top_p(x, p)) == [wanted]
+    assert kept(processors.top_p(x, p)) == [wanted]
 
 
 def test_top_p_is_its_definition():
     x, p = 2 * logits(), 0.6
-    for row, words in zip(x.softmax(-1), kept(filters.top_p(x, p)), strict=True):
+    for row, words in zip(x.softmax(-1), kept(processors.top_p(x, p)), strict=True):
         assert row[words].sum() >= p
         assert row[words].sum() - row[words].min() < p
         assert row[words].min() >= row[[w for w in range(12) if w not in words]].max()
@@ -86,10 +86,12 @@ def test_top_p_is_its_definition():
 
 def test_top_p_of_1_keeps_all():
     x = torch.tensor([[0.0, -30.0, -60.0, NEVER]])
-    assert torch.equal(filters.top_p(x, 1.0), x)
+    assert torch.equal(processors.top_p(x, 1.0), x)
 
 
 def test_what_is_forbidden_stays_so():
-    x = filters.allowed(logits(), end=3)
-    y = filters.top_p(filters.top_k(filters.tempered(filters.penalized(x, x > 0, 1.5), 0.7), 11), 0.999)
+    x = processors.forbid_special(logits(), end=3)
+    y = processors.top_p(
+        processors.top_k(processors.temperature_scaled(processors.repetition_penalty(x, x > 0, 1.5), 0.7), 11), 0.999
+    )
     assert not y[:, :3].isfinite().any()

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from zoo.options import Decoding
 from zoo.tasks.decoding import stream
-from zoo.tasks.decoding.sample import drawn
+from zoo.tasks.decoding.options import Decoding
+from zoo.tasks.decoding.sampling import sample
 
 GREEDY = Decoding(temperature=0.0)
 WAYS = {
@@ -84,7 +84,7 @@ def test_the_draw_has_the_distribution_of_the_softmax():
     p = torch.tensor([0.0, 0.1, 0.2, 0.3, 0.4])
     for seed in (0, 1):
         noise = [torch.Generator().manual_seed(seed * 1_000_003 + row) for row in range(4000)]
-        found = drawn(p.log().expand(4000, -1), noise).bincount(minlength=5).double()
+        found = sample(p.log().expand(4000, -1), noise).bincount(minlength=5).double()
         assert found[0] == 0
         assert ((found - 4000 * p)[1:].square() / (4000 * p[1:])).sum() < 16.3
 
@@ -92,7 +92,7 @@ def test_the_draw_has_the_distribution_of_the_softmax():
 def test_successive_draws_are_independent_of_each_other():
     """Pearson's statistic of pairs, nine degrees of freedom: the 99.9 % quantile is 27.9."""
     noise = [torch.Generator().manual_seed(row) for row in range(2000)]
-    first, second = (drawn(torch.zeros(2000, 4), noise) for _ in range(2))
+    first, second = (sample(torch.zeros(2000, 4), noise) for _ in range(2))
     found = (4 * first + second).bincount(minlength=16).double()
     assert ((found - 125).square() / 125).sum() < 37.7
 

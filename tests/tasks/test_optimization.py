@@ -1,0 +1,156 @@
+"""Schedules: where they begin, peak and end. Optimizers: their options, and what is refused before a run."""
+
+import math
+from itertools import pairwise
+
+import pytest
+from torch import nn
+
+from zoo.errors import InputError
+from zoo.tasks.optimization import FALLING, SCHEDULES, check_optimizer, check_schedule, lr_factor, make_optimizer
+
+
+def factors(name: str, warmup: float = 0.2, steps: int = 50) -> list[float]:
+    return [lr_factor(step, steps, name, warmup) for step in range(steps + 1)]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_it_starts_low_and_rises_evenly_to_the_peak(name):
+    found = factors(name)
+    assert found[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert max(found) == 1.0
+    assert min(found[:-1]) > 0  # no step is wasted
+
+
+@pytest.mark.parametrize("name", ["cosine", "linear"])
+def test_it_falls_to_zero_and_never_rises_again(name):
+    found = factors(name)[10:]
+    assert found[-1] == pytest.approx(0, abs=1e-12)
+    assert all(later < earlier for earlier, later in pairwise(found))
+    assert found[20] == pytest.approx(0.5)  # half way
+
+
+def test_linear_is_a_line_and_cosine_is_half_a_wave():
+    linear, cosine = factors("linear", 0.0), factors("cosine", 0.0)
+    assert linear == pytest.approx([1 - step / 50 for step in range(51)])
+    assert cosine == pytest.approx([(1 + math.cos(math.pi * step / 50)) / 2 for step in range(51)])
+
+
+def test_constant_stays():
+    assert set(factors("constant", 0.0)) == {1.0}
+    assert set(factors("constant")[10:]) == {1.0}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize(("warmup", "steps"), [(0.0, 1), (1.0, 1), (1.0, 7), (0.5, 3), (0.1, 1), (0.0, 0)])
+def test_ends_of_its_range(name, warmup, steps):
+    found = [lr_factor(step, steps, name, warmup) for step in range(steps + 5)]
+    assert all(0 <= factor <= 1 for factor in found)
+    assert found[0] > 0
+
+
+@pytest.mark.parametrize("name", ["cos", "", "Cosine"])
+def test_an_unknown_schedule(name):
+    with pytest.raises(InputError, match=f"unknown schedule '{name}': use cosine, linear, constant, inverse_sqrt"):
+        check_schedule(name)
+
+
+@pytest.mark.parametrize("warmup", [-0.1, 1.1, math.nan, math.inf])
+def test_a_warmup_that_is_no_share(warmup):
+    with pytest.raises(InputError, match=r"schedule\.warmup=.*0 to 1"):
+        check_schedule("cosine", warmup, prefix="schedule.")
+
+
+def test_inverse_sqrt_is_the_equation_over_its_own_maximum():
+    """Vaswani et al. 2017, Equation 3, steps counted from 1."""
+    raw = [min(step**-0.5, step * 10**-1.5) for step in range(1, 52)]
+    assert factors("inverse_sqrt") == pytest.approx([value / max(raw) for value in raw])
+    assert factors("inverse_sqrt").index(1.0) == 9
+    assert factors("inverse_sqrt", 0.0) == pytest.approx([step**-0.5 for step in range(1, 52)])
+
+
+@pytest.mark.parametrize("name", FALLING)
+def test_a_floor_is_where_the_fall_ends(name):
+    found = [lr_factor(step, 50, name, 0.2, 0.1) for step in range(60)]
+    assert found[:10] == factors(name)[:10]  # the warm-up is the same
+    assert found[10:51] == pytest.approx([0.1 + 0.9 * factor for factor in factors(name)[10:]])
+    assert found[50:] == pytest.approx([0.1] * 10)
+    assert {lr_factor(step, 50, name, 0.0, 1.0) for step in range(50)} == {1.0}
+
+
+@pytest.mark.parametrize("floor", [-0.1, 1.1, math.nan])
+def test_a_floor_that_is_no_share(floor):
+    with pytest.raises(InputError, match=r"schedule\.floor=.*0 to 1"):
+        check_schedule("cosine", floor=floor, prefix="schedule.")
+
+
+@pytest.mark.parametrize("name", sorted({*SCHEDULES} - {*FALLING}))
+def test_a_floor_where_nothing_falls(name):
+    check_schedule(name)
+    with pytest.raises(InputError, match=f"floor is for cosine and linear, not for {name}"):
+        check_schedule(name, floor=0.1)
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd", "lion", "nadam", "adan"])
+def test_optimizers_of_timm(name):
+    check_optimizer(name, 0.1)
+
+
+def test_an_unknown_optimizer():
+    with pytest.raises(InputError, match=r"unknown optimizer 'adamv': did you mean .*adam"):
+        check_optimizer("adamv", 0.1)
+    with pytest.raises(InputError, match="unknown optimizer 'qqqq': use one of timm's"):
+        check_optimizer("qqqq", 0.1)
+
+
+@pytest.mark.parametrize("lr", [0.0, -1.0, math.nan, math.inf, None])
+def test_a_learning_rate_that_cannot_work(lr):
+    with pytest.raises(InputError, match=r"optimizer\.lr="):
+        check_optimizer("adamw", lr, prefix="optimizer.")
+
+
+@pytest.mark.parametrize("decay", [-0.1, math.nan, math.inf])
+def test_a_decay_that_cannot_work(decay):
+    with pytest.raises(InputError, match=r"optimizer\.weight_decay="):
+        check_optimizer("adamw", 0.1, decay, prefix="optimizer.")
+    check_optimizer("adamw", 0.1, 0.0)
+
+
+def test_only_what_was_given_is_told():
+    net = nn.Linear(2, 3)
+    default, given = (make_optimizer(net, "adamw", 0.1, 0.0, *more).param_groups[0] for more in ((), ((0.0, 0.5), 1e-9)))
+    assert (default["betas"], default["eps"]) == ((0.9, 0.999), 1e-8)
+    assert (given["betas"], given["eps"]) == ((0.0, 0.5), 1e-9)
+    assert make_optimizer(net, "adamw", 0.1, 0.0, (0.5, 0.6)).param_groups[0]["eps"] == 1e-8
+
+
+@pytest.mark.parametrize("betas", [(0.9,), (0.9, 0.9, 0.9), (0.9, 1.0), (-0.1, 0.9), (math.nan, 0.9), ("a", "b"), "ab", 0.9])
+def test_betas_that_cannot_work(betas):
+    with pytest.raises(InputError, match=r"optimizer\.betas=.*two numbers"):
+        check_optimizer("adamw", 0.1, betas=betas, prefix="optimizer.")
+
+
+@pytest.mark.parametrize("eps", [0.0, -1.0, math.nan, math.inf])
+def test_an_eps_that_cannot_work(eps):
+    with pytest.raises(InputError, match=r"optimizer\.eps="):
+        check_optimizer("adamw", 0.1, eps=eps, prefix="optimizer.")
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        ({"name": "sgd", "lr": 0.1, "betas": (0.9, 0.99)}, "'sgd' has no betas"),
+        ({"name": "sgd", "lr": 0.1, "eps": 1e-9}, "'sgd' has no eps"),
+        ({"name": "lion", "lr": 0.1, "eps": 1e-9}, "'lion' has no eps"),
+        ({"name": "adan", "lr": 0.1, "betas": (0.9, 0.99)}, "'adan' has 3 betas, not two"),
+    ],
+    ids=str,
+)
+def test_what_an_optimizer_would_not_hear_of(optimizer, message):
+    with pytest.raises(InputError, match=message):
+        check_optimizer(**optimizer)
+
+
+def test_betas_below_a_half_are_betas():
+    check_optimizer("adamw", 0.1, betas=(0.0, 0.5), eps=1e-3)
+    check_optimizer("lion", 0.1, betas=(0.95, 0.98))

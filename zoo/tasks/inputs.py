@@ -1,0 +1,225 @@
+"""Reading the inputs of a user: texts, lines of files and of standard input, images and arrays, each with its location."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from zoo.data.info import ImageInfo
+from zoo.data.preprocess import preprocess
+from zoo.data.text.content import read_text
+from zoo.errors import InputError
+
+TABLES = (".csv", ".jsonl", ".json", ".parquet")
+IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".pdf")
+FILES = (*TABLES, *IMAGES, ".tsv", ".txt", ".gz", ".xz")
+
+
+class Example(NamedTuple):
+    """One input of a user.
+
+    Attributes:
+        location: Where it stands, for messages.
+        value: What the task's `collate` reads: a tuple of texts, or a tensor.
+        columns: The first columns of its prediction row, such as its file or its texts.
+    """
+
+    location: str
+    value: Any
+    columns: dict[str, Any]
+
+
+# --- texts ---
+
+
+def read_texts(
+    inputs: Sequence[Any], columns: Sequence[str], stdin: TextIO | None = None, allow_empty: bool = False
+) -> Iterator[Example]:
+    """Yield every text, or every pair of texts, in arguments, files and standard input.
+
+    Args:
+        inputs: Texts (of pairs one after the other, or two in a tuple), names of files with one text a line (of pairs two,
+            with a tab between), or ``-`` for standard input. A `Path` is always a file.
+        columns: Names of the texts of an example, such as ``("first", "second")``.
+        stdin: Standard input.
+        allow_empty: Whether a line may be empty.
+
+    Raises:
+        InputError: If a file or a line cannot be read, or a text is missing.
+    """
+    texts: list[str] = []
+    for item in inputs:
+        if isinstance(item, (tuple, list)):
+            if len(item) != len(columns) or not all(isinstance(text, str) for text in item):
+                raise InputError(f"an input of {len(item)} parts: this model reads {len(columns)} of text")
+            yield _example(f"'{item[0][:40]}'", tuple(item), columns, allow_empty)
+            continue
+        if not isinstance(item, (str, Path)):
+            raise InputError(f"an input of type {type(item).__name__}: this model reads texts")
+        word = str(item)
+        if word == "-" and stdin is not None:
+            content = stdin.buffer.read().decode("utf-8", "surrogateescape")
+            yield from _lines("standard input", content.removeprefix("\ufeff"), columns, allow_empty)
+        elif is_file(word) or isinstance(item, Path):
+            _check_plain(word)
+            yield from _lines(word, read_text(Path(word)), columns, allow_empty)
+        else:
+            texts.append(word)
+            if len(texts) == len(columns):
+                yield _example(f"'{texts[0][:40]}'", tuple(texts), columns)
+                texts = []
+    if texts:
+        raise InputError(f"this model compares two texts: there is no second one for '{texts[0][:40]}'")
+
+
+def is_file(word: str) -> bool:
+    """Tell the name of a file from a text, which may be longer than a name can be.
+
+    Raises:
+        InputError: If it is a folder, or looks like the name of a file that does not exist.
+    """
+    try:
+        if Path(word).is_dir() and word.strip("."):
+            raise InputError(f"'{word}' is a folder: give a file with one text a line")
+        found = Path(word).is_file()
+    except OSError:
+        return False
+    if not found and not any(map(str.isspace, word)) and word.lower().endswith(FILES):
+        raise InputError(f"there is no file '{word}'")
+    return found
+
+
+def _check_plain(word: str) -> None:
+    """Refuse a file that is no list of lines."""
+    if Path(word).suffix.lower() in IMAGES:
+        raise InputError(f"{word}: this model reads texts, not pictures")
+    if any(suffix in TABLES for suffix in Path(word).suffixes):
+        raise InputError(
+            f"{word}: predict reads plain lines, one text in each (of pairs two with a tab between): write such a file"
+        )
+
+
+def _lines(source: str, content: str, columns: Sequence[str], allow_empty: bool) -> Iterator[Example]:
+    """Yield the lines of a file with their numbers."""
+    if not content:
+        raise InputError(f"{source} is empty: there is nothing to predict")
+    for number, line in enumerate(content.removesuffix("\n").split("\n"), 1):
+        location, line = f"{source}:{number}", line.removesuffix("\r")
+        texts = tuple(line.split("\t")) if len(columns) > 1 else (line,)
+        if len(texts) != len(columns):
+            raise InputError(f"{location}: {len(texts)} columns; a line holds the two texts with a tab between")
+        if "\t" in texts[0].strip():
+            raise InputError(f"{location}: a tab; this model reads one text, so a line holds nothing else")
+        yield _example(location, texts, columns, allow_empty)
+
+
+def _example(location: str, texts: tuple[str, ...], columns: Sequence[str], allow_empty: bool = False) -> Example:
+    """Return an example if all of it is text."""
+    if any("\udc80" <= letter <= "\udcff" for text in texts for letter in text):
+        raise InputError(f"{location}: bytes that are not UTF-8; save the text as UTF-8")
+    if not allow_empty and not all(text.strip() for text in texts):
+        raise InputError(f"{location}: empty text; remove it")
+    return Example(location, texts, dict(zip(columns, texts, strict=True)))
+
+
+def encode_texts(tokenizer: Any, examples: Sequence[Example]) -> list[Tensor]:
+    """Return the tokens of each column of texts, int64 [B, L], padded with 0 on the right.
+
+    Raises:
+        InputError: If a text is longer than the model reads, or has no tokens.
+    """
+    locations = [example.location for example in examples]
+    columns = zip(*(example.value for example in examples), strict=True)
+    return [tokenizer.encode(column, locations.__getitem__).padded() for column in columns]
+
+
+# --- images ---
+
+
+def read_images(inputs: Sequence[Any], info: ImageInfo) -> Iterator[Example]:
+    """Yield every image as the network reads it, float32 [C, S, S].
+
+    Args:
+        inputs: Names of files; Pillow images; uint8 arrays [H, W] or [H, W, C] and tensors [C, H, W] of pixels; float tensors
+            [C, S, S] that are prepared already. An array or tensor with one more axis in front is a batch of them.
+        info: Of the data that the network was trained on.
+
+    Raises:
+        InputError: If a file is missing or no image, or an array has another shape.
+    """
+    number = 0
+    for item in inputs:
+        if isinstance(item, (str, Path)):
+            if str(item) == "-":
+                raise InputError("this is a model of images: give image files (zoo predict RUN IMAGE...)")
+            yield Example(str(item), load_image(Path(item), info), {"file": str(item)})
+            continue
+        for image in _unbatched(item):
+            location = f"image {number}"
+            yield Example(location, _prepared(image, info, location), {"image": number})
+            number += 1
+
+
+def load_image(path: Path, info: ImageInfo) -> Tensor:
+    """Read an image file as the network reads it, [C, S, S], upright as its EXIF note says.
+
+    Raises:
+        InputError: If the file is missing or no image.
+    """
+    try:
+        with Image.open(path) as image:
+            return preprocess(ImageOps.exif_transpose(image), info)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise InputError(f"cannot read the image {path}: {reason}") from error
+
+
+def _unbatched(item: Any) -> list[Any]:
+    """Split a batch of images; a single one is a batch of one."""
+    if isinstance(item, Tensor) and item.ndim == 4:
+        return list(item)
+    if isinstance(item, np.ndarray) and item.ndim == 4:
+        return list(item)
+    return [item]
+
+
+def _prepared(image: Any, info: ImageInfo, location: str) -> Tensor:
+    shape = (info.in_channels, info.image_size, info.image_size)
+    if isinstance(image, Tensor) and image.dtype == torch.uint8 and image.ndim == 3:
+        image = image.movedim(0, -1).squeeze(-1).cpu().numpy()
+    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim in (2, 3):
+        image = Image.fromarray(image.squeeze(-1) if image.shape[-1:] == (1,) else image)
+    if isinstance(image, Image.Image):
+        return preprocess(ImageOps.exif_transpose(image), info)
+    if isinstance(image, Tensor) and image.is_floating_point() and image.shape == shape:
+        return image.float()
+    kind = f"{type(image).__name__} of {image.dtype} {list(image.shape)}" if hasattr(image, "shape") else type(image).__name__
+    raise InputError(f"{location} is a {kind}: give a file, a Pillow image, uint8 pixels or a float tensor {list(shape)}")
+
+
+# --- vectors ---
+
+
+def read_vectors(inputs: Sequence[Any], features: int) -> Iterator[Example]:
+    """Yield every vector, float32 [features], of arrays and tensors [features] or [N, features].
+
+    Raises:
+        InputError: If an input is no array of such vectors.
+    """
+    number = 0
+    for item in inputs:
+        if isinstance(item, (str, Path)):
+            raise InputError("this model answers with numbers for vectors: give it arrays in Python, zoo.load(RUN).predict(x)")
+        try:
+            vectors = torch.as_tensor(item, dtype=torch.float32)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"input {number} is no array of numbers: {error}") from error
+        if vectors.ndim not in (1, 2) or vectors.shape[-1] != features:
+            raise InputError(f"input {number} has shape {list(vectors.shape)}: give vectors of {features} numbers")
+        for vector in vectors.reshape(-1, features):
+            yield Example(f"vector {number}", vector, {"input": vector.tolist()})
+            number += 1

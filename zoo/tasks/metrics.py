@@ -1,0 +1,170 @@
+"""Metrics of torchmetrics by the name of their class, and metrics of several processes."""
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torchmetrics import Metric
+
+from zoo.errors import InputError
+
+MODULES = ("classification", "regression", "retrieval", "text", "clustering", "nominal")
+"""The parts of torchmetrics whose classes can be named."""
+SIZES = ("num_classes", "num_labels", "num_outputs")
+"""The arguments of a metric that the task fills in."""
+
+Inputs = tuple[Any, Any, dict[str, Tensor]]
+"""Predictions, targets and keywords of a metric's ``update``."""
+
+
+class MeanLoss(Metric):
+    """The mean of the losses of batches, each weighted by its size; a loss that is not finite stays in it.
+
+    The ``MeanMetric`` of torchmetrics leaves such losses out, or with ``nan_strategy="disable"`` the weights (version 1.9).
+
+    Example:
+        >>> mean = MeanLoss()
+        >>> mean.update(torch.tensor(1.0), 3)
+        >>> mean.update(torch.tensor(2.0), 1)
+        >>> mean.compute()
+        tensor(1.2500)
+    """
+
+    total: Tensor
+    size: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("size", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, loss: Tensor, size: int) -> None:
+        """Add the mean loss of so many things."""
+        self.total += loss.to(self.total.dtype) * size
+        self.size += size
+
+    def compute(self) -> Tensor:
+        """Return the mean."""
+        return self.total / self.size
+
+
+def named_metrics(names: Sequence[str], example: Callable[[], Inputs]) -> dict[str, Metric]:
+    """Build metrics from the names of torchmetrics classes and try each on an example.
+
+    Args:
+        names: Such as ``("MulticlassCalibrationError",)``.
+        example: Returns predictions, the last axis of which has as many numbers as there are classes, targets and keywords.
+
+    Returns:
+        The metrics by their name in small letters, such as ``multiclass_calibration_error``.
+
+    Raises:
+        InputError: If there is no such metric, it does not work for such predictions, or it is more than one number.
+    """
+    check_names(names)
+    if not names:
+        return {}
+    inputs = example()
+    return {snake_case(name): _built(name, inputs) for name in names}
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Check that there are metrics of these names.
+
+    Raises:
+        InputError: If there is none, or a name comes twice.
+    """
+    if isinstance(names, str):
+        raise InputError(f"metrics={names!r}: give a list of names, such as ('{names}',)")
+    for name in names:
+        _metric_class(name)
+    if twice := {name for name in names if list(names).count(name) > 1}:
+        raise InputError(f"metrics has {twice.pop()} twice: leave one out")
+
+
+def snake_case(name: str) -> str:
+    """Write the name of a class as that of a value.
+
+    Example:
+        >>> snake_case("BinaryAUROC"), snake_case("MulticlassCalibrationError")
+        ('binary_auroc', 'multiclass_calibration_error')
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def update_named(metric: Metric, predictions: Any, targets: Any, extra: dict[str, Tensor]) -> None:
+    """Update a metric with as much as it takes; one for two classes reads the probability of the second one."""
+    one_label = isinstance(predictions, Tensor) and predictions.ndim == 2 and targets.ndim == 1
+    if type(metric).__name__.startswith("Binary") and one_label:
+        if predictions.shape[1] != 2:
+            raise ValueError(f"it is for two classes, and there are {predictions.shape[1]}")
+        predictions = predictions[:, 1]
+    taken = inspect.signature(type(metric).update).parameters
+    metric.update(predictions, targets, **{name: value for name, value in extra.items() if name in taken})
+
+
+def add_empty_states(metric: Metric) -> None:
+    """Give the lists of a metric that has seen nothing in this process an entry of the type of the other processes' entries.
+
+    Without it torchmetrics gathers an empty tensor of floats where other processes gather whole numbers.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
+        return
+    states = {name: getattr(metric, name) for name in metric._defaults if isinstance(getattr(metric, name), list)}
+    if not states:
+        return
+    mine = {name: (state[0].dtype, tuple(state[0].shape[1:])) for name, state in states.items() if state}
+    found: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(found, mine)
+    for name, state in states.items():
+        theirs = [other[name] for other in found if name in other]
+        if not state and theirs:
+            dtype, shape = theirs[0]
+            state.append(torch.empty((0, *shape), dtype=dtype, device=metric.device))
+
+
+def _classes() -> dict[str, type[Metric]]:
+    """Return the metrics of torchmetrics by name."""
+    modules = [import_module(f"torchmetrics.{name}") for name in MODULES]
+    members = [(name, getattr(module, name)) for module in modules for name in module.__all__]
+    return {name: member for name, member in members if isinstance(member, type) and issubclass(member, Metric)}
+
+
+def _metric_class(name: str) -> type[Metric]:
+    known = _classes()
+    if name in known:
+        return known[name]
+    by_lower = {other.lower(): other for other in known}
+    close = get_close_matches(str(name).lower().replace("_", ""), by_lower, 1)
+    hint = (
+        f"did you mean {by_lower[close[0]]}?" if close else "give the name of a class of torchmetrics, such as MulticlassAUROC"
+    )
+    raise InputError(f"unknown metric '{name}': {hint}")
+
+
+def _built(name: str, inputs: Inputs) -> Metric:
+    """Build one metric and try it."""
+    kind = _metric_class(name)
+    parameters = inspect.signature(kind).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    if unknown := [parameter for parameter in needed if parameter not in SIZES]:
+        raise InputError(f"metric {name} needs {', '.join(unknown)}: use a class that works without, such as Multiclass{name}")
+    try:
+        metric = kind(**dict.fromkeys(needed, inputs[0].shape[-1]))
+        trial = metric.clone()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of examples that are too few
+            update_named(trial, *inputs)
+            value = trial.compute()
+    except (AttributeError, ImportError, IndexError, RuntimeError, TypeError, ValueError) as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise InputError(f"metric {name} does not work for this task: {reason}") from error
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise InputError(f"metric {name} is not one number: use another")
+    return metric
