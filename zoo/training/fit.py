@@ -196,7 +196,7 @@ def describe(options: Fit, net: nn.Module, data: Any) -> dict[str, Any]:
         "parameters": count(net) | {"real_twin": count(real_twin(options.backbone, **known(options, info)))["total"]},
         "versions": versions | {entry.distribution: entry.version for entry in entries},
         "data_sha256": info.sha256,
-        **({"decoding": asdict(options.decoding)} if hasattr(task_type(info.task)[0], "decoding") else {}),
+        **({"decoding": asdict(options.decoding)} if "decoding" in task_type(data.task)[0].options() else {}),
         "stayed_real": stayed_real(net),
     }
 
