@@ -8,9 +8,8 @@ import torch
 
 import zoo
 from zoo.errors import InputError
-from zoo.inference import predict
 from zoo.inference.generate import UNFINISHED, Author
-from zoo.inference.predict import BATCH
+from zoo.inference.predict import BATCH, predict
 from zoo.tasks.decoding.options import Decoding
 
 WORDS = ["the", "café", "was", "naïve", "and", "old,", "a", "señor", "ate", "œufs", "at", "noon"]

@@ -8,8 +8,7 @@ import torch
 import zoo
 from zoo.data.text.local import pairs, ranking, text
 from zoo.errors import InputError
-from zoo.inference import predict
-from zoo.inference.predict import BATCH
+from zoo.inference.predict import BATCH, predict
 
 TRAINER = {"max_epochs": 3, "accelerator": "cpu", "enable_progress_bar": False}
 

@@ -9,7 +9,8 @@ import torch
 
 import zoo
 from zoo.errors import InputError
-from zoo.inference import evaluate, predict
+from zoo.inference.evaluate import evaluate
+from zoo.inference.predict import predict
 from zoo.training.average import average, mean
 from zoo.training.options import Average
 

@@ -10,7 +10,7 @@ import yaml
 import zoo
 from zoo.data.text.local import ranking, text
 from zoo.errors import InputError
-from zoo.inference import evaluate
+from zoo.inference.evaluate import evaluate
 from zoo.training import folds as module
 from zoo.training.folds import cross_validate, together
 from zoo.training.options import Fit

@@ -15,7 +15,8 @@ import zoo
 from zoo.data.info import TextInfo
 from zoo.data.text.local import pairs, ranking, text
 from zoo.errors import InputError
-from zoo.inference import evaluate, predict
+from zoo.inference.evaluate import evaluate
+from zoo.inference.predict import predict
 
 READ = {"text": text, "pairs": pairs, "ranking": ranking}
 RUNS = {

@@ -17,7 +17,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 import zoo
 from zoo.errors import InputError
-from zoo.inference import evaluate
+from zoo.inference.evaluate import evaluate
 from zoo.training.callbacks import ProgressLines
 from zoo.training.options import Fit, Schedule
 from zoo.training.resolve import resolve

@@ -10,7 +10,8 @@ import yaml
 import zoo
 from zoo.data.text.local import text
 from zoo.errors import InputError
-from zoo.inference import evaluate, predict
+from zoo.inference.evaluate import evaluate
+from zoo.inference.predict import predict
 from zoo.training.vectors import load_into
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}

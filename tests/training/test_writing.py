@@ -18,8 +18,7 @@ from zoo import registry
 from zoo.backbones.build import check_fit
 from zoo.data.parallel.local import parallel
 from zoo.errors import InputError
-from zoo.inference import evaluate
-from zoo.inference.evaluate import source
+from zoo.inference.evaluate import evaluate, source
 from zoo.inference.predict import tokenizer_of
 from zoo.tasks import info_of
 from zoo.training.average import average

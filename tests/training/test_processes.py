@@ -1,0 +1,157 @@
+"""Several processes: one folder, one voice, the metrics of one process; started by Lightning, torchrun or srun."""
+
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import zoo
+from zoo.inference.evaluate import evaluate
+from zoo.training.processes import is_first_process, launched_devices
+
+LIMITS = ("--trainer.max_epochs=1", "--trainer.accelerator=cpu")
+WORDS = ("one", "two", "three", "four", "five")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, corpus) -> Path:
+    """A folder with data whose rows two processes cannot share out evenly."""
+    folder = tmp_path_factory.mktemp("processes")
+    corpus(folder / "ranking.tsv", "ranking", 180)
+    corpus(folder / "text.tsv", "text", 65)
+    draw = random.Random(0)
+    (folder / "pairs").mkdir()
+    for split, count in (("train", 24), ("val", 5), ("test", 7)):
+        texts = [" ".join(draw.choices(WORDS, k=draw.randrange(1, 6))) for _ in range(count)]
+        for side in ("en", "fr"):
+            (folder / "pairs" / f"{split}.{side}").write_text("".join(f"{text}\n" for text in texts))
+    return folder
+
+
+def fit(place: Path, backbone: str, data: str, *words: str) -> list[str]:
+    """Return the words of a command that trains for an epoch."""
+    return ["fit", f"--backbone={backbone}", "--algebra=quaternion", f"--data={data}", *LIMITS, *words]
+
+
+def free_port() -> str:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])
+
+
+def lightning(place: Path, words: list[str]) -> list[subprocess.Popen[str]]:
+    """Start one process, from which Lightning starts another."""
+    return [start(place, [sys.executable, "-m", "zoo", *words, "--trainer.devices=2"])]
+
+
+def torchrun(place: Path, words: list[str]) -> list[subprocess.Popen[str]]:
+    """Start two processes with torchrun."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
+    return [start(place, [*command, "-m", "zoo", *words])]
+
+
+def srun(place: Path, words: list[str]) -> list[subprocess.Popen[str]]:
+    """Start two processes as srun does on one node."""
+    shared = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "1", "SLURM_JOB_ID": "12345"}
+    shared |= {"SLURM_JOB_NAME": "train", "SLURM_NODEID": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    tasks = [shared | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in (0, 1)]
+    return [start(place, [sys.executable, "-m", "zoo", *words], **task) for task in tasks]
+
+
+def start(place: Path, command: list[str], **env: str) -> subprocess.Popen[str]:
+    """Start a process whose threads do not fight for the cores."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **env}
+    return subprocess.Popen(command, cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+    """Wait for processes and return their exit codes and what they printed."""
+    ended = [process.communicate(timeout=300) for process in processes]
+    return [(process.returncode, out, err) for process, (out, err) in zip(processes, ended, strict=True)]
+
+
+PAIRS = "parallel(path=pairs, source=en, target=fr)"
+CASES = {
+    "lightning": (lightning, "lstm(dim=8, hidden=8)", "ranking(path=ranking.tsv)", {"loss", "map", "mrr", "top1"}),
+    "torchrun": (
+        torchrun,
+        "transformer(dim=8, depth=1, heads=2, ffn=8)",
+        "parallel(path=pairs, source=en, target=fr)",
+        {"bleu"},
+    ),
+    "srun": (srun, "fasttext(dim=8, hidden=8)", "text(path=text.tsv)", {"loss", "accuracy", "f1"}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_share_a_folder_and_measure_every_row_once(place, name, monkeypatch):
+    launch, backbone, data, metrics = CASES[name]
+    ended = finish(launch(place, fit(place, backbone, data)))
+    assert [code for code, _, _ in ended] == [0] * len(ended), ended[0][2]
+    printed = "".join(out for _, out, _ in ended)
+    assert printed.count("epoch 1/1  ") == printed.count("everything is in ") == 1
+    monkeypatch.chdir(place)
+    (run,) = (run for run in Path("runs").iterdir() if backbone.partition("(")[0] in run.name)
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["device"] == "2 x cpu"
+    assert summary["metrics"].keys() >= metrics
+    alone = evaluate(run, "test")
+    assert summary["metrics"] == pytest.approx(alone, abs=2e-6)
+    exact = metrics - {"loss"}
+    assert {key: summary["metrics"][key] for key in exact} == {key: alone[key] for key in exact}
+    assert (run / "metrics.csv").read_text().count("\n") > 2
+
+
+def test_an_error_of_the_first_process_ends_all_of_them(place):
+    words = fit(place, "fasttext(dim=8, hidden=8)", "text(path=text.tsv, text=nothing)", "--run-dir=refused")
+    first, second = finish(srun(place, words))
+    assert (first[0], second[0]) == (2, 2)
+    assert "nothing" in first[2]
+    assert len(first[2].splitlines()) == 1
+    assert second[1] == second[2] == ""
+    assert not (place / "refused").exists()
+
+
+@pytest.mark.parametrize(
+    ("env", "devices"),
+    [
+        ({}, {}),
+        ({"TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4"}, {"devices": 2, "num_nodes": 2}),
+        ({"SLURM_NTASKS": "6", "SLURM_NNODES": "3", "SLURM_JOB_NAME": "x"}, {"devices": 2, "num_nodes": 3}),
+        ({"SLURM_NTASKS": "6", "SLURM_NNODES": "3", "SLURM_JOB_NAME": "bash"}, {}),
+    ],
+    ids=str,
+)
+def test_the_devices_are_those_that_a_launcher_has_started_processes_for(env, devices, monkeypatch):
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert launched_devices() == devices
+
+
+@pytest.mark.parametrize("name", ["RANK", "LOCAL_RANK", "SLURM_PROCID", "NODE_RANK"])
+def test_only_the_first_process_prints(name, monkeypatch):
+    assert is_first_process()
+    monkeypatch.setenv(name, "0")
+    assert is_first_process()
+    monkeypatch.setenv(name, "1")
+    assert not is_first_process()
+
+
+@pytest.mark.parametrize("strategy", ["ddp_spawn", "ddp_notebook"])
+def test_processes_that_share_no_folder_are_refused_before_training(options, strategy):
+    with pytest.raises(zoo.InputError, match=r"--trainer\.strategy: .* use ddp"):
+        zoo.fit(**options(trainer={"strategy": strategy, "devices": 2}))
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "deepspeed"])
+def test_strategies_that_shard_a_network_are_refused_before_training(options, strategy):
+    with pytest.raises(zoo.InputError, match=r"--trainer") as refusal:
+        zoo.fit(**options(trainer={"strategy": strategy}))
+    assert len(str(refusal.value).splitlines()) == 1
+    assert not Path("runs").exists()
