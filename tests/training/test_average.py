@@ -44,7 +44,8 @@ def test_it_is_the_mean_and_is_measured_as_it_was_saved(run):
         key: made[key] for key in ("averaged", "validation", "metrics")
     }
     summary = json.loads((run / "summary.json").read_text())
-    assert made["before"] == {"metrics": summary["metrics"], "validation": evaluate(run, "val", trainer=CPU)}
+    assert made["before"]["metrics"] == pytest.approx(summary["metrics"], abs=1e-6)
+    assert made["before"]["validation"] == evaluate(run, "val", trainer=CPU)
     ours, theirs = (json.loads((folder / "config.json").read_text()) for folder in (run / "average", run / "model"))
     assert ours == theirs
     assert "the mean of the last 2 checkpoints" in (run / "average" / "README.md").read_text()
@@ -102,7 +103,14 @@ def test_texts_are_written_as_the_run_wrote_them(run, monkeypatch):
     path.write_text(path.read_text().replace("beam: 1", "beam: 3"))
     monkeypatch.setattr("zoo.training.average.evaluate", lambda place, stage, *rest: seen.append(rest[-1].beam) or {})
     average(run, Average(last=2, trainer=CPU))
-    assert seen == [3, 3, 3]
+    assert seen == [3, 3, 3, 3]
+
+
+def test_both_models_are_measured_on_the_same_rows(options):
+    run = Path(zoo.fit(**options(keep=2, trainer={"max_epochs": 2, "limit_test_batches": 1}))["run_dir"])
+    made = average(run, Average(last=2, trainer=CPU))
+    assert made["before"]["metrics"] == evaluate(run, "test", trainer=CPU)
+    assert made["metrics"] == pytest.approx(evaluate(run / "average", "test", trainer=CPU))
 
 
 # --- what is refused ---
@@ -119,10 +127,12 @@ def refusal(run, **options):
 
 def test_too_few(run):
     text = refusal(run)
-    assert "has kept 3 checkpoints of 8: train with --keep 8; --last 3 takes those" in text
+    assert "has 3 kept checkpoints, not 8: train with --keep 8 and as many epochs or validations" in text
+    assert text.endswith("or take --last 3")
     for path in (run / "checkpoints").glob("epoch-*"):
         path.unlink()
-    assert "has kept 0 checkpoints of 8: train with --keep 8" in refusal(run)
+    assert "has 0 kept checkpoints, not 8: train with --keep 8" in refusal(run)
+    assert "has 0 kept checkpoints, not 1: train with --keep 2 " in refusal(run, last=1)
     assert "--last 0: use a whole number from 1" in refusal(run, last=0)
 
 

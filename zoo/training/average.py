@@ -12,7 +12,7 @@ from zoo.checkpoint import find, load, read_config, save
 from zoo.checkpoint.integrity import read_json
 from zoo.errors import InputError
 from zoo.inference.evaluate import evaluate
-from zoo.training.checkpoints import kept, read_checkpoint, settled_by
+from zoo.training.checkpoints import kept, network_state, read_checkpoint, settled_by
 from zoo.training.fit import finite
 from zoo.training.options import Average, Decoding, Fit, build
 
@@ -46,21 +46,27 @@ def average(run: str | Path, options: Average) -> dict[str, Any]:
     manifest, summary = read_json(model / "manifest.json"), read_json(folder / "summary.json")
     files = {name: (model / name).read_text(encoding="utf-8") for name in manifest["files"] if name not in OWN}
     decoding = decoding_of(folder)
-    before = {"validation": measure(run, "val", options, decoding), "metrics": manifest["metrics"]}
+    splits = ("validation", "metrics") if manifest["metrics"] else ("validation",)
+    before = measured(run, splits, options, decoding)  # anew: the run may have measured on other amounts of data
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as part:  # measured as everybody will: from its folder
         save(Path(part) / "model", net, config, summary, files)
-        found = {"validation": measure(part, "val", options, decoding)}
-        found["metrics"] = measure(part, "test", options, decoding) if manifest["metrics"] else {}
+        found = measured(part, splits, options, decoding)
     averaged = [path.name for path in paths]
     save(out, net, config, summary | found | {"averaged": averaged}, files)
     return {"folder": str(out), "averaged": averaged, **found, "before": before}
 
 
-def measure(run: str | Path, stage: str, options: Average, decoding: Decoding) -> dict[str, float | None]:
-    """Return the metrics of a model on a split."""
-    metrics = evaluate(run, stage, None, options.trainer, options.batch_size, options.num_workers, decoding)
-    return {name: finite(value) for name, value in metrics.items()}
+def measured(
+    run: str | Path, splits: Sequence[str], options: Average, decoding: Decoding
+) -> dict[str, dict[str, float | None]]:
+    """Return the metrics of a model on its validation and test (``metrics``) splits; empty where one is not asked for."""
+    found: dict[str, dict[str, float | None]] = {"validation": {}, "metrics": {}}
+    for split in splits:
+        stage = "val" if split == "validation" else "test"
+        metrics = evaluate(run, stage, None, options.trainer, options.batch_size, options.num_workers, decoding)
+        found[split] = {name: finite(value) for name, value in metrics.items()}
+    return found
 
 
 def decoding_of(folder: Path) -> Decoding:
@@ -86,8 +92,11 @@ def last(folder: Path, count: int) -> list[Path]:
     if count < 1:
         raise InputError(f"--last {count}: use a whole number from 1")
     if len(paths) < count:
-        some = f"; --last {len(paths)} takes those" if paths else ""
-        raise InputError(f"{folder} has kept {len(paths)} checkpoints of {count}: train with --keep {count}{some}")
+        some = f", or take --last {len(paths)}" if len(paths) > 1 else ""
+        raise InputError(
+            f"{folder} has {len(paths)} kept checkpoints, not {count}: train with --keep {max(count, 2)} and as many epochs or "
+            f"validations (--trainer.val_check_interval){some}"
+        )
     return paths[-count:]
 
 
@@ -123,7 +132,7 @@ def weights(path: Path, config: Mapping[str, Any], net: Mapping[str, Tensor]) ->
     for key in NETWORK:
         if theirs.get(key) != config.get(key):
             raise InputError(f"'{path}' is of another run: it has {key} = {theirs.get(key)}, not {config.get(key)}; remove it")
-    state = {name.removeprefix("net."): value for name, value in checkpoint["state_dict"].items() if name.startswith("net.")}
+    state = network_state(checkpoint)
     shapes = {name: value.shape for name, value in state.items()}
     if shapes != {name: value.shape for name, value in net.items()}:
         raise InputError(f"'{path}' is of another network than the run's model; remove it")

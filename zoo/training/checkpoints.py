@@ -13,7 +13,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.errors import InputError
 from zoo.training.options import Fit
@@ -30,7 +30,8 @@ class RunRecord(Callback):
 
     Args:
         options: The run, with everything filled in.
-        model: Configuration, summary and files of the model folder, JSON values; see `zoo.training.fit.ModelRecord`.
+        model: ``config`` and ``files`` of the model folder and ``network``, the keywords that the network was built with, all
+            JSON values; empty if it cannot be rebuilt.
     """
 
     def __init__(self, options: Fit, model: Mapping[str, Any]) -> None:
@@ -182,6 +183,12 @@ def best_beside(path: str) -> Path:
 def model_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return how to rebuild the model of a checkpoint, see `RunRecord`; empty if that cannot be done."""
     return dict(checkpoint.get(_MODEL) or {})
+
+
+def network_state(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the state of the network in a checkpoint, by the network's own names."""
+    state = checkpoint["state_dict"].items()
+    return {name.removeprefix("net."): value for name, value in state if name.startswith("net.")}
 
 
 def check_resume(options: Fit) -> dict[str, Any] | None:

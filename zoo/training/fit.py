@@ -141,7 +141,7 @@ def set_up(
     check_data(options, data)
     vectors = vectors_for(data, options.vectors)
     info = data.info
-    net = backbone(options.backbone, options.algebra, scope=options.scope, init=options.init, **known(options, info))
+    net = backbone(options.backbone, options.algebra, **network_options(options, info))
     load_into(net, vectors)
     kind, _ = task_type(data.task)
     check_fit(net, options.backbone, info.example_inputs(2), kind.num_outputs(info), every=kind.per_token)
@@ -157,7 +157,7 @@ def set_up(
     run = Run(options, folder, data, task, trainer, summary, summary | {"info": info.to_dict()})
     trainer.callbacks.insert(  # type: ignore[attr-defined]
         0,
-        RunRecord(options, {"config": run.config, "files": dict(data.files)}),
+        RunRecord(options, {"config": run.config, "files": dict(data.files), "network": network_options(options, info)}),
     )
     if trainer.is_global_zero:
         write_config(folder, options)
@@ -168,9 +168,10 @@ def set_up(
     return run
 
 
-def known(options: Fit, info: Any) -> dict[str, Any]:
-    """Return what a network is told of its data and of its token embedding."""
-    return {**info.model_kwargs, "embedding": options.embedding, "vectors": getattr(info, "vectors", None)}
+def network_options(options: Fit, info: Any) -> dict[str, Any]:
+    """Return the keywords that a network is built with, beside its spec and its algebra."""
+    own = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
+    return {**info.model_kwargs, **own, "vectors": getattr(info, "vectors", None)}
 
 
 def describe(options: Fit, net: nn.Module, data: Any) -> dict[str, Any]:
@@ -193,7 +194,7 @@ def describe(options: Fit, net: nn.Module, data: Any) -> dict[str, Any]:
             for key in ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "seed")
         },
         "task": data.task,
-        "parameters": count(net) | {"real_twin": count(real_twin(options.backbone, **known(options, info)))["total"]},
+        "parameters": count(net) | {"real_twin": count(real_twin(options.backbone, **network_options(options, info)))["total"]},
         "versions": versions | {entry.distribution: entry.version for entry in entries},
         "data_sha256": info.sha256,
         **({"decoding": asdict(options.decoding)} if "decoding" in task_type(data.task)[0].options() else {}),

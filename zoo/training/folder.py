@@ -95,22 +95,33 @@ def _claim(folder: Path) -> RunFolder:
     used = f"the run folder '{folder}' is not empty: choose another with --run-dir, or remove it"
     if not lock.exists() and any(folder.iterdir()):
         raise InputError(used)  # and leave nothing of ours in it
+    claimed = hold(folder)
+    if [path.name for path in folder.iterdir()] != [LOCK]:
+        claimed.close()
+        raise InputError(used)
+    return claimed
+
+
+def hold(folder: Path) -> RunFolder:
+    """Keep other processes from writing to a folder that exists.
+
+    Raises:
+        InputError: If one does.
+    """
+    lock = folder / LOCK
     handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         holder = os.read(handle, 200).decode(errors="replace").strip() or "another process"
         os.close(handle)
-        raise InputError(f"another run ({holder}) writes to '{folder}': choose another folder with --run-dir") from error
+        raise InputError(f"another run ({holder}) writes to '{folder}': wait for it, or choose another --run-dir") from error
     except OSError:  # some network file systems have no locks; an empty folder is all that can be asked for there
         pass
     if not lock.exists() or os.stat(lock).st_ino != os.fstat(handle).st_ino:  # its owner has just removed it
         os.close(handle)
-        return _claim(folder)
-    if [path.name for path in folder.iterdir()] != [LOCK]:
-        lock.unlink()
-        os.close(handle)
-        raise InputError(used)
+        folder.mkdir(parents=True, exist_ok=True)
+        return hold(folder)
     os.ftruncate(handle, 0)
     os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
     return RunFolder(folder, handle)

@@ -1,0 +1,78 @@
+"""The model is there before it is tested, and a run that crashed has one in its best checkpoint."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+
+import zoo
+from zoo.errors import InputError
+from zoo.inference.evaluate import evaluate
+from zoo.training.folder import hold
+from zoo.training.recovery import recover
+
+
+class Crash(Callback):
+    """Raises in the test, or in an epoch of training."""
+
+    def __init__(self, epoch=None):
+        self.epoch = epoch
+
+    def on_test_start(self, trainer, module):
+        raise RuntimeError("out of memory")
+
+    def on_train_epoch_start(self, trainer, module):
+        if trainer.current_epoch == self.epoch:
+            raise RuntimeError("out of memory")
+
+
+def crashed(options, **chosen) -> Path:
+    with pytest.raises(RuntimeError, match="out of memory"):
+        zoo.fit(**options(run_dir="run", **chosen))
+    return Path("run")
+
+
+def state_of(run):
+    state = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    return {name.removeprefix("net."): value for name, value in state.items() if name.startswith("net.")}
+
+
+def same(run) -> bool:
+    net = getattr(zoo.load(run), "net", zoo.load(run))
+    return all(torch.equal(value, state_of(run)[name]) for name, value in net.state_dict().items())
+
+
+def test_a_test_that_crashes_leaves_the_model(options):
+    run = crashed(options, trainer={"callbacks": [Crash()]})
+    assert same(run)
+    assert json.loads((run / "model" / "manifest.json").read_text())["metrics"] == {}
+    assert not (run / "summary.json").exists()
+    assert not (run / ".lock").exists()
+    assert evaluate(run, "test")["accuracy"] > 0
+    with pytest.raises(InputError, match="has its model"):
+        recover(run)
+
+
+@pytest.mark.parametrize("kind", ["image", "text"])
+def test_a_run_that_crashed_has_its_best_epoch(options, corpus, kind):
+    data = f"text(path='{corpus(Path('train.tsv').absolute(), 'text')}')"
+    chosen = {"backbone": "fasttext(dim=8, hidden=8)", "data": data} if kind == "text" else {}
+    run = crashed(options, trainer={"max_epochs": 3, "callbacks": [Crash(2)]}, **chosen)
+    assert not (run / "model").exists()
+    Path("train.tsv").unlink()
+    assert recover(run) == {"folder": str(run / "model"), "checkpoint": str(run / "checkpoints" / "best.ckpt"), "epoch": 2}
+    assert same(run)
+    assert not (run / ".lock").exists()
+
+
+def test_what_cannot_be_recovered(options):
+    with pytest.raises(InputError, match="there is no run folder 'nothing'"):
+        recover("nothing")
+    run = crashed(options, trainer={"max_epochs": 2, "callbacks": [Crash(1)]})
+    with hold(run), pytest.raises(InputError, match=r"another run \(process"):
+        recover(run)
+    (run / "checkpoints" / "best.ckpt").unlink()
+    with pytest.raises(InputError, match=r"no checkpoints/best\.ckpt"):
+        recover(run)
