@@ -39,5 +39,5 @@ def recover(run: str | Path) -> dict[str, Any]:
         config = model["config"]
         net = backbone(untrained(config["backbone"]), config["algebra"], **model["network"])
         net.load_state_dict(network_state(checkpoint))
-        save(folder / "model", net, config, config | {"metrics": {}}, model["files"])
+        save(folder / "model", net, config, config | {"metrics": {}, "epochs": checkpoint["epoch"] + 1}, model["files"])
     return {"folder": str(folder / "model"), "checkpoint": str(best), "epoch": checkpoint["epoch"] + 1}
