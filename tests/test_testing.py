@@ -8,17 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-import zoo.layers.conv
-import zoo.layers.embedding
-import zoo.layers.linear
+import zoo.layers.weight
 import zoo.testing.kernel
 import zoo.testing.product
 from zoo.algebras import Algebra, Laws, algebra, laws
-from zoo.kernels import block, real_matrix
+from zoo.kernels import axis_layout, block, real_matrix
 from zoo.kernels.factors import Factors, factorize
 from zoo.layers import Conv1d, Embedding, Layers, Linear
 from zoo.layers.conv import _Conv
 from zoo.layers.init import draw_components
+from zoo.layers.weight import Weight
 from zoo.testing import AlgebraContract, BackboneContract
 from zoo.testing.backbone import installed_algebras
 
@@ -66,7 +65,7 @@ def with_table(table, spec=""):
 
 def everywhere(monkeypatch, matrix):
     """Put a defect into the block kernel, wherever it is imported."""
-    for module in (block, zoo.layers.conv, zoo.layers.embedding, zoo.testing.kernel, zoo.kernels):
+    for module in (block, zoo.layers.weight, zoo.testing.kernel, zoo.kernels):
         monkeypatch.setattr(module, "real_matrix", matrix)
     return Sound()
 
@@ -131,7 +130,7 @@ def weights_with_half_the_gradient(monkeypatch):
 
 
 def blocks_ignored(monkeypatch):
-    monkeypatch.setattr(zoo.layers.linear, "layout", lambda size, n, blocks, old=zoo.layers.linear.layout: old(size, n))
+    monkeypatch.setattr(zoo.layers.weight, "axis_layout", lambda size, n, blocks=1, old=axis_layout: old(size, n))
     return Sound()
 
 
@@ -162,7 +161,7 @@ def twice_the_variance(monkeypatch):
     def draw(*args, gain=1.0, **options):
         draw_components(*args, gain=gain * 2**0.5, **options)
 
-    monkeypatch.setattr(zoo.layers.linear, "draw_components", draw)
+    monkeypatch.setattr(zoo.layers.weight, "draw_components", draw)
     return Sound()
 
 
@@ -172,12 +171,15 @@ def seed_ignored(monkeypatch):
             torch.manual_seed(7)
             draw_components(components, *args, **options)
 
-    monkeypatch.setattr(zoo.layers.linear, "draw_components", draw)
+    monkeypatch.setattr(zoo.layers.weight, "draw_components", draw)
     return Sound()
 
 
 def kernel_turned_around(monkeypatch):
-    monkeypatch.setattr(_Conv, "weight", property(lambda self, old=_Conv.weight.fget: old(self).flip(-1)))
+    def matrix(self, old=Weight.forward):
+        return old(self).flip(-1) if self.components.ndim > 3 else old(self)
+
+    monkeypatch.setattr(Weight, "forward", matrix)
     return Sound()
 
 

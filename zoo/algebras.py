@@ -1,8 +1,9 @@
 """An algebra is a value: a bilinear product on R^n, written down once as its structure tensor."""
 
 import copy
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,25 +13,69 @@ from zoo.errors import InputError
 
 Draw = Callable[[], Tensor]
 
+_DATA: Any = nn.Parameter.data
+_GRAD: Any = nn.Parameter.grad
+
+
+class TrackedParameter(nn.Parameter):
+    """A parameter that counts who may have written to it where torch's version counter sees nothing.
+
+    Writing through ``p.data`` and fused optimizer steps leave ``p._version`` as it is; both have to read ``p.data`` or
+    ``p.grad`` first, and reading either adds one to ``accesses``. What is computed from a parameter may therefore be kept as
+    long as both numbers stay the same.
+    """
+
+    accesses = 0
+
+    @property
+    def data(self) -> Tensor:
+        """The values without their history, as in torch."""
+        self.accesses += 1
+        return super().data
+
+    @data.setter
+    def data(self, values: Tensor) -> None:
+        self.accesses += 1
+        _DATA.__set__(self, values)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient, as in torch."""
+        self.accesses += 1
+        return super().grad
+
+    @grad.setter
+    def grad(self, values: Tensor | None) -> None:
+        _GRAD.__set__(self, values)
+
+    @grad.deleter
+    def grad(self) -> None:
+        _GRAD.__delete__(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle as a plain parameter, so that the file needs nothing of the zoo."""
+        return torch._utils._rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
+
 
 class Algebra(nn.Module):
     r"""A bilinear product on R^n, given by its structure tensor A.
 
         e_i e_j = sum_k A[i, j, k] e_k        (x y)_k = sum_ij A[i, j, k] x_i y_j
 
-    A known product is a buffer; a learned one is a parameter (Zhang et al. 2021, Eq. 3, where the matrix A_i has the entries
-    A[i, j, k] at row k, column j). Layers ask for their own copy with `for_layer`.
+    The structure tensor of a known product is a buffer; that of a learned product is a parameter (PHM, Zhang et al. 2021,
+    Eq. 3, where the matrix A_i has the entry A[i, j, k] at row k, column j). Every layer holds its own copy, see `for_layer`.
 
     Args:
-        structure: A, [n, n, n], indexed left, right, result; or a function that draws one, called anew for every layer.
-        learned: Whether the product itself is trained.
-        shared: Whether all layers of a network use one and the same rule instead of one each.
-        left: Basis of the subspace that the weights of a layer are taken from, [m, n]; None for all of R^n. Inputs and results
-            are whole elements either way.
-        defaults: What a backbone should choose if the user does not: ``embedding``, ``score`` and ``readout`` by name.
+        structure: A, [n, n, n], indexed left factor, right factor, result; or a function that draws it, called once per layer.
+        learned: Whether A is trained.
+        shared: Whether all layers of a network use the same A instead of one each.
+        left: Basis of a subspace, [m, n], that the weights of a layer are taken from; None for all of R^n. Inputs and outputs
+            are elements of R^n in both cases.
+        defaults: Names of the ``embedding``, ``score`` and ``readout`` that networks over this algebra use unless the user
+            chooses others.
 
     Raises:
-        InputError: If the tensor is not [n, n, n] with n >= 1, or holds values that are not finite.
+        InputError: If the structure is not a tensor [n, n, n] with n >= 1, or holds values that are not finite.
 
     Example:
         >>> split_complex = Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]]))
@@ -53,6 +98,10 @@ class Algebra(nn.Module):
         super().__init__()
         self._draw = structure if callable(structure) else None
         table = structure() if callable(structure) else structure
+        if not isinstance(table, Tensor):
+            raise InputError(
+                f"a structure tensor is a torch.Tensor [n, n, n], not {type(table).__name__}: use torch.tensor(...)"
+            )
         if table.ndim != 3 or len(set(table.shape)) != 1 or not table.numel():
             raise InputError(f"a structure tensor is [n, n, n] with n >= 1, not {list(table.shape)}")
         if not table.is_meta and not table.isfinite().all():
@@ -64,7 +113,7 @@ class Algebra(nn.Module):
         self.spec, self.defaults = "", dict(defaults or {})
         self.register_buffer("left", None if left is None else left.to(table), persistent=False)
         if learned:
-            self.structure = nn.Parameter(table)
+            self.structure = TrackedParameter(table)
         else:
             # A rule that a spec fixes is not stored with the weights; a drawn one cannot be found again without them.
             self.register_buffer("structure", table, persistent=not self.known)

@@ -46,10 +46,10 @@ def test_over_the_reals_it_is_timms_own_network(variant):
 
 
 def rename(theirs, ours):
-    """Pair timm's weights with our component weights, [1, ...]."""
+    """Pair timm's weights with ours."""
     for key, value in theirs.items():
-        components = key.removesuffix("weight") + "components"
-        yield (components, value[None]) if components in ours else (key, value)
+        components = key.removesuffix("weight") + "weight_module.components"
+        yield (components, value) if components in ours else (key, value)
 
 
 def test_options_pass_through():

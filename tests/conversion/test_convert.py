@@ -5,10 +5,10 @@ import copy
 import pytest
 import timm
 import torch
-import zoo.convert
 from torch import nn
 from torch.nn.utils import prune
 
+import zoo
 from zoo.algebras import algebra
 from zoo.conversion import Conversion, convert
 from zoo.errors import InputError
@@ -415,7 +415,7 @@ def test_converted_networks_are_copied_and_saved(resnet):
     assert twin.conversion == changed.conversion
 
 
-def test_the_module_is_the_function():
+def test_it_is_a_function_of_the_package():
     assert zoo.convert(nn.Sequential(nn.Linear(4, 4)), "complex").conversion.converted == ("0",)
 
 

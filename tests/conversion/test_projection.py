@@ -6,8 +6,7 @@ import torch
 
 from zoo.algebras import algebra
 from zoo.conversion.projection import arrange, nearest_components, nearest_rule
-from zoo.kernels import real_matrix
-from zoo.kernels.layout import layout
+from zoo.kernels import axis_layout, real_matrix
 
 FIXED = ["real", "complex", "quaternion", "octonion", "sedenion", "clifford(p=1,q=1)", "clifford(p=0,q=0,r=1)"]
 SIZES = [((12, 8), (1, 1)), ((10, 7), (1, 1)), ((20, 30), (2, 3)), ((6, 9), (3, 3))]
@@ -18,7 +17,7 @@ def draw(*shape, seed=0):
 
 
 def axes(n, channels, blocks):
-    inp, out = (layout(c, n, b) for c, b in zip(channels, blocks, strict=True))
+    inp, out = (axis_layout(c, n, b) for c, b in zip(channels, blocks, strict=True))
     return out, inp
 
 

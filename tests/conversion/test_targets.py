@@ -14,7 +14,7 @@ from zoo.conversion import convert, survey, targets
 from zoo.conversion.owners import Part
 from zoo.conversion.replacement import make
 from zoo.errors import InputError
-from zoo.kernels.layout import layout
+from zoo.kernels import axis_layout
 from zoo.layers import Layers
 
 LAYERS = Layers("quaternion")
@@ -152,7 +152,7 @@ def test_attention_is_converted(model, least):
     only, _ = look(model, Layers("quaternion", "attention"))
     assert [t.name for t in only] == [t.name for t in targets if t.role == "attention"]
     for t in targets:  # Every layout exists, and both sides of an axis agree on it.
-        assert all(layout(size, 4, blocks) for size, blocks in zip(t.channels, t.blocks, strict=True))
+        assert all(axis_layout(size, 4, blocks) for size, blocks in zip(t.channels, t.blocks, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -3,49 +3,47 @@
 import pytest
 import torch
 
-from zoo import kernels
 from zoo.algebras import algebra
 from zoo.errors import InputError
-from zoo.kernels import Kernel, Layout, plan, real_matrix
-from zoo.kernels.layout import layout
+from zoo.kernels import AxisLayout, Kernel, axis_layout, plan, real_matrix
 
 
 def test_quaternion_block_is_the_textbook_matrix():
     a, b, c, d = torch.randn(4, 3, 2, dtype=torch.float64)
     rows = [[a, -b, -c, -d], [b, a, -d, c], [c, d, a, -b], [d, -c, b, a]]
     expected = torch.cat([torch.cat(row, 1) for row in rows])
-    m = real_matrix(algebra("quaternion").double().structure, torch.stack([a, b, c, d]), Layout(12, 4), Layout(8, 4))
+    m = real_matrix(algebra("quaternion").double().structure, torch.stack([a, b, c, d]), AxisLayout(12, 4), AxisLayout(8, 4))
     assert torch.equal(m, expected)
 
 
 def test_padding_is_cut_and_never_read():
     table = algebra("quaternion").structure
     w = torch.randn(4, 2, 3)
-    whole = real_matrix(table, w, Layout(8, 4), Layout(12, 4))
-    assert torch.equal(real_matrix(table, w, Layout(7, 4), Layout(10, 4)), whole[:7, :10])
+    whole = real_matrix(table, w, AxisLayout(8, 4), AxisLayout(12, 4))
+    assert torch.equal(real_matrix(table, w, AxisLayout(7, 4), AxisLayout(10, 4)), whole[:7, :10])
 
 
 def test_blocks_are_matrices_side_by_side():
     table = algebra("complex").structure
     w = torch.randn(2, 6, 4)
-    m = real_matrix(table, w, Layout(12, 2, 3), Layout(8, 2, 2))
+    m = real_matrix(table, w, AxisLayout(12, 2, 3), AxisLayout(8, 2, 2))
     for out in range(3):
         for inp in range(2):
-            part = real_matrix(table, w[:, 2 * out : 2 * out + 2, 2 * inp : 2 * inp + 2], Layout(4, 2), Layout(4, 2))
+            part = real_matrix(table, w[:, 2 * out : 2 * out + 2, 2 * inp : 2 * inp + 2], AxisLayout(4, 2), AxisLayout(4, 2))
             assert torch.equal(m[4 * out : 4 * out + 4, 4 * inp : 4 * inp + 4], part)
 
 
 def test_kernel_axes_follow():
     table = algebra("quaternion").structure
     w = torch.randn(4, 2, 3, 5, 6)
-    m = real_matrix(table, w, Layout(7, 4), Layout(10, 4))
+    m = real_matrix(table, w, AxisLayout(7, 4), AxisLayout(10, 4))
     assert m.shape == (7, 10, 5, 6)
-    assert torch.equal(m[..., 2, 3], real_matrix(table, w[..., 2, 3], Layout(7, 4), Layout(10, 4)))
+    assert torch.equal(m[..., 2, 3], real_matrix(table, w[..., 2, 3], AxisLayout(7, 4), AxisLayout(10, 4)))
 
 
 def test_over_the_reals_it_is_the_weight():
     w = torch.randn(1, 5, 3)
-    assert torch.equal(real_matrix(torch.ones(1, 1, 1), w, Layout(5, 1), Layout(3, 1)), w[0])
+    assert torch.equal(real_matrix(torch.ones(1, 1, 1), w, AxisLayout(5, 1), AxisLayout(3, 1)), w[0])
 
 
 @pytest.mark.parametrize(
@@ -53,27 +51,16 @@ def test_over_the_reals_it_is_the_weight():
     [(10, 4, 1, 10, 3, 3), (12, 4, 1, 12, 3, 3), (30, 4, 3, 10, 3, 9), (1, 16, 1, 1, 1, 1), (6, 1, 2, 3, 3, 6)],
 )
 def test_layout(channels, n, blocks, size, width, elements):
-    axis = layout(channels, n, blocks)
+    axis = axis_layout(channels, n, blocks)
     assert (axis.size, axis.width, axis.elements) == (size, width, elements)
 
 
 @pytest.mark.parametrize(("channels", "blocks"), [(0, 1), (10, 3), (2, 4), (4, 0), (-4, 2)])
 def test_blocks_share_the_channels_evenly(channels, blocks):
     with pytest.raises(InputError, match=f"{channels} channels do not split into {blocks} equal blocks"):
-        layout(channels, 2, blocks)
+        axis_layout(channels, 2, blocks)
 
 
 @pytest.mark.parametrize("rows", [1, 7, 4096])
 def test_the_plan_picks_a_kernel_that_exists(rows):
-    kernel = plan(rows, 64, 64, 4, torch.float32, torch.device("cpu"), True)
-    assert kernel in kernels._LINEAR
-    assert isinstance(kernel, Kernel)
-
-
-def test_linear_takes_leading_axes_and_empty_batches():
-    table, w, b = algebra("quaternion").structure, torch.randn(4, 2, 3), torch.randn(7)
-    out, inp = Layout(7, 4), Layout(10, 4)
-    x = torch.randn(2, 0, 10)
-    assert kernels.linear(x, table, w, b, out, inp, True).shape == (2, 0, 7)
-    x = torch.randn(10)
-    torch.testing.assert_close(kernels.linear(x, table, w, b, out, inp, False), real_matrix(table, w, out, inp) @ x + b)
+    assert plan(rows, 64, 64, 4, torch.float32, torch.device("cpu"), True) is Kernel.BLOCK

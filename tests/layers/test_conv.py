@@ -24,8 +24,7 @@ OPTIONS = [
 @pytest.mark.parametrize(("ours", "theirs"), [(Conv1d, nn.Conv1d), (Conv2d, nn.Conv2d)])
 def test_over_the_reals_it_is_torchs(ours, theirs, options):
     layer, torch_layer = ours(reals(), 8, 12, 3, **options), theirs(8, 12, 3, **options)
-    state = torch_layer.state_dict()
-    layer.load_state_dict({"components": state.pop("weight")[None], **state})
+    layer.weight, layer.bias = torch_layer.weight, torch_layer.bias
     x = torch.randn(2, 8, *[9] * len(layer.kernel_size))
     assert torch.equal(layer(x), torch_layer(x))
     assert torch.equal(layer(x[0]), torch_layer(x[0]))
@@ -173,5 +172,5 @@ def test_variance_is_one_if_groups_share_unevenly(groups):
 
 def test_repr_and_state_have_no_meta_tensors():
     layer = Conv2d(algebra("quaternion"), 8, 8, 3, padding=1)
-    assert set(layer.state_dict()) == {"components", "bias"}
+    assert set(layer.state_dict()) == {"weight_module.components", "bias"}
     assert "kernel_size=(3, 3), stride=(1, 1), padding=(1, 1)" in repr(layer)

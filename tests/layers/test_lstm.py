@@ -30,7 +30,7 @@ def draw(*shape):
 def gate(side, index, x, hidden, blocks):
     """Multiply x by the matrix of one gate, one product of two elements at a time."""
     layer = side[index] if len(side) > 1 else side[0]
-    w = layer.components if layer.algebra.left is None else torch.einsum("mi,moc->ioc", layer.algebra.left, layer.components)
+    w = layer.elements if layer.algebra.left is None else torch.einsum("mi,moc->ioc", layer.algebra.left, layer.elements)
     width = -(-hidden // layer.algebra.n)
     w = w if len(side) > 1 else w[:, index * width : (index + 1) * width]
     return definition.linear(layer.algebra.structure, w, x, hidden, (blocks, 1))
@@ -74,7 +74,7 @@ def copy_of_torchs(theirs, **options):
             for side, matrix in ((cell.from_input, "ih"), (cell.from_hidden, "hh")):
                 weight = getattr(theirs, f"weight_{matrix}_{name}")
                 for layer, rows in zip(side, weight.chunk(len(side)), strict=True):
-                    layer.components.copy_(rows[None])
+                    layer.components.copy_(rows)
             cell.bias.copy_(getattr(theirs, f"bias_ih_{name}") + getattr(theirs, f"bias_hh_{name}"))
     return ours
 
@@ -94,11 +94,11 @@ def test_over_the_reals_it_is_torchs(options, rules):
         gradients.append((y, h, c, x.grad))
     torch.testing.assert_close(*gradients)
     first, last = ours.cells[0], ours.cells[-1]
-    mine = torch.cat([layer.components.grad[0] for layer in first.from_input])
+    mine = torch.cat([layer.components.grad for layer in first.from_input])
     torch.testing.assert_close(mine, theirs.weight_ih_l0.grad)
     torch.testing.assert_close(first.bias.grad, theirs.bias_ih_l0.grad)
     name = f"l{theirs.num_layers - 1}" + "_reverse" * theirs.bidirectional
-    mine = torch.cat([layer.components.grad[0] for layer in last.from_hidden])
+    mine = torch.cat([layer.components.grad for layer in last.from_hidden])
     torch.testing.assert_close(mine, getattr(theirs, f"weight_hh_{name}").grad)
 
 

@@ -80,7 +80,7 @@ def test_other_widths_are_projected_with_a_nonlinearity():
     expected = (matrix[3] @ layer.weight.T + layer.bias).tanh()
     torch.testing.assert_close(reads(TOKENS)[0, 0], expected)
     assert [name for name, p in reads.named_parameters() if p.requires_grad] == [
-        "embedding.projection.0.components",
+        "embedding.projection.0.weight_module.components",
         "embedding.projection.0.bias",
     ]
 

@@ -99,7 +99,7 @@ def test_shared_layers_keep_the_laws_of_layers():
     one = Linear(order_algebra("shared"), 6, 4, bias=False)
     x = torch.randn(3, 6)
     for gate, y in enumerate(gates(x).chunk(4, -1)):
-        one.load_state_dict({"components": gates.components[:, 2 * gate : 2 * gate + 2]})
+        one.load_state_dict({"weight_module.components": gates.components[:, 2 * gate : 2 * gate + 2]})
         torch.testing.assert_close(one(x), y)
     wide = Linear(order_algebra("shared"), 1024, 256)
     assert abs(wide(torch.randn(512, 1024)).square().mean().item() - 1) < 0.1

@@ -112,7 +112,7 @@ def test_backbone_and_data_set_fit_each_other():
     net = backbone("mlp(dim=20)", "cyclic(n=4)", **info)
     assert net(images).shape == (7, 2)
     assert net[3].components.shape == (4, 5, 5)
-    assert net[1].components.shape == (1, 20, 64)
+    assert net[1].components.shape == (20, 64)
     entry, _ = registry.resolve("zoo.backbones", "mlp")
     assert recipe_of(registry.load(entry)) == Recipe(data="digits", max_epochs=10, lr=3e-3, inputs=("image",))
 

@@ -9,7 +9,7 @@ from torch.nn.utils import parametrize
 
 from zoo.conversion.heads import CONVERTIBLE
 from zoo.errors import InputError
-from zoo.kernels.layout import layout
+from zoo.kernels import axis_layout
 from zoo.layers import Layers
 
 
@@ -47,7 +47,7 @@ def obstacle(target: Target, layers: Layers, unknown: str | None = None, project
 def _waste(target: Target, n: int) -> str | None:
     """Say why the layout of a layer does not exist or saves nothing, or None."""
     try:
-        inp, out = (layout(size, n, blocks) for size, blocks in zip(target.channels, target.blocks, strict=True))
+        inp, out = (axis_layout(size, n, blocks) for size, blocks in zip(target.channels, target.blocks, strict=True))
     except InputError as error:
         return str(error)
     if n * out.elements * inp.elements > out.channels * inp.channels:

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.kernels import Layout
+from zoo.kernels import AxisLayout
 
 
-def arrange(matrix: Tensor, out: Layout, inp: Layout) -> Tensor:
+def arrange(matrix: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
     r"""Rearrange a real matrix so that its algebra blocks become rows (Van Loan and Pitsianis 1993).
 
     Args:
         matrix: [out.channels, in.channels, *kernel].
-        out: Layout of the output channels.
-        inp: Layout of the input channels.
+        out: AxisLayout of the output channels.
+        inp: AxisLayout of the input channels.
 
     Returns:
         [n * n, out.blocks, out.width, in.blocks, in.width, area]: row k n + j is block row k, block column j; padding is zero.
@@ -27,7 +27,7 @@ def arrange(matrix: Tensor, out: Layout, inp: Layout) -> Tensor:
     return m.permute(1, 4, 0, 2, 3, 5, 6).flatten(0, 1)
 
 
-def nearest_components(matrix: Tensor, structure: Tensor, out: Layout, inp: Layout) -> Tensor:
+def nearest_components(matrix: Tensor, structure: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
     r"""Return the w that minimises || matrix - real_matrix(structure, w) ||_F, [m, out.elements, in.elements, *kernel].
 
     Each place (o, c) of the blocks is a least-squares problem of its own: M_kj = sum_i A[i, j, k] w_i over the pairs (k, j)
@@ -47,7 +47,7 @@ def nearest_components(matrix: Tensor, structure: Tensor, out: Layout, inp: Layo
     return w.reshape(m, out.elements, inp.elements, *matrix.shape[2:]).to(matrix.dtype)
 
 
-def _patterns(axis: Layout) -> list[tuple[Tensor, Tensor]]:
+def _patterns(axis: AxisLayout) -> list[tuple[Tensor, Tensor]]:
     """Group the places of an axis by which of their n components are real channels: pairs of a mask [n] and place numbers."""
     present = torch.arange(axis.n * axis.width).reshape(axis.n, axis.width) < axis.size
     masks, which = present.unique(dim=1, return_inverse=True)

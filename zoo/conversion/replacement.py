@@ -152,7 +152,7 @@ def project(pairs: list[tuple[nn.Module, Layer]], rule: Algebra) -> None:
         weight, product = real_weight(old), new.algebra
         if rule.learned and not rule.shared:
             product.structure.copy_(nearest_rule([arrange(weight, new.out, new.inp)], rule.n))
-        new.components.copy_(nearest_components(weight, product.action, new.out, new.inp))
+        new.weight_module.elements.copy_(nearest_components(weight, product.action, new.out, new.inp))
 
 
 def install(model: nn.Module, target: Target, layer: Layer) -> None:

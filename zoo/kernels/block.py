@@ -2,12 +2,11 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from zoo.kernels.layout import Layout
+from zoo.kernels.axis_layout import AxisLayout
 
 
-def real_matrix(structure: Tensor, components: Tensor, out: Layout, inp: Layout) -> Tensor:
+def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
     r"""Write left multiplication by w as one real matrix.
 
     With e_i e_j = sum_k A[i, j, k] e_k, the block at row k, column j is
@@ -19,8 +18,8 @@ def real_matrix(structure: Tensor, components: Tensor, out: Layout, inp: Layout)
     Args:
         structure: A, [m, n, n]: m = n, or less if the weights lie in a subspace (`zoo.algebras.Algebra.action`).
         components: w, [m, out.elements, in.elements, *kernel].
-        out: Layout of the output channels.
-        inp: Layout of the input channels.
+        out: AxisLayout of the output channels.
+        inp: AxisLayout of the input channels.
 
     Returns:
         The real weight, [out.channels, in.channels, *kernel], as torch expects it.
@@ -28,7 +27,7 @@ def real_matrix(structure: Tensor, components: Tensor, out: Layout, inp: Layout)
     Example:
         >>> complex_numbers = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])
         >>> one_plus_two_i = torch.tensor([[[1.0]], [[2.0]]])
-        >>> real_matrix(complex_numbers, one_plus_two_i, Layout(2, n=2), Layout(2, n=2))
+        >>> real_matrix(complex_numbers, one_plus_two_i, AxisLayout(2, n=2), AxisLayout(2, n=2))
         tensor([[ 1., -2.],
                 [ 2.,  1.]])
     """
@@ -37,8 +36,3 @@ def real_matrix(structure: Tensor, components: Tensor, out: Layout, inp: Layout)
     m = torch.einsum("ijk,iaobcs->akobjcs", structure, w)
     m = m.reshape(out.blocks, n * out.width, inp.blocks, n * inp.width, -1)[:, : out.size, :, : inp.size]
     return m.reshape(out.channels, inp.channels, *kernel)
-
-
-def linear(x: Tensor, structure: Tensor, components: Tensor, bias: Tensor | None, out: Layout, inp: Layout) -> Tensor:
-    """Build the real matrix and multiply by it: [..., in] to [..., out]."""
-    return F.linear(x, real_matrix(structure, components, out, inp), bias)

@@ -1,16 +1,16 @@
 """The embedding over any algebra: a linear layer that reads one-hot vectors."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn import functional as F
 
 from zoo.algebras import Algebra
 from zoo.errors import InputError
-from zoo.kernels import real_matrix
-from zoo.kernels.layout import layout
-from zoo.layers.init import draw_components
+from zoo.layers.computed_weight import ComputedWeight, readable
+from zoo.layers.weight import Weight
 
 
-class Embedding(nn.Module):
+class Embedding(ComputedWeight):
     r"""Look up row t of the matrix of a `Linear` layer that reads one-hot vectors: rows * dim / n weights.
 
     Word t = j * ceil(rows / n) + s is the basis element e_j in place s, so its vector is w_s e_j: n words share the numbers
@@ -23,14 +23,13 @@ class Embedding(nn.Module):
         padding_idx: A row that is zero and takes no gradient; counted from the end if negative, as in torch.
 
     Attributes:
-        components: w, [n, ceil(dim / n), ceil(rows / n)], the parameter.
-        weight: The real table, [num_embeddings, embedding_dim], computed; what a tied output layer multiplies by.
+        weight_module: The `Weight`.
+        components: Its parameter: w, [m, ceil(dim / n), ceil(rows / n)]; over the reals [rows, dim].
+        weight: The real table, [num_embeddings, embedding_dim]; what a tied output layer multiplies by.
 
     Raises:
         InputError: There is no row of the number ``padding_idx``.
     """
-
-    components: nn.Parameter
 
     def __init__(
         self,
@@ -42,35 +41,53 @@ class Embedding(nn.Module):
         init: str = "variance",
     ) -> None:
         super().__init__()
-        self.algebra = algebra.for_layer()
-        self.num_embeddings, self.embedding_dim, self.init = num_embeddings, embedding_dim, init
+        # One row is read at a time, so the fan-in is one and the vectors have unit variance. A one-hot vector meets one of the
+        # n components only: n times the energy of one term makes up for the others.
+        n = algebra.n if isinstance(algebra, Algebra) else 1
+        fans = 1 / n, embedding_dim / n
+        self.weight_module = Weight(algebra, num_embeddings, embedding_dim, transposed=True, init=init, fans=fans)
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = _row(padding_idx, num_embeddings)
-        self.rows, self.out = layout(num_embeddings, algebra.n), layout(embedding_dim, algebra.n)
-        self.components = nn.Parameter(torch.empty(algebra.m, self.out.width, self.rows.width))
-        self.reset_parameters()
+
+        self._clear_padding()
 
     def reset_parameters(self) -> None:
-        """Draw the table anew. One row is read at a time, so the fan-in is one and the vectors have unit variance."""
-        n = self.algebra.n
-        # A one-hot vector meets one of the n components only: n times the energy of one term makes up for the others.
-        fans = 1 / n, self.embedding_dim / n
-        draw_components(self.components, self.algebra.action, *fans, init=self.init)
+        """Draw the table anew."""
+        self.weight_module.reset_parameters()
+        self._clear_padding()
 
     @property
     def weight(self) -> Tensor:
-        """The real table, [num_embeddings, embedding_dim], what `forward` looks up."""
-        table = real_matrix(self.algebra.action, self.components, self.out, self.rows).T
-        return self._without_padding(table, torch.arange(self.num_embeddings, device=table.device))
+        """The real table, [num_embeddings, embedding_dim]."""
+        return super().weight if self.weight_module.is_matrix else readable(self.output_weight)
+
+    @weight.setter
+    def weight(self, table: Tensor) -> None:
+        ComputedWeight.weight.__set__(self, table)  # type: ignore[attr-defined]
+
+    @property
+    def output_weight(self) -> Tensor:
+        """The table as the matrix of a tied output layer: its padding row is zero and takes no gradient."""
+        table = self.weight_module()
+        return self._without_padding(table, torch.arange(len(table), device=table.device))
 
     def forward(self, index: Tensor) -> Tensor:
         """Look up: integers [...] to [..., embedding_dim]; IndexError (on a GPU an assertion) for a word outside the table."""
+        if self.weight_module.is_matrix or self.weight_module.is_reparametrized:
+            return F.embedding(index, self.weight_module(), self.padding_idx)
         # Torch's own bounds check: a negative word, or one that is padding, would read somebody else's numbers.
         index = torch.arange(self.num_embeddings, device=index.device).index_select(0, index.flatten()).view(index.shape)
-        component = index.div(self.rows.width, rounding_mode="floor")
-        w = self.components.permute(2, 0, 1)[index % self.rows.width]
+        component = index.div(self.inp.width, rounding_mode="floor")
+        w = self.weight_module.elements.permute(2, 0, 1)[index % self.inp.width]
         rule = self.algebra.action[:, component].movedim(0, -2)
         y = torch.einsum("...ik,...ic->...kc", rule, w).flatten(-2)[..., : self.embedding_dim]
         return self._without_padding(y, index)
+
+    def _clear_padding(self) -> None:
+        """Set the padding row of a real table to zero; over an algebra its numbers belong to other rows too."""
+        if self.padding_idx is not None and self.algebra.n == 1:
+            with torch.no_grad():
+                self.components[self.padding_idx] = 0
 
     def _without_padding(self, y: Tensor, index: Tensor) -> Tensor:
         """Set the vectors of the padding word to zero: y is [..., embedding_dim], index [...]."""

@@ -73,12 +73,12 @@ class EmbeddingTable(nn.Module):
         with torch.no_grad():
             drawn = torch.randn_like(matrix) * spread
             drawn[0] = 0
-            self.table.components.copy_(torch.where(found[:, None], matrix, drawn).T[None])
+            self.table.components.copy_(torch.where(found[:, None], matrix, drawn))
 
     @property
     def shared(self) -> Tensor | None:
         """The table as the matrix of a softmax, [V, dim] (Press & Wolf 2017); None if a projection stands between."""
-        return self.table.weight if isinstance(self.projection, nn.Identity) else None
+        return self.table.output_weight if isinstance(self.projection, nn.Identity) else None
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Look up and project: [B, L] to [B, L, dim]."""

@@ -3,13 +3,12 @@
 import torch
 from torch import Tensor, nn
 
-from zoo import kernels
 from zoo.algebras import Algebra
-from zoo.kernels.layout import layout
-from zoo.layers.init import draw_components
+from zoo.layers.computed_weight import ComputedWeight
+from zoo.layers.weight import Weight
 
 
-class Linear(nn.Module):
+class Linear(ComputedWeight):
     r"""Compute y = w x + b over an algebra: out * in / n weights and `out` real biases.
 
     Works on real tensors whose last axis is component-major. A size that n does not divide is padded inside: the layer then has
@@ -28,8 +27,9 @@ class Linear(nn.Module):
         gain: Factor on the initial standard deviation.
 
     Attributes:
-        components: w, [m, blocks_out * width_out, blocks_in * width_in], the parameter.
-        weight: The real matrix it stands for, [out_features, in_features], computed.
+        weight_module: The `Weight`.
+        components: Its parameter: w, [m, blocks_out * width_out, blocks_in * width_in]; over the reals [out, in].
+        weight: The real matrix, [out_features, in_features]: over the reals the parameter, else computed and read-only.
 
     Raises:
         InputError: If the blocks do not divide the features.
@@ -38,8 +38,6 @@ class Linear(nn.Module):
         >>> sum(p.numel() for p in Linear(Algebra(torch.ones(2, 2, 2)), 6, 4).parameters())
         16
     """
-
-    components: nn.Parameter
 
     def __init__(
         self,
@@ -53,30 +51,19 @@ class Linear(nn.Module):
         gain: float = 1.0,
     ) -> None:
         super().__init__()
-        self.algebra = algebra.for_layer()
+        self.weight_module = Weight(algebra, in_features, out_features, blocks=blocks, init=init, gain=gain)
         self.in_features, self.out_features = in_features, out_features
-        self.inp, self.out = (layout(size, algebra.n, b) for size, b in zip((in_features, out_features), blocks, strict=True))
-        self.init, self.gain = init, gain
-        self.components = nn.Parameter(torch.empty(algebra.m, self.out.elements, self.inp.elements))
-        self.bias = nn.Parameter(torch.empty(out_features)) if bias else None
-        self.reset_parameters()
+        self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
 
     def reset_parameters(self) -> None:
         """Draw the weights anew and set the bias to zero."""
-        n = self.algebra.n
-        fans = self.in_features / n, self.out_features / n
-        draw_components(self.components, self.algebra.action, *fans, init=self.init, gain=self.gain)
+        self.weight_module.reset_parameters()
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    @property
-    def weight(self) -> Tensor:
-        """The real matrix of this layer, [out_features, in_features]."""
-        return kernels.real_matrix(self.algebra.action, self.components, self.out, self.inp)
-
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer: [..., in_features] to [..., out_features]."""
-        return kernels.linear(x, self.algebra.action, self.components, self.bias, self.out, self.inp, self.training)
+        return self.weight_module.linear(x, self.bias)
 
     def extra_repr(self) -> str:
         """Show the real sizes, as `torch.nn.Linear` does, and the blocks if there are any."""

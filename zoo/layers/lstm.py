@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from zoo.algebras import Algebra
 from zoo.errors import InputError
-from zoo.layers.linear import Linear
+from zoo.layers.weight import Weight
 
 RULES = ("fused", "gate")
 GATES = 4
@@ -27,8 +27,8 @@ class Cell(nn.Module):
         matrices, gates = (1, GATES) if rules == "fused" else (GATES, 1)
 
         def rows(size: int, blocks: int) -> nn.ModuleList:
-            options: dict[str, Any] = {"bias": False, "blocks": (blocks, gates), "init": init}
-            return nn.ModuleList(Linear(algebra, size, gates * hidden_size, **options) for _ in range(matrices))
+            options: dict[str, Any] = {"blocks": (blocks, gates), "init": init}
+            return nn.ModuleList(Weight(algebra, size, gates * hidden_size, **options) for _ in range(matrices))
 
         self.from_input, self.from_hidden = rows(input_size, inp_blocks), rows(hidden_size, 1)
         self.bias = nn.Parameter(torch.empty(GATES * hidden_size))
@@ -62,7 +62,7 @@ class LSTM(nn.Module):
         num_layers: Layers, one on top of the other.
         bidirectional: Whether a second set of weights reads from the end; the output then has 2 * hidden_size channels.
         dropout: Probability, on the output of every layer but the last.
-        rules: ``fused`` has one `Linear` for x -> 4 gates and one for h -> 4 gates; ``gate`` has eight, one for each gate and
+        rules: ``fused`` has one `Weight` for x -> 4 gates and one for h -> 4 gates; ``gate`` has eight, one for each gate and
             side, each with a rule of its own where rules are learned (what the counts of Zhang et al., Table 1, say).
         inp_blocks: Vectors that lie side by side on the input axis.
         init: Name of the initialisation, see `zoo.layers.init.draw_components`.
@@ -110,7 +110,7 @@ class LSTM(nn.Module):
     def reset_parameters(self) -> None:
         """Draw the weights anew; biases are zero, those of the forget gates one."""
         for module in self.modules():
-            if isinstance(module, Linear):
+            if isinstance(module, Weight):
                 module.reset_parameters()
             elif isinstance(module, Cell):
                 module.reset_bias()
@@ -168,9 +168,10 @@ class LSTM(nn.Module):
         return ", ".join([f"{self.input_size}, {self.hidden_size}", *changed])
 
 
-def _stack(layers: Iterable[Any]) -> Tensor:
-    """Put the real matrices of some layers below each other."""
-    return torch.cat([layer.weight for layer in layers])
+def _stack(weights: Iterable[Any]) -> Tensor:
+    """Put the real matrices of some weights below each other."""
+    matrices = [weight() for weight in weights]
+    return matrices[0] if len(matrices) == 1 else torch.cat(matrices)
 
 
 def _reorder(state: State, order: Tensor | None) -> State:

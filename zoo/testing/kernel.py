@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from zoo.kernels import real_matrix
+from zoo.kernels import axis_layout, real_matrix
 from zoo.kernels.factors import factorize
-from zoo.kernels.layout import layout
 from zoo.testing import definition
 from zoo.testing.product import draw
 from zoo.testing.subject import Subject
@@ -48,7 +47,7 @@ class KernelContract(Subject):
     def compare_block(self, channels: tuple[int, int], blocks: tuple[int, int]) -> None:
         """Compare values and gradients, including the gradient to the table, which a learned rule needs."""
         a = self.rule().structure.detach().clone().requires_grad_()
-        inp, out = (layout(c, a.shape[0], b) for c, b in zip(channels, blocks, strict=True))
+        inp, out = (axis_layout(c, a.shape[0], b) for c, b in zip(channels, blocks, strict=True))
         w = draw(a.shape[0], out.elements, inp.elements).requires_grad_()
         x = draw(3, channels[0], seed=1).requires_grad_()
         seed = draw(3, channels[1], seed=2)
@@ -61,7 +60,7 @@ class KernelContract(Subject):
     def test_block_passes_gradcheck(self) -> None:
         """The gradient of the block matrix, to the table and to the weights, is its numerical one."""
         a = self.rule().structure.detach().clone().requires_grad_()
-        inp, out = layout(10, a.shape[0]), layout(7, a.shape[0])
+        inp, out = axis_layout(10, a.shape[0]), axis_layout(7, a.shape[0])
         w = draw(a.shape[0], out.elements, inp.elements).requires_grad_()
         assert torch.autograd.gradcheck(lambda a, w: real_matrix(a, w, out, inp), (a, w), fast_mode=True)
 

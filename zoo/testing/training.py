@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.algebras import Algebra
+from zoo.layers.weight import Weight
 
 
 def classify(model: nn.Module, batch: Any) -> Tensor:
@@ -35,11 +36,11 @@ def weights(model: nn.Module) -> int:
 
 
 def matrices(model: nn.Module) -> dict[str, Any]:
-    """Name the layers that hold component weights."""
-    return {name: m for name, m in model.named_modules() if isinstance(getattr(m, "components", None), nn.Parameter)}
+    """Name the weights of the layers."""
+    return {name: m for name, m in model.named_modules() if isinstance(m, Weight)}
 
 
 def is_divided(layer: Any, real: Any) -> bool:
-    """Tell whether n divides both axes of a layer, given the same layer over the reals."""
-    axes = [(getattr(layer, name), getattr(real, name)) for name in ("out", "inp", "rows") if hasattr(layer, name)]
+    """Tell whether n divides both axes of a weight, given the same weight over the reals."""
+    axes = [(getattr(layer, name), getattr(real, name)) for name in ("out", "inp")]
     return all(ours.channels == theirs.channels and ours.size == ours.n * ours.width for ours, theirs in axes)

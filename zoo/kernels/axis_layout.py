@@ -5,7 +5,7 @@ from typing import NamedTuple
 from zoo.errors import InputError
 
 
-class Layout(NamedTuple):
+class AxisLayout(NamedTuple):
     """A channel axis that holds ``blocks`` vectors side by side, each of them component-major by itself.
 
     One block of C / blocks real channels is [n, width] with width = ceil(C / (blocks n)), cut to its first C / blocks entries
@@ -17,7 +17,7 @@ class Layout(NamedTuple):
         blocks: Vectors side by side: 1 in a residual stream, 4 for gates, 3 * heads for a fused qkv.
 
     Example:
-        >>> Layout(10, n=4).width
+        >>> AxisLayout(10, n=4).width
         3
     """
 
@@ -41,12 +41,12 @@ class Layout(NamedTuple):
         return self.blocks * self.width
 
 
-def layout(channels: int, n: int, blocks: int = 1) -> Layout:
-    """Return a checked `Layout`.
+def axis_layout(channels: int, n: int, blocks: int = 1) -> AxisLayout:
+    """Return a checked `AxisLayout`.
 
     Raises:
         InputError: If there is no channel, or the blocks do not share the channels evenly.
     """
     if channels < 1 or blocks < 1 or channels % blocks:
         raise InputError(f"{channels} channels do not split into {blocks} equal blocks of at least one channel")
-    return Layout(channels, n, blocks)
+    return AxisLayout(channels, n, blocks)

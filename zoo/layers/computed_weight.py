@@ -1,0 +1,183 @@
+"""What torch's own tools see of a layer whose weight is computed."""
+
+from typing import Any, Never
+
+import torch
+from torch import Tensor, nn
+
+from zoo.algebras import Algebra
+from zoo.errors import InputError
+from zoo.kernels import AxisLayout
+from zoo.layers.weight import Weight
+
+ADVICE = "the weight of a layer over an algebra is computed: change layer.components instead"
+_OPERATORS = "add sub mul div truediv floordiv mod pow and or xor lshift rshift matmul"
+_IN_PLACE = {"__setitem__", "__set__", "__delete__"} | {f"__i{name}__" for name in _OPERATORS.split()}
+
+
+class ComputedMatrix(Tensor):
+    """A real matrix that is computed from components: read it like any tensor, in-place changes are refused.
+
+    They would change a temporary tensor and leave the layer as it was. What is computed from it is an ordinary tensor; what
+    shares its memory (``data``, ``detach()``, views) is refused the same way.
+    """
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Refuse what writes to the matrix, and run everything else as torch does."""
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        written = (args[:1] or tuple(kwargs.values())[:1]) if _writes(name) else ()
+        if any(isinstance(t, cls) for t in (*written, kwargs.get("out"))):
+            raise InputError(ADVICE)
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **kwargs)
+        if isinstance(result, Tensor) and not isinstance(result, cls) and _shares_memory(result, args):
+            return result.as_subclass(cls)
+        return result
+
+
+def _writes(name: str) -> bool:
+    return name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
+
+
+def _shares_memory(result: Tensor, args: tuple[Any, ...]) -> bool:
+    """Whether a result is a view of the matrix."""
+    matrix = next((arg for arg in args if isinstance(arg, ComputedMatrix)), None)
+    if matrix is None or result.layout != torch.strided:
+        return False
+    return bool(result.untyped_storage()._cdata == matrix.untyped_storage()._cdata)
+
+
+class Reparametrized(nn.Module):
+    """A parametrization of torch on top of the computed matrix, with what it adds to the parameters.
+
+    Raises:
+        InputError: If it cannot be written as a function of the matrix and of further parameters.
+    """
+
+    def __init__(self, parametrization: nn.Module, matrix: Tensor) -> None:
+        super().__init__()
+        self.parametrization, self.place = parametrization, 0
+        inverse: Any = getattr(parametrization, "right_inverse", None)
+        try:
+            parts = inverse(matrix) if inverse is not None else matrix
+        except NotImplementedError:
+            parts = matrix
+        parts = (parts,) if isinstance(parts, Tensor) else tuple(parts)
+        # Weight normalisation: magnitudes and the matrix itself. The matrix stays computed, the rest becomes parameters.
+        same = [i for i, part in enumerate(parts) if part.shape == matrix.shape and torch.equal(part, matrix)]
+        if not same:
+            raise InputError(f"{type(parametrization).__name__} does not keep the matrix it starts from: {ADVICE}")
+        self.place = same[-1]
+        others = [part for i, part in enumerate(parts) if i != self.place]
+        self.originals = nn.ParameterList(nn.Parameter(part.detach().clone()) for part in others)
+
+    def forward(self, matrix: Tensor) -> Tensor:
+        """Change the matrix."""
+        parts = [*self.originals]
+        parts.insert(self.place, matrix)
+        y: Tensor = self.parametrization(*parts)
+        return y
+
+
+class ComputedWeight(nn.Module):
+    """A layer that holds a `Weight` as ``weight_module`` and shows its matrix as ``weight``, where torch's tools look for it.
+
+    Over the reals ``weight`` is the parameter. Over an algebra it is a `ComputedMatrix`. The parametrizations of torch work by
+    their default name: they are applied to the matrix.
+    """
+
+    weight_module: Weight
+
+    @property
+    def weight(self) -> Tensor:
+        """The real matrix of this layer."""
+        return readable(self.weight_module())
+
+    @weight.setter
+    def weight(self, _: Tensor) -> None:
+        raise InputError(ADVICE)
+
+    @property
+    def components(self) -> nn.Parameter:
+        """The parameter that the matrix is computed from."""
+        return self.weight_module.components
+
+    @property
+    def algebra(self) -> Algebra:
+        """The product that this layer multiplies with."""
+        return self.weight_module.algebra
+
+    @property
+    def inp(self) -> AxisLayout:
+        """The layout of the input channels."""
+        return self.weight_module.inp
+
+    @property
+    def out(self) -> AxisLayout:
+        """The layout of the output channels."""
+        return self.weight_module.out
+
+    @property
+    def init(self) -> str:
+        """The name of the initialisation."""
+        return self.weight_module.init
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """Assign ``components``, and over the reals also ``weight``, to the weight module."""
+        if name == "components" or (name == "weight" and self.algebra.n == 1):
+            self.weight_module.components = param  # type: ignore[assignment]
+        elif name == "weight":
+            raise InputError(ADVICE)
+        else:
+            super().register_parameter(name, param)
+
+    @property
+    def parametrizations(self) -> nn.ModuleDict:
+        """The entry for `torch.nn.utils.parametrize`, which appends to what computes a tensor."""
+        return _Parametrizations(self.weight_module)
+
+
+class _Parametrizations(nn.ModuleDict):
+    """What `torch.nn.utils.parametrize` asks of a module: here, ``weight`` is computed already."""
+
+    def __init__(self, weight: Weight) -> None:
+        super().__init__()
+        self.__dict__["entry"] = _Entry(weight)
+
+    def __contains__(self, name: object) -> bool:
+        return name == "weight"
+
+    def __len__(self) -> int:
+        weight = self["weight"].weight
+        return len(weight.reparametrizations) if weight.is_reparametrized else 0
+
+    def __getitem__(self, name: str) -> Any:
+        return self.__dict__["entry"]
+
+
+class _Entry:
+    """The list of parametrizations of one weight, as `torch.nn.utils.parametrize` extends it."""
+
+    unsafe = False
+
+    def __init__(self, weight: Weight) -> None:
+        self.weight = weight
+
+    def append(self, parametrization: nn.Module) -> None:
+        """Apply a parametrization to the matrix from now on."""
+        self.weight.reparametrize(Reparametrized(parametrization, self.weight().detach()))
+
+    @property
+    def is_tensor(self) -> Never:
+        """Refuse `torch.nn.utils.parametrize.remove_parametrizations`."""
+        raise InputError(
+            "parametrizations of a computed weight cannot be removed: build the layer anew and load its components"
+        )
+
+
+def readable(matrix: Tensor) -> Tensor:
+    """Return a computed matrix so that others can read it, but not write to it; a parameter is returned as it is."""
+    if isinstance(matrix, nn.Parameter) or torch.compiler.is_compiling():
+        return matrix
+    return matrix.as_subclass(ComputedMatrix)

@@ -1,0 +1,241 @@
+"""The weight of a layer: its components, the real matrix they stand for, and everything that is computed from either."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.algebras import Algebra, TrackedParameter
+from zoo.errors import InputError
+from zoo.kernels import AxisLayout, Kernel, axis_layout, plan, real_matrix
+from zoo.layers.init import draw_components
+
+State = tuple[int, int, int, int]
+
+
+class _Kept(NamedTuple):
+    """A real matrix that was assembled in evaluation, and what it was assembled from."""
+
+    key: tuple[Any, ...]
+    matrix: Tensor
+    version: int
+    sources: tuple[Tensor | None, ...]
+    """The tensors that the key names, held so that neither their ids nor their memory are used again."""
+
+
+class Weight(nn.Module):
+    r"""The components of a weight over an algebra, and the real matrix they stand for.
+
+    Over an algebra of dimension n the parameter is w, [m, out elements, in elements / groups, *kernel], with m = n unless the
+    algebra takes weights from a subspace, and the matrix is computed (`zoo.kernels.real_matrix`). Over the reals (n = 1) the
+    parameter has the shape of the matrix and, unless the product is scaled or learned, is the matrix.
+
+    In evaluation without gradients (``eval()`` and ``no_grad`` or ``inference_mode``) the matrix is kept, n times the memory of
+    the components, and reused as long as nothing it was computed from has changed. It is never kept while compiling, exporting,
+    tracing or capturing a CUDA graph, nor for components that are not the tracked parameter made here (a parametrization, a
+    tensor swapped in by `torch.func.functional_call`, a parameter assigned or unpickled). Changes from outside torch, through
+    ``components.numpy()`` or from another process, cannot be noticed.
+
+    Args:
+        algebra: The product, of dimension n; the weight takes a copy, see `Algebra.for_layer`.
+        in_channels: Real input channels.
+        out_channels: Real output channels.
+        kernel_size: Further axes of the matrix, for convolutions.
+        groups: Groups of a convolution. Each takes its share of every component.
+        blocks: Vectors that lie side by side on the input and on the output axis.
+        transposed: Whether the matrix is [in, out] instead of [out, in], as in an embedding table.
+        init: Name of the initialisation, see `zoo.layers.init.draw_components`.
+        gain: Factor on the initial standard deviation.
+        fans: Input and output elements that the initialisation counts, if not those of the axes.
+
+    Attributes:
+        components: The parameter.
+        inp, out: The layouts of the input and the output channels.
+        is_matrix: Whether the parameter is the matrix: over the reals, unless their product is scaled or learned.
+        reparametrizations: Functions of the matrix that torch's parametrizations added, if ``is_reparametrized``.
+
+    Raises:
+        InputError: If the algebra is no `Algebra`, or groups or blocks do not divide the channels.
+
+    Example:
+        >>> weight = Weight(Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])), 6, 4)
+        >>> weight.components.shape, weight().shape
+        (torch.Size([2, 2, 3]), torch.Size([4, 6]))
+    """
+
+    components: nn.Parameter
+    reparametrizations: nn.ModuleList
+    is_reparametrized = False
+
+    def __init__(
+        self,
+        algebra: Algebra,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: tuple[int, ...] = (),
+        *,
+        groups: int = 1,
+        blocks: tuple[int, int] = (1, 1),
+        transposed: bool = False,
+        init: str = "variance",
+        gain: float = 1.0,
+        fans: tuple[float, float] | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(algebra, Algebra):
+            raise InputError(f"the first argument of a layer is its zoo.Algebra, then come the sizes: got {algebra!r:.40}")
+        self.algebra, self.transposed, self.init, self.gain = algebra.for_layer(), transposed, init, gain
+        self.inp, self.out = _layouts(algebra.n, in_channels, out_channels, groups, blocks)
+        self._fans = fans or _fans(algebra.n, (in_channels, self.inp), (out_channels, self.out), groups, kernel_size)
+        self.is_matrix = algebra.n == 1 and _is_one(algebra)
+        shape = (self.out.elements, self.inp.elements, *kernel_size)
+        if algebra.n == 1:
+            self.components = nn.Parameter(torch.empty(shape[::-1] if transposed else shape))
+        else:
+            self.components = TrackedParameter(torch.empty(algebra.m, *shape))
+        self._kept: _Kept | None = None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the components; `torch.manual_seed` alone decides the outcome."""
+        with torch.no_grad():
+            # In one order of drawing for both shapes of a matrix.
+            drawn = torch.empty_like(self.elements, memory_format=torch.contiguous_format)
+            draw_components(drawn, self.algebra.action, *self._fans, init=self.init, gain=self.gain)
+            self.elements.copy_(drawn)
+
+    @property
+    def elements(self) -> Tensor:
+        """The components as algebra elements, w [m, out elements, in elements, *kernel]: over the reals, a view with m = 1."""
+        w = self.components
+        if self.algebra.n > 1:
+            return w
+        return (w.mT if self.transposed else w)[None]
+
+    def forward(self) -> Tensor:
+        """Return the real matrix, [out, in / groups, *kernel], or [in, out] if transposed."""
+        if self.is_matrix:
+            matrix: Tensor = self.components
+        elif torch.compiler.is_compiling():
+            matrix = self._assemble()
+        elif self.training or torch.is_grad_enabled():
+            self.__dict__["_kept"] = None
+            matrix = self._assemble()
+        else:
+            matrix = self._keep()
+        if self.is_reparametrized:
+            for change in self.reparametrizations:
+                matrix = change(matrix)
+        return matrix
+
+    def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Multiply features by the matrix: [..., in] to [..., out]."""
+        if not self.is_matrix:
+            inp, out = self.inp, self.out
+            kernel = plan(x.numel() // inp.channels, inp.channels, out.channels, inp.n, x.dtype, x.device, self.training)
+            assert kernel is Kernel.BLOCK
+        return F.linear(x, self(), bias)
+
+    def reparametrize(self, change: nn.Module) -> None:
+        """Apply a function of the matrix, and all that were given before, whenever the matrix is asked for."""
+        if not self.is_reparametrized:
+            self.reparametrizations, self.is_reparametrized = nn.ModuleList(), True
+        self.reparametrizations.append(change)
+
+    def _assemble(self) -> Tensor:
+        matrix = real_matrix(self.algebra.action, self.elements, self.out, self.inp)
+        return matrix.mT if self.transposed else matrix
+
+    def _keep(self) -> Tensor:
+        """Return the matrix that is kept, assembled anew if anything has changed."""
+        sources = self.components, self.algebra.structure, self.algebra.left
+        key = _key(*sources)
+        if key is None:
+            self.__dict__["_kept"] = None
+            return self._assemble()
+        kept = self._kept
+        if kept is not None and kept.key == key and kept.matrix._version == kept.version:
+            return kept.matrix
+        # A tensor made in inference mode could not be used for training later.
+        with torch.inference_mode(False), torch.no_grad():
+            matrix = self._assemble().contiguous()
+        self.__dict__["_kept"] = _Kept(key, matrix, matrix._version, sources)
+        return matrix
+
+    def train(self, mode: bool = True) -> "Weight":
+        """Switch between training and evaluation; the matrix is assembled anew after either."""
+        self.__dict__["_kept"] = None
+        return super().train(mode)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "Weight":
+        self.__dict__["_kept"] = None
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the kept matrix out of copies and pickles."""
+        return {**self.__dict__, "_kept": None}
+
+    def extra_repr(self) -> str:
+        """Show the sizes of the components and of the matrix."""
+        return f"{list(self.components.shape)}" + ("" if self.is_matrix else f" -> [{self.out.channels}, {self.inp.channels}]")
+
+
+def _layouts(n: int, inp: int, out: int, groups: int, blocks: tuple[int, int]) -> tuple[AxisLayout, AxisLayout]:
+    """Return the layouts of both axes of the matrix; with groups, that of one group's inputs and of all groups' outputs."""
+    if groups == 1:
+        return axis_layout(inp, n, blocks[0]), axis_layout(out, n, blocks[1])
+    if groups < 1 or inp % groups or out % groups:
+        raise InputError(f"{groups} groups do not divide {inp} input and {out} output channels")
+    if blocks != (1, 1):
+        raise InputError(f"a convolution has groups or blocks, not both: groups={groups}, blocks={blocks}")
+    in_width, out_width = (-(-size // (n * groups)) for size in (inp, out))
+    return axis_layout(n * in_width, n), axis_layout(n * out_width * groups, n, groups)
+
+
+def _fans(
+    n: int, inp: tuple[int, AxisLayout], out: tuple[int, AxisLayout], groups: int, kernel_size: tuple[int, ...]
+) -> tuple[float, float]:
+    """Average the elements that an output reads, and that an input feeds, times the kernel area; padding does not count."""
+    if not kernel_size:
+        return inp[0] / n, out[0] / n
+    widths = inp[1].elements, out[1].elements // groups
+    shares = (_shares(channels / n, width, groups) for channels, width in zip((inp[0], out[0]), widths, strict=True))
+    used = [(i, o) for i, o in zip(*shares, strict=True) if i and o]
+    terms = math.prod(kernel_size) * sum(i * o for i, o in used)
+    return terms / sum(o for _, o in used), terms / sum(i for i, _ in used)
+
+
+def _shares(elements: float, width: int, groups: int) -> list[float]:
+    """Count the elements of every group; those of the last groups are padding if the groups do not share them evenly."""
+    return [min(max(elements - group * width, 0.0), width) for group in range(groups)]
+
+
+def _is_one(algebra: Algebra) -> bool:
+    """Whether an algebra of n = 1 is ordinary multiplication; on the meta device, where no value is known, a known one is."""
+    return algebra.known and algebra.left is None and (algebra.structure.is_meta or bool(algebra.structure == 1))
+
+
+def _key(components: Tensor, structure: Tensor, left: Tensor | None) -> tuple[Any, ...] | None:
+    """Return a key that changes whenever the matrix may change, or None if a change could go unnoticed."""
+    if not isinstance(components, TrackedParameter) or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        return None
+    if components.is_cuda and torch.cuda.is_current_stream_capturing():
+        return None
+    states = [_state(tensor) for tensor in (components, structure, left) if tensor is not None]
+    if None in states:
+        return None
+    device = components.device.type
+    return (*states, torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None)
+
+
+def _state(tensor: Tensor) -> State | None:
+    """Return numbers that change whenever a tensor does, or None for one whose changes leave no trace."""
+    if tensor.is_inference() or not (isinstance(tensor, TrackedParameter) or type(tensor) is Tensor):
+        return None
+    try:
+        return id(tensor), tensor._version, getattr(tensor, "accesses", 0), tensor.data_ptr()
+    except RuntimeError:  # a tensor without memory, such as those of torch.func
+        return None
