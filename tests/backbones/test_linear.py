@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 import zoo
-from zoo.data.points import hamilton, rotation
+from zoo.data.linear_maps import hamilton, rotation
 
 
 def learn(data, algebra, seed, steps=3000):

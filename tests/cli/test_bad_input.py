@@ -173,7 +173,7 @@ def trained(tmp_path_factory) -> Path:
     from zoo.backbones.build import count
     from zoo.checkpoint import save
     from zoo.data import ready
-    from zoo.data.digits import digits
+    from zoo.data.images.files import digits
 
     info = ready(digits()).info
     net = zoo.backbone("vit(dim=16,depth=1,heads=1)", "quaternion", **info.model_kwargs)

@@ -16,7 +16,7 @@ from PIL import Image
 import zoo
 from zoo.cli import main
 from zoo.data import ready
-from zoo.data.digits import digits
+from zoo.data.images.files import digits
 
 WORDS = ("fit", "--backbone", "vit(dim=32,depth=1)", "--algebra", "quaternion", "--data", "digits")
 WORDS = (*WORDS, "--trainer.max_epochs", "2", "--trainer.accelerator", "cpu")
@@ -362,7 +362,7 @@ def test_two_classes_report_the_area_under_the_curve(options, archive, tmp_path)
     assert set(made["metrics"]) == {"loss", "accuracy", "f1", "auroc"}
     from sklearn.metrics import roc_auc_score
 
-    from zoo.data.npz import npz
+    from zoo.data.images.files import npz
 
     (images, labels) = next(iter(npz(path).test_dataloader()))
     with torch.no_grad():
@@ -372,7 +372,7 @@ def test_two_classes_report_the_area_under_the_curve(options, archive, tmp_path)
 
 def test_other_data_are_prepared_as_the_training_data_were(options, archive, tmp_path):
     """Not with their own mean and deviation, which a single picture does not have."""
-    from zoo.data.npz import npz
+    from zoo.data.images.files import npz
 
     made = zoo.fit(**options(data=f"npz(path='{archive('train')}')", run_dir="run"))
     path = archive("train", "test", name="dark.npz")

@@ -30,14 +30,15 @@ def whole(name: str, value: object, least: int, most: int | None = None) -> int:
     return int(value)  # type: ignore[call-overload,no-any-return]
 
 
-def options_of(made: type, **defaults: Any) -> Callable[[Preset], Preset]:
+def options_of(made: type, *hidden: str, **defaults: Any) -> Callable[[Preset], Preset]:
     """Show the options of a data module in the signature of a preset, in place of its ``**options``.
 
     The registry reads signatures: it then checks these options, offers the closest one to a misspelt name and lists them.
     The preset hands its ``**options`` on. A parameter of its own that has the name of an option replaces it.
 
     Args:
-        made: The data module; its keyword options count, those in `FIXED` excepted.
+        made: The data module; its options with defaults count, those in `FIXED` excepted.
+        hidden: Options of the data module that make no sense for this preset.
         defaults: Other defaults of this preset.
 
     Example:
@@ -50,10 +51,10 @@ def options_of(made: type, **defaults: Any) -> Callable[[Preset], Preset]:
         >>> trec(tokenizer="char")["max_length"]
         64
     """
-    return lambda preset: _shown(preset, made, defaults)
+    return lambda preset: _shown(preset, made, hidden, defaults)
 
 
-def _shown(preset: Preset, made: type, defaults: dict[str, Any]) -> Preset:
+def _shown(preset: Preset, made: type, hidden: tuple[str, ...], defaults: dict[str, Any]) -> Preset:
     own = [p for p in signature(preset).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
     hints = get_type_hints(made.__init__)  # type: ignore[misc]
     options = {
@@ -61,7 +62,7 @@ def _shown(preset: Preset, made: type, defaults: dict[str, Any]) -> Preset:
             default=defaults.get(name, parameter.default), annotation=hints[name], kind=Parameter.KEYWORD_ONLY
         )
         for name, parameter in signature(made.__init__).parameters.items()  # type: ignore[misc]
-        if name not in FIXED and name not in {p.name for p in own}
+        if name not in {*FIXED, *hidden, *(p.name for p in own)} and parameter.default is not Parameter.empty
     }
     if unknown := set(defaults) - set(options):
         raise TypeError(f"{preset.__name__}: no such options of {made.__name__}: {', '.join(sorted(unknown))}")

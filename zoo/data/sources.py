@@ -14,11 +14,13 @@ def existing(path: str | Path, preset: str) -> Path:
     """Return the path, `~` expanded and relative to the working directory.
 
     Raises:
-        InputError: There is nothing at that place.
+        InputError: There is nothing at that place, or a pipe or a device, which may never end.
     """
     place = Path(path).expanduser()
     if not place.exists():
         raise InputError(f"{preset}: {place} does not exist (working directory {Path.cwd()})")
+    if not place.is_file() and not place.is_dir():
+        raise InputError(f"{preset}: {place} is a pipe or a device; save the data to a file first")
     return place
 
 

@@ -9,8 +9,8 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from zoo.data.images.preprocess import preprocess
 from zoo.data.info import ImageInfo
-from zoo.data.preprocess import preprocess
 from zoo.data.text.content import read_text
 from zoo.errors import InputError
 

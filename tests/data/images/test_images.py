@@ -9,10 +9,10 @@ from PIL import Image
 
 from zoo.data import ImageData as unopened_ImageData
 from zoo.data import Split, ready
-from zoo.data.augment import shift
-from zoo.data.encoded import EncodedImages
+from zoo.data.images.augment import shift
+from zoo.data.images.preprocess import preprocess
+from zoo.data.images.splits import EncodedImages
 from zoo.data.loader import EpochSampler, shuffled
-from zoo.data.preprocess import preprocess
 from zoo.errors import InputError
 
 

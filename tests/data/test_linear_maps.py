@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from zoo.data import ready
-from zoo.data.points import VectorInfo
-from zoo.data.points import hamilton as unopened_hamilton
-from zoo.data.points import rotation as unopened_rotation
+from zoo.data.linear_maps import VectorInfo
+from zoo.data.linear_maps import hamilton as unopened_hamilton
+from zoo.data.linear_maps import rotation as unopened_rotation
 from zoo.errors import InputError
 
 

@@ -1,8 +1,10 @@
+import os
+
 import numpy as np
 import pytest
 
 from zoo.data import ready
-from zoo.data.npz import npz as unopened_npz
+from zoo.data.images.files import npz as unopened_npz
 from zoo.errors import InputError
 
 
@@ -109,3 +111,35 @@ def test_paths(tmp_path, archive, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert npz("my.npz").info == npz("~/my.npz").info
+
+
+@pytest.mark.parametrize("label", [10**9, 2**63 + 5, -1])
+def test_labels_that_number_no_classes_fill_no_memory(tmp_path, pixels, label):
+    labels = np.array([0, 1, 1, label], dtype=np.uint64 if label > 2**62 else np.int64)
+    np.savez(tmp_path / "a.npz", train_images=pixels(4, 2, 2), train_labels=labels)
+    with pytest.raises(InputError, match=rf"a\.npz, train split: label {label} is (too large to be a class|outside)"):
+        npz(tmp_path / "a.npz")
+    with pytest.raises(InputError, match=rf"label {label} is outside 0\.\.1"):
+        npz(tmp_path / "a.npz", classes="a,b")
+
+
+def test_labels_that_are_not_numbers_at_all(tmp_path, pixels):
+    np.savez(tmp_path / "a.npz", train_images=pixels(4, 2, 2), train_labels=np.array([0, 1, np.nan, 1]))
+    with pytest.raises(InputError, match="labels of type float64; they must be integers"):
+        npz(tmp_path / "a.npz")
+
+
+def test_a_folder_is_told_what_to_do(tmp_path):
+    with pytest.raises(InputError, match=r"is a folder; name a \.npz file, or use imagefolder"):
+        npz(tmp_path)
+    (tmp_path / "b.npz").touch()
+    with pytest.raises(InputError, match=r"is a folder; name one of its files: b\.npz"):
+        npz(tmp_path)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "a.npz")
+    with pytest.raises(InputError, match=r"a\.npz is a pipe or a device"):
+        npz(tmp_path / "a.npz")
+    with pytest.raises(InputError, match="is a pipe or a device"):
+        npz("/dev/null")

@@ -8,11 +8,13 @@ import torch
 from PIL import Image
 
 from zoo.data import ready
-from zoo.data.cifar import cifar10 as unopened_cifar10
-from zoo.data.cifar import cifar100 as unopened_cifar100
-from zoo.data.cifar_info import CIFAR10, CIFAR100
+from zoo.data.images.published import cifar10 as unopened_cifar10
+from zoo.data.images.published import cifar100 as unopened_cifar100
+from zoo.data.images.table import SETS
 from zoo.errors import InputError
 from zoo.registry import create
+
+CIFAR10, CIFAR100 = SETS["cifar10"], SETS["cifar100"]
 
 
 def cifar10(*args, **options):
@@ -206,12 +208,13 @@ def test_unknown_layout(tmp_path):
 
 
 def test_the_options_are_shown_and_reach_the_data(tmp_path):
-    shown = "path=None, size=32, fraction=1.0, limit=None, val=0.1, batch_size=64, num_workers=0, augment=auto, seed=0"
+    shown = "path=None, fraction=1.0, limit=None, val=0.1, size=32, batch_size=64, num_workers=0, augment=auto, seed=0"
     for name in ("cifar10", "cifar100"):
         with pytest.raises(InputError, match=re.escape(f"{name}({shown})")):
             create("datasets", f"{name}(zzz=1)")
     write_shards(tmp_path)
-    data = cifar10(tmp_path, 8, 0.5, 10, 0.2, 3, 1, "shift", 7)
+    options = {"size": 8, "batch_size": 3, "num_workers": 1, "augment": "shift", "seed": 7}
+    data = cifar10(tmp_path, 0.5, 10, 0.2, **options)
     assert data.info.sizes == {"train": 10, "val": 8, "test": 10}
     assert (data.info.image_size, data.batch_size, data.num_workers, data.augment, data.seed) == (8, 3, 1, "shift", 7)
 

@@ -1,11 +1,13 @@
+import os
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from zoo.data import ready
-from zoo.data.imagefolder import imagefolder as unopened_imagefolder
-from zoo.data.preprocess import preprocess
+from zoo.data.images.files import imagefolder as unopened_imagefolder
+from zoo.data.images.preprocess import preprocess
 from zoo.errors import InputError
 
 
@@ -104,3 +106,10 @@ def test_wrong_folders(folder, tmp_path):
     (tmp_path / "file").unlink()
     with pytest.raises(InputError, match="no train folder"):
         imagefolder(folder(("test",)))
+
+
+def test_a_pipe_among_the_images_is_refused_and_not_waited_for(folder):
+    root = folder()
+    os.mkfifo(root / "cat" / "z.png")
+    with pytest.raises(InputError, match=r"z\.png: not a regular file"):
+        imagefolder(root)

@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 
 from zoo.data import ImageInfo
-from zoo.data.preprocess import normalise, preprocess, to_pixels
+from zoo.data.images.preprocess import normalise, preprocess, to_pixels
 
 
 def info(channels, size):

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from zoo.data import digits as module
 from zoo.data import ready
-from zoo.data.digits import digits as unopened_digits
+from zoo.data.images import files as module
+from zoo.data.images.files import digits as unopened_digits
 from zoo.errors import InputError
 
 
@@ -39,7 +39,7 @@ def test_splits_are_fixed():
 
 
 def test_other_content_is_refused(monkeypatch):
-    monkeypatch.setattr(module, "SHA256", "0" * 64)
+    monkeypatch.setattr(module, "DIGITS_SHA256", "0" * 64)
     with pytest.raises(InputError, match="other data"):
         digits()
 

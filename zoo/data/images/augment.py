@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from zoo.data.info import ImageInfo
 
-NAMES = ("auto", "none", "shift", "flip", "timm")
+AUGMENTATIONS = ("auto", "none", "shift", "flip", "timm")
 
 
 def resolve(augment: str, info: ImageInfo) -> str:

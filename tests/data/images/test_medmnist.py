@@ -1,23 +1,17 @@
 import hashlib
-import inspect
 import re
+from dataclasses import replace
 
 import huggingface_hub
 import numpy as np
 import pytest
 
-from zoo.data import medmnist as module
 from zoo.data import ready
-from zoo.data.medmnist import REVISION
-from zoo.data.medmnist import medmnist as unopened_medmnist
-from zoo.data.medmnist import pneumoniamnist as unopened_pneumoniamnist
-from zoo.data.medmnist_info import CLASSES, MD5
+from zoo.data.images import published
+from zoo.data.images.published import pneumoniamnist as unopened_pneumoniamnist
+from zoo.data.images.table import SETS
 from zoo.errors import InputError
 from zoo.registry import create
-
-
-def medmnist(*args, **options):
-    return ready(unopened_medmnist(*args, **options))
 
 
 def pneumoniamnist(*args, **options):
@@ -36,19 +30,22 @@ def archive(tmp_path, pixels):
 
 
 def test_every_set_has_a_preset():
-    assert sorted(CLASSES) == sorted(MD5)
-    for name in CLASSES:
-        preset = getattr(module, name)
+    assert len(SETS) == 13
+    for name, entry in SETS.items():
+        preset = getattr(published, name)
+        assert preset is getattr(published, name)
         assert preset.__name__ == name
-        assert name in preset.__doc__
-        expected = [key for key in inspect.signature(unopened_medmnist).parameters if key != "name"]
-        assert list(inspect.signature(preset).parameters) == expected
+        assert preset.__doc__.startswith(f"{entry.summary} ({entry.citation}).")
+        assert entry.md5 or entry.train_files
+    with pytest.raises(AttributeError, match="no published image set 'chestmnist'; there are cifar10"):
+        published.chestmnist  # noqa: B018
+    assert len(SETS["organamnist"].classes) == 11
 
 
 def test_options_of_a_preset_are_checked():
     with pytest.raises(InputError, match=r"^bloodmnist: batch_size=abc must be a whole number$"):
         create("datasets", "bloodmnist(batch_size=abc)")
-    shown = "bloodmnist(path=None, size=None, batch_size=64, num_workers=0, augment=auto, seed=0)"
+    shown = "bloodmnist(path=None, size=None, batch_size=64, num_workers=0, augment=shift, seed=0)"
     with pytest.raises(InputError, match=f"unknown option 'name' of bloodmnist: .*{re.escape(shown)}"):
         create("datasets", "bloodmnist(name=pathmnist)")
 
@@ -58,7 +55,7 @@ def test_local_file_or_its_folder(archive):
     assert data.info.classes == ("normal", "pneumonia")
     assert data.info == pneumoniamnist(archive.parent).info
     assert data.augment == "shift"
-    assert medmnist("pneumoniamnist", archive, size=14).info.image_size == 14
+    assert pneumoniamnist(archive, size=14).info.image_size == 14
 
 
 def test_labels_of_another_set(archive):
@@ -79,10 +76,14 @@ def test_hub(archive, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     with pytest.raises(InputError, match="is damaged"):
         pneumoniamnist()
-    monkeypatch.setitem(MD5, "pneumoniamnist", hashlib.md5(archive.read_bytes()).hexdigest())
-    assert pneumoniamnist().info == pneumoniamnist(archive).info
+    entry = SETS["pneumoniamnist"]
+    mine = replace(entry, md5=hashlib.md5(archive.read_bytes()).hexdigest())
+    monkeypatch.setitem(SETS, "pneumoniamnist", mine)
+    published.__getattr__.cache_clear()
+    assert ready(published.pneumoniamnist()).info == pneumoniamnist(archive).info
+    published.__getattr__.cache_clear()
     where = ("albertvillanova/medmnist-v2", "data/pneumoniamnist.npz")
-    assert asked[0] == (where, {"repo_type": "dataset", "revision": REVISION})
+    assert asked[0] == (where, {"repo_type": "dataset", "revision": entry.revision})
 
 
 def test_unreachable_hub_is_one_line(monkeypatch):
@@ -93,11 +94,6 @@ def test_unreachable_hub_is_one_line(monkeypatch):
     with pytest.raises(InputError, match=r"could not get .*use pneumoniamnist\(path=") as caught:
         pneumoniamnist()
     assert "\n" not in str(caught.value)
-
-
-def test_unknown_set():
-    with pytest.raises(InputError, match="no single-label set 'chestmnist'; there are bloodmnist"):
-        medmnist("chestmnist")
 
 
 def test_real_images(shared):

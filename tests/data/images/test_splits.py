@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from zoo.data.splits import Split, checked, digest, hold_out, stratified, thin
+from zoo.data.images.splits import Split, checked, digest, hold_out, thin
+from zoo.data.splits import stratified
 from zoo.errors import InputError
 
 LABELS = np.random.RandomState(1).choice(4, 203, p=[0.5, 0.3, 0.15, 0.05])

@@ -1,20 +1,27 @@
-"""The data module of labelled images."""
+"""The data module of labelled images, and its data set, which makes whole batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from zoo.data.augment import NAMES, resolve
-from zoo.data.dataset import ImageDataset, squared
-from zoo.data.encoded import EncodedImages
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from zoo.data.images.augment import AUGMENTATIONS, resolve, seeded, shift, timm_transform
+from zoo.data.images.preprocess import channel_statistics, normalise, to_mode, to_pixels, to_square
+from zoo.data.images.splits import EncodedImages, Split, checked, class_numbers, digest, hold_out
 from zoo.data.info import ImageInfo
+from zoo.data.loader import Array, generator
 from zoo.data.module import DataModule
 from zoo.data.options import whole
-from zoo.data.splits import Split, check_share, checked, digest, hold_out
-from zoo.data.statistics import channel_statistics
+from zoo.data.splits import check_share
 from zoo.errors import InputError
 
+Batch = tuple[Tensor, Tensor]
 Splits = Mapping[str, Split]
 
 
@@ -28,7 +35,7 @@ class ImageData(DataModule[ImageInfo]):
         size: Side of the square images in pixels; None keeps the height of an array. Decoded images need it.
         channels: 1 (grey) or 3 (RGB); None keeps that of an array and decodes to RGB.
         val: That share, stratified; the same images whatever the seed.
-        augment: `none`, `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `zoo.data.augment.resolve`).
+        augment: `none`, `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `zoo.data.images.augment.resolve`).
         batch_size: Images per batch.
         num_workers: Worker processes; 0 makes batches in the training process, which is best for small arrays.
         seed: Decides shuffling and augmentation; the splits do not depend on it.
@@ -71,8 +78,8 @@ class ImageData(DataModule[ImageInfo]):
         self.size = None if size is None else whole("size", size, 1)
         if channels not in (None, 1, 3):
             raise InputError(f"channels={channels}: must be 1 (grey) or 3 (RGB)")
-        if augment not in NAMES:
-            raise InputError(f"augment={augment!r}: must be one of {', '.join(NAMES)}")
+        if augment not in AUGMENTATIONS:
+            raise InputError(f"augment={augment!r}: must be one of {', '.join(AUGMENTATIONS)}")
         self.val = check_share(val, "val")
         self.channels, self.augment = channels, augment
         self.classes = None if classes is None else tuple(classes)
@@ -84,7 +91,7 @@ class ImageData(DataModule[ImageInfo]):
         found = self._read() if callable(self._read) else self._read
         if "train" not in found:
             raise InputError(f"no train split among {sorted(found)}; one is needed")
-        classes = numbered(found) if self.classes is None else self.classes
+        classes = class_numbers(found) if self.classes is None else self.classes
         splits = {name: checked(split, name, len(classes)) for name, split in found.items()}
         self.source = splits["train"].source
         if len(classes) < 2:
@@ -118,18 +125,68 @@ class ImageData(DataModule[ImageInfo]):
         return ImageDataset(self.splits[split], self.info, augment, self.seed)
 
 
-def numbered(splits: Splits) -> tuple[str, ...]:
-    """Return the whole numbers from 0 to the largest label as names.
+def squared(images: Array, channels: int, size: int) -> Array:
+    """Return an array [N, H, W] or [N, H, W, C] as uint8 [N, size, size, channels], scaled only if it must be."""
+    images = images.reshape(*images.shape[:3], -1)
+    if images.shape[1:] != (size, size, channels):
+        images = np.stack([np.asarray(to_square(_picture(image), channels, size)) for image in images])
+        images = images.reshape(-1, size, size, channels)
+    return np.require(images, requirements=["C", "W"])  # torch warns about memory that it must not write to
 
-    Raises:
-        InputError: There would be more than `MOST` classes.
+
+def _picture(image: Array) -> Image.Image:
+    return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+
+
+class ImageDataset(Dataset[Batch]):
+    """Make normalised batches of a split.
+
+    A batch is made as a whole (`__getitems__`), because tensor operations over a batch of small images are many times
+    faster than transforms image by image.
+
+    Args:
+        split: A checked split; an array of images must be [N, S, S, C] as the info say.
+        info: Of the whole data set.
+        augment: `none`, `shift`, `flip` or `timm`.
+        seed: Of the augmentation.
     """
-    largest = max((int(split.labels.max(initial=0)) for split in splits.values()), default=0)
-    if largest >= MOST:
-        source = splits["train"].source
-        raise InputError(f"{source}: label {largest} makes {largest + 1:,} classes; number them from 0 on, at most {MOST:,}")
-    return tuple(map(str, range(largest + 1)))
 
+    def __init__(self, split: Split, info: ImageInfo, augment: str = "none", seed: int = 0) -> None:
+        self.info, self.augment, self.seed = info, augment, seed
+        self.images = split.images
+        self.labels = torch.from_numpy(split.labels)
+        self.transform = timm_transform(info) if augment == "timm" else None
 
-MOST = 100_000
-"""Classes at most, where only numbers name them."""
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, key: int) -> Batch:
+        images, labels = self.__getitems__([key])
+        return images[0], labels[0]
+
+    def __getitems__(self, keys: list[int]) -> Batch:
+        """Make the batch of these keys (`epoch * length + row`).
+
+        Returns:
+            Images float32 [B, C, S, S] and labels int64 [B].
+        """
+        epoch, first = divmod(keys[0], len(self))
+        rows = [key % len(self) for key in keys]
+        draws = generator(self.seed, epoch, first)
+        if self.transform is not None:
+            with seeded(draws.initial_seed()):
+                return torch.stack([self.transform(self._image(row)) for row in rows]), self.labels[rows]
+        pixels = self._pixels(rows)
+        if self.augment != "none":
+            pixels = shift(pixels, draws, flip=self.augment == "flip")
+        return normalise(pixels, self.info.mean, self.info.std), self.labels[rows]
+
+    def _image(self, row: int) -> Image.Image:
+        image = self.images[row] if isinstance(self.images, EncodedImages) else _picture(self.images[row])
+        return to_mode(image, self.info.in_channels)
+
+    def _pixels(self, rows: list[int]) -> Tensor:
+        images, channels, size = self.images, self.info.in_channels, self.info.image_size
+        if isinstance(images, EncodedImages):
+            return torch.stack([to_pixels(images[row], channels, size) for row in rows])
+        return torch.from_numpy(images).permute(0, 3, 1, 2)[rows].contiguous()

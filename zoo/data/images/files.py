@@ -1,0 +1,202 @@
+"""Local images: folders of image files, `.npz` archives, and the digits that scikit-learn carries."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zoo.data.images.module import ImageData
+from zoo.data.images.splits import EncodedImages, Split, hold_out
+from zoo.data.loader import Array
+from zoo.data.options import options_of
+from zoo.data.sources import existing
+from zoo.data.splits import check_share
+from zoo.errors import InputError
+
+ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"}
+FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
+
+
+@options_of(ImageData, "val", "channels")
+def digits(**options: Any) -> ImageData:
+    """Handwritten digits out of scikit-learn: 8 x 8 grey, 10 classes, 1257 / 180 / 360 images; needs no network.
+
+    The data are real (Alpaydin & Kaynak 1998, the test half of the UCI optical digits). The splits are stratified and the same
+    for every seed.
+
+    Args:
+        options: See `ImageData`; `augment=auto` is a shift by up to one pixel.
+
+    Example:
+        >>> data = digits()
+        >>> data.setup()
+        >>> data.info.sizes
+        {'train': 1257, 'test': 360, 'val': 180}
+    """
+    return ImageData(_digits, [str(digit) for digit in range(10)], **options)
+
+
+def _digits() -> dict[str, Split]:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    images, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
+    found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
+    if found != DIGITS_SHA256:
+        digests = f"SHA-256 {found[:12]}, not {DIGITS_SHA256[:12]}"
+        raise InputError(f"digits: the installed scikit-learn ships other data ({digests})")
+    pixels = np.rint(images * (255 / 16)).astype(np.uint8)
+    splits = hold_out({"train": Split(pixels, labels, "digits")}, "test", 360 / len(labels))
+    return hold_out(splits, "val", 180 / len(splits["train"]))
+
+
+@options_of(ImageData, "channels", augment="shift")
+def npz(path: str | Path, classes: str | Sequence[str] | None = None, **options: Any) -> ImageData:
+    """A .npz archive with the arrays `{train,val,test}_images` and `{train,val,test}_labels`.
+
+    Images are uint8 [N, H, W] or [N, H, W, 3], labels whole numbers [N] or [N, 1]. Nothing is unpickled. `val` and
+    `test` may be missing: then validation images are held out of the training split, and there is no test.
+
+    Args:
+        path: The file.
+        classes: Label names as a sequence or a comma list; the numbers themselves if not given.
+        options: See `ImageData`. By default augmentation shifts by up to a sixteenth of the side and never flips: organs have
+            a left and a right.
+
+    Raises:
+        InputError: There is no such file; or in `setup` one of its arrays is missing or wrong. The message names both.
+    """
+    place = existing(path, "npz")
+    if place.is_dir():
+        there = ", ".join(sorted(file.name for file in place.glob("*.npz"))[:5])
+        advice = f"name one of its files: {there}" if there else "name a .npz file, or use imagefolder(path=...) for pictures"
+        raise InputError(f"npz: {place} is a folder; {advice}")
+    names = classes.split(",") if isinstance(classes, str) else classes
+    return ImageData(partial(read_npz, place), None if names is None else [str(name).strip() for name in names], **options)
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """Read every array of an archive, unpickling nothing.
+
+    Raises:
+        InputError: The file is no archive, or an array cannot be read; the message names it.
+    """
+    name = "the archive"
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            found = {}
+            for name in archive.files:
+                found[name] = archive[name]
+            return found
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        # A lone .npy array has no context manager, an object array would have to be unpickled.
+        reason = "it must be an .npz archive of plain arrays; nothing is unpickled"
+        raise InputError(f"{path}: cannot read {name} ({type(error).__name__}); {reason}") from error
+
+
+def read_npz(path: Path) -> dict[str, Split]:
+    """Read the splits of an archive.
+
+    Raises:
+        InputError: The file or one of its arrays is missing or wrong; the message names both.
+    """
+    found = read_arrays(path)
+    names = [name for name in ("train", "val", "test") if {f"{name}_images", f"{name}_labels"} & set(found)]
+    for name in ["train", *names]:
+        for part in ("images", "labels"):
+            if f"{name}_{part}" not in found:
+                raise InputError(f"{path}: no array {name}_{part}; it has {', '.join(sorted(found)) or 'no arrays'}")
+    return {name: Split(found[f"{name}_images"], _labels(found[f"{name}_labels"], path, name), str(path)) for name in names}
+
+
+def _labels(labels: Array, path: Path, name: str) -> Array:
+    if labels.ndim == 2 and labels.shape[1] > 1:
+        raise InputError(f"{path}: {name}_labels has {labels.shape[1]} labels per image; only one per image is supported")
+    if labels.ndim not in (1, 2) or labels.dtype.kind not in "iuf":
+        raise InputError(f"{path}: {name}_labels is {labels.dtype} {labels.shape}; it must be whole numbers [N] or [N, 1]")
+    return labels.reshape(-1)
+
+
+@options_of(ImageData, size=64, channels=3)
+def imagefolder(path: str | Path, test: float = 0.0, **options: Any) -> ImageData:
+    """A folder of images: path/{train,val,test}/CLASS/*.png or path/CLASS/*.png, any format, any size.
+
+    Images are decoded when they are needed; their short side is scaled to `size` and the centre cut out. The digest of
+    the info covers names and sizes of the files, not their content: reading a huge folder twice would take too long.
+    For the same reason mean and deviation are measured on 1024 training images.
+
+    Args:
+        path: The folder.
+        test: Share of all images to hold out for the test if there is no such folder; 0 for none.
+        options: See `ImageData`.
+
+    Raises:
+        InputError: There is no such folder; or in `setup` there are no images, or the splits have different classes. A broken
+            image is named when it is read.
+    """
+    root = existing(path, "imagefolder")
+    share = check_share(test, "test") if test else 0.0
+    return ImageData(partial(_image_splits, root, share), class_folders(root), **options)
+
+
+def _image_splits(root: Path, test: float) -> dict[str, Split]:
+    splits = read_folder(root)
+    return hold_out(splits, "test", test) if test else splits
+
+
+def class_folders(root: Path) -> list[str]:
+    """Return the names of the class folders of a folder of images in alphabetical order."""
+    return _folders(_split_folders(root)["train"])
+
+
+def read_folder(root: Path) -> dict[str, Split]:
+    """List the images of a folder, split by split.
+
+    Raises:
+        InputError: There are no images, or the splits have different classes.
+    """
+    folders = _split_folders(root)
+    classes = _folders(folders["train"])
+    for name, folder in folders.items():
+        if wrong := sorted(set(classes) ^ set(_folders(folder))):
+            few = ", ".join(wrong[:5]) + (" ..." if len(wrong) > 5 else "")
+            raise InputError(f"{folder}: the {name} split has other classes than train (differing: {few})")
+    return {name: _listed(folder, classes, root) for name, folder in folders.items()}
+
+
+def _split_folders(root: Path) -> dict[str, Path]:
+    if not root.is_dir():
+        raise InputError(f"{root}: not a folder; images lie in {root}/<class>/ or {root}/train/<class>/")
+    folders = {FOLDERS[name]: root / name for name in _folders(root) if name in FOLDERS}
+    if folders and "train" not in folders:
+        raise InputError(f"{root}: has {', '.join(sorted(folders))} but no train folder")
+    return folders or {"train": root}
+
+
+def _listed(folder: Path, classes: list[str], root: Path) -> Split:
+    files: list[Path] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        found = sorted(file for file in (folder / name).rglob("*") if file.suffix.lower() in ENDINGS and not file.is_dir())
+        if not found:
+            raise InputError(f"{folder / name}: no images ({', '.join(sorted(ENDINGS))})")
+        if wrong := next((file for file in found if not file.is_file()), None):
+            raise InputError(f"{wrong}: not a regular file (a broken link, a pipe or a device); replace or delete it")
+        files += found
+        labels += [label] * len(found)
+    if not files:
+        raise InputError(f"{folder}: no class folders; images lie in {folder}/<class>/")
+    names = [file.relative_to(root).as_posix() for file in files]
+    return Split(EncodedImages(files, names), np.array(labels), str(root))
+
+
+def _folders(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
