@@ -26,7 +26,7 @@ NAMES = [
 SIZES = [
     ("--backbone", "vit(patch=3)", ["patch=3", "8 pixels", "1, 2, 4, 8"]),
     ("--backbone", "vit(patch=0)", ["patch=0", "8 pixels"]),
-    ("--backbone", "vit(dim=36,heads=4)", ["dim=36", "heads=4", "n = 4", "multiple of 16"]),
+    ("--backbone", "vit(dim=36,heads=4)", ["dim=36", "heads=4", "n = 4", "vit(dim=48)"]),
     ("--backbone", "vit(heads=0)", ["heads=0"]),
     ("--backbone", "vit(dim=-32)", ["dim=-32"]),
     ("--algebra", "phm-64", ["n = 64", "multiple of 256"]),

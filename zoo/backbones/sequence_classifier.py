@@ -49,7 +49,7 @@ def pool(x: Tensor, mask: Tensor, name: str) -> Tensor:
     if name == "first":
         return x[:, 0]
     if name == "last":
-        return x[torch.arange(len(x), device=x.device), mask.sum(1) - 1]
+        return x[torch.arange(x.shape[0], device=x.device), mask.sum(1) - 1]
     total = x.masked_fill(~mask.unsqueeze(-1), 0.0).sum(1)
     return total if name == "sum" else total / mask.sum(1, keepdim=True)
 

@@ -159,11 +159,16 @@ class LSTMEncoder(nn.Module):
         for index in range(self.lstm.num_layers):
             forward, *backward = self.lstm.cells[index * directions : (index + 1) * directions]
             outputs = [run_cell(forward, x)]
-            outputs += [run_cell(cell, x.take_along_dim(mirrored, 1)).take_along_dim(mirrored, 1) for cell in backward]
+            outputs += [reorder(run_cell(cell, reorder(x, mirrored)), mirrored) for cell in backward]
             x = torch.cat(outputs, -1)
             if index + 1 < self.lstm.num_layers:
                 x = F.dropout(x, self.lstm.dropout, self.training)
         return x.masked_fill(~mask.unsqueeze(-1), 0.0)
+
+
+def reorder(x: Tensor, order: Tensor) -> Tensor:
+    """Take the steps of every text in another order: x [B, L, C], order [B, L, 1]."""
+    return x.gather(1, order.expand(-1, -1, x.shape[2]))
 
 
 def run_cell(cell: Any, x: Tensor) -> Tensor:
