@@ -234,11 +234,10 @@ def test_heads_may_change_places(spec, score):
     layer, x = make(spec, 6 * n, 3, score=score), draw(2, 4, 6 * n)
     y = layer(x)
     with torch.no_grad():
-        for fused in (layer.qkv.components, layer.qkv.bias):
-            axis = fused.ndim // 2
+        for fused, axis in ((layer.qkv.weight_module.elements, 1), (layer.qkv.bias, 0)):
             fused.copy_(fused.unflatten(axis, (3, 3, -1)).index_select(axis + 1, torch.tensor(order)).flatten(axis, axis + 2))
         assert not torch.allclose(layer(x), y)
-        last = layer.proj.components
+        last = layer.proj.weight_module.elements
         last.copy_(last.unflatten(2, (3, -1))[:, :, order].flatten(2, 3))
     torch.testing.assert_close(layer(x), y)
 

@@ -110,7 +110,7 @@ class Weight(nn.Module):
     def elements(self) -> Tensor:
         """The components as algebra elements, w [m, out elements, in elements, *kernel]: over the reals, a view with m = 1."""
         w = self.components
-        if self.algebra.n > 1:
+        if self.inp.n > 1:
             return w
         return (w.mT if self.transposed else w)[None]
 
@@ -222,7 +222,7 @@ def _key(components: Tensor, structure: Tensor, left: Tensor | None) -> tuple[An
     """Return a key that changes whenever the matrix may change, or None if a change could go unnoticed."""
     if not isinstance(components, TrackedParameter) or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         return None
-    if components.is_cuda and torch.cuda.is_current_stream_capturing():
+    if components.is_meta or (components.is_cuda and torch.cuda.is_current_stream_capturing()):
         return None
     states = [_state(tensor) for tensor in (components, structure, left) if tensor is not None]
     if None in states:

@@ -1,0 +1,575 @@
+"""The matrix that is kept in evaluation is never stale; torch's tools work on the weight of a layer or refuse."""
+
+import copy
+import pickle
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import spectral_norm, weight_norm
+
+from zoo.algebras import Algebra, algebra, reals
+from zoo.errors import InputError
+from zoo.layers import Conv1d, Conv2d, Embedding, Linear
+from zoo.layers.weight import Weight
+from zoo.testing import definition
+
+X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+
+
+def make(spec="phm-4", seed=0):
+    torch.manual_seed(seed)
+    return Linear(algebra(spec), 8, 12).eval()
+
+
+def defined(layer, x=X):
+    """The layer by its definition, which nothing is kept of."""
+    w, a = layer.weight_module.elements, layer.algebra.structure
+    return definition.linear(a.detach(), w.detach(), x.to(w), layer.out_features) + layer.bias.detach()
+
+
+def check(layer):
+    """Compare with the definition, without gradients and with them."""
+    with torch.no_grad():
+        torch.testing.assert_close(layer(X.to(layer.bias)), defined(layer))
+    with torch.inference_mode():
+        torch.testing.assert_close(layer(X.to(layer.bias)), defined(layer))
+    torch.testing.assert_close(layer(X.to(layer.bias)).detach(), defined(layer))
+
+
+@pytest.fixture
+def layer():
+    made = make()
+    check(made)
+    return made
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("build", [lambda a: Linear(a, 8, 12), lambda a: Conv1d(a, 8, 12, 3), lambda a: Embedding(a, 9, 8)])
+def test_the_matrix_is_kept_in_evaluation_without_gradients(mode, build):
+    weight = build(algebra("quaternion")).eval().weight_module
+    with mode():
+        kept = weight()
+        assert weight() is kept
+        assert not kept.is_inference()
+    assert weight() is not kept
+    assert weight().requires_grad
+    with mode():
+        assert weight.train()() is not weight()
+
+
+@pytest.mark.parametrize("spec", ["real", "quaternion"])
+def test_over_the_reals_the_matrix_is_the_parameter(spec):
+    layers = [Linear(algebra(spec), 8, 12), Conv2d(algebra(spec), 8, 12, 3), Embedding(algebra(spec), 8, 12, padding_idx=0)]
+    for layer in layers:
+        assert (layer.weight is layer.components) == (spec == "real")
+    shapes = [layer.weight.shape for layer in layers]
+    torchs = [nn.Linear(8, 12), nn.Conv2d(8, 12, 3), nn.Embedding(8, 12)]
+    assert shapes == [layer.weight.shape for layer in torchs]
+
+
+def test_a_scaled_product_of_real_numbers_is_no_parameter():
+    layer = Linear(Algebra(torch.full((1, 1, 1), 2.0)), 8, 12).eval()
+    assert layer.components.shape == (12, 8)
+    torch.testing.assert_close(layer.weight, 2 * layer.components)
+    check(layer)
+
+
+def in_place(layer):
+    with torch.no_grad():
+        layer.components.mul_(2)
+
+
+def in_place_in_inference_mode(layer):
+    with torch.inference_mode():
+        layer.components.mul_(2)
+
+
+def one_number(layer):
+    with torch.no_grad():
+        layer.components[1, 2, 0] += 1
+
+
+def data(layer):
+    layer.components.data.fill_(0.5)
+
+
+def data_of_parameters_listed_before(layer):
+    for parameter in layer.listed:
+        parameter.data.mul_(2)
+
+
+def data_assigned(layer):
+    layer.components.data = torch.randn_like(layer.components)
+
+
+def vector(layer):
+    parameters = list(layer.parameters())
+    nn.utils.vector_to_parameters(nn.utils.parameters_to_vector(parameters).detach() * 2, parameters)
+
+
+def initialised(layer):
+    nn.init.ones_(layer.components)
+
+
+def drawn_again(layer):
+    layer.reset_parameters()
+
+
+def loaded(layer):
+    layer.load_state_dict(make(seed=1).state_dict())
+
+
+def loaded_by_assignment(layer):
+    layer.load_state_dict(make(seed=1).state_dict(), assign=True)
+
+
+def written_through_the_state_dict(layer):
+    for value in layer.state_dict().values():
+        value.mul_(2)
+
+
+def double(layer):
+    layer.double()
+
+
+def another_dtype_and_back(layer):
+    layer.bfloat16().float()
+
+
+def another_parameter(layer):
+    layer.components = nn.Parameter(torch.randn(4, 3, 2))
+
+
+def swapped_tensors(layer):
+    torch.utils.swap_tensors(layer.components, make(seed=1).components)
+
+
+def structure_in_place(layer):
+    with torch.no_grad():
+        layer.algebra.structure.neg_()
+
+
+def structure_data(layer):
+    layer.algebra.structure.data.neg_()
+
+
+def structure_loaded(layer):
+    layer.algebra.load_state_dict(make(seed=1).algebra.state_dict())
+
+
+def parametrized(layer):
+    class Twice(nn.Module):
+        def forward(self, w):
+            return 2 * w
+
+    parametrize.register_parametrization(layer.weight_module, "components", Twice())
+
+
+def sgd(layer, x=X, **options):
+    layer(x).square().sum().backward()
+    torch.optim.SGD(layer.parameters(), 0.1, **options).step()
+
+
+def fused_sgd(layer):
+    sgd(layer, fused=True)
+
+
+def fused_after_a_look_without_gradients(layer):
+    optimizer = torch.optim.AdamW(layer.parameters(), 0.1, fused=True)
+    loss = layer(X).square().sum()
+    with torch.no_grad():
+        layer(X)
+    loss.backward()
+    with torch.no_grad():
+        layer(X)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def foreach(layer):
+    sgd(layer, foreach=True)
+
+
+def step_by_hand_through_data(layer):
+    layer(X).square().sum().backward()
+    for parameter in layer.parameters():
+        parameter.data.add_(parameter.grad, alpha=-0.1)
+
+
+def trained_in_between(layer):
+    sgd(layer.train())
+    layer.eval()
+
+
+def moving_average(layer):
+    other = torch.optim.swa_utils.AveragedModel(make(seed=1))
+    other.update_parameters(make(seed=2))
+    torch.optim.swa_utils.update_bn([], other)
+    with torch.no_grad():
+        for p, q in zip(layer.parameters(), other.parameters(), strict=True):
+            p.copy_(q)
+
+
+CHANGES = [
+    in_place,
+    in_place_in_inference_mode,
+    one_number,
+    data,
+    data_of_parameters_listed_before,
+    data_assigned,
+    vector,
+    initialised,
+    drawn_again,
+    loaded,
+    loaded_by_assignment,
+    written_through_the_state_dict,
+    double,
+    another_dtype_and_back,
+    another_parameter,
+    swapped_tensors,
+    structure_in_place,
+    structure_data,
+    structure_loaded,
+    parametrized,
+    sgd,
+    fused_sgd,
+    fused_after_a_look_without_gradients,
+    foreach,
+    step_by_hand_through_data,
+    trained_in_between,
+    moving_average,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_any_change_makes_the_kept_matrix_stale(layer, change):
+    object.__setattr__(layer, "listed", list(layer.parameters()))
+    before = defined(layer)
+    change(layer)
+    check(layer)
+    assert not torch.equal(defined(layer).to(before), before)
+
+
+def test_what_is_computed_from_a_stale_matrix_would_be_noticed(layer, monkeypatch):
+    monkeypatch.setattr("zoo.layers.weight._key", lambda *_: ())
+    with torch.no_grad():
+        layer(X)
+        in_place(layer)
+        with pytest.raises(AssertionError):
+            check(layer)
+
+
+def test_a_functional_call_uses_what_it_is_given(layer):
+    other = make(seed=1)
+    state = {**dict(other.named_parameters()), **dict(other.named_buffers())}
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(functional_call(layer, state, (X,)), defined(other))
+            torch.testing.assert_close(layer(X), defined(layer))
+        plain = {name: value.detach().clone() for name, value in state.items()}
+        for scale in (1, 2):
+            plain["weight_module.components"].fill_(scale)
+            expected = make()
+            expected.load_state_dict(plain)
+            torch.testing.assert_close(functional_call(layer, plain, (X,)), defined(expected))
+        torch.testing.assert_close(layer(X), defined(layer))
+    many = {name: torch.stack([value.detach(), 2 * value.detach()]) for name, value in layer.named_parameters()}
+    with torch.no_grad():
+        y = torch.func.vmap(lambda given: functional_call(layer, given, (X,)))(many)
+    torch.testing.assert_close(y[0], defined(layer))
+    check(layer)
+
+
+def test_copies_and_pickles_hold_no_matrix(layer):
+    with torch.no_grad():
+        layer(X)
+    assert layer.weight_module._kept is not None
+    size = len(pickle.dumps(make()))
+    assert len(pickle.dumps(layer)) == size
+    assert set(layer.state_dict()) == {"weight_module.components", "weight_module.algebra.structure", "bias"}
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        assert twin.weight_module._kept is None
+        check(twin)
+        in_place(twin)
+        check(twin)
+        check(layer)
+
+
+def test_a_kept_matrix_that_was_written_to_is_made_anew(layer):
+    with torch.no_grad():
+        layer.weight_module().zero_()
+    check(layer)
+
+
+def test_a_matrix_read_in_inference_mode_may_be_trained_with_later(layer):
+    with torch.inference_mode():
+        matrix = layer.weight_module()
+        layer(X)
+    x = X.clone().requires_grad_()
+    (x @ matrix.T).sum().backward()
+    layer(x).sum().backward()
+    assert layer.components.grad is not None
+
+
+def test_parameters_made_in_inference_mode_are_not_kept():
+    with torch.inference_mode():
+        layer = make()
+        check(layer)
+        layer.components.mul_(2)
+        check(layer)
+        assert layer.weight_module._kept is None
+
+
+def test_autocast_has_a_matrix_of_its_own(layer):
+    with torch.no_grad():
+        for _ in range(2):
+            with torch.autocast("cpu", torch.bfloat16):
+                assert layer(X).dtype == torch.bfloat16
+            torch.testing.assert_close(layer(X), defined(layer))
+
+
+def test_memory_that_is_used_again_is_no_old_matrix():
+    # Layers come and go; their ids and addresses are used again.
+    for seed in range(20):
+        made = make(seed=seed)
+        with torch.no_grad():
+            torch.testing.assert_close(made(X), defined(made))
+            made.components.data = torch.randn_like(made.components)
+            torch.testing.assert_close(made(X), defined(made))
+
+
+def test_several_threads_share_a_layer(layer):
+    failed = []
+
+    def run():
+        with torch.no_grad():
+            for _ in range(50):
+                if not torch.allclose(layer(X), expected, atol=1e-6):
+                    failed.append(1)
+                layer.weight_module.__dict__["_kept"] = None
+
+    expected = defined(layer)
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+
+
+@pytest.mark.parametrize("spec", ["real", "quaternion", "phm-4"])
+def test_compiled_and_exported_layers_see_changes(spec):
+    layer = make(spec)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        layer(X)
+        for _ in range(2):
+            torch.testing.assert_close(compiled(X), defined(layer))
+            layer.components.mul_(2)
+    for strict in (True, False):
+        with torch.no_grad():
+            layer(X)
+        exported = torch.export.export(layer, (X,), strict=strict).module()
+        torch.testing.assert_close(exported(X).detach(), defined(layer))
+        assert {name for name, _ in exported.named_parameters()} == {name for name, _ in layer.named_parameters()}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:FutureWarning", "ignore:.*torch.jit.*:DeprecationWarning")
+def test_a_trace_holds_the_components():
+    layer = make()
+    with torch.no_grad():
+        layer(X)
+        traced = torch.jit.trace(layer, (X,))
+        torch.testing.assert_close(traced(X), defined(layer))
+    assert "components" in str(traced.inlined_graph)
+
+
+WRITES = {
+    "init": nn.init.zeros_,
+    "normal": nn.init.normal_,
+    "kaiming": nn.init.kaiming_uniform_,
+    "orthogonal": nn.init.orthogonal_,
+    "data": lambda w: w.data.fill_(0),
+    "detached": lambda w: w.detach().mul_(2),
+    "view": lambda w: w.view(-1)[:3].zero_(),
+    "item": lambda w: w.__setitem__(0, 0.0),
+    "operator": lambda w: w.__imul__(2),
+    "assigned data": lambda w: setattr(w, "data", torch.zeros(12, 8)),
+    "frozen": lambda w: w.requires_grad_(False),
+    "out": lambda w: torch.add(torch.zeros(12, 8), 1, out=w),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_writing_to_a_computed_weight_names_the_components(write):
+    for layer in (make("quaternion"), make("quaternion").train()):
+        with pytest.raises(InputError, match=r"change layer\.components instead") as error:
+            WRITES[write](layer.weight)
+        assert "\n" not in str(error.value)
+        check(layer.eval())
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_writing_to_a_real_weight_works_as_in_torch(write):
+    ours, theirs = make("real"), nn.Linear(8, 12)
+    theirs.load_state_dict({"weight": ours.weight.detach().clone(), "bias": ours.bias.detach().clone()})
+    for layer in (ours, theirs):
+        torch.manual_seed(1)
+        if write in ("item", "operator", "out", "view"):
+            with pytest.raises(RuntimeError, match="leaf Variable|require grad|requires grad"):
+                WRITES[write](layer.weight)
+        else:
+            WRITES[write](layer.weight)
+    assert torch.equal(ours.weight, theirs.weight)
+    assert ours.weight.requires_grad == theirs.weight.requires_grad
+    torch.testing.assert_close(ours(X), theirs(X))
+
+
+def test_a_computed_weight_is_read_like_any_tensor():
+    layer = make("quaternion")
+    w = layer.weight
+    y = nn.functional.linear(X, layer.weight, layer.bias)
+    torch.testing.assert_close(y, layer(X))
+    assert type(y) is type(w + 1) is torch.Tensor
+    other = torch.empty(12, 8)
+    other.copy_(w)
+    other[0] = w[0].detach()
+    torch.testing.assert_close(other, w.detach())
+    w.sum().backward()
+    assert layer.components.grad.abs().max() > 0
+
+
+def test_a_weight_is_assigned_over_the_reals_only():
+    layer, tied = make("real"), nn.Parameter(torch.randn(12, 8))
+    layer.weight = tied
+    assert layer.weight is tied
+    assert [name for name, p in layer.named_parameters() if p is tied] == ["weight_module.components"]
+    for value in (tied, tied.detach()):
+        with pytest.raises(InputError, match=r"change layer\.components"):
+            make("quaternion").weight = value
+
+
+def linear(product):
+    return Linear(product, 8, 12)
+
+
+def twins(norm, spec, build=linear):
+    """A layer whose weight torch parametrizes, and torch's own layer of the same matrix, treated the same."""
+    torch.manual_seed(0)
+    ours = build(algebra(spec))
+    w = ours.weight.detach()
+    theirs = nn.Linear(8, 12) if w.ndim == 2 else nn.Conv1d(8, 12, 3)
+    with torch.no_grad():
+        theirs.weight.copy_(w)
+        theirs.bias.copy_(ours.bias)
+    for layer in (ours, theirs):
+        torch.manual_seed(1)
+        assert norm(layer) is layer
+    return ours, theirs
+
+
+@pytest.mark.parametrize("norm", [weight_norm, spectral_norm])
+@pytest.mark.parametrize("spec", ["real", "quaternion", "phm-4"])
+@pytest.mark.parametrize(
+    ("build", "x"), [(lambda a: Linear(a, 8, 12), X), (lambda a: Conv1d(a, 8, 12, 3), torch.randn(2, 8, 5))]
+)
+def test_norms_of_torch_act_on_the_matrix_by_their_default_name(norm, spec, build, x):
+    ours, theirs = twins(norm, spec, build)
+    for _ in range(3):
+        torch.testing.assert_close(ours(x), theirs(x))
+    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x))
+    torch.testing.assert_close(torch.Tensor(ours.weight), theirs.weight)
+    assert parametrize.is_parametrized(ours)
+    ours(x).square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in ours.parameters())
+    with torch.no_grad():
+        before = ours(x)
+        ours.components[..., 0].mul_(0.5)
+        assert not torch.allclose(ours(x), before)
+    twin, state = build(algebra(spec)).eval(), ours.state_dict()
+    norm(twin).load_state_dict(state)
+    torch.testing.assert_close(twin(x), ours(x))
+
+
+@pytest.mark.parametrize("norm", [weight_norm, spectral_norm])
+def test_norms_over_the_reals_train_as_torchs(norm):
+    ours, theirs = twins(norm, "real")
+    assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
+    for _ in range(3):
+        for layer in (ours, theirs):
+            optimizer = torch.optim.SGD(layer.parameters(), 0.1)
+            layer(X).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    torch.testing.assert_close(ours(X), theirs(X))
+
+
+def test_norms_of_the_components_by_name():
+    layer = make("quaternion")
+    spectral_norm(layer.weight_module, "components")
+    check(layer)
+    with torch.no_grad():
+        layer.weight_module.parametrizations.components.original.add_(0.1)
+    check(layer)
+    with pytest.raises(RuntimeError, match="TrackedParameter"):  # torch cannot make two parameters of it
+        weight_norm(make("quaternion").weight_module, "components")
+
+
+def test_a_layer_without_norms_is_not_parametrized():
+    layer = make()
+    assert not parametrize.is_parametrized(layer)
+    assert type(layer) is Linear
+    assert copy.deepcopy(layer).weight_module.is_reparametrized is False
+
+
+def test_a_parametrization_that_forgets_the_matrix_is_refused():
+    class Sum(nn.Module):
+        def forward(self, a, b):
+            return a + b
+
+        def right_inverse(self, w):
+            return w / 2, w / 2
+
+    with pytest.raises(InputError, match=r"Sum does not keep the matrix .*components"):
+        parametrize.register_parametrization(make("quaternion"), "weight", Sum(), unsafe=True)
+    with pytest.raises(InputError, match="cannot be removed"):
+        parametrize.remove_parametrizations(spectral_norm(make("quaternion")), "weight")
+
+
+def test_pruning_by_torch_acts_on_the_components():
+    from torch.nn.utils import prune
+
+    layer = make("quaternion")
+    check(layer)
+    prune.l1_unstructured(layer.weight_module, "components", 0.5)
+    check(layer)
+    assert (layer.components == 0).float().mean() == 0.5
+
+
+@pytest.mark.parametrize("wrong", [8, "quaternion", None])
+def test_arguments_in_the_wrong_order_are_one_line(wrong):
+    for build in (
+        lambda a: Linear(a, 8, 8),
+        lambda a: Conv2d(a, 8, 8, 3),
+        lambda a: Embedding(a, 8, 8),
+        lambda a: Weight(a, 8, 8),
+    ):
+        with pytest.raises(InputError, match=r"the first argument of a layer is its zoo\.Algebra") as error:
+            build(wrong, *sizes)
+        assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="the first argument of a layer"):
+        Linear(8, 8, algebra("quaternion"))
+
+
+def test_meta_layers_have_the_shapes_of_others():
+    for product in (reals, lambda: algebra("quaternion")):
+        with torch.device("meta"):
+            layer = Linear(product(), 8, 12).eval()
+        with torch.no_grad():
+            assert layer(torch.empty(3, 8, device="meta")).shape == (3, 12)
+        layer.to_empty(device="cpu").reset_parameters()
+        assert layer.components.shape == Linear(product(), 8, 12).components.shape
