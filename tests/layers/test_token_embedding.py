@@ -79,10 +79,10 @@ def test_other_widths_are_projected_with_a_nonlinearity():
     layer = reads.embedding.projection[0]
     expected = (matrix[3] @ layer.weight.T + layer.bias).tanh()
     torch.testing.assert_close(reads(TOKENS)[0, 0], expected)
-    assert [name for name, p in reads.named_parameters() if p.requires_grad] == [
+    assert {name for name, p in reads.named_parameters() if p.requires_grad} == {
         "embedding.projection.0.weight_module.components",
         "embedding.projection.0.bias",
-    ]
+    }
 
 
 def test_pretrained_vectors_may_be_trained():

@@ -13,7 +13,7 @@ from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from zoo.algebras import Algebra, algebra, reals
 from zoo.errors import InputError
-from zoo.layers import Conv1d, Conv2d, Embedding, Linear
+from zoo.layers import LSTM, Conv1d, Conv2d, Embedding, Linear
 from zoo.layers.weight import Weight
 from zoo.testing import definition
 
@@ -420,7 +420,7 @@ def test_writing_to_a_real_weight_works_as_in_torch(write):
     for layer in (ours, theirs):
         torch.manual_seed(1)
         if write in ("item", "operator", "out", "view"):
-            with pytest.raises(RuntimeError, match="leaf Variable|require grad|requires grad"):
+            with pytest.raises(RuntimeError, match=r"leaf Variable|require"):
                 WRITES[write](layer.weight)
         else:
             WRITES[write](layer.weight)
@@ -552,12 +552,7 @@ def test_pruning_by_torch_acts_on_the_components():
 
 @pytest.mark.parametrize("wrong", [8, "quaternion", None])
 def test_arguments_in_the_wrong_order_are_one_line(wrong):
-    for build in (
-        lambda a: Linear(a, 8, 8),
-        lambda a: Conv2d(a, 8, 8, 3),
-        lambda a: Embedding(a, 8, 8),
-        lambda a: Weight(a, 8, 8),
-    ):
+    for build, sizes in ((Linear, (8, 8)), (Conv2d, (8, 8, 3)), (Embedding, (8, 8)), (Weight, (8, 8)), (LSTM, (8, 8))):
         with pytest.raises(InputError, match=r"the first argument of a layer is its zoo\.Algebra") as error:
             build(wrong, *sizes)
         assert "\n" not in str(error.value)

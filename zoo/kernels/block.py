@@ -32,7 +32,7 @@ def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: Axi
                 [ 2.,  1.]])
     """
     n, kernel = out.n, components.shape[3:]
-    w = components.reshape(len(components), out.blocks, out.width, inp.blocks, inp.width, -1)
+    w = components.reshape(components.shape[0], out.blocks, out.width, inp.blocks, inp.width, -1)
     m = torch.einsum("ijk,iaobcs->akobjcs", structure, w)
     m = m.reshape(out.blocks, n * out.width, inp.blocks, n * inp.width, -1)[:, : out.size, :, : inp.size]
     return m.reshape(out.channels, inp.channels, *kernel)
