@@ -3,8 +3,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from zoo.data.corpus.alphabet import learn
-from zoo.data.corpus.encoding import encoder, extents, number_type
+from zoo.data.corpus.encoding import encoder, extents, learn, number_type
 from zoo.data.text.tokenizer import train_tokenizer
 from zoo.errors import InputError
 

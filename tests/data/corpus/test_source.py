@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.data.corpus import Text, TextFile, source, textfile
+from zoo.data.corpus import Text, TextFile, source
 from zoo.data.corpus.source import digest, divided
 from zoo.errors import InputError
 
@@ -15,7 +15,6 @@ LINES = "".join(f"ligne {i} : été, naïve, 東京 😀\n" for i in range(40)) 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
     monkeypatch.setattr(source, "PIECE", 37)
-    monkeypatch.setattr(textfile, "PIECE", 37)
 
 
 def write(path: Path, content: bytes) -> TextFile:

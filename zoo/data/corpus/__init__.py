@@ -5,8 +5,7 @@ What a model must know of its data is in `CorpusInfo`.
 """
 
 from zoo.data.corpus.module import CorpusData
-from zoo.data.corpus.source import Source, Text
-from zoo.data.corpus.textfile import TextFile
+from zoo.data.corpus.source import Source, Text, TextFile
 from zoo.data.info import CorpusInfo
 
 __all__ = ["CorpusData", "CorpusInfo", "Source", "Text", "TextFile"]

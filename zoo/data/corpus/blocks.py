@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from zoo.data.corpus.tokenfile import Numbers
+from zoo.data.corpus.token_file import Numbers
 from zoo.data.loader import Array, generator
 from zoo.data.text.tokens import PAD
 

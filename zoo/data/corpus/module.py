@@ -9,11 +9,10 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from zoo.data.corpus.alphabet import KINDS, learn
 from zoo.data.corpus.blocks import Blocks, in_order, shuffled, streams
-from zoo.data.corpus.encoding import extents
+from zoo.data.corpus.encoding import TOKENIZERS, extents, learn
 from zoo.data.corpus.source import Source, digest, divided
-from zoo.data.corpus.tokenfile import Numbers, tokens_of
+from zoo.data.corpus.token_file import Numbers, tokens_of
 from zoo.data.info import CorpusInfo
 from zoo.data.loader import Array, EpochSampler, always, eval_sampler, process_rank, train_sampler
 from zoo.data.module import DataModule
@@ -90,8 +89,8 @@ class CorpusData(DataModule[CorpusInfo]):
         super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
         self.stream, self.use_all, self.lowercase = stream, use_all, lowercase
         self.length = _block(max_length, tokenizer)
-        if not isinstance(tokenizer, Tokenizer) and tokenizer not in KINDS:
-            raise InputError(f"tokenizer={tokenizer!r}: running text is read by {' or '.join(KINDS)}")
+        if not isinstance(tokenizer, Tokenizer) and tokenizer not in TOKENIZERS:
+            raise InputError(f"tokenizer={tokenizer!r}: running text is read by {' or '.join(TOKENIZERS)}")
         self.vocab = whole("vocab", vocab, 1)
         self._asked, self._read = tokenizer, splits
         self.splits: dict[str, Numbers] = {}

@@ -1,79 +1,251 @@
-"""The texts that language models are measured on, one function each, from the Hugging Face Hub or from local files."""
+"""Data sets of running text: anyone's files, published texts, and texts that come with installed packages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from zoo.data.corpus.hub import HubText, fetch
-from zoo.data.corpus.local import read_corpus
+import numpy as np
+
 from zoo.data.corpus.module import CorpusData
-from zoo.data.corpus.source import Source
-from zoo.data.corpus.textfile import TextFile
-from zoo.data.options import options_of
-from zoo.data.sources import existing
+from zoo.data.corpus.source import Source, Text, TextFile
+from zoo.data.options import options_of, whole
+from zoo.data.sources import existing, is_text, load
+from zoo.data.text import wordnet
+from zoo.data.text.copies import FILES
+from zoo.data.text.wordnet import Gloss
 from zoo.errors import InputError
 
-Place = str | Path | None
-
-# Neither has a commit that is known: they are read from the main branch, and their lengths notice a change.
-SHAKESPEARE = HubText(name="shakespeare", repository="karpathy/tiny_shakespeare", length=1_115_394)
-TEXT8 = HubText(name="text8", repository="afmck/text8", length=100_000_000)
+ENDINGS = (".txt", ".txt.gz", ".txt.xz")
+HELD = 5
+"""Per cent of all characters that validation and test topics may have, each."""
 
 
 @options_of(CorpusData)
-def shakespeare(path: Place = None, **options: Any) -> CorpusData:
-    """Tiny Shakespeare: 1,115,394 characters of plays, 65 different ones (Karpathy 2015).
-
-    The first 90 per cent, 1,003,854 characters, are for training, as in nanoGPT; the rest, on which nanoGPT validates, is
-    half validation text (55,770) and half test text.
+def corpus(path: str | Path, **options: Any) -> CorpusData:
+    """Running text of any size, from a file or from a folder with train.txt, and if there are val.txt and test.txt.
 
     Args:
-        path: A local copy: the file (input.txt, also packed), or the folder it lies in.
-        options: See `CorpusData`.
-    """
-    return CorpusData(_read("shakespeare", path, ("input.txt", "input.txt.gz", "input.txt.xz"), SHAKESPEARE), **options)
-
-
-@options_of(CorpusData)
-def text8(path: Place = None, **options: Any) -> CorpusData:
-    """text8: 100,000,000 letters and spaces of Wikipedia, 27 different ones (Mahoney 2006).
-
-    In the usual order: 90 million characters for training, 5 for validation, 5 for testing. A file of another size is cut into
-    the same shares.
-
-    Args:
-        path: A local copy: the file (text8, also packed as .gz or .xz), or the folder it lies in.
-        options: See `CorpusData`.
-    """
-    return CorpusData(_read("text8", path, ("text8", "text8.gz", "text8.xz", "text8.txt"), TEXT8), **options)
-
-
-@options_of(CorpusData, tokenizer="bpe", vocab=258)
-def enwik8(path: Place = None, **options: Any) -> CorpusData:
-    """enwik8: the first 100,000,000 bytes of a copy of Wikipedia with all its markup (Hutter Prize; Mahoney 2006).
-
-    In the usual order: 90 million bytes for training, 5 for validation, 5 for testing; a cut within a character moves behind
-    it. A file of another size is cut into the same shares. By default a token is a byte: `bpe` without merges. Characters made
-    of a letter and a mark become one (Unicode's NFC), by which a few bytes change.
-
-    Args:
-        path: A local copy: the file (enwik8, also packed as .gz or .xz), or the folder it lies in. It has to be given.
+        path: The file or folder; files may be packed (.gz, .xz). Of a single file the first 90 per cent are for training, the
+            next 5 for validation and the last 5 for testing. The tokens of a large file are kept in a file in the user's cache.
         options: See `CorpusData`.
 
     Raises:
-        InputError: No path is given, or the file is wrong.
+        InputError: A file is missing, empty, too short or not UTF-8; the message says which.
     """
-    return CorpusData(_read("enwik8", path, ("enwik8", "enwik8.gz", "enwik8.xz", "enwik8.txt"), None), **options)
+    return CorpusData(partial(read_corpus, existing(path, "corpus"), "corpus"), **options)
 
 
-def _read(preset: str, path: Place, names: tuple[str, ...], record: HubText | None) -> Mapping[str, Source]:
+def read_corpus(place: Path, preset: str) -> dict[str, Source]:
+    """Return the splits of a folder, or a file as the training split.
+
+    Raises:
+        InputError: The folder has no training file, or two for one split.
+    """
+    if place.is_file():
+        return {"train": TextFile.of(place)}
+    files = {split: file for split, names in FILES.items() if (file := _file(place, names, preset)) is not None}
+    if "train" not in files:
+        there = ", ".join(file.name for file in sorted(place.iterdir())[:8]) or "nothing"
+        raise InputError(f"{preset}: {place} has no train.txt (or .txt.gz, .txt.xz); there is {there}")
+    return {split: TextFile.of(file) for split, file in files.items()}
+
+
+def _file(folder: Path, names: tuple[str, ...], preset: str) -> Path | None:
+    """Return the one file of a split."""
+    found = [file for name in names for ending in ENDINGS if (file := folder / f"{name}{ending}").is_file()]
+    if len(found) > 1:
+        raise InputError(f"{preset}: {folder} holds both {found[0].name} and {found[1].name}; keep one")
+    return found[0] if found else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishedText:
+    """A published text.
+
+    Attributes:
+        name: Name of the preset.
+        summary: What it holds, for people; the first line names it.
+        repository: The data set repository on the Hugging Face Hub, if there is one. Its column `text` holds the text, in one
+            row or several. No commit of it is known: the main branch is read, and the length notices a change.
+        length: Characters of all its splits together.
+        files: The names that a local copy is known under.
+        defaults: Options of `CorpusData` with another default.
+    """
+
+    name: str
+    summary: str
+    repository: str | None
+    length: int
+    files: tuple[str, ...]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+PUBLISHED = {
+    text.name: text
+    for text in (
+        PublishedText(
+            name="shakespeare",
+            summary="""Tiny Shakespeare: 1,115,394 characters of plays, 65 different ones (Karpathy 2015).
+
+    The first 90 per cent, 1,003,854 characters, are for training, as in nanoGPT; the rest, on which nanoGPT validates, is
+    half validation text (55,770) and half test text.""",
+            repository="karpathy/tiny_shakespeare",
+            length=1_115_394,
+            files=("input.txt", "input.txt.gz", "input.txt.xz"),
+        ),
+        PublishedText(
+            name="text8",
+            summary="""text8: 100,000,000 letters and spaces of Wikipedia, 27 different ones (Mahoney 2006).
+
+    In the usual order: 90 million characters for training, 5 for validation, 5 for testing. A file of another size is cut into
+    the same shares.""",
+            repository="afmck/text8",
+            length=100_000_000,
+            files=("text8", "text8.gz", "text8.xz", "text8.txt"),
+        ),
+        PublishedText(
+            name="enwik8",
+            summary="""enwik8: the first 100,000,000 bytes of Wikipedia with all its markup (Hutter Prize; Mahoney 2006).
+
+    In the usual order: 90 million bytes for training, 5 for validation, 5 for testing; a cut within a character moves behind
+    it. A file of another size is cut into the same shares. By default a token is a byte: `bpe` without merges. Characters made
+    of a letter and a mark become one (Unicode's NFC), by which a few bytes change. A local copy has to be given.""",
+            repository=None,
+            length=100_000_000,
+            files=("enwik8", "enwik8.gz", "enwik8.xz", "enwik8.txt"),
+            defaults={"tokenizer": "bpe", "vocab": 258},
+        ),
+    )
+}
+
+
+@cache
+def __getattr__(name: str) -> Callable[..., CorpusData]:
+    """Return the preset of a published text."""
+    if name not in PUBLISHED:
+        raise AttributeError(f"there is no published text {name!r}; there are {', '.join(PUBLISHED)}")
+
+    @options_of(CorpusData, **PUBLISHED[name].defaults)
+    def preset(path: str | Path | None = None, **options: Any) -> CorpusData:
+        """Make the data module.
+
+        Args:
+            path: A local copy: the file, also packed as .gz or .xz, or the folder it lies in. None fetches (once) from the Hub.
+            options: See `CorpusData`.
+
+        Raises:
+            InputError: There is no such file, or no known copy on the Hub; or in `setup` the text is not what it was.
+        """
+        text = PUBLISHED[name]
+        if path is None and text.repository is None:
+            raise InputError(f"{name}: there is no known copy on the Hugging Face Hub; use {name}(path=...) for a local one")
+        return CorpusData(partial(_read, text, None if path is None else existing(path, name)), **options)
+
+    preset.__name__ = preset.__qualname__ = name
+    preset.__doc__ = f"{PUBLISHED[name].summary}\n\n{preset.__doc__}"
+    return preset
+
+
+def _read(text: PublishedText, place: Path | None) -> Mapping[str, Source]:
     """Read a local copy by the names it is known under, or fetch the Hub's."""
-    if path is not None:
-        place = existing(path, preset)
-        file = next((place / name for name in names if (place / name).is_file()), None)
-        return read_corpus(place, preset) if file is None else {"train": TextFile.of(file)}
-    if record is None:
-        raise InputError(f"{preset}: there is no known copy on the Hugging Face Hub; use {preset}(path=...) for a local one")
-    return {"train": fetch(record)}
+    if place is None:
+        return {"train": _fetched(text)}
+    file = next((place / name for name in text.files if (place / name).is_file()), None)
+    return read_corpus(place, text.name) if file is None else {"train": TextFile.of(file)}
+
+
+def _fetched(text: PublishedText) -> Text:
+    """Fetch a text (once; then it is in the library's cache), its splits laid end to end.
+
+    Raises:
+        InputError: The Hub cannot be reached, or its copy is another than it was.
+    """
+    repository, parts = str(text.repository), ("train", "validation", "test")
+    loaded = load(text.name, repository)
+    changed = f"{text.name}: the Hub's copy has changed: {repository} has"
+    advice = f"use {text.name}(path=...) for a local copy"
+    if missing := [part for part in parts if part not in loaded or not is_text(loaded[part].features.get("text"))]:
+        raise InputError(f"{changed} no text in {', '.join(missing)}; {advice}")
+    content = "".join(row or "" for part in parts for row in loaded[part]["text"][:])
+    if len(content) != text.length:
+        raise InputError(f"{changed} {len(content):,} characters, not {text.length:,}; {advice}")
+    return Text(content, repository)
+
+
+@options_of(CorpusData)
+def pydoc(**options: Any) -> CorpusData:
+    """Python's help topics, half a million characters on the language; needs no network.
+
+    Whole topics are in one split: as many as fit into 5 per cent of the characters are for validation, and as many for testing.
+    The text is that of the running Python: other versions have others (see `sha256` in the info), and numbers measured with
+    two versions must not be compared.
+
+    Args:
+        options: See `CorpusData`.
+
+    Example:
+        >>> data = pydoc()
+        >>> data.setup()
+        >>> sorted(data.info.sizes)
+        ['test', 'train', 'val']
+    """
+    return CorpusData(_topics, **options)
+
+
+def _topics() -> dict[str, Source]:
+    from pydoc_data.topics import topics
+
+    texts = {
+        name: "\n\n\n".join(topics[topic].strip("\n") for topic in chosen) for name, chosen in divide(dict(topics)).items()
+    }
+    return {name: Text(text + "\n", "pydoc") for name, text in texts.items()}
+
+
+def divide(topics: dict[str, str]) -> dict[str, list[str]]:
+    """Choose the topics of every split: always the same, in the order of their names."""
+    names = sorted(topics)
+    room = sum(map(len, topics.values())) * HELD // 100
+    left = {"val": room, "test": room}
+    splits: dict[str, list[str]] = {"train": [], "val": [], "test": []}
+    for place in np.random.RandomState(0).permutation(len(names)).tolist():
+        name = names[place]
+        split = next((split for split, free in left.items() if len(topics[name]) <= free), "train")
+        splits[split].append(name)
+        if split in left:
+            left[split] -= len(topics[name])
+    return {split: sorted(chosen) for split, chosen in splits.items()}
+
+
+@options_of(CorpusData, tokenizer="bpe", vocab=2000)
+def gloss_corpus(limit: int | None = None, **options: Any) -> CorpusData:
+    """Definitions of nouns (WordNet 3.0, from the installed timm), a line each; needs no network.
+
+        zebra: any of several fleet black-and-white striped African equines
+
+    In random order, always the same, in the split of all gloss tasks: 17471 / 1094 / 3279 lines.
+
+    Args:
+        limit: At most so many lines of every split, stratified by topic.
+        options: See `CorpusData`.
+
+    Raises:
+        InputError: The installed timm ships other files.
+    """
+    if limit is not None:
+        whole("limit", limit, 1)
+    return CorpusData(partial(_glosses, limit), **options)
+
+
+def _glosses(limit: int | None) -> dict[str, Source]:
+    splits = {name: [part[i] for i in wordnet.sample(part, limit)] for name, part in wordnet.cut(wordnet.read()).items()}
+    return {name: Text(lines(part), "glosses") for name, part in splits.items()}
+
+
+def lines(glosses: Sequence[Gloss]) -> str:
+    """Write glosses down, a line each, in random order: WordNet's own is by kinship."""
+    order = np.random.RandomState(0).permutation(len(glosses))
+    return "".join(f"{glosses[i].lemmas}: {glosses[i].definition}\n" for i in order)

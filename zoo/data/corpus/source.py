@@ -1,11 +1,19 @@
-"""Where running text comes from: anything that can be read from beginning to end, in pieces, and cut."""
+"""Running text from memory or from files of any size: read from beginning to end in pieces, and cut into splits."""
 
 from __future__ import annotations
 
+import codecs
 import hashlib
+import lzma
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
+
+from zoo.data.text.content import not_utf8
+from zoo.data.text.copies import OPEN
+from zoo.errors import InputError
 
 PIECE = 2**20
 """Characters or bytes that are read at a time: enough for speed, few enough for any memory."""
@@ -82,6 +90,93 @@ def at_line_ends(parts: Iterable[str]) -> Iterator[str]:
         rest = rest[end:]
     if rest:
         yield rest
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file of UTF-8 text, or a part of it; the mark that some editors put at the start is left out.
+
+    Attributes:
+        path: The file; one whose name ends in .gz or .xz is unpacked while it is read.
+        start: The first byte of this part.
+        stop: The byte after its last one.
+    """
+
+    path: Path
+    start: int
+    stop: int
+
+    @classmethod
+    def of(cls, path: Path) -> TextFile:
+        """Return the whole file.
+
+        Raises:
+            InputError: It cannot be read or unpacked.
+        """
+        if path.is_file() and path.suffix.lower() not in OPEN:
+            return cls(path, 0, path.stat().st_size)
+        return cls(path, 0, sum(map(len, _bytes(path, 0, None))))
+
+    @property
+    def name(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self.stop - self.start
+
+    def pieces(self) -> Iterator[str]:
+        """Yield the text in pieces.
+
+        Raises:
+            InputError: The file cannot be read, or is not UTF-8; the message names the first such line.
+        """
+        return at_line_ends(self._decoded())
+
+    def cut(self, percent: Sequence[int]) -> list[TextFile]:
+        """Cut the text into parts that end after these shares of its bytes, or a little later, at the end of a character."""
+        ends = [self.stop if share == 100 else self._boundary(self.start + self.size * share // 100) for share in percent]
+        starts = [self.start, *ends[:-1]]
+        return [TextFile(self.path, start, end) for start, end in zip(starts, ends, strict=True)]
+
+    def _boundary(self, place: int) -> int:
+        """Return the first place from this one on where a character begins."""
+        following = b"".join(_bytes(self.path, place, min(place + 4, self.stop)))
+        return place + next((i for i, byte in enumerate(following) if byte & 0xC0 != 0x80), len(following))
+
+    def _decoded(self) -> Iterator[str]:
+        decoder, done, first = codecs.getincrementaldecoder("utf-8")(), self.start, self.start == 0
+        for part in _parts(self.path, self.start, self.stop):
+            done += len(part)
+            try:
+                text = decoder.decode(part, final=not part)
+            except UnicodeDecodeError as error:
+                wrong = done - len(error.object) + error.start
+                line = 1 + sum(before.count(b"\n") for before in _bytes(self.path, 0, wrong))
+                raise InputError(f"{self.path}:{line}: {not_utf8(error.object[error.start])}") from error
+            yield text.removeprefix("\ufeff") if first else text
+            first = False
+
+
+def _parts(path: Path, start: int, stop: int) -> Iterator[bytes]:
+    """Yield the bytes, and then none: a decoder is told so that the end has come."""
+    yield from _bytes(path, start, stop)
+    yield b""
+
+
+def _bytes(path: Path, start: int, stop: int | None) -> Iterator[bytes]:
+    try:
+        with OPEN.get(path.suffix.lower(), open)(path, "rb") as stream:
+            stream.seek(start)
+            left = PIECE if stop is None else stop - start
+            while left > 0 and (part := stream.read(min(PIECE, left))):
+                left -= 0 if stop is None else len(part)
+                yield part
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        reason = str(error) or type(error).__name__
+        raise InputError(f"{path}: cannot be read ({reason}); is the file whole, and of the kind its name says?") from error
 
 
 def divided(splits: Mapping[str, Source], use_all: bool) -> tuple[dict[str, Source], str]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from lightning.pytorch import LightningDataModule
 
-from zoo.data.corpus.glosses import gloss_corpus
+from zoo.data.corpus.presets import gloss_corpus
 from zoo.data.options import whole
 from zoo.data.parallel.glosses import gloss_lemmas
 from zoo.data.text import wordnet
@@ -52,7 +52,7 @@ def glosses(
 
     Split once and for all, stratified by topic, into 17471 / 1094 / 3279 glosses; glosses of equal definitions or equal lemmas
     are never in two splits. All tasks share the split. Two are there to write: `language_model`, the definitions as running
-    text (`zoo.data.corpus.glosses`), and `seq2seq`, from a definition to its noun (`zoo.data.parallel.glosses`).
+    text (`zoo.data.corpus.presets`), and `seq2seq`, from a definition to its noun (`zoo.data.parallel.glosses`).
 
     `topics`, 17471 / 1094 / 3279 rows: the field of a definition, told by the range of WordNet's offsets that it lies in.
 

@@ -5,10 +5,10 @@ import pickle
 import numpy as np
 import pytest
 
-from zoo.data.corpus import Text, source, tokenfile
-from zoo.data.corpus.alphabet import learn
+from zoo.data.corpus import Text, source, token_file
+from zoo.data.corpus.encoding import learn
 from zoo.data.corpus.source import digest
-from zoo.data.corpus.tokenfile import TokenFile, tokens_of
+from zoo.data.corpus.token_file import TokenFile, tokens_of
 from zoo.errors import InputError
 
 WORDS = Text("".join(f"the {i}th été of Tōkyō\n" for i in range(200)))
@@ -30,7 +30,7 @@ def large(folder, monkeypatch):
     kept = made()
     assert isinstance(kept, np.ndarray)
     assert not folder.exists(), "small texts need no file"
-    monkeypatch.setattr(tokenfile, "SMALL", 100)
+    monkeypatch.setattr(token_file, "SMALL", 100)
     return kept
 
 
@@ -47,11 +47,11 @@ def test_a_file_holds_what_memory_would(folder, large):
 def test_a_file_is_made_once_for_a_text_and_a_tokenizer(folder, large, monkeypatch):
     first = made().path
     before = first.stat().st_mtime_ns
-    monkeypatch.setattr(tokenfile, "_written", None)  # whatever writes now fails
+    monkeypatch.setattr(token_file, "_written", None)  # whatever writes now fails
     assert made().path == first
     assert first.stat().st_mtime_ns == before
     monkeypatch.undo()
-    monkeypatch.setattr(tokenfile, "SMALL", 100)
+    monkeypatch.setattr(token_file, "SMALL", 100)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parents[1]))
     others = {first, made(kind="bpe").path, made(lowercase=True).path, made(Text(WORDS.content + "x")).path}
     assert len(others) == 4
