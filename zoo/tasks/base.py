@@ -15,8 +15,8 @@ from zoo import registry
 from zoo.data.info import DataInfo
 from zoo.errors import InputError
 from zoo.tasks.inputs import Example
-from zoo.tasks.metrics import MeanLoss, add_empty_states, check_names, named_metrics, update_named
-from zoo.tasks.optimization import check_optimizer, check_schedule, lr_factor, make_optimizer
+from zoo.tasks.metrics import Inputs, MeanLoss, check_names, even_states, named_metrics, update_named
+from zoo.tasks.optimization import check_network, check_optimizer, check_schedule, lr_factor, make_optimizer
 
 
 class StepOutput(NamedTuple):
@@ -103,6 +103,7 @@ class Task(LightningModule):
         super().__init__()
         self.save_hyperparameters(*type(self).options())
         type(self).check_options(**self.hparams)
+        check_network(net, optimizer)
         self.net = net
         self.allow_zero_length_dataloader_with_multiple_devices = True  # a small test set may leave a process without rows
         defaults = MetricCollection(self.default_metrics(), compute_groups=False)
@@ -198,11 +199,11 @@ class Task(LightningModule):
         """Return the metrics by name; they read the predictions, targets and extra keywords of `StepOutput`."""
         return {}
 
-    def metric_inputs(self, output: StepOutput) -> tuple[Any, Any, dict[str, Tensor]]:
+    def metric_inputs(self, output: StepOutput) -> Inputs:
         """Return what the metrics that the user named read: predictions, targets and, where they take it, more by keyword."""
         return output.predictions, output.targets, output.extra
 
-    def metric_example(self) -> tuple[Any, Any, dict[str, Tensor]]:
+    def metric_example(self) -> Inputs:
         """Return predictions, targets and keywords of a few made-up examples, on which named metrics are tried.
 
         Raises:
@@ -239,15 +240,24 @@ class Task(LightningModule):
         """Return the predictions for a batch ``(inputs, ...)`` or bare inputs, [B, outputs]."""
         return self.outputs(batch[0] if isinstance(batch, (tuple, list)) else batch)
 
-    def measure(self, stage: str, output: StepOutput) -> None:
-        """Add a batch to the metrics of a stage, ``val`` or ``test``; one without examples counts for nothing."""
+    def measure(self, stage: str, output: StepOutput, named: bool = True) -> None:
+        """Add a batch to the metrics of a stage, ``val`` or ``test``; one without examples counts for nothing.
+
+        Args:
+            stage: ``val`` or ``test``.
+            output: Of `step`.
+            named: Whether it counts for the metrics that the user named too.
+        """
         if size := self._size(output):
             getattr(self, f"{stage}_loss").update(output.loss.detach(), size)
             getattr(self, f"{stage}_metrics").update(output.predictions, output.targets, **output.extra)
-            if len(named := getattr(self, f"{stage}_named_metrics")):
-                read = self.metric_inputs(output)
-                for metric in named.values():
-                    update_named(metric, *read)
+            if named and self.hparams["metrics"]:
+                self.measure_named(stage, self.metric_inputs(output))
+
+    def measure_named(self, stage: str, inputs: Inputs) -> None:
+        """Add predictions, targets and keywords to the metrics that the user named."""
+        for metric in getattr(self, f"{stage}_named_metrics").values():
+            update_named(metric, *inputs)
 
     def stage_metrics(self, stage: str) -> dict[str, Metric]:
         """Return the metrics of a stage under the names that they are logged by."""
@@ -280,7 +290,7 @@ class Task(LightningModule):
 
     def _log(self, stage: str) -> None:
         for name, metric in self.stage_metrics(stage).items():
-            add_empty_states(metric)
+            even_states(metric)
             self.log(name, metric, on_step=False, on_epoch=True, prog_bar=True)
 
     def configure_optimizers(self) -> Any:

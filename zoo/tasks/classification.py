@@ -14,6 +14,7 @@ from zoo.data.info import ImageInfo, TextInfo
 from zoo.errors import InputError
 from zoo.tasks.base import StepOutput, Task, TaskOptions
 from zoo.tasks.inputs import Example, encode_texts, read_images, read_texts
+from zoo.tasks.metrics import Inputs
 
 
 class AUROC(BinaryAUROC):
@@ -76,11 +77,11 @@ class Classification(Task):
         }
         return found | {"auroc": AUROC()} if classes == 2 else found
 
-    def metric_inputs(self, output: StepOutput) -> tuple[Any, Any, dict[str, Tensor]]:
+    def metric_inputs(self, output: StepOutput) -> Inputs:
         """Return probabilities [B, num_classes] and labels [B]."""
         return output.predictions.float().softmax(-1), output.targets, output.extra
 
-    def metric_example(self) -> tuple[Any, Any, dict[str, Tensor]]:
+    def metric_example(self) -> Inputs:
         """Return one right prediction for each class."""
         labels = torch.arange(self.hparams["num_classes"])
         return F.one_hot(labels).float().mul(3).softmax(-1), labels, {}
@@ -191,7 +192,7 @@ class AnswerRanking(TextInputs):
         """Return mean average precision, mean reciprocal rank and precision at 1."""
         return {"map": RetrievalMAP("skip"), "mrr": RetrievalMRR("skip"), "top1": RetrievalPrecision("skip", top_k=1)}
 
-    def metric_example(self) -> tuple[Any, Any, dict[str, Tensor]]:
+    def metric_example(self) -> Inputs:
         """Return two answers, the first of them right."""
         return torch.tensor([0.9, 0.1]), torch.tensor([1, 0]), {"indexes": torch.tensor([0, 0])}
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed
-from torchmetrics import Metric
+from torchmetrics import Metric, MetricCollection
+from torchmetrics.utilities import dim_zero_cat
 
 from zoo.errors import InputError
 
@@ -54,7 +55,7 @@ class MeanLoss(Metric):
         return self.total / self.size
 
 
-def named_metrics(names: Sequence[str], example: Callable[[], Inputs]) -> dict[str, Metric]:
+def named_metrics(names: Sequence[str], example: Callable[[], Inputs]) -> dict[str, Metric | MetricCollection]:
     """Build metrics from the names of torchmetrics classes and try each on an example.
 
     Args:
@@ -109,24 +110,24 @@ def update_named(metric: Metric, predictions: Any, targets: Any, extra: dict[str
     metric.update(predictions, targets, **{name: value for name, value in extra.items() if name in taken})
 
 
-def add_empty_states(metric: Metric) -> None:
-    """Give the lists of a metric that has seen nothing in this process an entry of the type of the other processes' entries.
+def even_states(metric: Metric) -> None:
+    """Give every list of a metric one entry in each process, so that torchmetrics can gather them.
 
-    Without it torchmetrics gathers an empty tensor of floats where other processes gather whole numbers.
+    Torchmetrics 1.9 gathers entry by entry where a list has no reduction (as in retrieval metrics), which fails if one process
+    has seen more batches than another; and where a process has seen none, it gathers floats, whatever the others have.
     """
     if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
         return
-    states = {name: getattr(metric, name) for name in metric._defaults if isinstance(getattr(metric, name), list)}
-    if not states:
+    names = [name for name, default in metric._defaults.items() if isinstance(default, list)]
+    if not names:
         return
-    mine = {name: (state[0].dtype, tuple(state[0].shape[1:])) for name, state in states.items() if state}
+    states = {name: dim_zero_cat(state) for name in names if (state := getattr(metric, name)) != []}
     found: list[Any] = [None] * distributed.get_world_size()
-    distributed.all_gather_object(found, mine)
-    for name, state in states.items():
-        theirs = [other[name] for other in found if name in other]
-        if not state and theirs:
+    distributed.all_gather_object(found, {name: (state.dtype, state.shape[1:]) for name, state in states.items()})
+    for name in names:
+        if theirs := [other[name] for other in found if name in other]:
             dtype, shape = theirs[0]
-            state.append(torch.empty((0, *shape), dtype=dtype, device=metric.device))
+            setattr(metric, name, [states.get(name, torch.empty((0, *shape), dtype=dtype, device=metric.device))])
 
 
 def _classes() -> dict[str, type[Metric]]:
@@ -156,7 +157,7 @@ def _built(name: str, inputs: Inputs) -> Metric:
     if unknown := [parameter for parameter in needed if parameter not in SIZES]:
         raise InputError(f"metric {name} needs {', '.join(unknown)}: use a class that works without, such as Multiclass{name}")
     try:
-        metric = kind(**dict.fromkeys(needed, inputs[0].shape[-1]))
+        metric = kind(**dict.fromkeys(needed, inputs[0].shape[-1])) if needed else kind()
         trial = metric.clone()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of examples that are too few

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from zoo.errors import InputError
+from zoo.layers.weight import Weight
 
 SCHEDULES = ("cosine", "linear", "constant", "inverse_sqrt")
 FALLING = ("cosine", "linear")
@@ -70,10 +71,25 @@ def make_optimizer(
 
 def undecayed(net: nn.Module) -> set[str]:
     """Name the parameters that a module of the network keeps from weight decay, by timm's ``no_weight_decay()``."""
-    keepers: list[tuple[str, Any]] = [
-        (name, module) for name, module in net.named_modules() if hasattr(module, "no_weight_decay")
-    ]
-    return {f"{name}.{own}" if name else own for name, module in keepers for own in module.no_weight_decay()}
+    kept: set[int] = set()
+    for module in net.modules():
+        names = module.no_weight_decay() if hasattr(module, "no_weight_decay") else ()  # type: ignore[operator]
+        own = dict(module.named_parameters())
+        kept |= {id(own[name]) for name in names if name in own}  # networks of timm name some that they may lack
+    return {name for name, parameter in net.named_parameters() if id(parameter) in kept}
+
+
+def check_network(net: nn.Module, optimizer: str) -> None:
+    """Check that an optimizer can train a network.
+
+    Muon orthogonalises every parameter as one matrix (Jordan et al. 2024); components [n, out / n, in / n] are none, and timm
+    would flatten them to n rows.
+
+    Raises:
+        InputError: If it cannot.
+    """
+    if "muon" in optimizer and any(isinstance(part, Weight) and not part.is_matrix for part in net.modules()):
+        raise InputError(f"optimizer '{optimizer}' needs real matrices, and components over an algebra are none: use adamw")
 
 
 def check_optimizer(

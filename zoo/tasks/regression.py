@@ -11,6 +11,7 @@ from torchmetrics import MeanSquaredError, Metric, MetricCollection
 from zoo.data.info import VectorInfo
 from zoo.tasks.base import StepOutput, Task, TaskOptions
 from zoo.tasks.inputs import Example, read_vectors
+from zoo.tasks.metrics import Inputs
 
 
 class Regression(Task):
@@ -43,7 +44,7 @@ class Regression(Task):
         """Return the mean squared error."""
         return {"mse": MeanSquaredError()}
 
-    def metric_example(self) -> tuple[Any, Any, dict[str, Tensor]]:
+    def metric_example(self) -> Inputs:
         """Return four answers near their targets."""
         numbers = self.hparams["num_targets"]
         targets = torch.arange(4.0 * numbers).view(4, numbers)

@@ -20,7 +20,6 @@ from zoo.tasks.decoding.logits import forbid_special
 from zoo.tasks.decoding.options import Decoding
 from zoo.tasks.generation import GenerativeTask, Location, answer_length, as_decoding, as_dict, limited
 from zoo.tasks.inputs import Example, read_texts
-from zoo.tasks.metrics import update_named
 
 
 class BLEU(SacreBLEUScore):
@@ -116,10 +115,7 @@ class Seq2Seq(GenerativeTask):
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Measure a validation batch, given its targets."""
-        output = self.step(batch)
-        if output.size:
-            self.val_loss.update(output.loss, output.size)
-            self.val_metrics.update(output.predictions, output.targets)
+        self.measure("val", self.step(batch), named=False)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         """Generate the answers to a batch and compare them with their references."""
@@ -129,13 +125,12 @@ class Seq2Seq(GenerativeTask):
         (source, _), targets = batch[:2]
         texts = [self.tokenizer.decode(answer) for answer in self.answer(source)]
         references = batch[-1] if isinstance(batch[-1], (list, tuple)) else [self.tokenizer.decode(row) for row in targets]
-        self.test_loss.update(output.loss, output.size)
+        self.measure("test", output, named=False)
         metrics = self.test_text_metrics
         for name in ("test_bleu", "test_chrf"):
             metrics[name].update(texts, [[text] for text in references])
         metrics["test_exact_match"].update(self.is_exact(texts, references))
-        for metric in self.test_named_metrics.values():
-            update_named(metric, texts, references, {})
+        self.measure_named("test", (texts, references, {}))
 
     def is_exact(self, texts: Sequence[str], references: Sequence[str]) -> Tensor:
         """Return which texts are their references, as the tokenizer writes them: 0 or 1, float32 [B].

@@ -1,0 +1,137 @@
+"""Two processes measure what one does, however unevenly the rows are shared, also if one of them has none."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import json, sys, warnings
+import torch
+from lightning.pytorch import Trainer
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader
+from zoo.data.text.tokenizer import train_tokenizer
+from zoo.tasks import AnswerRanking, Classification, LanguageModel, Regression, Seq2Seq
+
+out, devices = sys.argv[1], int(sys.argv[2])
+draw = torch.Generator().manual_seed(0)
+WORDS = ["anna", "otto", "hannah bob", "eve", "abba a", "noon", "level deed"]
+tokenizer = train_tokenizer("char", WORDS, 40, False, 1, ends=True).limited(20)
+vocab = tokenizer.vocab_size
+
+
+class Cache:
+    def __init__(self, source):
+        self.source, self.length = source, 0
+
+    def select(self, rows):
+        self.source = self.source[rows]
+
+
+class Copier(nn.Module):
+    max_length = None
+
+    def __init__(self):
+        super().__init__()
+        table = torch.randn(vocab, vocab, generator=torch.Generator().manual_seed(2))
+        table[:, :3] = -9.0
+        self.table = nn.Parameter(table)
+
+    def logits(self, source, tokens, start):
+        ids = (start + torch.arange(tokens.shape[1])).clamp(max=source.shape[1] - 1)
+        return self.table[tokens] + 3.0 * F.one_hot(source[:, ids], vocab)
+
+    def forward(self, source, tokens):
+        return self.logits(source, tokens, 0)
+
+    def init_cache(self, source=None):
+        return Cache(source)
+
+    def decode_step(self, tokens, cache, mask=None):
+        cache.length += tokens.shape[1]
+        return self.logits(cache.source, tokens, cache.length - tokens.shape[1])
+
+
+class Table(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(9, 9, generator=torch.Generator().manual_seed(1)))
+
+    def forward(self, tokens):
+        return self.table[tokens]
+
+
+class Identity(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Parameter(torch.zeros(1))
+
+    def forward(self, *inputs):
+        return inputs[-1]
+
+
+def parallel(rows):
+    from zoo.data.parallel.encoding import encode
+    tokens = encode(rows, tokenizer).padded() if rows else torch.zeros(0, 1, dtype=torch.int64)
+    shifted = torch.cat([tokens.new_full((len(rows), 1), 2), tokens[:, :-1]], 1)
+    return (tokens, shifted.masked_fill(shifted == 3, 0)), tokens, torch.arange(len(rows)), list(rows)
+
+
+sizes = [3, 1, 4, 0, 2]
+logits = [torch.randn(size, 2, generator=draw) for size in sizes]
+labels = [torch.randint(2, (size,), generator=draw) for size in sizes]
+groups = [torch.randint(3, (size,), generator=draw) for size in sizes]
+tokens = [torch.randint(1, 9, (size, 5), generator=draw) for size in sizes]
+names = {"classification": ("MulticlassCalibrationError", "BinaryAveragePrecision"), "ranking": ("RetrievalNormalizedDCG",)}
+TASKS = {
+    "classification": (Classification(Identity(), 2, metrics=names["classification"]), list(zip(logits, labels))),
+    "ranking": (
+        AnswerRanking(Identity(), metrics=names["ranking"]),
+        [((x, x), y, g) for x, y, g in zip(logits, labels, groups)],
+    ),
+    "regression": (Regression(Identity(), 2, metrics=("MeanAbsoluteError",)), [(x, x * 1.5 + 1) for x in logits]),
+    "language": (LanguageModel(Table(), 9), [(t, t.flip(1), torch.full((len(t), 2), 5)) for t in tokens]),
+    "seq2seq": (
+        Seq2Seq(Copier(), vocab, tokenizer=tokenizer, metrics=("CharErrorRate",)),
+        [parallel(WORDS[i : i + n]) for i, n in ((0, 3), (3, 1), (4, 0), (4, 2), (6, 1))],
+    ),
+}
+found = {}
+trainer = Trainer(accelerator="cpu", devices=devices, strategy="ddp" if devices > 1 else "auto", logger=False,
+                  enable_checkpointing=False, enable_progress_bar=False, use_distributed_sampler=False, max_epochs=1)
+for name, (task, batches) in TASKS.items():
+    empty = [batch for batch in batches if not len(batch[1])]
+    for case, shares in (("uneven", (batches[::2], batches[1::2])), ("one has none", (batches, empty))):
+        mine = batches if devices == 1 else shares[trainer.global_rank]
+        loader = DataLoader(mine, batch_size=None, collate_fn=lambda batch: batch)
+        found[f"{name}, {case}, test"] = trainer.test(task, loader, verbose=False)[0]
+        found[f"{name}, {case}, val"] = trainer.validate(task, loader, verbose=False)[0]
+if trainer.is_global_zero:
+    open(out, "w").write(json.dumps(found))
+"""
+
+
+def measured(folder: Path, devices: int) -> dict[str, dict[str, float]]:
+    """Run the script in its own process, which starts the others."""
+    script, out = folder / "script.py", folder / f"{devices}.json"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(script), str(out), str(devices)], capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(out.read_text())
+
+
+def test_two_processes_measure_what_one_does(tmp_path):
+    one, two = measured(tmp_path, 1), measured(tmp_path, 2)
+    assert len(one) == 20
+    assert {name for found in one.values() for name in found} > {
+        "test_map", "test_bleu", "test_exact_match", "test_perplexity", "test_mse", "test_f1",
+        "test_binary_average_precision", "test_retrieval_normalized_dcg", "test_char_error_rate",
+    }  # fmt: skip
+    for name, found in one.items():
+        assert two[name] == pytest.approx(found, rel=1e-6), name
