@@ -5,13 +5,14 @@ import torch
 from torch.nn import functional as F
 
 import zoo
+from zoo.data import ready
 from zoo.data.linear_maps import hamilton, rotation
 
 
 def learn(data, algebra, seed, steps=3000):
     """Train as configs/papers/phm does: Adam, 64 rows a step, the learning rate falling to zero."""
     torch.manual_seed(seed)
-    net = zoo.backbone("linear", algebra, **data.info.model_kwargs)
+    net = zoo.backbone("linear", algebra, **ready(data).info.model_kwargs)
     x, y = data.splits["train"]
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)

@@ -349,7 +349,7 @@ def test_a_manifest_that_leaves_files_out(model, listed):
         ({"algebra": "clifford(p=1,q=1)"}, "not the algebra this model was trained over"),
         ({"algebra_sha256": "ab"}, "its table differs"),
         ({"info": INFO.to_dict() | {"in_channels": "x"}}, "in_channels = 'x'"),
-        ({"task": "translation"}, "the task 'translation' is not one of"),
+        ({"task": "translation"}, "unknown task 'translation'"),
         ({"task": "pair_classification"}, "image_size"),
         ({"scope": "nope"}, "unknown scope"),
         ({"backbone": 3}, "backbone"),

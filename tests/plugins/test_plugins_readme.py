@@ -15,6 +15,7 @@ from zoo.algebras import algebra
 from zoo.backbones import Recipe, recipe_of
 from zoo.backbones.build import backbone
 from zoo.cli import doctor, main
+from zoo.data import ready
 from zoo.errors import InputError
 
 PAGE = (Path(__file__).parents[2] / "plugins" / "README.md").read_text(encoding="utf-8")
@@ -101,7 +102,7 @@ def test_doctor_loads_it():
 
 
 def test_backbone_and_data_set_fit_each_other():
-    data = registry.create("zoo.datasets", "bars(count=40)", batch_size=7, num_workers=0, seed=3)
+    data = ready(registry.create("zoo.datasets", "bars(count=40)", batch_size=7, num_workers=0, seed=3))
     assert data.info.classes == ("horizontal", "vertical")
     info = data.info.to_dict() | {"num_classes": data.info.num_classes}
     images, labels = next(iter(data.train_dataloader()))
@@ -118,7 +119,7 @@ def test_backbone_and_data_set_fit_each_other():
 
 
 def test_text_network_embedding_and_data_set_fit_each_other():
-    data = registry.create("zoo.datasets", "mirrors(rows=60)", batch_size=8, num_workers=0, seed=3)
+    data = ready(registry.create("zoo.datasets", "mirrors(rows=60)", batch_size=8, num_workers=0, seed=3))
     assert data.info.sizes == {"train": 49, "val": 5, "test": 6}
     assert not data.has_split
     assert data.info.vocab_size == 10
