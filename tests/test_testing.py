@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import zoo.layers.weight
-import zoo.testing.kernel
 import zoo.testing.product
 from zoo.algebras import Algebra, Laws, algebra, laws
 from zoo.kernels import axis_layout, block, real_matrix
@@ -65,7 +64,7 @@ def with_table(table, spec=""):
 
 def everywhere(monkeypatch, matrix):
     """Put a defect into the block kernel, wherever it is imported."""
-    for module in (block, zoo.layers.weight, zoo.testing.kernel, zoo.kernels):
+    for module in (block, zoo.layers.weight, zoo.testing.product, zoo.kernels):
         monkeypatch.setattr(module, "real_matrix", matrix)
     return Sound()
 
@@ -108,12 +107,12 @@ def unit_that_is_none(monkeypatch):
 
 
 def factors_short_of_one(monkeypatch):
-    monkeypatch.setattr(zoo.testing.kernel, "factorize", lambda a: Factors(*(f[:-1] for f in factorize(a))))
+    monkeypatch.setattr(zoo.testing.product, "factorize", lambda a: Factors(*(f[:-1] for f in factorize(a))))
     return Sound()
 
 
 def factors_of_another_table(monkeypatch):
-    monkeypatch.setattr(zoo.testing.kernel, "factorize", lambda a: factorize(a.transpose(0, 1)))
+    monkeypatch.setattr(zoo.testing.product, "factorize", lambda a: factorize(a.transpose(0, 1)))
     return Sound()
 
 
@@ -149,11 +148,11 @@ def cast_to_float(monkeypatch):
 
 
 def one_weight_too_many(monkeypatch):
-    def reset(self, old=Linear.reset_parameters):
+    def reset(self, old=Weight.reset_parameters):
         old(self)
         self.scale = nn.Parameter(torch.ones(()))
 
-    monkeypatch.setattr(Linear, "reset_parameters", reset)
+    monkeypatch.setattr(Weight, "reset_parameters", reset)
     return Sound()
 
 
@@ -334,7 +333,7 @@ def test_every_flipped_sign_of_quaternions_is_noticed(sign):
 
 
 class Small(BackboneContract):
-    spec = "vit(dim=32, heads=2, depth=1)"
+    spec = "vit(dim={dim}, heads=2, depth=1)"
     info = {"in_channels": 1, "image_size": 8, "num_classes": 5}  # noqa: RUF012
     algebras = ("quaternion",)
 
@@ -343,8 +342,8 @@ def changed(change):
     """A backbone that is a sound one with a defect."""
 
     class Changed(Small):
-        def build(self, algebra, seed=0):
-            return change(super().build(algebra, seed), self)
+        def build(self, algebra, seed=0, n=None):
+            return change(super().build(algebra, seed, n), self)
 
     return Changed()
 
@@ -436,6 +435,12 @@ def test_a_factory_is_enough_to_build():
     assert Small().build(Layers("complex", scope="ffn")).blocks[0].mlp.fc1.algebra.n == 2
 
 
+def test_sizes_fit_any_algebra():
+    for n in range(1, 33):
+        net = Small().build(Layers(Algebra(torch.ones(n, n, n))))
+        assert net.blocks[0].attn.qkv.algebra.n == n
+
+
 def test_installed_algebras_can_be_made():
     found = installed_algebras()
     assert len(found) == len(set(found))
@@ -454,7 +459,7 @@ def test_pytest_runs_the_contracts(tmp_path):
             spec = "complex"
             laws = Laws(True, False, True, True, True)
         class TestTransformer(BackboneContract):
-            spec = "vit(dim=32, heads=2, depth=1)"
+            spec = "vit(dim={dim}, heads=2, depth=1)"
             info = {"in_channels": 1, "image_size": 8, "num_classes": 5}
             algebras = ("complex", "phm-2")
         """)

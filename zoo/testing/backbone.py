@@ -7,18 +7,19 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo import registry
+from zoo.algebras import Algebra, reals
 from zoo.algebras import algebra as named
-from zoo.algebras import reals
 from zoo.errors import InputError
 from zoo.layers import Layers
-from zoo.testing.training import classify, is_divided, loss, matrices, take, weights
+from zoo.layers.weight import Weight
 
 
 def installed_algebras() -> list[str]:
-    """List one spec of every installed algebra that can be created; an option that it needs is 4 if it is n, and else 1."""
+    """List one spec of every installed algebra that can be created; a required option is 4 if it is called n, else 1."""
     found = []
     for entry in registry.entries("zoo.algebras"):
         try:
@@ -31,14 +32,24 @@ def installed_algebras() -> list[str]:
     return found
 
 
+def fitting_dim(n: int, least: int = 32) -> int:
+    """Return the smallest size from ``least`` on that splits into two heads of whole elements, also with rotary positions.
+
+    >>> [fitting_dim(n) for n in (1, 4, 5, 16)]
+    [32, 32, 40, 64]
+    """
+    return -(-least // (4 * n)) * 4 * n
+
+
 class BackboneContract:
-    """What a backbone must fulfil to train over every algebra; subclass it in a test file and pytest runs it.
+    """Tests that a backbone must pass to train over every algebra; subclass it in a test file and pytest runs it.
 
     Every test runs once for each algebra and has its spec in the test id.
 
     Attributes:
-        spec: The backbone's spec, small enough for a test.
-        info: What the data would tell it.
+        spec: The backbone's spec, small enough for a test. ``{dim}`` in it becomes `fitting_dim` of the algebra, a size that
+            splits into two heads of whole elements: any algebra may be installed.
+        info: Facts about the data.
         algebras: Specs to try; by default `installed_algebras`.
     """
 
@@ -52,11 +63,12 @@ class BackboneContract:
         noise = torch.Generator().manual_seed(0)
         return torch.rand(4, self.info["in_channels"], side, side, generator=noise)
 
-    def build(self, algebra: str | Layers, seed: int = 0) -> nn.Module:
-        """Create the backbone over an algebra."""
+    def build(self, algebra: str | Layers, seed: int = 0, n: int | None = None) -> nn.Module:
+        """Create the backbone over an algebra, with sizes that fit the dimension n: by default that of the algebra."""
         torch.manual_seed(seed)
         layers = algebra if isinstance(algebra, Layers) else Layers(algebra)
-        model = registry.create("zoo.backbones", self.spec, layers, **self.info)
+        spec = self.spec.replace("{dim}", str(fitting_dim(n or layers.n)))
+        model = registry.create("zoo.backbones", spec, layers, **self.info)
         assert isinstance(model, nn.Module)
         return model
 
@@ -66,7 +78,7 @@ class BackboneContract:
             metafunc.parametrize("algebra", installed_algebras() if self.algebras is None else self.algebras)
 
     def test_output_is_one_finite_row_per_example(self, algebra: str) -> None:
-        """Logits are [B, num_classes], or of a network that writes [B, L, vocab_size]; in training and in evaluation."""
+        """Logits are [B, num_classes], or of a generative network [B, L, vocab_size]; in training and in evaluation."""
         model, batch = self.build(algebra), self.batch()
         last = batch[-1] if isinstance(batch, tuple) else batch
         answer = (len(last), self.info["num_classes"]) if "num_classes" in self.info else (*last.shape, self.info["vocab_size"])
@@ -97,7 +109,8 @@ class BackboneContract:
 
     def test_matrices_have_one_nth_of_the_weights(self, algebra: str) -> None:
         """Some matrices are over the algebra, and have 1 / n of the weights wherever n divides their sizes."""
-        n, model, twin = named(algebra).n, self.build(algebra), self.build(Layers(reals()))
+        n, model = named(algebra).n, self.build(algebra)
+        twin = self.build(Layers(reals()), n=n)
         real = matrices(twin)
         ours = {name: m for name, m in matrices(model).items() if m.algebra.n == n}
         assert ours
@@ -133,3 +146,39 @@ class BackboneContract:
                 parameter.add_(1)
         assert not torch.equal(classify(twin, batch), y)
         assert torch.equal(classify(model, batch), y)
+
+
+def classify(model: nn.Module, batch: Any) -> Tensor:
+    """Run a network on a batch, a tensor or a tuple of its arguments, with the same random numbers every time."""
+    torch.manual_seed(0)
+    y = model(*batch) if isinstance(batch, tuple) else model(batch)
+    assert isinstance(y, Tensor)
+    return y
+
+
+def loss(model: nn.Module, batch: Any) -> Tensor:
+    """Return the cross entropy of a batch against the labels 0, 1, 2, ..., one for each row of logits."""
+    y = classify(model, batch).flatten(0, -2)
+    return F.cross_entropy(y, torch.arange(len(y)) % y.shape[1])
+
+
+def take(batch: Any, index: Any) -> Any:
+    """Index the examples of a batch."""
+    return tuple(take(part, index) for part in batch) if isinstance(batch, tuple) else batch[index]
+
+
+def weights(model: nn.Module) -> int:
+    """Count the trainable parameters without the learned products."""
+    products = {id(p) for m in model.modules() if isinstance(m, Algebra) for p in m.parameters()}
+    return sum(p.numel() for p in model.parameters() if p.requires_grad and id(p) not in products)
+
+
+def matrices(model: nn.Module) -> dict[str, Any]:
+    """Name the weights of the layers."""
+    return {name: m for name, m in model.named_modules() if isinstance(m, Weight)}
+
+
+def is_divided(layer: Any, real: Any) -> bool:
+    """Tell whether n divides both axes of a weight, given the same weight over the reals."""
+    axes = [(getattr(layer, name), getattr(real, name)) for name in ("out", "inp")]
+    return all(ours.channels == theirs.channels and ours.size == ours.n * ours.width for ours, theirs in axes)
