@@ -75,7 +75,7 @@ def test_the_built_in_algebras_are_tried():
 
 
 def test_every_backbone_of_ours_is_tried():
-    tried = {registry.Spec.parse(spec).name.partition("/")[0] for spec, _ in BACKBONES.values()}
+    tried = {registry.Spec.parse(spec.replace("{dim}", "32")).name.partition("/")[0] for spec, _ in BACKBONES.values()}
     assert tried == {entry.name for entry in registry.entries("zoo.backbones") if entry.ours}
 
 

@@ -1,20 +1,21 @@
-"""The networks that write, over every algebra: nothing leaks from the future, and a cache changes nothing."""
+"""Generative networks, over every algebra: no information leaks from the future, and a cache changes nothing."""
 
 import re
 
 import pytest
 import torch
 
+import zoo
 from zoo import registry
 from zoo.backbones.build import count
 from zoo.errors import InputError
 from zoo.layers import Layers
 from zoo.testing import BackboneContract
-from zoo.testing.backbone import installed_algebras
+from zoo.testing.backbone import fitting_dim, installed_algebras
 
 CORPUS = {"vocab_size": 30, "max_length": 20}
 PARALLEL = CORPUS | {"seq2seq": True}
-SIZES = "dim=64, depth=2, heads=2, ffn=64"
+SIZES = "dim={dim}, depth=2, heads=2, ffn={dim}"
 SPECS = {
     "gpt": (f"gpt({SIZES})", CORPUS),
     "gpt, rotary": (f"gpt({SIZES}, positions=rotary, score=product, bias=true, tied=false)", CORPUS),
@@ -25,14 +26,16 @@ SPECS = {
     "transformer, rotary": (f"transformer({SIZES}, positions=rotary)", PARALLEL),
 }
 every_algebra = pytest.mark.parametrize("algebra", installed_algebras())
-every_writer = pytest.mark.parametrize("name", SPECS)
+every_network = pytest.mark.parametrize("name", SPECS)
 
 
 def build(name, algebra, max_length=20, **options):
     torch.manual_seed(0)
     spec, info = SPECS.get(name, (name, CORPUS))
     info = info | {"max_length": max_length}
-    return registry.create("zoo.backbones", spec, Layers(algebra, **options), **info).double().eval()
+    layers = Layers(algebra, **options)
+    spec = spec.replace("{dim}", str(fitting_dim(layers.n)))
+    return registry.create("zoo.backbones", spec, layers, **info).double().eval()
 
 
 def tokens(rows, length, seed=0, least=1):
@@ -78,7 +81,7 @@ class TestEncoderDecoder(BackboneContract):
 
 
 @every_algebra
-@every_writer
+@every_network
 def test_no_word_sees_those_behind_it(name, algebra):
     net, source, target = build(name, algebra), sources(name), tokens(3, 9)
     changed = target.clone()
@@ -89,7 +92,7 @@ def test_no_word_sees_those_behind_it(name, algebra):
 
 
 @every_algebra
-@every_writer
+@every_network
 def test_reading_on_is_reading_at_once(name, algebra):
     net, source, target = build(name, algebra), sources(name), tokens(3, 9)
     cache = net.init_cache(source)
@@ -99,7 +102,7 @@ def test_reading_on_is_reading_at_once(name, algebra):
 
 
 @every_algebra
-@every_writer
+@every_network
 def test_padding_on_either_side_changes_nothing(name, algebra):
     net, source, target = build(name, algebra), sources(name), tokens(3, 6)
     alone = whole(net, source, target)
@@ -115,7 +118,7 @@ def test_padding_on_either_side_changes_nothing(name, algebra):
     torch.testing.assert_close(torch.cat(parts, 1)[:, 2:], alone)
 
 
-@every_writer
+@every_network
 def test_rows_of_a_cache_can_be_chosen(name):
     net, source, target = build(name, "quaternion"), sources(name), tokens(3, 6)
     cache, rows = net.init_cache(source), torch.tensor([2, 0, 2, 1])
@@ -139,17 +142,17 @@ def test_a_cache_keeps_left_padding_of_chosen_rows():
 
 @every_algebra
 def test_pieces_with_a_memory_are_the_whole_text(algebra):
-    # An embedding that encodes order counts from the beginning of each piece.
+    # An embedding that encodes order counts from the beginning of each segment.
     net, target, memory = build(f"transformer_xl({SIZES}, memory=12)", algebra, embedding="table"), tokens(3, 12), []
     parts = [net(part, memory) for part in target.split([5, 4, 3], 1)]
     torch.testing.assert_close(torch.cat(parts, 1), net(target))
-    assert [part.shape for part in memory] == [(3, 12, 64)] * 2
+    assert [part.shape for part in memory] == [(3, 12, fitting_dim(zoo.algebra(algebra).n))] * 2
 
 
 def test_a_memory_has_its_length_and_no_gradient():
     net, target, memory = build(f"transformer_xl({SIZES}, memory=4)", "quaternion").train(), tokens(3, 12), []
     net(target[:, :6], memory)
-    assert [part.shape for part in memory] == [(3, 4, 64)] * 2
+    assert [part.shape for part in memory] == [(3, 4, 32)] * 2
     assert not any(part.requires_grad for part in memory)
     other = [part.clone() for part in memory]
     assert not torch.equal(net(target[:, 6:], memory), net(target[:, 6:]))

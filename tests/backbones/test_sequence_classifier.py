@@ -1,4 +1,4 @@
-"""The networks that read text, over every algebra: the contract, and padding that never counts."""
+"""Classifiers of texts, over every algebra: the contract, and padding that changes nothing."""
 
 import pytest
 import torch
@@ -9,19 +9,24 @@ from zoo.errors import InputError
 from zoo.layers import Layers
 from zoo.layers.weight import Weight
 from zoo.testing import BackboneContract
-from zoo.testing.backbone import installed_algebras
+from zoo.testing.backbone import fitting_dim, installed_algebras
 
 INFO = {"vocab_size": 30, "max_length": 20, "num_classes": 3}
 SPECS = {
-    "lstm": "lstm(dim=64, hidden=64)",
-    "lstm, stacked": "lstm(dim=64, hidden=0, depth=2, bidirectional=true, rules=gate, pooling=last)",
-    "transformer": "transformer(dim=64, depth=1, heads=2, ffn=64)",
-    "transformer, product": "transformer(dim=64, depth=1, heads=2, ffn=64, score=product, positions=rotary, norm_first=false)",
-    "transformer, hermitian": "transformer(dim=64, depth=1, heads=2, score=hermitian, readout=modulus, positions=learned)",
-    "cnn": "cnn(dim=64, filters=64, hidden=64)",
-    "fasttext": "fasttext(dim=64, hidden=64)",
+    "lstm": "lstm(dim={dim}, hidden={dim})",
+    "lstm, stacked": "lstm(dim={dim}, hidden=0, depth=2, bidirectional=true, rules=gate, pooling=last)",
+    "transformer": "transformer(dim={dim}, depth=1, heads=2, ffn={dim})",
+    "transformer, product": "transformer(dim={dim}, depth=1, heads=2, score=product, positions=rotary, norm_first=false)",
+    "transformer, hermitian": "transformer(dim={dim}, depth=1, heads=2, score=hermitian, readout=modulus, positions=learned)",
+    "cnn": "cnn(dim={dim}, filters={dim}, hidden={dim})",
+    "fasttext": "fasttext(dim={dim}, hidden={dim})",
 }
-PAIRS = SPECS | {"decomposable_attention": "decomposable_attention(dim=64)"}
+PAIRS = SPECS | {"decomposable_attention": "decomposable_attention(dim={dim})"}
+
+
+def build(spec, algebra, **info):
+    """Build with sizes that fit the algebra."""
+    return zoo.backbone(spec.replace("{dim}", str(fitting_dim(zoo.algebra(algebra).n))), algebra, **INFO, **info)
 
 
 def texts(lengths, width, seed=0):
@@ -79,7 +84,7 @@ def wider(tokens, more):
 @pytest.mark.parametrize("algebra", installed_algebras())
 @pytest.mark.parametrize("name", SPECS)
 def test_padding_changes_nothing(name, algebra):
-    net = zoo.backbone(SPECS[name], algebra, **INFO).eval()
+    net = build(SPECS[name], algebra).eval()
     tokens = texts([5, 7, 1, 3], 7)
     torch.testing.assert_close(net(wider(tokens, 9)), net(tokens), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(net(tokens[2:3, :1]), net(tokens)[2:3], rtol=1e-4, atol=1e-5)
@@ -88,14 +93,14 @@ def test_padding_changes_nothing(name, algebra):
 @pytest.mark.parametrize("algebra", ["real", "quaternion", "phm(n=4)", "octonion"])
 @pytest.mark.parametrize("name", PAIRS)
 def test_padding_of_either_text_changes_nothing(name, algebra):
-    net = zoo.backbone(PAIRS[name], algebra, **INFO, pair=True).eval()
+    net = build(PAIRS[name], algebra, pair=True).eval()
     one, other = texts([5, 7, 1, 3], 7), texts([2, 6, 6, 1], 6, seed=1)
     torch.testing.assert_close(net(wider(one, 4), wider(other, 9)), net(one, other), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", SPECS)
 def test_padding_takes_no_gradient(name):
-    net = zoo.backbone(SPECS[name], "quaternion", **INFO)
+    net = build(SPECS[name], "quaternion")
     tokens = texts([5, 7, 1, 3], 7)
     net(wider(tokens, 2)).square().sum().backward()
     table = next(module for module in net.modules() if type(module).__name__ == "Embedding")
@@ -209,7 +214,7 @@ def test_one_text_is_not_two():
         pairs(texts([2], 2))
 
 
-def test_layers_take_what_the_algebra_advises():
+def test_layers_take_the_defaults_of_the_algebra():
     from zoo.algebras import Algebra, algebra
 
     rule = Algebra(algebra("complex").structure, defaults={"score": "hermitian", "readout": "modulus"})

@@ -20,8 +20,7 @@ def make(spec, rule="quaternion", **options):
 
 
 class TestViT(BackboneContract):
-    # 96 / 2 heads is a multiple of 1, 2, 3, 4, 6, 8, 12, 16, 24: a stranger's algebra fits, too.
-    spec = "vit(dim=96, heads=2, depth=2)"
+    spec = "vit(dim={dim}, heads=2, depth=2)"
     info = INFO
 
 

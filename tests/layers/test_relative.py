@@ -8,12 +8,13 @@ from zoo.algebras import algebra
 from zoo.errors import InputError
 from zoo.layers import RelativeAttention
 from zoo.layers.token_embedding import trigonometric
-from zoo.testing.backbone import installed_algebras
+from zoo.testing.backbone import fitting_dim, installed_algebras
 
 
 def make(spec, **options):
     torch.manual_seed(0)
-    layer = RelativeAttention(algebra(spec), 32, 2, **options).double()
+    made = algebra(spec)
+    layer = RelativeAttention(made, fitting_dim(made.n), 2, **options).double()
     for vector in (layer.u, layer.v, layer.qkv.bias, layer.proj.bias):
         nn.init.normal_(vector)
     return layer
@@ -24,13 +25,13 @@ def slow(layer, x, memory, mask=None):
     rows = []
     for b in range(len(x)):
         words = torch.cat([memory[b], x[b]])
-        q, k, v = layer.qkv(words).view(len(words), 3, 2, 16).unbind(1)
+        q, k, v = layer.qkv(words).view(len(words), 3, 2, -1).unbind(1)
         heads = []
         for i in range(len(memory[b]), len(words)):
             seen = [j for j in range(i + 1) if mask is None or mask[b, j]]
-            r = layer.distance(trigonometric(torch.tensor([i - j for j in seen]), 32, x)).view(-1, 2, 16)
+            r = layer.distance(trigonometric(torch.tensor([i - j for j in seen]), layer.dim, x)).view(len(seen), 2, -1)
             fit = torch.stack([(q[i] + layer.u) * k[j] + (q[i] + layer.v) * r[p] for p, j in enumerate(seen)]).sum(-1)
-            heads.append(((fit / 4).softmax(0)[..., None] * v[seen]).sum(0).flatten())
+            heads.append(((fit * (layer.dim // 2) ** -0.5).softmax(0)[..., None] * v[seen]).sum(0).flatten())
         rows.append(layer.proj(torch.stack(heads)))
     return torch.stack(rows)
 
@@ -39,8 +40,8 @@ def slow(layer, x, memory, mask=None):
 @pytest.mark.parametrize("masked", [False, True])
 def test_it_is_its_definition(spec, masked):
     layer, noise = make(spec), torch.Generator().manual_seed(1)
-    x = torch.randn(2, 4, 32, dtype=torch.float64, generator=noise)
-    memory = torch.randn(2, 3, 32, dtype=torch.float64, generator=noise)
+    x = torch.randn(2, 4, layer.dim, dtype=torch.float64, generator=noise)
+    memory = torch.randn(2, 3, layer.dim, dtype=torch.float64, generator=noise)
     mask = torch.tensor([[0, 1, 1, 1, 1, 1, 1], [1, 0, 1, 1, 1, 1, 1]]).bool() if masked else None
     results = []
     for f in (layer, lambda *args: slow(layer, *args)):

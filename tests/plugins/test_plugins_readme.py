@@ -62,7 +62,7 @@ def installed(tmp_path_factory):
     points = {group: {name: f"zoo_{name}:{name}" for name in names} for group, names in GROUPS.items()}
     install(site, "zoo-more", "2.0", points, **{f"zoo_{name}": code for name, code in MORE.items()})
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("ZOO_PLUGINS", raising=False)
+        patch.setenv("ZOO_PLUGINS", "zoo-cyclic,zoo-more,zoo-rival")  # and no plugin of somebody else
         patch.syspath_prepend(str(site))
         registry.refresh()
         yield
