@@ -33,7 +33,7 @@ def squared_error(net, data):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_rotation_is_learned(seed):
-    data = rotation()
+    data = ready(rotation())
     net = learn(data, "phm-3", seed)
     assert squared_error(net, data) < 1e-6
     turned = net.weight @ net.weight.T
@@ -42,7 +42,7 @@ def test_a_rotation_is_learned(seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_learned_rule_is_the_hamilton_product(seed):
-    data, product = hamilton(), zoo.algebra("quaternion")
+    data, product = ready(hamilton()), zoo.algebra("quaternion")
     net = learn(data, "phm-4", seed)
     assert squared_error(net, data) < 1e-6
     # What the layer's weight does at each place, as a 4 x 4 matrix, and the quaternion that made the data there. The basis of
@@ -57,6 +57,6 @@ def test_the_learned_rule_is_the_hamilton_product(seed):
 
 
 def test_a_rule_that_is_fixed_and_wrong_does_not_learn_it():
-    data = hamilton()
+    data = ready(hamilton())
     assert squared_error(learn(data, "quaternion", 0), data) < 1e-6
     assert squared_error(learn(data, "clifford(p=1, q=1)", 0), data) > 1e-2
