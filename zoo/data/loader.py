@@ -164,11 +164,6 @@ def loader(data: Dataset[Any], batch_size: int | None, num_workers: int, seed: i
     )
 
 
-def train_sampler(order: Order) -> EpochSampler:
-    """Return a sampler of the order for training, every process having as many keys."""
-    return EpochSampler(order, even=True)
-
-
 def eval_sampler(keys: Sequence[Any]) -> EpochSampler:
     """Return a sampler of the keys, each exactly once over all processes."""
     return EpochSampler(partial(always, keys), even=False)

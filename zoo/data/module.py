@@ -9,7 +9,7 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Dataset
 
 from zoo.data.info import DataInfo
-from zoo.data.loader import EpochSampler, Order, eval_sampler, loader, shuffled, train_sampler
+from zoo.data.loader import EpochSampler, Order, eval_sampler, loader, shuffled
 from zoo.data.options import whole
 from zoo.errors import InputError
 
@@ -124,7 +124,7 @@ class DataModule(LightningDataModule, Generic[Info]):
             InputError: There are fewer rows than processes.
         """
         data = self.dataset("train")
-        sampler = train_sampler(self.order(data))
+        sampler = EpochSampler(self.order(data), even=True)
         if not len(sampler):
             raise InputError(f"{self.source}: too few training {self.unit} for {sampler.num_replicas} processes; use fewer")
         lone = len(sampler) > self.batch_size and len(sampler) % self.batch_size == 1

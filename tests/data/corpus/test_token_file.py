@@ -1,6 +1,7 @@
 import errno
 import os
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -90,3 +91,15 @@ def test_a_folder_that_cannot_be_is_one_line(tmp_path, large, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with pytest.raises(InputError, match="cannot keep the tokens of a large text there"):
         made()
+
+
+def test_processes_that_prepare_the_same_text_at_once_agree(folder, large):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(made()[:])) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert all((tokens == large).all() for tokens in found)
+    assert len([*folder.iterdir()]) == 1

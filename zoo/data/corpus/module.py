@@ -14,7 +14,7 @@ from zoo.data.corpus.encoding import TOKENIZERS, extents, learn
 from zoo.data.corpus.source import Source, digest, divided
 from zoo.data.corpus.token_file import Numbers, tokens_of
 from zoo.data.info import CorpusInfo
-from zoo.data.loader import Array, EpochSampler, always, eval_sampler, process_rank, train_sampler
+from zoo.data.loader import Array, EpochSampler, always, eval_sampler, process_rank
 from zoo.data.module import DataModule
 from zoo.data.options import whole
 from zoo.data.text.tokenizer import Tokenizer
@@ -134,7 +134,7 @@ class CorpusData(DataModule[CorpusInfo]):
         """
         steps = len(self.splits["train"]) - 1
         if not self.stream:
-            sampler = train_sampler(partial(shuffled, steps, self.length, self.seed))
+            sampler = EpochSampler(partial(shuffled, steps, self.length, self.seed), even=True)
             if not len(sampler):
                 raise self._too_short()
             return self.loader(self.dataset("train"), sampler)

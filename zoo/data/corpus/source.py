@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from zoo.data.text.content import not_utf8
 from zoo.data.text.copies import OPEN
@@ -20,24 +19,6 @@ PIECE = 2**20
 
 PERCENT = (90, 95, 100)
 """Where training, validation and test text end, of a text without splits."""
-
-
-class Source(Protocol):
-    """Running text, all of it or a part."""
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-
-    @property
-    def size(self) -> int:
-        """How much there is, in units that `cut` counts in."""
-
-    def pieces(self) -> Iterator[str]:
-        """Yield the text from beginning to end, cut where lines end."""
-
-    def cut(self, percent: Sequence[int]) -> Sequence[Source]:
-        """Cut the text into parts that end after these shares of it."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +158,9 @@ def _bytes(path: Path, start: int, stop: int | None) -> Iterator[bytes]:
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         reason = str(error) or type(error).__name__
         raise InputError(f"{path}: cannot be read ({reason}); is the file whole, and of the kind its name says?") from error
+
+
+Source = Text | TextFile
 
 
 def divided(splits: Mapping[str, Source], use_all: bool) -> tuple[dict[str, Source], str]:
