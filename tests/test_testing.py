@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+import zoo
 import zoo.layers.weight
 import zoo.testing.product
+from zoo import registry
 from zoo.algebras import Algebra, Laws, algebra, laws
 from zoo.kernels import axis_layout, block, real_matrix
 from zoo.kernels.factors import Factors, factorize
@@ -408,9 +410,32 @@ BACKBONE_DEFECTS = {
 }
 
 
-def test_a_sound_backbone_passes():
-    for spec in ("quaternion", "real", "phm-4"):
+def cyclic(n=5):
+    """Real numbers of the cyclic group of order n."""
+    i, j = torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij")
+    return Algebra(nn.functional.one_hot((i + j) % n, n).float())
+
+
+@pytest.fixture
+def five():
+    """An algebra of dimension 5, as a third party may install it."""
+    zoo.register("algebras", "five", cyclic)
+    yield "five"
+    registry.unregister("algebras", "five")
+
+
+def test_a_sound_backbone_passes(five):
+    for spec in ("quaternion", "real", "phm-4", five):
         assert failing(Small(), spec) == set()
+
+
+def test_an_algebra_of_dimension_five_is_tried_and_passes(five):
+    assert five in installed_algebras()
+
+    class Five(AlgebraContract):
+        spec = five
+
+    assert failing(Five()) == set()
 
 
 @pytest.mark.parametrize("defect", BACKBONE_DEFECTS)

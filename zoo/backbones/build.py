@@ -139,6 +139,8 @@ def _attempt(spec: str, algebra: str | Algebra, options: Mapping[str, Any]) -> s
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             backbone(spec, algebra, **options)
+    except registry.PluginError:
+        return None
     except InputError as error:
         return str(error)
     except Exception:  # A third-party network may compute with numbers while it is built.

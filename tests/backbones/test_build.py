@@ -1,0 +1,124 @@
+"""Building from specs and from objects, and the checks that need no data."""
+
+import pytest
+import torch
+from torch import nn
+
+import zoo
+from zoo import registry
+from zoo.algebras import Algebra
+from zoo.backbones import recipe
+from zoo.backbones.build import check_spec, count, real_twin
+from zoo.errors import InputError
+
+INFO = {"in_channels": 1, "image_size": 8, "num_classes": 3}
+
+
+def small(layers: zoo.Layers, *, in_channels: int, image_size: int, num_classes: int, dim: int = 8) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), layers.linear(in_channels * image_size**2, dim, role="ffn"), nn.Linear(dim, num_classes))
+
+
+def cyclic(n):
+    """Real numbers of the cyclic group of order n."""
+    i, j = torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij")
+    return Algebra(nn.functional.one_hot((i + j) % n, n).float())
+
+
+def test_a_factory_stands_for_a_spec_and_an_algebra_for_its_name():
+    net = zoo.backbone(small, cyclic(5), **INFO, classes=("a", "b", "c"))
+    assert net(torch.zeros(2, 1, 8, 8)).shape == (2, 3)
+    assert net[1].algebra.n == 5
+    assert count(real_twin(small, **INFO))["total"] == 64 * 8 + 8 + 8 * 3 + 3
+
+
+def test_a_factory_that_takes_anything_gets_everything():
+    found = {}
+    assert isinstance(zoo.backbone(lambda layers, **info: found.update(info) or nn.Identity(), "real", **INFO), nn.Identity)
+    assert found == INFO
+
+
+def test_a_network_is_returned_as_it_is():
+    net = nn.Linear(2, 3)
+    assert zoo.backbone(net, "quaternion") is net
+
+
+@pytest.mark.parametrize(("spec", "said"), [(3, "a backbone is a spec"), (lambda layers: 3, "returned int, not a torch.nn")])
+def test_what_builds_no_network(spec, said):
+    with pytest.raises(InputError, match=said):
+        zoo.backbone(spec, "real")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("vit", "dim=64 does not split into heads=4 of whole elements of an algebra with n = 5: write vit(dim=80)"),
+        ("gpt", "write gpt(dim=140)"),
+        ("gpt/nano", "write gpt/nano(dim=390)"),
+        ("gpt(positions=rotary)", "heads=4 of whole elements of an algebra with n = 5 and of pairs of channels to rotate"),
+        ("transformer/base", "write transformer/base(dim=520)"),
+        ("transformer_xl", "write transformer_xl(dim=140)"),
+        ("decomposable_attention", "write decomposable_attention(dim=100)"),
+    ],
+)
+def test_heads_that_do_not_fit_are_found_without_data_and_the_message_is_right(spec, said):
+    with pytest.raises(InputError) as caught:
+        check_spec(spec, cyclic(5))
+    assert said in str(caught.value)
+    if "write " in str(caught.value):
+        check_spec(str(caught.value).partition("write ")[2], cyclic(5))
+
+
+@pytest.mark.parametrize(
+    ("spec", "options"),
+    [
+        ("vit(dim=80, patch=3)", {}),  # tiles images of 9 pixels
+        ("timm/test_vit", {}),
+        ("transformer(pooling=last)", {"scope": "ffn"}),
+        ("lstm(dim=30)", {}),
+        ("linear", {}),
+        ("gpt(dim=80, heads=4)", {"embedding": "complex_order"}),
+    ],
+)
+def test_what_may_fit_some_data_is_not_refused(spec, options):
+    check_spec(spec, cyclic(5), **options)
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "said"),
+    [
+        ("lstm(pooling=median)", {}, "unknown pooling 'median'"),
+        ("lstm", {"scope": "everything"}, "unknown scope"),
+        ("lstm", {"init": "zero"}, "unknown initialisation"),
+        ("lstm", {"embedding": "nothing"}, "unknown embedding"),
+        ("timm/resnet18x", {}, "has no model 'resnet18x'"),
+    ],
+)
+def test_options_that_are_wrong_for_any_data(spec, options, said):
+    with pytest.raises(InputError, match=said):
+        check_spec(spec, "quaternion", **options)
+
+
+def test_a_third_partys_network_that_cannot_be_tried_is_not_refused():
+    @recipe(inputs=("image",))
+    def odd(layers, *, in_channels, colours):
+        raise AssertionError("is not called")
+
+    @recipe(inputs=("image",))
+    def breaks(layers, *, in_channels):
+        raise RuntimeError("needs real tensors")
+
+    try:
+        for factory in (odd, breaks):
+            registry.register("backbones", factory.__name__, factory)
+            check_spec(factory.__name__, "real")
+    finally:
+        for factory in (odd, breaks):
+            registry.unregister("backbones", factory.__name__)
+
+
+def test_trying_draws_no_random_numbers():
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    check_spec("transformer", "phm-4")
+    assert torch.equal(torch.rand(3), expected)

@@ -1,0 +1,47 @@
+"""AdamW shrinks matrices and leaves learned products, positions, u and v of Transformer-XL and class tokens alone."""
+
+import pytest
+import torch
+
+import zoo
+from zoo.layers.weight import Weight
+from zoo.tasks.optimization import make_optimizer, undecayed
+
+TOKENS = {"vocab_size": 20, "max_length": 8}
+IMAGE = {"in_channels": 1, "image_size": 8, "num_classes": 3}
+NETWORKS = {
+    "phm": ("lstm(dim=8, hidden=8)", "phm-4", TOKENS | {"num_classes": 3}, "algebra.structure"),
+    "phm, shared": ("fasttext(dim=8, hidden=8)", "phm(n=4,shared=true)", TOKENS | {"num_classes": 3}, "algebra.structure"),
+    "phm, scores": ("gpt(dim=32, depth=1, heads=2, ffn=32, score=product)", "phm-4", TOKENS, "attention.product.structure"),
+    "positions": ("gpt(dim=32, depth=1, heads=2, ffn=32)", "quaternion", TOKENS, "position_embedding.table"),
+    "u": ("transformer_xl(dim=32, depth=1, heads=2, ffn=32)", "quaternion", TOKENS, "attention.u"),
+    "v": ("transformer_xl(dim=32, depth=1, heads=2, ffn=32)", "quaternion", TOKENS, "attention.v"),
+    "class token": ("vit(dim=32, depth=1)", "quaternion", IMAGE, "cls_token"),
+    "image positions": ("vit(dim=32, depth=1)", "phm-4", IMAGE, "pos_embed"),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_step_without_gradients_shrinks_matrices_alone(name):
+    torch.manual_seed(0)
+    spec, algebra, info, kept = NETWORKS[name]
+    net = zoo.backbone(spec, algebra, **info)
+    for parameter in net.parameters():
+        torch.nn.init.normal_(parameter)
+        parameter.grad = torch.zeros_like(parameter)
+    before = {key: parameter.clone() for key, parameter in net.named_parameters()}
+    make_optimizer(net, "adamw", lr=0.1, weight_decay=0.5).step()
+    untouched = {key for key, parameter in net.named_parameters() if torch.equal(parameter, before[key])}
+    assert any(key.endswith(kept) for key in untouched)
+    matrices = {f"{key}.components" for key, module in net.named_modules() if isinstance(module, Weight)}
+    assert matrices
+    assert not untouched & matrices
+    vectors = {key for key, parameter in net.named_parameters() if parameter.ndim < 2}
+    assert untouched == vectors | undecayed(net)
+    for key in before.keys() - untouched:
+        torch.testing.assert_close(dict(net.named_parameters())[key], 0.95 * before[key])
+
+
+def test_a_known_product_has_nothing_to_name():
+    assert zoo.algebra("quaternion").no_weight_decay() == set()
+    assert undecayed(zoo.backbone("fasttext", "quaternion", **TOKENS, num_classes=3)) == set()
