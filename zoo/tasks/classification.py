@@ -86,9 +86,9 @@ class Classification(Task):
         labels = torch.arange(self.hparams["num_classes"])
         return F.one_hot(labels).float().mul(3).softmax(-1), labels, {}
 
-    def step(self, batch: tuple[Any, Tensor]) -> StepOutput:
-        """Return the cross entropy in nats, the logits and the labels of a batch (inputs, labels)."""
-        inputs, labels = batch
+    def step(self, batch: Sequence[Any]) -> StepOutput:
+        """Return the cross entropy in nats, the logits and the labels of a batch (inputs, labels, ...)."""
+        inputs, labels = batch[:2]
         logits = self.outputs(inputs)
         smoothing = self.label_smoothing if self.training else 0.0
         return StepOutput(F.cross_entropy(logits, labels, label_smoothing=smoothing), logits.detach(), labels)
@@ -196,9 +196,11 @@ class AnswerRanking(TextInputs):
         """Return two answers, the first of them right."""
         return torch.tensor([0.9, 0.1]), torch.tensor([1, 0]), {"indexes": torch.tensor([0, 0])}
 
-    def step(self, batch: tuple[Any, Tensor, Tensor]) -> StepOutput:
+    def step(self, batch: Sequence[Any]) -> StepOutput:
         """Return the cross entropy in nats of a batch (inputs, labels, questions), and what ranks its answers."""
-        inputs, labels, questions = batch
+        if len(batch) < 3:
+            raise InputError("answers are ranked question by question, and the data do not say which question each answers")
+        inputs, labels, questions = batch[:3]
         logits = self.outputs(inputs)
         relevance = logits.detach().softmax(-1)[:, 1]
         return StepOutput(F.cross_entropy(logits, labels), relevance, labels, {"indexes": questions})

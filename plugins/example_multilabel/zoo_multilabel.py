@@ -1,0 +1,167 @@
+"""Multi-label classification, and digits with statements about them that are true or false."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset
+from torchmetrics import Metric, MetricCollection
+from torchmetrics.classification import MultilabelAccuracy, MultilabelExactMatch, MultilabelF1Score
+
+from zoo import InputError
+from zoo.data import DataModule, ImageInfo
+from zoo.tasks import Example, StepOutput, Task
+from zoo.tasks.inputs import read_images
+
+# --- the task ---
+
+
+class MultilabelClassification(Task):
+    """Binary cross entropy of every label; accuracy, macro F1 and the share of images whose labels are all right.
+
+    Args:
+        net: From images [B, C, S, S] to logits [B, num_labels].
+        num_labels: Labels, each of which is true or false.
+        threshold: Probability from which a label is predicted.
+        options: See `zoo.tasks.Task`.
+    """
+
+    info_type = ImageInfo
+    inputs = ("image",)
+    monitor = "val_f1", "max"
+    next_commands = (("predict {run} IMAGE...", "tell what is true of your own pictures"),)
+
+    def __init__(self, net: nn.Module, num_labels: int, *, threshold: float = 0.5, **options: Any) -> None:
+        super().__init__(net, **options)
+        self.threshold = threshold
+
+    @classmethod
+    def check_options(cls, **options: Any) -> None:
+        """Check keywords of the constructor."""
+        super().check_options(**options)
+        if not 0 < (threshold := options.get("threshold", 0.5)) < 1:
+            raise InputError(f"threshold={threshold}: a probability between 0 and 1")
+
+    @classmethod
+    def data_options(cls, info: Any) -> dict[str, Any]:
+        """Return the number of labels."""
+        return {"num_labels": len(info.classes)}
+
+    @classmethod
+    def num_outputs(cls, info: Any) -> int:
+        """Return the number of labels."""
+        return len(info.classes)
+
+    def default_metrics(self) -> dict[str, Metric | MetricCollection]:
+        """Return accuracy, macro F1 and exact match."""
+        labels, threshold = self.hparams["num_labels"], self.hparams["threshold"]
+        return {
+            "accuracy": MultilabelAccuracy(labels, threshold, average="micro"),
+            "f1": MultilabelF1Score(labels, threshold),
+            "exact_match": MultilabelExactMatch(labels, threshold),
+        }
+
+    def metric_example(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Return two right predictions, all true and all false."""
+        truth = torch.tensor([[1], [0]]).expand(2, self.hparams["num_labels"])
+        return truth * 0.8 + 0.1, truth, {}
+
+    def step(self, batch: tuple[Tensor, Tensor]) -> StepOutput:
+        """Return the loss, the probabilities and the labels of a batch (images, labels [B, num_labels])."""
+        images, labels = batch
+        logits = self.outputs(images)
+        loss = F.binary_cross_entropy_with_logits(logits, labels.to(logits.dtype))
+        return StepOutput(loss, logits.detach().sigmoid(), labels)
+
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
+        """Return the probability of every label, [B, num_labels]."""
+        return super().predict_step(batch, batch_idx).sigmoid()
+
+    @classmethod
+    def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
+        """Yield images: files, Pillow images, arrays or tensors."""
+        return read_images(inputs, info)
+
+    def collate(self, examples: Sequence[Example]) -> tuple[Tensor]:
+        """Return the images as a batch, [B, C, S, S]."""
+        return (torch.stack([example.value for example in examples]),)
+
+    def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
+        """Return the labels that are predicted for each image, and the probability of every label."""
+        rows = []
+        for example, probabilities in zip(examples, outputs.tolist(), strict=True):
+            found = dict(zip(self.info.classes, probabilities, strict=True))
+            labels = [name for name, probability in found.items() if probability >= self.threshold]
+            rows.append({**example.columns, "labels": labels, **{name: round(value, 6) for name, value in found.items()}})
+        return rows
+
+
+# --- the data ---
+
+PROPERTIES = {"even": (0, 2, 4, 6, 8), "prime": (2, 3, 5, 7), "above four": (5, 6, 7, 8, 9), "has a hole": (0, 4, 6, 8, 9)}
+"""The digits of which each statement is true."""
+
+
+class DigitProperties(DataModule[ImageInfo]):
+    """Feed batches (images float32 [B, 1, 8, 8], labels int64 [B, 4]) of scikit-learn's 1,797 digits.
+
+    Args:
+        options: ``batch_size``, ``num_workers`` and ``seed``, see `zoo.data.DataModule`.
+    """
+
+    task = "multilabel_classification"
+    unit = "images"
+
+    def load(self) -> ImageInfo:
+        """Open the splits: of every ten images one is for validation and two are for testing."""
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        images = torch.from_numpy(digits.images).float()[:, None] / 16
+        labels = torch.from_numpy(np.stack([np.isin(digits.target, true) for true in PROPERTIES.values()], 1)).long()
+        place = torch.arange(len(images)) % 10
+        parts = {"train": place > 2, "val": place == 0, "test": (place == 1) | (place == 2)}
+        std, mean = torch.std_mean(images[parts["train"]])
+        self.rows = {name: ((images[part] - mean) / std, labels[part]) for name, part in parts.items()}
+        return ImageInfo(
+            in_channels=1,
+            image_size=8,
+            classes=tuple(PROPERTIES),
+            mean=(float(mean),),
+            std=(float(std),),
+            sizes={name: len(rows[1]) for name, rows in self.rows.items()},
+            sha256=hashlib.sha256(digits.data.tobytes() + labels.numpy().tobytes()).hexdigest(),
+        )
+
+    def dataset(self, split: str) -> Dataset[Any]:
+        """Return the rows of a split."""
+        return Rows(*self.rows[split])
+
+
+class Rows(Dataset[Any]):
+    """Images and their labels; a batch is made as a whole.
+
+    Args:
+        images: Of a split, [N, C, S, S].
+        labels: Of each, [N, labels].
+    """
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self.images, self.labels = images, labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitems__(self, keys: list[int]) -> tuple[Tensor, Tensor]:
+        """Return the batch of these keys; a key is a row plus a multiple of the rows there are."""
+        rows = torch.tensor(keys) % len(self)
+        return self.images[rows], self.labels[rows]
+
+
+def digit_properties(batch_size: int = 32, num_workers: int = 0, seed: int = 0) -> DigitProperties:
+    """Scikit-learn's digits: whether each is even, prime, above four, and has a hole."""
+    return DigitProperties(batch_size=batch_size, num_workers=num_workers, seed=seed)

@@ -1,0 +1,185 @@
+"""The contract of a task."""
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch import Trainer
+from PIL import Image
+from torch import Tensor, nn
+
+import zoo
+from zoo import registry
+from zoo.backbones.build import backbone, check_fit
+from zoo.data import DataModule, ImageInfo, ready
+from zoo.errors import InputError
+from zoo.tasks import Example, Task, task_type
+
+QUIET: dict[str, Any] = {
+    "accelerator": "cpu",
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning", "ignore:.*does not have many workers")
+class TaskContract:
+    """What a task must fulfil to train in anyone's Trainer and in ``zoo fit``; subclass it in a test file and pytest runs it.
+
+    Attributes:
+        spec: The task's spec.
+        data: Spec of data that the task learns from, small enough for a test.
+        backbone: Spec of a backbone for it, without dropout and small enough for a test.
+        algebra: Spec of an algebra.
+        options: Keywords of the task.
+        steps: Training steps after which the validation loss must be lower.
+    """
+
+    spec: str = ""
+    data: str = ""
+    backbone: str = ""
+    algebra: str = "real"
+    options: ClassVar[dict[str, Any]] = {}
+    steps: int = 60
+
+    # --- what a subclass defines ---
+
+    def expected_metrics(self, outputs: Any, targets: Any) -> dict[str, float]:
+        """Return metrics from their definitions, by name: all but the loss.
+
+        Args:
+            outputs: Of `predict_step` for all test rows, [N, ...]; a list of those of the batches if they are no tensors.
+            targets: The second part of all test batches, likewise.
+        """
+        raise NotImplementedError(f"{type(self).__name__}.expected_metrics: return the test metrics, by their definitions")
+
+    def user_inputs(self, info: Any) -> list[Any]:
+        """Return a few inputs as a user of the model gives them; by default for images some of their size."""
+        if not isinstance(info, ImageInfo):
+            raise NotImplementedError(f"{type(self).__name__}.user_inputs: return inputs as a user gives them")
+        shape = (3, info.image_size, info.image_size, info.in_channels)
+        pixels = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+        return [Image.fromarray(image.squeeze(-1) if info.in_channels == 1 else image) for image in pixels]
+
+    # --- what is built of it ---
+
+    @pytest.fixture(scope="class")
+    def module(self) -> DataModule[Any]:
+        """Return the data, ready to use."""
+        return ready(registry.create("zoo.datasets", self.data, batch_size=16, num_workers=0, seed=0))
+
+    def net(self, info: Any, seed: int = 0) -> nn.Module:
+        """Build the network."""
+        torch.manual_seed(seed)
+        return backbone(self.backbone, self.algebra, **info.model_kwargs)
+
+    def task(self, module: DataModule[Any], seed: int = 0) -> Task:
+        """Build the task."""
+        kind, options = task_type(self.spec)
+        options = {"lr": 5e-3, "schedule": "constant", "warmup": 0.0} | self.options | options
+        return kind.from_info(self.net(module.info, seed), module.info, module.tokenizer, **options)
+
+    # --- laws ---
+
+    def test_the_network_answers_with_num_outputs(self, module: DataModule[Any]) -> None:
+        """``num_outputs`` and ``per_token`` are the shape of the network's answer, and the data hold what the task learns from."""
+        kind, _ = task_type(self.spec)
+        kind.check_info(module.info)
+        assert isinstance(module.info, kind.info_type)
+        outputs = kind.num_outputs(module.info)
+        check_fit(self.net(module.info), self.backbone, module.info.example_inputs(2), outputs, every=kind.per_token)
+
+    def test_the_loss_falls_in_a_plain_trainer(self, module: DataModule[Any]) -> None:
+        """A Trainer with loaders and no data module lowers the validation loss; the value to monitor is logged."""
+        task = self.task(module)
+        trainer = Trainer(max_steps=self.steps, num_sanity_val_steps=0, **QUIET)
+        (before,) = trainer.validate(task, module.val_dataloader(), verbose=False)
+        trainer.fit(task, module.train_dataloader(), module.val_dataloader())
+        (after,) = trainer.validate(task, module.val_dataloader(), verbose=False)
+        assert after["val_loss"] < before["val_loss"]
+        assert task.monitor[0] in after
+        assert task.monitor[1] in ("min", "max")
+
+    def test_metrics_are_those_of_their_definitions(self, module: DataModule[Any]) -> None:
+        """Test metrics over batches of unequal size are what their definitions say of all rows at once."""
+        task, loader = self.task(module), module.test_dataloader()
+        trainer = Trainer(**QUIET)
+        (found,) = trainer.test(task, loader, verbose=False)
+        outputs = _joined(trainer.predict(task, loader) or [])
+        expected = self.expected_metrics(outputs, _joined([batch[1] for batch in loader]))
+        assert expected
+        assert found == pytest.approx(
+            {"test_loss": found["test_loss"], **{f"test_{name}": expected[name] for name in expected}}
+        )
+
+    def test_a_checkpoint_brings_back_the_task(self, module: DataModule[Any], tmp_path: Path) -> None:
+        """`load_from_checkpoint` needs the network alone: options and weights come from the file, predictions are the same."""
+        task = self.task(module)
+        trainer = Trainer(max_steps=1, **QUIET)
+        trainer.fit(task, module.train_dataloader())
+        trainer.save_checkpoint(tmp_path / "task.ckpt")
+        back = type(task).load_from_checkpoint(tmp_path / "task.ckpt", net=self.net(module.info, seed=1))
+        assert dict(back.hparams) == dict(task.hparams)
+        assert set(type(task).options()) == set(task.hparams)
+        back.info, back.tokenizer = task.info, task.tokenizer
+        batch = next(iter(module.test_dataloader()))
+        with torch.no_grad():
+            one, other = (part.eval().predict_step(batch, 0) for part in (task, back))
+        assert torch.equal(one, other) if isinstance(one, Tensor) else one == other
+
+    def test_wrong_options_are_refused_without_data(self) -> None:
+        """Options are checked by `check_options`, which needs neither data nor a network, in one line."""
+        kind, _ = task_type(self.spec)
+        for wrong in ({"nonsense": 1}, {"lr": -1.0}, {"schedule": "nonsense"}, {"metrics": ("Nonsense",)}):
+            with pytest.raises(InputError) as caught:
+                kind.check_options(**wrong)
+            assert "\n" not in str(caught.value)
+
+    def test_predictions_are_rows_of_json(self, module: DataModule[Any]) -> None:
+        """Every input gets a row that begins with its columns; a row does not depend on its neighbours."""
+        task = self.task(module).eval()
+        examples = list(task.read_inputs(module.info, self.user_inputs(module.info)))
+        assert examples
+        rows = self._rows(task, examples)
+        assert json.loads(json.dumps(rows, ensure_ascii=False)) == rows
+        for example, row in zip(examples, rows, strict=True):
+            assert list(row)[: len(example.columns)] == list(example.columns)
+            assert len(row) > len(example.columns)
+            (alone,) = self._rows(task, [example])
+            assert alone.keys() == row.keys()
+            assert [_plain(value) for value in alone.values()] == [_plain(value, 1e-4) for value in row.values()]
+
+    def test_a_run_writes_a_model_that_predicts(self, module: DataModule[Any], tmp_path: Path) -> None:
+        """``zoo fit`` trains it, ``zoo.load`` brings it back, and the next commands name the run."""
+        trainer = {"max_steps": 2, "limit_val_batches": 1, "limit_test_batches": 2, **QUIET}
+        run = str(tmp_path / "run")
+        options: dict[str, Any] = {"backbone": self.backbone, "algebra": self.algebra, "data": self.data, "task": self.spec}
+        summary = zoo.fit(**options, run_dir=run, trainer={**trainer, "enable_checkpointing": True, "logger": True})
+        assert summary["task"] == self.spec
+        assert "loss" in summary["metrics"]
+        for command, purpose in task_type(self.spec)[0].next_commands:
+            assert run in command.format(run=run)
+            assert purpose
+        inputs = self.user_inputs(module.info)
+        assert len(zoo.load(run).predict(inputs)) == len(list(self.task(module).read_inputs(module.info, inputs)))
+
+    def _rows(self, task: Task, examples: list[Example]) -> list[dict[str, Any]]:
+        with torch.no_grad():
+            return task.prediction_rows(examples, task.predict_step(task.collate(examples), 0))
+
+
+def _joined(parts: list[Any]) -> Any:
+    """Put the parts of all batches together, if they are tensors of one width."""
+    if all(isinstance(part, Tensor) for part in parts) and len({part.shape[1:] for part in parts}) == 1:
+        return torch.cat(parts)
+    return parts
+
+
+def _plain(value: Any, tolerance: float | None = None) -> Any:
+    """Return a value to compare; floats with a tolerance."""
+    return pytest.approx(value, abs=tolerance) if isinstance(value, float) and tolerance is not None else value
