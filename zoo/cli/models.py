@@ -81,8 +81,14 @@ def line(row: dict[str, Any]) -> str:
     """Write a prediction as one line: the columns, or of a generative model the generated text alone."""
     if "target" in row:
         return " ".join(str(row["target"]).splitlines())
-    *columns, probability = row.values()
-    return "\t".join([*columns, f"{probability:.4f}"])
+    return "\t".join(cell(value) for value in row.values())
+
+
+def cell(value: Any) -> str:
+    """Write a value of a prediction row."""
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return ", ".join(map(cell, value)) if isinstance(value, list) else str(value)
 
 
 def watched(rows: Iterable[dict[str, Any]], inputs: list[str]) -> Iterator[dict[str, Any]]:
