@@ -17,11 +17,14 @@ from zoo.backbones.build import backbone
 from zoo.cli import doctor, main
 from zoo.data import ready
 from zoo.errors import InputError
+from zoo.layers import Layers
+from zoo.layers.factory import ROLES
+from zoo.tasks import Task
 
 PAGE = (Path(__file__).parents[2] / "plugins" / "README.md").read_text(encoding="utf-8")
 BLOCKS = [code for _, code in re.findall(r"^```(toml|python)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)]
-PYPROJECT, CYCLIC, CYCLIC_CONTRACT, MLP, MLP_CONTRACT, BAG, BAG_CONTRACT, NARROW, BARS, MIRRORS = BLOCKS
-MORE = {"mlp": MLP, "bag": BAG, "narrow": NARROW, "bars": BARS, "mirrors": MIRRORS}
+PYPROJECT, CYCLIC, CYCLIC_CONTRACT, MLP, MLP_CONTRACT, BAG, BAG_CONTRACT, NARROW, BARS, MIRRORS, FOCAL, FOCAL_CONTRACT = BLOCKS
+MORE = {"mlp": MLP, "bag": BAG, "narrow": NARROW, "bars": BARS, "mirrors": MIRRORS, "focal_classification": FOCAL}
 GROUPS = {"zoo.backbones": ("mlp", "bag"), "zoo.embeddings": ("narrow",), "zoo.datasets": ("bars", "mirrors")}
 
 
@@ -32,6 +35,10 @@ def defined(code):
 
 
 class TestCyclic(defined(CYCLIC_CONTRACT)["TestCyclic"]):
+    pass
+
+
+class TestFocalClassification(defined(FOCAL_CONTRACT)["TestFocalClassification"]):
     pass
 
 
@@ -60,6 +67,7 @@ def installed(tmp_path_factory):
     project = tomllib.loads(PYPROJECT)["project"]
     install(site, project["name"], project["version"], project["entry-points"], zoo_cyclic=CYCLIC)
     points = {group: {name: f"zoo_{name}:{name}" for name in names} for group, names in GROUPS.items()}
+    points["zoo.tasks"] = {"focal_classification": "zoo_focal_classification:FocalClassification"}
     install(site, "zoo-more", "2.0", points, **{f"zoo_{name}": code for name, code in MORE.items()})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ZOO_PLUGINS", "zoo-cyclic,zoo-more,zoo-rival")  # and no plugin of somebody else
@@ -133,6 +141,20 @@ def test_text_network_embedding_and_data_set_fit_each_other():
     padded = torch.nn.functional.pad(tokens, (0, 3))
     assert not words(padded)[:, -3:].any()
     torch.testing.assert_close(net.eval()(padded), net(tokens))
+
+
+def test_every_role_and_method_of_layers_is_on_the_page():
+    methods = {name for name in vars(Layers) if not name.startswith("_")}
+    (table,) = re.findall(r"^\| method \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
+    assert methods == set(re.findall(r"`(\w+)[(`]", re.sub(r"^(\|[^|]*\|)[^\n]*", r"\1", table, flags=re.MULTILINE)))
+    assert all(f"`{role}`" in PAGE for role in ROLES)
+
+
+def test_every_part_of_a_task_that_the_page_names_is_there():
+    (table,) = re.findall(r"^\| name \| what it says \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
+    names = re.findall(r"`(\w+)[(`]", re.sub(r"^(\|[^|]*\|)[^\n]*", r"\1", table, flags=re.MULTILINE))
+    assert len(names) == 14
+    assert [name for name in names if not hasattr(Task, name)] == []
 
 
 def test_a_text_network_refuses_images(tmp_path, monkeypatch):
