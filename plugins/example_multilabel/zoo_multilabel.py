@@ -79,7 +79,7 @@ class MultilabelClassification(Task):
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         """Return the probability of every label, [B, num_labels]."""
-        return super().predict_step(batch, batch_idx).sigmoid()
+        return torch.sigmoid(super().predict_step(batch, batch_idx))
 
     @classmethod
     def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:

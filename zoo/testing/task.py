@@ -166,7 +166,8 @@ class TaskContract:
             assert run in command.format(run=run)
             assert purpose
         inputs = self.user_inputs(module.info)
-        assert len(zoo.load(run).predict(inputs)) == len(list(self.task(module).read_inputs(module.info, inputs)))
+        model: Any = zoo.load(run)
+        assert len(model.predict(inputs)) == len(list(self.task(module).read_inputs(module.info, inputs)))
 
     def _rows(self, task: Task, examples: list[Example]) -> list[dict[str, Any]]:
         with torch.no_grad():
