@@ -89,8 +89,6 @@ def tested(run: Path, data: str, metrics: dict[str, Any]) -> int:
 
 def measure(row: Row, seed: int, root: Path | None, keep: Path | None) -> dict[str, Any]:
     """Train one row with one seed and measure its model as its comments say; ``keep`` is where its run stays, if it does."""
-    from zoo.inference.evaluate import evaluate
-
     options, said = row.config, row.extra
     also = [spec.strip() for spec in said.get("also", "").split(";") if spec.strip()]
     with tempfile.TemporaryDirectory() as temporary:
@@ -104,10 +102,10 @@ def measure(row: Row, seed: int, root: Path | None, keep: Path | None) -> dict[s
             found |= {"folds": summary["folds"], "std": summary["std"]}
         found |= {"tested": tested(run, data, summary["metrics"]), "chosen": chosen(run), "versions": summary["versions"]}
         if also:
-            found["also"] = {spec: evaluate(str(run), "test", rooted(spec, root)) for spec in also}
+            found["also"] = {spec: zoo.load(run, device="auto").evaluate(rooted(spec, root)) for spec in also}
         if "beam" in said:
             beam = int(said["beam"])
-            found["beam"] = {"beam": beam} | evaluate(str(run), "test", data, decoding={"beam": beam})
+            found["beam"] = {"beam": beam} | zoo.load(run, device="auto").evaluate(data, beam=beam)
         if "curve" in said:
             found["curve"] = curve(run, said["curve"])
     return found

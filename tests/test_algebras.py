@@ -9,7 +9,7 @@ import torch
 
 import zoo.algebras
 from zoo.algebras import Algebra, Laws, algebra, laws, reals, unit
-from zoo.checkpoint.table import fingerprint
+from zoo.checkpoint.integrity import fingerprint
 from zoo.errors import InputError
 from zoo.layers import Linear
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = (
     {"errors"},
     {"registry"},
-    {"options", "data"},
+    {"data"},
     {"algebras"},
     {"kernels"},
     {"layers"},

@@ -6,6 +6,8 @@
     net = zoo.convert(torchvision_or_timm_model, "quaternion")
     product = zoo.algebra("octonion")
     summary = zoo.fit(backbone="vit", algebra="quaternion")
+    model = zoo.load(summary["run_dir"])
+    rows = model.predict(["picture.png"])
 
 Importing this package imports no torch; the first use of a name does (PEP 562).
 """
@@ -17,9 +19,10 @@ if TYPE_CHECKING:
     from zoo.algebras import Algebra, Laws, laws
     from zoo.algebras import algebra as algebra
     from zoo.backbones.build import backbone, count
-    from zoo.checkpoint import load
     from zoo.conversion import convert as convert
     from zoo.errors import InputError
+    from zoo.inference.model import Model, load
+    from zoo.inference.saving import save
     from zoo.layers import Layers
     from zoo.registry import register
     from zoo.training.api import fit
@@ -29,6 +32,7 @@ __all__ = [
     "InputError",
     "Laws",
     "Layers",
+    "Model",
     "algebra",
     "backbone",
     "convert",
@@ -37,6 +41,7 @@ __all__ = [
     "laws",
     "load",
     "register",
+    "save",
 ]
 
 _HOMES = {
@@ -44,14 +49,16 @@ _HOMES = {
     "InputError": "zoo.errors",
     "Laws": "zoo.algebras",
     "Layers": "zoo.layers",
+    "Model": "zoo.inference.model",
     "algebra": "zoo.algebras",
     "backbone": "zoo.backbones.build",
     "convert": "zoo.conversion",
     "count": "zoo.backbones.build",
     "fit": "zoo.training.api",
     "laws": "zoo.algebras",
-    "load": "zoo.checkpoint",
+    "load": "zoo.inference.model",
     "register": "zoo.registry",
+    "save": "zoo.inference.saving",
 }
 
 

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 import zoo
 from zoo.backbones.build import count
 from zoo.checkpoint import folder as folders
-from zoo.checkpoint import load, read_config, save
+from zoo.checkpoint import load_network, read_config, save
 from zoo.data import ImageInfo
 from zoo.data.text import TextInfo
 from zoo.errors import InputError
@@ -98,7 +98,7 @@ def sign(folder: Path, **files: object) -> None:
 def test_round_trip_is_bit_equal(tmp_path, algebra):
     net = write(tmp_path / "model", algebra)
     torch.manual_seed(99)  # what the loader draws must not matter
-    again = load(tmp_path / "model")
+    again = load_network(tmp_path / "model")
     images = torch.randn(4, 1, 8, 8)
     assert torch.equal(net(images), again(images))
     assert net.state_dict().keys() == again.state_dict().keys()
@@ -108,38 +108,38 @@ def test_round_trip_is_bit_equal(tmp_path, algebra):
 
 def test_a_shared_rule_is_still_shared(tmp_path):
     write(tmp_path / "model", "phm(n=4,shared=true)")
-    rules = {id(module.structure) for module in load(tmp_path / "model").modules() if isinstance(module, zoo.Algebra)}
+    rules = {id(module.structure) for module in load_network(tmp_path / "model").modules() if isinstance(module, zoo.Algebra)}
     assert len(rules) == 1
 
 
 def test_rules_of_their_own_stay_apart(tmp_path):
     write(tmp_path / "model", "phm-4")
-    rules = [module.structure for module in load(tmp_path / "model").modules() if isinstance(module, zoo.Algebra)]
+    rules = [module.structure for module in load_network(tmp_path / "model").modules() if isinstance(module, zoo.Algebra)]
     assert len({id(rule) for rule in rules}) == 4
     assert not torch.equal(rules[0], rules[1])
 
 
 def test_the_scope_is_kept(tmp_path):
     net = write(tmp_path / "model", scope="attention")
-    assert zoo.count(load(tmp_path / "model")) == zoo.count(net)
+    assert zoo.count(load_network(tmp_path / "model")) == zoo.count(net)
 
 
 def test_loading_leaves_the_random_numbers_alone(sound):
     torch.manual_seed(3)
     expected = torch.rand(3)
     torch.manual_seed(3)
-    load(sound)
+    load_network(sound)
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_a_loaded_network_evaluates_and_can_be_trained_on(sound):
-    net = load(sound)
+    net = load_network(sound)
     assert not net.training
     assert all(parameter.requires_grad for parameter in net.parameters())
 
 
 def test_a_run_folder_leads_to_its_model(sound):
-    assert load(sound.parent).state_dict().keys() == load(sound).state_dict().keys()
+    assert load_network(sound.parent).state_dict().keys() == load_network(sound).state_dict().keys()
     assert read_config(str(sound.parent)) == read_config(sound)
 
 
@@ -202,7 +202,7 @@ def write_text_model(folder: Path, embedding: str | None = "complex_order") -> t
 @pytest.mark.parametrize("embedding", [None, "table", "table(projection=relu)", "complex_order"])
 def test_a_network_that_reads_text_comes_back(tmp_path, embedding):
     net = write_text_model(tmp_path / "model", embedding)
-    again, tokens = load(tmp_path / "model"), torch.tensor([[3, 1, 8, 0], [2, 0, 0, 0]])
+    again, tokens = load_network(tmp_path / "model"), torch.tensor([[3, 1, 8, 0], [2, 0, 0, 0]])
     assert torch.equal(net(tokens, tokens.flip(0)), again(tokens, tokens.flip(0)))
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in net.state_dict().items())
     config = read_config(tmp_path / "model")
@@ -219,7 +219,7 @@ def test_files_beside_the_weights_are_listed_and_checked(tmp_path):
     assert set(listed) == {"config.json", "model.safetensors", "README.md", "tokenizer.json"}
     (model / "tokenizer.json").write_bytes(data + b" ")
     with pytest.raises(InputError, match=r"tokenizer\.json is not the file that was saved"):
-        load(model)
+        load_network(model)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_signed_facts_of_texts_that_do_not_work(tmp_path, change, message):
     path.write_text(json.dumps(config | {"info": config["info"] | change}))
     sign(tmp_path / "model")
     with pytest.raises(InputError, match=message):
-        load(tmp_path / "model")
+        load_network(tmp_path / "model")
 
 
 # --- damage ---
@@ -257,9 +257,9 @@ def test_every_changed_byte_is_found(model, name):
     for position in range(0, len(data), max(1, len(data) // 50)):
         path.write_bytes(data[:position] + bytes([data[position] ^ 1 << position % 8]) + data[position + 1 :])
         with pytest.raises(InputError, match=f"{name} is not the file that was saved"):
-            load(model)
+            load_network(model)
     path.write_bytes(data)
-    load(model)
+    load_network(model)
 
 
 def test_every_changed_byte_of_the_list_of_files_is_found(model):
@@ -271,7 +271,7 @@ def test_every_changed_byte_of_the_list_of_files_is_found(model):
     for position in signs[:: max(1, len(signs) // 50)]:
         path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
         with pytest.raises(InputError):
-            load(model)
+            load_network(model)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "manifest.json"])
@@ -280,22 +280,22 @@ def test_a_truncated_file_is_found(model, name, keep):
     data = (model / name).read_bytes()
     (model / name).write_bytes(data[: -2 if keep == -1 else int(keep * len(data))])
     with pytest.raises(InputError, match=name):
-        load(model)
+        load_network(model)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "manifest.json", "README.md"])
 def test_a_missing_file_is_found(model, name):
     (model / name).unlink()
     with pytest.raises(InputError, match=name):
-        load(model)
+        load_network(model)
 
 
 def test_a_folder_without_a_configuration_is_no_model(model):
     (model / "config.json").unlink()
     with pytest.raises(InputError, match="holds no finished model"):
-        load(model)
+        load_network(model)
     with pytest.raises(InputError, match="there is no folder"):
-        load(model / "nowhere")
+        load_network(model / "nowhere")
 
 
 # --- malice: the manifest fits, the content does not ---
@@ -315,7 +315,7 @@ def test_pickle_under_the_name_of_safetensors_is_not_run(model, tmp_path, dump):
         dump(Bomb(tmp_path / "pwned"), file)
     sign(model)
     with pytest.raises(InputError, match="do not fit"):
-        load(model)
+        load_network(model)
     assert not (tmp_path / "pwned").exists()
     with (model / "model.safetensors").open("rb") as file:  # the control: the bomb is live
         pickle.load(file) if dump is pickle.dump else torch.load(file, weights_only=False)
@@ -327,20 +327,21 @@ def test_a_manifest_may_not_point_out_of_the_folder(model, name):
     (model.parent / "x").write_bytes(b"")
     sign(model, **{name: {"size": 0, "sha256": hashlib.sha256(b"").hexdigest()}})
     with pytest.raises(InputError):
-        load(model)
+        load_network(model)
 
 
 @pytest.mark.parametrize("listed", [{}, [], None, {"config.json": {}}, {"model.safetensors": {}}])
 def test_a_manifest_that_leaves_files_out(model, listed):
     (model / "manifest.json").write_text(json.dumps({"files": listed}))
     with pytest.raises(InputError, match=r"manifest\.json"):
-        load(model)
+        load_network(model)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "format 2.*update"),
+        ({"format": 3}, "format 3.*update"),
+        ({"format": 1}, r"written by an earlier version \(format 1\): train it again with zoo fit -c .*config\.yaml"),
         ({"format": None}, "format None"),
         ({"algebra": "quaternio"}, "unknown algebra 'quaternio'.*did you mean"),
         ({"backbone": "os.system"}, "unknown backbone"),
@@ -365,7 +366,29 @@ def test_a_signed_configuration_that_does_not_work(model, change, message):
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     sign(model)
     with pytest.raises(InputError, match=message):
-        load(model)
+        load_network(model)
+
+
+def test_sizes_are_compared_with_the_weights_before_memory_is_taken(model):
+    """Ten billion channels would not fit into any machine."""
+    path = model / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {"info": config["info"] | {"image_size": 100_000, "in_channels": 100_000}}))
+    sign(model)
+    with pytest.raises(InputError, match=r"weights .* do not fit vit.*: '.*' of shape .* has shape .* in the network"):
+        load_network(model)
+
+
+@pytest.mark.parametrize("key", ["algebra", "backbone"])
+def test_a_missing_plugin_is_named_with_its_distribution(model, key):
+    path = model / "config.json"
+    config = json.loads(path.read_text())
+    path.write_text(json.dumps(config | {key: "strange", "versions": config["versions"] | {"stranger-zoo": "1.2"}}))
+    sign(model)
+    with pytest.raises(
+        InputError, match=r"unknown .* 'strange'.*made with stranger-zoo 1\.2, not installed here: pip install stran"
+    ):
+        load_network(model)
 
 
 @pytest.mark.parametrize("key", ["backbone", "algebra", "scope", "init", "info"])
@@ -374,7 +397,7 @@ def test_a_signed_configuration_that_lacks_a_key(model, key):
     path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != key}))
     sign(model)
     with pytest.raises(InputError, match=f"lacks {key}"):
-        load(model)
+        load_network(model)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "{" * 5000, "\ufeff{}", "null"])
@@ -382,7 +405,7 @@ def test_a_signed_configuration_that_is_no_object(model, text):
     (model / "config.json").write_text(text)
     sign(model)
     with pytest.raises(InputError, match=r"config\.json"):
-        load(model)
+        load_network(model)
 
 
 def test_no_room_for_the_weights_names_the_file(tmp_path, monkeypatch):

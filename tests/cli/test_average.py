@@ -1,6 +1,7 @@
-"""``zoo average`` from the command line: a table beside the run's own numbers, JSON, and one line for what is wrong."""
+"""``zoo average`` and ``zoo recover``: a table beside the run's own numbers, JSON, and one line for what is wrong."""
 
 import json
+import shutil
 
 import pytest
 
@@ -37,8 +38,20 @@ def test_as_json(call, run):
 
 
 def test_what_is_refused(refused, run):
-    assert "kept 2 checkpoints of 8" in refused("average", run)
+    assert "has 2 kept checkpoints, not 8" in refused("average", run)
     assert "last" in refused("average", run, "--last", "many")
     assert "there is no folder 'nothing'" in refused("average", "nothing")
     assert "unknown flag --data" in refused("average", run, "--data", "digits")
     assert "run" in refused("average").lower()
+
+
+def test_a_crashed_run_is_recovered(call, refused, run, tmp_path):
+    assert "has its model: there is nothing to recover" in refused("recover", run)
+    shutil.rmtree(tmp_path / run / "model")
+    code, out, err = call("recover", run)
+    assert (code, err) == (0, "")
+    assert "the model of epoch" in out
+    assert call("test", run).code == 0
+    shutil.rmtree(tmp_path / run / "model")
+    assert json.loads(call("recover", run, "--json").out)["folder"] == "run/model"
+    assert "there is no run folder 'nowhere'" in refused("recover", "nowhere")

@@ -14,7 +14,6 @@ import yaml
 import zoo
 from zoo.cli import main
 from zoo.cli.models import line
-from zoo.inference.generate import Author
 from zoo.tasks.decoding.options import Decoding
 
 SIZE = "dim=16, depth=1, heads=2, ffn=32"
@@ -23,7 +22,10 @@ NUMBERS = {"one": "un", "two": "deux", "three": "trois", "four": "quatre", "five
 CPU = ("--trainer.accelerator", "cpu")
 RUNS = {
     "gpt": (f"gpt({SIZE})", "corpus(path='{place}/text.txt', max_length=32)"),
-    "pairs": (f"transformer({SIZE})", "parallel(path='{place}/en-fr', source=en, target=fr, tokenizer=space)"),
+    "pairs": (
+        f"transformer({SIZE}, positions=learned)",
+        "parallel(path='{place}/en-fr', source=en, target=fr, tokenizer=space)",
+    ),
     "text": ("fasttext(dim=8, hidden=8)", "text(path='{place}/text.tsv')"),
 }
 
@@ -49,8 +51,16 @@ def place(tmp_path_factory, corpus):
 
 
 @pytest.fixture(scope="module")
-def authors(place):
-    return {name: Author(place / name) for name in ("gpt", "pairs")}
+def models(place):
+    return {name: zoo.load(place / name) for name in ("gpt", "pairs")}
+
+
+def samples(model: zoo.Model, prompt: str, count: int, options: Decoding) -> list[str]:
+    return model.generate(prompt, count, **vars(options))
+
+
+def write(model: zoo.Model, prompts: list[str], options: Decoding) -> list[str]:
+    return model.generative(vars(options)).generate(prompts)
 
 
 @pytest.fixture
@@ -71,10 +81,10 @@ class Terminal(io.StringIO):
 # --- what is printed ---
 
 
-def test_the_prompt_and_what_follows(call, place, authors):
+def test_the_prompt_and_what_follows(call, place, models):
     code, out, err = call("generate", place / "gpt", "--prompt", "the café", "--length", 12, "--seed", 4)
     assert (code, err) == (0, "")
-    (text,) = authors["gpt"].samples("the café", 1, Decoding(length=12, seed=4))
+    (text,) = samples(models["gpt"], "the café", 1, Decoding(length=12, seed=4))
     assert out == f"the café{text}\n"
     assert len(text) == 12
     other = call("generate", place / "gpt", "--prompt", "the café", "--length", 12, "--seed", 5)
@@ -82,16 +92,16 @@ def test_the_prompt_and_what_follows(call, place, authors):
     assert call("generate", place / "gpt", "--prompt", "the café", "--length", 12, "--seed", 4).out == out
 
 
-def test_an_answer_stands_alone(call, place, authors):
+def test_an_answer_stands_alone(call, place, models):
     for flags, options in (((), Decoding()), (("--beam", 3), Decoding(beam=3))):
         code, out, err = call("generate", place / "pairs", "--prompt", "six two one", *flags)
         assert (code, err) == (0, "")
-        assert out == authors["pairs"].samples("six two one", 1, options)[0] + "\n"
+        assert out == samples(models["pairs"], "six two one", 1, options)[0] + "\n"
 
 
-def test_without_a_prompt_a_new_line_begins(call, place, authors):
+def test_without_a_prompt_a_new_line_begins(call, place, models):
     code, out, _ = call("generate", place / "gpt", "--length", 9)
-    assert (code, out) == (0, "\n" + authors["gpt"].samples("\n", 1, Decoding(length=9))[0] + "\n")
+    assert (code, out) == (0, "\n" + samples(models["gpt"], "\n", 1, Decoding(length=9))[0] + "\n")
 
 
 def test_a_prompt_from_standard_input(call, place, pipe):
@@ -101,28 +111,28 @@ def test_a_prompt_from_standard_input(call, place, pipe):
     assert expected.code == 0
 
 
-def test_several_texts(call, place, authors):
+def test_several_texts(call, place, models):
     code, out, err = call("generate", place / "gpt", "--prompt", "the", "--length", 9, "--num-samples", 3)
     assert (code, err) == (0, "")
-    texts = authors["gpt"].samples("the", 3, Decoding(length=9))
+    texts = samples(models["gpt"], "the", 3, Decoding(length=9))
     assert len(set(texts)) > 1
     assert out == "\n".join(f"--- {i}\nthe{text}\n" for i, text in enumerate(texts, 1))
     code, out, _ = call("generate", place / "pairs", "--prompt", "one", "--num-samples", 2, "--temperature", 3)
     assert out == "\n".join(
-        f"--- {i}\n{text}\n" for i, text in enumerate(authors["pairs"].samples("one", 2, Decoding(temperature=3)), 1)
+        f"--- {i}\n{text}\n" for i, text in enumerate(samples(models["pairs"], "one", 2, Decoding(temperature=3)), 1)
     )
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_json_lines(call, place, authors, count):
+def test_json_lines(call, place, models, count):
     code, out, err = call("generate", place / "gpt", "--prompt", "the café", "--length", 9, "--num-samples", count, "--json")
     assert (code, err) == (0, "")
-    texts = authors["gpt"].samples("the café", count, Decoding(length=9))
+    texts = samples(models["gpt"], "the café", count, Decoding(length=9))
     assert [json.loads(row) for row in out.splitlines()] == [{"prompt": "the café", "text": text} for text in texts]
     assert "café" in out
 
 
-def test_words_are_shown_as_they_come(place, monkeypatch, authors):
+def test_words_are_shown_as_they_come(place, monkeypatch, models):
     shown: list[str] = []
 
     class Screen(io.StringIO):
@@ -131,12 +141,12 @@ def test_words_are_shown_as_they_come(place, monkeypatch, authors):
 
     monkeypatch.setattr(sys, "stdout", Screen())
     assert main(["generate", str(place / "gpt"), "--prompt", "the", "--length", "9", "--temperature", "0"]) == 0
-    (text,) = authors["gpt"].samples("the", 1, Decoding(length=9, temperature=0.0))
+    (text,) = samples(models["gpt"], "the", 1, Decoding(length=9, temperature=0.0))
     assert [part for part in shown if part] == sorted(part for part in shown if part)
     assert {"the" + text[:length] for length in range(10)} <= set(shown)
 
 
-def test_through_a_real_pipe(place, authors):
+def test_through_a_real_pipe(place, models):
     """As a shell does it, with bytes that are not the locale's."""
     done = subprocess.run(
         [sys.executable, "-m", "zoo", "generate", str(place / "gpt"), "--prompt", "-", "--length", "9"],
@@ -147,7 +157,7 @@ def test_through_a_real_pipe(place, authors):
         env={**os.environ, "PYTHONIOENCODING": "utf-8"},
     )
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.decode() == "the café" + authors["gpt"].samples("the café", 1, Decoding(length=9))[0] + "\n"
+    assert done.stdout.decode() == "the café" + samples(models["gpt"], "the café", 1, Decoding(length=9))[0] + "\n"
 
 
 # --- flags ---
@@ -163,20 +173,20 @@ def test_every_option_of_decoding_is_a_flag_with_its_help(capsys, command):
     assert (
         "Exponent of GNMT's length penalty, which keeps a beam from preferring short texts. (type: float, default: 0.6)" in page
     )
-    assert "by default 0 where a text is answered by a text, 0.8 for language models." in page
-    assert "Decides what is drawn. (type: int, default: 0)" in page
+    assert "0.8 for language models." in page
+    assert "Decides what is sampled. (type: int, default: 0)" in page
 
 
-def test_flags_reach_the_decoding(call, place, authors):
+def test_flags_reach_the_decoding(call, place, models):
     flags = ("--temperature", 1.5, "--top-k", 5, "--top_p", 0.9, "--repetition-penalty", 1.3, "--length", 12, "--seed", 9)
     options = Decoding(temperature=1.5, top_k=5, top_p=0.9, repetition_penalty=1.3, length=12, seed=9)
     assert (
-        call("generate", place / "gpt", "--prompt", "the", *flags).out == f"the{authors['gpt'].samples('the', 1, options)[0]}\n"
+        call("generate", place / "gpt", "--prompt", "the", *flags).out == f"the{samples(models['gpt'], 'the', 1, options)[0]}\n"
     )
     words = ("generate", place / "gpt", "--prompt", "the", "--length", 14)
     beams = {call(*words, "--beam", 4, "--length_penalty", penalty).out for penalty in (0, 1)}
     assert beams <= {
-        f"the{authors['gpt'].samples('the', 1, Decoding(beam=4, length=14, length_penalty=x))[0]}\n" for x in (0.0, 1.0)
+        f"the{samples(models['gpt'], 'the', 1, Decoding(beam=4, length=14, length_penalty=x))[0]}\n" for x in (0.0, 1.0)
     }
 
 
@@ -203,8 +213,7 @@ def test_flags_reach_the_decoding(call, place, authors):
         ("gpt", ["--length", "0"], ["length=0"]),
         ("gpt", ["--beem", "2"], ["--beem"]),
         ("pairs", [], ["this model answers a text: give it one with --prompt"]),
-        ("pairs", ["--prompt", "one " * 9], ["9 tokens", "shorten the text"]),
-        ("text", ["--prompt", "a film"], ["a model of text_classification and writes no text: use zoo predict"]),
+        ("text", ["--prompt", "a film"], ["a model of text_classification generates no text: use zoo predict"]),
         ("nowhere", ["--prompt", "a film"], ["nowhere"]),
     ],
 )
@@ -262,12 +271,12 @@ def test_only_what_writes_is_decoded_when_it_is_tested(refused, place):
 # --- line by line ---
 
 
-def test_a_file_is_answered_line_by_line(call, place, authors, pipe, tmp_path):
+def test_a_file_is_answered_line_by_line(call, place, models, pipe, tmp_path):
     content = b"one\n\ntwo three\n  \nsix"
     (tmp_path / "lines.txt").write_bytes(content)
     code, out, err = call("predict", place / "pairs", "lines.txt", "--beam", 2)
     assert (code, err) == (0, "")
-    first, second, third = authors["pairs"].write(["one", "two three", "six"], Decoding(beam=2))
+    first, second, third = write(models["pairs"], ["one", "two three", "six"], Decoding(beam=2))
     assert out == f"{first}\n\n{second}\n\n{third}\n"
     for words in ((), ("-",)):
         pipe(content)
@@ -277,9 +286,9 @@ def test_a_file_is_answered_line_by_line(call, place, authors, pipe, tmp_path):
     assert [row["target"] for row in rows] == out.split("\n")[:-1]
 
 
-def test_a_text_in_quotes(call, place, authors):
+def test_a_text_in_quotes(call, place, models):
     code, out, _ = call("predict", place / "pairs", "six two", "one")
-    assert (code, out.splitlines()) == (0, authors["pairs"].write(["six two", "one"], Decoding()))
+    assert (code, out.splitlines()) == (0, write(models["pairs"], ["six two", "one"], Decoding()))
 
 
 def test_a_long_line_is_named_or_cut(call, refused, place, tmp_path):
@@ -359,16 +368,19 @@ def test_measuring_decodes_as_the_run_did_but_for_what_is_said(call, place, tmp_
     config |= {"decoding": {"beam": 3, "length": 4}, "run_dir": str(tmp_path / "beam")}
     config["trainer"]["max_epochs"] = 1
     zoo.fit(**config)
-    module, used = sys.modules["zoo.inference.evaluate"], []
-    make = module.make_task
-    monkeypatch.setattr(
-        module, "make_task", lambda *args, **options: used.append(options["decoding"]) or make(*args, **options)
-    )
+    used, configured = [], zoo.Model.configured
+
+    def seen(model, *arguments):
+        task = configured(model, *arguments)
+        used.append(task.decoding)
+        return task
+
+    monkeypatch.setattr(zoo.Model, "configured", seen)
     (tmp_path / "short.yaml").write_text("decoding:\n  length: 2\n")
     for flags in ((), ("--decoding.beam", 1), ("-c", "short.yaml"), ("-c", "short.yaml", "--decoding.length", 3)):
         assert call("test", tmp_path / "beam", *flags, *CPU).code == 0
     assert [(options.beam, options.length) for options in used] == [(3, 4), (1, 4), (3, 2), (3, 3)]
-    module.evaluate(tmp_path / "beam", "test", decoding=Decoding(), trainer={"accelerator": "cpu"})
+    zoo.load(tmp_path / "beam").evaluate(**vars(Decoding()), trainer={"accelerator": "cpu"})
     assert used[-1] == Decoding()
 
 

@@ -17,7 +17,10 @@ TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, corpus):
     folder = tmp_path_factory.mktemp("predict")
-    for kind, backbone in (("text", "fasttext(dim=8, hidden=8)"), ("pairs", "decomposable_attention(dim=8)")):
+    for kind, backbone in (
+        ("text", "fasttext(dim=8, hidden=8, positions=learned)"),
+        ("pairs", "decomposable_attention(dim=8)"),
+    ):
         data = f"{kind}(path='{corpus(folder / f'{kind}.tsv', kind)}')"
         zoo.fit(backbone=backbone, algebra="quaternion", data=data, run_dir=str(folder / kind), trainer=TRAINER)
     return folder

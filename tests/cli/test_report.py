@@ -45,7 +45,7 @@ def write(tmp_path):
 
 def test_words_are_ranked_in_the_folder_of_the_run(write, call, tmp_path):
     net = write("complex_order")
-    code, out, err = call("report", "frequencies", "run", "--top", "2")
+    code, out, err = call("report", "frequencies(top=2)", "run")
     assert (code, err) == (0, "")
     assert "run/frequencies.png" in out
     with (tmp_path / "run/frequencies.csv").open(encoding="utf-8", newline="") as file:
@@ -61,7 +61,7 @@ def test_words_are_ranked_in_the_folder_of_the_run(write, call, tmp_path):
 
 def test_the_same_as_json(write, call):
     write("complex_order(frequency=dimension)")
-    code, out, _ = call("report", "frequencies", "run", "--top", "3", "--json")
+    code, out, _ = call("report", "frequencies(top=3)", "run", "--json")
     found = json.loads(out)
     assert code == 0
     assert found["words"] == len(set(" ".join(TEXTS).split()))
@@ -73,12 +73,20 @@ def test_the_same_as_json(write, call):
 @pytest.mark.parametrize("embedding", ["table", "complex_vanilla", "complex_order(frequency=word)"])
 def test_an_embedding_without_frequencies_of_words(write, refused, embedding):
     write(embedding)
-    assert refused("report", "frequencies", "run").startswith("run has no word sensitivities")
+    assert refused("report", "frequencies", "run").startswith("this model has no word sensitivities")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"), [("frequencies(top=0)", "top=0"), ("frequencies(top=x)", "top=x"), ("frequencies(to=3)", "top")]
+)
+def test_an_option_that_is_wrong(write, refused, spec, said):
+    write("complex_order")
+    assert said in refused("report", spec, "run")
 
 
 def test_a_model_without_its_words(write, refused):
     write("complex_order", files=False)
-    assert "tokenizer.json is missing" in refused("report", "frequencies", "run")
+    assert "cannot read run/model/tokenizer.json: No such file" in refused("report", "frequencies", "run")
 
 
 @pytest.mark.parametrize(
@@ -86,10 +94,10 @@ def test_a_model_without_its_words(write, refused):
     [
         ((), "report"),
         (("frequencies",), "RUN"),
-        (("frequency", "run"), "unknown report 'frequency': use frequencies"),
+        (("frequency", "run"), "unknown report 'frequency': did you mean 'frequencies'?"),
         (("frequencies", "nowhere"), "there is no folder 'nowhere'"),
-        (("frequencies", "run", "--top", "0"), "--top 0"),
-        (("frequencies", "run", "--top", "x"), "--top"),
+        (("frequencies(top=x)", "nowhere"), "there is no folder 'nowhere'"),
+        (("frequencies", "run", "--top", "3"), "unknown flag --top"),
     ],
 )
 def test_bad_input_is_one_line(refused, words, said):

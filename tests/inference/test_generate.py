@@ -8,9 +8,11 @@ import torch
 
 import zoo
 from zoo.errors import InputError
-from zoo.inference.generate import UNFINISHED, Author
-from zoo.inference.predict import BATCH, predict
+from zoo.inference.model import Model
 from zoo.tasks.decoding.options import Decoding
+from zoo.tasks.generation import UNFINISHED
+
+BATCH = 64
 
 WORDS = ["the", "café", "was", "naïve", "and", "old,", "a", "señor", "ate", "œufs", "at", "noon"]
 SIZE = "dim=16, depth=1, heads=2, ffn=32"
@@ -32,7 +34,7 @@ PROMPTS = ["the", "a café", "naïve and old", "at"]
 WAYS = {
     "greedy": Decoding(temperature=0.0, length=12),
     "drawn": Decoding(temperature=1.0, length=12, seed=3),
-    "nucleus": Decoding(temperature=1.5, top_p=0.9, top_k=9, repetition_penalty=1.2, length=12),
+    "nucleus": Decoding(temperature=2.5, top_p=0.9, top_k=9, repetition_penalty=1.2, length=12),
     "beam": Decoding(beam=3, length=12),
 }
 GREEDY, DRAWN = WAYS["greedy"], WAYS["drawn"]
@@ -58,8 +60,8 @@ def place(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def authors(place) -> dict[str, Author]:
-    return {name: Author(place / name) for name in RUNS}
+def models(place) -> dict[str, Model]:
+    return {name: zoo.load(place / name) for name in RUNS}
 
 
 @pytest.fixture(params=RUNS)
@@ -68,12 +70,39 @@ def name(request) -> str:
 
 
 @pytest.fixture
-def author(authors, name) -> Author:
-    return authors[name]
+def model(models, name) -> Model:
+    return models[name]
 
 
-def prompt_of(author: Author) -> str:
-    return "one three two" if author.answers else "the café"
+def prompt_of(model: Model) -> str:
+    return "one three two" if not model.task.continues_prompt else "the café"
+
+
+def predict(run, inputs, **options):
+    return zoo.load(run).predict_iter(inputs, **options)
+
+
+def samples(model: Model, prompt: str, count: int, options: Decoding) -> list[str]:
+    """Generate from one prompt, with all options said."""
+    if count == 1:
+        return model.generate(prompt, **vars(options))
+    return model.generative(vars(options)).generate([prompt] * count)
+
+
+def write(model: Model, prompts: list[str], options: Decoding) -> list[str]:
+    return model.generative(vars(options)).generate(prompts)
+
+
+def stream(model: Model, prompt: str, options: Decoding):
+    return model.generate(prompt, stream=True, **vars(options))
+
+
+def opening(model: Model, prompt: str | None) -> str:
+    return prompt or model.task.default_prompt()
+
+
+def check_samples(model: Model, count: int, options: Decoding) -> None:
+    model.generative(vars(options)).check_samples(count)
 
 
 every_way = pytest.mark.parametrize("way", WAYS)
@@ -85,110 +114,110 @@ every_answer = pytest.mark.parametrize("name", ANSWERS, indirect=True)
 
 
 @every_model
-def test_a_greedy_text_is_that_of_reading_everything_anew(author, name):
+def test_a_greedy_text_is_that_of_reading_everything_anew(model, name):
     """Of the memory nothing shows: prompt and text together are shorter than it."""
     (prompt, *text) = (
-        author.tokenizer.encode(["the ca"])[0].tolist(),
-        *author.samples("the ca", 1, Decoding(temperature=0.0, length=8)),
+        model.tokenizer.encode(["the ca"])[0].tolist(),
+        *samples(model, "the ca", 1, Decoding(temperature=0.0, length=8)),
     )
     written = list(prompt)
     for _ in range(8):
         with torch.no_grad():
-            logits = author.net(torch.tensor([written]))[0, -1]
+            logits = model.net(torch.tensor([written]))[0, -1]
         logits[:2] = -torch.inf
         written.append(int(logits.argmax()))
-    assert text == [author.tokenizer.decode(written[len(prompt) :])]
+    assert text == [model.tokenizer.decode(written[len(prompt) :])]
 
 
-def test_answers_are_learned_and_end_by_themselves(authors, place):
+def test_answers_are_learned_and_end_by_themselves(models, place):
     """The control of all comparisons below."""
     sources, wanted = ((place / f"en-fr/val.{ending}").read_text().splitlines() for ending in ("en", "fr"))
-    said = authors["pairs"].write(sources, Decoding())
+    said = write(models["pairs"], sources, Decoding())
     assert sum(one == other for one, other in zip(said, wanted, strict=True)) >= 8
 
 
 @every_way
-def test_pieces_are_the_text(author, name, way):
-    prompt, options = prompt_of(author), WAYS[way]
-    pieces = list(author.stream(prompt, options))
-    assert "".join(pieces) == author.samples(prompt, 1, options)[0]
+def test_pieces_are_the_text(model, name, way):
+    prompt, options = prompt_of(model), WAYS[way]
+    pieces = list(stream(model, prompt, options))
+    assert "".join(pieces) == samples(model, prompt, 1, options)[0]
     if way != "beam" and name in ("gpt", "xl", "small"):  # there every token is a letter, and a piece
         assert [len(piece) for piece in pieces] == [1] * 12 + [0]
 
 
-def test_pieces_of_bytes_are_whole_letters(authors):
+def test_pieces_of_bytes_are_whole_letters(models):
     """Half a letter is kept back; bytes that make no letter at all come in the end, as in the whole text."""
-    author, held = authors["bytes"], 0
+    model, held = models["bytes"], 0
     for seed in range(12):
         options = Decoding(temperature=1.0, length=25, seed=seed)
-        *pieces, last = author.stream("the caf", options)
-        assert "".join([*pieces, last]) == author.samples("the caf", 1, options)[0]
+        *pieces, last = stream(model, "the caf", options)
+        assert "".join([*pieces, last]) == samples(model, "the caf", 1, options)[0]
         assert not any(piece.endswith(UNFINISHED) for piece in pieces)
         held += len(pieces) < 25
     assert held
 
 
 @pytest.mark.parametrize("way", ["drawn", "nucleus"])
-def test_a_seed_decides(author, way):
-    prompt, options = prompt_of(author), WAYS[way]
-    first = author.samples(prompt, 3, options)
-    assert author.samples(prompt, 3, options) == first
+def test_a_seed_decides(model, way):
+    prompt, options = prompt_of(model), WAYS[way]
+    first = samples(model, prompt, 3, options)
+    assert samples(model, prompt, 3, options) == first
     assert len(set(first)) > 1
-    others = {tuple(author.samples(prompt, 3, Decoding(**vars(options) | {"seed": seed}))) for seed in range(10, 14)}
+    others = {tuple(samples(model, prompt, 3, Decoding(**vars(options) | {"seed": seed}))) for seed in range(10, 14)}
     assert len(others - {tuple(first)}) >= 3
-    assert author.samples(prompt, 1, options) == first[:1]
+    assert samples(model, prompt, 1, options) == first[:1]
 
 
-def test_writing_leaves_the_random_numbers_of_others_alone(authors):
+def test_writing_leaves_the_random_numbers_of_others_alone(models):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    authors["gpt"].samples("the", 2, DRAWN)
+    samples(models["gpt"], "the", 2, DRAWN)
     assert torch.equal(torch.rand(3), expected)
 
 
 @every_model
 @pytest.mark.parametrize("way", ["greedy", "beam"])
-def test_prompts_together_are_prompts_one_by_one(author, way):
+def test_prompts_together_are_prompts_one_by_one(model, way):
     options = WAYS[way]
-    assert author.write(PROMPTS, options) == [author.samples(prompt, 1, options)[0] for prompt in PROMPTS]
+    assert write(model, PROMPTS, options) == [samples(model, prompt, 1, options)[0] for prompt in PROMPTS]
 
 
 @every_answer
 @pytest.mark.parametrize("way", ["greedy", "beam"])
-def test_sources_together_are_sources_one_by_one(author, way):
+def test_sources_together_are_sources_one_by_one(model, way):
     sources, options = ["one", "six two one one", "three four", "five"], WAYS[way]
-    assert author.write(sources, options) == [author.samples(source, 1, options)[0] for source in sources]
+    assert write(model, sources, options) == [samples(model, source, 1, options)[0] for source in sources]
 
 
-def test_a_network_that_remembers_writes_on_and_on(authors):
+def test_a_network_that_remembers_writes_on_and_on(models):
     """Longer than its memory and any piece that it was trained on."""
-    assert len(authors["xl"].samples("the", 1, Decoding(length=100))[0]) == 100
-    assert len(authors["xl"].samples("the", 1, Decoding())[0]) == 256
-    assert len("".join(authors["xl"].stream("the", Decoding(length=100)))) == 100
+    assert len(samples(models["xl"], "the", 1, Decoding(length=100))[0]) == 100
+    assert len(samples(models["xl"], "the", 1, Decoding())[0]) == 256
+    assert len("".join(stream(models["xl"], "the", Decoding(length=100)))) == 100
 
 
-def test_learned_positions_are_filled_unless_somebody_says_less(authors):
-    assert len(authors["gpt"].samples("the", 1, Decoding())[0]) == 29
-    assert len(authors["gpt"].samples("the", 1, Decoding(length=29))[0]) == 29
+def test_learned_positions_are_filled_unless_somebody_says_less(models):
+    assert len(samples(models["gpt"], "the", 1, Decoding())[0]) == 29
+    assert len(samples(models["gpt"], "the", 1, Decoding(length=29))[0]) == 29
 
 
-def test_an_answer_is_no_longer_than_any_text_that_was_read(authors):
-    author = authors["pairs"]
-    longest = author.tokenizer.max_length
-    lengths = {len(text.split()) for text in author.samples("one two", 60, Decoding(temperature=50.0))}
+def test_an_answer_is_no_longer_than_any_text_that_was_read(models):
+    model = models["pairs"]
+    longest = model.tokenizer.max_length
+    lengths = {len(text.split()) for text in samples(model, "one two", 60, Decoding(temperature=50.0))}
     assert max(lengths) == longest < 8
-    assert max(len(text.split()) for text in author.samples("one two", 60, Decoding(temperature=50.0, length=30))) > longest
+    assert max(len(text.split()) for text in samples(model, "one two", 60, Decoding(temperature=50.0, length=30))) > longest
 
 
-def test_nothing_to_begin_with(authors):
-    assert authors["gpt"].opening(None) == authors["gpt"].opening("") == authors["bytes"].opening(None) == "\n"
-    assert authors["gpt"].opening("the") == authors["pairs"].opening("the") == "the"
-    assert authors["small"].opening(None) == " "  # its text has no lines
+def test_nothing_to_begin_with(models):
+    assert opening(models["gpt"], None) == opening(models["gpt"], "") == opening(models["bytes"], None) == "\n"
+    assert opening(models["gpt"], "the") == opening(models["pairs"], "the") == "the"
+    assert opening(models["small"], None) == " "  # its text has no lines
     for name in MODELS:
-        assert authors[name].samples(authors[name].opening(None), 1, GREEDY)[0]
+        assert samples(models[name], opening(models[name], None), 1, GREEDY)[0]
     with pytest.raises(InputError, match="this model answers a text: give it one with --prompt"):
-        authors["pairs"].opening(None)
+        opening(models["pairs"], None)
 
 
 # --- what is refused ---
@@ -216,36 +245,36 @@ def refusal(call, *arguments) -> str:
         ("gpt", "the", Decoding(beam=2, temperature=1.0), ["beam=2 and temperature=1.0: a beam draws nothing"]),
         ("gpt", "the", Decoding(top_p=0.0), ["top_p=0.0"]),
         ("gpt", "the", Decoding(length=0), ["length=0"]),
-        ("pairs", "one " * 9, GREEDY, ["prompt 'one one", "9 tokens", "shorten the text"]),
+        ("letters", "one " * 39, GREEDY, ["prompt 'one one", " tokens, the model reads at most", "shorten the text"]),
         ("pairs", " ", GREEDY, ["prompt ''", "no words in this text"]),
         ("pairs", "one", Decoding(top_k=3), ["top_k=3, but nothing is drawn at a temperature of 0"]),
         ("letters", "one", Decoding(length=99), ["length=99: this network has positions for answers of"]),
     ],
 )
-def test_one_line_before_anything_is_written(authors, name, prompt, options, needles, call):
-    author = authors[name]
-    arguments = (prompt, options) if call == "stream" else (prompt, 2, options)
-    line = refusal(getattr(author, call), *arguments)
+def test_one_line_before_anything_is_written(models, name, prompt, options, needles, call):
+    model = models[name]
+    line = refusal(stream, model, prompt, options) if call == "stream" else refusal(samples, model, prompt, 2, options)
     assert [needle for needle in needles if needle not in line] == []
     assert len(line) < 250
 
 
-def test_bytes_know_every_letter(authors):
-    assert authors["bytes"].samples("THE \N{SNOWMAN} [PAD]", 1, GREEDY)[0]
+def test_bytes_know_every_letter(models):
+    assert samples(models["bytes"], "THE \N{SNOWMAN} [PAD]", 1, GREEDY)[0]
 
 
-def test_names_of_tokens_are_no_tokens(authors):
+def test_names_of_tokens_are_no_tokens(models):
     """A prompt cannot end a text, or begin one."""
-    author = authors["pairs"]
-    assert author.samples("one [EOS] two", 1, Decoding(length=5)) == author.samples("one [PAD] two", 1, Decoding(length=5))
-    assert author.samples("one [EOS] two", 1, Decoding(length=5)) == author.samples("one seven two", 1, Decoding(length=5))
+    model = models["pairs"]
+    assert samples(model, "one [EOS] two", 1, Decoding(length=5)) == samples(model, "one [PAD] two", 1, Decoding(length=5))
+    assert samples(model, "one [EOS] two", 1, Decoding(length=5)) == samples(model, "one seven two", 1, Decoding(length=5))
 
 
 def test_a_model_that_does_not_write(tmp_path, corpus):
     data = f"text(path='{corpus(tmp_path / 'text.tsv', 'text')}')"
     options = {"backbone": "fasttext(dim=8, hidden=8)", "algebra": "real", "data": data, "run_dir": str(tmp_path / "run")}
     zoo.fit(**options, trainer=TRAINER)
-    assert refusal(Author, tmp_path / "run").endswith("is a model of text_classification and writes no text: use zoo predict")
+    line = refusal(zoo.load(tmp_path / "run").generate, "a film")
+    assert line == "a model of text_classification generates no text: use zoo predict"
 
 
 @every_model
@@ -257,17 +286,17 @@ def test_a_language_model_answers_nothing(place, name):
 # --- line by line ---
 
 
-def test_every_line_has_its_answer(place, authors, tmp_path):
+def test_every_line_has_its_answer(place, models, tmp_path):
     sources = ["one", "", "two three", "  ", "six"]
     (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in sources))
     rows = list(predict(place / "pairs", [tmp_path / "lines.txt"]))
     assert [row["source"] for row in rows] == sources
-    full = authors["pairs"].write(["one", "two three", "six"], Decoding())
+    full = write(models["pairs"], ["one", "two three", "six"], Decoding())
     assert [row["target"] for row in rows] == [full[0], "", full[1], "", full[2]]
     assert list(predict(place / "pairs", ["one"])) == [{"source": "one", "target": full[0]}]
 
 
-def test_more_lines_than_are_answered_at_a_time(place, authors, tmp_path):
+def test_more_lines_than_are_answered_at_a_time(place, models, tmp_path):
     draw = random.Random(3)
     sources = [" ".join(draw.choices(list(NUMBERS), k=draw.randrange(1, 5))) for _ in range(BATCH + 9)]
     sources[4] = sources[BATCH + 1] = ""
@@ -275,7 +304,7 @@ def test_more_lines_than_are_answered_at_a_time(place, authors, tmp_path):
     rows = list(predict(place / "pairs", [tmp_path / "lines.txt"]))
     assert [row["source"] for row in rows] == sources
     for row in (0, 5, BATCH - 1, BATCH, BATCH + 2, BATCH + 8):
-        assert [rows[row]["target"]] == authors["pairs"].samples(sources[row], 1, Decoding())
+        assert [rows[row]["target"]] == samples(models["pairs"], sources[row], 1, Decoding())
     assert rows[4]["target"] == rows[BATCH + 1]["target"] == ""
 
 
@@ -285,16 +314,25 @@ def test_blank_lines_alone(place, tmp_path):
     assert rows == [{"source": "", "target": ""}] * (BATCH + 2)
 
 
-def test_a_line_that_is_too_long_is_named_or_cut(place, authors, tmp_path):
+def test_a_line_that_is_too_long_is_named_or_cut(place, models, tmp_path):
     lines = ["one", "", "two " * 9, "three"]
     (tmp_path / "lines.txt").write_text("\n".join(lines))
-    line = refusal(lambda: list(predict(place / "pairs", [tmp_path / "lines.txt"])))
-    assert "lines.txt:3: 9 tokens, the model reads at most" in line
+    (tmp_path / "long.txt").write_text("\n".join(["one", "", "two " * 39]))
+    line = refusal(lambda: list(predict(place / "letters", [tmp_path / "long.txt"])))
+    assert "long.txt:3: " in line
+    assert "tokens, the model reads at most" in line
     assert "--truncate" in line
-    rows = list(predict(place / "pairs", [tmp_path / "lines.txt"], cut=True))
-    room = authors["pairs"].tokenizer.max_length - 1
-    assert [rows[2]["target"]] == authors["pairs"].samples("two " * room, 1, Decoding())
+    rows = list(predict(place / "pairs", [tmp_path / "lines.txt"], truncation=True))
+    room = models["pairs"].tokenizer.max_length - 1
+    assert [rows[2]["target"]] == samples(models["pairs"], "two " * room, 1, Decoding())
     assert [row["source"] for row in rows] == lines
+
+
+def test_a_translator_without_learned_positions_reads_any_length(place, models):
+    words = "two " * 40
+    (row,) = predict(place / "pairs", [words])
+    assert row["target"] == samples(models["pairs"], words, 1, Decoding())[0]
+    assert len(row["target"].split()) <= models["pairs"].info.max_length  # answers stay as long as any that it has read
 
 
 @pytest.mark.parametrize(("content", "said"), [("one\ntwo\tdeux\n", "lines.txt:2: a tab"), ("", "lines.txt is empty")])
@@ -303,16 +341,16 @@ def test_a_bad_file(place, tmp_path, content, said):
     assert said in refusal(lambda: list(predict(place / "pairs", [tmp_path / "lines.txt"])))
 
 
-def test_decoding_is_passed_on(place, authors):
+def test_decoding_is_passed_on(place, models):
     sources = ["one two", "six six six"]
     options = Decoding(beam=3, length=2)
-    found = [row["target"] for row in predict(place / "pairs", sources, decoding=options)]
-    assert found == authors["pairs"].write(sources, options)
+    found = [row["target"] for row in predict(place / "pairs", sources, **vars(options))]
+    assert found == write(models["pairs"], sources, options)
     assert all(len(text.split()) <= 2 for text in found)
     drawn = Decoding(temperature=5.0, seed=1)
-    found = [row["target"] for row in predict(place / "pairs", ["one two"] * 5, decoding=drawn)]
+    found = [row["target"] for row in predict(place / "pairs", ["one two"] * 5, **vars(drawn))]
     assert len(set(found)) > 1
-    assert "beam=0" in refusal(lambda: list(predict(place / "pairs", sources, decoding=Decoding(beam=0))))
+    assert "beam=0" in refusal(lambda: list(predict(place / "pairs", sources, beam=0)))
 
 
 @pytest.mark.parametrize(
@@ -323,8 +361,8 @@ def test_decoding_is_passed_on(place, authors):
         ("gpt", Decoding(beam=2), "3 samples: a beam finds one text"),
     ],
 )
-def test_one_and_the_same_text_is_not_written_several_times(authors, name, options, said):
+def test_one_and_the_same_text_is_not_written_several_times(models, name, options, said):
     with pytest.raises(InputError, match=said):
-        authors[name].check_samples(3, options)
-    authors[name].check_samples(1, options)
-    authors[name].check_samples(3, Decoding(temperature=1.0))
+        check_samples(models[name], 3, options)
+    check_samples(models[name], 1, options)
+    check_samples(models[name], 3, Decoding(temperature=1.0))

@@ -8,8 +8,8 @@ import torch
 import zoo
 from zoo.data.text.local import pairs, ranking, text
 from zoo.errors import InputError
-from zoo.inference.predict import BATCH, predict
 
+BATCH = 64
 TRAINER = {"max_epochs": 3, "accelerator": "cpu", "enable_progress_bar": False}
 
 
@@ -17,7 +17,7 @@ TRAINER = {"max_epochs": 3, "accelerator": "cpu", "enable_progress_bar": False}
 def place(tmp_path_factory, corpus):
     """A model of texts and one of pairs, with dropout, attention and positions that a mistake would show in."""
     folder = tmp_path_factory.mktemp("predict")
-    nets = {"text": "transformer(dim=8, depth=1, heads=2, ffn=8)", "pairs": "decomposable_attention(dim=8)"}
+    nets = {"text": "transformer(dim=8, depth=1, heads=2, ffn=8, positions=learned)", "pairs": "decomposable_attention(dim=8)"}
     for kind, backbone in nets.items():
         data = f"{kind}(path='{corpus(folder / f'{kind}.tsv', kind)}')"
         options = {"run_dir": str(folder / kind), "trainer": TRAINER, "optimizer": {"lr": 0.05}}
@@ -35,6 +35,11 @@ def lines(place):
     return [line.split("\t")[0] for line in (place / "text.tsv").read_text().splitlines()[1:]]
 
 
+def predict(run, inputs, stdin=None, **options):
+    """Predictions of a run, one row at a time."""
+    return zoo.load(run).predict_iter(inputs, stdin=stdin, **options)
+
+
 def stdin(content: bytes) -> io.TextIOWrapper:
     return io.TextIOWrapper(io.BytesIO(content), encoding="ascii")
 
@@ -43,7 +48,7 @@ def said(run, words) -> torch.Tensor:
     """Probabilities of one text by itself, padded with nothing."""
     tokenizer = text(str(run.parent / "text.tsv")).tokenizer
     with torch.no_grad():
-        return zoo.load(run)(tokenizer.encode([words]).padded()).softmax(-1)[0]
+        return zoo.load(run).net(tokenizer.encode([words]).padded()).softmax(-1)[0]
 
 
 # --- where texts come from ---
@@ -129,7 +134,7 @@ def test_pairs_as_arguments_and_with_a_tab_between(place, tmp_path):
     found = list(predict(place / "pairs", [tmp_path / "two"]))
     assert found == list(predict(place / "pairs", [side for row in rows for side in row]))
     assert found == list(predict(place / "pairs", ["-"], stdin((tmp_path / "two").read_bytes())))
-    tokenizer, net = pairs(str(place / "pairs.tsv")).tokenizer, zoo.load(place / "pairs")
+    tokenizer, net = pairs(str(place / "pairs.tsv")).tokenizer, zoo.load(place / "pairs").net
     for row, (first, second) in zip(found, rows, strict=True):
         assert (row["first"], row["second"]) == (first, second)
         with torch.no_grad():
@@ -153,7 +158,7 @@ def test_a_ranking_model_says_how_relevant_an_answer_is(corpus, tmp_path):
     assert row.keys() == {"question", "answer", "relevance"}
     tokenizer = ranking(str(tmp_path / "ranking.tsv")).tokenizer
     with torch.no_grad():
-        expected = zoo.load(tmp_path / "run")(*(tokenizer.encode([side]).padded() for side in (question, "an answer")))
+        expected = zoo.load(tmp_path / "run").net(*(tokenizer.encode([side]).padded() for side in (question, "an answer")))
     assert row["relevance"] == pytest.approx(expected.softmax(-1)[0, 1].item(), abs=1e-5)
 
 
@@ -223,16 +228,21 @@ def test_a_text_that_is_too_long_is_cut_if_asked(run):
     most = zoo.checkpoint.read_config(run)["info"]["max_length"]
     words = ["film"] * most
     (whole,) = predict(run, [" ".join(words)])
-    (cut,) = predict(run, [" ".join([*words, "bad", "bad"])], cut=True)
+    (cut,) = predict(run, [" ".join([*words, "bad", "bad"])], truncation=True)
     assert cut["probability"] == whole["probability"]
     with pytest.raises(InputError, match=rf"{most + 2} tokens, the model reads at most {most}"):
         list(predict(run, [" ".join([*words, "bad", "bad"])]))
 
 
+def test_a_classifier_without_learned_positions_reads_any_length(place):
+    (row,) = zoo.load(place / "pairs").predict([("film " * 60, "a plot")])
+    assert row["label"] in ("same", "other")
+
+
 def test_a_model_of_vectors_is_used_from_python(tmp_path):
     options = {"data": "hamilton(rows=200)", "run_dir": str(tmp_path / "run"), "trainer": TRAINER}
     zoo.fit(backbone="linear", algebra="quaternion", **options)
-    with pytest.raises(InputError, match=r"numbers for vectors: use zoo\.load"):
+    with pytest.raises(InputError, match=r"numbers for vectors: .*zoo\.load"):
         list(predict(tmp_path / "run", ["1 2 3"]))
 
 
@@ -241,14 +251,14 @@ def test_a_configuration_may_not_point_out_of_its_folder(run, name, tmp_path):
     from shutil import copytree
 
     from zoo.checkpoint.atomic import write_json
-    from zoo.checkpoint.integrity import describe, read_json
+    from zoo.checkpoint.integrity import file_record, read_json
 
     model = copytree(run / "model", tmp_path / "model")
     (tmp_path / "secret.json").write_bytes((model / "tokenizer.json").read_bytes())
     config = read_json(model / "config.json")
     write_json(model / "config.json", config | {"info": config["info"] | {"tokenizer": name}})
     manifest = read_json(model / "manifest.json")
-    manifest["files"]["config.json"] = describe(model / "config.json")
+    manifest["files"]["config.json"] = file_record(model / "config.json")
     write_json(model / "manifest.json", manifest)
     with pytest.raises(InputError, match="tokenizer = "):
         list(predict(model, ["a good film"]))
@@ -261,7 +271,7 @@ def test_a_configuration_may_not_point_out_of_its_folder(run, name, tmp_path):
         ("reviews.csv", "text,label\na,b\n", "predict reads plain lines"),
         ("reviews.jsonl.gz", "", "predict reads plain lines"),
         ("reviews.txt", "fine\na text\tpos\n", "reviews.txt:2: a tab"),
-        ("folder", None, "is a folder: give a file"),
+        ("folder", None, "has no file that ends with .txt"),
     ],
 )
 def test_what_is_no_list_of_texts(run, name, content, said, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from zoo.data.text.tokenizer import Tokenizer
 from zoo.errors import InputError
 from zoo.report import frequencies as report
 
@@ -25,36 +26,31 @@ class Waves(nn.Module):
         return self.table
 
 
-def tokenizer() -> str:
-    from tokenizers import AddedToken, Tokenizer
+def tokenizer() -> Tokenizer:
+    import tokenizers
+    from tokenizers import AddedToken
     from tokenizers.models import WordLevel
 
-    made = Tokenizer(WordLevel({token: number for number, token in enumerate(TOKENS)}, unk_token="[UNK]"))
+    made = tokenizers.Tokenizer(WordLevel({token: number for number, token in enumerate(TOKENS)}, unk_token="[UNK]"))
     made.add_special_tokens([AddedToken("[END]", special=True)])
-    return made.to_str()
+    return Tokenizer(made)
 
 
 def ranking(count: int = 500) -> list[report.Word]:
     delta = 0.1 + 0.02 * torch.randn(count, 1, generator=torch.Generator().manual_seed(0)).abs()
     delta[0], delta[1] = 0.3, 0.05
     words = {"$\\frac$": 0, "日本語" * 9: 1} | {f"word{i}": i for i in range(2, count)}
-    return report.rank(delta, words, "run")
+    return report.rank(delta, words)
 
 
 def test_padding_the_unknown_and_special_tokens_are_no_words():
-    assert report.read_words(tokenizer(), "x") == {token: number for number, token in enumerate(TOKENS) if 1 < number < 7}
-
-
-@pytest.mark.parametrize("text", ["", "{}", "[1]", "no json"])
-def test_a_file_that_is_no_tokenizer(text):
-    with pytest.raises(InputError, match=r"^here/tokenizer\.json is not a file of the tokenizers library"):
-        report.read_words(text, "here/tokenizer.json")
+    assert report.vocabulary(tokenizer()) == {token: number for number, token in enumerate(TOKENS) if 1 < number < 7}
 
 
 def test_the_ranking_is_by_the_mean_modulus():
     """delta_j = (1 / D) sum_d |w_jd|: signs do not cancel, padding and other rows do not count."""
     w = torch.tensor([[9.0, 9.0], [0.2, 0.2], [-0.5, 0.5], [0.1, -0.2], [0.3, 0.4]])
-    found = report.rank(w, {"a": 1, "b": 2, "c": 3, "d": 4}, "run")
+    found = report.rank(w, {"a": 1, "b": 2, "c": 3, "d": 4})
     assert [word.word for word in found] == ["b", "d", "a", "c"]
     assert [word.delta for word in found] == pytest.approx([0.5, 0.35, 0.2, 0.15])
     most, least = report.ends(found, 3)
@@ -63,19 +59,19 @@ def test_the_ranking_is_by_the_mean_modulus():
 
 
 def test_words_alike_are_ranked_by_name():
-    assert [word.word for word in report.rank(torch.ones(4, 1), {"c": 1, "a": 2, "b": 3}, "run")] == ["a", "b", "c"]
+    assert [word.word for word in report.rank(torch.ones(4, 1), {"c": 1, "a": 2, "b": 3})] == ["a", "b", "c"]
 
 
 def test_the_embedding_is_found_wherever_it_is():
     w = torch.rand(3, 2)
     net = nn.Sequential(nn.Linear(2, 2), nn.ModuleDict({"words": Waves(None), "more": Waves(w)}))
-    assert report.find_frequencies(net, "run") is w
+    assert report.find_frequencies(net) is w
 
 
 @pytest.mark.parametrize("net", [nn.Linear(2, 2), Waves(None)])
 def test_a_network_without_such_frequencies(net):
-    with pytest.raises(InputError, match=r"^runs/x has no word sensitivities: .*zoo list embeddings") as caught:
-        report.find_frequencies(net, "runs/x")
+    with pytest.raises(InputError, match=r"^this model has no word sensitivities: .*zoo list embeddings") as caught:
+        report.find_frequencies(net)
     assert "\n" not in str(caught.value)
 
 
@@ -89,32 +85,29 @@ def test_a_network_without_such_frequencies(net):
     ],
 )
 def test_what_cannot_be_ranked(table, words, said):
-    with pytest.raises(InputError, match=f"^runs/x.*{said}"):
-        report.rank(table, words, "runs/x")
+    with pytest.raises(InputError, match=said):
+        report.rank(table, words)
 
 
 def test_the_csv_holds_every_word_as_it_is():
-    found = report.rank(torch.rand(7, 3), report.read_words(tokenizer(), "x"), "run")
+    found = report.rank(torch.rand(7, 3), report.vocabulary(tokenizer()))
     rows = list(csv.reader(io.StringIO(report.as_csv(found), newline="")))
     assert rows[0] == ["word", "delta"]
     assert [(word, pytest.approx(float(delta), rel=1e-8)) for word, delta in rows[1:]] == found
     assert {word for word, _ in rows[1:]} == set(TOKENS[2:7])
 
 
-def test_the_table_shows_both_ends(capsys):
+def test_the_table_shows_both_ends():
     found = ranking()
-    report.print_ranking(found, 3)
-    page = capsys.readouterr().out
+    page = report.as_table(found, 3)
     for words in report.ends(found, 3):
         assert all(report.shorten(word.word) in page and f"{word.delta:.4f}" in page for word in words)
     assert report.ends(found, 4)[0][3].word not in page
-    report.print_ranking(found[:2], 50)
-    assert len(capsys.readouterr().out.splitlines()) < 12
+    assert len(report.as_table(found[:2], 50).splitlines()) < 12
 
 
-def test_markup_in_a_word_is_shown(capsys):
-    report.print_ranking([report.Word("[red]", 0.2), report.Word("[/x]", 0.1)], 2)
-    page = capsys.readouterr().out
+def test_markup_in_a_word_is_shown():
+    page = report.as_table([report.Word("[red]", 0.2), report.Word("[/x]", 0.1)], 2)
     assert "[red]" in page
     assert "[/x]" in page
 

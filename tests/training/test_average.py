@@ -9,12 +9,15 @@ import torch
 
 import zoo
 from zoo.errors import InputError
-from zoo.inference.evaluate import evaluate
-from zoo.inference.predict import predict
 from zoo.training.average import average, mean
 from zoo.training.options import Average
 
 CPU = {"accelerator": "cpu"}
+
+
+def evaluate(run, split, data=None, **options):
+    """Load a model and measure it."""
+    return zoo.load(run).evaluate(data, split, **options)
 
 
 def state_of(path):
@@ -33,7 +36,7 @@ def test_it_is_the_mean_and_is_measured_as_it_was_saved(run):
     assert made["folder"] == str(run / "average")
     assert made["averaged"] == ["epoch-0003.ckpt", "epoch-0004.ckpt"]
     third, fourth = (state_of(run / "checkpoints" / name) for name in made["averaged"])
-    net = zoo.load(run / "average").state_dict()
+    net = zoo.load(run / "average").net.state_dict()
     assert net.keys() == third.keys()
     assert all(torch.allclose(value, (third[name] + fourth[name]) / 2, atol=1e-7) for name, value in net.items())
     assert not torch.equal(net["head.weight"], fourth["head.weight"])
@@ -57,7 +60,7 @@ def test_all_that_were_kept_and_one(run):
     everything = average(run, Average(last=3, out=str(run / "three"), trainer=CPU))
     assert everything["averaged"] == ["epoch-0002.ckpt", "epoch-0003.ckpt", "epoch-0004.ckpt"]
     average(run, Average(last=1, out=str(run / "one"), trainer=CPU))
-    last, net = state_of(run / "checkpoints" / "last.ckpt"), zoo.load(run / "one").state_dict()
+    last, net = state_of(run / "checkpoints" / "last.ckpt"), zoo.load(run / "one").net.state_dict()
     assert all(torch.equal(value, last[name]) for name, value in net.items())
 
 
@@ -79,7 +82,7 @@ def test_a_network_that_counts_batches_and_data_without_a_test_split(options, ar
     assert made["metrics"] == {}
     assert made["validation"]["loss"] > 0
     net, (first, second) = (
-        zoo.load(run / "average").state_dict(),
+        zoo.load(run / "average").net.state_dict(),
         (state_of(run / "checkpoints" / name) for name in made["averaged"]),
     )
     count, var = "bn1.num_batches_tracked", "bn1.running_var"
@@ -94,16 +97,13 @@ def test_a_tokenizer_comes_along(options, corpus):
     run = Path(zoo.fit(**options(keep=2, trainer={"max_epochs": 2}, **chosen))["run_dir"])
     average(run, Average(last=2, trainer=CPU))
     assert (run / "average" / "tokenizer.json").read_bytes() == (run / "model" / "tokenizer.json").read_bytes()
-    (row,) = predict(run / "average", ["a good film"])
+    (row,) = zoo.load(run / "average").predict(["a good film"])
     assert row["label"] in ("yes", "no")
 
 
-def test_texts_are_written_as_the_run_wrote_them(run, monkeypatch):
-    path, seen = run / "config.yaml", []
-    path.write_text(path.read_text().replace("beam: 1", "beam: 3"))
-    monkeypatch.setattr("zoo.training.average.evaluate", lambda place, stage, *rest: seen.append(rest[-1].beam) or {})
+def test_a_mean_is_rebuilt_and_decodes_as_its_run(run):
     average(run, Average(last=2, trainer=CPU))
-    assert seen == [3, 3, 3, 3]
+    assert zoo.load(run / "average").config == zoo.load(run).config
 
 
 def test_both_models_are_measured_on_the_same_rows(options):
@@ -155,20 +155,20 @@ def test_a_checkpoint_of_another_run_or_none(run, options):
     assert "epoch-0003.ckpt' is no training checkpoint" in refusal(run, last=2)
 
 
-def test_a_run_without_its_configuration(run):
-    (run / "config.yaml").unlink()
-    assert "config.yaml" in refusal(run, last=2)
+def test_a_run_without_its_summary(run):
+    (run / "summary.json").unlink()
+    assert "summary.json" in refusal(run, last=2)
 
 
 def test_an_interruption_leaves_nothing(run, monkeypatch):
     before = sorted(run.rglob("*"))
 
-    def stopped(place, stage, *rest):
+    def stopped(place, **options):
         if Path(place) != run:
             raise KeyboardInterrupt
-        return {}
+        return zoo.load(place, **options)
 
-    monkeypatch.setattr("zoo.training.average.evaluate", stopped)
+    monkeypatch.setattr("zoo.training.average.load", stopped)
     with pytest.raises(KeyboardInterrupt):
         average(run, Average(last=2, trainer=CPU))
     assert sorted(run.rglob("*")) == before

@@ -97,7 +97,7 @@ def test_the_mean_is_measured_and_kept(options, accumulate):
         assert torch.allclose(measured, expected, atol=1e-5)
         assert not torch.allclose(measured, steps.trained[epoch * per_epoch - 1], atol=1e-3)
     best = torch.load(made["checkpoint"], weights_only=True)["epoch"]
-    net = zoo.load(made["run_dir"])
+    net = zoo.load(made["run_dir"]).net
     assert torch.allclose(nn.utils.parameters_to_vector(net.parameters()), steps.measured[best], atol=1e-6)
     assert all(torch.equal(value, net.state_dict()[name]) for name, value in kept(made["checkpoint"]).items())
 
@@ -106,7 +106,7 @@ def test_without_checkpoints_the_mean_is_the_model(options):
     steps = Steps()
     trainer = {"callbacks": [steps], "enable_checkpointing": False}
     made = zoo.fit(**options(ema=DECAY, optimizer={"lr": 0.05}, trainer=trainer))
-    weights = nn.utils.parameters_to_vector(zoo.load(made["run_dir"]).parameters())
+    weights = nn.utils.parameters_to_vector(zoo.load(made["run_dir"]).net.parameters())
     assert torch.allclose(weights, mean_of(steps.trained), atol=1e-5)
 
 

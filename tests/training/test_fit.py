@@ -54,7 +54,7 @@ def summary(run):
 
 @pytest.fixture(scope="module")
 def net(run):
-    return zoo.load(run)
+    return zoo.load(run).net
 
 
 @pytest.fixture(scope="module")
@@ -366,7 +366,7 @@ def test_two_classes_report_the_area_under_the_curve(options, archive, tmp_path)
 
     (images, labels) = next(iter(npz(path).test_dataloader()))
     with torch.no_grad():
-        scores = zoo.load(tmp_path / "run")(images).softmax(-1)[:, 1]
+        scores = zoo.load(tmp_path / "run").net(images).softmax(-1)[:, 1]
     assert made["metrics"]["auroc"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-6)
 
 
@@ -384,7 +384,7 @@ def test_other_data_are_prepared_as_the_training_data_were(options, archive, tmp
     split = npz(path).splits["test"]
     images = torch.from_numpy(split.images).permute(0, 3, 1, 2) / 255
     with torch.no_grad():
-        logits = zoo.load(made["run_dir"])((images - info["mean"][0]) / info["std"][0])
+        logits = zoo.load(made["run_dir"]).net((images - info["mean"][0]) / info["std"][0])
     loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(split.labels))
     assert json.loads(out)["loss"] == pytest.approx(loss.item(), abs=1e-5)
 
@@ -420,14 +420,14 @@ def test_every_option_reaches_the_run(options, tmp_path):
     assert {key: config[key] for key in changes if key != "run_dir"} == {k: v for k, v in changes.items() if k != "run_dir"}
     full = zoo.backbone("vit(dim=32,depth=1)", "quaternion", **ready(digits()).info.model_kwargs)
     assert made["parameters"]["total"] > zoo.count(full)["total"]
-    assert zoo.count(zoo.load(tmp_path / "run"))["total"] == made["parameters"]["total"]
+    assert zoo.count(zoo.load(tmp_path / "run").net)["total"] == made["parameters"]["total"]
 
 
 @pytest.mark.parametrize("written", ["phm-4", "phm(n=4,shared=true)"])
 def test_learned_rules_survive(options, tmp_path, written):
     made = zoo.fit(**options(algebra=written, run_dir=str(tmp_path / "run"), optimizer={"lr": 0.1}))
     state = torch.load(made["checkpoint"], weights_only=True)["state_dict"]
-    net = zoo.load(tmp_path / "run")
+    net = zoo.load(tmp_path / "run").net
     saved = net.state_dict()
     assert {f"net.{name}" for name in saved} == {name for name in state if name.startswith("net.")}
     assert all(torch.equal(state[f"net.{name}"], value) for name, value in saved.items())

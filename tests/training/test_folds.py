@@ -10,13 +10,17 @@ import yaml
 import zoo
 from zoo.data.text.local import ranking, text
 from zoo.errors import InputError
-from zoo.inference.evaluate import evaluate
 from zoo.training import folds as module
 from zoo.training.folds import cross_validate, together
 from zoo.training.options import Fit
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 NAMES = ("fold-01", "fold-02", "fold-03")
+
+
+def evaluate(run, split, data=None, **options):
+    """Load a model and measure it."""
+    return zoo.load(run).evaluate(data, split, **options)
 
 
 @pytest.fixture(scope="module")

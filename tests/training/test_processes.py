@@ -11,11 +11,15 @@ from pathlib import Path
 import pytest
 
 import zoo
-from zoo.inference.evaluate import evaluate
 from zoo.training.processes import is_first_process, launched_devices
 
 LIMITS = ("--trainer.max_epochs=1", "--trainer.accelerator=cpu")
 WORDS = ("one", "two", "three", "four", "five")
+
+
+def evaluate(run, split, data=None, **options):
+    """Load a model and measure it."""
+    return zoo.load(run).evaluate(data, split, **options)
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,13 @@ from lightning.pytorch import Callback
 
 import zoo
 from zoo.errors import InputError
-from zoo.inference.evaluate import evaluate
 from zoo.training.folder import hold
 from zoo.training.recovery import recover
+
+
+def evaluate(run, split, data=None, **options):
+    """Load a model and measure it."""
+    return zoo.load(run).evaluate(data, split, **options)
 
 
 class Crash(Callback):
@@ -40,7 +44,7 @@ def state_of(run):
 
 
 def same(run) -> bool:
-    net = getattr(zoo.load(run), "net", zoo.load(run))
+    net = zoo.load(run).net
     return all(torch.equal(value, state_of(run)[name]) for name, value in net.state_dict().items())
 
 

@@ -54,7 +54,7 @@ def test_the_best_epoch_so_far_stays_the_best(half):
     assert "ckpt_path" not in (Path(made["run_dir"]) / "config.yaml").read_text()
     assert Path(made["checkpoint"]) == Path(made["run_dir"]) / "checkpoints" / "best.ckpt"
     best = torch.load(moved / "best.ckpt", weights_only=True)["state_dict"]
-    net = zoo.load(made["run_dir"])
+    net = zoo.load(made["run_dir"]).net
     assert all(torch.equal(best[f"net.{name}"], value) for name, value in net.state_dict().items())
 
 

@@ -15,8 +15,6 @@ import zoo
 from zoo.data.info import TextInfo
 from zoo.data.text.local import pairs, ranking, text
 from zoo.errors import InputError
-from zoo.inference.evaluate import evaluate
-from zoo.inference.predict import predict
 
 READ = {"text": text, "pairs": pairs, "ranking": ranking}
 RUNS = {
@@ -26,6 +24,11 @@ RUNS = {
     "ranking": ("ranking", {"backbone": "lstm(dim=8, hidden=8)", "algebra": "complex"}),
 }
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
+
+
+def evaluate(run, split, data=None, **options):
+    """Load a model and measure it."""
+    return zoo.load(run).evaluate(data, split, **options)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +90,7 @@ def test_the_word_table_is_counted_apart(run, summary):
     info = zoo.checkpoint.read_config(run)["info"]
     assert summary["parameters"]["embedding"] % info["vocab_size"] == 0
     assert 0 < summary["parameters"]["embedding"] < summary["parameters"]["total"] < summary["parameters"]["real_twin"] * 2
-    assert zoo.count(zoo.load(run)) == {key: summary["parameters"][key] for key in ("total", "embedding")}
+    assert zoo.count(zoo.load(run).net) == {key: summary["parameters"][key] for key in ("total", "embedding")}
 
 
 def test_a_damaged_tokenizer_is_found(run, tmp_path):
@@ -105,7 +108,7 @@ def test_a_damaged_tokenizer_is_found(run, tmp_path):
 
 def test_the_loaded_network_is_the_best_epoch(run, summary):
     state = torch.load(summary["checkpoint"], weights_only=True)["state_dict"]
-    net = zoo.load(run)
+    net = zoo.load(run).net
     assert all(torch.equal(state[f"net.{name}"], value) for name, value in net.state_dict().items())
     assert not net.training
 
@@ -115,7 +118,7 @@ def test_the_loaded_network_answers_as_the_summary_says(run, name, place, summar
     loss, right, count = 0.0, 0.0, 0
     with torch.no_grad():
         for inputs, labels, *_ in READ[kind](str(place / f"{kind}.tsv"), batch_size=5).test_dataloader():
-            logits = zoo.load(run)(*inputs) if isinstance(inputs, tuple) else zoo.load(run)(inputs)
+            logits = zoo.load(run).net(*inputs) if isinstance(inputs, tuple) else zoo.load(run).net(inputs)
             loss += F.cross_entropy(logits, labels, reduction="sum").item()
             right += (logits.argmax(-1) == labels).sum().item()
             count += len(labels)
@@ -185,7 +188,7 @@ def test_other_data_are_read_with_the_words_of_the_model(run, name, place, tmp_p
     names = {"0": "irrelevant", "1": "relevant"} if kind == "ranking" else {}
     labels = torch.tensor([info.classes.index(names.get(row[-1], row[-1])) for row in rows])
     with torch.no_grad():
-        loss = F.cross_entropy(zoo.load(run)(*columns), labels)
+        loss = F.cross_entropy(zoo.load(run).net(*columns), labels)
     assert found["loss"] == pytest.approx(loss.item(), abs=1e-6)
 
 
@@ -282,7 +285,7 @@ def test_attention_alone_can_be_hypercomplex(place):
             trainer=TRAINER | {"limit_train_batches": 1, "max_epochs": 1},
         )
         totals[algebra, scope] = made["parameters"]["total"]
-        assert zoo.count(zoo.load(made["run_dir"]))["total"] == made["parameters"]["total"]
+        assert zoo.count(zoo.load(made["run_dir"]).net)["total"] == made["parameters"]["total"]
         assert evaluate(made["run_dir"], "test") == pytest.approx(made["metrics"], abs=1e-6)
     matrices = 4 * 8 * 8, 2 * 8 * 8  # q, k, v and out; the two of the feed-forward
     assert totals["real", "all"] - totals["quaternion", "attention"] == matrices[0] * 3 / 4
@@ -302,7 +305,7 @@ def test_an_embedding_of_another_kind(place, corpus):
     assert "hypercomplex-zoo" in made["versions"]
     assert yaml.safe_load((place / "embedded/config.yaml").read_text())["embedding"] == made["embedding"]
     assert zoo.checkpoint.read_config(place / "embedded")["embedding"] == made["embedding"]
-    assert any(hasattr(module, "frequencies") for module in zoo.load(place / "embedded").modules())
+    assert any(hasattr(module, "frequencies") for module in zoo.load(place / "embedded").net.modules())
     assert evaluate(place / "embedded", "test") == pytest.approx(made["metrics"], abs=1e-6)
 
 
@@ -324,7 +327,7 @@ def test_new_data_are_measured_whole(summaries, place, corpus, tmp_path):
     run, file = place / "text", corpus(tmp_path / "new.tsv", "text")
     data = text(str(file))
     rows = [row for table in data.splits.values() for row in zip(table.texts[0], table.labels, strict=True)]
-    said = list(predict(run, [words for words, _ in rows]))
+    said = list(zoo.load(run).predict([words for words, _ in rows]))
     right = sum(row["label"] == label for row, (_, label) in zip(said, rows, strict=True))
     assert evaluate(run, "test", f"text(path='{file}')")["accuracy"] == pytest.approx(right / len(rows))
 

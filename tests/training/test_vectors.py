@@ -10,12 +10,15 @@ import yaml
 import zoo
 from zoo.data.text.local import text
 from zoo.errors import InputError
-from zoo.inference.evaluate import evaluate
-from zoo.inference.predict import predict
 from zoo.training.vectors import load_into
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 BACKBONE = "fasttext(dim=8, hidden=8)"
+
+
+def evaluate(run, split, data=None, **options):
+    """Load a model and measure it."""
+    return zoo.load(run).evaluate(data, split, **options)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def rows_of(place: Path, width: int) -> dict[str, list[float]]:
 
 
 def table_of(run: str | Path):
-    (table,) = (module for module in zoo.load(run).modules() if hasattr(module, "load_vectors"))
+    (table,) = (module for module in zoo.load(run).net.modules() if hasattr(module, "load_vectors"))
     return table
 
 
@@ -77,7 +80,7 @@ def test_their_width_is_written_down_everywhere(place, made):
 
 
 def test_fixed_vectors_are_no_parameters_and_the_projection_is_one(place, made):
-    net, vocab = zoo.load(place / "run"), zoo.checkpoint.read_config(place / "run")["info"]["vocab_size"]
+    net, vocab = zoo.load(place / "run").net, zoo.checkpoint.read_config(place / "run")["info"]["vocab_size"]
     assert made["parameters"]["embedding"] == 0
     assert zoo.count(net)["total"] == made["parameters"]["total"]
     trained = fit(place, "trained", embedding="table(trained=true)")
@@ -97,7 +100,7 @@ def test_the_model_needs_the_file_no_more(place, made, tmp_path):
     hidden = (place / "glove6.txt").rename(place / "hidden")
     try:
         assert evaluate(model, "test") == pytest.approx(made["metrics"], abs=1e-6)
-        assert len(list(predict(model, ["a good film", "a bad film"]))) == 2
+        assert len(list(zoo.load(model).predict(["a good film", "a bad film"]))) == 2
     finally:
         hidden.rename(place / "glove6.txt")
 

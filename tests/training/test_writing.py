@@ -18,11 +18,10 @@ from zoo import registry
 from zoo.backbones.build import check_fit
 from zoo.data.parallel.local import parallel
 from zoo.errors import InputError
-from zoo.inference.evaluate import evaluate, source
-from zoo.inference.predict import tokenizer_of
+from zoo.inference.evaluation import origin as source
 from zoo.tasks import info_of
 from zoo.training.average import average
-from zoo.training.options import Average, Decoding
+from zoo.training.options import Average
 
 ENGLISH = ["one", "two", "three", "four", "five", "six"]
 FRENCH = dict(zip(ENGLISH, ["un", "deux", "trois", "quatre", "cinq", "six"], strict=True))
@@ -41,6 +40,11 @@ DATA = {
     "bpe": "corpus(path='{place}/text.txt', max_length=16, tokenizer=bpe, vocab=300)",
     "pairs": "parallel(path='{place}/en-fr', source=en, target=fr, tokenizer=space)",
 }
+
+
+def evaluate(run, split, data=None, **options):
+    """Load a model and measure it."""
+    return zoo.load(run).evaluate(data, split, **options)
 
 
 def lines(seed: int, count: int = 150) -> str:
@@ -111,7 +115,7 @@ def test_the_facts_of_the_data_are_kept(run, name, summary):
     assert info.inputs == {"xl": "token_stream", "pairs": "source_target"}.get(name, "tokens")
     assert summary["data_sha256"] == info.sha256
     assert summary["parameters"]["embedding"] % info.vocab_size == 0
-    assert zoo.count(zoo.load(run)) == {key: summary["parameters"][key] for key in ("total", "embedding")}
+    assert zoo.count(zoo.load(run).net) == {key: summary["parameters"][key] for key in ("total", "embedding")}
 
 
 # --- measured again ---
@@ -145,7 +149,7 @@ def test_validate_repeats_the_best_epoch(run):
 
 def test_the_loaded_network_is_the_best_epoch(run, summary):
     state = torch.load(summary["checkpoint"], weights_only=True)["state_dict"]
-    net = zoo.load(run)
+    net = zoo.load(run).net
     assert all(torch.equal(state[f"net.{name}"], value) for name, value in net.state_dict().items())
     assert not net.training
 
@@ -174,13 +178,13 @@ def test_a_run_that_goes_on_is_one_that_never_stopped(run, tmp_path):
 
 
 def test_a_beam_is_measured_when_one_is_asked_for(place, summaries):
-    greedy, beam = summaries["pairs"]["metrics"], evaluate(place / "pairs", "test", decoding=Decoding(beam=4))
+    greedy, beam = summaries["pairs"]["metrics"], evaluate(place / "pairs", "test", beam=4)
     assert beam["loss"] == pytest.approx(greedy["loss"], rel=1e-6)
-    short = evaluate(place / "pairs", "test", decoding=Decoding(length=1))
+    short = evaluate(place / "pairs", "test", length=1)
     assert short["chrf"] < greedy["chrf"]
     assert short["loss"] == pytest.approx(greedy["loss"], rel=1e-6)
     with pytest.raises(InputError, match="beam=0: a beam has from 1 to 256 hypotheses"):
-        evaluate(place / "pairs", "test", decoding=Decoding(beam=0))
+        evaluate(place / "pairs", "test", beam=0)
 
 
 @pytest.mark.parametrize("name", ["gpt", "xl", "bpe"], indirect=True)
@@ -208,11 +212,11 @@ def test_another_corpus_is_read_with_the_words_of_the_model(run, name, tmp_path)
     found = evaluate(run, "test", f"corpus(path='{tmp_path / 'other.txt'}')")
     config = zoo.checkpoint.read_config(run)
     info = info_of(config["task"], config["info"])
-    tokenizer = tokenizer_of(run, info)
+    tokenizer = zoo.load(run).tokenizer
     tokens = torch.tensor(tokenizer.backend.encode(text, add_special_tokens=False).ids)
     assert ((tokens == 1).sum() == text.count("\N{SNOWMAN}")) == (name != "bpe")
     if name != "xl":  # which remembers: its streams are measured in tests/tasks
-        nats, net = 0.0, zoo.load(run)
+        nats, net = 0.0, zoo.load(run).net
         with torch.no_grad():
             for start in range(0, len(tokens) - 1, info.max_length):
                 block = tokens[start : start + info.max_length + 1]
@@ -234,7 +238,7 @@ def test_other_pairs_are_read_with_the_words_of_the_model(place, summaries, tmp_
     ((source, shifted), targets, _) = next(iter(data.test_dataloader()))
     assert (source == 1).sum() == (targets == 1).sum() == 1
     with torch.no_grad():
-        logits = zoo.load(place / "pairs")(source, shifted)
+        logits = zoo.load(place / "pairs").net(source, shifted)
     loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0).item()
     assert found["loss"] == pytest.approx(loss, rel=1e-5)
     assert found["exact_match"] <= 2 / 3

@@ -1,4 +1,4 @@
-"""The model card: what a stranger reads first."""
+"""The model card, README.md in the folder of a model."""
 
 import json
 from collections.abc import Mapping
@@ -11,10 +11,9 @@ tags: {tags}
 metrics: {names}
 ---
 
-# {backbone} over {algebra}
+# {title}
 
-{share:.1%} of the parameters of the same network over the reals ({total:,} of {twin:,}), trained on `{data}` for
-{epochs} epochs (seed {seed}).{mean}
+{facts}
 
 | metric | test |
 |---|---|
@@ -23,7 +22,7 @@ metrics: {names}
 ```python
 import zoo
 
-net = zoo.load("path/to/this/folder")
+model = zoo.load("path/to/this/folder"{module})
 ```
 
 Checked when loaded: every file against `manifest.json`. Versions: {versions}.
@@ -31,23 +30,37 @@ Checked when loaded: every file against `manifest.json`. Versions: {versions}.
 
 
 def card(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
-    """Write the card of a model from its configuration and its run's summary."""
-    metrics, parameters, averaged = summary["metrics"], summary["parameters"], summary.get("averaged")
+    """Write the card of a model.
+
+    Args:
+        config: The configuration of its folder.
+        summary: Its ``metrics``, ``versions`` and, if known, ``parameters``, ``epochs``, ``seed`` and ``averaged``.
+    """
+    metrics, backbone = summary.get("metrics") or {}, config.get("backbone")
     return CARD.format(
-        backbone=config["backbone"],
-        algebra=config["algebra"],
-        data=config["data"],
-        tags=json.dumps(["hypercomplex", config["backbone"], config["algebra"]]),
+        title=f"{backbone or 'A converted network'} over {config['algebra']}",
+        facts=facts(config, summary),
+        tags=json.dumps(["hypercomplex", *([backbone] if backbone else []), config["algebra"]]),
         names=json.dumps(list(metrics)),
-        share=parameters["total"] / parameters["real_twin"],
-        total=parameters["total"],
-        twin=parameters["real_twin"],
-        epochs=summary["epochs"],
-        seed=summary["seed"],
-        mean=f" Its weights are the mean of the last {len(averaged)} checkpoints." if averaged else "",
-        rows="\n".join(f"| {name} | {number(value)} |" for name, value in metrics.items()) or "| (no test split) | |",
+        rows="\n".join(f"| {name} | {number(value)} |" for name, value in metrics.items()) or "| (not measured) | |",
+        module="" if backbone else ", module=the_real_network",
         versions=", ".join(f"{name} {version}" for name, version in summary["versions"].items()),
     )
+
+
+def facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+    """Write what is known of the parameters and the training of a model, as one paragraph."""
+    parameters, averaged = summary.get("parameters"), summary.get("averaged")
+    text = []
+    if parameters and "real_twin" in parameters:
+        total, twin = parameters["total"], parameters["real_twin"]
+        text.append(f"{total / twin:.1%} of the parameters of the same network over the reals ({total:,} of {twin:,})")
+    elif parameters:
+        text.append(f"{parameters['total']:,} parameters")
+    if config.get("data") and "epochs" in summary:
+        text.append(f"trained on `{config['data']}` for {summary['epochs']} epochs (seed {summary['seed']})")
+    mean = f" Its weights are the mean of the last {len(averaged)} checkpoints." if averaged else ""
+    return f"{', '.join(text)}.{mean}" if text else "Saved with `zoo.save`."
 
 
 def number(value: float | None) -> str:

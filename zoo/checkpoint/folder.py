@@ -1,7 +1,9 @@
 """Write and read the folder of a trained model."""
 
 import errno
+import platform
 from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +12,29 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
 
+from zoo import registry
 from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
-from zoo.checkpoint.integrity import describe, read_json, verify
-from zoo.checkpoint.table import check_table, table_of
+from zoo.checkpoint.integrity import check_algebra, check_header, file_record, read_json, spec_fingerprint, verify
+from zoo.conversion import convert
 from zoo.errors import InputError
+from zoo.layers.factory import ROLES
 from zoo.tasks import info_of
 
-FORMAT = 1
-KEYS = ("backbone", "algebra", "scope", "init", "task", "data", "info")
+FORMAT = 2
+LIBRARIES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
+SPECS = ("backbone", "algebra", "scope", "init")
+OPTIONAL = {
+    "embedding": str,
+    "task": str,
+    "data": str,
+    "info": dict,
+    "model_kwargs": dict,
+    "conversion": dict,
+    "decoding": dict,
+}
+"""Keys that may be missing, and the kinds of their values."""
 
 
 def save(
@@ -32,25 +47,27 @@ def save(
     """Write a model folder as a whole or not at all.
 
     Args:
-        folder: Where; an older model folder there is replaced.
+        folder: The folder; an older model folder there is replaced.
         net: The network.
-        config: What rebuilds it: backbone, algebra, scope, init, task, data, info, embedding (all JSON values).
+        config: What rebuilds the network: ``backbone`` (or, of a module that no spec names, ``conversion``), ``algebra``,
+            ``scope``, ``init``, ``embedding``; and ``task``, ``data`` and ``info`` of a trained model, or the
+            ``model_kwargs`` of a network alone. All are JSON values.
         summary: What was measured; goes into the manifest and the card. Of a mean of several checkpoints also ``validation``
             (metrics) and ``averaged`` (names).
         files: Texts that the model needs beside its weights, by file name: its tokenizer.
     """
+    values: dict[str, Any] = {"format": FORMAT}
+    values |= {key: config[key] for key in (*SPECS, *OPTIONAL) if config.get(key) is not None}
+    values |= {"versions": summary["versions"], "algebra_sha256": spec_fingerprint(config["algebra"])}
     with new_folder(folder) as part:
-        values = {"format": FORMAT} | {key: config[key] for key in KEYS} | {"versions": summary["versions"]}
-        values |= {"embedding": config.get("embedding"), "algebra_sha256": table_of(config["algebra"])}
-        values |= {"decoding": config["decoding"]} if config.get("decoding") else {}
         write_json(part / "config.json", values)
         write_weights(net, part / "model.safetensors")
         for name, text in (files or {}).items():
             write_text(part / name, text)
         write_text(part / "README.md", card(config, summary))
-        sums = {path.name: describe(path) for path in sorted(part.iterdir())}
+        records = {path.name: file_record(path) for path in sorted(part.iterdir())}
         measured = {key: summary[key] for key in ("metrics", "validation", "averaged") if key in summary}
-        write_json(part / "manifest.json", {"files": sums} | measured)
+        write_json(part / "manifest.json", {"files": records} | measured)
 
 
 def write_weights(net: nn.Module, path: Path) -> None:
@@ -88,56 +105,128 @@ def read_config(path: str | Path) -> dict[str, Any]:
     """Verify a model folder (or that of a run) and return its configuration.
 
     Raises:
-        InputError: If it is damaged, or written by a later version of the zoo.
+        InputError: If it is damaged, or written by an earlier or a later version of the zoo.
     """
     folder = find(path)
     verify(folder)
-    config = read_json(folder / "config.json")
+    file = folder / "config.json"
+    config = read_json(file)
+    if config.get("format") == 1:
+        again = f"{folder.parent / 'config.yaml'}"
+        raise InputError(f"{folder} was written by an earlier version (format 1): train it again with zoo fit -c {again}")
     if config.get("format") != FORMAT:
         raise InputError(f"{folder} has format {config.get('format')}, this version reads {FORMAT}: update hypercomplex-zoo")
-    if missing := [key for key in KEYS if key not in config]:
-        raise InputError(f"{folder / 'config.json'} lacks {', '.join(missing)}")
-    if wrong := [key for key in KEYS if not isinstance(config[key], dict if key == "info" else str)]:
-        raise InputError(f"{folder / 'config.json'} has a value of the wrong kind for {', '.join(wrong)}")
-    if not isinstance(config.get("embedding"), str | None):
-        raise InputError(f"{folder / 'config.json'} has a value of the wrong kind for embedding")
+    config = dict.fromkeys((*SPECS, *OPTIONAL)) | config
+    missing = [key for key in ("algebra", "scope", "init", "versions") if config.get(key) is None]
+    missing += [] if config["backbone"] or config["conversion"] else ["backbone"]
+    missing += [] if any(config[key] is not None for key in ("info", "model_kwargs", "conversion")) else ["info"]
+    if missing:
+        raise InputError(f"{file} lacks {', '.join(missing)}")
+    kinds = {**dict.fromkeys(SPECS, str), **OPTIONAL, "versions": dict}
+    if wrong := [key for key, kind in kinds.items() if not isinstance(config[key], kind | None)]:
+        raise InputError(f"{file} has a value of the wrong kind for {', '.join(wrong)}")
     return config
 
 
-def load(path: str | Path, config: Mapping[str, Any] | None = None) -> nn.Module:
-    """Rebuild a trained network from a run or model folder, verified, in evaluation mode, on the CPU.
+def load_network(path: str | Path, config: Mapping[str, Any] | None = None, module: nn.Module | None = None) -> nn.Module:
+    """Rebuild a network from a run or model folder, verified, in evaluation mode, on the CPU.
 
     Args:
         path: The folder.
         config: What `read_config` returned for it, if that was called already.
+        module: For a network that no spec names: the real module that it was converted from, or one like it; it is converted
+            in place.
 
     Raises:
-        InputError: If the folder is damaged, or an algebra or backbone it names is not installed.
+        InputError: If the folder is damaged, an algebra or backbone it names is not installed, or the module is another one.
     """
     config = read_config(path) if config is None else config
-    check_table(config)
-    options: dict[str, Any] = {"scope": config["scope"], "init": config["init"], "embedding": config.get("embedding")}
-    with torch.random.fork_rng(devices=[]):
-        net = backbone(untrained(config["backbone"]), config["algebra"], **options, **sizes(config["task"], config["info"]))
-    folder = find(path)
+    weights = find(path) / "model.safetensors"
+    name = config["backbone"] or "the module"
     try:
-        load_model(net, str(folder / "model.safetensors"))
+        check_algebra(config)
+        net = build(config, weights) if module is None else convert_again(module, config)
+    except InputError as error:
+        raise with_missing_plugins(error, config) from error
+    check_header(weights, net, name)
+    try:
+        load_model(net, str(weights))
     except (RuntimeError, SafetensorError) as error:
-        raise InputError(f"the weights in {folder} do not fit {config['backbone']}: {reason(error)}") from error
+        raise InputError(f"the weights in {weights.parent} do not fit {name}: {reason(error)}") from error
     return net.eval()
 
 
-def sizes(task: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the network was told of its data, from info that may have come from anywhere.
+def build(config: Mapping[str, Any], weights: Path) -> nn.Module:
+    """Build the network of a configuration; its sizes are compared with the header of the weights before memory is taken.
 
     Raises:
-        InputError: If a fact is missing, unknown, or a size is no whole number above zero.
+        InputError: If it has no spec, or a spec, a size or a shape is wrong.
     """
-    info = info_of(task, values)
-    return {**info.model_kwargs, "vectors": getattr(info, "vectors", None)}
+    if config["backbone"] is None:
+        real = (config["conversion"] or {}).get("module", "network")
+        raise InputError(
+            f"{weights.parent} holds a converted {real}, which no spec names: zoo.load(FOLDER, module=THE_REAL_ONE)"
+        )
+    info = None if config["info"] is None else info_of(config["task"], config["info"])
+    sizes = config["model_kwargs"] or {} if info is None else {**info.model_kwargs, "vectors": getattr(info, "vectors", None)}
+    options: dict[str, Any] = {key: config[key] for key in ("scope", "init", "embedding")} | sizes
+    spec = untrained(config["backbone"])
+    with torch.random.fork_rng(devices=[]):
+        try:
+            with torch.device("meta"):
+                outline = backbone(spec, config["algebra"], **options)
+        except (
+            Exception
+        ):  # A network that computes with numbers while it is built: the next line says what is wrong, if anything.
+            return backbone(spec, config["algebra"], **options)
+        check_header(weights, outline, config["backbone"])
+        return backbone(spec, config["algebra"], **options)
+
+
+def convert_again(module: nn.Module, config: Mapping[str, Any]) -> nn.Module:
+    """Convert the layers of a real module that were converted when its weights were saved.
+
+    Raises:
+        InputError: If the folder names its backbone, or the module has no such layers.
+    """
+    record = config["conversion"]
+    if config["backbone"] is not None or record is None:
+        raise InputError(f"the folder names its backbone, {config['backbone']}: leave module out")
+    names = set(record.get("converted", ()))
+    if missing := sorted(names - {name for name, _ in module.named_modules()}):
+        raise InputError(f"the module has no '{missing[0]}', which was converted: give one like that which was saved")
+    with torch.random.fork_rng(devices=[]):
+        return convert(module, config["algebra"], skip=lambda name, _: name not in names, scope="+".join(ROLES))
+
+
+def with_missing_plugins(error: InputError, config: Mapping[str, Any]) -> InputError:
+    """Add to an error the distributions that a model was made with and that are not installed."""
+    missing = [f"{name} {version}" for name, version in config["versions"].items() if name != "python" and not installed(name)]
+    if not missing:
+        return error
+    return InputError(
+        f"{error}; the model was made with {', '.join(missing)}, not installed here: pip install {missing[0].split()[0]}"
+    )
+
+
+def installed(name: str) -> bool:
+    """Tell whether a distribution is installed."""
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def library_versions(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the versions of Python, of the libraries, and of the distributions behind the specs of a configuration."""
+    groups = {"backbone": "backbones", "algebra": "algebras", "embedding": "embeddings", "data": "datasets", "task": "tasks"}
+    found = [registry.resolve(group, config[key])[0] for key, group in groups.items() if config.get(key)]
+    libraries = {"python": platform.python_version(), **{name: distribution(name).version for name in LIBRARIES}}
+    return libraries | {entry.distribution: entry.version for entry in found}
 
 
 def reason(error: Exception) -> str:
-    """The line of an error that says what is wrong; torch and safetensors begin with one that does not."""
+    """Return the line of an error that says what is wrong; torch and safetensors begin with one that does not."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[min(1, len(lines) - 1)] if lines else type(error).__name__

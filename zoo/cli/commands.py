@@ -13,6 +13,7 @@ work
   test        measure a run on its test split: zoo test runs/NAME
   validate    the same on its validation split
   average     mean of a run's last weights: zoo average runs/NAME --last 8
+  recover     the model of a run that crashed, from its best checkpoint: zoo recover runs/NAME
   predict     classify images or texts, translate: zoo predict runs/NAME picture.png
   generate    generate text: zoo generate runs/NAME --prompt "zebra: "
   report      tables and plots of a run: zoo report frequencies runs/NAME
@@ -42,6 +43,7 @@ COMMANDS = {
     "test": "zoo.cli.models",
     "validate": "zoo.cli.models",
     "average": "zoo.cli.fit",
+    "recover": "zoo.cli.fit",
     "predict": "zoo.cli.models",
     "generate": "zoo.cli.models",
     "report": "zoo.cli.report",

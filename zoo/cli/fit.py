@@ -1,4 +1,4 @@
-"""``zoo fit`` and ``zoo average``: check names and flags at once, then import torch and train."""
+"""``zoo fit``, ``average`` and ``recover``: check names and flags at once, then import torch and train."""
 
 import json
 import sys
@@ -12,7 +12,12 @@ from zoo.training.processes import is_first_process
 
 
 def make_parser(command: str) -> Parser:
-    """Return the parser of either command."""
+    """Return the parser of any of the three commands."""
+    if command == "recover":
+        parser = Parser(command, "Write the model folder of a run that was killed or crashed, from its best checkpoint.")
+        parser.positional("run", "the folder of the run (runs/NAME)")
+        parser.switch("--json", "print JSON")
+        return parser
     if command == "average":
         parser = Parser(command, "Take the mean of a run's last weights and measure it; train with --keep first.", Average)
         parser.positional("run", "a run (runs/NAME) that was trained with --keep")
@@ -24,9 +29,9 @@ def make_parser(command: str) -> Parser:
 
 
 def run(command: str, values: dict[str, Any]) -> int:
-    """Train a network, or average its last checkpoints, and print the result."""
-    if command == "average":
-        return average(values)
+    """Train a network, average its last checkpoints, or recover its model, and print the result."""
+    if command != "fit":
+        return average(values) if command == "average" else recover(values)
     if values.pop("print_config"):
         print_config(build(Fit, values))
         return 0
@@ -64,4 +69,17 @@ def average(values: dict[str, Any]) -> int:
         print(json.dumps(made, indent=2))
     else:
         print_average(made)
+    return 0
+
+
+def recover(values: dict[str, Any]) -> int:
+    """Write the model of a run that could not write it, and print where it is."""
+    from zoo.training.recovery import recover
+
+    quiet()
+    made = recover(values["run"])
+    if values["json"]:
+        print(json.dumps(made, indent=2))
+    else:
+        print(f"the model of epoch {made['epoch']} is in {made['folder']}, not tested yet: zoo test {values['run']}")
     return 0

@@ -10,7 +10,8 @@ from zoo.cli.commands import quiet
 from zoo.cli.parser import Parser
 from zoo.errors import InputError
 from zoo.inference.options import Evaluate, Generate, Predict
-from zoo.training.options import Decoding, build
+from zoo.registry import build_options
+from zoo.training.processes import is_first_process
 
 SPLITS = {"test": "test", "validate": "val"}
 RUN = "a run (runs/NAME) or model folder"
@@ -28,8 +29,9 @@ def make_parser(command: str) -> Parser:
         parser.positional("run", RUN)
         parser.positional(
             "input",
-            "for a model of images an image file; for one of text a text in quotes, a file with one text a line, or - for "
-            "standard input (the default if something is piped in); pairs are two texts, in a file with a tab between",
+            "for a model of images an image file or a folder of them; for one of text a text in quotes, a file with one text a "
+            "line, a folder of such files, or - for standard input (the default if something is piped in); pairs are two "
+            "texts, in a file with a tab between",
             "*",
         )
         parser.switch("--truncate", "truncate texts that are longer than the model reads")
@@ -51,11 +53,17 @@ def run(command: str, values: dict[str, Any]) -> int:
 def evaluate(command: str, values: dict[str, Any]) -> int:
     """Print the metrics of a run on its test or validation split."""
     run, as_json, decoding, split = values.pop("run"), values.pop("json"), values.pop("decoding"), SPLITS[command]
+    options = build_options(Evaluate, values)
     from zoo.cli.summary import print_metrics
-    from zoo.inference.evaluate import evaluate
+    from zoo.inference.model import load
+    from zoo.training.trainer import check_trainer
 
     quiet()
-    metrics = evaluate(run, split, **vars(build(Evaluate, values)) | {"decoding": decoding})
+    sizes = {"batch_size": options.batch_size, "num_workers": options.num_workers}
+    trainer = check_trainer(options.trainer)
+    metrics = load(run, device=options.device).evaluate(options.data, split, trainer=trainer, **sizes, **decoding)
+    if not is_first_process():
+        return 0
     if as_json:
         print(json.dumps(metrics, indent=2))
     else:
@@ -64,15 +72,16 @@ def evaluate(command: str, values: dict[str, Any]) -> int:
 
 
 def predict(command: str, values: dict[str, Any]) -> int:
-    """Print the label of every input, or its translation, as tab-separated lines or as JSON lines."""
+    """Print the prediction for every input as tab-separated lines or as JSON lines."""
     inputs = values["input"] or ([] if sys.stdin is None or sys.stdin.isatty() else ["-"])
     if not inputs:
         raise InputError("nothing to predict: give image files, a text in quotes, or a file (see zoo predict --help)")
-    from zoo.inference.predict import predict
+    from zoo.inference.model import load
 
     quiet()
-    rows = predict(values["run"], inputs, sys.stdin, values["truncate"], build(Decoding, values["decoding"]))
-    for row in watched(rows, inputs):
+    model = load(values["run"], device=values["device"])
+    options = {"batch_size": values["batch_size"], "truncation": values["truncate"], **values["decoding"]}
+    for row in watched(model.predict_iter(inputs, stdin=sys.stdin, **options), inputs):
         print(json.dumps(row, ensure_ascii=False) if values["json"] else line(row), flush=True)
     return 0
 
@@ -122,27 +131,27 @@ def rows_in(inputs: list[str]) -> int | None:
 
 def generate(command: str, values: dict[str, Any]) -> int:
     """Print a text token by token; several samples one after the other."""
-    count = values["num_samples"]
+    count, decoding = values["num_samples"], values["decoding"]
     if count < 1:
         raise InputError(f"--num_samples {count}: use a whole number from 1")
     prompt = read_prompt(values["prompt"])
-    from zoo.inference.generate import Author
+    from zoo.inference.model import load
 
     quiet()
-    author, decoding = Author(values["run"]), build(Decoding, values["decoding"])
-    author.check_samples(count, decoding)
-    start = author.opening(prompt)
-    shown = "" if author.answers else start
+    model = load(values["run"], device=values["device"])
+    task = model.generative(decoding)
+    prompt = prompt or task.default_prompt()
+    shown = prompt if task.continues_prompt else ""
     if count == 1 and not values["json"]:
-        pieces = author.stream(start, decoding)
+        pieces = model.generate(prompt, stream=True, **decoding)
         print(shown, end="", flush=True)
         for piece in pieces:
             print(piece, end="", flush=True)
         print()
         return 0
-    for number, text in enumerate(author.samples(start, count, decoding), 1):
+    for number, text in enumerate(model.generate(prompt, count, **decoding), 1):
         if values["json"]:
-            print(json.dumps({"prompt": start, "text": text}, ensure_ascii=False))
+            print(json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False))
         else:
             print(f"{'' if number == 1 else chr(10)}--- {number}\n{shown}{text}", flush=True)
     return 0

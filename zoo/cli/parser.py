@@ -137,7 +137,7 @@ class Parser:
         files = [word for file in words.files for word in ("--config", file)]
         line = [*files, *given, *(["--", *words.positional] if words.positional else [])]
         if self.options is None:
-            return vars(self._base.parse_args(line))
+            return dict(vars(self._base.parse_args(line)))
         from jsonargparse import ArgumentError
 
         from zoo.training.options import parser_message

@@ -2,14 +2,13 @@
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from zoo import registry
 from zoo.cli.commands import quiet
 from zoo.cli.parser import Parser
-from zoo.errors import InputError
 from zoo.training.options import Fit, Info, build
-
-REPORTS = ("frequencies",)
 
 
 def make_parser(command: str) -> Parser:
@@ -19,9 +18,8 @@ def make_parser(command: str) -> Parser:
         parser.switch("--json", "print JSON")
         return parser
     parser = Parser(command, "Report what a trained model has learned.")
-    parser.positional("report", "frequencies: words by their sensitivity to position, csv and png")
+    parser.positional("report", 'spec of the report, such as frequencies or "frequencies(top=20)" (zoo list reports)')
     parser.positional("run", "a run (runs/NAME) or model folder; the files are written there")
-    parser.value("--top", int, 50, "words to show at each end (default 50)")
     parser.switch("--json", "print JSON")
     return parser
 
@@ -48,33 +46,24 @@ def info(values: dict[str, Any]) -> int:
 
 
 def report(values: dict[str, Any]) -> int:
-    """Rank the words of a run by how fast their vectors turn with the position."""
-    run, top = values["run"], values["top"]
-    if values["report"] not in REPORTS:
-        raise InputError(f"unknown report '{values['report']}': use {', '.join(REPORTS)}")
-    if top < 1:
-        raise InputError(f"--top {top}: use a whole number from 1")
-    from pathlib import Path
+    """Make a report of a trained model, print it and write its files into the run's folder."""
+    run = values["run"]
+    registry.resolve("zoo.reports", values["report"])
+    from zoo.checkpoint import find
+    from zoo.checkpoint.atomic import write_bytes
+    from zoo.inference.model import load
 
-    from zoo.checkpoint import find, load
-    from zoo.checkpoint.atomic import write_bytes, write_text
-    from zoo.report import frequencies as module
-
-    model, net = find(run), load(run)
-    # Beside the model folder: its manifest lists every file in it.
-    folder, tokenizer = Path(run).expanduser() if model != Path(run).expanduser() else model.parent, model / "tokenizer.json"
-    found = module.find_frequencies(net, run)
-    if not tokenizer.is_file():
-        raise InputError(f"{tokenizer} is missing: without it nobody knows the words of this model")
-    words = module.read_words(tokenizer.read_text(encoding="utf-8"), str(tokenizer))
-    ranking = module.rank(found, words, run)
-    write_text(folder / "frequencies.csv", module.as_csv(ranking))
-    write_bytes(folder / "frequencies.png", module.draw_density(ranking, folder.resolve().name))
-    files = {"csv": str(folder / "frequencies.csv"), "png": str(folder / "frequencies.png")}
+    quiet()
+    place = find(run)
+    # Not into the model folder: its manifest lists every file in it.
+    folder = Path(run).expanduser() if place != Path(run).expanduser() else place.parent
+    made = registry.create("zoo.reports", values["report"], load(run))
+    for name, content in made.files.items():
+        write_bytes(folder / name, content)
+    files = {Path(name).suffix.lstrip("."): str(folder / name) for name in made.files}
     if values["json"]:
-        most, least = ([word._asdict() for word in end] for end in module.ends(ranking, top))
-        print(json.dumps({"run": run, "words": len(ranking), "most": most, "least": least, **files}, indent=2))
+        print(json.dumps({"run": run, **made.values, **files}, indent=2))
     else:
-        module.print_ranking(ranking, top)
-        print(f"all of them are in {files['csv']}, their density in {files['png']}")
+        print(made.text)
+        print(f"written: {', '.join(files.values())}")
     return 0

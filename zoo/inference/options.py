@@ -14,6 +14,7 @@ class Evaluate:
         data: Spec of the data set; by default what the model was trained on.
         batch_size: Examples per step.
         num_workers: Processes that load data; 0 loads in the main one.
+        device: Where to compute: auto, cpu, cuda, cuda:1 or mps; auto is the best that is there.
         decoding: How texts are generated; what is not given is as when the model was trained.
         trainer: Arguments of Lightning's Trainer, such as --trainer.limit_test_batches.
     """
@@ -21,6 +22,7 @@ class Evaluate:
     data: str | None = None
     batch_size: int = 64
     num_workers: int = 0
+    device: str = "auto"
     decoding: Decoding = field(default_factory=Decoding)
     trainer: dict[str, Any] = field(default_factory=dict)
 
@@ -31,10 +33,12 @@ class Predict:
 
     Args:
         batch_size: Inputs per step.
+        device: Where to compute: auto, cpu, cuda, cuda:1 or mps; auto is the best that is there.
         decoding: How texts are generated; what is not given is as when the model was trained.
     """
 
     batch_size: int = 64
+    device: str = "auto"
     decoding: Decoding = field(default_factory=Decoding)
 
 
@@ -44,8 +48,10 @@ class Generate:
 
     Args:
         num_samples: Texts to generate.
+        device: Where to compute: auto, cpu, cuda, cuda:1 or mps; auto is the best that is there.
         decoding: How texts are generated; what is not given is as when the model was trained.
     """
 
     num_samples: int = 1
+    device: str = "auto"
     decoding: Decoding = field(default_factory=Decoding)

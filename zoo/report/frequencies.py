@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from zoo.data.text.tokens import PAD, UNKNOWN
+from zoo.data.text.tokens import END, UNKNOWN
 from zoo.errors import InputError
+from zoo.report import Report
 
 Floats = NDArray[np.float64]
 
@@ -29,27 +30,35 @@ class Word(NamedTuple):
     delta: float
 
 
-def read_words(text: str, source: str) -> dict[str, int]:
-    """Return the words of a tokenizer file with their numbers; padding, the unknown and special tokens are no words.
+def frequencies(model: Any, *, top: int = 50) -> Report:
+    """Words by their sensitivity to position: a ranking (frequencies.csv) and its density (frequencies.png).
 
     Args:
-        text: What the file holds, in the format of the tokenizers library.
-        source: Where it came from, for the message.
+        model: A `zoo.Model` of text whose embedding has frequencies for every word.
+        top: Words to show at each end.
 
     Raises:
-        InputError: If it is something else.
+        InputError: If its embedding has none, or it has no tokenizer.
     """
-    from tokenizers import Tokenizer
+    if top < 1:
+        raise InputError(f"frequencies: top={top}: use a whole number from 1")
+    found = find_frequencies(model.net)
+    if model.tokenizer is None:
+        raise InputError("this model has no tokenizer: nobody knows its words")
+    ranking = rank(found, vocabulary(model.tokenizer))
+    most, least = ([word._asdict() for word in end] for end in ends(ranking, top))
+    files = {"frequencies.csv": as_csv(ranking).encode(), "frequencies.png": draw_density(ranking, str(model.config["data"]))}
+    return Report({"words": len(ranking), "most": most, "least": least}, as_table(ranking, top), files)
 
-    try:
-        tokenizer = Tokenizer.from_str(text)
-    except Exception as error:  # The library raises Exception itself.
-        raise InputError(f"{source} is not a file of the tokenizers library: {str(error).splitlines()[0][:120]}") from error
-    special = {PAD, UNKNOWN} | {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    return {word: number for word, number in tokenizer.get_vocab().items() if number not in special}
+
+def vocabulary(tokenizer: Any) -> dict[str, int]:
+    """Return the words of a tokenizer with their numbers; padding, the unknown and special tokens are no words."""
+    special = {number for number, token in tokenizer.backend.get_added_tokens_decoder().items() if token.special}
+    special |= set(range((END if tokenizer.has_end else UNKNOWN) + 1))
+    return {word: number for number, word in enumerate(tokenizer.tokens) if number not in special}
 
 
-def find_frequencies(net: nn.Module, source: str) -> Tensor:
+def find_frequencies(net: nn.Module) -> Tensor:
     """Return the frequencies of the first embedding that has them for every word, [V, D].
 
     An embedding says so by a method ``frequencies() -> Tensor | None``.
@@ -63,26 +72,25 @@ def find_frequencies(net: nn.Module, source: str) -> Tensor:
         if isinstance(found, Tensor):
             return found
     reason = "its embedding has no frequencies, or the same ones for all words"
-    raise InputError(f"{source} has no word sensitivities: {reason}; fit with one whose words differ (zoo list embeddings)")
+    raise InputError(f"this model has no word sensitivities: {reason}; fit with one whose words differ (zoo list embeddings)")
 
 
-def rank(frequencies: Tensor, words: dict[str, int], source: str) -> list[Word]:
+def rank(frequencies: Tensor, words: dict[str, int]) -> list[Word]:
     """Rank words by delta_j = mean_d |w_jd|, greatest first (Wang et al. 2020, App. D).
 
     Args:
         frequencies: w, [V, D].
         words: Which row is whose.
-        source: The model, for messages.
 
     Raises:
         InputError: If there is no word, a word has no row, or a frequency is not finite.
     """
     delta = frequencies.detach().abs().double().mean(1)
     if not words or max(words.values()) >= len(delta):
-        raise InputError(f"{source}: its tokenizer ({len(words)} words) does not belong to its embedding ({len(delta)} rows)")
+        raise InputError(f"the tokenizer ({len(words)} words) does not belong to the embedding ({len(delta)} rows)")
     found = [Word(word, delta[number].item()) for word, number in words.items()]
     if not np.isfinite([word.delta for word in found]).all():
-        raise InputError(f"{source} has frequencies that are not finite: its training went wrong, fit again with a lower lr")
+        raise InputError("this model has frequencies that are not finite: its training went wrong, fit again with a lower lr")
     return sorted(found, key=lambda word: (-word.delta, word.word))
 
 
@@ -100,18 +108,19 @@ def as_csv(ranking: Sequence[Word]) -> str:
     return text.getvalue()
 
 
-def print_ranking(ranking: Sequence[Word], top: int) -> None:
-    """Print both ends of the ranking side by side."""
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+def as_table(ranking: Sequence[Word], top: int) -> str:
+    """Write both ends of the ranking side by side."""
     view = Table(box=SIMPLE_HEAD, pad_edge=False)
     view.add_column("", justify="right")
     for title in ("most sensitive", "least sensitive"):
         view.add_column(title)
         view.add_column("delta", justify="right")
-    for place, (most, least) in enumerate(zip(*ends(ranking, top), strict=True), 1):
-        view.add_row(str(place), shorten(most.word), f"{most.delta:.4f}", shorten(least.word), f"{least.delta:.4f}")
+    for number, (most, least) in enumerate(zip(*ends(ranking, top), strict=True), 1):
+        view.add_row(str(number), shorten(most.word), f"{most.delta:.4f}", shorten(least.word), f"{least.delta:.4f}")
+    console = Console(soft_wrap=True, highlight=False, markup=False, file=io.StringIO())
     console.print(f"\n{len(ranking):,} words by their sensitivity to position, delta = mean |w| in radians per position\n")
     console.print(view)
+    return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]
 
 
 def kernel_density(values: Floats, grid: Floats) -> Floats:

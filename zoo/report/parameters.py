@@ -16,7 +16,7 @@ def by_layer(net: nn.Module) -> dict[str, int]:
     counts: dict[str, int] = {}
     for name, parameter in net.named_parameters():
         if parameter.requires_grad:
-            layer = name.rpartition(".")[0].removesuffix(".algebra") or "(network)"
+            layer = name.rpartition(".")[0].removesuffix(".algebra").removesuffix(".weight_module") or "(network)"
             counts[layer] = counts.get(layer, 0) + parameter.numel()
     return counts
 

@@ -16,6 +16,7 @@ from zoo.errors import InputError
 
 TABLES = (".csv", ".jsonl", ".json", ".parquet")
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".pdf")
+TEXTS = (".txt", ".txt.gz", ".txt.xz")
 FILES = (*TABLES, *IMAGES, ".tsv", ".txt", ".gz", ".xz")
 
 
@@ -43,7 +44,7 @@ def read_texts(
 
     Args:
         inputs: Texts (of pairs one after the other, or two in a tuple), names of files with one text a line (of pairs two,
-            with a tab between), or ``-`` for standard input. A `Path` is always a file.
+            with a tab between) or of folders of such files, or ``-`` for standard input. A `Path` is always a file.
         columns: Names of the texts of an example, such as ``("first", "second")``.
         stdin: Standard input.
         allow_empty: Whether a line may be empty.
@@ -65,8 +66,9 @@ def read_texts(
             content = stdin.buffer.read().decode("utf-8", "surrogateescape")
             yield from _lines("standard input", content.removeprefix("\ufeff"), columns, allow_empty)
         elif is_file(word) or isinstance(item, Path):
-            _check_plain(word)
-            yield from _lines(word, read_text(Path(word)), columns, allow_empty)
+            for file in files_in(Path(word), TEXTS):
+                _check_plain(str(file))
+                yield from _lines(str(file), read_text(file), columns, allow_empty)
         else:
             texts.append(word)
             if len(texts) == len(columns):
@@ -77,20 +79,31 @@ def read_texts(
 
 
 def is_file(word: str) -> bool:
-    """Tell the name of a file from a text, which may be longer than a name can be.
+    """Tell the name of a file or a folder from a text, which may be longer than a name can be.
 
     Raises:
-        InputError: If it is a folder, or looks like the name of a file that does not exist.
+        InputError: If it looks like the name of a file that does not exist.
     """
     try:
-        if Path(word).is_dir() and word.strip("."):
-            raise InputError(f"'{word}' is a folder: give a file with one text a line")
-        found = Path(word).is_file()
+        found = Path(word).is_file() or bool(Path(word).is_dir() and word.strip("."))
     except OSError:
         return False
     if not found and not any(map(str.isspace, word)) and word.lower().endswith(FILES):
         raise InputError(f"there is no file '{word}'")
     return found
+
+
+def files_in(path: Path, endings: Sequence[str]) -> list[Path]:
+    """Return the files with these endings in a folder and the folders in it, by name; a file is returned as it is.
+
+    Raises:
+        InputError: If the folder has none.
+    """
+    if not path.is_dir():
+        return [path]
+    if found := sorted(file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith(tuple(endings))):
+        return found
+    raise InputError(f"the folder '{path}' has no file that ends with {', '.join(endings)}")
 
 
 def _check_plain(word: str) -> None:
@@ -144,8 +157,8 @@ def read_images(inputs: Sequence[Any], info: ImageInfo) -> Iterator[Example]:
     """Yield every image as the network reads it, float32 [C, S, S].
 
     Args:
-        inputs: Names of files; Pillow images; uint8 arrays [H, W] or [H, W, C] and tensors [C, H, W] of pixels; float tensors
-            [C, S, S] that are prepared already. An array or tensor with one more axis in front is a batch of them.
+        inputs: Names of files or of folders; Pillow images; uint8 arrays [H, W] or [H, W, C] and tensors [C, H, W] of pixels;
+            float tensors [C, S, S] that are prepared already. One more axis in front makes an array or tensor a batch.
         info: Of the data that the network was trained on.
 
     Raises:
@@ -156,7 +169,8 @@ def read_images(inputs: Sequence[Any], info: ImageInfo) -> Iterator[Example]:
         if isinstance(item, (str, Path)):
             if str(item) == "-":
                 raise InputError("this is a model of images: give image files (zoo predict RUN IMAGE...)")
-            yield Example(str(item), load_image(Path(item), info), {"file": str(item)})
+            for file in files_in(Path(item), IMAGES):
+                yield Example(str(file), load_image(file, info), {"file": str(file)})
             continue
         for image in _unbatched(item):
             location = f"image {number}"

@@ -18,7 +18,7 @@ from zoo.tasks.classification import check_label_smoothing
 from zoo.tasks.decoding import generate
 from zoo.tasks.decoding.logits import forbid_special
 from zoo.tasks.decoding.options import Decoding
-from zoo.tasks.generation import GenerativeTask, Location, answer_length, as_decoding, as_dict, limited
+from zoo.tasks.generation import GenerativeTask, Location, answer_length, as_decoding, as_dict, limited, shortened
 from zoo.tasks.inputs import Example, read_texts
 
 
@@ -145,7 +145,8 @@ class Seq2Seq(GenerativeTask):
 
     def decoding_for(self, decoding: Decoding | None = None) -> Decoding:
         """Return checked options, with a length that the network has positions for."""
-        longest = None if self.tokenizer is None else self.tokenizer.max_length
+        # Of the data that the network was trained on: for prediction its tokenizer may have no limit.
+        longest = getattr(self.info or self.tokenizer, "max_length", None)
         return limited(super().decoding_for(decoding), self.net, longest)
 
     def answer(self, source: Tensor) -> list[list[int]]:
@@ -156,7 +157,7 @@ class Seq2Seq(GenerativeTask):
 
     def prompt_tokens(self, prompts: Sequence[str], location: Location | None = None) -> dict[str, Any]:
         """Return the prompts as sources."""
-        source = encode(prompts, self.tokenizer, location or (lambda row: f"prompt '{prompts[row][:40]}'")).padded()
+        source = encode(prompts, self.tokenizer, location or (lambda row: f"prompt '{shortened(prompts[row])}'")).padded()
         return {"prompts": source.new_full((len(prompts), 1), BEGIN), "source": source, "end": END}
 
     @classmethod

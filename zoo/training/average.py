@@ -5,16 +5,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
 from torch import Tensor
 
-from zoo.checkpoint import find, load, read_config, save
+from zoo.checkpoint import find, load_network, read_config, save
 from zoo.checkpoint.integrity import read_json
 from zoo.errors import InputError
-from zoo.inference.evaluate import evaluate
+from zoo.inference.model import load
 from zoo.training.checkpoints import kept, network_state, read_checkpoint, settled_by
 from zoo.training.fit import finite
-from zoo.training.options import Average, Decoding, Fit, build
+from zoo.training.options import Average
+from zoo.training.trainer import check_trainer
 
 OWN = ("config.json", "model.safetensors", "README.md", "manifest.json")
 """What every model folder has; its other files are texts that the model needs."""
@@ -41,45 +41,30 @@ def average(run: str | Path, options: Average) -> dict[str, Any]:
     if out.exists():
         raise InputError(f"'{out}' exists: choose another folder with --out, or remove it")
     paths = last(folder, options.last)
-    net = load(run, config)
+    net = load_network(run, config)
     net.load_state_dict(mean(paths, config, net.state_dict()))
     manifest, summary = read_json(model / "manifest.json"), read_json(folder / "summary.json")
     files = {name: (model / name).read_text(encoding="utf-8") for name in manifest["files"] if name not in OWN}
-    decoding = decoding_of(folder)
     splits = ("validation", "metrics") if manifest["metrics"] else ("validation",)
-    before = measured(run, splits, options, decoding)  # anew: the run may have measured on other amounts of data
+    before = measured(run, splits, options)  # anew: the run may have measured on other amounts of data
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as part:  # measured as everybody will: from its folder
         save(Path(part) / "model", net, config, summary, files)
-        found = measured(part, splits, options, decoding)
+        found = measured(part, splits, options)
     averaged = [path.name for path in paths]
     save(out, net, config, summary | found | {"averaged": averaged}, files)
     return {"folder": str(out), "averaged": averaged, **found, "before": before}
 
 
-def measured(
-    run: str | Path, splits: Sequence[str], options: Average, decoding: Decoding
-) -> dict[str, dict[str, float | None]]:
+def measured(run: str | Path, splits: Sequence[str], options: Average) -> dict[str, dict[str, float | None]]:
     """Return the metrics of a model on its validation and test (``metrics``) splits; empty where one is not asked for."""
     found: dict[str, dict[str, float | None]] = {"validation": {}, "metrics": {}}
     for split in splits:
         stage = "val" if split == "validation" else "test"
-        metrics = evaluate(run, stage, None, options.trainer, options.batch_size, options.num_workers, decoding)
+        sizes = {"batch_size": options.batch_size, "num_workers": options.num_workers}
+        metrics = load(run, device="auto").evaluate(split=stage, trainer=check_trainer(options.trainer), **sizes)
         found[split] = {name: finite(value) for name, value in metrics.items()}
     return found
-
-
-def decoding_of(folder: Path) -> Decoding:
-    """Return how a run wrote its texts, so that both models are measured alike.
-
-    Raises:
-        InputError: If its config.yaml cannot be read.
-    """
-    path = folder / "config.yaml"
-    try:
-        return build(Fit, yaml.safe_load(path.read_text(encoding="utf-8"))).decoding
-    except (OSError, ValueError, TypeError, yaml.YAMLError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
 
 
 def last(folder: Path, count: int) -> list[Path]:

@@ -1,0 +1,297 @@
+"""A trained model as an object: inputs of all kinds, one path of prediction, devices, measuring, saving."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader
+
+import zoo
+from zoo.cli import main
+from zoo.data.images.files import digits
+from zoo.errors import InputError
+from zoo.inference.device import choose_device
+
+TRAINER = {"max_epochs": 1, "limit_train_batches": 3, "accelerator": "cpu", "enable_progress_bar": False}
+MOST_CALLS = 12
+"""Function calls from ``zoo predict`` to the network's forward."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("model") / "run"
+    zoo.fit(backbone="vit(dim=32,depth=1)", algebra="quaternion", data="digits", run_dir=str(folder), trainer=TRAINER)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(run) -> zoo.Model:
+    return zoo.load(run)
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    """A folder of images, one of them in a folder of its own, and a file that is none."""
+    folder = tmp_path_factory.mktemp("pictures")
+    (folder / "inner").mkdir()
+    for number, name in enumerate(["b.png", "a.png", "inner/c.png"]):
+        pixels = np.random.RandomState(number).randint(0, 256, (8, 8)).astype(np.uint8)
+        Image.fromarray(pixels).save(folder / name)
+    (folder / "notes.txt").write_text("no picture")
+    return folder
+
+
+# --- what a model is ---
+
+
+def test_a_model_knows_its_parts(model, run):
+    assert isinstance(model.net, nn.Module)
+    assert model.task.net is model.net
+    assert (model.info.image_size, model.tokenizer, model.device) == (8, None, torch.device("cpu"))
+    assert model.config["backbone"] == "vit(depth=1, dim=32)"
+    assert set(model.metrics) == {"loss", "accuracy", "f1"}
+    assert not model.net.training
+    assert "quaternion" in repr(model)
+    assert repr(model).startswith("zoo.Model(")
+
+
+# --- predictions ---
+
+
+def test_every_kind_of_image_is_the_same_image(model, pictures):
+    file = pictures / "a.png"
+    image = Image.open(file)
+    pixels = np.asarray(image)
+    (expected,) = model.predict(file)
+    for same in (str(file), image, pixels, pixels[None, ..., None], torch.tensor(pixels)[None], [image]):
+        (row,) = model.predict(same)
+        assert row["label"] == expected["label"]
+        assert row["probability"] == pytest.approx(expected["probability"], abs=1e-6)
+    assert expected.keys() == {"file", "label", "probability"}
+
+
+def test_predictions_are_those_of_the_network(model):
+    images = torch.randn(5, 1, 8, 8)
+    with torch.no_grad():
+        expected = model.net(images).softmax(-1)
+    for batch_size in (1, 2, 64):
+        rows = model.predict(images, batch_size=batch_size)
+        assert [row["label"] for row in rows] == [model.info.classes[i] for i in expected.argmax(-1)]
+        assert [row["probability"] for row in rows] == pytest.approx(expected.amax(-1).tolist(), abs=2e-6)
+
+
+def test_a_folder_is_its_images_in_order(model, pictures):
+    assert [Path(row["file"]).name for row in model.predict(pictures)] == ["a.png", "b.png", "c.png"]
+    assert model.predict([pictures, pictures / "a.png"])[:3] == model.predict(pictures)
+
+
+def test_a_folder_of_texts_is_its_files_in_order(corpus, tmp_path):
+    data = f"text(path='{corpus(tmp_path / 'text.tsv', 'text')}')"
+    zoo.fit(backbone="fasttext(dim=8,hidden=8)", algebra="real", data=data, run_dir=str(tmp_path / "run"), trainer=TRAINER)
+    model = zoo.load(tmp_path / "run")
+    (tmp_path / "texts").mkdir()
+    for name, text in (("b.txt", "a bad film\n"), ("a.txt", "a film\nthe plot\n")):
+        (tmp_path / "texts" / name).write_text(text)
+    assert [row["text"] for row in model.predict(tmp_path / "texts")] == ["a film", "the plot", "a bad film"]
+    assert model.predict(str(tmp_path / "texts")) == model.predict(["a film", "the plot", "a bad film"])
+
+
+def test_vectors_are_predicted_from_python(tmp_path):
+    zoo.fit(backbone="linear", algebra="quaternion", data="hamilton(rows=200)", run_dir=str(tmp_path / "run"), trainer=TRAINER)
+    model = zoo.load(tmp_path / "run")
+    x = torch.randn(3, model.info.in_features)
+    for given in (x, x.numpy(), list(x)):
+        found = torch.tensor([row["output"] for row in model.predict(given)])
+        torch.testing.assert_close(found, model.net(x).detach())
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda model: model.predict("x.png", batch_size=0), "batch_size=0: use a whole number from 1"),
+        (lambda model: model.predict("x.png", beam=2), "generates no text: leave beam out"),
+        (lambda model: model.generate("a text"), "generates no text: use zoo predict"),
+        (lambda model: model.predict(3), "image 0 is a int"),
+        (lambda model: model.predict(torch.zeros(2, 5, 8, 8)), "image 0 is a Tensor"),
+        (lambda model: model.evaluate(split="train"), "split='train': use val or test"),
+        (lambda model: model.evaluate("digits(size=16)"), "image_size = 16, the model was trained with 8"),
+        (lambda model: model.to("nowhere"), "unknown device 'nowhere'"),
+        (lambda model: model.to("cuda:99"), "there is no device 'cuda:99' here"),
+        (lambda model: zoo.save(model, ".", backbone="vit"), "knows its specs"),
+    ],
+)
+def test_what_is_refused(model, call, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as error:
+        call(model)
+    assert said in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def longest_walk(words: list[str], forward: str) -> int:
+    """Count the frames of the zoo on the stack when a network's forward is entered: the calls that lead there."""
+    found: list[int] = []
+
+    def profile(frame, event, argument) -> None:
+        if event == "call" and frame.f_code.co_name == "forward" and forward in frame.f_code.co_filename:
+            if found:
+                return
+            calls, here = 0, frame
+            while here is not None:
+                calls += f"{zoo.__path__[0]}/" in here.f_code.co_filename
+                here = here.f_back
+            found.append(calls)
+
+    sys.setprofile(profile)
+    try:
+        assert main(words) == 0
+    finally:
+        sys.setprofile(None)
+    return found[0]
+
+
+def test_the_walk_from_the_command_to_the_network_is_short(run, pictures, capsys):
+    """The last call is the network's own forward, which is torch's or timm's or ours."""
+    assert longest_walk(["predict", str(run), str(pictures / "a.png")], "vision_transformer") <= MOST_CALLS
+    assert capsys.readouterr().out.startswith(str(pictures / "a.png"))
+
+
+# --- devices ---
+
+
+def test_the_best_device_that_is_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    assert choose_device("auto") == torch.device("cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device("auto").type == "cuda"
+    assert choose_device("cuda:1") == torch.device("cuda:1")
+    with pytest.raises(InputError, match="there is no device 'cuda:2' here: use auto, cpu, cuda"):
+        choose_device("cuda:2")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_model_computes_where_it_is(run):
+    images = torch.randn(5, 1, 8, 8)
+    there, here = zoo.load(run, device="cuda"), zoo.load(run)
+    assert there.device.type == "cuda"
+    assert [row["label"] for row in there.predict(images)] == [row["label"] for row in here.predict(images)]
+    assert there.evaluate() == pytest.approx(here.evaluate(), abs=1e-3)
+    assert there.device.type == "cuda"
+
+
+# --- measuring ---
+
+
+def test_measuring_repeats_the_run(model):
+    assert model.evaluate() == pytest.approx(model.metrics, abs=1e-6)
+    assert model.evaluate(batch_size=7) == pytest.approx(model.metrics, abs=1e-5)
+    assert not model.net.training
+    assert all(parameter.requires_grad for parameter in model.net.parameters())
+
+
+def test_other_data_as_a_spec_a_module_or_loaders(model):
+    data = digits(batch_size=16)
+    data.prepare_data()
+    data.setup()
+    expected = model.evaluate("digits", "val")
+    assert model.evaluate(digits(batch_size=16), "val") == pytest.approx(expected, abs=1e-6)
+    assert model.evaluate(data.val_dataloader(), "val") == pytest.approx(expected, abs=1e-6)
+    rows = [(torch.zeros(1, 8, 8), 3), (torch.ones(1, 8, 8), 4)]
+    assert set(model.evaluate(DataLoader(rows, batch_size=2), "val")) == set(expected)
+
+
+# --- saving ---
+
+
+def test_a_model_is_saved_with_all_that_belongs_to_it(model, tmp_path):
+    assert zoo.save(model, tmp_path / "again") == tmp_path / "again"
+    again = zoo.load(tmp_path / "again")
+    images = torch.randn(4, 1, 8, 8)
+    assert torch.equal(again.net(images), model.net(images))
+    assert (again.info, again.metrics) == (model.info, model.metrics)
+    assert again.config == model.config
+    zoo.save(model, tmp_path / "again", metrics={"accuracy": 0.5})
+    assert zoo.load(tmp_path / "again").metrics == {"accuracy": 0.5}
+
+
+def test_a_timm_model_is_saved_by_its_spec(tmp_path):
+    sizes = {"in_channels": 3, "image_size": 32, "num_classes": 5}
+    net = zoo.backbone("timm/resnet18", "quaternion", **sizes).eval()
+    with torch.no_grad():
+        for value in net.state_dict().values():
+            value.add_(1) if value.dtype == torch.int64 else value.mul_(1.25)
+    zoo.save(net, tmp_path / "resnet", backbone="timm/resnet18", algebra="quaternion", **sizes)
+    again = zoo.load(tmp_path / "resnet")
+    assert all(torch.equal(value, again.net.state_dict()[name]) for name, value in net.state_dict().items())
+    assert (again.task, again.info) == (None, None)
+    with pytest.raises(InputError, match="a network alone"):
+        again.predict(torch.zeros(1, 3, 32, 32))
+    with pytest.raises(InputError, match=r"is another network: '.*' differs"):
+        zoo.save(net, tmp_path / "other", backbone="timm/resnet18", algebra="octonion", **sizes)
+    with pytest.raises(InputError, match="which algebra"):
+        zoo.save(net, tmp_path / "other", backbone="timm/resnet18", **sizes)
+    assert not (tmp_path / "other").exists()
+
+
+class Net(nn.Module):
+    """Somebody's network: attention, a grouped convolution, tied weights, a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(11, 16)
+        self.conv = nn.Conv1d(16, 16, 3, padding=1, groups=2)
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+        self.norm = nn.BatchNorm1d(16)
+        self.out = nn.Linear(16, 11, bias=False)
+        self.out.weight = self.embed.weight
+        self.mlp = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.conv(self.embed(tokens).transpose(1, 2))
+        x = self.norm(x).transpose(1, 2)
+        return self.out(self.mlp(self.attention(x, x, x, need_weights=False)[0]))
+
+
+@pytest.mark.parametrize("algebra", ["quaternion", "phm-4", "phm(n=2,shared=true)"])
+@pytest.mark.parametrize("weights", ["fresh", "project"])
+def test_any_converted_network_comes_back_bit_for_bit(tmp_path, algebra, weights):
+    torch.manual_seed(0)
+    net = zoo.convert(Net(), algebra, weights=weights, skip=["mlp.2"])
+    net(torch.randint(11, (4, 6)))  # statistics of the batch norm
+    zoo.save(net.eval(), tmp_path / "net", metrics={"loss": 1.5})
+    torch.manual_seed(1)
+    again = zoo.load(tmp_path / "net", module=Net())
+    tokens = torch.randint(11, (2, 5))
+    assert torch.equal(again.net(tokens), net(tokens))
+    assert all(torch.equal(value, again.net.state_dict()[name]) for name, value in net.state_dict().items())
+    assert again.net.conversion.converted == net.conversion.converted
+    assert again.metrics == {"loss": 1.5}
+    assert "module=" in (tmp_path / "net" / "README.md").read_text()
+    with pytest.raises(InputError, match=r"holds a converted .*Net, which no spec names: zoo\.load\(FOLDER, module="):
+        zoo.load(tmp_path / "net")
+    with pytest.raises(InputError, match="the module has no 'attention'"):
+        zoo.load(tmp_path / "net", module=nn.Sequential(nn.Linear(16, 16)))
+    wider = Net()
+    wider.mlp = nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16))
+    with pytest.raises(InputError, match="do not fit the module"):
+        zoo.load(tmp_path / "net", module=wider)
+
+
+def test_what_cannot_be_saved(tmp_path, model):
+    with pytest.raises(InputError, match=r"this Linear was not made by zoo\.backbone or zoo\.convert"):
+        zoo.save(nn.Linear(2, 2), tmp_path / "net")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letters.txt").write_text("dear")
+    with pytest.raises(InputError, match="is not empty and no model folder"):
+        zoo.save(model, tmp_path / "mine")
+    product = zoo.Algebra(zoo.algebra("quaternion").structure)
+    with pytest.raises(InputError, match="an algebra without a spec: register it first"):
+        zoo.save(zoo.convert(nn.Sequential(nn.Linear(8, 8)), product), tmp_path / "net")
+    with pytest.raises(InputError, match="the folder names its backbone"):
+        zoo.save(model, tmp_path / "net") and zoo.load(tmp_path / "net", module=Net())

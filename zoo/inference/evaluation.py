@@ -1,0 +1,149 @@
+"""Measure a trained model on a split of its data, or of other data."""
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch import nn
+
+from zoo import registry
+from zoo.errors import InputError
+
+TOKENIZER_OPTIONS = ("tokenizer", "vocab", "min_count", "lowercase")
+"""Options of data that decide how texts become tokens; a trained model brings its own tokenizer."""
+SOURCES = ("path", "source", "target")
+"""Options of data that say where rows come from."""
+
+
+def evaluate(
+    model: Any,
+    data: Any = None,
+    split: str = "test",
+    *,
+    batch_size: int = 64,
+    num_workers: int = 0,
+    trainer: Mapping[str, Any] | None = None,
+    **decoding: Any,
+) -> dict[str, float]:
+    """Measure a model on the val or test split of its data, or of other data of the same form and with the same classes.
+
+    Args:
+        model: A `zoo.Model`.
+        data: Spec of the data, by default what the model was trained on; a data module, or data loaders.
+        split: ``val`` or ``test``.
+        batch_size: Examples per step.
+        num_workers: Processes that load data.
+        trainer: Arguments of Lightning's Trainer; by default it computes on the device of the model.
+        decoding: How a generative model chooses tokens; what is not given is as when it was trained.
+
+    Returns:
+        The metrics by name.
+
+    Raises:
+        InputError: If the data do not fit the model, there is no such split, or an option is wrong.
+    """
+    if split not in ("val", "test"):
+        raise InputError(f"split='{split}': use val or test")
+    task = model.configured(decoding)
+    runner = make_trainer(dict(trainer or {}), model.device, model.net)
+    given = data if data is not None else model.config["data"]
+    source = matching_data(model, given, batch_size, num_workers) if isinstance(given, str) else given
+    if isinstance(source, LightningDataModule):
+        source = checked_data(model, source, str(given) if isinstance(given, str) else type(given).__name__)
+        if split == "test":
+            source.test_dataloader()
+        arguments: dict[str, Any] = {"datamodule": source}
+    elif isinstance(source, Iterable):
+        arguments = {"dataloaders": source}
+    else:
+        raise InputError("the model was trained on data without a spec: give data, a spec, a data module or loaders")
+    device = model.device
+    try:
+        metrics = (runner.test if split == "test" else runner.validate)(task, verbose=False, **arguments)[0]
+    except SystemExit as stop:  # what Lightning makes of Ctrl-C
+        raise KeyboardInterrupt("stopped before everything was measured") from stop
+    finally:
+        model.to(device)
+        model.net.eval()
+    return {name.removeprefix(f"{split}_"): float(value) for name, value in metrics.items()}
+
+
+def matching_data(model: Any, spec: str, batch_size: int, num_workers: int) -> LightningDataModule:
+    """Make data of a spec for a trained model: with its tokenizer and its classes.
+
+    Raises:
+        InputError: If the spec names no data, or asks for another tokenizer.
+    """
+    parsed, trained = registry.Spec.parse(spec), model.config["data"]
+    context: dict[str, Any] = {
+        "batch_size": batch_size,
+        "num_workers": num_workers,
+        "stream": model.info.inputs == "token_stream",
+    }
+    if model.tokenizer is not None:
+        known = registry.Spec.parse(trained).options if trained else {}
+        if taken := [key for key in TOKENIZER_OPTIONS if key in parsed.options and parsed.options[key] != known.get(key)]:
+            raise InputError(f"data '{spec}' sets {', '.join(taken)}, but the model has a tokenizer of its own: leave that out")
+        own = {key: value for key, value in parsed.options.items() if key not in TOKENIZER_OPTIONS}
+        parsed = replace(parsed, options=own)
+        other = trained is None or origin(spec) != origin(trained)
+        context |= {"tokenizer": model.tokenizer, "use_all": other, "classes": getattr(model.info, "classes", None)}
+    data: LightningDataModule = registry.create("zoo.datasets", parsed, **context)
+    return data
+
+
+def origin(spec: str) -> tuple[str, ...]:
+    """Return what tells where data come from: other options of one origin leave the same rows to train on, not to measure."""
+    parsed = registry.Spec.parse(spec)
+    places = (parsed.options.get(name) for name in SOURCES)
+    return parsed.name, *("" if place is None else str(Path(str(place)).expanduser().resolve()) for place in places)
+
+
+def checked_data(model: Any, data: Any, name: str) -> Any:
+    """Set data up, check that they fit the model, and have them prepared as its training data were.
+
+    Raises:
+        InputError: If sizes or labels differ.
+    """
+    data.prepare_data()
+    data.setup(None)
+    theirs = getattr(data, "info", None)
+    if model.info is None or theirs is None:
+        return data
+    for key, value in fixed(model.info).items():
+        if (other := fixed(theirs).get(key)) != value:
+            raise InputError(f"data '{name}' has {key} = {other}, the model was trained with {value}")
+    # Statistics of the training data, such as the mean of the pixels, are the model's.
+    data.info = replace(model.info, sizes=theirs.sizes, sha256=theirs.sha256)
+    return data
+
+
+def fixed(info: Any) -> dict[str, Any]:
+    """Return what must be the same in other data than a model was trained on: the form of the inputs, sizes and labels."""
+    kwargs = {key: value for key, value in info.model_kwargs.items() if key != "max_length"}
+    labels = {"classes": info.classes} if hasattr(info, "classes") else {}
+    return {"inputs": info.inputs, **labels, **kwargs}
+
+
+def make_trainer(arguments: dict[str, Any], device: Any, net: nn.Module) -> Trainer:
+    """Build a Trainer that evaluates on a device, without loggers and checkpoints.
+
+    Raises:
+        InputError: If Lightning refuses an argument, or several processes share out the rows of a network with a memory.
+    """
+    place = {"accelerator": "gpu" if device.type == "cuda" else device.type}
+    if device.type == "cuda":
+        place["devices"] = [device.index or 0]
+    quiet = {"enable_model_summary": False, "enable_checkpointing": False, "enable_progress_bar": sys.stdout.isatty()}
+    defaults: dict[str, Any] = {"logger": False, **quiet, **({} if "accelerator" in arguments else place)}
+    try:
+        trainer = Trainer(**defaults | {name: value for name, value in arguments.items() if value is not None})
+    except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"--trainer: {str(error).strip().splitlines()[0]}") from error
+    if trainer.world_size > 1 and getattr(net, "has_memory", False):
+        raise InputError("a network with a memory reads its text in order, in one process: use --trainer.devices 1")
+    return trainer

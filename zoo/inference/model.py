@@ -1,0 +1,246 @@
+"""A trained model as an object: load it, let it predict and generate, measure it, save it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, Self, TextIO, overload
+
+import torch
+from lightning.pytorch.utilities import move_data_to_device
+from torch import nn
+
+from zoo.checkpoint import find, load_network, read_config
+from zoo.checkpoint.integrity import read_json
+from zoo.data.text.tokenizer import Tokenizer
+from zoo.errors import InputError
+from zoo.inference.device import choose_device
+from zoo.layers.token_embedding import PositionEmbedding
+from zoo.registry import build_options
+from zoo.tasks import GenerativeTask, Task, info_of, make_task
+from zoo.tasks.decoding import Decoding
+
+
+class Model:
+    """A network with the task that it was trained for, its tokenizer and what it knows of its data.
+
+    `load` makes it from a folder. It computes where it is: `to` moves it.
+
+    Args:
+        net: The network.
+        config: The configuration of its folder, see `zoo.checkpoint`.
+        task: The task, which holds the network; None for a network alone.
+        metrics: Test metrics from the training run, by name.
+
+    Attributes:
+        net: The network, a `torch.nn.Module`, in evaluation mode.
+        task: The `zoo.tasks.Task` that the network was trained for, or None.
+        info: Facts about the data that it was trained on, a `DataInfo`, or None.
+        tokenizer: The tokenizer of a model of text, or None.
+        config: The specs that rebuild it, by name.
+        metrics: Test metrics from the training run, by name.
+
+    Example:
+        >>> from zoo.algebras import reals
+        >>> model = Model(nn.Linear(2, 2), {"backbone": "linear", "task": None})
+        >>> model.device, model.task
+        (device(type='cpu'), None)
+    """
+
+    def __init__(
+        self,
+        net: nn.Module,
+        config: Mapping[str, Any],
+        task: Task | None = None,
+        metrics: Mapping[str, float | None] | None = None,
+    ) -> None:
+        self.net, self.task, self.config, self.metrics = net, task, dict(config), dict(metrics or {})
+        self.info: Any = None if task is None else task.info
+        self.tokenizer: Tokenizer | None = None if task is None else task.tokenizer
+        if task is not None:
+            decoding = self.config.get("decoding")
+            task.eval()
+            if isinstance(task, GenerativeTask) and decoding:
+                task.decoding = build_options(Decoding, decoding)
+
+    def __repr__(self) -> str:
+        """Show the specs and the device."""
+        names = ", ".join(f"{key}={self.config.get(key)!r}" for key in ("backbone", "algebra", "task", "data"))
+        return f"zoo.Model({names}, device='{self.device}')"
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the network."""
+        return next((tensor.device for tensor in self.net.parameters()), torch.device("cpu"))
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the model to a device, ``auto`` being the best that is there, and return it.
+
+        Raises:
+            InputError: If there is no such device.
+        """
+        (self.net if self.task is None else self.task).to(choose_device(device))
+        return self
+
+    def predict(self, inputs: Any, *, batch_size: int = 64, truncation: bool = False, **decoding: Any) -> list[dict[str, Any]]:
+        """Return the prediction for each input, see `predict_iter`."""
+        return list(self.predict_iter(inputs, batch_size=batch_size, truncation=truncation, **decoding))
+
+    def predict_iter(
+        self,
+        inputs: Any,
+        *,
+        batch_size: int = 64,
+        truncation: bool = False,
+        stdin: TextIO | None = None,
+        **decoding: Any,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the prediction for each input, batch by batch.
+
+        Args:
+            inputs: One or several: for a model of images files, folders of images, Pillow images, arrays or tensors of
+                pixels; for one of text texts (of pairs tuples of two), or files and folders of files with one text a line
+                (of pairs two, with a tab between); for one of vectors arrays or tensors.
+            batch_size: Inputs per step.
+            truncation: Whether a text longer than the model reads is truncated instead of refused.
+            stdin: Standard input, for the input ``-``.
+            decoding: How a generative model chooses tokens, see `zoo.tasks.decoding.Decoding`; what is not given is as when
+                it was trained.
+
+        Yields:
+            Rows of JSON values: for each image its ``file``, for each text its ``text`` (or ``first`` and ``second``), the
+            ``label`` and its ``probability``; ``question``, ``answer`` and ``relevance`` of a model that ranks answers;
+            ``source`` and ``target`` of one that generates. Other tasks have rows of their own.
+
+        Raises:
+            InputError: If an input cannot be read, or an option is wrong.
+        """
+        if batch_size < 1:
+            raise InputError(f"batch_size={batch_size}: use a whole number from 1")
+        task = self.configured(decoding, truncation)
+        examples = task.read_inputs(self.info, as_list(inputs), stdin)
+        return self._predict(task, examples, batch_size)
+
+    def _predict(self, task: Task, examples: Iterator[Any], batch_size: int) -> Iterator[dict[str, Any]]:
+        while some := list(islice(examples, batch_size)):
+            with torch.inference_mode():
+                outputs = task.predict_step(move_data_to_device(task.collate(some), self.device), 0)
+            yield from task.prediction_rows(some, outputs)
+
+    @overload
+    def generate(
+        self, prompt: str | None = ..., num_samples: int = ..., stream: Literal[False] = ..., **decoding: Any
+    ) -> list[str]: ...
+    @overload
+    def generate(
+        self, prompt: str | None = ..., num_samples: int = ..., *, stream: Literal[True], **decoding: Any
+    ) -> Iterator[str]: ...
+    def generate(
+        self, prompt: str | None = None, num_samples: int = 1, stream: bool = False, **decoding: Any
+    ) -> list[str] | Iterator[str]:
+        """Generate texts after a prompt, or in answer to it; the prompt is not repeated.
+
+        Args:
+            prompt: The text to go on from, or to answer; a language model begins a new line without one.
+            num_samples: Texts to generate.
+            stream: Whether to return the pieces of one text as they come.
+            decoding: How tokens are chosen, see `zoo.tasks.decoding.Decoding`; what is not given is as when the model was
+                trained.
+
+        Raises:
+            InputError: If the model generates nothing, the prompt cannot be read, or an option is wrong.
+        """
+        task = self.generative(decoding)
+        task.check_samples(num_samples)
+        prompt = prompt or task.default_prompt()
+        if not stream:
+            return task.generate([prompt] * num_samples)
+        if num_samples != 1:
+            raise InputError(f"{num_samples} samples: one text is streamed at a time")
+        return task.stream(prompt)
+
+    def generative(self, decoding: Mapping[str, Any] | None = None) -> GenerativeTask:
+        """Return the task with other options of decoding, if it is one that generates text.
+
+        Raises:
+            InputError: If it is not, or an option is wrong.
+        """
+        task = self.configured(decoding or {})
+        if not isinstance(task, GenerativeTask):
+            raise InputError(f"a model of {self.config['task']} generates no text: use zoo predict")
+        return task
+
+    def evaluate(self, data: Any = None, split: str = "test", **options: Any) -> dict[str, float]:
+        """Measure the model on a split of its data, or of other data, see `zoo.inference.evaluation.evaluate`."""
+        from zoo.inference.evaluation import evaluate
+
+        return evaluate(self, data, split, **options)
+
+    def configured(self, decoding: Mapping[str, Any], truncation: bool = False) -> Task:
+        """Return a copy of the task, over the same network, with these options."""
+        if self.task is None:
+            raise InputError("a network alone, without a task: apply model.net")
+        task = copy(self.task)
+        if isinstance(task, GenerativeTask):
+            task.decoding = build_options(Decoding, {**vars(task.decoding), **decoding})
+            task.check_decoding(task.decoding)
+        elif decoding:
+            raise InputError(f"a model of {self.config['task']} generates no text: leave {', '.join(decoding)} out")
+        if self.tokenizer is not None:
+            limit = None if reads_any_length(self.net) and not truncation else self.info.max_length
+            task.tokenizer = self.tokenizer.limited(limit, truncation=truncation)
+        return task
+
+
+def load(path: str | Path, module: nn.Module | None = None, device: str | torch.device = "cpu") -> Model:
+    """Load a trained model from a run or model folder, verified.
+
+    Args:
+        path: The folder.
+        module: For a converted network that no spec names: the real module that it was converted from, or one like it; it
+            is converted in place.
+        device: The device to compute on; ``auto`` is the best that is there.
+
+    Raises:
+        InputError: If the folder is damaged, a plugin that it names is not installed, or there is no such device.
+    """
+    config = read_config(path)
+    place = choose_device(device)
+    info = None if config["info"] is None else info_of(config["task"], config["info"])
+    net = load_network(path, config, module)
+    task = None if info is None else make_task(config["task"], net, info, read_tokenizer(path, info))
+    metrics = read_json(find(path) / "manifest.json").get("metrics")
+    return Model(net, config, task, metrics).to(place)
+
+
+def read_tokenizer(path: str | Path, info: Any) -> Tokenizer | None:
+    """Read the tokenizer beside a model of text.
+
+    Raises:
+        InputError: If the file is missing or no tokenizer.
+    """
+    if not hasattr(info, "tokenizer"):
+        return None
+    if not info.tokenizer or info.tokenizer != Path(str(info.tokenizer)).name:
+        raise InputError(f"config.json has tokenizer = {info.tokenizer!r}: expected the name of a file beside it")
+    file = find(path) / info.tokenizer
+    try:
+        return Tokenizer.from_json(file.read_text(encoding="utf-8"), info)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read {file}: {reason}") from error
+
+
+def reads_any_length(net: nn.Module) -> bool:
+    """Tell whether a network certainly reads texts longer than those it was trained on: it has no learned positions."""
+    if hasattr(net, "max_length"):
+        return net.max_length is None
+    tables = [module for module in net.modules() if isinstance(module, PositionEmbedding)]
+    return bool(tables) and all(module.kind != "learned" for module in tables)
+
+
+def as_list(inputs: Any) -> list[Any]:
+    """Return several inputs as a list, and one as a list of one."""
+    if isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes | torch.Tensor) and not hasattr(inputs, "__array__"):
+        return list(inputs)
+    return [inputs]
