@@ -113,7 +113,7 @@ def test_one_vocabulary_serves_both_sides_and_learns_from_training_pairs_alone()
     made = data(splits)
     assert made.tokenizer.tokens == ["[PAD]", "[UNK]", "[BOS]", "[EOS]", "both", "train", "ttrain"]
     assert made.tokenizer.has_end
-    (source, _), targets, _ = batches(made, "test")[0]
+    (source, _), targets, *_ = batches(made, "test")[0]
     assert source[0].tolist() == targets[0].tolist() == [4, 1, END]
     held = data({"train": Pairs([f"w{i}" for i in range(40)], [f"v{i}" for i in range(40)])})
     assert {*held.tokenizer.tokens[4:]} == {*held.splits["train"].sources, *held.splits["train"].targets}
@@ -122,7 +122,7 @@ def test_one_vocabulary_serves_both_sides_and_learns_from_training_pairs_alone()
 def test_the_names_of_special_tokens_are_unknown_words_in_a_text():
     named = Pairs(["a [EOS] b"] * 4, ["[BOS] [PAD] a"] * 4)
     made = data({"train": Pairs(["a b"] * 4, ["b a"] * 4), "test": named})
-    (source, shifted), targets, _ = batches(made, "test")[0]
+    (source, shifted), targets, *_ = batches(made, "test")[0]
     a, b = (made.tokenizer.tokens.index(word) for word in "ab")
     assert source[0].tolist() == [a, 1, b, END]
     assert targets[0].tolist() == [1, 1, a, END]
@@ -145,8 +145,9 @@ def test_workers_do_not_change_a_batch(capfd):
     for name in ("train", "test"):
         loaders = [getattr(data(splits, num_workers=count), f"{name}_dataloader")() for count in (0, 2)]
         one, other = ([batch for _ in range(2) for batch in loader] for loader in loaders)
-        for ((a, b), c, d), ((e, f), g, h) in zip(one, other, strict=True):
+        for ((a, b), c, d, *said), ((e, f), g, h, *again) in zip(one, other, strict=True):
             assert all(torch.equal(x, y) for x, y in ((a, e), (b, f), (c, g), (d, h)))
+            assert said == again
     assert "TOKENIZERS_PARALLELISM" not in capfd.readouterr().err
 
 
@@ -187,7 +188,7 @@ def test_a_trained_model_reads_other_pairs_as_its_own():
     again = data(other, tokenizer=stored)
     assert again.files == trained.files
     assert (again.info.vocab_size, again.info.max_length) == (trained.info.vocab_size, 9)
-    for (source, shifted), targets, _ in batches(again, "test"):
+    for (source, shifted), targets, *_ in batches(again, "test"):
         assert max(source.shape[1], shifted.shape[1], targets.shape[1]) <= 9
     assert data(other, tokenizer=stored, max_length=99).info.max_length == 9
     long = Pairs(["a " * 20] * 4, ["A"] * 4)
