@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from torch.utils.data.distributed import DistributedSampler
 
-from zoo.data.loader import EpochSampler, always, shuffled
+from zoo.data import loader
+from zoo.data.loader import EpochSampler, always, eval_sampler, shuffled
+from zoo.errors import InputError
 
 
 def shares(order, world, even, epoch=0):
@@ -48,6 +50,14 @@ def test_a_pass_begins_late_and_a_sampler_moves_on_by_itself():
     resumed.skip = 4
     assert list(resumed) == epochs[2][4:]
     assert resumed.epoch == 3
+
+
+def test_every_process_has_something_to_measure_on(monkeypatch):
+    """Lightning skips the evaluation of a process without rows, and the others wait for it for ever."""
+    monkeypatch.setattr(loader, "process_rank", lambda: (1, 3))
+    assert list(eval_sampler(range(4))) == [1]
+    with pytest.raises(InputError, match=r"2 rows to measure on, in 3 processes: use fewer --trainer\.devices"):
+        eval_sampler(range(2))
 
 
 def test_lightning_puts_no_sampler_of_its_own_in_place_of_ours():

@@ -12,6 +12,8 @@ from torch import Tensor, distributed
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
+from zoo.errors import InputError
+
 Array = npt.NDArray[Any]
 
 Keys = Any
@@ -165,8 +167,16 @@ def loader(data: Dataset[Any], batch_size: int | None, num_workers: int, seed: i
 
 
 def eval_sampler(keys: Sequence[Any]) -> EpochSampler:
-    """Return a sampler of the keys, each exactly once over all processes."""
-    return EpochSampler(partial(always, keys), even=False)
+    """Return a sampler of the keys, each exactly once over all processes.
+
+    Raises:
+        InputError: There are fewer than processes: Lightning leaves out the evaluation of a process that has none, and the
+            others would wait for its part of the metrics for ever.
+    """
+    sampler = EpochSampler(partial(always, keys), even=False)
+    if 0 < len(keys) < sampler.num_replicas:
+        raise InputError(f"{len(keys)} rows to measure on, in {sampler.num_replicas} processes: use fewer --trainer.devices")
+    return sampler
 
 
 def _whole_batch(batch: Any) -> Any:
