@@ -7,8 +7,9 @@ from torch.nn import functional as F
 from torchmetrics.functional.text import chrf_score, sacre_bleu_score
 
 from zoo.backbones.build import backbone
+from zoo.data.module import ready
 from zoo.data.parallel.module import ParallelData
-from zoo.data.parallel.pairs import Pairs
+from zoo.data.text import Table
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
 from zoo.tasks import Seq2Seq
 from zoo.training.trainer import make_trainer
@@ -20,6 +21,12 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 WORDS = ["anna", "otto", "hannah", "bob", "eve", "abba", "noon", "level", "radar", "deed", "a bob", "an otto", "bad eve"]
+
+
+def Pairs(sources, targets):
+    return Table((sources, targets))
+
+
 TRAIN = Pairs([*WORDS, "~"] * 2, [*WORDS, "~"] * 2)
 
 
@@ -57,8 +64,9 @@ class Copier(nn.Module):
         return self._logits(cache.source, tokens, cache.length - tokens.shape[1])
 
 
-def data_of(test: Pairs, tokenizer: str = "char", **options) -> ParallelData:
-    return ParallelData({"train": TRAIN, "val": test, "test": test}, tokenizer=tokenizer, **{"batch_size": 3} | options)
+def data_of(test: Table, tokenizer: str = "char", **options) -> ParallelData:
+    splits = {"train": TRAIN, "val": test, "test": test}
+    return ready(ParallelData(splits, tokenizer=tokenizer, **{"batch_size": 3} | options))
 
 
 TEST = Pairs(
@@ -107,7 +115,7 @@ def test_right_up_to_each_token_is_right_as_a_whole(size, seed):
     data = data_of(TEST, batch_size=size)
     net = copier(data, seed=seed)
     val, test = (measured(task_of(net), data, stage) for stage in ("val", "test"))
-    expected = sum(one == other for one, other in zip(by_hand(net, data), TEST.targets, strict=True)) / len(TEST)
+    expected = sum(one == other for one, other in zip(by_hand(net, data), TEST.texts[1], strict=True)) / len(TEST)
     assert val.keys() == {"loss", "exact_match"}
     assert test["exact_match"] == val["exact_match"] == pytest.approx(expected)
     assert test["loss"] == val["loss"]
@@ -132,7 +140,7 @@ def test_a_token_of_a_network_that_was_trained_for_a_few_steps():
     task.eval()
     val, test = (measured(task, data, stage) for stage in ("val", "test"))
     written = by_hand(net.eval(), data)
-    right = sum(one == other for one, other in zip(written, TEST.targets, strict=True)) / len(TEST)
+    right = sum(one == other for one, other in zip(written, TEST.texts[1], strict=True)) / len(TEST)
     assert test["exact_match"] == val["exact_match"] == pytest.approx(right)
     assert 0 < right < 1
 
@@ -170,8 +178,8 @@ def test_the_beginning_of_a_long_text_is_not_right():
 @pytest.mark.parametrize("beam", [1, 3])
 def test_scores_are_those_of_torchmetrics_on_the_texts(tokenizer, beam):
     """References are the texts as they came: with letters that no token stands for, and whole."""
-    references = [*TEST.targets[:-2], "b\N{SNOWMAN}d", "hannah" * 3]
-    data = data_of(Pairs(TEST.sources, references), tokenizer, max_length=12, vocab=300)
+    references = [*TEST.texts[1][:-2], "b\N{SNOWMAN}d", "hannah" * 3]
+    data = data_of(Pairs(TEST.texts[0], references), tokenizer, max_length=12, vocab=300)
     net = copier(data, seed=2)
     task = task_of(net, tokenizer=data.tokenizer, beam=beam)
     written = [""] * len(references)
@@ -258,7 +266,7 @@ def test_every_token_counts_alike_however_long_the_batches_are(stage):
                 net(source, shifted).flatten(0, 1), targets.flatten(), ignore_index=0, reduction="sum"
             ).item()
             count += int((targets != 0).sum())
-    assert count == sum(map(len, TEST.targets)) + len(TEST)
+    assert count == sum(map(len, TEST.texts[1])) + len(TEST)
     assert measured(task_of(net), data, stage)["loss"] == pytest.approx(nats / count, rel=1e-5)
 
 

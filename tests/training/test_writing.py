@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import zoo
 from zoo import registry
 from zoo.backbones.build import check_fit
-from zoo.data.parallel.local import parallel
+from zoo.data.parallel.files import parallel
 from zoo.errors import InputError
 from zoo.inference.evaluation import origin as source
 from zoo.tasks import info_of
@@ -300,7 +300,7 @@ def fitted(place: Path, name: str, **options) -> dict[str, object]:
 
 
 def test_the_task_chooses_the_recipe(tmp_path, monkeypatch):
-    from zoo.data.parallel import glosses
+    from zoo.data.text import glosses
 
     whole = glosses.wordnet.sample
     monkeypatch.setattr(glosses.wordnet, "sample", lambda split, limit: whole(split, 60))  # small, but for the user the whole

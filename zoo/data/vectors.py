@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from zoo.data.sources import existing
-from zoo.data.text.content import base_suffix, not_utf8
+from zoo.data.text.files import base_suffix, not_utf8
 from zoo.errors import InputError
 
 Vector = npt.NDArray[np.float32]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.data.images.preprocess import preprocess
 from zoo.data.info import ImageInfo
-from zoo.data.text.content import read_text
+from zoo.data.text.files import read_text
 from zoo.errors import InputError
 
 TABLES = (".csv", ".jsonl", ".json", ".parquet")

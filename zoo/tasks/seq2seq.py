@@ -11,7 +11,6 @@ from torchmetrics.classification import MulticlassExactMatch
 from torchmetrics.text import CHRFScore, SacreBLEUScore
 
 from zoo.data.info import ParallelInfo
-from zoo.data.parallel.encoding import encode
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
 from zoo.tasks.base import StepOutput, TaskOptions
 from zoo.tasks.classification import check_label_smoothing
@@ -137,7 +136,7 @@ class Seq2Seq(GenerativeTask):
 
         A reference with a letter that no token stands for cannot be generated, so nothing is right there.
         """
-        wanted = encode(references, self.tokenizer.limited(None))
+        wanted = self.tokenizer.limited(None).encode(references, ended=True)
         same = [UNKNOWN not in one and text == self.tokenizer.decode(one) for text, one in zip(texts, wanted, strict=True)]
         return torch.tensor(same, dtype=torch.float32, device=self.device)
 
@@ -157,7 +156,8 @@ class Seq2Seq(GenerativeTask):
 
     def prompt_tokens(self, prompts: Sequence[str], location: Location | None = None) -> dict[str, Any]:
         """Return the prompts as sources."""
-        source = encode(prompts, self.tokenizer, location or (lambda row: f"prompt '{shortened(prompts[row])}'")).padded()
+        named = location or (lambda row: f"prompt '{shortened(prompts[row])}'")
+        source = self.tokenizer.encode(prompts, named, ended=True).padded()
         return {"prompts": source.new_full((len(prompts), 1), BEGIN), "source": source, "end": END}
 
     @classmethod

@@ -1,11 +1,30 @@
 import random
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 
-from zoo.data.parallel.batches import LengthBatches
+from zoo.data.text.batches import LengthBatches as Epoch
+
+
+class LengthBatches:
+    """The batches of one epoch after the other."""
+
+    def __init__(self, *args, **options):
+        self.made, self.epoch = partial(Epoch, *args, **options), 0
+
+    def __len__(self):
+        return len(self.made(epoch=0))
+
+    def __iter__(self):
+        self.epoch += 1
+        return iter(self.made(epoch=self.epoch - 1))
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
 
 DRAWS = random.Random(0)
 LENGTHS = [DRAWS.randint(2, 30) for _ in range(500)]

@@ -4,9 +4,14 @@ import re
 
 import pytest
 
-from zoo.data.parallel.files import read_pairs
-from zoo.data.parallel.local import parallel
+from zoo.data.module import ready
+from zoo.data.parallel import files
+from zoo.data.text.reading import read_pairs
 from zoo.errors import InputError
+
+
+def parallel(*args, **options):
+    return ready(files.parallel(*args, **options))
 
 
 def write(folder, **files):
@@ -23,16 +28,16 @@ def lines(word, count=40):
 def test_line_i_belongs_to_line_i(tmp_path):
     write(tmp_path, a_en="\ufeffone\r\ntwo \u2028 2\nthree", a_de="eins\nzwei\x0c2\r\ndrei\n")
     pairs = read_pairs(tmp_path / "a.en", tmp_path / "a.de")
-    assert pairs.sources == ["one", "two \u2028 2", "three"], "a line ends at a line feed and nowhere else"
-    assert pairs.targets == ["eins", "zwei\x0c2", "drei"]
-    assert pairs.place(2, side=1) == f"{tmp_path / 'a.de'}:3"
+    assert pairs.texts[0] == ["one", "two \u2028 2", "three"], "a line ends at a line feed and nowhere else"
+    assert pairs.texts[1] == ["eins", "zwei\x0c2", "drei"]
+    assert pairs.location(2, side=1) == f"{tmp_path / 'a.de'}:3"
 
 
 def test_packed_files_are_read(tmp_path):
     (tmp_path / "a.en.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
     (tmp_path / "a.de.xz").write_bytes(lzma.compress(b"eins\nzwei\n"))
     pairs = read_pairs(tmp_path / "a.en.gz", tmp_path / "a.de.xz")
-    assert (pairs.sources, pairs.targets) == (["one", "two"], ["eins", "zwei"])
+    assert (pairs.texts[0], pairs.texts[1]) == (["one", "two"], ["eins", "zwei"])
 
 
 def test_two_files_are_a_training_split(tmp_path):
@@ -48,8 +53,8 @@ def test_a_folder_has_the_splits_of_its_files(tmp_path):
     write(tmp_path, test_de=lines("eins", 7), train_fr="un\n", README_md="\n")
     data = parallel(path=tmp_path, source="en", target="de", tokenizer="space")
     assert data.info.sizes == {"train": 40, "val": 5, "test": 7}
-    assert data.splits["test"].targets[3] == "eins 3"
-    assert parallel(path=tmp_path, source="de", target="en", tokenizer="space").splits["test"].targets[3] == "one 3"
+    assert data.splits["test"].texts[1][3] == "eins 3"
+    assert parallel(path=tmp_path, source="de", target="en", tokenizer="space").splits["test"].texts[1][3] == "one 3"
 
 
 @pytest.mark.parametrize(

@@ -70,18 +70,19 @@ BROKEN = "some/broken/train.jsonl"
 SCRIPT = """
 import json, os, time, urllib.request
 from dataclasses import replace
-from zoo.data.parallel import presets
+from zoo.data import published
+from zoo.data.module import ready
 from zoo.errors import InputError
 
 time.sleep = lambda seconds: None  # the library waits longer and longer before it tries again
-known = {"multi30k": presets.MULTI30K, "wmt14": presets.WMT14, "wmt16": presets.WMT16}
+known = {name: getattr(published, name).record for name in ("multi30k", "wmt14", "wmt16")}
 
 def tried(name, repository=None, rows=ROWS, **sides):
     record = replace(known[name], rows={"de-en": rows})
-    setattr(presets, name.upper(), replace(record, repository=repository or record.repository))
+    getattr(published, name).record = replace(record, repository=repository or record.repository)
     try:
-        splits = getattr(presets, name)(tokenizer="space", **sides).splits
-        return {split: list(zip(pairs.sources, pairs.targets)) for split, pairs in splits.items()}
+        splits = ready(getattr(published, name)(tokenizer="space", **sides)).splits
+        return {split: list(zip(*pairs.texts)) for split, pairs in splits.items()}
     except InputError as error:
         return str(error)
 

@@ -3,8 +3,15 @@ import re
 
 import pytest
 
-from zoo.data.parallel.mlu import LONGEST, mlu
+from zoo.data.module import ready
+from zoo.data.parallel.mlu import LONGEST
+from zoo.data.parallel.mlu import mlu as preset
 from zoo.errors import InputError
+
+
+def mlu(**options):
+    return ready(preset(**options))
+
 
 LINE = re.compile(r"([xy])=(-?\d+),([xy])=(-?\d+),([xy])([-+*])([xy])")
 COUNTS = {"train": 4000, "val": 300, "test": 500}
@@ -21,7 +28,7 @@ def parts(source):
 
 
 def rows(data):
-    return [row for split in data.splits.values() for row in zip(split.sources, split.targets, strict=True)]
+    return [row for split in data.splits.values() for row in zip(split.texts[0], split.texts[1], strict=True)]
 
 
 def test_every_value_is_right(made):
@@ -55,9 +62,9 @@ def test_pairs_depend_on_their_numbers_alone(made):
     other = mlu(**{**COUNTS, "train": 1000}, seed=7, batch_size=4)
     assert random.getstate() == before
     for name in ("val", "test"):
-        assert other.splits[name] == made.splits[name]
-    assert other.splits["train"].sources == made.splits["train"].sources[:1000]
-    assert made.splits["test"].sources[:2] == ["x=463,y=-738,x*x", "y=-433,x=-221,x+x"]
+        assert other.splits[name].texts == made.splits[name].texts
+    assert other.splits["train"].texts[0] == made.splits["train"].texts[0][:1000]
+    assert made.splits["test"].texts[0][:2] == ["x=463,y=-738,x*x", "y=-433,x=-221,x+x"]
 
 
 def test_it_is_read_letter_by_letter(made):
@@ -65,8 +72,8 @@ def test_it_is_read_letter_by_letter(made):
     assert made.info.max_length == LONGEST == 20
     (source, _), targets, numbers = next(iter(made.test_dataloader()))
     number = int(numbers[0])
-    assert made.tokenizer.decode(source[0].tolist()) == made.splits["test"].sources[number]
-    assert made.tokenizer.decode(targets[0].tolist()) == made.splits["test"].targets[number]
+    assert made.tokenizer.decode(source[0].tolist()) == made.splits["test"].texts[0][number]
+    assert made.tokenizer.decode(targets[0].tolist()) == made.splits["test"].texts[1][number]
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,16 @@ import pytest
 import torch
 from torch import nn
 
-from zoo.data.parallel import Pairs, ParallelData
-from zoo.data.parallel.encoding import encode
-from zoo.data.text import Tokenizer
+from zoo.data.module import ready
+from zoo.data.parallel import ParallelData
+from zoo.data.text import Table, Tokenizer
 from zoo.errors import InputError
 
 BEGIN, END = 2, 3
+
+
+def Pairs(sources, targets, name="the data", files=None):
+    return Table((sources, targets), source=name, files=files, noun="pair")
 
 
 def pairs(count=120, seed=0, **options):
@@ -24,7 +28,7 @@ def pairs(count=120, seed=0, **options):
 
 
 def data(splits=None, **options):
-    return ParallelData(splits or {"train": pairs()}, **{"tokenizer": "space", "batch_size": 8, **options})
+    return ready(ParallelData(splits or {"train": pairs()}, **{"tokenizer": "space", "batch_size": 8, **options}))
 
 
 def batches(made, name):
@@ -46,7 +50,7 @@ def test_a_batch_says_what_is_read_and_what_is_written_next():
             for row, read, before, after in zip(rows.tolist(), source, shifted, targets, strict=True):
                 expected = [
                     made.tokenizer.backend.encode(text).ids
-                    for text in (made.splits[name].sources[row], made.splits[name].targets[row])
+                    for text in (made.splits[name].texts[0][row], made.splits[name].texts[1][row])
                 ]
                 assert read[read != 0].tolist() == [*expected[0], END]
                 assert after[after != 0].tolist() == [*expected[1], END]
@@ -85,24 +89,24 @@ def test_the_budget_counts_the_longer_side_with_its_end():
 def test_long_training_pairs_are_left_out_and_others_cut():
     splits = {name: pairs(seed=seed) for seed, name in enumerate(("train", "val", "test"))}
     whole = data(splits)
-    longest = max(len(text.split()) + 1 for part in splits.values() for side in (part.sources, part.targets) for text in side)
+    longest = max(len(text.split()) + 1 for part in splits.values() for side in (part.texts[0], part.texts[1]) for text in side)
     assert whole.info.max_length == whole.tokenizer.max_length == longest
     made = data(splits, max_length=7)
     short = [
-        i for i in range(120) if all(len(side[i].split()) < 7 for side in (splits["train"].sources, splits["train"].targets))
+        i for i in range(120) if all(len(side[i].split()) < 7 for side in (splits["train"].texts[0], splits["train"].texts[1]))
     ]
     assert 0 < made.info.sizes["train"] == len(short) < 120
-    assert made.splits["train"] == splits["train"].take(short)
-    assert made.splits["train"].place(0, side=1) == f"p.b:{short[0] + 1}"
+    assert made.splits["train"].texts == splits["train"].take(short).texts
+    assert made.splits["train"].location(0, side=1) == f"p.b:{short[0] + 1}"
     assert made.info.sizes["val"] == made.info.sizes["test"] == 120
     assert made.info.max_length == 7
     for (source, shifted), targets, rows, references in batches(made, "val"):
         assert max(source.shape[1], shifted.shape[1], targets.shape[1]) <= 7
         for row, tokens in zip(rows.tolist(), targets.tolist(), strict=True):
-            written = splits["val"].targets[row].split()
+            written = splits["val"].texts[1][row].split()
             assert made.tokenizer.decode(tokens).split() == written[:6]
             assert tokens[min(len(written), 6)] == END, "a cut text ends too"
-        assert references == [splits["val"].targets[row] for row in rows.tolist()]
+        assert references == [splits["val"].texts[1][row] for row in rows.tolist()]
     assert made.info.sha256 == whole.info.sha256, "it is the same content"
     assert made.files == whole.files
     assert data(splits, max_length=500).info.max_length == 500
@@ -116,7 +120,7 @@ def test_one_vocabulary_serves_both_sides_and_learns_from_training_pairs_alone()
     (source, _), targets, *_ = batches(made, "test")[0]
     assert source[0].tolist() == targets[0].tolist() == [4, 1, END]
     held = data({"train": Pairs([f"w{i}" for i in range(40)], [f"v{i}" for i in range(40)])})
-    assert {*held.tokenizer.tokens[4:]} == {*held.splits["train"].sources, *held.splits["train"].targets}
+    assert {*held.tokenizer.tokens[4:]} == {*held.splits["train"].texts[0], *held.splits["train"].texts[1]}
 
 
 def test_the_names_of_special_tokens_are_unknown_words_in_a_text():
@@ -137,7 +141,7 @@ def test_the_seed_decides_the_order_of_training_and_nothing_else():
         loader = getattr(one, f"{name}_dataloader")()
         first = [rows.tolist() for _, _, rows, *_ in loader]
         assert first == [rows.tolist() for _, _, rows, *_ in loader] == numbers(other, name)
-    assert (one.info, one.splits, one.files) == (other.info, other.splits, other.files)
+    assert (one.info, one.files) == (other.info, other.files)
 
 
 def test_workers_do_not_change_a_batch(capfd):
@@ -204,11 +208,11 @@ def test_new_data_are_measured_whole():
 
 def test_sources_alone_are_read_as_in_training():
     made = data(max_length=9)
-    tokens = encode(made.splits["val"].sources, made.tokenizer)
+    tokens = made.tokenizer.encode(made.splits["val"].texts[0], ended=True)
     assert all(np.array_equal(one, other) for one, other in zip(tokens, made._tokens["val"][0], strict=True))
     whole = Tokenizer.from_json(made.files["tokenizer.json"], made.info)
     with pytest.raises(InputError, match=r"^line 1: 9 tokens, the model reads at most 8"):
-        encode(["a b c d e f g a b"], whole, lambda i: f"line {i + 1}")
+        whole.encode(["a b c d e f g a b"], lambda i: f"line {i + 1}", ended=True)
 
 
 def test_splits_that_are_missing():
@@ -245,7 +249,7 @@ BLANK = Pairs(["a", "b", " \n"], ["x", "y", "z"], files=("s.en", "s.de"))
         ({"train": pairs()}, {"tokenizer": "wordpiece"}, "tokenizer='wordpiece': use word, space, char, bpe"),
         ({"train": pairs(), "test": BLANK}, {"tokenizer": "word"}, "^s.en:3: no words"),
         (
-            {"train": pairs(), "test": Pairs(BLANK.targets, BLANK.sources, files=BLANK.files)},
+            {"train": pairs(), "test": Pairs(BLANK.texts[1], BLANK.texts[0], files=BLANK.files)},
             {"tokenizer": "word"},
             "^s.de:3: no words",
         ),

@@ -1,18 +1,21 @@
 import pytest
 
-from zoo.data.parallel.pairs import Pairs, check_splits, digest, split
+from zoo.data.parallel.module import hold_out as split
+from zoo.data.text.splits import check_splits
+from zoo.data.text.table import Table, digest
 from zoo.errors import InputError
 
 
 def pairs(count=100, **options):
-    return Pairs([f"s{i}" for i in range(count)], [f"t{i}" for i in range(count)], **{"name": "p", **options})
+    columns = [f"s{i}" for i in range(count)], [f"t{i}" for i in range(count)]
+    return Table(columns, source=options.pop("name", "p"), noun="pair", **options)
 
 
 def test_rows_keep_their_places():
     taken = pairs(files=("a.en", "a.de")).take([7, 3]).take([1])
-    assert (taken.sources, taken.targets) == (["s3"], ["t3"])
-    assert (taken.place(0), taken.place(0, side=1)) == ("a.en:4", "a.de:4")
-    assert pairs().take([7]).place(0) == "p, pair 8"
+    assert list(taken.texts) == [["s3"], ["t3"]]
+    assert (taken.location(0), taken.location(0, side=1)) == ("a.en:4", "a.de:4")
+    assert pairs().take([7]).location(0) == "p, pair 8"
 
 
 @pytest.mark.parametrize(("count", "held"), [(2, 1), (10, 1), (100, 5), (1000, 50)])
@@ -20,10 +23,10 @@ def test_five_per_cent_are_held_out_for_ever_the_same(count, held):
     found = split({"train": pairs(count), "test": pairs(3)})
     assert list(found) == ["train", "val", "test"]
     assert len(found["val"]) == held
-    assert sorted([*found["train"].sources, *found["val"].sources]) == sorted(pairs(count).sources)
-    assert found == split({"train": pairs(count), "test": pairs(3)})
+    assert sorted([*found["train"].texts[0], *found["val"].texts[0]]) == sorted(pairs(count).texts[0])
+    assert digest(found) == digest(split({"train": pairs(count), "test": pairs(3)}))
     if count == 100:
-        assert found["val"].targets == ["t2", "t26", "t55", "t75", "t86"]
+        assert found["val"].texts[1] == ["t2", "t26", "t55", "t75", "t86"]
 
 
 def test_splits_that_are_there_stay():
@@ -34,7 +37,7 @@ def test_splits_that_are_there_stay():
 
 def test_the_digest_tells_contents_apart():
     def one(*sides, name="train"):
-        return digest({name: Pairs(*sides)})
+        return digest({name: Table(sides)})
 
     other = [one(["a", "bc"], ["d", "e"]), one(["ab", "c"], ["d", "e"]), one(["ab"], ["c"]), one(["ab"], ["c"], name="val")]
     assert len({*other, one(["c"], ["ab"])}) == 5
@@ -45,11 +48,11 @@ def test_the_digest_tells_contents_apart():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Pairs(["a", "b"], ["c"], "p"), "^p: 2 sources but 1 targets"),
+        (lambda: Table((["a", "b"], ["c"]), source="p"), "^p: 2 texts but 1 second texts"),
         (lambda: split({"train": pairs(1)}), "^p: one pair only"),
-        (lambda: check_splits({"val": pairs()}), "train is needed"),
-        (lambda: check_splits({"train": pairs(), "dev": pairs()}), "val and test may be there"),
-        (lambda: check_splits({"train": pairs(), "test": pairs(0)}), "^p, test split: no pairs"),
+        (lambda: check_splits({"val": pairs()}, 2, "seq2seq"), "train is needed"),
+        (lambda: check_splits({"train": pairs(), "dev": pairs()}, 2, "seq2seq"), "val and test may be there"),
+        (lambda: check_splits({"train": pairs(), "test": pairs(0)}, 2, "seq2seq"), "^p, test split: no rows"),
     ],
 )
 def test_wrong_pairs_are_named(make, said):

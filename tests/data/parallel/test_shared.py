@@ -2,7 +2,8 @@
 
 import pytest
 
-from zoo.data.parallel.presets import iwslt15, multi30k, shakespeare_style
+from zoo.data.module import ready
+from zoo.data.published import iwslt15, multi30k, shakespeare_style
 
 
 def at(shared, folder):
@@ -12,19 +13,19 @@ def at(shared, folder):
 
 
 def test_multi30k(shared):
-    data = multi30k(at(shared, "multi30k_ende"), tokenizer="space", test="2017_mscoco")
+    data = ready(multi30k(at(shared, "multi30k_ende"), tokenizer="space", test="2017_mscoco"))
     assert data.info.sizes == {"train": 29000, "val": 1014, "test": 461}
-    assert data.splits["train"].targets[1] == "Mehrere Männer mit Schutzhelmen bedienen ein Antriebsradsystem."
+    assert data.splits["train"].texts[1][1] == "Mehrere Männer mit Schutzhelmen bedienen ein Antriebsradsystem."
 
 
 def test_iwslt15(shared):
-    data = iwslt15(at(shared, "iwslt15_envi_tst"), vocab=500)
+    data = ready(iwslt15(at(shared, "iwslt15_envi_tst"), vocab=500))
     assert data.info.sizes == {"train": 1475, "val": 78, "test": 1268}
-    first = data.splits["test"].sources[0]
+    first = data.splits["test"].texts[0][0]
     assert first.startswith("When I was little ,")
     assert first.endswith('" Nothing To Envy . "')
 
 
 def test_shakespeare_style(shared):
-    data = shakespeare_style(at(shared, "shakespeare_style"), tokenizer="space")
+    data = ready(shakespeare_style(at(shared, "shakespeare_style"), tokenizer="space"))
     assert data.info.sizes == {"train": 18395, "val": 1218, "test": 1462}

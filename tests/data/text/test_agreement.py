@@ -1,8 +1,14 @@
 import pytest
 
-from zoo.data.text import grammar
-from zoo.data.text.agreement import agreement
+from zoo.data.module import ready
+from zoo.data.text import agreement as grammar
+from zoo.data.text.agreement import agreement as preset
 from zoo.errors import InputError
+
+
+def agreement(*args, **options):
+    return ready(preset(*args, **options))
+
 
 NUMBER = {word: number for forms in grammar.NOUNS for number, word in zip(("singular", "plural"), forms, strict=True)}
 

@@ -1,8 +1,16 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 
-from zoo.data.text.buckets import BucketSampler
+from zoo.data.loader import train_sampler
+from zoo.data.text.batches import bucketed
+
+
+def BucketSampler(lengths, batch_size, seed):
+    return train_sampler(partial(bucketed, lengths, batch_size, seed))
+
 
 LENGTHS = np.random.RandomState(0).randint(1, 200, 1003)
 

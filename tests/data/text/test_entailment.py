@@ -3,8 +3,14 @@ from itertools import product
 
 import pytest
 
-from zoo.data.text.entailment import CLASSES, entailment
+from zoo.data.module import ready
+from zoo.data.text.entailment import CLASSES
+from zoo.data.text.entailment import entailment as preset
 from zoo.errors import InputError
+
+
+def entailment(*args, **options):
+    return ready(preset(*args, **options))
 
 
 def worlds(formula, variables):

@@ -16,6 +16,6 @@ def test_tables_need_whole_rows():
 def test_rows_keep_their_places():
     lined = Table((["a", "b", "c"],), list("xyz"), list("ghi"), "f.tsv", [2, 4, 5])
     taken = lined.take([2, 1]).take([1])
-    assert (taken.place(0), taken.texts[0], taken.labels, taken.groups) == ("f.tsv:4", ["b"], ["y"], ["h"])
+    assert (taken.location(0), taken.texts[0], taken.labels, taken.groups) == ("f.tsv:4", ["b"], ["y"], ["h"])
     plain = Table((["a", "b", "c"],), list("xyz"))
-    assert plain.place(2) == plain.take([2, 1]).take([0]).place(0) == "the data, row 3"
+    assert plain.location(2) == plain.take([2, 1]).take([0]).location(0) == "the data, row 3"

@@ -3,13 +3,13 @@ from dataclasses import replace
 import datasets
 import pytest
 
-from zoo.data.text.hub import answerable, fetch
-from zoo.data.text.pairs_info import PAIRS, QNLI, WIKIQA
-from zoo.data.text.presets_info import MR, SINGLE, TREC
+from zoo.data.published import TEXT_SETS, mr, qnli, trec, wikiqa
+from zoo.data.text.sets import answerable, fetch
 from zoo.data.text.table import Table
 from zoo.errors import InputError
 
-ALL = SINGLE + PAIRS
+ALL = [record for preset in TEXT_SETS for record in preset.record.all_variants()]
+MR, QNLI, WIKIQA, TREC = mr.record, qnli.record, wikiqa.record, trec.record.variant(False)
 
 
 def labels_of(record):
@@ -31,7 +31,7 @@ def parts_of(record, rows=24):
 def served(monkeypatch, record, parts):
     asked = []
     monkeypatch.setattr(datasets, "load_dataset", lambda *args, **options: asked.append((args, options)) or parts)
-    return replace(record, rows={name: len(part) for name, part in parts.items()}), asked
+    return replace(record, variants=None, rows={name: len(part) for name, part in parts.items()}), asked
 
 
 @pytest.mark.parametrize("record", ALL, ids=lambda record: f"{record.name}-{record.hub.label}")
@@ -61,7 +61,7 @@ def test_a_row_without_a_text_is_left_out(monkeypatch):
     record, _ = served(monkeypatch, MR, datasets.DatasetDict(dict.fromkeys(("train", "validation", "test"), part)))
     table = fetch(record)["train"]
     assert list(table.texts[0]) == ["a", "c"] * 3
-    assert table.place(2) == "cornell-movie-review-data/rotten_tomatoes, train + validation + test, row 4"
+    assert table.location(2) == "cornell-movie-review-data/rotten_tomatoes, train + validation + test, row 4"
 
 
 def test_another_number_of_rows_is_refused(monkeypatch):

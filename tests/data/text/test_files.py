@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from zoo.data.text.files import read_splits, read_table
+from zoo.data.text.reading import read_splits, read_table
 from zoo.errors import InputError
 
 ROWS = [("pos", 'A "good" film,\u0085really', "1"), ("neg", "Bad - naïve", "2"), ("pos", "Fine", "3")]
@@ -59,13 +59,13 @@ def test_all_formats_say_the_same(formats, file, kind, pack):
         [row[2] for row in ROWS],
     ]
     first = 1 if kind == "jsonl" else 2
-    assert table.place(1) == (f"{path}, row 2" if kind == "parquet" else f"{path}:{first + 1}")
+    assert table.location(1) == (f"{path}, row 2" if kind == "parquet" else f"{path}:{first + 1}")
 
 
 @pytest.mark.parametrize("kind", ["tsv", "csv", "parquet"])
 def test_columns_have_numbers(formats, kind):
     table = read_table(formats(kind), first=1, second=2, label=0)
-    assert table.texts == ([row[1] for row in ROWS], [row[2] for row in ROWS])
+    assert list(table.texts) == [[row[1] for row in ROWS], [row[2] for row in ROWS]]
 
 
 def test_a_header_is_found_or_said(file):
@@ -80,13 +80,13 @@ def test_a_row_stands_where_it_begins(file):
     path = file('label,text\r\na,"one\r\ntwo"\r\n\r\nb,x\r\n', "x.csv")
     table = read_table(path, text="text")
     assert table.texts[0] == ["one\r\ntwo", "x"]
-    assert [table.place(row) for row in (0, 1)] == [f"{path}:2", f"{path}:5"]
+    assert [table.location(row) for row in (0, 1)] == [f"{path}:2", f"{path}:5"]
 
 
 def test_marks_of_editors_and_systems_do_not_matter(file):
     path = file(b"\xef\xbb\xbflabel\ttext\r\n\r\na\tone \r\n", "x.tsv")
     table = read_table(path, text="text")
-    assert (table.texts[0], table.labels, table.lines) == (["one "], ["a"], [3])
+    assert (table.texts[0], table.labels, list(table.lines)) == (["one "], ["a"], [3])
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_topics_are_ranges_of_offsets():
         "animal": 3955, "artifact": 7858, "body": 88, "food": 1851, "object": 238,
         "other": 603, "person": 2844, "plant": 4330, "substance": 77,
     }  # fmt: skip
-    documented = inspect.getdoc(glosses)
+    documented = inspect.getdoc(unopened_glosses)
     by_key = {gloss.key: gloss for gloss in EVERY}
     for topic, ends in wordnet.TOPICS.items():
         assert f"{topic} {counts[topic]}" in " ".join(documented.split())
@@ -207,14 +207,14 @@ def test_answers_are_the_first_lemmas_of_their_glosses():
     assert (data.task, data.info.inputs, data.info.sizes) == ("seq2seq", "source_target", {"train": 60, "val": 60, "test": 60})
     known = {gloss.definition: gloss.lemmas for split in wordnet.cut(wordnet.read()).values() for gloss in split}
     for pairs in data.splits.values():
-        assert all(target in known[source].split(", ") for source, target in zip(pairs.sources, pairs.targets, strict=True))
+        assert all(target in known[source].split(", ") for source, target in zip(pairs.texts[0], pairs.texts[1], strict=True))
 
 
 def test_no_gloss_of_another_split_is_written_or_answered():
     whole = {name: {gloss.definition for gloss in split} for name, split in wordnet.cut(wordnet.read()).items()}
     data, text = glosses(task="seq2seq", limit=200), glosses(task="language_model", limit=200, tokenizer="bpe")
     for name, pairs in data.splits.items():
-        assert set(pairs.sources) <= whole[name]
+        assert set(pairs.texts[0]) <= whole[name]
         lines = text.tokenizer.decode(text.splits[name]).splitlines()
         assert {line.partition(": ")[2] for line in lines} <= whole[name]
 

@@ -6,8 +6,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from zoo.data.text.pairs_info import QNLI
-from zoo.data.text.presets_info import TREC
+from zoo.data import published
 
 GLUE_CARD = b"""---
 configs:
@@ -45,28 +44,29 @@ FILES = {
     },
     "SetFit/TREC-QC": {"train.jsonl": lines(60), "test.jsonl": lines(12), "train_5500.label": b"NUM:dist How far ?\n"},
 }
-SHA = {"nyu-mll/glue": QNLI.revision, "SetFit/TREC-QC": TREC.revision}
+SHA = {"nyu-mll/glue": published.qnli.record.revision, "SetFit/TREC-QC": published.trec.record.revision}
 
 
 SCRIPT = """
 import json, os, time, urllib.request
 from dataclasses import replace
-from zoo.data.text import presets
+from zoo.data import published
+from zoo.data.module import ready
 from zoo.errors import InputError
 
 def tried(name):
     try:
-        data = getattr(presets, name)()
+        data = ready(getattr(published, name)())
         pair = isinstance(next(iter(data.test_dataloader()))[0], (list, tuple))
         return [data.info.sizes, data.info.classes, pair]
     except InputError as error:
         return str(error)
 
-presets.TREC = replace(presets.TREC, rows={"train": 60, "test": 12})
-qnli = presets.QNLI
-presets.QNLI = replace(qnli, rows={"train": 60, "validation": 15})
+published.trec.record = replace(published.trec.record, rows={"train": 60, "test": 12})
+qnli = published.qnli.record
+published.qnli.record = replace(qnli, rows={"train": 60, "validation": 15})
 found = {name: tried(name) for name in ("trec", "qnli", "mr")}
-presets.QNLI = replace(qnli, rows={"train": 61, "validation": 15})
+published.qnli.record = replace(qnli, rows={"train": 61, "validation": 15})
 found["changed"] = tried("qnli")
 urllib.request.urlopen(os.environ["HF_ENDPOINT"] + "/stop").close()
 time.sleep = lambda seconds: None  # the library waits longer and longer before it tries again
@@ -78,7 +78,7 @@ print(json.dumps(found))
 def test_sets_come_from_a_hub_at_their_revision(hub_of, tmp_path):
     hub = hub_of(FILES)
     found = hub.run(SCRIPT, tmp_path)
-    assert found["trec"] == [{"train": 54, "val": 6, "test": 12}, list(TREC.names.values()), False]
+    assert found["trec"] == [{"train": 54, "val": 6, "test": 12}, list(published.COARSE.values()), False]
     assert found["qnli"] == [{"train": 36, "val": 4, "test": 10}, ["entailment", "not_entailment"], True]
     for repository, revision in SHA.items():
         mine = [path for path in hub.asked if repository in path]

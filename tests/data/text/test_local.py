@@ -2,8 +2,21 @@ import json
 
 import pytest
 
-from zoo.data.text.local import pairs, ranking, text
+from zoo.data.module import ready
+from zoo.data.text import local
 from zoo.errors import InputError
+
+
+def text(*args, **options):
+    return ready(local.text(*args, **options))
+
+
+def pairs(*args, **options):
+    return ready(local.pairs(*args, **options))
+
+
+def ranking(*args, **options):
+    return ready(local.ranking(*args, **options))
 
 
 @pytest.fixture
@@ -70,7 +83,10 @@ def test_files_name_the_line_of_a_label_that_training_has_not(file, tmp_path):
 
 def test_missing_columns_are_named(file):
     path = file("x.tsv", [("a", "b"), ("c", "d")])
-    with pytest.raises(InputError, match=r"x.tsv:1: no column 'text'; there is 'a', 'b'; if this is no header"):
+    with pytest.raises(
+        InputError,
+        match=r"x.tsv:1: no column 'text'; there is 'a', 'b'; name them, as in text=a, label=b; if this is no header",
+    ):
         text(path)
     with pytest.raises(InputError, match=r"x.tsv:1: no column 'query'"):
         ranking(path)

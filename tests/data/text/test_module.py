@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from zoo.data.module import ready
 from zoo.data.text import Table, TextData, Tokenizer
 from zoo.errors import InputError
 
@@ -27,7 +28,7 @@ def questions(count=20, answers=3):
 
 
 def data(splits=None, task="text_classification", **options):
-    return TextData(splits or {"train": table()}, task, **{"batch_size": 8, **options})
+    return ready(TextData(splits or {"train": table()}, task, **{"batch_size": 8, **options}))
 
 
 def rows(loader):
@@ -115,7 +116,7 @@ def test_only_training_texts_make_the_vocabulary():
     assert made.tokenizer.tokens[2:] == ["common", "x"]
     assert rows(made.test_dataloader())[0][0] == (2, 1)
     assert made.info.vocab_size == 4
-    held_out = TextData({"train": Table(([f"word{i}" for i in range(40)],), list("ab") * 20)}, "text_classification")
+    held_out = ready(TextData({"train": Table(([f"word{i}" for i in range(40)],), list("ab") * 20)}, "text_classification"))
     train = set(held_out.splits["train"].texts[0])
     assert set(held_out.tokenizer.tokens[2:]) == train
 
@@ -217,7 +218,7 @@ EMPTY = Table((["x", "...", "\u200b "[1:], "y"],), ["a", "b", "a", "b"], source=
             {},
             r"^f.tsv:3: label 'c' is not in the training split, .*'a', 'b'",
         ),
-        ({"train": table(labels="abc")}, {"classes": "ab"}, r"^f.tsv:3: label 'c' is not one of the classes"),
+        ({"train": table(labels="abc")}, {"classes": ["a", "b"]}, r"^f.tsv:3: label 'c' is not one of the classes"),
         ({"train": table(labels="abc")}, {"names": {"a": "A", "b": "B"}}, r"^f.tsv:3: label 'c' is none of 'a', 'b'"),
         ({"train": EMPTY, "val": EMPTY}, {}, "^e.tsv:4: no words"),
         ({"train": table(labels=("0.5", "1.25"))}, {}, r"^f.tsv:1: label '0.5' is a decimal number, not a class"),
@@ -249,9 +250,9 @@ def test_wrong_rankings_are_named():
 
 def test_a_set_without_splits_is_measured_whole_if_asked():
     rows = table(30)
-    data = TextData({"train": rows}, "text_classification", use_all=True)
+    data = ready(TextData({"train": rows}, "text_classification", use_all=True))
     assert data.info.sizes == {"train": 30, "val": 30, "test": 30}
-    with_test = TextData({"train": rows, "test": table(9)}, "text_classification", use_all=True)
+    with_test = ready(TextData({"train": rows, "test": table(9)}, "text_classification", use_all=True))
     assert with_test.info.sizes["test"] == 9
 
 
@@ -259,4 +260,4 @@ def test_a_ranking_split_without_a_right_answer_is_refused():
     rows = table(40, pairs=True, labels="01")
     wrong = Table(rows.texts, ["0"] * 40, source="wrong.tsv")
     with pytest.raises(InputError, match=r"wrong.tsv: no answer of the test split is right"):
-        TextData({"train": rows, "test": wrong}, "answer_ranking")
+        ready(TextData({"train": rows, "test": wrong}, "answer_ranking"))

@@ -5,6 +5,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from zoo.data.module import ready
 from zoo.data.text import Table, TextData, text_options
 from zoo.errors import InputError
 from zoo.registry.signatures import Signature
@@ -34,12 +35,12 @@ def test_options_are_in_the_signature():
 
 
 def test_options_reach_the_data():
-    made = preset(folds=4, fold=1)
+    made = ready(preset(folds=4, fold=1))
     assert made.info.sizes["test"] == 10
     assert made.info.max_length == 64
-    assert preset(max_length=7).info.max_length == 7
+    assert ready(preset(max_length=7)).info.max_length == 7
     assert signature(plain).parameters["val"].default == 0.5
-    assert plain().info.sizes["val"] == 18
+    assert ready(plain()).info.sizes["val"] == 18
 
 
 def test_the_registry_checks_them():

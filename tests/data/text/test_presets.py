@@ -6,14 +6,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from zoo.data.text import presets
-from zoo.data.text.copies import read_copy
-from zoo.data.text.pairs_info import MATCHED, PAIRS, QNLI, SNLI
-from zoo.data.text.presets_info import MR, SINGLE, SST, TREC
+from zoo.data import published
+from zoo.data.module import ready
+from zoo.data.text.sets import read_copy
 from zoo.data.text.sva import sva
 from zoo.errors import InputError
 
-ALL = SINGLE + PAIRS
+ALL = [record for preset in published.TEXT_SETS for record in preset.record.all_variants()]
+MR, QNLI, SNLI = published.mr.record, published.qnli.record, published.snli.record
+MATCHED, TREC = published.mnli.record.variant(False), published.trec.record.variant(False)
+SST = {level: published.sst.record.variant(level) for level in published.sst.record.variants[1]}
 NAMES = ("mr", "subj", "mpqa", "cr", "trec", "sst", "imdb", "snli", "mnli", "scitail", "qqp", "qnli", "wikiqa")
 
 
@@ -48,14 +50,14 @@ def test_every_layout_is_read(tmp_path, record):
         found = read_copy(record, folder)
         assert {split: len(table) for split, table in found.items()} == {"train": 6, "test": 4}
         assert [column[5] for column in found["train"].texts] == [f'word " {name} 5 .' for name in layout.texts]
-        assert found["test"].place(0).endswith(f".tsv:{2 if layout.width is None else 1}")
+        assert found["test"].location(0).endswith(f".tsv:{2 if layout.width is None else 1}")
         assert set(found["train"].labels) <= set(labels_of(record))
 
 
 def test_a_file_alone_has_no_splits(tmp_path):
     write(tmp_path / "mr.tsv", MR, MR.columns[-1], 40)
     for path in (tmp_path, tmp_path / "mr.tsv"):
-        data = presets.mr(path, folds=4)
+        data = ready(published.mr(path, folds=4))
         assert data.info.sizes == {"train": 27, "val": 3, "test": 10}
         assert not data.has_split
         assert data.info.classes == ("negative", "positive")
@@ -69,7 +71,7 @@ def test_pairs_without_a_gold_label_are_left_out(tmp_path):
     ]
     for name in ("snli_1.0_train", "snli_1.0_dev", "snli_1.0_test"):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data = presets.snli(tmp_path)
+    data = ready(published.snli(tmp_path))
     assert data.info.sizes == {"train": 30, "val": 30, "test": 30}
     assert data.info.classes == ("entailment", "neutral", "contradiction")
 
@@ -78,19 +80,19 @@ def test_where_test_labels_are_secret_the_validation_rows_are_tested_on(tmp_path
     write(tmp_path / "train.tsv", QNLI, QNLI.columns[0], 40)
     write(tmp_path / "dev.tsv", QNLI, QNLI.columns[0], 8)
     (tmp_path / "test.tsv").write_text("index\tquestion\tsentence\n0\twhy\tso\n")
-    data = presets.qnli(tmp_path)
+    data = ready(published.qnli(tmp_path))
     assert data.info.sizes == {"train": 36, "val": 4, "test": 8}
     assert data.has_split
     write(tmp_path / "test.tsv", QNLI, QNLI.columns[0], 6, label="-1")
-    assert presets.qnli(tmp_path).info.sizes["test"] == 8
+    assert ready(published.qnli(tmp_path)).info.sizes["test"] == 8
     write(tmp_path / "test.tsv", QNLI, QNLI.columns[0], 6)
-    assert presets.qnli(tmp_path).info.sizes == {"train": 40, "val": 8, "test": 6}
+    assert ready(published.qnli(tmp_path)).info.sizes == {"train": 40, "val": 8, "test": 6}
 
 
 def test_where_test_labels_are_public_validation_rows_stay_what_they_are(tmp_path):
     write(tmp_path / "train.tsv", TREC, TREC.columns[-1], 40)
     write(tmp_path / "dev.tsv", TREC, TREC.columns[-1], 8)
-    data = presets.trec(tmp_path)
+    data = ready(published.trec(tmp_path))
     assert data.info.sizes == {"train": 40, "val": 8}
     assert not data.has_test
 
@@ -98,9 +100,9 @@ def test_where_test_labels_are_public_validation_rows_stay_what_they_are(tmp_pat
 def test_without_training_pairs_the_validation_pairs_are_trained_on(tmp_path):
     write(tmp_path / "validation.tsv", SNLI, SNLI.columns[0], 60)
     write(tmp_path / "test.tsv", SNLI, SNLI.columns[0], 9)
-    assert presets.snli(tmp_path).info.sizes == {"train": 54, "val": 6, "test": 9}
+    assert ready(published.snli(tmp_path)).info.sizes == {"train": 54, "val": 6, "test": 9}
     (tmp_path / "test.tsv").unlink()
-    data = presets.snli(tmp_path)
+    data = ready(published.snli(tmp_path))
     assert data.info.sizes == {"train": 49, "val": 5, "test": 6}
     assert not data.has_split
 
@@ -108,15 +110,15 @@ def test_without_training_pairs_the_validation_pairs_are_trained_on(tmp_path):
 def test_mnli_is_tested_on_either_genres(tmp_path):
     for name, rows in (("train", 60), ("dev_matched", 9), ("dev_mismatched", 12)):
         write(tmp_path / f"{name}.tsv", MATCHED, MATCHED.columns[1], rows)
-    assert presets.mnli(tmp_path).info.sizes["test"] == 9
-    assert presets.mnli(tmp_path, mismatched=True).info.sizes["test"] == 12
+    assert ready(published.mnli(tmp_path)).info.sizes["test"] == 9
+    assert ready(published.mnli(tmp_path, mismatched=True)).info.sizes["test"] == 12
 
 
 def test_a_fold_column_makes_the_validation_split(tmp_path):
     rows = [f"{i % 2}\t{i}\t9\t{'val' if i % 5 == 0 else 'train'}\tfilm {i}" for i in range(20)]
     (tmp_path / "train.tsv").write_text("\n".join(rows))
     (tmp_path / "test.tsv").write_text("\n".join(row.replace("train", "test").replace("val", "test") for row in rows))
-    data = presets.imdb(tmp_path)
+    data = ready(published.imdb(tmp_path))
     assert data.info.sizes == {"train": 16, "val": 4, "test": 20}
     assert all(int(text.split()[1]) % 5 == 0 for text in data.splits["val"].texts[0])
     assert data.info.max_length == 256
@@ -126,16 +128,16 @@ def test_levels_of_sst_have_files_of_their_own(tmp_path):
     for rows, (level, record) in enumerate(SST.items(), 5):
         for split in ("train", "val", "test"):
             write(tmp_path / f"{stem(record, split, split)}.tsv", record, record.columns[-1], 4 * rows)
-        assert presets.sst(tmp_path, level=level).info.sizes["train"] == 4 * rows
+        assert ready(published.sst(tmp_path, level=level)).info.sizes["train"] == 4 * rows
     with pytest.raises(InputError, match="sst: level='words'; use phrases, sentences, fine"):
-        presets.sst(tmp_path, level="words")
+        ready(published.sst(tmp_path, level="words"))
 
 
 def test_parquet_of_the_hub_is_read(tmp_path):
     for name in ("train", "test"):
         table = {"premise": ["a"] * 31, "hypothesis": ["b"] * 31, "label": [i % 3 for i in range(30)] + [-1]}
         pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
-    assert presets.snli(tmp_path).info.sizes == {"train": 27, "val": 3, "test": 30}
+    assert ready(published.snli(tmp_path)).info.sizes == {"train": 27, "val": 3, "test": 30}
 
 
 def test_ranking_leaves_out_questions_without_a_right_answer(tmp_path):
@@ -143,36 +145,36 @@ def test_ranking_leaves_out_questions_without_a_right_answer(tmp_path):
     for name in ("train", "dev", "test"):
         head = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
         (tmp_path / f"WikiQA-{name}.tsv").write_text(head + "\n".join(rows))
-    data = presets.wikiqa(tmp_path)
+    data = ready(published.wikiqa(tmp_path))
     assert data.info.sizes == {"train": 36, "val": 36, "test": 36}
     assert "Q2" not in data.splits["test"].groups
 
 
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(InputError, match=r"mr: .*nowhere does not exist"):
-        presets.mr(tmp_path / "nowhere")
+        ready(published.mr(tmp_path / "nowhere"))
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(InputError, match=r"snli: .* has no training file, such as snli_1.0_train.tsv; there is notes.txt"):
-        presets.snli(tmp_path)
+        ready(published.snli(tmp_path))
     (tmp_path / "train.tsv").write_text("a\tb\tc\nd\te\tf\n")
     with pytest.raises(
         InputError, match=r"train.tsv: mr needs the columns text, label, or sentence, label, or 2 columns without"
     ):
-        presets.mr(tmp_path)
+        ready(published.mr(tmp_path))
     (tmp_path / "train.tsv").write_text("0\tfine\n1\tgood\n7\tbad\n")
     with pytest.raises(InputError, match=r"train.tsv:3: label '7' is none of '0', '1'"):
-        presets.mr(tmp_path)
+        ready(published.mr(tmp_path))
     (tmp_path / "train.jsonl").write_text("{")
     with pytest.raises(InputError, match=r"mr: .* holds both train.jsonl and train.tsv; keep one"):
-        presets.mr(tmp_path)
+        ready(published.mr(tmp_path))
     with pytest.raises(InputError, match=r"train.jsonl: mr needs the columns"):
-        presets.mr(tmp_path / "train.jsonl")
+        ready(published.mr(tmp_path / "train.jsonl"))
     (tmp_path / "train.tsv.gz").write_bytes(b"no gzip")
     with pytest.raises(InputError, match=r"train.tsv.gz: cannot be read"):
-        presets.mr(tmp_path / "train.tsv.gz")
+        ready(published.mr(tmp_path / "train.tsv.gz"))
 
 
-@pytest.mark.parametrize("preset", [*(getattr(presets, name) for name in NAMES), sva], ids=lambda preset: preset.__name__)
+@pytest.mark.parametrize("preset", [*(getattr(published, name) for name in NAMES), sva], ids=lambda preset: preset.__name__)
 def test_presets_say_what_they_are_and_take(preset):
     assert preset.__doc__.split("\n")[0].endswith(".")
     shown = signature(preset).parameters

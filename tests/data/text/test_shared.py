@@ -4,24 +4,29 @@ from collections import Counter
 
 import pytest
 
-from zoo.data.text import presets
-from zoo.data.text.copies import read_copy
-from zoo.data.text.pairs_info import QNLI, SNLI, WIKIQA
-from zoo.data.text.presets_info import FINE, IMDB, MPQA, MR, SST, SUBJ, TREC, TREC_FINE
+from zoo.data import published
+from zoo.data.module import ready
+from zoo.data.published import FINE, imdb, mpqa, mr, qnli, snli, sst, subj, trec, wikiqa
+from zoo.data.text.sets import read_copy
 from zoo.data.text.sva import sva
 
 TABLES = [
-    (MR, "mr", {"train": 10662}, {"0": 5331, "1": 5331}),
-    (SUBJ, "subj", {"train": 10000}, {"0": 5000, "1": 5000}),
-    (MPQA, "mpqa", {"train": 10603}, {"0": 7292, "1": 3311}),
-    (TREC, "trec", {"train": 5452, "test": 500}, {"ENTY": 1250, "HUM": 1223, "DESC": 1162, "NUM": 896, "LOC": 835, "ABBR": 86}),
-    (SST["phrases"], "sst", {"train": 67349, "val": 872, "test": 1821}, {"0": 29780, "1": 37569}),
-    (SST["sentences"], "sst", {"train": 6920, "val": 872, "test": 1821}, {"0": 3310, "1": 3610}),
-    (SST["fine"], "sst", {"train": 8544, "val": 1101, "test": 2210}, None),
-    (IMDB, "imdb", {"train": 20000, "val": 5000, "test": 25000}, {"0": 10000, "1": 10000}),
-    (SNLI, "snli_devtest", {"train": 9842, "test": 9824}, {"0": 3329, "1": 3235, "2": 3278}),
-    (QNLI, "qnli_devtest", {"train": 5463}, {"entailment": 2702, "not_entailment": 2761}),
-    (WIKIQA, "wikiqa", {"train": 8672, "val": 1130, "test": 2351}, {"1": 1040, "0": 7632}),
+    (mr.record, "mr", {"train": 10662}, {"0": 5331, "1": 5331}),
+    (subj.record, "subj", {"train": 10000}, {"0": 5000, "1": 5000}),
+    (mpqa.record, "mpqa", {"train": 10603}, {"0": 7292, "1": 3311}),
+    (
+        trec.record.variant(False),
+        "trec",
+        {"train": 5452, "test": 500},
+        {"ENTY": 1250, "HUM": 1223, "DESC": 1162, "NUM": 896, "LOC": 835, "ABBR": 86},
+    ),
+    (sst.record.variant("phrases"), "sst", {"train": 67349, "val": 872, "test": 1821}, {"0": 29780, "1": 37569}),
+    (sst.record.variant("sentences"), "sst", {"train": 6920, "val": 872, "test": 1821}, {"0": 3310, "1": 3610}),
+    (sst.record.variant("fine"), "sst", {"train": 8544, "val": 1101, "test": 2210}, None),
+    (imdb.record, "imdb", {"train": 20000, "val": 5000, "test": 25000}, {"0": 10000, "1": 10000}),
+    (snli.record, "snli_devtest", {"train": 9842, "test": 9824}, {"0": 3329, "1": 3235, "2": 3278}),
+    (qnli.record, "qnli_devtest", {"train": 5463}, {"entailment": 2702, "not_entailment": 2761}),
+    (wikiqa.record, "wikiqa", {"train": 8672, "val": 1130, "test": 2351}, {"1": 1040, "0": 7632}),
 ]
 
 
@@ -41,18 +46,18 @@ def test_rows_and_labels(shared, record, folder, sizes, labels):
 
 
 def test_fine_questions_have_the_published_classes(shared):
-    found = read_copy(TREC_FINE, shared / "trec")
+    found = read_copy(trec.record.variant(True), shared / "trec")
     assert set(found["train"].labels) == set(FINE)
     assert len(FINE) == 50
 
 
 def test_questions_of_wikiqa(shared):
-    data = presets.wikiqa(shared / "wikiqa")
+    data = ready(published.wikiqa(shared / "wikiqa"))
     assert {split: len(set(table.groups)) for split, table in data.splits.items()} == {"train": 873, "val": 126, "test": 243}
 
 
 def test_agreement(shared):
-    assert sva(shared / "sva_linzen").info.sizes == {"train": 12616, "val": 1578, "test": 1578}
+    assert ready(sva(shared / "sva_linzen")).info.sizes == {"train": 12616, "val": 1578, "test": 1578}
     for attractors, rows in ((4, 561), (5, 159)):
-        data = sva(shared / "sva_linzen", attractors=attractors)
+        data = ready(sva(shared / "sva_linzen", attractors=attractors))
         assert data.info.sizes == {"train": 12616, "val": 1578, "test": rows}

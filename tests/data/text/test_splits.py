@@ -64,7 +64,7 @@ def test_groups_tell_questions_apart_if_there_are_any():
 def test_rows_keep_their_places():
     rows = table()
     for part in cut(rows).values():
-        assert [part.place(i) for i in range(len(part))] == [f"the data, row {int(text) + 1}" for text in part.texts[0]]
+        assert [part.location(i) for i in range(len(part))] == [f"the data, row {int(text) + 1}" for text in part.texts[0]]
 
 
 def test_a_class_of_one_row_is_trained_on():

@@ -1,7 +1,12 @@
 import pytest
 
-from zoo.data.text.sva import sva
+from zoo.data.module import ready
+from zoo.data.text import sva as preset
 from zoo.errors import InputError
+
+
+def sva(*args, **options):
+    return ready(preset.sva(*args, **options))
 
 
 @pytest.fixture
@@ -24,7 +29,7 @@ def test_agreement_is_split_by_line_number(agreement_files):
 def test_agreement_by_attractors_keeps_the_training_rows(agreement_files):
     data = sva(agreement_files, attractors=2)
     assert data.info.sizes == {"train": 80, "val": 10, "test": 7}
-    assert data.splits["train"] == sva(agreement_files).splits["train"]
+    assert data.splits["train"].texts == sva(agreement_files).splits["train"].texts
     with pytest.raises(InputError, match=r"holds no numpred.test.3.tsv or numpred.test.3.tsv.gz"):
         sva(agreement_files, attractors=3)
     for wrong in (6, -1, True):

@@ -15,7 +15,7 @@ from zoo.data.corpus.source import Source, Text, TextFile
 from zoo.data.options import options_of, whole
 from zoo.data.sources import existing, is_text, load
 from zoo.data.text import wordnet
-from zoo.data.text.copies import FILES
+from zoo.data.text.reading import SPLITS
 from zoo.data.text.wordnet import Gloss
 from zoo.errors import InputError
 
@@ -47,7 +47,7 @@ def read_corpus(place: Path, preset: str) -> dict[str, Source]:
     """
     if place.is_file():
         return {"train": TextFile.of(place)}
-    files = {split: file for split, names in FILES.items() if (file := _file(place, names, preset)) is not None}
+    files = {split: file for split, names in SPLITS.items() if (file := _file(place, names, preset)) is not None}
     if "train" not in files:
         there = ", ".join(file.name for file in sorted(place.iterdir())[:8]) or "nothing"
         raise InputError(f"{preset}: {place} has no train.txt (or .txt.gz, .txt.xz); there is {there}")

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zoo.data.text.content import not_utf8
-from zoo.data.text.copies import OPEN
+from zoo.data.text.files import OPEN, not_utf8
 from zoo.errors import InputError
 
 PIECE = 2**20

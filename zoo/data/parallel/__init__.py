@@ -6,6 +6,5 @@ A preset is a plain function that returns a `ParallelData`; users name it in a s
 
 from zoo.data.info import ParallelInfo
 from zoo.data.parallel.module import ParallelData
-from zoo.data.parallel.pairs import Pairs
 
-__all__ = ["Pairs", "ParallelData", "ParallelInfo"]
+__all__ = ["ParallelData", "ParallelInfo"]

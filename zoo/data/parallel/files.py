@@ -1,57 +1,66 @@
-"""Parallel files: line i of one belongs to line i of the other."""
+"""Folders of parallel files, and presets that read any of them: line i of one file belongs to line i of the other."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from zoo.data.parallel.pairs import Pairs
+from zoo.data.options import options_of
+from zoo.data.parallel.module import ParallelData
 from zoo.data.sources import existing
-from zoo.data.text.content import UNPACK, read_text
+from zoo.data.text.files import OPEN
+from zoo.data.text.reading import SPLITS, listing, read_pairs
+from zoo.data.text.table import Table
 from zoo.errors import InputError
 
-STEMS: Mapping[str, Sequence[str]] = {"train": ("train",), "val": ("val", "dev", "valid", "validation"), "test": ("test",)}
-"""What the files of a split are called, endings aside; the first name that is there counts."""
+Sides = tuple[str, str]
 
 
-def read_pairs(source: Path, target: Path) -> Pairs:
-    r"""Read two files of UTF-8 lines, plain or packed (.gz, .xz); a line ends at a line feed and nowhere else.
+@options_of(ParallelData)
+def parallel(source: str, target: str, path: str | Path | None = None, **options: Any) -> ParallelData:
+    """Pairs of texts from two files, line i of one beside line i of the other, or from a folder of such files.
+
+    `parallel(source=talks.en, target=talks.de)` reads two files, and holds 5 % of the pairs out for validation.
+    `parallel(path=FOLDER, source=en, target=de)` reads train.en and train.de and, where they are, val.* (or dev.*, valid.*,
+    validation.*) and test.*. Files are UTF-8, also packed (.gz, .xz).
+
+    Args:
+        source: The file of texts to read; with `path` the ending of such files.
+        target: The file of what to generate of them; with `path` the ending of such files.
+        path: A folder.
+        **options: Of `ParallelData`.
 
     Raises:
-        InputError: A file cannot be read or has an empty line, they have unequal numbers of lines, or they are one file.
-
-    Example:
-        >>> import tempfile
-        >>> one, other = Path(tempfile.mkdtemp(), "talk.en"), Path(tempfile.mkdtemp(), "talk.de")
-        >>> _ = one.write_text("Thank you.\n"), other.write_text("Danke.\n")
-        >>> read_pairs(one, other).targets
-        ['Danke.']
+        InputError: An option is wrong; in `setup`, a file is: the message names file and line.
     """
-    if source.exists() and target.exists() and source.samefile(target):
-        raise InputError(f"{source}: one file for both sides; give the file of the sources and that of the targets")
-    sources, targets = _lines(source), _lines(target)
-    if len(sources) != len(targets):
-        counts = f"{source}: {len(sources)} lines, but {target}: {len(targets)}"
-        raise InputError(f"{counts}; line i of one belongs to line i of the other")
-    return Pairs(sources, targets, str(source), (str(source), str(target)))
+    if path is None:
+        return ParallelData(partial(_two_files, source, target), **options)
+    return ParallelData(partial(read_folder, "parallel", path, (source, target)), **options)
+
+
+def _two_files(source: str, target: str) -> dict[str, Table]:
+    return {"train": read_pairs(existing(source, "parallel"), existing(target, "parallel"))}
 
 
 def read_folder(
-    preset: str, path: str | Path, sides: tuple[str, str], stems: Mapping[str, Sequence[str]] = STEMS
-) -> dict[str, Pairs]:
+    preset: str, path: str | Path, sides: Sides, stems: Mapping[str, Sequence[str]] = SPLITS, *, untrained: bool = False
+) -> dict[str, Table]:
     """Read a folder of files STEM.SIDE, such as train.en and train.de, also packed (.gz, .xz).
 
     Args:
-        preset: What an error message calls the data.
+        preset: Name of the data, for messages.
         path: The folder.
         sides: The endings of the sources and of the targets.
-        stems: The names that the files of every split may have, endings aside.
+        stems: The names that the files of every split may have, endings aside; the first that is there counts.
+        untrained: Whether a folder without training pairs trains on those to validate.
 
     Returns:
         The pairs of every split that is there.
 
     Raises:
-        InputError: There is no such folder, a file is there for one side only or twice, or a file is wrong; see `read_pairs`.
+        InputError: There is no such folder, no training pairs, a file is there for one side only or twice, or a file is wrong.
     """
     if sides[0] == sides[1]:
         raise InputError(f"{preset}: source={sides[0]} and target={sides[1]} are the same files; give two different endings")
@@ -68,30 +77,16 @@ def read_folder(
             if there := source or target:
                 missing = f"{name}.{sides[0] if source is None else sides[1]}"
                 raise InputError(f"{preset}: {there} has no {missing} beside it; both sides of a split are needed")
+    if untrained and "train" not in found and "val" in found:
+        found["train"] = found.pop("val")
+    if "train" not in found:
+        raise InputError(f"{preset}: {path} has no train.{sides[0]} and train.{sides[1]}; there is {listing(folder)}")
     return found
-
-
-def without_training(preset: str, path: str | Path, sides: tuple[str, str]) -> InputError:
-    """Say that a folder has nothing to train on, and what it has."""
-    names = sorted(file.name for file in Path(path).expanduser().iterdir())
-    there = ", ".join(names[:8]) or "nothing"
-    return InputError(f"{preset}: {path} has no train.{sides[0]} and train.{sides[1]}; there is {there}")
 
 
 def _file(preset: str, folder: Path, name: str) -> Path | None:
     """Find a file, plain or packed."""
-    there = [file for ending in ("", *UNPACK) if (file := folder / f"{name}{ending}").is_file()]
+    there = [file for ending in ("", *OPEN) if (file := folder / f"{name}{ending}").is_file()]
     if len(there) > 1:
         raise InputError(f"{preset}: {folder} holds both {there[0].name} and {there[1].name}; keep one")
     return there[0] if there else None
-
-
-def _lines(path: Path) -> list[str]:
-    content = read_text(path)
-    lines = [line.removesuffix("\r") for line in content.removesuffix("\n").split("\n")] if content else []
-    if not lines:
-        raise InputError(f"{path}: the file is empty; one text on every line is needed")
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            raise InputError(f"{path}:{number}: an empty line; take this line out of both files, or write something")
-    return lines

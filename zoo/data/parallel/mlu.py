@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from zoo.data.loader import Array
 from zoo.data.options import options_of, whole
 from zoo.data.parallel.module import ParallelData
-from zoo.data.parallel.pairs import Pairs
+from zoo.data.text.table import Table
 from zoo.errors import InputError
 
 SPAN = 2000
@@ -41,23 +42,29 @@ def mlu(train: int = 100_000, val: int = 1000, test: int = 2000, **options: Any)
         InputError: A number is below one, or all are more than there are.
 
     Example:
-        >>> data = mlu(train=50, val=2, test=2)
-        >>> data.splits["test"].sources[0], data.splits["test"].targets[0]
-        ('x=463,y=-738,x*x', '214369')
+        >>> from zoo.data.module import ready
+        >>> data = ready(mlu(train=50, val=2, test=2))
+        >>> [column[0] for column in data.splits["test"].texts]
+        ['x=463,y=-738,x*x', '214369']
     """
     counts = {"test": test, "val": val, "train": train}
     total = sum(whole(name, count, 1) for name, count in counts.items())
     if total > SAMPLES:
         raise InputError(f"mlu: train={train}, val={val} and test={test} are {total:,} pairs; there are {SAMPLES:,}")
+    return ParallelData(partial(_generate, counts), **options)
+
+
+def _generate(counts: dict[str, int]) -> dict[str, Table]:
+    total = sum(counts.values())
     random = np.random.RandomState(0)  # its streams are frozen for ever
     codes = random.permutation(SAMPLES)[:total]
     forms = random.randint(8, size=SAMPLES, dtype=np.uint8)[codes]
-    ends = np.cumsum([test, val])
+    ends = np.cumsum([counts["test"], counts["val"]])
     parts = zip(counts, np.split(codes, ends), np.split(forms, ends), strict=True)
-    return ParallelData({name: _pairs(code, form) for name, code, form in parts}, **options)
+    return {name: _pairs(code, form) for name, code, form in parts}
 
 
-def _pairs(codes: Array, forms: Array) -> Pairs:
+def _pairs(codes: Array, forms: Array) -> Table:
     """Write samples down.
 
     Args:
@@ -73,4 +80,4 @@ def _pairs(codes: Array, forms: Array) -> Pairs:
         (f"y={y},x={x}," if swap else f"x={x},y={y},") + "xy"[i] + OPERATIONS[sign] + "xy"[j]
         for sign, x, y, swap, i, j in zip(*columns, strict=True)
     ]
-    return Pairs(sources, [str(value) for value in values.tolist()], "mlu")
+    return Table((sources, [str(value) for value in values.tolist()]), source="mlu")

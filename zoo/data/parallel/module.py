@@ -1,39 +1,93 @@
-"""The data module of pairs of texts."""
+"""The data module of pairs of texts, and the batches it makes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import chain
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
 
 from zoo.data.info import ParallelInfo
-from zoo.data.loader import loader
+from zoo.data.loader import Array, EpochSampler, Order, eval_sampler
 from zoo.data.options import whole
-from zoo.data.parallel.batches import LengthBatches
-from zoo.data.parallel.dataset import Batch, ParallelDataset
-from zoo.data.parallel.encoding import Encoded, encode_pairs, encode_whole, lengths
-from zoo.data.parallel.pairs import Pairs, check_splits, digest, split
-from zoo.data.text.encoding import shortened
-from zoo.data.text.tokenizer import Tokenizer, train_tokenizer
+from zoo.data.text.batches import LengthBatches
+from zoo.data.text.module import Splits, TokenData
+from zoo.data.text.splits import check_splits
+from zoo.data.text.table import Table, digest
+from zoo.data.text.tokenizer import Tokenizer
+from zoo.data.text.tokens import BEGIN, END, PAD, Tokens
 from zoo.errors import InputError
 
+Batch = tuple[Any, ...]
 
-class ParallelData(LightningDataModule):
-    """Feed batches ((source, shifted), targets, rows) of pairs of texts, one to read and one to write.
+HELD = 0.05
+"""Share of the training pairs that is held out where there are none to validate on."""
+
+
+@dataclass(frozen=True, eq=False)
+class ParallelDataset(Dataset[Batch]):
+    """Make batches of a split, each side padded to its own longest text.
+
+    Attributes:
+        tokens: Sources and targets, every one with the token that ends it.
+        references: The targets as they came, for batches whose generated texts are compared with them; None for none.
+
+    Example:
+        >>> data = ParallelDataset((Tokens([[7, 8, 3], [9, 3]]), Tokens([[5, 3], [6, 4, 3]])))
+        >>> (source, shifted), targets, rows = data[[0, 1]]
+        >>> shifted
+        tensor([[2, 5, 0],
+                [2, 6, 4]])
+        >>> targets
+        tensor([[5, 3, 0],
+                [6, 4, 3]])
+    """
+
+    tokens: tuple[Tokens, Tokens]
+    references: Sequence[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens[0])
+
+    @property
+    def lengths(self) -> Array:
+        """Tokens of the longer side of every pair, int32 [N]."""
+        longest: Array = np.maximum(self.tokens[0].lengths, self.tokens[1].lengths)
+        return longest
+
+    def __getitem__(self, rows: list[int]) -> Batch:
+        """Make the batch of these rows.
+
+        Returns:
+            The source int64 [B, S] and, behind [BOS], the target without its last token [B, T]; the target [B, T], so that
+            place t holds what follows the shifted tokens up to t; and the numbers of the rows [B]; behind these a list of
+            their references, if the split has any.
+        """
+        source, targets = (side.padded(rows) for side in self.tokens)
+        shifted = torch.cat([targets.new_full((len(rows), 1), BEGIN), targets[:, :-1]], dim=1)
+        shifted[shifted == END] = PAD  # a shorter target is over where a longer one goes on
+        batch = (source, shifted), targets, torch.tensor(rows, dtype=torch.int64)
+        return batch if self.references is None else (*batch, [self.references[row] for row in rows])
+
+
+class ParallelData(TokenData[ParallelInfo]):
+    """Feed batches ((source, shifted), targets, rows) of pairs of texts, one to read and one to generate.
 
     All are int64 and padded with 0 on the right. The source [B, S] ends with [EOS]; the targets [B, T] too, and `shifted`
-    [B, T] are the targets behind [BOS], one place to the right: what is known when each of them is written. `rows` [B] are
+    [B, T] are the targets behind [BOS], one place to the right: what is known when each of them is generated. `rows` [B] are
     the numbers of the pairs in their split. Validation and test batches have a fourth part, the targets as they came: a list of
     texts that generated ones are compared with. Pairs of one batch have similar lengths, in every split.
 
     Args:
-        splits: `train`, and if there are any `val` and `test`. Without `val`, 5 % of `train` are held out, at least one pair
-            and the same whatever the seed. Without `test` there is none.
+        splits: `train`, and if there are any `val` and `test`: tables of two texts, the sources and the targets. Or a function
+            that reads them. Without `val`, 5 % of `train` are held out, at least one pair and the same whatever the seed.
+            Without `test` there is none.
         tokenizer: `bpe`, `char`, `space` or `word`; see `train_tokenizer`. It learns from both sides of the training split
-            and serves both. `word` forgets where spaces were and cannot write the text as it was. Or the `Tokenizer` of a
+            and serves both. `word` forgets where spaces were and cannot generate the text as it was. Or the `Tokenizer` of a
             trained model: then nothing is learnt from these texts.
         vocab: Tokens at most.
         lowercase: Whether capitals are made small.
@@ -47,17 +101,16 @@ class ParallelData(LightningDataModule):
         use_all: Whether all pairs of a set without splits are validation and test pairs: what measuring on new data means.
 
     Attributes:
-        info: What a model must know of the data.
         tokenizer: What turned the texts into tokens.
         splits: The pairs of every split.
-        has_split: Whether the data came with pairs to validate or test on.
 
     Raises:
-        InputError: A text or an option is wrong; the message says where.
+        InputError: An option is wrong; in `setup`, a text is.
 
     Example:
-        >>> pairs = Pairs(["one", "two", "three", "two two"] * 5, ["eins", "zwei", "drei", "zwei zwei"] * 5)
-        >>> data = ParallelData({"train": pairs}, tokenizer="space", batch_size=5)
+        >>> from zoo.data.module import ready
+        >>> table = Table((["one", "two", "three", "two two"] * 5, ["eins", "zwei", "drei", "zwei zwei"] * 5))
+        >>> data = ready(ParallelData({"train": table}, tokenizer="space", batch_size=5))
         >>> data.info.sizes, data.info.vocab_size, data.info.max_length
         ({'train': 19, 'val': 1}, 10, 3)
         >>> (source, shifted), targets, rows, references = next(iter(data.val_dataloader()))
@@ -66,12 +119,11 @@ class ParallelData(LightningDataModule):
     """
 
     task = "seq2seq"
-    info: ParallelInfo
-    tokenizer: Tokenizer
+    unit = "pairs"
 
     def __init__(
         self,
-        splits: Mapping[str, Pairs],
+        splits: Splits,
         *,
         tokenizer: str | Tokenizer = "bpe",
         vocab: int = 8000,
@@ -84,81 +136,89 @@ class ParallelData(LightningDataModule):
         seed: int = 0,
         use_all: bool = False,
     ) -> None:
-        super().__init__()
-        self.batch_size = whole("batch_size", batch_size, 1)
+        super().__init__(
+            splits,
+            tokenizer=tokenizer,
+            vocab=vocab,
+            min_count=min_count,
+            lowercase=lowercase,
+            max_length=max_length,
+            use_all=use_all,
+            ends=True,
+            batch_size=batch_size,
+            num_workers=num_workers,
+            seed=seed,
+        )
         self.batch_tokens = None if batch_tokens is None else whole("batch_tokens", batch_tokens, 1)
-        self.num_workers = whole("num_workers", num_workers, 0)
-        self.seed = whole("seed", seed, 0)
-        length = None if max_length is None else whole("max_length", max_length, 2)
-        check_splits(splits)
-        self.has_split = len(splits) > 1
-        given = splits if self.has_split or not use_all else {**splits, "val": splits["train"], "test": splits["train"]}
-        self.splits = split(given)
+
+    def load(self) -> ParallelInfo:
+        """Read, split and tokenise the texts."""
+        tables = self.read()
+        check_splits(tables, 2, self.task)
+        self.splits = hold_out(tables)
+        if len(self.splits) > len(tables):
+            self.split_comment = f"validation pairs are {HELD:.0%} of the training pairs, held out"
         content = digest(self.splits)
-        if isinstance(tokenizer, Tokenizer):
-            self.tokenizer = shortened(tokenizer, length)
-        else:
-            texts = chain(self.splits["train"].sources, self.splits["train"].targets)
-            vocab, min_count = whole("vocab", vocab, 1), whole("min_count", min_count, 1)
-            learnt = train_tokenizer(tokenizer, texts, vocab, lowercase, min_count, ends=True)
-            self.tokenizer = learnt.limited(length, truncation=length is not None)
-        self._tokens = self._encoded()
-        if not len(self.splits["train"]) and isinstance(tokenizer, str):
-            raise InputError(f"{splits['train'].name}: max_length={length}, and every training pair is longer; raise it")
-        longest = max(int(lengths(tokens).max(initial=1)) for tokens in self._tokens.values())
-        if self.tokenizer.max_length is None:
-            self.tokenizer = self.tokenizer.limited(longest)
-        self.info = ParallelInfo(
-            vocab_size=self.tokenizer.vocab_size,
-            max_length=(tokenizer if isinstance(tokenizer, Tokenizer) else self.tokenizer).max_length or longest,
+        tokenizer = self.learn()
+        self._tokens = {name: self._encoded(name, tokenizer, content) for name in self.splits}
+        if not len(self.splits["train"]) and not isinstance(self._given, Tokenizer):
+            raise InputError(f"{self.source}: max_length={self._length}, and every training pair is longer; raise it")
+        longest = max(int(self.dataset(name).lengths.max(initial=1)) for name in self.splits)
+        trained = isinstance(self._given, Tokenizer)
+        self.tokenizer = tokenizer if trained or tokenizer.max_length is not None else tokenizer.limited(longest)
+        return ParallelInfo(
+            vocab_size=tokenizer.vocab_size,
+            max_length=(self._given.max_length if isinstance(self._given, Tokenizer) else tokenizer.max_length) or longest,
             sizes={name: len(pairs) for name, pairs in self.splits.items()},
             sha256=content,
         )
 
-    @property
-    def has_test(self) -> bool:
-        """Whether there is a test split."""
-        return "test" in self.splits
+    def dataset(self, split: str) -> ParallelDataset:
+        """Return the pairs of a split."""
+        return ParallelDataset(self._tokens[split], None if split == "train" else self.splits[split].texts[1])
 
-    @property
-    def files(self) -> dict[str, str]:
-        """The text of every file to store beside a model, by name."""
-        return {self.info.tokenizer: self.tokenizer.to_json()}
+    def order(self, data: ParallelDataset) -> Order:
+        """Return the training order: the rows of whole batches."""
+        return partial(LengthBatches, data.lengths, self.batch_size, self.batch_tokens, self.seed)
 
-    def train_dataloader(self) -> DataLoader[Batch]:
-        """Return training batches, in an order that changes with the epoch."""
-        return self._loader("train", self.seed)
+    def eval_dataloader(self, split: str) -> DataLoader[Batch]:
+        """Return the batches of a split, always the same and in the same order."""
+        data = self.dataset(split)
+        return self.loader(data, eval_sampler(LengthBatches(data.lengths, self.batch_size, self.batch_tokens)))
 
-    def val_dataloader(self) -> DataLoader[Batch]:
-        """Return validation batches, always the same and in the same order."""
-        return self._loader("val")
+    def loader(self, data: Dataset[Batch], sampler: EpochSampler, **options: Any) -> DataLoader[Batch]:
+        """Return a loader whose sampler yields the rows of whole batches."""
+        return super().loader(data, sampler, batch_size=None)
 
-    def test_dataloader(self) -> DataLoader[Batch]:
-        """Return test batches, always the same and in the same order.
+    def _encoded(self, name: str, tokenizer: Tokenizer, content: str) -> tuple[Tokens, Tokens]:
+        """Tokenise a split: long training pairs leave theirs, texts of the others are cut."""
+        table, limit = self.splits[name], tokenizer.max_length
+        used = tokenizer.limited(None) if name == "train" else tokenizer.limited(limit, truncation=True)
+        source, target = (
+            used.encode_column(column, partial(table.location, side=side), f"{content} {name} {side}", ended=True)
+            for side, column in enumerate(table.texts)
+        )
+        if name == "train" and limit is not None:
+            short = ParallelDataset((source, target)).lengths <= limit
+            if not short.all():
+                self.splits[name] = table.where(short)
+                source, target = (side.take(np.flatnonzero(short)) for side in (source, target))
+        return source, target
 
-        Raises:
-            InputError: There is no test split.
-        """
-        if not self.has_test:
-            name = self.splits["train"].name
-            raise InputError(f"{name} has no test split: add one beside the training split, or validate instead")
-        return self._loader("test")
 
-    def predict_dataloader(self) -> DataLoader[Batch]:
-        """Return the test batches."""
-        return self.test_dataloader()
+def hold_out(tables: Mapping[str, Table]) -> dict[str, Table]:
+    """Hold pairs out of the training split if there are none to validate on: always the same, and at least one.
 
-    def _encoded(self) -> dict[str, Encoded]:
-        """Encode all splits; long training pairs leave theirs, texts of the others are cut."""
-        cut = self.tokenizer.limited(self.tokenizer.max_length, truncation=True)
-        found = {name: encode_pairs(pairs, cut) for name, pairs in self.splits.items() if name != "train"}
-        self.splits["train"], train = encode_whole(self.splits["train"], self.tokenizer)
-        return {"train": train, **found}
-
-    def _loader(self, name: str, seed: int | None = None) -> DataLoader[Batch]:
-        """Return batches of a split, in an order for every epoch or, without a seed, in one for ever."""
-        batches = LengthBatches(lengths(self._tokens[name]), self.batch_size, self.batch_tokens, seed or 0)
-        whole_batches: Any = None  # the sampler yields all rows of a batch at a time
-        sampler = list(batches) if seed is None else batches
-        rows = ParallelDataset(self._tokens[name], None if name == "train" else self.splits[name].targets)
-        return loader(rows, whole_batches, self.num_workers, self.seed, sampler=sampler)
+    Raises:
+        InputError: There is only one pair.
+    """
+    found = dict(tables)
+    if "val" not in found:
+        train = found["train"]
+        if len(train) == 1:
+            raise InputError(f"{train.source}: one pair only; one is held out to validate on, and none is left to train on")
+        held = np.zeros(len(train), dtype=np.bool_)
+        # The streams of RandomState are frozen for ever.
+        held[np.random.RandomState(0).permutation(len(train))[: max(1, round(HELD * len(train)))]] = True
+        found |= {"train": train.where(~held), "val": train.where(held)}
+    return {name: found[name] for name in ("train", "val", "test") if name in found}

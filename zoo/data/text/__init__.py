@@ -5,8 +5,7 @@ What a model must know of its data is in `TextInfo`; its `Tokenizer` turns texts
 """
 
 from zoo.data.info import TextInfo
-from zoo.data.text.module import TextData
-from zoo.data.text.options import text_options
+from zoo.data.text.module import TextData, text_options
 from zoo.data.text.table import Table
 from zoo.data.text.tokenizer import Tokenizer
 

@@ -1,19 +1,50 @@
-"""Generated subject-verb agreement: the number of the head noun decides, whatever nouns stand nearer to the verb."""
+"""Generated subject-verb agreement, from a small grammar of noun phrases in which nothing but the nouns shows number."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
 from zoo.data.options import whole
-from zoo.data.text.grammar import sentence
-from zoo.data.text.module import TextData
-from zoo.data.text.options import text_options
+from zoo.data.text.module import TextData, text_options
 from zoo.data.text.table import Table
 
 CLASSES = ("singular", "plural")
-NOUNS = 4  # at most so many between head and verb
+MOST = 4  # nouns between head and verb
+
+Item = TypeVar("Item")
+
+PEOPLE = """
+    actor artist author boy brother child:children clerk coach cousin daughter doctor driver farmer friend gentleman:gentlemen
+    girl goose:geese guard guest judge king lady:ladies lawyer man:men mouse:mice nurse ox:oxen pilot poet queen sister singer
+    spy:spies teacher thief:thieves wife:wives wolf:wolves woman:women
+"""
+THINGS = """
+    bicycle book box:boxes bridge cabinet car cherry:cherries city:cities clock criterion:criteria crisis:crises door
+    factory:factories foot:feet garden half:halves house key knife:knives lamp leaf:leaves letter loaf:loaves medium:media
+    oasis:oases phenomenon:phenomena picture river road scarf:scarves shelf:shelves stone table tooth:teeth tower tree
+"""
+_words = str.split
+ARTICLES = _words("the my your our their his her")
+ADJECTIVES = _words(
+    "big small old young new strange famous quiet heavy bright dark clever tired lucky foreign local grey green golden lonely"
+)
+PREPOSITIONS = _words("near behind beside with without above below around")
+VERBS = _words("admired painted found described moved noticed forgot wanted followed sketched")  # the past shows no number
+
+
+def _forms(words: str) -> list[tuple[str, str]]:
+    """Read `singular` or `singular:plural` words; a plural that is not given ends in s."""
+    pairs = (word.partition(":") for word in words.split())
+    return [(one, many or f"{one}s") for one, _, many in pairs]
+
+
+LIVING = _forms(PEOPLE)
+NOUNS = LIVING + _forms(THINGS)
+"""Singular and plural of every noun."""
 
 
 @text_options(tokenizer="space", classes=CLASSES)
@@ -53,21 +84,27 @@ def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) 
         InputError: An option is out of range.
 
     Example:
-        >>> data = agreement(attractors=1, rows=100)
+        >>> from zoo.data.module import ready
+        >>> data = ready(agreement(attractors=1, rows=100))
         >>> data.info.sizes, data.info.classes
         ({'train': 80, 'val': 10, 'test': 10}, ('singular', 'plural'))
         >>> data.splits["test"].texts[0][0], data.splits["test"].labels[0]
         ('our clever coach that your clever kings moved', 'singular')
     """
-    held = whole("rows", rows, 100, 200_000) // 10
+    whole("rows", rows, 100, 200_000)
     if attractors is not None:
-        whole("attractors", attractors, 0, NOUNS)
+        whole("attractors", attractors, 0, MOST)
+    return TextData(partial(_generate, attractors, rows), "text_classification", **options)
+
+
+def _generate(attractors: int | None, rows: int) -> dict[str, Table]:
+    held = rows // 10
     random, seen = np.random.RandomState(0), set[str]()
     splits = {name: _draw(random, count, seen) for name, count in (("train", rows - 2 * held), ("val", held))}
     if attractors is not None:
         random = np.random.RandomState(1 + attractors)
     splits["test"] = _draw(random, held, seen, attractors)
-    return TextData(splits, "text_classification", **options)
+    return splits
 
 
 def _draw(random: np.random.RandomState, count: int, seen: set[str], attractors: int | None = None) -> Table:
@@ -75,10 +112,52 @@ def _draw(random: np.random.RandomState, count: int, seen: set[str], attractors:
     texts: list[str] = []
     while len(texts) < count:
         head = len(texts) % 2
-        nouns = int(random.choice(NOUNS + 1, p=(0.30, 0.25, 0.20, 0.15, 0.10))) if attractors is None else attractors
+        nouns = int(random.choice(MOST + 1, p=(0.30, 0.25, 0.20, 0.15, 0.10))) if attractors is None else attractors
         text = sentence(random, head, nouns, other=attractors is not None)
         if text not in seen:
             seen.add(text)
             texts.append(text)
     labels = [CLASSES[i % 2] for i in range(count)]
     return Table((texts,), labels, source="agreement")
+
+
+def sentence(random: np.random.RandomState, head: int, nouns: int, *, other: bool = False) -> str:
+    """Draw the words of a sentence before its verb, parted by spaces.
+
+    Args:
+        random: Source of the draws.
+        head: Number of the head noun: 0 singular, 1 plural.
+        nouns: Nouns between head and verb.
+        other: Whether all of those are of the other number.
+    """
+    words: list[str] = []
+    if random.uniform() < 0.4:
+        words += [_pick(random, PREPOSITIONS), *_phrase(random, None), *_modifiers(random, random.randint(2), None), ","]
+    words += _phrase(random, head)
+    return " ".join(words + _modifiers(random, nouns, 1 - head if other else None))
+
+
+def _phrase(random: np.random.RandomState, number: int | None, nouns: Sequence[tuple[str, str]] = NOUNS) -> list[str]:
+    """Draw article, perhaps adjective, noun; of either number if none is given."""
+    adjective = [_pick(random, ADJECTIVES)] if random.uniform() < 0.4 else []
+    either = random.randint(2)
+    return [_pick(random, ARTICLES), *adjective, _pick(random, nouns)[either if number is None else number]]
+
+
+def _modifiers(random: np.random.RandomState, nouns: int, number: int | None) -> list[str]:
+    """Draw what follows a noun and holds so many nouns, of the given number or of either."""
+    if nouns == 0:
+        return []
+    kind, inner = random.randint(3), random.randint(min(nouns, 2))
+    if kind == 0:  # near the cabinets
+        words = [_pick(random, PREPOSITIONS), *_phrase(random, number)]
+    elif kind == 1:  # that admired the cabinets
+        words = ["that", _pick(random, VERBS), *_phrase(random, number)]
+    else:  # that the teacher near the cabinets painted
+        clause = _modifiers(random, inner, number)
+        words = ["that", *_phrase(random, number, LIVING), *clause, _pick(random, VERBS)]
+    return words + _modifiers(random, nouns - 1 - (inner if kind == 2 else 0), number)
+
+
+def _pick(random: np.random.RandomState, items: Sequence[Item]) -> Item:
+    return items[random.randint(len(items))]

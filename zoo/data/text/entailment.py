@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from zoo.data.options import whole
-from zoo.data.text.formulas import MOST, Formula, every, formula
-from zoo.data.text.module import TextData
-from zoo.data.text.options import text_options
+from zoo.data.text.module import TextData, text_options
 from zoo.data.text.table import Table
 
 CLASSES = ("contradiction", "entailment", "neutral")
 RELATIONS = ("entailment", "contradiction", "neutral")  # of a premise to its own hypothesis, the next and the one after
 SQUARE = len(RELATIONS) ** 2
 RENEWED = 20
+
+NAMES = "abcdef"
+MOST = len(NAMES)  # 64 assignments: a truth table fits one machine word
 
 Row = tuple[str, str, str]
 
@@ -45,16 +48,20 @@ def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextDat
         InputError: An option is out of its range.
 
     Example:
-        >>> data = entailment(rows=90)
+        >>> from zoo.data.module import ready
+        >>> data = ready(entailment(rows=90))
         >>> data.info.sizes, data.info.classes
         ({'train': 72, 'val': 9, 'test': 9}, ('contradiction', 'entailment', 'neutral'))
     """
-    squares = _Squares(whole("variables", variables, 4, MOST))
-    count = whole("rows", rows, 10 * SQUARE, 200_000) // SQUARE
-    held = count // 10
+    whole("variables", variables, 4, MOST)
+    whole("rows", rows, 10 * SQUARE, 200_000)
+    return TextData(partial(_generate, variables, rows // SQUARE), "pair_classification", **options)
+
+
+def _generate(variables: int, count: int) -> dict[str, Table]:
+    squares, held = _Squares(variables), count // 10
     counts = {"train": count - 2 * held, "val": held, "test": held}
-    splits = {name: _table([row for _ in range(count) for row in squares.draw()]) for name, count in counts.items()}
-    return TextData(splits, "pair_classification", **options)
+    return {name: _table([row for _ in range(count) for row in squares.draw()]) for name, count in counts.items()}
 
 
 def _table(rows: list[Row]) -> Table:
@@ -122,3 +129,67 @@ def _possible(entailed: Formula, excluded: Formula, undecided: Formula) -> bool:
     """Tell whether any premise at all stands in these relations to three hypotheses."""
     inside = entailed.truth & ~excluded.truth
     return bool(inside & undecided.truth and inside & ~undecided.truth)
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula over the variables a, b, c ...
+
+    Attributes:
+        text: Its tokens, parted by spaces; `not` binds more tightly than `and` and `or`, which never mix without parentheses.
+        truth: Its truth table: bit i is its value if bit v of i is the value of variable v.
+        joint: The connective that holds it together, `and` or `or`; none for a literal or a negation.
+    """
+
+    text: str
+    truth: int
+    joint: str = ""
+
+
+def every(variables: int) -> int:
+    """Return the truth table of what is always true.
+
+    >>> bin(every(2))
+    '0b1111'
+    """
+    return (1 << (1 << variables)) - 1
+
+
+def formula(random: np.random.RandomState, variables: int, leaves: int) -> Formula:
+    """Draw a formula.
+
+    Args:
+        random: Source of the draws.
+        variables: How many variables there are to choose from.
+        leaves: How many variables it mentions, with repetition.
+
+    Example:
+        >>> formula(np.random.RandomState(3), 4, 4).text
+        'not ( ( not b and not d ) or ( b and not b ) )'
+    """
+    if leaves == 1:
+        found = variable(_below(random, variables), variables)
+        return _negated(found, variables) if _below(random, 2) else found
+    left = 1 + _below(random, leaves - 1)
+    parts = [formula(random, variables, count) for count in (left, leaves - left)]
+    found = _joined("or" if _below(random, 2) else "and", *parts)
+    return found if _below(random, 10) else _negated(found, variables)
+
+
+@cache
+def variable(number: int, variables: int) -> Formula:
+    """Return one of so many variables."""
+    return Formula(NAMES[number], sum(1 << world for world in range(1 << variables) if world >> number & 1))
+
+
+def _negated(part: Formula, variables: int) -> Formula:
+    return Formula(f"not ( {part.text} )" if part.joint else f"not {part.text}", part.truth ^ every(variables))
+
+
+def _joined(joint: str, left: Formula, right: Formula) -> Formula:
+    text = f" {joint} ".join(part.text if part.joint in ("", joint) else f"( {part.text} )" for part in (left, right))
+    return Formula(text, left.truth & right.truth if joint == "and" else left.truth | right.truth, joint)
+
+
+def _below(random: np.random.RandomState, limit: int) -> int:
+    return int(random.random_sample() * limit)  # ten times as fast as `randint`

@@ -1,103 +1,120 @@
-"""Tables from files: TSV, CSV, JSON lines and Parquet, plain or packed; every error names file and line."""
+"""Files of text: opened, unpacked and decoded piece by piece, so that a file of any size takes constant memory."""
 
 from __future__ import annotations
 
+import gzip
+import io
+import lzma
+import stat
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from zoo.data.sources import existing
-from zoo.data.text.cells import Cells, Column, Wanted
-from zoo.data.text.columns import table_of
-from zoo.data.text.content import base_suffix
-from zoo.data.text.delimited import csv_, tsv
-from zoo.data.text.records import jsonl, parquet
-from zoo.data.text.table import Table
 from zoo.errors import InputError
 
-SPLITS = {"train": "train", "val": "val", "dev": "val", "valid": "val", "validation": "val", "test": "test"}
-"""The names of files in a folder, and the splits they hold."""
+OPEN: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
+"""Functions that open a packed file, by the ending of its name."""
 
-FORMATS = (".csv", ".jsonl", ".parquet", ".tsv")
+BLOCK = 2**20
+"""Bytes read at a time."""
+
+LONGEST_LINE = 2**26
+"""Bytes of a line at most; a longer one is no text, but may fill the memory."""
+
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def read_table(
-    path: str | Path,
-    *,
-    text: Column | None = None,
-    first: Column | None = None,
-    second: Column | None = None,
-    label: Column = "label",
-    group: Column | None = None,
-    header: bool | str = "auto",
-) -> Table:
-    r"""Read one file of labelled texts, or of pairs.
+def base_suffix(path: Path) -> str:
+    """Return the ending of a file's name, in small letters and without that of the packing.
 
-    Columns are given by name or by number, from 0 on. The ending of the file says what it is: .tsv (quotes are plain
-    characters, lines end at a line feed and nowhere else), .csv, .jsonl (one object per line) or .parquet; .gz and .xz are
-    unpacked.
+    >>> base_suffix(Path("reviews.TSV.gz"))
+    '.tsv'
+    """
+    name = path.with_suffix("") if path.suffix.lower() in OPEN else path
+    return name.suffix.lower()
 
-    Args:
-        path: The file; UTF-8.
-        text: The column of the text; for pairs give `first` and `second` instead.
-        first: The column of the first text of a pair.
-        second: The column of the second.
-        label: The column of the label.
-        group: The column that tells the questions of a ranking apart.
-        header: Whether the first line of a TSV or CSV file names the columns. `auto`: it does if a column is given by name,
-            or if it has the word label in the column of labels.
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file, unpacked if its name ends in .gz or .xz; whatever goes wrong while it is read is one line.
 
     Raises:
-        InputError: The file, a line or a column is missing or wrong; the message says where.
-
-    Example:
-        >>> import tempfile
-        >>> file = Path(tempfile.mkdtemp(), "reviews.tsv")
-        >>> _ = file.write_text("pos\tA good film\nneg\tA bad film\n")
-        >>> read_table(file, text=1, label=0).texts
-        (['A good film', 'A bad film'],)
+        InputError: It is a folder, a pipe or a device, or cannot be read or unpacked.
     """
-    texts = {"text": text} if text is not None else {"first": first, "second": second}
-    if None in texts.values() or (text is not None and (first, second) != (None, None)):
-        raise InputError("give the column text, or for pairs the columns first and second")
-    if not isinstance(header, bool) and header != "auto":
-        raise InputError(f"header={header!r}: use true, false or auto")
-    place = existing(path, "data file")
-    wanted = {option: column for option, column in {**texts, "label": label, "group": group}.items() if column is not None}
-    return table_of(_cells(place, wanted, header), list(texts))
+    try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+            raise InputError(f"{path}: this is {kind}, not a file; save the data to a file first")
+        with OPEN.get(path.suffix.lower(), open)(path, "rb") as stream:
+            yield stream
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        reason = str(error) or type(error).__name__
+        raise InputError(f"{path}: cannot be read ({reason}); is the file whole, and of the kind its name says?") from error
 
 
-def read_splits(path: str | Path, **columns: Any) -> dict[str, Table]:
-    """Read a file, or a folder of train.*, and if they are there val.* (dev.*, valid.*, validation.*) and test.*.
+def blocks(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield a file of UTF-8 text in pieces that end where lines end, each with the number of its first line, from 1 on.
 
-    Args:
-        path: The file, which becomes the training split, or the folder.
-        columns: See `read_table`.
+    The mark that some editors put at the start is left out. A line ends at a line feed and nowhere else.
 
     Raises:
-        InputError: See `read_table`; or a folder has no training file, or two files for one split.
+        InputError: The file cannot be read, is not UTF-8 (the message names the first such line), or has an endless line.
     """
-    place = existing(path, "data")
-    if not place.is_dir():
-        return {"train": read_table(place, **columns)}
-    files: dict[str, Path] = {}
-    for file in sorted(place.iterdir()):
-        split = SPLITS.get(file.name.split(".")[0])
-        if split is None or base_suffix(file) not in FORMATS or not file.is_file():
-            continue
-        if split in files:
-            raise InputError(f"{place}: both {files[split].name} and {file.name} would be the {split} split; keep one")
-        files[split] = file
-    if "train" not in files:
-        there = ", ".join(sorted(file.name for file in place.iterdir())[:8]) or "nothing"
-        raise InputError(f"{place}: no training file, such as train.tsv; there is {there}")
-    return {split: read_table(files[split], **columns) for split in ("train", "val", "test") if split in files}
+    line = 1
+    with opened(path) as stream:
+        rest = stream.read(64)
+        check_utf16(path, rest)
+        rest = rest.removeprefix(b"\xef\xbb\xbf")
+        while part := stream.read(BLOCK):
+            if end := part.rfind(b"\n") + 1:
+                piece, rest = rest + part[:end], part[end:]
+                yield line, _decoded(path, line, piece)
+                line += piece.count(b"\n")
+            elif len(rest := rest + part) > LONGEST_LINE:
+                raise InputError(f"{path}:{line}: a line of more than {LONGEST_LINE >> 20} MiB; is this a file of text?")
+        if rest:
+            yield line, _decoded(path, line, rest)
 
 
-def _cells(path: Path, wanted: Wanted, header: bool | str) -> Cells:
-    """Read the wanted columns of a file of any format."""
-    suffix = base_suffix(path)
-    if suffix in (".tsv", ".csv"):
-        return (tsv if suffix == ".tsv" else csv_)(path, wanted, header)
-    if suffix in (".jsonl", ".parquet"):
-        return (jsonl if suffix == ".jsonl" else parquet)(path, wanted)
-    raise InputError(f"{path}: unknown kind of file; use {', '.join(FORMATS)}, plain or packed as .gz or .xz")
+def lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield every line of a file with its number, from 1 on, without its end; see `blocks`."""
+    for first, piece in blocks(path):
+        for number, line in enumerate(piece.removesuffix("\n").split("\n"), first):
+            yield number, line.removesuffix("\r")
+
+
+def read_text(path: Path) -> str:
+    """Read a whole file of UTF-8 text; see `blocks`."""
+    return "".join(piece for _, piece in blocks(path))
+
+
+def csv_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a file as the `csv` module reads them: with their ends, of any kind."""
+    for _, piece in blocks(path):
+        yield from io.StringIO(piece, newline="")
+
+
+def check_utf16(path: Path, start: bytes) -> None:
+    """Refuse a file that begins like UTF-16 text, which is not UTF-8.
+
+    Raises:
+        InputError: It begins with a mark of UTF-16, or every other of its first bytes is zero.
+    """
+    if start.startswith(UTF16) or (len(start) > 3 and 0 in (sum(start[:64:2]), sum(start[1:64:2]))):
+        raise InputError(f"{path}: the file is UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8, say)")
+
+
+def not_utf8(byte: int) -> str:
+    """Say that a byte is no UTF-8, and what to do."""
+    return f"byte 0x{byte:02x} is not UTF-8; save the file as UTF-8 (iconv -f CP1252 -t UTF-8, say)"
+
+
+def _decoded(path: Path, line: int, piece: bytes) -> str:
+    try:
+        return piece.decode("utf-8")
+    except UnicodeDecodeError as error:
+        wrong = line + piece.count(b"\n", 0, error.start)
+        raise InputError(f"{path}:{wrong}: {not_utf8(piece[error.start])}") from error

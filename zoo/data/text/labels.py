@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from zoo.data.loader import Array
+from zoo.data.text.formats import few
 from zoo.data.text.table import Table
 from zoo.errors import InputError
 
@@ -16,6 +16,8 @@ RELEVANCE = ("irrelevant", "relevant")
 """The classes of every ranking: label 1 is a right answer."""
 
 RELEVANCE_NAMES = {"0": RELEVANCE[0], "1": RELEVANCE[1], "false": RELEVANCE[0], "true": RELEVANCE[1]}
+
+DECIMAL = re.compile(r"[+-]?[0-9]*\.[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 def named(table: Table, names: Mapping[str, str] | None) -> Table:
@@ -27,10 +29,9 @@ def named(table: Table, names: Mapping[str, str] | None) -> Table:
     if names is None:
         return table
     known = {**{shown: shown for shown in names.values()}, **names}
-    for row, label in enumerate(table.labels):
-        if label not in known:
-            raise InputError(f"{table.place(row)}: label {few([label])} is none of {few(names)}")
-    return replace(table, labels=[known[label] for label in table.labels])
+    if (row := _first_unknown(table, known)) is not None:
+        raise InputError(f"{table.location(row)}: label {few([table.labels[row]])} is none of {few(names)}")
+    return table.changed(labels=table.labels.renamed(known))
 
 
 def class_names(tables: Mapping[str, Table], classes: Sequence[str] | None, names: Mapping[str, str] | None) -> tuple[str, ...]:
@@ -39,28 +40,18 @@ def class_names(tables: Mapping[str, Table], classes: Sequence[str] | None, name
     Raises:
         InputError: There is one class only, or another split has a label that the training split has not.
     """
-    seen = set(tables["train"].labels)
+    train = tables["train"]
+    seen = train.labels.present()
     if len(seen) < 2:
-        raise InputError(f"{tables['train'].source}: one label only ({few(seen)}) in the training split: nothing to tell apart")
-    if all(re.fullmatch(r"[+-]?[0-9]*\.[0-9]+(e[+-]?[0-9]+)?", label, re.IGNORECASE) for label in seen):
-        place = f"{tables['train'].place(0)}: label {few(tables['train'].labels[:1])}"
-        raise InputError(f"{place} is a decimal number, not a class: use words or whole numbers")
+        raise InputError(f"{train.source}: one label only ({few(seen)}) in the training split: nothing to tell apart")
+    if all(map(DECIMAL.fullmatch, seen)):
+        label = few(train.labels[:1])
+        raise InputError(f"{train.location(0)}: label {label} is a decimal number, not a class: use words or whole numbers")
     for table in tables.values():
         check_labels(table, seen, "is not in the training split, which has")
     listed = list(classes) if classes is not None else list(names.values()) if names is not None else in_order(seen)
-    check_labels(tables["train"], listed, "is not one of the classes")
+    check_labels(train, listed, "is not one of the classes")
     return tuple(dict.fromkeys(listed))
-
-
-def model_classes(tables: Mapping[str, Table], classes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the classes of a trained model.
-
-    Raises:
-        InputError: A row has another label; the message says where.
-    """
-    for table in tables.values():
-        check_labels(table, classes, "is unknown to the model, which knows")
-    return classes
 
 
 def check_labels(table: Table, known: Iterable[str], complaint: str) -> None:
@@ -70,9 +61,15 @@ def check_labels(table: Table, known: Iterable[str], complaint: str) -> None:
         InputError: One is not; the message says where it stands.
     """
     known = set(known)
-    for row, label in enumerate(table.labels):
-        if label not in known:
-            raise InputError(f"{table.place(row)}: label {few([label])} {complaint} {few(in_order(known))}")
+    if (row := _first_unknown(table, known)) is not None:
+        label = few([table.labels[row]])
+        raise InputError(f"{table.location(row)}: label {label} {complaint} {few(in_order(known))}")
+
+
+def _first_unknown(table: Table, known: Iterable[str]) -> int | None:
+    """Return the first row whose label is not known; None if there is none."""
+    strange = ~table.labels.mask(set(known))
+    return int(strange.argmax()) if strange.any() else None
 
 
 def check_answers(tables: Mapping[str, Table]) -> None:
@@ -82,7 +79,7 @@ def check_answers(tables: Mapping[str, Table]) -> None:
         InputError: There is such a split.
     """
     for name, table in tables.items():
-        if RELEVANCE[1] not in table.labels:
+        if RELEVANCE[1] not in table.labels.present():
             raise InputError(f"{table.source}: no answer of the {name} split is right, so there is nothing to rank; add some")
 
 
@@ -95,12 +92,8 @@ def in_order(labels: Iterable[str]) -> list[str]:
 
 
 def numbers(table: Table, classes: Sequence[str]) -> Array:
-    """Return the number of the class of every row, int64 [N]."""
+    """Return the number of the class of every row, int32 [N]."""
     number = {name: i for i, name in enumerate(classes)}
-    return np.array([number[label] for label in table.labels], dtype=np.int64)
-
-
-def few(labels: Iterable[str], most: int = 8) -> str:
-    """Write down the first few of some labels."""
-    labels = list(labels)
-    return ", ".join(repr(label[:40]) for label in labels[:most]) + (" ..." if len(labels) > most else "")
+    to = np.array([number.get(name, -1) for name in table.labels.names], dtype=np.int32)
+    found: Array = to[table.labels.codes]
+    return found

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from zoo.data.text.files import read_splits
-from zoo.data.text.module import TextData
-from zoo.data.text.options import text_options
+from zoo.data.text.module import TextData, text_options
+from zoo.data.text.reading import check_header, read_splits
 
 
 @text_options
@@ -23,9 +23,10 @@ def text(
         options: See `TextData`.
 
     Raises:
-        InputError: A file, a column or a row is wrong; the message names file and line.
+        InputError: An option is wrong; in `setup`, a file, a column or a row is: the message names file and line.
     """
-    return TextData(read_splits(path, text=text, label=label, header=header), "text_classification", **options)
+    check_header(header)
+    return TextData(partial(read_splits, path, text=text, label=label, header=header), "text_classification", **options)
 
 
 @text_options
@@ -46,11 +47,9 @@ def pairs(
         label: Column of the label.
         header: See `text`.
         options: See `TextData`.
-
-    Raises:
-        InputError: A file, a column or a row is wrong; the message names file and line.
     """
-    splits = read_splits(path, first=first, second=second, label=label, header=header)
+    check_header(header)
+    splits = partial(read_splits, path, first=first, second=second, label=label, header=header)
     return TextData(splits, "pair_classification", **options)
 
 
@@ -74,9 +73,7 @@ def ranking(
         group: Column that tells questions apart; by default the question itself does.
         header: See `text`.
         options: See `TextData`.
-
-    Raises:
-        InputError: A file, a column or a row is wrong; the message names file and line.
     """
-    splits = read_splits(path, first=query, second=answer, label=label, group=group, header=header)
+    check_header(header)
+    splits = partial(read_splits, path, first=query, second=answer, label=label, group=group, header=header)
     return TextData(splits, "answer_ranking", **options)

@@ -2,37 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, TypeVar, overload
 
 from zoo.data.info import TextInfo
-from zoo.data.loader import loader
-from zoo.data.options import whole
-from zoo.data.text.buckets import BucketSampler
-from zoo.data.text.dataset import Batch, TextDataset
-from zoo.data.text.encoding import encode, fitted, shortened
-from zoo.data.text.labels import RELEVANCE, RELEVANCE_NAMES, check_answers, class_names, model_classes, named, numbers
-from zoo.data.text.splits import codes, digest, questions, split
-from zoo.data.text.table import Table, check_columns
-from zoo.data.text.tokenizer import Tokenizer, train_tokenizer
+from zoo.data.loader import Order
+from zoo.data.module import DataModule
+from zoo.data.options import Preset, options_of, whole
+from zoo.data.text.batches import TextDataset, bucketed
+from zoo.data.text.labels import RELEVANCE, RELEVANCE_NAMES, check_answers, check_labels, class_names, named, numbers
+from zoo.data.text.splits import check_options, check_splits, question_numbers, split
+from zoo.data.text.table import Table, digest
+from zoo.data.text.tokenizer import Tokenizer, check_tokenizer, train_tokenizer
 from zoo.errors import InputError
 
+TASKS = {"text_classification": 1, "pair_classification": 2, "answer_ranking": 2}
+"""The tasks on labelled text, and how many texts a row has."""
 
-class TextData(LightningDataModule):
-    """Feed batches (tokens, labels) of labelled texts; for pairs tokens is a tuple, and ranking adds question numbers.
+Splits = Mapping[str, Table] | Callable[[], Mapping[str, Table]]
+"""Tables by split, or a function that reads them."""
 
-    Tokens are int64 [B, L], padded with 0 on the right to the longest text of the batch; labels and questions int64 [B].
+Info = TypeVar("Info", bound=Any)
+
+
+class TokenData(DataModule[Info]):
+    """What data modules of labelled texts and of pairs of texts share: tables, a tokenizer, and where its vocabulary is from.
 
     Args:
-        splits: `train`, and if there are any `val` and `test`. Without both, one of `folds` parts is the test split; without
-            `val` alone, a share of `train` is held out. With `val` alone there is no test.
+        splits: See `TextData`.
+        tokenizer: See `TextData`; so are the other options.
+        ends: Whether the vocabulary has [BOS] and [EOS].
+
+    Attributes:
+        splits: The rows of every split.
+    """
+
+    splits: dict[str, Table]
+    tokenizer: Tokenizer
+
+    def __init__(
+        self,
+        splits: Splits,
+        *,
+        tokenizer: str | Tokenizer,
+        vocab: int,
+        min_count: int,
+        lowercase: bool,
+        max_length: int | None,
+        use_all: bool,
+        ends: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self._splits, self._ends, self._use_all, self._lowercase = splits, ends, use_all, lowercase
+        self._length = None if max_length is None else whole("max_length", max_length, 1 + ends)
+        self._vocab, self._min_count = whole("vocab", vocab, 1), whole("min_count", min_count, 1)
+        if not isinstance(tokenizer, Tokenizer):
+            check_tokenizer(tokenizer, self._vocab, ends)
+        self._given = tokenizer
+
+    def read(self) -> dict[str, Table]:
+        """Read the tables; note whether they come with splits, and use all rows for each if that was asked for."""
+        tables = dict(self._splits() if callable(self._splits) else self._splits)
+        self.source = next((table.source for table in tables.values()), self.source)
+        self.has_split = len(tables) > 1
+        if self._use_all and set(tables) == {"train"}:
+            tables |= {"val": tables["train"], "test": tables["train"]}
+            self.split_comment = "all rows of a set without splits"
+        return tables
+
+    def learn(self) -> Tokenizer:
+        """Return the tokenizer of a trained model, shortened if a length is given, or one learnt from the training rows."""
+        if isinstance(self._given, Tokenizer):
+            return self._given if self._length is None else self._given.shortened(self._length)
+        texts = chain.from_iterable(self.splits["train"].texts)
+        learnt = train_tokenizer(self._given, texts, self._vocab, self._lowercase, self._min_count, ends=self._ends)
+        return learnt.limited(self._length, truncation=self._length is not None)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The text of every file to store beside a model, by name."""
+        return {self.info.tokenizer: self.tokenizer.to_json()}
+
+
+class TextData(TokenData[TextInfo]):
+    """Feed batches (tokens, labels) of labelled texts; for pairs tokens is a tuple, and ranking adds question numbers.
+
+    Tokens are int64 [B, L], padded with 0 on the right to the longest text of the batch; labels and questions int64 [B]. Tables
+    and tokens of more than 8 MiB stay in mapped files of the user's cache.
+
+    Args:
+        splits: `train`, and if there are any `val` and `test`; or a function that reads them. Without both, one of `folds`
+            parts is the test split; without `val` alone, a share of `train` is held out. With `val` alone there is no test.
         task: `text_classification`, `pair_classification` or `answer_ranking`.
-        classes: The labels in their order, or those of a trained model; by default sorted, by value if they are whole
-            numbers.
-        names: What people see in place of a label; the classes then have the order of the names.
+        classes: The labels in their order, or those of a trained model; by default sorted, by value if they are whole numbers.
+        names: The names shown in place of labels; the classes then have the order of the names.
         tokenizer: `word`, `space`, `char` or `bpe`, see `train_tokenizer`: it learns from the training split only. Or the
             `Tokenizer` of a trained model: then nothing is learnt from these texts, and `classes` are those of the model.
         vocab: Tokens at most.
@@ -48,29 +114,25 @@ class TextData(LightningDataModule):
         use_all: Whether all rows of a set without splits are validation and test rows: what measuring on new data means.
 
     Attributes:
-        info: What a model must know of the data.
         tokenizer: What turned the texts into tokens.
         splits: The rows of every split.
-        has_split: Whether the data came with rows to validate or test on.
 
     Raises:
-        InputError: A row or an option is wrong; the message says where.
+        InputError: An option is wrong; in `setup`, a row is.
 
     Example:
+        >>> from zoo.data.module import ready
         >>> table = Table((["a fine day", "rain", "sun again", "more rain"] * 5,), ["1", "0", "1", "0"] * 5)
-        >>> data = TextData({"train": table}, "text_classification", batch_size=5)
+        >>> data = ready(TextData({"train": table}, "text_classification", batch_size=5))
         >>> data.info.sizes, data.info.vocab_size
         ({'train': 16, 'val': 2, 'test': 2}, 9)
         >>> next(iter(data.test_dataloader()))[0].shape
         torch.Size([2, 3])
     """
 
-    info: TextInfo
-    tokenizer: Tokenizer
-
     def __init__(
         self,
-        splits: Mapping[str, Table],
+        splits: Splits,
         task: str,
         *,
         classes: Sequence[str] | None = None,
@@ -88,85 +150,103 @@ class TextData(LightningDataModule):
         seed: int = 0,
         use_all: bool = False,
     ) -> None:
-        super().__init__()
-        self.batch_size = whole("batch_size", batch_size, 1)
-        self.num_workers = whole("num_workers", num_workers, 0)
-        self.seed = whole("seed", seed, 0)
-        self.task = task
-        length = None if max_length is None else whole("max_length", max_length, 1)
-        check_columns(splits, task)
-        trained = tokenizer if isinstance(tokenizer, Tokenizer) else None
-        if ranking := task == "answer_ranking":
-            classes, names = RELEVANCE, names or RELEVANCE_NAMES
-        tables = {name: named(table, names) for name, table in splits.items()}
-        known = class_names(tables, classes, names) if trained is None or not classes else model_classes(tables, tuple(classes))
-        self.has_split = len(tables) > 1
-        if use_all and not self.has_split:
-            tables |= {"val": tables["train"], "test": tables["train"]}
-        self.splits = split(tables, val, folds, fold, grouped=ranking)
-        if ranking:
+        super().__init__(
+            splits,
+            tokenizer=tokenizer,
+            vocab=vocab,
+            min_count=min_count,
+            lowercase=lowercase,
+            max_length=max_length,
+            use_all=use_all,
+            batch_size=batch_size,
+            num_workers=num_workers,
+            seed=seed,
+        )
+        if task not in TASKS:
+            raise InputError(f"task={task!r}: use {', '.join(TASKS)}")
+        check_options(val, folds, fold)
+        if classes is not None and (isinstance(classes, str) or not all(isinstance(name, str) for name in classes)):
+            raise InputError(f"classes={classes!r}: give a list of labels")
+        self.task, self.ranks = task, task == "answer_ranking"
+        self._classes, self._names, self._cut = classes, names, (val, folds, fold)
+        if self.ranks:
+            self._classes, self._names = RELEVANCE, names or RELEVANCE_NAMES
+
+    def load(self) -> TextInfo:
+        """Read, split and tokenise the texts."""
+        tables = self.read()
+        check_splits(tables, TASKS[self.task], self.task)
+        tables = {name: named(table, self._names) for name, table in tables.items()}
+        classes = self._known(tables)
+        self.splits = split(tables, *self._cut, grouped=self.ranks)
+        if len(self.splits) > len(tables):
+            self.split_comment = _comment(tables, *self._cut, what="questions" if self.ranks else "rows")
+        if self.ranks:
             check_answers(self.splits)
-        if isinstance(tokenizer, Tokenizer):
-            self.tokenizer = shortened(tokenizer, length)
-        else:
-            texts = (text for column in self.splits["train"].texts for text in column)
-            learnt = train_tokenizer(tokenizer, texts, whole("vocab", vocab, 1), lowercase, whole("min_count", min_count, 1))
-            self.tokenizer = learnt.limited(length, truncation=length is not None)
-        self._tokens = encode(self.splits, self.tokenizer)
-        self.tokenizer = fitted(self.tokenizer, self._tokens)
-        self.info = TextInfo(
-            pair=len(self.splits["train"].texts) == 2,
-            classes=known,
-            vocab_size=self.tokenizer.vocab_size,
-            max_length=(trained or self.tokenizer).max_length or self.tokenizer.max_length,
+        content = digest(self.splits, classes)
+        tokenizer = self.learn()
+        self._tokens = {
+            name: tuple(
+                tokenizer.encode_column(column, table.location, f"{content} {name} {number}")
+                for number, column in enumerate(table.texts)
+            )
+            for name, table in self.splits.items()
+        }
+        longest = max(int(column.lengths.max()) for columns in self._tokens.values() for column in columns)
+        trained = isinstance(self._given, Tokenizer)
+        self.tokenizer = tokenizer if trained or tokenizer.max_length is not None else tokenizer.limited(longest)
+        return TextInfo(
+            pair=TASKS[self.task] == 2,
+            classes=classes,
+            vocab_size=tokenizer.vocab_size,
+            max_length=(self._given.max_length if isinstance(self._given, Tokenizer) else tokenizer.max_length) or longest,
             sizes={name: len(table) for name, table in self.splits.items()},
-            sha256=digest(self.splits, known),
+            sha256=content,
         )
 
-    @property
-    def has_test(self) -> bool:
-        """Whether there is a test split."""
-        return "test" in self.splits
+    def dataset(self, split: str) -> TextDataset:
+        """Return the rows of a split."""
+        table = self.splits[split]
+        groups = question_numbers(table) if self.ranks else None
+        return TextDataset(self._tokens[split], numbers(table, self.info.classes), groups)
 
-    @property
-    def files(self) -> dict[str, str]:
-        """The text of every file to store beside a model, by name."""
-        return {self.info.tokenizer: self.tokenizer.to_json()}
+    def order(self, data: TextDataset) -> Order:
+        """Return the training order: texts of similar length in one batch, batches in random order."""
+        return partial(bucketed, data.lengths, self.batch_size, self.seed)
 
-    def train_dataloader(self) -> DataLoader[Batch]:
-        """Return training batches of texts of similar length, in an order that changes with the epoch.
+    def _known(self, tables: Mapping[str, Table]) -> tuple[str, ...]:
+        """Return the classes: of the trained model, or as the training rows have them."""
+        if not isinstance(self._given, Tokenizer) or not self._classes:
+            return class_names(tables, self._classes, self._names)
+        for table in tables.values():
+            check_labels(table, self._classes, "is unknown to the model, which knows")
+        return tuple(self._classes)
 
-        A last batch of one single row is left out (unless it is the only batch or `batch_size` is 1): batch normalization
-        cannot train on it. Which row that is changes with the epoch.
-        """
-        data = self._dataset("train")
-        lone = len(data) > self.batch_size and len(data) % self.batch_size == 1
-        return self._loader(data, sampler=BucketSampler(data.lengths, self.batch_size, self.seed), drop_last=lone)
 
-    def val_dataloader(self) -> DataLoader[Batch]:
-        """Return validation batches in order."""
-        return self._loader(self._dataset("val"))
+def _comment(tables: Mapping[str, Table], val: float, folds: int, fold: int, what: str) -> str:
+    """Say which splits were cut from which."""
+    held = f"validation {what} are {val:.0%} of the training {what}"
+    if len(tables) > 1:
+        return held
+    return f"one table without splits: part {fold} of {folds} is for testing, and {held} left"
 
-    def test_dataloader(self) -> DataLoader[Batch]:
-        """Return test batches in order.
 
-        Raises:
-            InputError: There is no test split.
-        """
-        if not self.has_test:
-            source = self.splits["train"].source
-            raise InputError(f"{source} has no test split: add one beside the training split, or validate instead")
-        return self._loader(self._dataset("test"))
+@overload
+def text_options(preset: Preset) -> Preset: ...
+@overload
+def text_options(**defaults: Any) -> Callable[[Preset], Preset]: ...
+def text_options(preset: Preset | None = None, **defaults: Any) -> Preset | Callable[[Preset], Preset]:
+    """Show the options of `TextData` in the signature of a preset, in place of its ``**options``; see `options_of`.
 
-    def predict_dataloader(self) -> DataLoader[Batch]:
-        """Return the test batches."""
-        return self.test_dataloader()
+    Args:
+        preset: The function, if the decorator is used without parentheses.
+        defaults: Other defaults of this preset.
 
-    def _dataset(self, name: str) -> TextDataset:
-        table = self.splits[name]
-        labels = numbers(table, self.info.classes)
-        groups = codes(questions(table)) if self.task == "answer_ranking" else None
-        return TextDataset(self._tokens[name], labels, groups)
-
-    def _loader(self, data: TextDataset, **options: Any) -> DataLoader[Batch]:
-        return loader(data, self.batch_size, self.num_workers, self.seed, **options)
+    Example:
+        >>> @text_options(tokenizer="space", max_length=64)
+        ... def trec(path: str | None = None, **options): return options
+        >>> trec(fold=3)["max_length"]
+        64
+    """
+    shown = options_of(TextData, **defaults)
+    return shown if preset is None else shown(preset)

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from zoo.data.loader import Array
 from zoo.data.options import whole
 from zoo.data.splits import stratified
-from zoo.data.text.table import Table
+from zoo.data.text.table import Table, coded, renumbered
 from zoo.errors import InputError
+
+
+def check_options(val: float, folds: int, fold: int) -> None:
+    """Check the options of `split` without data.
+
+    Raises:
+        InputError: A number is out of its range.
+    """
+    whole("folds", folds, 2)
+    whole("fold", fold, 0, folds - 1)
+    if not 0 < val < 1:
+        raise InputError(f"val={val}: must be above 0 and below 1")
+
+
+def check_splits(tables: Mapping[str, Table], texts: int, task: str) -> None:
+    """Compare the tables of a data set with its task.
+
+    Raises:
+        InputError: A split is missing, unknown or empty, or has too many or too few columns of text.
+    """
+    if "train" not in tables or set(tables) - {"train", "val", "test"}:
+        raise InputError(f"splits {sorted(tables)}: train is needed; val and test may be there")
+    for name, table in tables.items():
+        if len(table) == 0:
+            raise InputError(f"{table.source}, {name} split: no rows; every split needs at least one")
+        if len(table.texts) != texts:
+            raise InputError(f"{table.source}: {len(table.texts)} columns of text; {task} needs {texts}")
 
 
 def split(tables: Mapping[str, Table], val: float, folds: int, fold: int, *, grouped: bool = False) -> dict[str, Table]:
@@ -30,31 +56,22 @@ def split(tables: Mapping[str, Table], val: float, folds: int, fold: int, *, gro
     Raises:
         InputError: A number is out of its range, or there are too few rows for it.
     """
-    whole("folds", folds, 2)
-    whole("fold", fold, 0, folds - 1)
-    if not 0 < val < 1:
-        raise InputError(f"val={val}: must be above 0 and below 1")
+    check_options(val, folds, fold)
     found = dict(tables)
     if not {"val", "test"} & set(found):
         train = found["train"]
         parts = _question_parts(train, folds) if grouped else _parts(train, folds)
-        found |= {"train": train.take(np.flatnonzero(parts != fold)), "test": train.take(np.flatnonzero(parts == fold))}
+        found |= {"train": train.where(parts != fold), "test": train.where(parts == fold)}
     if "val" not in found:
         train = found["train"]
         chosen = _held_questions(train, val) if grouped else _held_rows(train, val)
-        found |= {"train": train.take(np.flatnonzero(~chosen)), "val": train.take(np.flatnonzero(chosen))}
+        found |= {"train": train.where(~chosen), "val": train.where(chosen)}
     return {name: found[name] for name in ("train", "val", "test") if name in found}
 
 
-def codes(values: Iterable[str]) -> Array:
-    """Number values in the order of their first appearance, int64 [N]."""
-    seen: dict[str, int] = {}
-    return np.array([seen.setdefault(value, len(seen)) for value in values], dtype=np.int64)
-
-
-def questions(table: Table) -> Sequence[str]:
-    """Return what tells the questions of a ranking apart."""
-    return table.texts[0] if table.groups is None else table.groups
+def question_numbers(table: Table) -> Array:
+    """Number the questions of a ranking in the order of their first appearance, int32 [N]; holds every question once."""
+    return coded(batch.to_pylist() for batch in table.questions.batches())[0]
 
 
 def _parts(table: Table, folds: int) -> Array:
@@ -62,7 +79,7 @@ def _parts(table: Table, folds: int) -> Array:
 
     The only row of a class is in no part (-1), so it is always trained on: nobody can learn a label from the test rows.
     """
-    labels = codes(table.labels)
+    labels = _labels(table)
     sizes = np.bincount(labels)
     able = sizes[labels] > 1
     if (count := int(able.sum())) < folds:
@@ -70,19 +87,26 @@ def _parts(table: Table, folds: int) -> Array:
             f"{table.source}: folds={folds}, but {count} rows have a label that others have too; {_way_out(count)}"
         )
     random = np.random.RandomState(0)  # its streams are frozen for ever
-    order = np.concatenate([random.permutation(np.flatnonzero((labels == label) & able)) for label in range(len(sizes))])
-    parts = np.full(len(table), -1, dtype=np.int64)
-    parts[order] = np.arange(count) % folds
+    parts, done = np.full(len(table), -1, dtype=np.int32), 0
+    for label in np.flatnonzero(sizes > 1):
+        order = random.permutation(np.flatnonzero(labels == label).astype(np.int32))
+        parts[order] = np.arange(done, done + len(order)) % folds
+        done += len(order)
     return parts
+
+
+def _labels(table: Table) -> Array:
+    return renumbered(table.labels.codes)
 
 
 def _question_parts(table: Table, folds: int) -> Array:
     """Deal the questions, shuffled, onto `folds` parts."""
-    groups = codes(questions(table))
+    groups = question_numbers(table)
     count = int(groups.max()) + 1
     if count < folds:
         raise InputError(f"{table.source}: folds={folds}, but there are {count} questions; {_way_out(count)}")
-    return (np.random.RandomState(0).permutation(count) % folds)[groups]
+    parts: Array = (np.random.RandomState(0).permutation(count) % folds)[groups]
+    return parts
 
 
 def _way_out(count: int) -> str:
@@ -91,7 +115,7 @@ def _way_out(count: int) -> str:
 
 def _held_rows(table: Table, share: float) -> Array:
     """Choose a stratified share of the rows; a class of one row is left to the training."""
-    labels = codes(table.labels)
+    labels = _labels(table)
     able = np.flatnonzero(np.bincount(labels)[labels] > 1)
     count = _count(table, share, len(table), "rows")
     chosen = np.zeros(len(table), dtype=np.bool_)
@@ -100,7 +124,7 @@ def _held_rows(table: Table, share: float) -> Array:
 
 
 def _held_questions(table: Table, share: float) -> Array:
-    groups = codes(questions(table))
+    groups = question_numbers(table)
     number = int(groups.max()) + 1
     first = np.random.RandomState(0).permutation(number)[: _count(table, share, number, "questions")]
     return np.isin(groups, first)
@@ -111,16 +135,3 @@ def _count(table: Table, share: float, of: int, what: str) -> int:
     if count >= of:
         raise InputError(f"{table.source}: val={share} of {of} training {what} leaves none to train on")
     return count
-
-
-def digest(tables: Mapping[str, Table], classes: Sequence[str]) -> str:
-    """Return the SHA-256 of class names, split names, texts, labels and groups."""
-    sha = hashlib.sha256(repr(tuple(classes)).encode())
-    for name in sorted(tables):
-        table = tables[name]
-        for column in (*table.texts, table.labels, table.groups or ()):
-            content = [text.encode("utf-8", "surrogatepass") for text in column]
-            sha.update(f"{name} {len(content)}".encode())
-            sha.update(np.array([len(text) for text in content], dtype="<i8").tobytes())
-            sha.update(b"".join(content))
-    return sha.hexdigest()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from zoo.data.sources import existing
-from zoo.data.text.files import read_table
-from zoo.data.text.module import TextData
-from zoo.data.text.options import text_options
+from zoo.data.text.module import TextData, text_options
+from zoo.data.text.reading import read_table
 from zoo.data.text.table import Table
 from zoo.errors import InputError
 
@@ -37,12 +39,17 @@ def sva(path: str | Path | None = None, attractors: int = 0, **options: Any) -> 
         raise InputError("sva: the Hugging Face Hub has no copy; use sva(path=FOLDER) with a folder that holds numpred.val.tsv")
     if isinstance(attractors, bool) or attractors not in range(6):
         raise InputError(f"sva: attractors={attractors!r}; use 1 to 5, or 0 for the mixed test rows")
+    return TextData(partial(_read, path, attractors), "text_classification", names=NAMES, **options)
+
+
+def _read(path: str | Path, attractors: int) -> dict[str, Table]:
     folder = existing(path, "sva")
     sample = _table(folder, "numpred.val")
-    splits = {name: _tenths(sample, tenths) for name, tenths in TENTHS.items()}
+    tenth = np.arange(len(sample)) % 10
+    splits = {name: sample.where(np.isin(tenth, tenths)) for name, tenths in TENTHS.items()}
     if attractors:
         splits["test"] = _table(folder, f"numpred.test.{attractors}")
-    return TextData(splits, "text_classification", names=NAMES, **options)
+    return splits
 
 
 def _table(folder: Path, name: str) -> Table:
@@ -50,7 +57,3 @@ def _table(folder: Path, name: str) -> Table:
         if file.is_file():
             return read_table(file, text=1, label=0, header=False)
     raise InputError(f"sva: {folder} holds no {name}.tsv or {name}.tsv.gz; use sva(path=FOLDER) with the folder that does")
-
-
-def _tenths(table: Table, tenths: tuple[int, ...]) -> Table:
-    return table.take([row for row in range(len(table)) if row % 10 in tenths])

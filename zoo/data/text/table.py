@@ -1,90 +1,210 @@
-"""Labelled texts, and the place that each of them came from."""
+"""Tables of texts, and of labels where there are any, each row with the location it came from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from functools import partial
+from typing import Any, overload
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa  # type: ignore[import-untyped]
 
-from zoo.data.loader import Array
+from zoo.data.text.columns import CHUNK, Column, Ints, Store, digest_column
 from zoo.errors import InputError
 
-TASKS = {"text_classification": 1, "pair_classification": 2, "answer_ranking": 2}
-"""The tasks on labelled text, and how many texts a row has."""
+Rows = npt.NDArray[Any] | Sequence[int]
 
 
-@dataclass(frozen=True)
+class Labels(Sequence[str]):
+    """The label of every row, as a number and the name it stands for.
+
+    Args:
+        codes: The numbers, int32 [N].
+        names: The names.
+    """
+
+    def __init__(self, codes: Ints, names: Sequence[str]) -> None:
+        self.codes, self.names = codes, tuple(names)
+
+    @classmethod
+    def of(cls, parts: Iterable[Sequence[str]]) -> Labels:
+        """Number labels, that come some at a time, in the order of their first appearance."""
+        return cls(*coded(parts))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return [self.names[code] for code in self.codes[index]] if isinstance(index, slice) else self.names[self.codes[index]]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def present(self) -> list[str]:
+        """Return the labels that occur, each once."""
+        return [self.names[code] for code in np.flatnonzero(np.bincount(self.codes, minlength=len(self.names)))]
+
+    def mask(self, known: Collection[str]) -> npt.NDArray[np.bool_]:
+        """Return which rows have one of these labels, [N]."""
+        found: npt.NDArray[np.bool_] = np.array([name in known for name in self.names], dtype=np.bool_)[self.codes]
+        return found
+
+    def renamed(self, names: Mapping[str, str]) -> Labels:
+        """Return other labels for the same rows."""
+        shown = [names.get(name, name) for name in self.names]
+        number = {name: i for i, name in enumerate(dict.fromkeys(shown))}
+        return Labels(np.array([number[name] for name in shown], dtype=np.int32)[self.codes], [*number])
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the labels as Arrow arrays."""
+        names = pa.array(self.names, pa.string())
+        return (names.take(pa.array(self.codes[start : start + CHUNK])) for start in range(0, len(self), CHUNK))
+
+
 class Table:
-    """Rows of one text, or two, and a label.
+    """Rows of one text, or two, and of a label if they are to be classified.
 
-    Attributes:
+    Texts stay in Arrow arrays; what grows with the rows beside them is a number each for the label, the line and the row.
+
+    Args:
         texts: One column of texts, or two (pairs).
-        labels: The label of every row, as it is written in the file.
+        labels: The label of every row, as it is written in the file; None if there are no labels.
         groups: The question of every row, for ranking; the first text stands for it if not given.
-        source: What an error message calls the place: a file, a data set.
-        lines: The line in `source` of every row, from 1 on, if it is a file of lines.
-        rows: The number in `source` of every row, from 0 on, if rows were taken out of a table without lines.
+        source: What an error message calls the origin: a file, a data set.
+        lines: The line in `source` of every row of the file, from 1 on, if it is a file of lines.
+        files: The files of the two columns, if a line of each is a text (parallel files).
+        noun: What messages call a row of a source without lines.
+        rows: The number in `source` of every row, from 0 on, if rows were taken out.
 
     Raises:
         InputError: The columns are not one or two, or of different lengths.
 
     Example:
         >>> table = Table((["good", "bad", "fine"],), ["1", "0", "1"], source="reviews")
-        >>> table.take([2, 0]).place(0)
-        'reviews, row 3'
+        >>> table.take([2, 0]).location(0), list(table.take([2, 0]).labels)
+        ('reviews, row 3', ['1', '1'])
     """
 
-    texts: tuple[Sequence[str], ...]
-    labels: Sequence[str]
-    groups: Sequence[str] | None = None
-    source: str = "the data"
-    lines: Sequence[int] | None = None
-    rows: Sequence[int] | None = None
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        texts: Sequence[Sequence[str]],
+        labels: Sequence[str] | None = None,
+        groups: Sequence[str] | None = None,
+        source: str = "the data",
+        lines: Rows | None = None,
+        files: tuple[str, str] | None = None,
+        noun: str = "row",
+        rows: Ints | None = None,
+    ) -> None:
+        self.texts = tuple(map(Column.of, texts))
+        self.labels = labels if isinstance(labels, Labels) else Labels.of([] if labels is None else [labels])
+        self.groups = None if groups is None else Column.of(groups)
+        self.source, self.lines, self.files, self.noun, self.rows = source, lines, files, noun, rows
         if len(self.texts) not in (1, 2):
-            raise InputError(f"{self.source}: {len(self.texts)} columns of text; a row has one text or two")
-        columns = {"labels": self.labels, "groups": self.groups, "lines": self.lines, "rows": self.rows}
-        for name, column in (("texts", self.texts[-1]), *columns.items()):
-            if column is not None and len(column) != len(self.texts[0]):
-                raise InputError(f"{self.source}: {len(self.texts[0])} texts but {len(column)} {name}; one per row")
+            raise InputError(f"{source}: {len(self.texts)} columns of text; a row has one text or two")
+        if len(self.texts[-1]) != len(self):
+            raise InputError(f"{source}: {len(self)} texts but {len(self.texts[-1])} second texts; one per row")
+        for name, column in (("labels", labels), ("groups", groups), ("lines", lines if rows is None else None)):
+            if column is not None and len(column) != len(self):
+                raise InputError(f"{source}: {len(self)} texts but {len(column)} {name}; one per row")
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.texts[0])
 
-    def place(self, row: int) -> str:
-        """Say where a row stands: FILE:LINE, or the source and the number of the row, from 1 on."""
-        if self.lines is not None:
-            return f"{self.source}:{self.lines[row]}"
-        return f"{self.source}, row {(row if self.rows is None else self.rows[row]) + 1}"
+    @property
+    def questions(self) -> Column:
+        """The column that tells the questions of a ranking apart."""
+        return self.texts[0] if self.groups is None else self.groups
 
-    def take(self, index: Sequence[int] | Array) -> Table:
-        """Return the rows at these places; they keep theirs."""
-        index = np.asarray(index, dtype=np.int64).tolist()
-        rows = None if self.lines is not None else range(len(self)) if self.rows is None else self.rows
-        return replace(
-            self,
-            texts=tuple([column[i] for i in index] for column in self.texts),
-            labels=[self.labels[i] for i in index],
-            groups=None if self.groups is None else [self.groups[i] for i in index],
-            lines=None if self.lines is None else [self.lines[i] for i in index],
-            rows=None if rows is None else [rows[i] for i in index],
+    def location(self, row: int, side: int = 0) -> str:
+        """Name the place that a row (of parallel files, one side of it) comes from: FILE:LINE, or the source and the row."""
+        number = row if self.rows is None else int(self.rows[row])
+        if self.files is not None:
+            return f"{self.files[side]}:{number + 1}"
+        return f"{self.source}, {self.noun} {number + 1}" if self.lines is None else f"{self.source}:{self.lines[number]}"
+
+    def changed(self, **changes: Any) -> Table:
+        """Return the table with other values of some arguments."""
+        made = copy(self)
+        made.__dict__ |= changes
+        return made
+
+    def take(self, index: Rows) -> Table:
+        """Return the rows of these numbers; they keep their locations."""
+        index = np.asarray(index, dtype=np.int64)
+        labels = self.labels if not len(self.labels) else Labels(self.labels.codes[index], self.labels.names)
+        return self.changed(
+            texts=tuple(column.take(index) for column in self.texts),
+            labels=labels,
+            groups=None if self.groups is None else self.groups.take(index),
+            rows=np.asarray(index if self.rows is None else self.rows[index], dtype=np.int32),
         )
 
+    def where(self, keep: npt.NDArray[np.bool_]) -> Table:
+        """Return the rows of a mask."""
+        return self if keep.all() else self.take(np.flatnonzero(keep))
 
-def check_columns(tables: Mapping[str, Table], task: str) -> None:
-    """Compare the tables of a data set with its task.
+    def blank(self) -> npt.NDArray[np.bool_]:
+        """Return which rows have an empty text, [N]."""
+        found = (not all(map(str.strip, texts)) for texts in zip(*self.texts, strict=True))
+        return np.fromiter(found, np.bool_, len(self))
 
-    Raises:
-        InputError: A split is missing, unknown or empty, or has too many or too few columns of text.
+
+def coded(parts: Iterable[Sequence[str]]) -> tuple[Ints, tuple[str, ...]]:
+    """Number labels in the order of their first appearance.
+
+    Args:
+        parts: The labels, some at a time.
+
+    Returns:
+        The numbers, int32 [N], and the labels that they stand for.
     """
-    if task not in TASKS:
-        raise InputError(f"task={task!r}: use {', '.join(TASKS)}")
-    if "train" not in tables or set(tables) - {"train", "val", "test"}:
-        raise InputError(f"splits {sorted(tables)}: train is needed; val and test may be there")
-    for name, table in tables.items():
-        if len(table) == 0:
-            raise InputError(f"{table.source}, {name} split: no rows; every split needs at least one")
-        if len(table.texts) != TASKS[task]:
-            raise InputError(f"{table.source}: {len(table.texts)} columns of text; {task} needs {TASKS[task]}")
+    seen: dict[str, int] = {}
+    found = [np.fromiter((seen.setdefault(label, len(seen)) for label in part), np.int32, len(part)) for part in parts]
+    return np.concatenate([np.empty(0, np.int32), *found]), tuple(seen)
+
+
+def renumbered(codes: Ints) -> Ints:
+    """Number codes anew in the order of their first appearance, int32 [N]."""
+    numbers: Ints = pa.array(codes).dictionary_encode().indices.to_numpy()
+    return numbers
+
+
+def joined(tables: Sequence[Table], source: str) -> Table:
+    """Lay labelled tables end to end."""
+    if len(tables) == 1:
+        return tables[0].changed(source=source)
+    columns = zip(*((*table.texts, *([] if table.groups is None else [table.groups])) for table in tables), strict=True)
+    texts, width = [_end_to_end(column) for column in columns], len(tables[0].texts)
+    labels = Labels.of(batch.to_pylist() for table in tables for batch in table.labels.batches())
+    return Table(texts[:width], labels, next(iter(texts[width:]), None), source)
+
+
+def _end_to_end(columns: Sequence[Column]) -> Column:
+    return Column(Store([pa.record_batch({"text": batch}) for column in columns for batch in column.batches()]), "text")
+
+
+def digest(tables: Mapping[str, Table], classes: Sequence[str] | None = None) -> str:
+    """Return the SHA-256 of split names and texts; with classes also of these, the labels and the groups."""
+    sha = hashlib.sha256(b"" if classes is None else repr(tuple(classes)).encode())
+    for name in sorted(tables):
+        table = tables[name]
+        for column in table.texts:
+            digest_column(sha, name, len(column), column.batches)
+        if classes is not None:
+            digest_column(sha, name, len(table), table.labels.batches)
+            digest_column(sha, name, 0 if table.groups is None else len(table), partial(_group_batches, table))
+    return sha.hexdigest()
+
+
+def _group_batches(table: Table) -> Iterator[Any]:
+    return iter(()) if table.groups is None else table.groups.batches()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from zoo.data.text.tokens import END, PAD, UNKNOWN, Ints, Tokens
+from zoo.data.text.columns import Column, Ints
+from zoo.data.text.tokens import BEGIN, END, PAD, UNKNOWN, Tokens, tokenised
 from zoo.errors import InputError
 
 if TYPE_CHECKING:
@@ -100,6 +101,11 @@ class Tokenizer:
         """Return this tokenizer with another limit."""
         return replace(self, max_length=max_length, truncation=truncation)
 
+    def shortened(self, max_length: int) -> Tokenizer:
+        """Return this tokenizer cutting texts at a length, but at its own limit if that is less."""
+        limits = [limit for limit in (max_length, self.max_length) if limit is not None]
+        return self.limited(min(limits), truncation=True)
+
     @property
     def vocab_size(self) -> int:
         """Number of tokens, padding and unknown included."""
@@ -132,32 +138,67 @@ class Tokenizer:
         # Byte pairs cut the first word of a text like all others: with the space before it.
         return decoded.removeprefix(" ") if getattr(self.backend.pre_tokenizer, "add_prefix_space", False) else decoded
 
-    def encode(self, texts: Sequence[str], location: Location = "text {}".format) -> Tokens:
+    def encode(self, texts: Sequence[str], location: Location = "text {}".format, *, ended: bool = False) -> Tokens:
         """Turn every text into token numbers.
 
         Args:
             texts: Any number of texts.
             location: Names the place that text i comes from, for messages.
+            ended: Whether [EOS] follows every text; it counts towards `max_length`.
 
         Raises:
             InputError: A text has no tokens, or more than `max_length` without truncation; the message names the place.
+
+        Example:
+            >>> tokenizer = train_tokenizer("space", ["a b c"], 9, False, 1, ends=True).limited(3, truncation=True)
+            >>> tokenizer.encode(["a b c", "b [EOS]"], ended=True).padded()
+            tensor([[4, 5, 3],
+                    [5, 1, 3]])
         """
         quiet()
-        found: list[Ints] = []
+        limit = None if self.max_length is None else self.max_length - ended
+        parts = []
         for start in range(0, len(texts), CHUNK):
-            for encoding in self.backend.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False):
-                found.append(self._checked(np.asarray(encoding.ids, dtype=np.int32), location, len(found)))
-        return Tokens(found)
+            some = self.backend.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False)
+            parts += [
+                self._checked(np.asarray(one.ids, dtype=np.int32), limit, location, row) for row, one in enumerate(some, start)
+            ]
+        tokens = Tokens(parts)
+        if not ended:
+            return tokens
+        inside = (tokens.flat == BEGIN) | (tokens.flat == END)  # "[EOS]" written in a text
+        flat = np.insert(np.where(inside, np.int32(UNKNOWN), tokens.flat), tokens.stops, END)
+        return Tokens.flattened(flat, tokens.lengths + 1)
 
-    def _checked(self, numbers: Ints, location: Location, row: int) -> Ints:
-        if len(numbers) == 0:
+    def encode_column(self, column: Column, location: Location, content: str, *, ended: bool = False) -> Tokens:
+        """Turn a column of texts into token numbers, in constant memory; those of a large one are kept in a mapped file.
+
+        Args:
+            column: The texts.
+            location: See `encode`.
+            content: Names the column among all others, by the digest of its content; names the file.
+            ended: See `encode`.
+
+        Raises:
+            InputError: See `encode`.
+        """
+
+        def parts() -> Iterator[Tokens]:
+            done = 0
+            for texts in column.batches():
+                yield self.encode(texts.to_pylist(), lambda row: location(done + row), ended=ended)  # noqa: B023
+                done += len(texts)
+
+        return tokenised(parts(), content, self.to_json(), f"{self.max_length} {self.truncation} {ended}")
+
+    def _checked(self, ids: Ints, limit: int | None, location: Location, row: int) -> Ints:
+        if len(ids) == 0:
             raise InputError(f"{location(row)}: no words in this text; leave the row out or write something")
-        if self.max_length is not None and len(numbers) > self.max_length and not self.truncation:
-            limit = f"the model reads at most {self.max_length}"
+        if limit is not None and len(ids) > limit and not self.truncation:
             advice = "shorten the text, or let it be cut (max_length in the data, zoo predict --truncate)"
-            raise InputError(f"{location(row)}: {len(numbers)} tokens, {limit}; {advice}")
-        numbers = numbers[: self.max_length]
-        return np.where(numbers == PAD, np.int32(UNKNOWN), numbers)  # "[PAD]" written in a text is a word nobody knows
+            raise InputError(f"{location(row)}: {len(ids)} tokens, the model reads at most {limit}; {advice}")
+        ids = ids[:limit]
+        return np.where(ids == PAD, np.int32(UNKNOWN), ids)  # "[PAD]" written in a text is a word nobody knows
 
 
 def train_tokenizer(
@@ -185,12 +226,7 @@ def train_tokenizer(
     Raises:
         InputError: The kind or a number is wrong.
     """
-    if kind not in KINDS:
-        raise InputError(f"tokenizer={kind!r}: use {', '.join(KINDS)}")
-    special = SPECIAL[: 4 if ends else 2]
-    least = len(special) + (BYTES if kind == "bpe" else 1)
-    if vocab < least:
-        raise InputError(f"vocab={vocab}: the tokenizer {kind!r} needs at least {least} tokens")
+    special = check_tokenizer(kind, vocab, ends)
     quiet()
     import tokenizers
     from tokenizers import models, normalizers, trainers
@@ -212,6 +248,21 @@ def train_tokenizer(
         texts = (re.sub(r"\[(PAD|UNK|BOS|EOS)\]", " ", text) for text in texts)
     made.train_from_iterator(texts, trainer)
     return Tokenizer(_plain(made))
+
+
+def check_tokenizer(kind: str, vocab: int, ends: bool = False) -> tuple[str, ...]:
+    """Check the options of `train_tokenizer` that need no texts, and return the tokens that stand for no text.
+
+    Raises:
+        InputError: The kind is unknown, or there are too few tokens for it.
+    """
+    if kind not in KINDS:
+        raise InputError(f"tokenizer={kind!r}: use {', '.join(KINDS)}")
+    special = SPECIAL[: 4 if ends else 2]
+    least = len(special) + (BYTES if kind == "bpe" else 1)
+    if vocab < least:
+        raise InputError(f"vocab={vocab}: the tokenizer {kind!r} needs at least {least} tokens")
+    return special
 
 
 def _set_cutting(tokenizer: tokenizers.Tokenizer, kind: str, prefix_space: bool) -> None:

@@ -1,0 +1,205 @@
+"""Files of any size: what is large lies in mapped files of the cache, and says the same as what lies in memory."""
+
+import gzip
+import os
+import pickle
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from zoo.data.module import ready
+from zoo.data.parallel.files import parallel
+from zoo.data.text import columns, local, tokens
+from zoo.data.text.files import blocks, read_text
+from zoo.data.text.reading import read_table
+from zoo.errors import InputError
+
+
+@pytest.fixture
+def cached(monkeypatch, tmp_path):
+    """Let every table be a large one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(columns, "SMALL", 100)
+    monkeypatch.setattr(tokens, "SMALL", 100)
+    return tmp_path / "cache" / "hypercomplex-zoo"
+
+
+def rows(count=500):
+    return [(f"{i % 3}", f"word{i % 7} is number {i}", f"an answer {i % 11}") for i in range(count)]
+
+
+def write(path, table=None, header=("label", "first", "second")):
+    path.write_text("".join("\t".join(row) + "\n" for row in [header, *(table or rows())]))
+    return path
+
+
+def batches(data):
+    found = []
+    for name in ("train", "val", "test"):
+        for inputs, *more in getattr(data, f"{name}_dataloader")():
+            found += [*(inputs if isinstance(inputs, (list, tuple)) else [inputs]), *more]
+    return found
+
+
+def test_mapped_data_are_the_same(tmp_path, monkeypatch, request):
+    path = write(tmp_path / "x.tsv")
+    small = ready(local.pairs(path))
+    cache = request.getfixturevalue("cached")
+    monkeypatch.setattr(columns, "CHUNK", 64)
+    monkeypatch.setattr("zoo.data.text.reading.CHUNK", 64)
+    large = ready(local.pairs(path))
+    assert len(list((cache / "tables").iterdir())) == 1
+    assert len(list((cache / "tokens").iterdir())) == 12  # tokens and lengths of two columns of three splits
+    assert large.info == small.info
+    assert large.files == small.files
+    assert all(torch.equal(a, b) for a, b in zip(batches(small), batches(large), strict=True))
+    before = {file: file.stat().st_mtime_ns for file in cache.rglob("*.*")}
+    again = ready(local.pairs(path))
+    assert {file: file.stat().st_mtime_ns for file in cache.rglob("*.*")} == before, "made once"
+    assert all(torch.equal(a, b) for a, b in zip(batches(small), batches(again), strict=True))
+    data = large.train_dataloader().dataset
+    assert pickle.loads(pickle.dumps(data.tokens[0])).__getstate__()["flat"] is None, "a worker maps the file"
+    copy = pickle.loads(pickle.dumps(data)).tokens[0]
+    assert torch.equal(copy.padded([3, 5]), data.tokens[0].padded([3, 5]))
+
+
+def test_another_content_makes_another_file(cached, tmp_path):
+    path = write(tmp_path / "x.tsv")
+    one = ready(local.pairs(path)).info.sha256
+    assert ready(local.pairs(write(path, rows()[::-1]))).info.sha256 != one
+    assert ready(local.pairs(path, first="second", second="first")).info.sha256 != one
+    assert len(list((cached / "tables").iterdir())) == 3
+
+
+def test_parallel_files_are_mapped_too(cached, tmp_path):
+    for side, column in (("en", 1), ("de", 2)):
+        (tmp_path / f"a.{side}").write_text("".join(row[column] + "\n" for row in rows()))
+    data = ready(parallel(str(tmp_path / "a.en"), str(tmp_path / "a.de"), tokenizer="space", max_length=5))
+    assert data.splits["train"].texts[0].store.mapped is not None
+    _, _, numbers, references = next(iter(data.val_dataloader()))
+    assert references == [data.splits["val"].texts[1][row] for row in numbers.tolist()]
+
+
+def test_a_wrong_row_far_behind_is_named(cached, tmp_path):
+    table = rows(25_000)
+    table[20_000] = ("1", " ", "x")
+    with pytest.raises(InputError, match=r"x.tsv:20002: empty text in column 'first'"):
+        ready(local.pairs(write(tmp_path / "x.tsv", table)))
+    assert not list(cached.rglob("*.arrow"))
+    assert not list(cached.rglob("*.part"))
+
+
+def test_a_small_packed_file_may_hold_a_large_one(cached, tmp_path):
+    """The file unpacks to 48 MiB; reading it takes a fraction of that."""
+    path, line = tmp_path / "x.tsv.gz", b"1\t" + b"no words to speak of " * 48 + b"\n"
+    with gzip.open(path, "wb", 1) as stream:
+        for _ in range(48):
+            stream.write(line * (2**20 // len(line)))
+    assert path.stat().st_size < 2**20
+    tracemalloc.start()
+    table = read_table(path, text=1, label=0, header=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(table) == 48 * (2**20 // len(line))
+    assert peak < 2**25
+
+
+def test_an_endless_line_is_refused(tmp_path):
+    path = tmp_path / "x.tsv.gz"
+    with gzip.open(path, "wb", 1) as stream:
+        for _ in range(66):
+            stream.write(b"x" * 2**20)
+    with pytest.raises(InputError, match=r"x.tsv.gz:1: a line of more than 64 MiB"):
+        read_table(path, text=1, label=0)
+
+
+def test_pipes_devices_and_folders_are_no_files(tmp_path):
+    os.mkfifo(tmp_path / "pipe.tsv")
+    (tmp_path / "folder.tsv").mkdir()
+    with pytest.raises(InputError, match=r"pipe.tsv is a pipe or a device; save the data"):
+        read_table(tmp_path / "pipe.tsv", text=1, label=0)
+    with pytest.raises(InputError, match=r"folder.tsv: this is a folder, not a file"):
+        read_table(tmp_path / "folder.tsv", text=1, label=0)
+    with pytest.raises(InputError, match=r"/dev/zero: this is a pipe or a device"):
+        read_text(Path("/dev/zero"))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf_16_is_named(tmp_path, encoding):
+    path = tmp_path / "x.tsv"
+    path.write_bytes("label\ttext\n1\tgood\n0\tbad\n".encode(encoding))
+    with pytest.raises(InputError, match=r"x.tsv: the file is UTF-16; save it as UTF-8 \(iconv -f UTF-16 -t UTF-8, say\)"):
+        read_table(path, text="text")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+def test_pieces_of_any_size_are_the_same_text(tmp_path, monkeypatch, size):
+    monkeypatch.setattr("zoo.data.text.files.BLOCK", size)
+    path, text = tmp_path / "x.txt", "\ufeffone\n\nzwei ü\r\n三\u2028x"
+    path.write_text(text, encoding="utf-8", newline="")
+    assert read_text(path) == text.removeprefix("\ufeff")
+    assert [line for line, _ in blocks(path)] == sorted({line for line, _ in blocks(path)})
+
+
+HEADED = "sentiment\treview\n" + "".join(f"{'pos' if i % 2 else 'neg'}\ta film {i}\n" for i in range(20))
+
+
+def test_a_header_does_not_become_a_class(tmp_path):
+    path = tmp_path / "x.tsv"
+    path.write_text(HEADED)
+    with pytest.raises(InputError) as caught:
+        ready(local.text(path, text=1, label=0))
+    assert str(caught.value) == (
+        f"{path}:1: 'sentiment' is the label of this row alone, which looks like a header: name the columns "
+        "(text=review, label=sentiment), or use header=false if it is a row"
+    )
+    assert ready(local.text(path, text="review", label="sentiment")).info.classes == ("neg", "pos")
+    assert ready(local.text(path, text=1, label=0, header=True)).info.classes == ("neg", "pos")
+    assert "sentiment" in ready(local.text(path, text=1, label=0, header=False)).info.classes
+    with pytest.raises(InputError, match=r"no column 'text'; there is 'sentiment', 'review'; name them, as in text=sent"):
+        ready(local.text(path))
+
+
+def test_first_rows_that_are_no_headers_stay(tmp_path):
+    path = tmp_path / "x.tsv"
+    lines = HEADED.splitlines(keepends=True)[1:]
+    for first in ("pos\tfine\n", "odd\ta film\n", "7\tfine\n"):
+        path.write_text("".join([first, *lines]))
+        assert len(read_table(path, text=1, label=0)) == 21
+
+
+def test_options_are_checked_without_data():
+    for options, said in (
+        ({"header": "yes"}, "header='yes'"),
+        ({"tokenizer": "words"}, "tokenizer='words'"),
+        ({"vocab": 2}, "vocab=2"),
+        ({"fold": 10}, "fold=10"),
+        ({"max_length": 0}, "max_length=0"),
+        ({"val": 2.0}, "val=2.0"),
+    ):
+        with pytest.raises(InputError, match=said):
+            local.text("/nowhere/x.tsv", **options)
+    assert local.text("/nowhere/x.tsv").task == "text_classification"
+    with pytest.raises(InputError, match=r"/nowhere/x.tsv does not exist"):
+        ready(local.text("/nowhere/x.tsv"))
+
+
+def test_the_splits_of_a_lone_table_are_said(tmp_path):
+    path = write(tmp_path / "x.tsv")
+    assert ready(local.pairs(path)).split_note == (
+        "405 train, 45 val, 50 test rows (one table without splits: part 0 of 10 is for testing, and validation rows are "
+        "10% of the training rows left)"
+    )
+
+
+def test_columns_gather_rows_in_any_order():
+    parts = [columns.Column.of([f"{a}{i}" for i in range(5)]).store.batches[0] for a in "abc"]
+    column = columns.Column(columns.Store(parts), "text")
+    order = np.random.RandomState(0).permutation(15)
+    whole = [f"{a}{i}" for a in "abc" for i in range(5)]
+    assert list(column.take(order)) == [whole[i] for i in order]
+    assert list(column.take(order).take(np.array([3, 3, 0]))) == [whole[order[i]] for i in (3, 3, 0)]
+    assert column[-1] == "c4"

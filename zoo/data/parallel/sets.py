@@ -1,0 +1,174 @@
+"""Published sets of pairs of texts: their records, and how a record is read from the Hub or from a local copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from html import unescape
+from typing import Any
+
+from zoo.data.options import options_of
+from zoo.data.parallel.files import Sides, read_folder
+from zoo.data.parallel.module import ParallelData
+from zoo.data.sources import is_text, load
+from zoo.data.text.columns import CHUNK, Column, Store
+from zoo.data.text.reading import SPLITS
+from zoo.data.text.sets import Place, filled, published
+from zoo.data.text.table import Table
+from zoo.errors import InputError
+
+PARTS = {"train": "train", "val": "validation", "test": "test"}
+"""Our splits, and what the Hub calls them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelSet:
+    """One published set of pairs.
+
+    Attributes:
+        name: Name of the preset.
+        citation: Who made the data.
+        sides: Source and target by default, and the endings of their files.
+        stems: What the files of a split are called before the general names, endings aside.
+        repository: The data set repository on the Hub, if a copy is known to be right. No commit of any is known for certain,
+            so the main branch is read, and the numbers of rows alone notice a change.
+        paired: Whether the repository has a table for each pair of languages.
+        column: The name of a language's column.
+        rows: Rows of the Hub's splits, where they are known, by pair of languages.
+        tests: The test sets that a folder may hold, as test_NAME; the first is the default, and the only one on the Hub.
+        untrained: Whether a folder without training pairs trains on those to validate.
+        entities: Whether HTML entities in the files are read as what they mean.
+        defaults: Other defaults of the options of `ParallelData`.
+    """
+
+    name: str
+    citation: str
+    sides: Sides = ("en", "de")
+    stems: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    repository: str = ""
+    paired: bool = False
+    column: str = "{}"
+    rows: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    tests: tuple[str, ...] = ()
+    untrained: bool = False
+    entities: bool = False
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+def parallel_set(**record: Any) -> Callable[..., ParallelData]:
+    """Return the preset of a published set: `preset(path=None, source=..., target=..., ...)`.
+
+    With `path` it reads a folder of parallel files NAME.SIDE, line i of one side beside line i of the other, plain or packed as
+    .gz or .xz; without, it fetches the set from the Hub once. `source` and `target` are the sides, and the endings of files.
+
+    Args:
+        record: The fields of `ParallelSet`; kept as the attribute `record` of the preset.
+    """
+    found = ParallelSet(**record)
+    own = {
+        "path": None,
+        "source": found.sides[0],
+        "target": found.sides[1],
+        **({"test": found.tests[0]} if found.tests else {}),
+    }
+
+    def make(record: ParallelSet, path: Place, source: str, target: str, test: str = "", **options: Any) -> ParallelData:
+        check(record, path, (source, target), test)
+        return ParallelData(partial(read, record, path, (source, target), test), **options)
+
+    return published(found, own, make, options_of(ParallelData, **found.defaults))  # type: ignore[no-any-return]
+
+
+def check(record: ParallelSet, path: Place, sides: Sides, test: str) -> None:
+    """Check the options of a preset without data.
+
+    Raises:
+        InputError: The Hub has no such set, or no such test set of it.
+    """
+    if path is not None:
+        return
+    if not record.repository:
+        names = ", ".join(f"{stem}.*" for stems in _stems(record).values() for stem in stems[:1])
+        where = f"use {record.name}(path=FOLDER) with a folder of {names}, each ending in {' and '.join(sides)}"
+        raise InputError(f"{record.name}: no copy on the Hugging Face Hub is known to be right; {where}")
+    if len(set(sides)) == 1:
+        raise InputError(f"{record.name}: source={sides[0]} and target={sides[1]} are one language; give two")
+    if record.tests and test != record.tests[0]:
+        wanted = f"use {record.name}(path=FOLDER, test={test})"
+        raise InputError(f"{record.name}: the copy on the Hub has no test_{test}, only {record.tests[0]}; {wanted}")
+
+
+def read(record: ParallelSet, path: Place, sides: Sides, test: str) -> dict[str, Table]:
+    """Read a set from the Hub, or from a local copy."""
+    if path is None:
+        return fetch(record, sides)
+    stems = _stems(record)
+    if record.tests:
+        name = f"test_{test}"
+        stems["test"] = (name, *(SPLITS["test"] if test == record.tests[0] else ()))
+    found = read_folder(record.name, path, sides, stems, untrained=record.untrained)
+    if record.tests and test != record.tests[0] and "test" not in found:
+        missing = f"{path} has no {name}.{sides[0]} and {name}.{sides[1]}"
+        raise InputError(f"{record.name}: {missing}; use test={record.tests[0]}, or another there is")
+    return {split: _unescaped(table) for split, table in found.items()} if record.entities else found
+
+
+def _stems(record: ParallelSet) -> dict[str, Sequence[str]]:
+    return {split: (*record.stems.get(split, ()), *general) for split, general in SPLITS.items()}
+
+
+def fetch(record: ParallelSet, sides: Sides) -> dict[str, Table]:
+    """Fetch a set (once; then it is in the library's cache); pairs of which a side is empty are left out.
+
+    Args:
+        record: The set.
+        sides: The languages of the sources and of the targets.
+
+    Raises:
+        InputError: The Hub cannot be reached, or its copy has other columns or numbers of rows than it had.
+    """
+    loaded = load(record.name, record.repository, table_of(sides) if record.paired else None, revision="main")
+    return {split: _pairs(record, loaded, part, sides) for split, part in PARTS.items()}
+
+
+def table_of(sides: Sides) -> str:
+    """Return the name of the table of two languages: English comes last, as in WMT.
+
+    >>> table_of(("en", "de")), table_of(("ru", "en"))
+    ('de-en', 'ru-en')
+    """
+    return "-".join(sorted(sides, key=lambda side: (side == "en", side)))
+
+
+def _pairs(record: ParallelSet, loaded: Mapping[str, Any], part: str, sides: Sides) -> Table:
+    """Return a split of the Hub's copy; the texts stay in the library's mapped file.
+
+    Raises:
+        InputError: It, or a column of it, is missing, or it has another number of rows than published.
+    """
+    if part not in loaded:
+        raise _changed(record, f"no split {part}, only {', '.join(loaded)}")
+    data = loaded[part].flatten()
+    columns = [record.column.format(side) for side in sides]
+    if missing := [column for column in columns if column not in data.column_names]:
+        raise _changed(record, f"no column {', '.join(missing)} in {part}, only {', '.join(data.column_names)}")
+    if other := [column for column in columns if not is_text(data.features[column])]:
+        raise _changed(record, f"no text in the column {', '.join(other)} of {part}")
+    wanted = record.rows.get(table_of(sides), {}).get(part)
+    if wanted not in (None, len(data)):
+        raise _changed(record, f"{len(data):,} rows in {part}, not {wanted:,}")
+    batches = data.data.table.select(columns).to_batches(max_chunksize=CHUNK)
+    store = Store([filled(batch) for batch in batches])
+    table = Table(tuple(Column(store, column) for column in columns), source=f"{record.repository}, {part}", noun="pair")
+    return table.where(~table.blank())
+
+
+def _changed(record: ParallelSet, what: str) -> InputError:
+    where = f"the copy on the Hub is another than expected: {record.repository} has {what}"
+    return InputError(f"{record.name}: {where}; use {record.name}(path=...) for a local copy")
+
+
+def _unescaped(table: Table) -> Table:
+    """Return a table with HTML entities as the characters they mean; it is kept in memory."""
+    return table.changed(texts=tuple(Column.of([unescape(text) for text in column]) for column in table.texts))

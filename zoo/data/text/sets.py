@@ -1,0 +1,331 @@
+"""Published sets of labelled texts: their records, and how a record is read from the Hub or from a local copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zoo.data.options import options_of
+from zoo.data.sources import existing, load
+from zoo.data.text.columns import CHUNK, Column, Store
+from zoo.data.text.files import OPEN, base_suffix
+from zoo.data.text.formats import FORMATS, column_names
+from zoo.data.text.module import TextData
+from zoo.data.text.reading import SPLITS, listing, read_table
+from zoo.data.text.table import Labels, Table, coded, joined
+from zoo.errors import InputError
+
+Place = str | Path | None
+
+UNLABELLED = frozenset({"-1", "-", "", "None"})
+"""How sets mark a row that nobody could agree on, or whose label is secret."""
+
+TRAIN_TEST = {"train": ("train",), "test": ("test",)}
+OFFICIAL = {"train": ("train",), "val": ("validation",), "test": ("test",)}
+HIDDEN = {"train": ("train",), "test": ("validation",)}
+"""The labels of the official test split are secret: the validation split is tested on."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of a table to read, by the names in its header or by their numbers.
+
+    Attributes:
+        texts: One column of texts, or two.
+        label: The column of labels.
+        group: The column that tells the questions of a ranking apart, or one that says to which split a row belongs.
+    """
+
+    texts: tuple[str | int, ...]
+    label: str | int
+    group: str | int | None = None
+
+    @property
+    def all(self) -> tuple[str | int, ...]:
+        """All columns."""
+        return (*self.texts, self.label, *(() if self.group is None else (self.group,)))
+
+    @property
+    def width(self) -> int | None:
+        """How many columns a file without a header has; None if the columns have names."""
+        return None if isinstance(self.label, str) else 1 + max(column for column in self.all if isinstance(column, int))
+
+
+TEXT, SENTENCE, BARE = Layout(("text",), "label"), Layout(("sentence",), "label"), Layout((1,), 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSet:
+    """One published set of labelled texts.
+
+    Attributes:
+        name: Name of the preset.
+        citation: Who made the data.
+        repository: The data set repository on the Hub.
+        config: Which of the repository's tables.
+        revision: The commit that is read; a branch where none could be established, and then `rows` alone notices a change.
+        splits: The Hub's splits that make up ours; several are laid end to end.
+        rows: Rows of the Hub's splits, those without a label included.
+        hub: The columns on the Hub.
+        columns: The columns of local files; the first of these that a file has are read.
+        names: Labels as they are written, and the names shown in their place.
+        task: See `TextData`.
+        files: What local files are called, endings aside, where that is not train, dev, val, validation or test.
+        variants: An option of the preset, and what it changes in the record by its value; the first value is the default.
+        defaults: Other defaults of the options of `TextData`.
+    """
+
+    name: str
+    citation: str
+    repository: str
+    config: str | None = None
+    revision: str
+    splits: Mapping[str, tuple[str, ...]]
+    rows: Mapping[str, int]
+    hub: Layout = TEXT
+    columns: tuple[Layout, ...] = (TEXT, SENTENCE, BARE)
+    names: Mapping[str, str] | None = None
+    task: str = "text_classification"
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    variants: tuple[str, Mapping[Any, Mapping[str, Any]]] | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the revision is a commit, which cannot change."""
+        return len(self.revision) == 40
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the validation split is tested on, the labels of the official test split being secret."""
+        return self.splits == HIDDEN
+
+    def variant(self, value: object) -> TextSet:
+        """Return the record for a value of the option in `variants`.
+
+        Raises:
+            InputError: There is no such value.
+        """
+        assert self.variants is not None
+        option, changes = self.variants
+        if value not in changes:
+            raise InputError(f"{self.name}: {option}={value!r}; use {', '.join(map(str, changes))}")
+        return replace(self, variants=None, **changes[value])
+
+    def all_variants(self) -> list[TextSet]:
+        """Return the record of every variant."""
+        return [self] if self.variants is None else [self.variant(value) for value in self.variants[1]]
+
+
+def text_set(**record: Any) -> Callable[..., TextData]:
+    """Return the preset of a published set: `preset(path=None, ...)` reads a local copy, or fetches the set from the Hub once.
+
+    A local copy is a file, which is cut into folds, or a folder with train.*, and dev.* (or val.*, validation.*) and test.*
+    where they exist; as published or as a plain table: TSV, CSV, JSON lines or Parquet, also packed as .gz or .xz.
+
+    Args:
+        record: The fields of `TextSet`; kept as the attribute `record` of the preset.
+    """
+    found = TextSet(**record)
+    option, values = found.variants or ("", {})
+    own = {"path": None, **({option: next(iter(values))} if option else {})}
+
+    def make(record: TextSet, path: Place, **options: Any) -> TextData:
+        chosen = record.variant(options.pop(option)) if option else record
+        return TextData(partial(read, chosen, path), chosen.task, names=chosen.names, **options)
+
+    return published(found, own, make, options_of(TextData, **found.defaults))  # type: ignore[no-any-return]
+
+
+def published(record: Any, own: Mapping[str, Any], make: Callable[..., Any], shown: Callable[[Any], Any]) -> Any:
+    """Return the preset of a published set; its record is the attribute `record`.
+
+    Args:
+        record: A record with `name` and `citation`.
+        own: Defaults of its own options, `path` among them, in the order of the signature.
+        make: Makes the data module of the record and all options.
+        shown: Shows the options of the data module; see `options_of`.
+    """
+    kinds = {name: Place if name == "path" else type(default) for name, default in own.items()}
+    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default) for name, default in own.items()]
+    form = Signature([*parameters, Parameter("options", Parameter.VAR_KEYWORD)])
+
+    def preset(*args: Any, **options: Any) -> Any:
+        given = form.bind(*args, **options)
+        given.apply_defaults()
+        rest = given.arguments.pop("options")
+        return make(found.record, **given.arguments, **rest)
+
+    preset.__name__ = preset.__qualname__ = record.name
+    preset.__doc__ = f"Load {record.name} ({record.citation}); see `zoo.data.published`."
+    preset.__signature__, preset.__annotations__ = form, kinds  # type: ignore[attr-defined]
+    found = shown(preset)
+    found.record = record
+    return found
+
+
+def read(record: TextSet, path: Place) -> dict[str, Table]:
+    """Read a set from the Hub, or from a local copy; a ranking without the questions that no answer is right for."""
+    splits = fetch(record) if path is None else read_copy(record, path)
+    return {name: answerable(table) for name, table in splits.items()} if record.task == "answer_ranking" else splits
+
+
+def fetch(record: TextSet) -> dict[str, Table]:
+    """Fetch a set (once; then it is in the library's cache) and take the splits that are used.
+
+    Rows without a label and rows without a text are left out.
+
+    Raises:
+        InputError: The Hub cannot be reached, or its copy has other columns or numbers of rows than it had.
+    """
+    loaded = load(record.name, record.repository, record.config, revision=record.revision)
+    splits = {}
+    for name, parts in record.splits.items():
+        tables = [hub_table(_checked(record, loaded, part), record.hub) for part in parts]
+        splits[name] = labelled(joined(tables, f"{record.repository}, {' + '.join(parts)}"))
+    return splits
+
+
+def hub_table(data: Any, layout: Layout) -> Table:
+    """Return columns of a data set of the library as a table; the texts stay in its mapped file."""
+    texts = [str(name) for name in layout.texts]
+    whole = data.data.table if data._indices is None else data.flatten_indices().data.table
+    used = whole.select([*texts, *(() if layout.group is None else (str(layout.group),))])
+    store = Store([filled(batch) for batch in used.to_batches(max_chunksize=CHUNK)])
+    labels = whole.select([str(layout.label)]).to_batches(max_chunksize=CHUNK)
+    written = Labels.of([*map(str, batch.column(0).to_pylist())] for batch in labels)
+    group = None if layout.group is None else Column(store, str(layout.group))
+    return Table(tuple(Column(store, name) for name in texts), written, group)
+
+
+def filled(batch: Any) -> Any:
+    """Return a record batch of texts, with an empty one where one is missing."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    columns = {name: batch.column(name).cast(pa.string()) for name in batch.schema.names}
+    if not any(column.null_count for column in columns.values()):
+        return pa.record_batch(columns)
+    return pa.record_batch({name: column.fill_null("") for name, column in columns.items()})
+
+
+def _checked(record: TextSet, loaded: Mapping[str, Any], part: str) -> Any:
+    """Return a split of the Hub's copy.
+
+    Raises:
+        InputError: It, or a column of it, is missing, or it has another number of rows than published.
+    """
+    if part not in loaded:
+        raise _changed(record, f"no split {part}, only {', '.join(loaded)}")
+    table = loaded[part]
+    if missing := [str(name) for name in record.hub.all if name not in table.column_names]:
+        raise _changed(record, f"no column {', '.join(missing)} in {part}, only {', '.join(table.column_names)}")
+    if len(table) != record.rows[part]:
+        raise _changed(record, f"{len(table):,} rows in {part}, not {record.rows[part]:,}")
+    return table
+
+
+def _changed(record: TextSet, what: str) -> InputError:
+    name = record.name
+    return InputError(
+        f"{name}: the Hub's copy has changed: {record.repository} has {what}; use {name}(path=...) for a local copy"
+    )
+
+
+def labelled(table: Table) -> Table:
+    """Leave out the rows without a label or without a text."""
+    return table.where(~table.labels.mask(UNLABELLED) & ~table.blank())
+
+
+def answerable(table: Table) -> Table:
+    """Leave out the questions without a right answer, which no ranking can do well or badly.
+
+    Raises:
+        InputError: None has one.
+    """
+    groups, _ = coded(batch.to_pylist() for batch in table.questions.batches())
+    right = table.labels.mask([name for name in table.labels.names if name.lower() in ("1", "true", "relevant")])
+    kept = np.isin(groups, groups[right])
+    if not kept.any():
+        raise InputError(f"{table.source}: no question has an answer of label 1")
+    return table.where(kept)
+
+
+def read_copy(record: TextSet, path: str | Path) -> dict[str, Table]:
+    """Read a local copy of a set: a file, which has no splits, or a folder.
+
+    A test file without labels is passed over. If that is how the set was published, the validation rows take its place. A
+    folder without training rows is a small set of its own, trained on what it has: its validation rows.
+
+    Raises:
+        InputError: There are no such files, they have other columns, or a row is wrong; the message says where.
+    """
+    place = existing(path, record.name)
+    files = {"train": place} if place.is_file() else _files(record, place)
+    found = {split: table for split, file in files.items() if (table := _read(record, file, split)) is not None}
+    if "train" not in found:
+        found["train"] = found.pop("val")
+    elif record.hidden and "test" not in found and "val" in found:
+        found["test"] = found.pop("val")
+    return _folded(found) if record.task == "text_classification" else found
+
+
+def _files(record: TextSet, folder: Path) -> dict[str, Path]:
+    """Find the file of every split there is; the set's own names come before the general ones."""
+    stems: dict[str, Path] = {}
+    for file in sorted(folder.iterdir()):
+        if file.is_file() and base_suffix(file) in FORMATS:
+            stem = (file.with_suffix("") if file.suffix.lower() in OPEN else file).stem
+            if stem in stems:
+                raise InputError(f"{record.name}: {folder} holds both {stems[stem].name} and {file.name}; keep one")
+            stems[stem] = file
+    files = {}
+    for split, general in SPLITS.items():
+        wanted = (*record.files.get(split, ()), *general, *([record.name] if split == "train" else []))
+        if stem := next((name for name in wanted if name in stems), ""):
+            files[split] = stems[stem]
+    if not {"train", "val"} & set(files):
+        own = record.files.get("train", ("train",))[0]
+        raise InputError(f"{record.name}: {folder} has no training file, such as {own}.tsv; there is {listing(folder)}")
+    return files
+
+
+def _read(record: TextSet, file: Path, split: str) -> Table | None:
+    """Read one file by the first layout that fits; None if it is a test file without labels."""
+    names = column_names(file)
+    named = [layout for layout in record.columns if isinstance(layout.label, str)]
+    layout = next((layout for layout in named if set(layout.all) <= set(names)), None)
+    if layout is None and split == "test" and any(set(layout.texts) <= set(names) for layout in named):
+        return None
+    if layout is None and base_suffix(file) in (".tsv", ".csv"):
+        layout = next((bare for bare in record.columns if bare.width == len(names)), None)
+    if layout is None:
+        raise _other_columns(record, file, names)
+    texts = dict(zip(("text",) if len(layout.texts) == 1 else ("first", "second"), layout.texts, strict=True))
+    header = isinstance(layout.label, str)
+    table = labelled(read_table(file, **texts, label=layout.label, group=layout.group, header=header))
+    if not len(table) and split != "test":
+        raise InputError(f"{file}: no row has a label")
+    return table if len(table) else None
+
+
+def _other_columns(record: TextSet, file: Path, names: Sequence[str]) -> InputError:
+    wanted = [", ".join(map(str, layout.all)) for layout in record.columns if layout.width is None]
+    bare = [f"{layout.width} columns without a header" for layout in record.columns if layout.width is not None]
+    there = ", ".join(name[:20] for name in names[:8]) or "none at all"
+    return InputError(f"{file}: {record.name} needs the columns {', or '.join(wanted + bare)}; there is {there}")
+
+
+def _folded(found: dict[str, Table]) -> dict[str, Table]:
+    """Split the training rows by their fold, where they name one: rows of the fold `val` are to validate on."""
+    train = found["train"]
+    if train.groups is not None and "val" not in found:
+        chosen = np.fromiter((group == "val" for group in train.groups), np.bool_, len(train))
+        if chosen.any() and not chosen.all():
+            found["train"], found["val"] = train.where(~chosen), train.where(chosen)
+    return {split: table.changed(groups=None) for split, table in found.items()}
