@@ -248,3 +248,12 @@ def test_a_text_that_is_written_on_beyond_the_learned_positions_is_an_error(name
 def test_a_translation_needs_a_source():
     with pytest.raises(InputError, match="give it a source"):
         build("transformer", "quaternion").init_cache()
+
+
+@pytest.mark.parametrize("name", ["gpt, rotary", "gpt, trigonometric", "transformer_xl", "transformer", "transformer, rotary"])
+def test_without_learned_positions_any_length_is_read(name):
+    net, source = build(name, "quaternion"), sources(name)
+    assert net.max_length is None
+    source = None if source is None else torch.cat([source] * 9, 1).masked_fill(torch.cat([source] * 9, 1) == 0, 1)
+    assert whole(net, source, tokens(3, 50)).isfinite().all()
+    assert build("gpt", "quaternion").max_length == 20

@@ -240,3 +240,11 @@ def test_sizes_that_make_no_network(spec, said):
     with pytest.raises(InputError) as caught:
         zoo.backbone(spec, "real", **INFO, pair=True)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_without_learned_positions_any_length_is_read(name):
+    net = build(PAIRS[name], "quaternion", pair=True).eval()
+    assert net.max_length == (INFO["max_length"] if "learned" in PAIRS[name] else None)
+    if net.max_length is None:
+        assert net(texts([50], 50), texts([40], 40)).isfinite().all()
