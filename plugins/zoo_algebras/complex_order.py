@@ -11,8 +11,8 @@ def complex_order(weights: str = "separate") -> Algebra:
     r"""Complex numbers with order embedding, Hermitian attention and modulus readout, n = 2.
 
     The networks of Wang et al. (2020, App. B): layers multiply by W = A + iB (Eq. 10), attention scores with |q k*| (Eq. 14),
-    and the answer is the modulus of a complex number. Embedding, score and readout are what this algebra advises; each can
-    be chosen otherwise, and every other algebra can have them too.
+    and the answer is the modulus of a complex number. Embedding, score and readout are this algebra's defaults; each can
+    be overridden, and used with any other algebra.
 
     Args:
         weights: ``separate`` learns A and B; ``shared`` has A = B (App. B and Table 4), so that a weight is a multiple of

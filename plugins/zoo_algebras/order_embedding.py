@@ -1,4 +1,4 @@
-"""Words as waves over their position: the complex-order embedding (Wang et al. 2020)."""
+"""The complex-order embedding: every word is a complex wave over positions (Wang et al. 2020)."""
 
 import math
 
@@ -14,7 +14,7 @@ SPREAD = math.sqrt(2)
 
 
 class PhasorEmbedding(nn.Module):
-    r"""Give word j at position pos = 1, 2, ... the complex vector of Wang et al. (2020, Eq. 5).
+    r"""Map word j at position pos = 1, 2, ... to the complex vector of Wang et al. (2020, Eq. 5).
 
         f(j, pos) = r_j e^{i (w_j pos + theta_j)}
 
@@ -24,8 +24,8 @@ class PhasorEmbedding(nn.Module):
 
     Every word starts with the frequencies w_d = 10000^(-d / D), d = 0 ... D - 1, of the trigonometric encoding, which is the
     word-sharing case (App. A, whose exponent lacks the sign); a word with one frequency starts with the mean of them. So
-    what distinguishes the words later was learned. Only where words share amplitudes or have one each, these frequencies are
-    multiplied by random numbers from 0 to 2 (of mean 1), since words would start all alike. Phases start uniform in [-pi, pi].
+    all later differences between words are learned. Only where words share amplitudes or have one each, these frequencies are
+    multiplied by random numbers from 0 to 2 (of mean 1), since all words would start alike. Phases start uniform in [-pi, pi].
 
     Pretrained vectors as wide as D are where the amplitudes start (section 3.1); they are trained on. Vectors of another
     width stay as they are, and amplitudes are r = tanh(P v + b) with P and b learned (the projection of Tay et al. 2019).
@@ -38,7 +38,7 @@ class PhasorEmbedding(nn.Module):
             for all dimensions [V, 1].
         frequency: Sharing of w; ``off`` for none at all, w = 0.
         phase: Sharing of theta; ``off`` for theta = 0.
-        vectors: Width of the pretrained vectors that `load_vectors` will bring; None for none.
+        vectors: Width of the pretrained vectors that `load_vectors` will receive; None for none.
         std: Standard deviation of the initial channels.
 
     Attributes:
@@ -79,7 +79,7 @@ class PhasorEmbedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the tables anew; `torch.manual_seed` alone decides the outcome."""
+        """Draw the tables again; `torch.manual_seed` alone decides the outcome."""
         with torch.no_grad():
             self.amplitude.weight.normal_(std=self.spread)
             if self.frequency is not None:
@@ -102,7 +102,7 @@ class PhasorEmbedding(nn.Module):
         return torch.cat(parts, -1).to(r.dtype).masked_fill((tokens == 0).unsqueeze(-1), 0)
 
     def no_weight_decay(self) -> set[str]:
-        """Keep angles from weight decay: a smaller one is another wave, not a simpler one (Wang et al. 2020, section 4)."""
+        """Name the parameters that weight decay must leave alone: frequencies and phases (Wang et al. 2020, section 4)."""
         return {"frequency.weight", "phase.weight"}
 
     def frequencies(self) -> Tensor | None:
@@ -110,7 +110,7 @@ class PhasorEmbedding(nn.Module):
         return None if self.frequency is None or len(self.frequency.weight) == 1 else self.frequency.weight.detach()
 
     def load_vectors(self, matrix: Tensor, found: Tensor) -> None:
-        """Take pretrained vectors [V, width] where ``found`` [V]; other words keep their draw, with the spread of the found.
+        """Set the rows ``found`` [V] to pretrained vectors [V, width]; scale the others to the spread of the found ones.
 
         Raises:
             InputError: If the width is not the one that was announced, or no word was found.
@@ -152,7 +152,7 @@ def complex_order(
     phase: str | None = "off",
     std: float = 0.1,
 ) -> PhasorEmbedding:
-    """Words as waves r e^{i(w pos + theta)} over their position.
+    """Words as complex waves r e^{i(w pos + theta)} over positions.
 
     Each of r, w and theta has one number per word and dimension, or is shared: ``frequency=word`` is the same for all words,
     ``frequency=dimension`` for all dimensions of a word. ``phase=off`` is theta = 0. See `PhasorEmbedding`.
@@ -162,7 +162,7 @@ def complex_order(
     """
     if frequency == "off":
         raise InputError("frequency=off: without frequencies there is no order; that embedding is complex_vanilla")
-    # In a spec, the word none reads as None.
+    # In a spec, the word none is parsed as None.
     r, w, theta = (sharing or "none" for sharing in (amplitude, frequency, phase))
     return PhasorEmbedding(layers, vocab_size, dim, r, w, theta, vectors, std)
 

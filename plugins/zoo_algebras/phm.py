@@ -18,10 +18,10 @@ def phm(n: int, rule: str = "random", learned: bool = True, shared: bool = False
 
     Args:
         n: Dimension.
-        rule: Where the rule starts: ``random`` draws A[i, j, k] from N(0, 1 / n), with the energy ||A||^2 = n^2 of a signed
+        rule: Where the product starts: ``random`` draws A[i, j, k] from N(0, 1 / n), with the energy ||A||^2 = n^2 of a signed
             table on average; the spec of any other algebra of the same n starts there.
-        learned: Whether the rule is trained; False keeps it as it started.
-        shared: Whether the layers of a network have one rule together instead of one each.
+        learned: Whether the product is trained; False keeps it as it started.
+        shared: Whether the layers of a network share one product instead of having one each.
 
     Raises:
         InputError: If n < 1, or the named rule has another dimension.

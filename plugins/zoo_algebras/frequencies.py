@@ -1,4 +1,4 @@
-"""How sensitive each word is to its position: what an embedding that encodes order has learned (Wang et al. 2020, App. D)."""
+"""The report ``frequencies``: words ranked by their sensitivity to position (Wang et al. 2020, App. D)."""
 
 import csv
 import io
@@ -44,7 +44,7 @@ def frequencies(model: Any, *, top: int = 50) -> Report:
         raise InputError(f"frequencies: top={top}: use a whole number from 1")
     found = find_frequencies(model.net)
     if model.tokenizer is None:
-        raise InputError("this model has no tokenizer: nobody knows its words")
+        raise InputError("this model has no tokenizer, so its words are not known")
     ranking = rank(found, vocabulary(model.tokenizer))
     most, least = ([word._asdict() for word in end] for end in ends(ranking, top))
     files = {"frequencies.csv": as_csv(ranking).encode(), "frequencies.png": draw_density(ranking, str(model.config["data"]))}

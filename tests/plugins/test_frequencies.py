@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from zoo_algebras import frequencies as report
 
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.errors import InputError
-from zoo.report import frequencies as report
 
 TOKENS = ["[PAD]", "[UNK]", "film", "bad", 'a "b", c', "$\\alpha", "日本語", "[END]"]
 
