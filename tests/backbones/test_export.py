@@ -26,8 +26,6 @@ NETWORKS = {
     "gpt, rotary": ("gpt(dim=16, depth=1, heads=2, ffn=16, positions=rotary, score=product)", TOKENS),
     "transformer_xl": ("transformer_xl(dim=16, depth=1, heads=2, ffn=16)", TOKENS),
 }
-FIXED = ("lstm",)
-"""Networks of one length: torch.export unrolls an LSTM, also torch.nn.LSTM, over its steps."""
 every_network = pytest.mark.parametrize("name", NETWORKS)
 
 
@@ -51,16 +49,14 @@ def inputs(name, rows, *lengths):
 
 def shapes(name, arguments):
     """Name the axes that vary."""
-    lengths = (
-        () if "vocab_size" not in NETWORKS[name][1] or name in FIXED else (Dim("L", min=6, max=12), Dim("M", min=6, max=12))
-    )
+    lengths = () if "vocab_size" not in NETWORKS[name][1] else (Dim("L", min=6, max=12), Dim("M", min=6, max=12))
     batch = Dim("B", min=2, max=64)
     return tuple({0: batch, 1: lengths[i]} if lengths else {0: batch} for i in range(len(arguments)))
 
 
 def other(name):
     """Inputs of another batch size and other lengths."""
-    return inputs(name, 3, 8, 7) if name in FIXED else inputs(name, 3, 11, 9)
+    return inputs(name, 3, 11, 9)
 
 
 def test_every_backbone_of_ours_is_tried():

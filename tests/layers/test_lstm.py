@@ -228,7 +228,7 @@ def test_every_precision_gives_the_same_numbers():
 def test_the_weights_of_one_call_lie_in_one_piece():
     # cuDNN's order: all matrices, then all biases.
     net = make("quaternion", num_layers=2, bidirectional=True)
-    weights = net._weights()
+    weights = net._weights(in_one_piece=True)
     matrices, biases = ([w for w in weights if w.ndim == axes] for axes in (2, 1))
     start = weights[0].data_ptr()
     for w in matrices + biases:
@@ -264,3 +264,65 @@ def test_bad_shapes_are_one_line():
 
 def test_repr_shows_what_is_not_the_default():
     assert "10, 6, num_layers=2, rules=gate" in repr(make("complex", num_layers=2, rules="gate")).splitlines()[1]
+
+
+@pytest.mark.parametrize("options", [*SHAPES, {"rules": "gate"}, {"num_layers": 2, "dropout": 0.5}], ids=str)
+@pytest.mark.parametrize("spec", ["real", "quaternion"])
+def test_lengths_are_a_packed_sequence(spec, options):
+    net, x, lengths = make(spec, **options).eval(), draw(3, 5, 10), torch.tensor([2, 5, 3])
+    start = draw(len(net.cells), 3, 6), draw(len(net.cells), 3, 6) + 1
+    packed, state = net(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False), start)
+    y, last = net(x, start, lengths)
+    assert torch.equal(y, pad_packed_sequence(packed, batch_first=True)[0])
+    assert all(torch.equal(a, b) for a, b in zip(last, state, strict=True))
+
+
+STACK = {"num_layers": 2, "bidirectional": True}
+
+
+@pytest.mark.parametrize(
+    ("backend", "spec", "options", "lengths"),
+    [
+        ("aot_eager", "real", {}, None),
+        ("aot_eager", "quaternion", STACK, None),
+        ("aot_eager", "quaternion", {"rules": "gate"}, [2, 5, 3]),
+        ("inductor", "quaternion", STACK, [2, 5, 3]),
+    ],
+)
+def test_it_compiles_as_one_graph_and_trains(backend, spec, options, lengths):
+    torch._dynamo.reset()
+    net, x = make(spec, **options), draw(3, 5, 10)
+    start = draw(len(net.cells), 3, 6), draw(len(net.cells), 3, 6) + 1
+    lengths = None if lengths is None else torch.tensor(lengths)
+    results = []
+    for read in (net, torch.compile(net, fullgraph=True, backend=backend)):
+        y, (h, c) = read(x, start, lengths)
+        loss = y.pow(3).sum() + h.sin().sum() + c.square().sum()
+        results.append((y, h, c, *torch.autograd.grad(loss, list(net.parameters()))))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_exported_layer_reads_any_length(strict):
+    net = make("quaternion", bidirectional=True).eval()
+    batch, time = torch.export.Dim("batch", min=2), torch.export.Dim("time", min=2)
+    given, axes = (draw(3, 5, 10), None, torch.tensor([2, 5, 3])), ({0: batch, 1: time}, None, {0: batch})
+    with torch.no_grad():
+        exported = torch.export.export(net, given, dynamic_shapes=axes, strict=strict).module()
+        for x, lengths in ((given[0], given[2]), (draw(4, 9, 10), torch.tensor([9, 1, 7, 2]))):
+            torch.testing.assert_close(exported(x, None, lengths), net(x, None, lengths))
+
+
+@torch.no_grad()
+def test_compiled_in_every_precision():
+    torch._dynamo.reset()
+    net, x = make("quaternion", bidirectional=True), draw(3, 5, 10)
+    exact = net(x)[0]
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+    for dtype in (torch.float32, torch.bfloat16):
+        y = compiled.to(dtype)(x.to(dtype))[0]
+        assert y.dtype == dtype
+        assert (y.double() - exact).norm() < 5e-2 * exact.norm()
+    with torch.autocast("cpu", torch.bfloat16):
+        y = compiled.float()(x.float())[0]
+    assert (y.double() - exact).norm() < 5e-2 * exact.norm()

@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from zoo.backbones.recipe import recipe
 from zoo.backbones.sequence_classifier import SequenceClassifier
@@ -144,39 +143,8 @@ class LSTMEncoder(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Encode: [B, L] to [B, L, directions * dim]."""
         x, mask = self.token_embedding(tokens), tokens != 0
-        if torch.compiler.is_compiling():  # Packing copies the lengths to the CPU: that is no graph.
-            return self._masked(x, mask)
-        packed = pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-        output, _ = self.lstm(packed)
-        padded: Tensor = pad_packed_sequence(output, batch_first=True, total_length=tokens.shape[1])[0]
-        return padded
-
-    def _masked(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Compute the same numbers without packing: the backward direction reads each text reversed in its place."""
-        steps = torch.arange(mask.shape[1], device=mask.device)
-        mirrored = torch.where(mask, mask.sum(1, keepdim=True) - 1 - steps, steps).unsqueeze(-1)
-        directions = 1 + self.lstm.bidirectional
-        for index in range(self.lstm.num_layers):
-            forward, *backward = self.lstm.cells[index * directions : (index + 1) * directions]
-            outputs = [run_cell(forward, x)]
-            outputs += [reorder(run_cell(cell, reorder(x, mirrored)), mirrored) for cell in backward]
-            x = torch.cat(outputs, -1)
-            if index + 1 < self.lstm.num_layers:
-                x = F.dropout(x, self.lstm.dropout, self.training)
-        return x.masked_fill(~mask.unsqueeze(-1), 0.0)
-
-
-def reorder(x: Tensor, order: Tensor) -> Tensor:
-    """Take the steps of every text in another order: x [B, L, C], order [B, L, 1]."""
-    return x.gather(1, order.expand(-1, -1, x.shape[2]))
-
-
-def run_cell(cell: Any, x: Tensor) -> Tensor:
-    """Run one layer of an LSTM in one direction: [B, L, input_size] to [B, L, hidden_size]."""
-    start = x.new_zeros(1, x.shape[0], cell.bias.shape[0] // 4)
-    weights = [*cell.matrices(), cell.bias, torch.zeros_like(cell.bias)]
-    y: Tensor = torch.lstm(x, (start, start), weights, True, 1, 0.0, cell.training, False, True)[0]
-    return y
+        y: Tensor = self.lstm(x, lengths=mask.sum(1))[0]
+        return y
 
 
 @recipe(data="glosses", max_epochs=6, lr=2e-3, inputs=("text", "text_pair"))

@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
+from torch._higher_order_ops.scan import scan
+from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from zoo.algebras import Algebra
 from zoo.errors import InputError
@@ -14,6 +16,8 @@ from zoo.layers.weight import Weight
 RULES = ("fused", "gate")
 GATES = 4
 State = tuple[Tensor, Tensor]
+Step = tuple[State, Tensor]
+Given = tuple[Tensor, ...]
 
 
 class Cell(nn.Module):
@@ -115,12 +119,13 @@ class LSTM(nn.Module):
             elif isinstance(module, Cell):
                 module.reset_bias()
 
-    def forward(self, x: Tensor | PackedSequence, hx: State | None = None) -> tuple[Any, State]:
+    def forward(self, x: Tensor | PackedSequence, hx: State | None = None, lengths: Tensor | None = None) -> tuple[Any, State]:
         """Read sequences: [B, T, input_size], or the same packed, to [B, T, directions * hidden_size] and the last state.
 
         Args:
             x: The sequences, padded or packed.
             hx: h and c to start from, each [num_layers * directions, B, hidden_size]; zeros by default.
+            lengths: Steps of each padded sequence, int64 [B], one or more; T by default. The output after them is zero.
 
         Returns:
             The output, packed if x is, and the last h and c of every layer and direction, shaped as in ``hx``.
@@ -131,14 +136,43 @@ class LSTM(nn.Module):
         data = x.data if isinstance(x, PackedSequence) else x
         if data.ndim != (2 if isinstance(x, PackedSequence) else 3) or data.shape[-1] != self.input_size:
             raise InputError(f"an LSTM of input_size={self.input_size} reads [B, T, {self.input_size}], not {list(data.shape)}")
-        options = (True, self.num_layers, self.dropout, self.training, self.bidirectional)
-        if not isinstance(x, PackedSequence):
-            y, h, c = torch.lstm(x, self._start(data, len(x), hx), self._weights(), *options, True)
-            return y, (h, c)
+        if isinstance(x, PackedSequence):
+            return self._read_packed(x, hx)
+        start = self._start(data, x.shape[0], hx)
+        if torch.compiler.is_compiling():
+            return self._read_by_scan(x, start, lengths)
+        if lengths is not None:
+            packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+            output, last = self._read_packed(packed, hx)
+            return pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])[0], last
+        y, h, c = torch.lstm(x, start, self._weights(x.is_cuda), *self._options(), True)
+        return y, (h, c)
+
+    def _options(self) -> tuple[bool, int, float, bool, bool]:
+        """The options of torch's kernel; the first says that there are biases."""
+        return True, self.num_layers, self.dropout, self.training, self.bidirectional
+
+    def _read_packed(self, x: PackedSequence, hx: State | None) -> tuple[PackedSequence, State]:
         # Packing sorts by length: states go in in that order and come out in the caller's.
-        start = _reorder(self._start(data, int(x.batch_sizes[0]), hx), None if hx is None else x.sorted_indices)
-        y, h, c = torch.lstm(data, x.batch_sizes, start, self._weights(), *options)
+        start = _reorder(self._start(x.data, int(x.batch_sizes[0]), hx), None if hx is None else x.sorted_indices)
+        y, h, c = torch.lstm(x.data, x.batch_sizes, start, self._weights(x.data.is_cuda), *self._options())
         return PackedSequence(y, x.batch_sizes, x.sorted_indices, x.unsorted_indices), _reorder((h, c), x.unsorted_indices)
+
+    def _read_by_scan(self, x: Tensor, start: State, lengths: Tensor | None) -> tuple[Tensor, State]:
+        """Read step by step, as `torch.compile` and `torch.export` can; the numbers are those of torch's kernel."""
+        directions, last = 1 + self.bidirectional, []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in range(directions):
+                index = layer * directions + direction
+                cell: Any = self.cells[index]
+                y, state = _scan(cell, x, (start[0][index], start[1][index]), lengths, backwards=bool(direction))
+                outputs.append(y)
+                last.append(state)
+            x = torch.cat(outputs, -1) if self.bidirectional else outputs[0]
+            if layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout, self.training)
+        return x, (torch.stack([h for h, _ in last]), torch.stack([c for _, c in last]))
 
     def _start(self, data: Tensor, batch: int, hx: State | None) -> State:
         """The state before the first step."""
@@ -150,16 +184,18 @@ class LSTM(nn.Module):
                 raise InputError(f"the state of this LSTM is two tensors {list(shape)}, not {list(state.shape)}")
         return hx
 
-    def _weights(self) -> list[Tensor]:
-        """Assemble what torch's kernel wants of every cell: two matrices and two biases, the second of them zero."""
+    def _weights(self, in_one_piece: bool) -> list[Tensor]:
+        """Return what torch's kernel wants of every cell: two matrices and two biases, the second of them zero."""
         cells: list[Any] = list(self.cells)
         matrices = [matrix for cell in cells for matrix in cell.matrices()]
-        parts = matrices + [bias for cell in cells for bias in (cell.bias, torch.zeros_like(cell.bias))]
-        # In one piece, matrices before biases: cuDNN's own order. It would copy anything else at every call, and warn.
-        flat = torch.cat([part.flatten() for part in parts]).split([part.numel() for part in parts])
-        views = [piece.view(part.shape) for piece, part in zip(flat, parts, strict=True)]
-        biases = views[len(matrices) :]
-        return [view for i in range(0, len(matrices), 2) for view in (*views[i : i + 2], *biases[i : i + 2])]
+        biases = [bias for cell in cells for bias in (cell.bias, torch.zeros_like(cell.bias))]
+        if in_one_piece:
+            # Matrices before biases: cuDNN's own order. It would copy anything else at every call, and warn.
+            parts = matrices + biases
+            flat = torch.cat([part.flatten() for part in parts]).split([part.numel() for part in parts])
+            views = [piece.view(part.shape) for piece, part in zip(flat, parts, strict=True)]
+            matrices, biases = views[: len(matrices)], views[len(matrices) :]
+        return [view for i in range(0, len(matrices), 2) for view in (*matrices[i : i + 2], *biases[i : i + 2])]
 
     def extra_repr(self) -> str:
         """Show the real sizes, and what is not the default, as torch does."""
@@ -172,6 +208,38 @@ def _stack(weights: Iterable[Any]) -> Tensor:
     """Put the real matrices of some weights below each other."""
     matrices = [weight() for weight in weights]
     return matrices[0] if len(matrices) == 1 else torch.cat(matrices)
+
+
+def _scan(cell: Cell, x: Tensor, start: State, lengths: Tensor | None, backwards: bool) -> tuple[Tensor, State]:
+    """Run a cell over time: [B, T, in] to [B, T, hidden] and the state after the last step of every sequence."""
+    inp, hidden = cell.matrices()
+    steps = torch.arange(x.shape[1], device=x.device)
+    inside = None if lengths is None else steps < lengths[:, None].to(x.device)
+    # Backwards, every sequence is read from its own end; padding stays where it is. Doing it twice restores the order.
+    order = steps.flip(0).expand(x.shape[:2]) if inside is None else torch.where(inside, lengths[:, None] - 1 - steps, steps)  # type: ignore[index]
+    gates = F.linear(x, inp, cell.bias)
+    gates = (_in_order(gates, order) if backwards else gates).transpose(0, 1).contiguous()
+
+    def step(state: State, given: Given) -> Step:
+        h, c = state
+        i, f, g, o = (given[0] + F.linear(h, hidden)).chunk(GATES, -1)
+        cell_state = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        output = o.sigmoid() * cell_state.tanh()
+        if inside is not None:
+            output, cell_state = torch.where(given[1], output, h), torch.where(given[1], cell_state, c)
+        # Sums with zero: nothing that scan returns may be one and the same tensor as something it keeps for the gradient.
+        return (output, cell_state + 0), output + 0
+
+    given = (gates,) if inside is None else (gates, inside.T.unsqueeze(-1).contiguous())
+    (h, c), y = scan(step, (start[0].to(gates.dtype), start[1].to(gates.dtype)), given)
+    y = y.transpose(0, 1)
+    y = _in_order(y, order) if backwards else y
+    return y if inside is None else y * inside.unsqueeze(-1), (h, c)
+
+
+def _in_order(x: Tensor, order: Tensor) -> Tensor:
+    """Take the steps of [B, T, C] in the order [B, T]."""
+    return x.gather(1, order.unsqueeze(-1).expand(x.shape))
 
 
 def _reorder(state: State, order: Tensor | None) -> State:
