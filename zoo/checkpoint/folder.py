@@ -13,6 +13,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from zoo import registry
+from zoo.algebras import Algebra
 from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
@@ -49,16 +50,21 @@ def save(
     Args:
         folder: The folder; an older model folder there is replaced.
         net: The network.
-        config: What rebuilds the network: ``backbone`` (or, of a module that no spec names, ``conversion``), ``algebra``,
-            ``scope``, ``init``, ``embedding``; and ``task``, ``data`` and ``info`` of a trained model, or the
-            ``model_kwargs`` of a network alone. All are JSON values.
+        config: What rebuilds the network: ``backbone`` (or, of a module that no spec names, ``conversion``, see
+            `conversion_record`), ``algebra`` (or, of one that no spec names, ``algebra_sha256``, its `fingerprint`),
+            ``scope``, ``init``, ``embedding``; and ``task`` (None if no spec names it), ``data`` (likewise) and ``info`` of a
+            trained model, or the ``model_kwargs`` of a network alone. All are JSON values.
         summary: What was measured; goes into the manifest and the card. Of a mean of several checkpoints also ``validation``
             (metrics) and ``averaged`` (names).
         files: Texts that the model needs beside its weights, by file name: its tokenizer.
     """
     values: dict[str, Any] = {"format": FORMAT}
     values |= {key: config[key] for key in (*SPECS, *OPTIONAL) if config.get(key) is not None}
-    values |= {"versions": summary["versions"], "algebra_sha256": spec_fingerprint(config["algebra"])}
+    if config["algebra"] is not None:
+        values["algebra_sha256"] = spec_fingerprint(config["algebra"])
+    else:
+        values["algebra_sha256"] = config["algebra_sha256"]
+    values["versions"] = summary["versions"]
     with new_folder(folder) as part:
         write_json(part / "config.json", values)
         write_weights(net, part / "model.safetensors")
@@ -117,7 +123,8 @@ def read_config(path: str | Path) -> dict[str, Any]:
     if config.get("format") != FORMAT:
         raise InputError(f"{folder} has format {config.get('format')}, this version reads {FORMAT}: update hypercomplex-zoo")
     config = dict.fromkeys((*SPECS, *OPTIONAL)) | config
-    missing = [key for key in ("algebra", "scope", "init", "versions") if config.get(key) is None]
+    missing = [key for key in ("scope", "init", "versions") if config.get(key) is None]
+    missing += [] if config["algebra"] or config.get("algebra_sha256") else ["algebra"]
     missing += [] if config["backbone"] or config["conversion"] else ["backbone"]
     missing += [] if any(config[key] is not None for key in ("info", "model_kwargs", "conversion")) else ["info"]
     if missing:
@@ -128,24 +135,36 @@ def read_config(path: str | Path) -> dict[str, Any]:
     return config
 
 
-def load_network(path: str | Path, config: Mapping[str, Any] | None = None, module: nn.Module | None = None) -> nn.Module:
+def load_network(
+    path: str | Path,
+    config: Mapping[str, Any] | None = None,
+    *,
+    info: Any = None,
+    module: nn.Module | None = None,
+    product: Algebra | None = None,
+) -> nn.Module:
     """Rebuild a network from a run or model folder, verified, in evaluation mode, on the CPU.
 
     Args:
         path: The folder.
         config: What `read_config` returned for it, if that was called already.
-        module: For a network that no spec names: the real module that it was converted from, or one like it; it is converted
-            in place.
+        info: The `DataInfo` in it, if that was rebuilt already.
+        module: For a network that no spec names: one like it; where it was converted, the real one, which is converted in
+            place.
+        product: For a network over an algebra that no spec names: that algebra.
 
     Raises:
-        InputError: If the folder is damaged, an algebra or backbone it names is not installed, or the module is another one.
+        InputError: If the folder is damaged, an algebra or backbone it names is not installed, or the module or the algebra
+            is another one.
     """
     config = read_config(path) if config is None else config
     weights = find(path) / "model.safetensors"
     name = config["backbone"] or "the module"
     try:
-        check_algebra(config)
-        net = build(config, weights) if module is None else convert_again(module, config)
+        if info is None and config["info"] is not None:
+            info = info_of(config["task"], config["info"])
+        over = check_algebra(config, product)
+        net = build(config, over, info, weights) if module is None else convert_again(module, over, config)
     except InputError as error:
         raise with_missing_plugins(error, config) from error
     check_header(weights, net, name)
@@ -156,7 +175,7 @@ def load_network(path: str | Path, config: Mapping[str, Any] | None = None, modu
     return net.eval()
 
 
-def build(config: Mapping[str, Any], weights: Path) -> nn.Module:
+def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Path) -> nn.Module:
     """Build the network of a configuration; its sizes are compared with the header of the weights before memory is taken.
 
     Raises:
@@ -165,26 +184,23 @@ def build(config: Mapping[str, Any], weights: Path) -> nn.Module:
     if config["backbone"] is None:
         real = (config["conversion"] or {}).get("module", "network")
         raise InputError(
-            f"{weights.parent} holds a converted {real}, which no spec names: zoo.load(FOLDER, module=THE_REAL_ONE)"
+            f"{weights.parent} holds a {real}, which no spec names: zoo.load(FOLDER, module=A_{real.split('.')[-1]})"
         )
-    info = None if config["info"] is None else info_of(config["task"], config["info"])
     sizes = config["model_kwargs"] or {} if info is None else {**info.model_kwargs, "vectors": getattr(info, "vectors", None)}
     options: dict[str, Any] = {key: config[key] for key in ("scope", "init", "embedding")} | sizes
     spec = untrained(config["backbone"])
     with torch.random.fork_rng(devices=[]):
         try:
             with torch.device("meta"):
-                outline = backbone(spec, config["algebra"], **options)
-        except (
-            Exception
-        ):  # A network that computes with numbers while it is built: the next line says what is wrong, if anything.
-            return backbone(spec, config["algebra"], **options)
+                outline = backbone(spec, config["algebra"] or over, **options)
+        except Exception:  # It computes with numbers while it is built, or a spec is wrong, which the next line says.
+            return backbone(spec, over, **options)
         check_header(weights, outline, config["backbone"])
-        return backbone(spec, config["algebra"], **options)
+        return backbone(spec, over, **options)
 
 
-def convert_again(module: nn.Module, config: Mapping[str, Any]) -> nn.Module:
-    """Convert the layers of a real module that were converted when its weights were saved.
+def convert_again(module: nn.Module, over: str | Algebra, config: Mapping[str, Any]) -> nn.Module:
+    """Convert the layers of a module that were converted when its weights were saved; there may be none.
 
     Raises:
         InputError: If the folder names its backbone, or the module has no such layers.
@@ -195,8 +211,16 @@ def convert_again(module: nn.Module, config: Mapping[str, Any]) -> nn.Module:
     names = set(record.get("converted", ()))
     if missing := sorted(names - {name for name, _ in module.named_modules()}):
         raise InputError(f"the module has no '{missing[0]}', which was converted: give one like that which was saved")
+    if not names:
+        return module
     with torch.random.fork_rng(devices=[]):
-        return convert(module, config["algebra"], skip=lambda name, _: name not in names, scope="+".join(ROLES))
+        return convert(module, over, skip=lambda name, _: name not in names, scope="+".join(ROLES))
+
+
+def conversion_record(net: nn.Module) -> dict[str, Any]:
+    """Return what `convert_again` must know of a network that no spec names: its class, and which layers were converted."""
+    converted = getattr(getattr(net, "conversion", None), "converted", ())
+    return {"module": f"{type(net).__module__}.{type(net).__qualname__}", "converted": list(converted)}
 
 
 def with_missing_plugins(error: InputError, config: Mapping[str, Any]) -> InputError:

@@ -104,14 +104,23 @@ def spec_fingerprint(spec: str) -> str | None:
     return fingerprint(product) if product.known else None
 
 
-def check_algebra(config: Mapping[str, Any]) -> None:
-    """Refuse to compute with another product than the one a model was trained over.
+def check_algebra(config: Mapping[str, Any], product: Algebra | None = None) -> str | Algebra:
+    """Return the algebra of a model, its spec or the given one, if its product is the one that the model was trained over.
 
     Raises:
-        InputError: If the installed plugin gives the name of the algebra to another table.
+        InputError: If it is another product: the installed plugin gives the name to another table, or there is no name and
+            another algebra, or none, was given.
     """
-    if config.get("algebra_sha256") != spec_fingerprint(config["algebra"]):
-        entry, _ = resolve("zoo.algebras", config["algebra"])
+    spec, expected = config["algebra"], config.get("algebra_sha256")
+    if spec is None:
+        if product is None:
+            raise InputError("the algebra of this model has no spec: zoo.load(FOLDER, algebra=THE_ALGEBRA)")
+        if fingerprint(product) != expected:
+            raise InputError("this is not the algebra that the model was trained over: its table differs")
+        return product
+    if expected != spec_fingerprint(spec):
+        entry, _ = resolve("zoo.algebras", spec)
         there = config["versions"].get(entry.distribution, "another version")
-        text = f"'{config['algebra']}' of {entry.distribution} {entry.version} is not the algebra this model was trained over"
+        text = f"'{spec}' of {entry.distribution} {entry.version} is not the algebra this model was trained over"
         raise InputError(f"{text} (its table differs): it was made with {there}")
+    return str(spec)

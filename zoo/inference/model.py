@@ -10,6 +10,7 @@ import torch
 from lightning.pytorch.utilities import move_data_to_device
 from torch import nn
 
+from zoo.algebras import Algebra
 from zoo.checkpoint import find, load_network, read_config
 from zoo.checkpoint.integrity import read_json
 from zoo.data.text.tokenizer import Tokenizer
@@ -17,7 +18,7 @@ from zoo.errors import InputError
 from zoo.inference.device import choose_device
 from zoo.layers.token_embedding import PositionEmbedding
 from zoo.registry import build_options
-from zoo.tasks import GenerativeTask, Task, info_of, make_task
+from zoo.tasks import GenerativeTask, Task, task_type
 from zoo.tasks.decoding import Decoding
 
 
@@ -192,13 +193,22 @@ class Model:
         return task
 
 
-def load(path: str | Path, module: nn.Module | None = None, device: str | torch.device = "cpu") -> Model:
+def load(
+    path: str | Path,
+    *,
+    module: nn.Module | None = None,
+    algebra: Algebra | None = None,
+    task: str | type[Task] | None = None,
+    device: str | torch.device = "cpu",
+) -> Model:
     """Load a trained model from a run or model folder, verified.
 
     Args:
         path: The folder.
-        module: For a converted network that no spec names: the real module that it was converted from, or one like it; it
-            is converted in place.
+        module: For a network that no spec names: one like it; where it was converted, the real one, which is converted in
+            place.
+        algebra: For a network over an algebra that no spec names: that algebra.
+        task: For a model that was trained with a task of Python: its class, or a spec.
         device: The device to compute on; ``auto`` is the best that is there.
 
     Raises:
@@ -206,11 +216,21 @@ def load(path: str | Path, module: nn.Module | None = None, device: str | torch.
     """
     config = read_config(path)
     place = choose_device(device)
-    info = None if config["info"] is None else info_of(config["task"], config["info"])
-    net = load_network(path, config, module)
-    task = None if info is None else make_task(config["task"], net, info, read_tokenizer(path, info))
+    kind, options = (task, {}) if isinstance(task, type) else task_of(task or config["task"])
+    info = None
+    if config["info"] is not None:
+        if kind is None:
+            raise InputError(f"'{path}' was trained with a task of Python: zoo.load(FOLDER, task=ITS_CLASS)")
+        info = kind.info_type.from_dict(config["info"])
+    net = load_network(path, config, info=info, module=module, product=algebra)
+    made = None if kind is None or info is None else kind.from_info(net, info, read_tokenizer(path, info), **options)
     metrics = read_json(find(path) / "manifest.json").get("metrics")
-    return Model(net, config, task, metrics).to(place)
+    return Model(net, config, made, metrics).to(place)
+
+
+def task_of(spec: str | None) -> tuple[Any, dict[str, Any]]:
+    """Return the class and the options of a task's spec; no class if there is no spec."""
+    return (None, {}) if spec is None else task_type(spec)
 
 
 def read_tokenizer(path: str | Path, info: Any) -> Tokenizer | None:

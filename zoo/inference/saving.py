@@ -11,7 +11,8 @@ from zoo import checkpoint
 from zoo.algebras import Algebra
 from zoo.backbones.build import backbone as build_backbone
 from zoo.backbones.build import count, untrained
-from zoo.checkpoint.folder import library_versions
+from zoo.checkpoint.folder import conversion_record, library_versions
+from zoo.checkpoint.integrity import fingerprint
 from zoo.conversion import Conversion
 from zoo.errors import InputError
 from zoo.inference.model import Model
@@ -34,7 +35,7 @@ def save(
     A `Model` is saved with all that belongs to it. A network that `zoo.backbone` built, a timm model for instance, is saved
     with the spec, the algebra and the sizes that built it. Any other network that `zoo.convert` converted is saved with a
     record of the conversion, and comes back with ``zoo.load(folder, module=...)``, given the real network that it was made
-    from, or one like it. In all cases the loaded network has the same weights bit for bit.
+    from, or one like it; over an algebra without a spec, with ``algebra=`` too. In all cases the loaded network has the same weights bit for bit.
 
     Args:
         model: What to save.
@@ -105,23 +106,16 @@ def converted(net: nn.Module) -> dict[str, Any]:
     """Return the configuration of a network that `zoo.convert` converted.
 
     Raises:
-        InputError: If it was not converted, or over an algebra without a spec.
+        InputError: If it was not converted.
     """
     record = getattr(net, "conversion", None)
     if not isinstance(record, Conversion) or not record.converted:
         kind = type(net).__name__
         raise InputError(f"this {kind} was not made by zoo.backbone or zoo.convert: give backbone=SPEC, or convert it")
-    products = [module for module in net.modules() if isinstance(module, Algebra)]
-    specs = {product.spec for product in products if product.n > 1} or {"real"}
-    if len(specs) != 1 or "" in specs:
-        raise InputError(
-            "the network is over an algebra without a spec: register it first, zoo.register('algebras', NAME, factory)"
-        )
+    products = [module for module in net.modules() if isinstance(module, Algebra) and module.n > 1]
+    specs = {product.spec for product in products} or {"real"}
+    if len(specs) != 1:
+        raise InputError(f"the network is over several algebras, {', '.join(sorted(specs))}: save it with torch")
     (algebra,) = specs
-    return {
-        "backbone": None,
-        "algebra": algebra,
-        "scope": "all",
-        "init": "variance",
-        "conversion": {"module": f"{type(net).__module__}.{type(net).__qualname__}", "converted": list(record.converted)},
-    }
+    over = {"algebra": algebra} if algebra else {"algebra": None, "algebra_sha256": fingerprint(products[0])}
+    return {"backbone": None, **over, "scope": "all", "init": "variance", "conversion": conversion_record(net)}
