@@ -58,7 +58,7 @@ def save(
             (metrics) and ``averaged`` (names).
         files: Texts that the model needs beside its weights, by file name: its tokenizer.
     """
-    values: dict[str, Any] = {"format": FORMAT}
+    values: dict[str, Any] = {"format": FORMAT, "algebra": config["algebra"]}
     values |= {key: config[key] for key in (*SPECS, *OPTIONAL) if config.get(key) is not None}
     if config["algebra"] is not None:
         values["algebra_sha256"] = spec_fingerprint(config["algebra"])
@@ -122,9 +122,9 @@ def read_config(path: str | Path) -> dict[str, Any]:
         raise InputError(f"{folder} was written by an earlier version (format 1): train it again with zoo fit -c {again}")
     if config.get("format") != FORMAT:
         raise InputError(f"{folder} has format {config.get('format')}, this version reads {FORMAT}: update hypercomplex-zoo")
+    missing = [] if "algebra" in config else ["algebra"]
     config = dict.fromkeys((*SPECS, *OPTIONAL)) | config
-    missing = [key for key in ("scope", "init", "versions") if config.get(key) is None]
-    missing += [] if config["algebra"] or config.get("algebra_sha256") else ["algebra"]
+    missing += [key for key in ("scope", "init", "versions") if config.get(key) is None]
     missing += [] if config["backbone"] or config["conversion"] else ["backbone"]
     missing += [] if any(config[key] is not None for key in ("info", "model_kwargs", "conversion")) else ["info"]
     if missing:
@@ -183,9 +183,8 @@ def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Pa
     """
     if config["backbone"] is None:
         real = (config["conversion"] or {}).get("module", "network")
-        raise InputError(
-            f"{weights.parent} holds a {real}, which no spec names: zoo.load(FOLDER, module=A_{real.split('.')[-1]})"
-        )
+        advice = f"zoo.load(FOLDER, module=A_{real.split('.')[-1]})"
+        raise InputError(f"{weights.parent} holds a {real}, which no spec names: {advice}")
     sizes = config["model_kwargs"] or {} if info is None else {**info.model_kwargs, "vectors": getattr(info, "vectors", None)}
     options: dict[str, Any] = {key: config[key] for key in ("scope", "init", "embedding")} | sizes
     spec = untrained(config["backbone"])

@@ -35,7 +35,8 @@ def save(
     A `Model` is saved with all that belongs to it. A network that `zoo.backbone` built, a timm model for instance, is saved
     with the spec, the algebra and the sizes that built it. Any other network that `zoo.convert` converted is saved with a
     record of the conversion, and comes back with ``zoo.load(folder, module=...)``, given the real network that it was made
-    from, or one like it; over an algebra without a spec, with ``algebra=`` too. In all cases the loaded network has the same weights bit for bit.
+    from, or one like it; over an algebra without a spec, with ``algebra=`` too. In all cases the loaded network has the same
+    weights bit for bit.
 
     Args:
         model: What to save.
