@@ -10,7 +10,7 @@ import yaml
 import zoo
 from zoo.data.text.local import text
 from zoo.errors import InputError
-from zoo.training.vectors import load_into
+from zoo.training.network import load_vectors
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 BACKBONE = "fasttext(dim=8, hidden=8)"
@@ -173,5 +173,5 @@ def test_an_embedding_is_for_text(place):
 def test_a_network_without_a_word_table_that_takes_any():
     vectors = torch.zeros(3, 2), torch.ones(3, dtype=torch.bool)
     with pytest.raises(InputError, match="takes no pretrained vectors"):
-        load_into(torch.nn.Linear(2, 3), vectors)
-    load_into(torch.nn.Linear(2, 3), None)
+        load_vectors(torch.nn.Linear(2, 3), vectors)
+    load_vectors(torch.nn.Linear(2, 3), None)

@@ -46,6 +46,23 @@ class ProgressLines(Callback):
             print(f"{progress(trainer)}  {text}", flush=True)  # noqa: T201 (its purpose)
 
 
+class SplitNote(Callback):
+    """Print the sizes of the splits when training begins, and which of them were cut from which.
+
+    Args:
+        name: The data.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Print the line."""
+        note = getattr(trainer.datamodule, "split_note", "")  # type: ignore[attr-defined]
+        if note and trainer.is_global_zero:
+            print(f"{self.name}: {note}", flush=True)  # noqa: T201 (its purpose)
+
+
 def counts_steps(trainer: Trainer) -> bool:
     """Return whether the length of a run was given in steps alone."""
     return trainer.max_epochs in (None, -1) and trainer.max_steps > 0

@@ -1,37 +1,33 @@
 """Train a network, measure it, and leave behind a folder that says how."""
 
 import math
-import platform
 import shlex
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from torch import nn
 
-from zoo import registry
-from zoo.backbones.build import backbone, check_fit, count, real_twin
 from zoo.checkpoint import save
 from zoo.checkpoint.atomic import write_json
-from zoo.conversion import stayed_real
+from zoo.checkpoint.folder import write_weights
 from zoo.errors import InputError
-from zoo.tasks import make_task, task_type
+from zoo.tasks.base import Task
 from zoo.training.callbacks import progress
 from zoo.training.checkpoints import RunRecord, check_network, check_resume, load_best
 from zoo.training.folder import RunFolder, claim, write_config
+from zoo.training.network import build_network, rebuild_options, summarize, vectors_for
+from zoo.training.objects import Objects
 from zoo.training.options import Fit
 from zoo.training.processes import Processes, join
-from zoo.training.resolve import check_data, make_data, resolve, task_options
+from zoo.training.resolve import Plan, check_data, plan
 from zoo.training.trainer import check_ranks, check_trainer, make_trainer
-from zoo.training.vectors import load_into, share_of, vectors_for
 
-PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
+WEIGHTS = "weights.safetensors"
 
 
 @dataclass
@@ -39,44 +35,46 @@ class Run:
     """The parts of a run that is ready to train.
 
     Attributes:
-        options: The options, with everything filled in.
+        plan: The options and the data module.
         folder: The run's folder.
-        data: The data module, set up.
         task: The task with the network.
         trainer: The Trainer.
-        summary: What can be said before training.
-        config: The configuration of the model folder.
+        summary: What can be said before training; grows into summary.json.
+        record: ``config`` and ``files`` of the model folder and ``network``, the keywords that build the network; empty if no
+            spec names it.
     """
 
-    options: Fit
+    plan: Plan
     folder: Path
-    data: Any
-    task: Any
+    task: Task
     trainer: pl.Trainer
     summary: dict[str, Any]
-    config: dict[str, Any]
+    record: dict[str, Any]
 
 
-def fit(options: Fit) -> dict[str, Any]:
+def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
     """Train as the options say and return the summary that is also written to ``summary.json``.
 
     The run's folder holds config.yaml, metrics.csv, tensorboard/, checkpoints/, model/ (see `zoo.checkpoint`) and summary.json.
     Test metrics are those of the epoch that validation liked best (`zoo.tasks.Task.monitor`). The model is written before it
     is tested, and once more with the metrics.
 
+    Args:
+        options: The run.
+        objects: Objects that stand in the place of specs, see `zoo.training.objects`.
+
     Raises:
         InputError: If a name, an option, the data or the folder is wrong, before anything is trained; or if the loss is not
             finite any more, or a data file turns out to be broken when it is read.
         KeyboardInterrupt: If it was interrupted; checkpoints/last.ckpt holds the last whole epoch.
     """
-    options = resolve(options)
-    settings = check_trainer(options.trainer)
-    checkpoint = check_resume(options)
-    data = make_data(options)
+    planned = plan(options, objects)
+    settings = check_trainer(planned.options.trainer)
+    checkpoint = check_resume(planned.options)
     processes = join(settings)
-    with claimed(options, processes) as folder, matmul_precision(options.matmul_precision):
+    with claimed(planned.options, processes) as folder, matmul_precision(planned.options.matmul_precision):
         try:
-            run = set_up(options, settings, checkpoint, data, folder.path, processes)
+            run = set_up(planned, settings, checkpoint, folder.path, processes)
         except BaseException:
             folder.discard()
             raise
@@ -84,13 +82,57 @@ def fit(options: Fit) -> dict[str, Any]:
         run.summary |= {"seconds": round(seconds, 2), "epochs": run.trainer.current_epoch, "metrics": {}}
         run.summary |= {"checkpoint": load_best(run.trainer, run.task, folder.path), "device": device_name(run.trainer)}
         write_model(run)
-        if run.data.has_test:
-            metrics = run.trainer.test(run.task, run.data, verbose=False)[0]
+        if getattr(planned.data, "has_test", True):
+            metrics = run.trainer.test(run.task, planned.data, verbose=False)[0]
             run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
             write_model(run)
         if run.trainer.is_global_zero:
             write_json(folder.path / "summary.json", run.summary)
     return run.summary
+
+
+def set_up(
+    planned: Plan,
+    settings: Mapping[str, Any],
+    checkpoint: Mapping[str, Any] | None,
+    folder: Path,
+    processes: Processes,
+) -> Run:
+    """Build the Trainer, set up the data, build the network and the task, and write config.yaml.
+
+    Raises:
+        InputError: If something does not fit together.
+    """
+    options, data = planned.options, planned.data
+    trainer = make_trainer(settings, folder, options, planned.task.monitor)
+    pl.seed_everything(options.seed, verbose=False)
+    processes.prepare(data)
+    vectors, info = None, getattr(data, "info", None)
+    if info is not None:
+        check_data(options, planned.recipe, data)
+        vectors = vectors_for(data, options.vectors)
+        info = data.info
+    net = build_network(planned, vectors)
+    task = planned.objects.task
+    if not isinstance(task, Task):
+        task = planned.task.from_info(net, info, getattr(data, "tokenizer", None), **planned.task_options)
+    check_network(options, checkpoint, task)
+    check_ranks(trainer, net)
+    summary = summarize(planned, net, vectors) | {"run_dir": str(folder)}
+    rebuild = rebuild_options(planned)
+    record: dict[str, Any] = {}
+    if rebuild is not None and info is not None:
+        record = {"config": summary | {"info": info.to_dict()}, "files": dict(data.files), "network": rebuild}
+    else:
+        summary["note"] = f"no spec names the network: its weights are in {WEIGHTS}, and config.yaml does not repeat the run"
+    trainer.callbacks.insert(0, RunRecord(options, record))  # type: ignore[attr-defined]
+    if trainer.is_global_zero:
+        write_config(folder, options)
+        for logger in trainer.loggers:
+            logger.log_hyperparams(asdict(options))
+    if options.compile:
+        net.compile()  # in place: the names in its state_dict stay
+    return Run(planned, folder, task, trainer, summary, record)
 
 
 @contextmanager
@@ -123,85 +165,6 @@ def matmul_precision(name: str | None) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def set_up(
-    options: Fit,
-    settings: Mapping[str, Any],
-    checkpoint: Mapping[str, Any] | None,
-    data: Any,
-    folder: Path,
-    processes: Processes,
-) -> Run:
-    """Set up the data, build the network, the task and the Trainer, and write config.yaml.
-
-    Raises:
-        InputError: If something does not fit together.
-    """
-    pl.seed_everything(options.seed, verbose=False)
-    processes.prepare(data)
-    check_data(options, data)
-    vectors = vectors_for(data, options.vectors)
-    info = data.info
-    net = backbone(options.backbone, options.algebra, **network_options(options, info))
-    load_into(net, vectors)
-    kind, _ = task_type(data.task)
-    check_fit(net, options.backbone, info.example_inputs(2), kind.num_outputs(info), every=kind.per_token)
-    task = make_task(data.task, net, info, data.tokenizer, **task_options(options))
-    check_network(options, checkpoint, task)
-    trainer = make_trainer(settings, folder, options, task.monitor)
-    check_ranks(trainer, net)
-    summary = describe(options, net, data) | {
-        "vectors_found": share_of(vectors),
-        "run_dir": str(folder),
-        "resumed_from": options.ckpt_path,
-    }
-    run = Run(options, folder, data, task, trainer, summary, summary | {"info": info.to_dict()})
-    trainer.callbacks.insert(  # type: ignore[attr-defined]
-        0,
-        RunRecord(options, {"config": run.config, "files": dict(data.files), "network": network_options(options, info)}),
-    )
-    if trainer.is_global_zero:
-        write_config(folder, options)
-        for logger in trainer.loggers:
-            logger.log_hyperparams(asdict(options))
-    if options.compile:
-        net.compile()  # in place: the names in its state_dict stay
-    return run
-
-
-def network_options(options: Fit, info: Any) -> dict[str, Any]:
-    """Return the keywords that a network is built with, beside its spec and its algebra."""
-    own = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
-    return {**info.model_kwargs, **own, "vectors": getattr(info, "vectors", None)}
-
-
-def describe(options: Fit, net: nn.Module, data: Any) -> dict[str, Any]:
-    """Return what can be said of a run before it begins: names, sizes, seed and versions."""
-    info = data.info
-    entries = [
-        registry.resolve(group, spec)[0]
-        for group, spec in (
-            ("zoo.backbones", options.backbone),
-            ("zoo.algebras", options.algebra),
-            ("zoo.datasets", options.data or ""),
-            ("zoo.embeddings", options.embedding),
-        )
-        if spec is not None
-    ]
-    versions = {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}}
-    return {
-        **{
-            key: getattr(options, key)
-            for key in ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "seed")
-        },
-        "task": data.task,
-        "parameters": count(net) | {"real_twin": count(real_twin(options.backbone, **network_options(options, info)))["total"]},
-        "versions": versions | {entry.distribution: entry.version for entry in entries},
-        "data_sha256": info.sha256,
-        **({"decoding": asdict(options.decoding)} if "decoding" in task_type(data.task)[0].options() else {}),
-        "stayed_real": stayed_real(net),
-    }
-
-
 def finite(value: float) -> float | None:
     """Return a number that JSON can hold, or None for one that is not finite."""
     return float(value) if math.isfinite(value) else None
@@ -216,7 +179,7 @@ def train(run: Run, folder: RunFolder) -> float:
     """
     start = time.perf_counter()
     try:
-        run.trainer.fit(run.task, run.data, ckpt_path=run.options.ckpt_path)
+        run.trainer.fit(run.task, run.plan.data, ckpt_path=run.plan.options.ckpt_path)
     except (SystemExit, InputError) as error:
         last = folder.path / "checkpoints" / "last.ckpt"
         if not any(last.parent.glob("*.ckpt")) and run.trainer.current_epoch == 0:
@@ -230,9 +193,13 @@ def train(run: Run, folder: RunFolder) -> float:
 
 
 def write_model(run: Run) -> None:
-    """Write the model folder, in process 0."""
-    if run.trainer.is_global_zero:
-        save(run.folder / "model", run.task.net, run.config, run.summary, run.data.files)
+    """Write the model folder in process 0; of a network that no spec names the weights alone."""
+    if not run.trainer.is_global_zero:
+        return
+    if run.record:
+        save(run.folder / "model", run.task.net, run.record["config"], run.summary, run.record["files"])
+    else:
+        write_weights(run.task.net, run.folder / WEIGHTS)
 
 
 def device_name(trainer: pl.Trainer) -> str:

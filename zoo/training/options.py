@@ -65,6 +65,7 @@ class Fit:
         optimizer: How weights are updated.
         schedule: How the learning rate moves.
         label_smoothing: Share of the probability that training spreads over all answers; by default what the task advises.
+        metrics: Further metrics, by the names of torchmetrics classes, such as MulticlassCalibrationError.
         ema: Decay, such as 0.999, of a running mean of the weights, which is what is measured and kept.
         keep: Training checkpoints that stay for zoo average: the last so many, one of every epoch or validation.
         decoding: How texts are written when they are tested.
@@ -90,6 +91,7 @@ class Fit:
     optimizer: Optimizer = field(default_factory=Optimizer)
     schedule: Schedule = field(default_factory=Schedule)
     label_smoothing: float | None = None
+    metrics: tuple[str, ...] = ()
     ema: float | None = None
     keep: int = 1
     decoding: Decoding = field(default_factory=Decoding)

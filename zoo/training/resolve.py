@@ -1,20 +1,23 @@
-"""From what the user asked for to a run that can begin: names checked, gaps filled."""
+"""From what the user asked for to a run that can begin: names checked, gaps filled, options checked before data are read."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from zoo import registry
 from zoo.backbones import recipe_of
+from zoo.backbones.build import check_spec
 from zoo.backbones.recipe import Recipe
 from zoo.data import ready
 from zoo.errors import InputError
-from zoo.tasks import task_type
+from zoo.tasks.base import Task, task_type
 from zoo.tasks.decoding.options import Decoding
 from zoo.tasks.optimization import check_optimizer, check_schedule
+from zoo.training.objects import MARK, Objects
 from zoo.training.options import Fit
 
-KINDS = {
+INPUTS = {
     "image": "images",
     "text": "texts",
     "text_pair": "pairs of texts",
@@ -23,40 +26,131 @@ KINDS = {
     "token_stream": "running text in order",
     "source_target": "texts and their answers",
 }
-GENERATED = ("tokens", "token_stream", "source_target")
-TEXTS = ("text", "text_pair", *GENERATED)
+"""How messages call the kinds of input that the zoo has; others are called by their name."""
 
 
-def resolve(options: Fit) -> Fit:
-    """Fill in what the user left to the backbone, and check names and limits, before anything is built.
+@dataclass(frozen=True)
+class Plan:
+    """A run that has passed every check that needs no data.
+
+    Attributes:
+        options: The options, with everything filled in.
+        objects: The objects that stand in the place of specs.
+        recipe: What the backbone recommends.
+        data: The data module, not set up.
+        task: The class of the task.
+        task_options: The keywords of the task.
+    """
+
+    options: Fit
+    objects: Objects
+    recipe: Recipe
+    data: Any
+    task: type[Task]
+    task_options: dict[str, Any]
+
+
+def plan(options: Fit, objects: Objects | None = None) -> Plan:
+    """Fill in and check everything about a run that needs no data; nothing is written and no data are read.
 
     Raises:
-        InputError: If a name is unknown, the seed is no seed, or a schedule has no end.
+        InputError: If a name or an option is wrong, or two of them do not fit together.
+    """
+    objects = objects or Objects()
+    options, recipe = resolve(options, objects), recipe_for(options.backbone, objects)
+    if objects.net is None and objects.backbone is None:
+        layers = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
+        check_spec(options.backbone, objects.algebra or options.algebra, **layers)
+    if options.vectors is not None and not Path(options.vectors).expanduser().is_file():
+        raise InputError(f"there is no file of vectors '{options.vectors}'")
+    data = make_data(options, objects)
+    name = options.task or getattr(data, "task", None)
+    if objects.task is None and name is None:
+        raise InputError(f"{options.data} does not say what it is for: give a task")
+    kind, own = (type_of(objects.task), {}) if objects.task is not None else task_type(str(name))
+    given = task_options(options) | own
+    if not isinstance(objects.task, Task):
+        kind.check_options(**given)
+    elif changed := chosen(options):
+        raise InputError(f"{', '.join(changed)}: the task that was given has its own; leave it out")
+    return Plan(options, objects, recipe, data, kind, given)
+
+
+def type_of(task: Task | type[Task]) -> type[Task]:
+    """Return the class of a task."""
+    return task if isinstance(task, type) else type(task)
+
+
+def chosen(options: Fit) -> list[str]:
+    """Return the options of the task that were given; a learning rate that was filled in was not."""
+    options = replace(options, optimizer=replace(options.optimizer, lr=None))
+    defaults = Fit("", "")
+    names = ("optimizer", "schedule", "label_smoothing", "decoding", "metrics")
+    return [name for name in names if getattr(options, name) != getattr(defaults, name)]
+
+
+def resolve(options: Fit, objects: Objects | None = None) -> Fit:
+    """Fill in what the user left to the backbone and check names and limits, without reading data.
+
+    Raises:
+        InputError: If a name is unknown, a number is out of range, or a schedule has no end.
+    """
+    objects = objects or Objects()
+    check_numbers(options)
+    groups = {"backbone": "zoo.backbones", "algebra": "zoo.algebras", "embedding": "zoo.embeddings", "data": "zoo.datasets"}
+    if not stands(options, "backbone", objects):
+        registry.resolve("zoo.backbones", options.backbone)
+    recipe = recipe_for(options.backbone, objects)
+    if options.task is not None and not stands(options, "task", objects):
+        task_type(options.task)
+        recipe = recipe.tasks.get(options.task, recipe)
+    if options.data is None and objects.net is not None:
+        raise InputError("a network recommends no data: give data, a spec or a data module")
+    options = replace(options, data=options.data or recipe.data)
+    for name, group in groups.items():
+        spec = getattr(options, name)
+        if spec is not None and not stands(options, name, objects):
+            registry.resolve(group, spec)
+            named: dict[str, Any] = {name: canonical(spec)}
+            options = replace(options, **named)
+    if objects.data is not None and (options.batch_size is not None or options.num_workers):
+        raise InputError("batch_size and num_workers are those of the data module that was given: leave them out")
+    batch_size = recipe.batch_size if objects.data is None else getattr(objects.data, "batch_size", None)
+    return replace(
+        options,
+        optimizer=replace(options.optimizer, lr=recipe.lr if options.optimizer.lr is None else options.optimizer.lr),
+        batch_size=batch_size if options.batch_size is None else options.batch_size,
+        trainer=with_end(options, recipe.max_epochs),
+    )
+
+
+def stands(options: Fit, name: str, objects: Objects) -> bool:
+    """Return whether an option stands for an object that was given.
+
+    Raises:
+        InputError: If it stands for one of another process, as config.yaml of such a run says.
+    """
+    if getattr(objects, name, None) is not None or (name in ("backbone", "algebra") and objects.net is not None):
+        return True
+    if str(getattr(options, name)).endswith(MARK):
+        raise InputError(f"{name}: {getattr(options, name)}: a file cannot hold it; give it to zoo.fit again")
+    return False
+
+
+def check_numbers(options: Fit) -> None:
+    """Check the numbers of a run that are no task's and no data module's.
+
+    Raises:
+        InputError: If one is out of range.
     """
     if not 0 <= options.seed < 2**32:
         raise InputError(f"seed={options.seed}: use a whole number from 0 to {2**32 - 1}")
     if options.matmul_precision not in (None, "highest", "high", "medium"):
         raise InputError(f"matmul_precision={options.matmul_precision}: use highest, high or medium")
-    entry, _ = registry.resolve("zoo.backbones", options.backbone)
-    registry.resolve("zoo.algebras", options.algebra)
-    if options.embedding is not None:
-        registry.resolve("zoo.embeddings", options.embedding)
-    advice = recipe_of(registry.load(entry))
-    if options.task is not None:
-        task_type(options.task)
-        advice = advice.tasks.get(options.task, advice)
-    data = canonical(options.data or advice.data)
-    registry.resolve("zoo.datasets", data)
-    return replace(
-        options,
-        backbone=canonical(options.backbone),
-        algebra=canonical(options.algebra),
-        data=data,
-        embedding=None if options.embedding is None else canonical(options.embedding),
-        optimizer=replace(options.optimizer, lr=advice.lr if options.optimizer.lr is None else options.optimizer.lr),
-        batch_size=advice.batch_size if options.batch_size is None else options.batch_size,
-        trainer=with_end(options, advice.max_epochs),
-    )
+    if options.keep < 1:
+        raise InputError(f"keep={options.keep}: use a whole number from 1, the last epoch is always kept")
+    if options.ema is not None and not 0 < options.ema < 1:
+        raise InputError(f"ema={options.ema} is the decay of a mean: use a number between 0 and 1, such as 0.999")
 
 
 def with_end(options: Fit, max_epochs: int) -> dict[str, Any]:
@@ -76,38 +170,51 @@ def canonical(spec: str) -> str:
     return str(registry.Spec.parse(spec))
 
 
-def make_data(options: Fit) -> Any:
+def recipe_for(backbone: str, objects: Objects | None = None) -> Recipe:
+    """Return the recipe of a backbone's factory; the general one of a network that was given."""
+    if objects is not None and (objects.net is not None or objects.backbone is not None):
+        return Recipe() if objects.net is not None else recipe_of(objects.backbone)  # type: ignore[arg-type]
+    return recipe_of(registry.load(registry.resolve("zoo.backbones", backbone)[0]))
+
+
+def make_data(options: Fit, objects: Objects | None = None) -> Any:
     """Make the data module that the options name, without touching any data.
 
     Raises:
         InputError: If an option of it is wrong, or the data are not for the task.
     """
-    advice = recipe_for(options.backbone)
+    objects = objects or Objects()
+    if objects.data is not None:
+        return objects.data
+    recipe = recipe_for(options.backbone, objects)
     common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
-    data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in advice.inputs)
-    if options.task not in (None, data.task):
-        other = advice.tasks.get(options.task or "")
+    data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in recipe.inputs)
+    if objects.task is None and options.task is not None and task_type(options.task)[0] is not task_type(data.task)[0]:
+        other = recipe.tasks.get(options.task)
         able = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and options.task in tasks_of(entry)]
         hint = f"use --data '{other.data}', say" if other else f"{', '.join(able)} can" if able else "give other --data"
         raise InputError(f"--task {options.task}: '{options.data}' is for {data.task}; {hint}")
     return data
 
 
-def check_data(options: Fit, data: Any) -> None:
+def check_data(options: Fit, recipe: Recipe, data: Any) -> None:
     """Compare what the data hold, once they are set up, with what the backbone reads and with the options for text.
 
     Raises:
         InputError: If they do not fit together.
     """
-    reads, kind = recipe_for(options.backbone).inputs, data.info.inputs
-    if reads and kind not in reads:
+    kind = data.info.inputs
+    held = INPUTS.get(kind, kind)
+    if recipe.inputs and kind not in recipe.inputs:
         wanted = {kind, "token_stream"} if kind == "tokens" else {kind}  # which is the same text, handed out in another order
-        others = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and wanted & {*reads_of(entry)}]
+        others = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and wanted & {*inputs_of(entry)}]
         hint = f"; {', '.join(others)} can" if others else ""
-        raise InputError(f"{options.backbone} reads {KINDS[reads[0]]}, and '{options.data}' holds {KINDS[kind]}{hint}")
-    for name, kinds in (("embedding", TEXTS), ("vectors", ("text", "text_pair"))):
-        if getattr(options, name) is not None and kind not in kinds:
-            raise InputError(f"--{name} is for text, and '{options.data}' holds {KINDS[kind]}")
+        reads = INPUTS.get(recipe.inputs[0], recipe.inputs[0])
+        raise InputError(f"{options.backbone} reads {reads}, and '{options.data}' holds {held}{hint}")
+    takes = {"embedding": getattr(data, "tokenizer", None) is not None, "vectors": hasattr(data.info, "vectors")}
+    for name, fits in takes.items():
+        if getattr(options, name) is not None and not fits:
+            raise InputError(f"--{name} is for text, and '{options.data}' holds {held}")
 
 
 def load_data(options: Fit) -> Any:
@@ -117,13 +224,8 @@ def load_data(options: Fit) -> Any:
         InputError: If the data are wrong, or do not fit the backbone.
     """
     data = ready(make_data(options))
-    check_data(options, data)
+    check_data(options, recipe_for(options.backbone), data)
     return data
-
-
-def recipe_for(backbone: str) -> Recipe:
-    """Return the recipe of the backbone that a spec names."""
-    return recipe_of(registry.load(registry.resolve("zoo.backbones", backbone)[0]))
 
 
 def task_options(options: Fit) -> dict[str, Any]:
@@ -141,14 +243,16 @@ def task_options(options: Fit) -> dict[str, Any]:
         found["label_smoothing"] = options.label_smoothing
     if options.decoding != Decoding():
         found["decoding"] = options.decoding
+    if options.metrics:
+        found["metrics"] = options.metrics
     return found
 
 
-def reads_of(entry: registry.Entry) -> tuple[str, ...]:
-    """The kinds of data that a backbone says it reads."""
+def inputs_of(entry: registry.Entry) -> tuple[str, ...]:
+    """Return the kinds of input that a backbone says it reads."""
     return recipe_of(registry.load(entry)).inputs
 
 
 def tasks_of(entry: registry.Entry) -> Mapping[str, Recipe]:
-    """The tasks, beside its first, that a backbone has a recipe for."""
+    """Return the tasks, beside its first, that a backbone has a recipe for."""
     return recipe_of(registry.load(entry)).tasks

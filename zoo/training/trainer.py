@@ -15,7 +15,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 
 from zoo.errors import InputError, one_line
-from zoo.training.callbacks import EqualBuffers, MovingAverage, ProgressBar, ProgressLines, StopOnDivergence
+from zoo.training.callbacks import EqualBuffers, MovingAverage, ProgressBar, ProgressLines, SplitNote, StopOnDivergence
 from zoo.training.checkpoints import BestCheckpoint, KeptCheckpoints, LastCheckpoint
 from zoo.training.options import Fit, parser_message
 from zoo.training.processes import launched_devices
@@ -71,6 +71,8 @@ def make_trainer(
         defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0}
         given["logger"] = run_loggers(given.get("logger"), folder)
         callbacks += run_callbacks(given, folder, options, monitor)
+        if given.get("enable_progress_bar", True):
+            callbacks.append(SplitNote(options.data or "the data"))
     if given.get("enable_progress_bar", True):
         callbacks.append(ProgressBar(leave=False) if terminal else ProgressLines())
     return build_trainer(defaults | given | {"callbacks": callbacks + as_list(given.get("callbacks"))})

@@ -1,0 +1,150 @@
+"""Objects where specs are accepted: they are used as they are, and the run says what cannot be repeated."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from lightning.pytorch import LightningDataModule
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import zoo
+from zoo.data.digits import digits
+from zoo.errors import InputError
+from zoo.tasks import Classification
+from zoo.training.fit import WEIGHTS
+from zoo.training.objects import MARK, Objects, stands_for_spec, take_objects
+
+CPU = {"max_epochs": 1, "limit_train_batches": 2, "accelerator": "cpu"}
+
+
+class Small(nn.Module):
+    """A network without any algebra."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Plain(LightningDataModule):
+    """A data module of anyone, which knows nothing of the zoo."""
+
+    def _loader(self):
+        draw = torch.Generator().manual_seed(0)
+        rows = TensorDataset(torch.randn(20, 1, 8, 8, generator=draw), torch.arange(20) % 10)
+        return DataLoader(rows, batch_size=5)
+
+    train_dataloader = val_dataloader = test_dataloader = _loader
+
+
+@pytest.fixture(autouse=True)
+def in_tmp(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def read(name: str):
+    return json.loads(Path("run", name).read_text())
+
+
+def test_an_algebra_is_used_and_not_built_anew(monkeypatch):
+    algebra = zoo.algebra("quaternion")
+    seen = []
+    real = zoo.Algebra.for_layer
+    monkeypatch.setattr(zoo.Algebra, "for_layer", lambda self: seen.append(self) or real(self))
+    made = zoo.fit(algebra=algebra, backbone="vit(dim=32, depth=1)", data="digits", run_dir="run", trainer=CPU)
+    assert any(one is algebra for one in seen)
+    assert made["algebra"] == "quaternion"
+    assert (Path("run") / "model").is_dir()
+
+
+def test_an_algebra_that_no_spec_names_leaves_weights_and_a_note():
+    algebra = zoo.algebra("quaternion")
+    other = zoo.Algebra(-algebra.structure)
+    made = zoo.fit(algebra=other, backbone="vit(dim=32, depth=1)", data="digits", run_dir="run", trainer=CPU)
+    assert made["algebra"].endswith(MARK)
+    assert WEIGHTS in made["note"]
+    assert (Path("run") / WEIGHTS).is_file()
+    assert not (Path("run") / "model").exists()
+    with pytest.raises(InputError, match=r"algebra: .* a file cannot hold it; give it to zoo\.fit again"):
+        zoo.fit(**yaml.safe_load(Path("run/config.yaml").read_text()))
+
+
+def test_an_algebra_that_was_changed_does_not_stand_for_its_spec():
+    algebra = zoo.algebra("quaternion")
+    assert stands_for_spec(algebra)
+    assert stands_for_spec(zoo.algebra("phm(n=4)"))
+    algebra.structure.neg_()
+    assert not stands_for_spec(algebra)
+    assert take_objects({"algebra": algebra})[1]["algebra"].endswith(MARK)
+
+
+def test_a_network_and_a_data_module_are_used_as_they_are():
+    net, data = Small(), digits(batch_size=16)
+    first = net.layers[1].weight.clone()
+    made = zoo.fit(backbone=net, data=data, run_dir="run", trainer=CPU)
+    assert not torch.equal(net.layers[1].weight, first)
+    assert made["task"] == "image_classification"
+    assert made["parameters"] == {"total": 650, "embedding": 0, "real_twin": None}
+    assert made["data"].endswith(f"ImageData {MARK}")
+    assert made["metrics"]["accuracy"] >= 0
+    assert read("summary.json") == made
+
+
+def test_a_factory_is_called_with_layers_and_what_it_takes_of_the_data():
+    def build(layers, *, image_size, num_classes):
+        return nn.Sequential(nn.Flatten(), layers.linear(image_size**2, 8, role="ffn"), nn.Linear(8, num_classes))
+
+    made = zoo.fit(algebra="quaternion", backbone=build, data="digits", run_dir="run", trainer=CPU)
+    assert made["parameters"]["total"] < made["parameters"]["real_twin"]
+    assert made["note"].startswith("no spec names the network")
+
+
+def test_a_task_with_its_network_and_data_of_anyone():
+    task = Classification(Small(), num_classes=10, lr=0.01)
+    made = zoo.fit(task=task, data=Plain(), run_dir="run", trainer=CPU)
+    assert made["metrics"].keys() >= {"loss", "accuracy"}
+    assert made["data_sha256"] is None
+    assert (Path("run") / WEIGHTS).is_file()
+
+
+def test_a_task_class_and_a_data_module_leave_a_model_folder():
+    class Calm(Classification):
+        """A task of the user's."""
+
+    made = zoo.fit(algebra="complex", backbone="vit(dim=16, depth=1)", data=digits(), task=Calm, run_dir="run", trainer=CPU)
+    assert made["task"].endswith(MARK) or made["task"] == "image_classification"
+    assert "accuracy" in made["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"algebra": 3, "backbone": "vit"}, r"algebra=3 must be text \(a spec\) or an Algebra"),
+        ({"algebra": "real", "backbone": 3}, "backbone=3 must be text .* or a torch.nn.Module or a factory"),
+        ({"algebra": "real", "backbone": "vit", "data": 3}, "data=3 must be text .* LightningDataModule"),
+        ({"algebra": "real", "backbone": "vit", "task": Small}, "task=.* must be text .* or a Task"),
+        ({"algebra": "quaternion", "backbone": Small(), "data": "digits"}, "no layer of it is: convert it first"),
+        ({"backbone": Small()}, "a network recommends no data"),
+        ({"algebra": "real", "backbone": "vit", "data": digits(), "batch_size": 3}, "batch_size and num_workers"),
+        ({"task": Classification(Small(), num_classes=10), "data": digits(), "optimizer": {"name": "sgd"}}, "has its own"),
+        ({"task": Classification(Small(), num_classes=10), "data": digits(), "backbone": "vit"}, "leave backbone out"),
+        ({"backbone": Small(), "data": Plain()}, "does not say what it is for"),
+        ({"backbone": Small(), "data": digits(), "folds": 3}, "folds: every fold builds its own objects"),
+    ],
+    ids=range(11),
+)
+def test_what_does_not_fit_together_is_one_line(options, said):
+    with pytest.raises(InputError, match=said) as refusal:
+        zoo.fit(**options, trainer=CPU)
+    assert len(str(refusal.value).splitlines()) == 1
+    assert list(Path().iterdir()) == []
+
+
+def test_specs_are_no_objects():
+    named = {"algebra": "real", "backbone": "vit", "data": None}
+    assert take_objects(named) == (Objects(), named)

@@ -1,0 +1,128 @@
+"""The network of a run: built over its algebra, given pretrained word vectors, tried, counted, described."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from platform import python_version
+from typing import Any
+
+from torch import Tensor, nn
+
+from zoo import registry
+from zoo.backbones.build import backbone, check_fit, count, real_twin
+from zoo.conversion import stayed_real
+from zoo.data.vectors import read_vectors
+from zoo.errors import InputError
+from zoo.training.objects import stands_for_spec
+from zoo.training.options import Fit
+from zoo.training.resolve import Plan
+
+PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
+
+Vectors = tuple[Tensor, Tensor]
+
+
+def build_network(plan: Plan, vectors: Vectors | None) -> nn.Module:
+    """Build the network of a run for its data, which are set up, and try one forward pass.
+
+    Raises:
+        InputError: If the network cannot be built or does not fit the data or the task.
+    """
+    options, info, net = plan.options, getattr(plan.data, "info", None), plan.objects.net
+    if net is None:
+        spec = plan.objects.backbone or options.backbone
+        net = backbone(spec, plan.objects.algebra or options.algebra, **network_options(options, info))
+    load_vectors(net, vectors)
+    if info is not None:
+        check_fit(net, options.backbone, info.example_inputs(2), plan.task.num_outputs(info), every=plan.task.per_token)
+    return net
+
+
+def network_options(options: Fit, info: Any) -> dict[str, Any]:
+    """Return the keywords that a network is built with, beside its spec and its algebra.
+
+    Raises:
+        InputError: If the data module says nothing about its data.
+    """
+    if info is None:
+        raise InputError("the data module has no info for a backbone to be built from: give a task with its network")
+    own = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
+    return {**info.model_kwargs, **own, "vectors": getattr(info, "vectors", None)}
+
+
+def vectors_for(data: Any, path: str | None) -> Vectors | None:
+    """Read the vectors of the tokens that the data know, and note their width in the info of the data.
+
+    Returns:
+        The matrix [V, width] and which rows were found [V]; None without a path.
+
+    Raises:
+        InputError: If the file is wrong, or holds none of the tokens.
+    """
+    if path is None:
+        return None
+    matrix, found = read_vectors(path, data.tokenizer.tokens)
+    data.info = replace(data.info, vectors=matrix.shape[1])
+    return matrix, found
+
+
+def load_vectors(net: nn.Module, vectors: Vectors | None) -> None:
+    """Give pretrained vectors to the token embedding of a network.
+
+    Raises:
+        InputError: If no module of it takes any.
+    """
+    if vectors is None:
+        return
+    takers: list[Any] = [module for module in net.modules() if hasattr(module, "load_vectors")]
+    if not takers:
+        raise InputError("the word embedding of this network takes no pretrained vectors: leave --vectors out")
+    for module in takers:
+        module.load_vectors(*vectors)
+
+
+def rebuild_options(plan: Plan) -> dict[str, Any] | None:
+    """Return the keywords that rebuild the network from its specs; None if an object has no spec."""
+    algebra, info = plan.objects.algebra, getattr(plan.data, "info", None)
+    named = plan.objects.backbone is None and plan.objects.net is None and (algebra is None or stands_for_spec(algebra))
+    return network_options(plan.options, info) if named and info is not None else None
+
+
+def summarize(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, Any]:
+    """Return what can be said of a run before it begins: names, sizes, seed and versions."""
+    options, info = plan.options, getattr(plan.data, "info", None)
+    own = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "seed")
+    found = None if vectors is None else {"found": int(vectors[1].sum()), "words": len(vectors[1])}
+    task = options.task or getattr(plan.data, "task", None)
+    return {
+        **{key: getattr(options, key) for key in own},
+        "task": task,
+        "parameters": count(net) | {"real_twin": count_real_twin(plan, info)},
+        "versions": versions({**asdict(options), "task": task}),
+        "data_sha256": getattr(info, "sha256", None),
+        **({"decoding": asdict(options.decoding)} if hasattr(plan.task, "decoding") else {}),
+        "stayed_real": stayed_real(net),
+        "vectors_found": found,
+        "resumed_from": options.ckpt_path,
+    }
+
+
+def count_real_twin(plan: Plan, info: Any) -> int | None:
+    """Count the parameters of the same network over the reals; None of a network that was given."""
+    if plan.objects.net is not None:
+        return None
+    spec: Any = plan.objects.backbone or plan.options.backbone
+    return count(real_twin(spec, **network_options(plan.options, info)))["total"]
+
+
+def versions(specs: Mapping[str, Any]) -> dict[str, str]:
+    """Return the versions of Python, of the libraries, and of the distributions that the specs of a run come from."""
+    found = {"python": python_version(), **{name: version(name) for name in PACKAGES}}
+    groups = {"backbone": "backbones", "algebra": "algebras", "data": "datasets", "embedding": "embeddings", "task": "tasks"}
+    for key, group in groups.items():
+        try:
+            entry = registry.resolve(f"zoo.{group}", specs[key] or "")[0]
+        except InputError:  # nothing, or an object
+            continue
+        found[entry.distribution] = entry.version
+    return found

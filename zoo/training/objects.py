@@ -1,0 +1,137 @@
+"""``zoo.fit``: options by keyword, and Python objects wherever an option takes a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import nn
+
+from zoo import registry
+from zoo.algebras import Algebra
+from zoo.algebras import algebra as make_algebra
+from zoo.errors import InputError
+from zoo.tasks.base import Task
+from zoo.training.options import Fit, build
+
+MARK = "(an object given in Python)"
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The objects that a run was given instead of specs; None where a spec was given.
+
+    Attributes:
+        algebra: An algebra; the network is built over this very object.
+        backbone: A network, which is trained as it is, or a factory, called as ``factory(layers, **info)``.
+        data: A data module.
+        task: A task with its network, or a subclass of `Task`.
+    """
+
+    algebra: Algebra | None = None
+    backbone: nn.Module | Callable[..., nn.Module] | None = None
+    data: LightningDataModule | None = None
+    task: Task | type[Task] | None = None
+
+    @property
+    def net(self) -> nn.Module | None:
+        """The network, if one was given, alone or in its task."""
+        if isinstance(self.task, Task):
+            return self.task.net
+        return self.backbone if isinstance(self.backbone, nn.Module) else None
+
+
+def fit(**options: Any) -> dict[str, Any]:
+    """Train a network over an algebra; the same options as ``zoo fit``, the same run folder, the same summary.
+
+    Args:
+        options: See `zoo.training.options.Fit`; ``optimizer``, ``schedule`` and ``trainer`` are dicts, as in
+            ``zoo.fit(backbone="vit", algebra="quaternion", trainer={"max_epochs": 5})``. Objects stand for specs: ``algebra``
+            may be an `Algebra`, ``backbone`` a network or a factory ``(layers, **info)``, ``data`` a data module and ``task``
+            a `Task` or a subclass. A network is trained as it is, so ``algebra`` can be left out. What no spec names cannot
+            be repeated from config.yaml; of a network that cannot be rebuilt only weights.safetensors is written.
+
+    Returns:
+        The summary that is also written to summary.json.
+
+    Raises:
+        InputError: If a name, an option, the data or the folder is wrong.
+    """
+    from zoo.training.fit import fit as run
+    from zoo.training.folds import cross_validate
+
+    objects, named = take_objects(options)
+    built = build(Fit, named)
+    if built.folds is None:
+        return run(built, objects)
+    if objects != Objects():
+        raise InputError("folds: every fold builds its own objects, so give specs; zoo.register makes a name for yours")
+    return cross_validate(built)
+
+
+def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:
+    """Separate objects from options, and leave in their place the spec that they stand for, or their type.
+
+    Raises:
+        InputError: If an object is of the wrong type, or two of them exclude each other.
+    """
+    kinds: dict[str, tuple[Any, str]] = {
+        "algebra": (lambda value: isinstance(value, Algebra), "an Algebra"),
+        "backbone": (callable, "a torch.nn.Module or a factory"),
+        "data": (lambda value: isinstance(value, LightningDataModule), "a LightningDataModule"),
+        "task": (lambda value: isinstance(value, Task) or (isinstance(value, type) and issubclass(value, Task)), "a Task"),
+    }
+    given = {name: options[name] for name in kinds if not isinstance(options.get(name), str | None)}
+    named = dict(options)
+    for name, value in given.items():
+        fits, wanted = kinds[name]
+        if not fits(value):
+            raise InputError(f"{name}={value!r:.60} must be text (a spec) or {wanted}")
+        named[name] = object_name(value)
+    objects = Objects(**given)
+    if isinstance(objects.task, Task):
+        if options.get("backbone") is not None and objects.backbone is not objects.task.net:
+            raise InputError("the task has a network: leave backbone out, or give the class of the task")
+        named["backbone"] = object_name(objects.task.net)
+    if objects.net is not None:
+        specs = sorted({module.spec for module in objects.net.modules() if isinstance(module, Algebra) and module.spec})
+        if named.get("algebra") is None:
+            named["algebra"] = specs[0] if len(specs) == 1 else f"that of the network {MARK}"
+        elif named["algebra"] not in (*specs, f"that of the network {MARK}"):
+            found = f"it is over {', '.join(specs)}" if specs else "no layer of it is: convert it first with zoo.convert"
+            raise InputError(f"algebra={named['algebra']}: a network is trained as it is, and {found}")
+    return objects, named
+
+
+def object_name(value: Any) -> str:
+    """Return the spec that an object stands for, or its type and that it is an object."""
+    if isinstance(value, Algebra) and stands_for_spec(value):
+        return value.spec
+    kind = value if isinstance(value, type) or not isinstance(value, nn.Module | LightningDataModule) else type(value)
+    if isinstance(kind, type) and issubclass(kind, Task) and (name := registered_name(kind)):
+        return name
+    return f"{kind.__module__}.{getattr(kind, '__qualname__', type(kind).__qualname__)} {MARK}"
+
+
+def stands_for_spec(algebra: Algebra) -> bool:
+    """Return whether the spec of an algebra builds one with the same product; a learned one starts from what it is given."""
+    if not algebra.spec:
+        return False
+    with torch.random.fork_rng(devices=[]):
+        again = make_algebra(algebra.spec)
+    same = algebra.learned == again.learned and algebra.structure.shape == again.structure.shape
+    return same and (not algebra.known or torch.equal(algebra.structure.cpu(), again.structure.cpu()))
+
+
+def registered_name(kind: type[Task]) -> str | None:
+    """Return the name of a task class in the registry."""
+    for entry in registry.entries("zoo.tasks"):
+        try:
+            if registry.load(entry) is kind:
+                return entry.name
+        except InputError:  # a broken plugin is no concern of this task
+            continue
+    return None
