@@ -228,8 +228,9 @@ class Parser:
         return keys
 
     def _bracketed(self, name: str, value: str) -> str:
-        """Let ``0.9,0.99`` stand for ``[0.9, 0.99]`` after a flag that takes several numbers."""
-        return f"[{value.strip('[]()')}]" if name in self._several and "," in value else value
+        """Let ``0.9,0.99`` stand for ``[0.9, 0.99]``, and one name for a list of it, after a flag that takes several values."""
+        several = "," in value or (value.isidentifier() and value != "null")
+        return f"[{value.strip('[]()')}]" if name in self._several and several else value
 
     def _check_positional(self, words: Words) -> None:
         needed = [name for name, nargs in self._positional if not nargs]
