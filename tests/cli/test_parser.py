@@ -13,9 +13,8 @@ from zoo.cli.fit import make_parser
 from zoo.cli.parser import Parser, is_flag
 from zoo.errors import InputError
 from zoo.inference.options import Evaluate, Generate, Predict
-from zoo.training.options import Average, Fit, Info
+from zoo.training.options import TRAINER_ARGUMENTS, Average, Fit, Info
 from zoo.training.resolve import resolve
-from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
 
 NAMES = ("--backbone", "vit", "--algebra", "real")
 CALLS = {"fit": NAMES} | dict.fromkeys(("test", "validate", "predict", "generate"), ("run",))

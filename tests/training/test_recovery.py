@@ -10,7 +10,7 @@ from lightning.pytorch import Callback
 import zoo
 from zoo.errors import InputError
 from zoo.training.folder import hold
-from zoo.training.recovery import recover
+from zoo.training.checkpoints import recover
 
 
 def evaluate(run, split, data=None, **options):

@@ -18,10 +18,9 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 import zoo
 from zoo.errors import InputError
 from zoo.training.callbacks import ProgressLines
-from zoo.training.options import Fit, Schedule
+from zoo.training.options import TRAINER_ARGUMENTS, Fit, Schedule
 from zoo.training.resolve import resolve
 from zoo.training.trainer import MetricsTable, check_trainer, make_trainer
-from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
 
 RUN = Fit("vit", "real")
 

@@ -74,7 +74,7 @@ def average(values: dict[str, Any]) -> int:
 
 def recover(values: dict[str, Any]) -> int:
     """Write the model of a run that could not write it, and print where it is."""
-    from zoo.training.recovery import recover
+    from zoo.training.checkpoints import recover
 
     quiet()
     made = recover(values["run"])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn, get_origin, get_type_hints
 
 from zoo import registry
 from zoo.errors import InputError
-from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
+from zoo.training.options import TRAINER_ARGUMENTS
 
 SPECS = {
     "backbone": "zoo.backbones",

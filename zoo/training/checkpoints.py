@@ -1,4 +1,4 @@
-"""Training checkpoints: which are written, what they hold, and whether a run may go on from one."""
+"""Training checkpoints: which are written, what they hold, going on from one, and the model of a run that crashed."""
 
 import math
 import os
@@ -15,7 +15,10 @@ from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from torch import Tensor, nn
 
+from zoo.backbones.build import backbone, untrained
+from zoo.checkpoint import save
 from zoo.errors import InputError
+from zoo.training.folder import hold
 from zoo.training.options import Fit
 from zoo.training.processes import is_first_process
 
@@ -246,3 +249,36 @@ def load_best(trainer: pl.Trainer, task: pl.LightningModule, folder: Path) -> st
         return None
     task.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
     return str(folder / os.path.relpath(path, folder))
+
+
+def recover(run: str | Path) -> dict[str, Any]:
+    """Write the model folder of a run from checkpoints/best.ckpt, without its data; the model is not tested.
+
+    Args:
+        run: The folder of a run that was killed, crashed or ran out of memory or disk.
+
+    Returns:
+        ``folder`` of the model, ``checkpoint`` and ``epoch`` (from 1) that it was made of.
+
+    Raises:
+        InputError: If the run has a model or no best checkpoint, is still under way, or was made of Python objects that
+            cannot be rebuilt.
+    """
+    folder = Path(run).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"there is no run folder '{folder}'")
+    if (folder / "model").exists():
+        raise InputError(f"'{folder}' has its model: there is nothing to recover")
+    best = folder / "checkpoints" / "best.ckpt"
+    if not best.is_file():
+        raise InputError(f"'{folder}' has no checkpoints/best.ckpt: no epoch of it was finished")
+    with hold(folder):
+        checkpoint = read_checkpoint(best)
+        model = model_of(checkpoint)
+        if not model:
+            raise InputError(f"'{best}' is of Python objects that no spec names: build the network and load its state_dict")
+        config = model["config"]
+        net = backbone(untrained(config["backbone"]), config["algebra"], **model["network"])
+        net.load_state_dict(network_state(checkpoint))
+        save(folder / "model", net, config, config | {"metrics": {}, "epochs": checkpoint["epoch"] + 1}, model["files"])
+    return {"folder": str(folder / "model"), "checkpoint": str(best), "epoch": checkpoint["epoch"] + 1}

@@ -11,7 +11,63 @@ from zoo.registry.signatures import build_options as build
 from zoo.registry.signatures import check_option as checked
 from zoo.tasks.decoding.options import Decoding
 
-__all__ = ["Average", "Decoding", "Fit", "Info", "Optimizer", "Schedule", "build", "checked", "parser_message"]
+__all__ = [
+    "TRAINER_ARGUMENTS",
+    "Average",
+    "Decoding",
+    "Fit",
+    "Info",
+    "Optimizer",
+    "Schedule",
+    "build",
+    "checked",
+    "parser_message",
+]
+
+TRAINER_ARGUMENTS = (
+    "accelerator",
+    "strategy",
+    "devices",
+    "num_nodes",
+    "precision",
+    "logger",
+    "callbacks",
+    "fast_dev_run",
+    "max_epochs",
+    "min_epochs",
+    "max_steps",
+    "min_steps",
+    "max_time",
+    "limit_train_batches",
+    "limit_val_batches",
+    "limit_test_batches",
+    "limit_predict_batches",
+    "overfit_batches",
+    "val_check_interval",
+    "check_val_every_n_epoch",
+    "num_sanity_val_steps",
+    "log_every_n_steps",
+    "enable_checkpointing",
+    "enable_progress_bar",
+    "enable_model_summary",
+    "accumulate_grad_batches",
+    "gradient_clip_val",
+    "gradient_clip_algorithm",
+    "deterministic",
+    "benchmark",
+    "inference_mode",
+    "use_distributed_sampler",
+    "profiler",
+    "detect_anomaly",
+    "barebones",
+    "plugins",
+    "sync_batchnorm",
+    "reload_dataloaders_every_n_epochs",
+    "default_root_dir",
+    "enable_autolog_hparams",
+    "model_registry",
+)
+"""The arguments of Lightning's Trainer, listed because importing it takes seconds; a test compares them with its signature."""
 
 
 @dataclass
