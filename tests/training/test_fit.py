@@ -186,8 +186,9 @@ def test_what_the_run_prints(place, run, summary):
     _, out, err = place
     assert err == ""
     lines = out.splitlines()
-    assert lines[0].startswith("epoch 1/2  train_loss ")
-    assert lines[1].startswith("epoch 2/2  train_loss ")
+    assert lines[0] == "digits: 1,257 train, 360 test, 180 val images"
+    assert lines[1].startswith("epoch 1/2  train_loss ")
+    assert lines[2].startswith("epoch 2/2  train_loss ")
     assert f"{summary['parameters']['total']:,}" in out
     assert f"{summary['parameters']['real_twin']:,}" in out
     assert f"test accuracy   {summary['metrics']['accuracy']:.4f}".split()[-1] in out
@@ -347,6 +348,7 @@ def test_data_without_a_test_split(options, archive, tmp_path, capsys):
     )
     assert (code, err) == (0, "")
     assert "no test split" in out
+    assert "36 train, 4 val images (val held out of train)" in out
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["metrics"] == {}
     assert "(no test split)" in (tmp_path / "run" / "model" / "README.md").read_text()
@@ -364,7 +366,7 @@ def test_two_classes_report_the_area_under_the_curve(options, archive, tmp_path)
 
     from zoo.data.images.files import npz
 
-    (images, labels) = next(iter(npz(path).test_dataloader()))
+    (images, labels) = next(iter(ready(npz(path)).test_dataloader()))
     with torch.no_grad():
         scores = zoo.load(tmp_path / "run").net(images).softmax(-1)[:, 1]
     assert made["metrics"]["auroc"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-6)
@@ -381,7 +383,7 @@ def test_other_data_are_prepared_as_the_training_data_were(options, archive, tmp
     code, out, _ = call("test", "run", "--data", f"npz(path='{path}')", "--json")
     assert code == 0
     info = zoo.checkpoint.read_config("run")["info"]
-    split = npz(path).splits["test"]
+    split = ready(npz(path)).splits["test"]
     images = torch.from_numpy(split.images).permute(0, 3, 1, 2) / 255
     with torch.no_grad():
         logits = zoo.load(made["run_dir"]).net((images - info["mean"][0]) / info["std"][0])

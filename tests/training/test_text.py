@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import re
 from pathlib import Path
 from shutil import copytree
 
@@ -24,6 +25,7 @@ RUNS = {
     "ranking": ("ranking", {"backbone": "lstm(dim=8, hidden=8)", "algebra": "complex"}),
 }
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
+SHOWN = {"max_epochs": 1, "accelerator": "cpu", "limit_train_batches": 1}
 
 
 def evaluate(run, split, data=None, **options):
@@ -101,6 +103,13 @@ def test_a_damaged_tokenizer_is_found(run, tmp_path):
     (model / "tokenizer.json").unlink()
     with pytest.raises(InputError, match=r"tokenizer\.json is missing"):
         evaluate(model, "test")
+
+
+def test_a_table_of_its_own_is_cut_and_the_run_says_so(place, capsys):
+    data = f"text(path='{place / 'text.tsv'}')"
+    zoo.fit(backbone="fasttext(dim=8, hidden=8)", algebra="real", data=data, run_dir=str(place / "said"), trainer=SHOWN)
+    first = capsys.readouterr().out.splitlines()[0]
+    assert re.search(r"text\.tsv\): (?=.*48 train)(?=.*6 val)(?=.*6 test).* rows \(one table without splits: part 0 of 10 .*\)$", first)
 
 
 # --- the model ---

@@ -22,8 +22,7 @@ class ProgressBar(RichProgressBar):
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """Return the numbers to show beside the bar."""
-        hidden = ("v_num", "train_loss_step")
-        return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if name not in hidden}
+        return {name: value for name, value in super().get_metrics(trainer, pl_module).items() if is_shown(name)}
 
 
 class ProgressLines(Callback):
@@ -41,9 +40,14 @@ class ProgressLines(Callback):
 
     def _print(self, trainer: Trainer) -> None:
         if trainer.is_global_zero:
-            shown = sorted((name, value) for name, value in trainer.callback_metrics.items() if name != "train_loss_step")
+            shown = sorted((name, value) for name, value in trainer.callback_metrics.items() if is_shown(name))
             text = "  ".join(f"{name} {float(value):.4f}" for name, value in shown)
             print(f"{progress(trainer)}  {text}", flush=True)  # noqa: T201 (its purpose)
+
+
+def is_shown(name: str) -> bool:
+    """Return whether progress shows a metric: not those of a single step, nor Lightning's version of a logger."""
+    return name not in ("v_num", "train_loss_step") and not name.startswith("lr-")
 
 
 class SplitNote(Callback):
