@@ -73,14 +73,6 @@ def test_an_optimizer_that_cannot_work_here_is_refused_before_a_run(tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_torchrun_is_told_to_leave_the_ranks_to_us(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
-    with pytest.raises(InputError, match="without torchrun"):
-        zoo.fit(**NAMES)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_list_of_numbers_becomes_what_files_and_flags_give():
     assert build(Fit, NAMES | {"optimizer": {"betas": [0.9, 0.99]}}).optimizer.betas == (0.9, 0.99)
 

@@ -9,8 +9,8 @@ from lightning.pytorch import Callback
 
 import zoo
 from zoo.errors import InputError
-from zoo.training.folder import hold
 from zoo.training.checkpoints import recover
+from zoo.training.folder import hold
 
 
 def evaluate(run, split, data=None, **options):
