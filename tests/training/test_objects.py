@@ -14,7 +14,6 @@ from zoo.data.digits import digits
 import zoo
 from zoo.errors import InputError
 from zoo.tasks import Classification
-from zoo.training.fit import WEIGHTS
 from zoo.training.objects import MARK, Objects, stands_for_spec, take_objects
 
 CPU = {"max_epochs": 1, "limit_train_batches": 2, "accelerator": "cpu"}
@@ -62,14 +61,15 @@ def test_an_algebra_is_used_and_not_built_anew(monkeypatch):
     assert (Path("run") / "model").is_dir()
 
 
-def test_an_algebra_that_no_spec_names_leaves_weights_and_a_note():
+def test_an_algebra_that_no_spec_names_is_needed_again():
     algebra = zoo.algebra("quaternion")
     other = zoo.Algebra(-algebra.structure)
     made = zoo.fit(algebra=other, backbone="vit(dim=32, depth=1)", data="digits", run_dir="run", trainer=CPU)
     assert made["algebra"].endswith(MARK)
-    assert WEIGHTS in made["note"]
-    assert (Path("run") / WEIGHTS).is_file()
-    assert not (Path("run") / "model").exists()
+    assert made["note"].startswith("given in Python: algebra; zoo.load needs them again")
+    with pytest.raises(InputError, match="the algebra of this model has no spec"):
+        zoo.load("run")
+    assert zoo.load("run", algebra=other).evaluate() == pytest.approx(made["metrics"], abs=1e-6)
     with pytest.raises(InputError, match=r"algebra: .* a file cannot hold it; give it to zoo\.fit again"):
         zoo.fit(**yaml.safe_load(Path("run/config.yaml").read_text()))
 
@@ -89,10 +89,12 @@ def test_a_network_and_a_data_module_are_used_as_they_are():
     made = zoo.fit(backbone=net, data=data, run_dir="run", trainer=CPU)
     assert not torch.equal(net.layers[1].weight, first)
     assert made["task"] == "image_classification"
-    assert made["parameters"] == {"total": 650, "embedding": 0, "real_twin": None}
+    assert made["parameters"] == {"total": 650, "embedding": 0}
     assert made["data"].endswith(f"ImageData {MARK}")
     assert made["metrics"]["accuracy"] >= 0
     assert read("summary.json") == made
+    again = zoo.load("run", module=Small()).net.layers[1].weight
+    assert torch.equal(again, net.layers[1].weight)
 
 
 def test_a_factory_is_called_with_layers_and_what_it_takes_of_the_data():
@@ -101,7 +103,7 @@ def test_a_factory_is_called_with_layers_and_what_it_takes_of_the_data():
 
     made = zoo.fit(algebra="quaternion", backbone=build, data="digits", run_dir="run", trainer=CPU)
     assert made["parameters"]["total"] < made["parameters"]["real_twin"]
-    assert made["note"].startswith("no spec names the network")
+    assert made["note"].startswith("given in Python: backbone")
 
 
 def test_a_task_with_its_network_and_data_of_anyone():
@@ -109,7 +111,7 @@ def test_a_task_with_its_network_and_data_of_anyone():
     made = zoo.fit(task=task, data=Plain(), run_dir="run", trainer=CPU)
     assert made["metrics"].keys() >= {"loss", "accuracy"}
     assert made["data_sha256"] is None
-    assert (Path("run") / WEIGHTS).is_file()
+    assert torch.equal(zoo.load("run", module=Small()).net.layers[1].weight, task.net.layers[1].weight)
 
 
 def test_a_task_class_and_a_data_module_leave_a_model_folder():
@@ -117,8 +119,9 @@ def test_a_task_class_and_a_data_module_leave_a_model_folder():
         """A task of the user's."""
 
     made = zoo.fit(algebra="complex", backbone="vit(dim=16, depth=1)", data=digits(), task=Calm, run_dir="run", trainer=CPU)
-    assert made["task"].endswith(MARK) or made["task"] == "image_classification"
+    assert made["task"].endswith(MARK)
     assert "accuracy" in made["metrics"]
+    assert isinstance(zoo.load("run", task=Calm).task, Calm)
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,8 @@ class RunRecord(Callback):
 
     Args:
         options: The run, with everything filled in.
-        model: ``config`` and ``files`` of the model folder and ``network``, the keywords that the network was built with, all
-            JSON values; empty if it cannot be rebuilt.
+        model: ``config`` and ``files`` of the model folder, ``network``, the keywords that build the network (None if no spec
+            names it), and ``summary``, all JSON values.
     """
 
     def __init__(self, options: Fit, model: Mapping[str, Any]) -> None:
@@ -184,7 +184,7 @@ def best_beside(path: str) -> Path:
 
 
 def model_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how to rebuild the model of a checkpoint, see `RunRecord`; empty if that cannot be done."""
+    """Return how to rebuild the model of a checkpoint, see `RunRecord`; empty if nobody wrote that down."""
     return dict(checkpoint.get(_MODEL) or {})
 
 
@@ -275,10 +275,10 @@ def recover(run: str | Path) -> dict[str, Any]:
     with hold(folder):
         checkpoint = read_checkpoint(best)
         model = model_of(checkpoint)
-        if not model:
+        if not model or model["network"] is None:
             raise InputError(f"'{best}' is of Python objects that no spec names: build the network and load its state_dict")
-        config = model["config"]
+        config, summary = model["config"], model["summary"] | {"metrics": {}, "epochs": checkpoint["epoch"] + 1}
         net = backbone(untrained(config["backbone"]), config["algebra"], **model["network"])
         net.load_state_dict(network_state(checkpoint))
-        save(folder / "model", net, config, config | {"metrics": {}, "epochs": checkpoint["epoch"] + 1}, model["files"])
+        save(folder / "model", net, config, summary, model["files"])
     return {"folder": str(folder / "model"), "checkpoint": str(best), "epoch": checkpoint["epoch"] + 1}

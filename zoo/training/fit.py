@@ -14,20 +14,17 @@ import torch
 
 from zoo.checkpoint import save
 from zoo.checkpoint.atomic import write_json
-from zoo.checkpoint.folder import write_weights
 from zoo.errors import InputError
 from zoo.tasks.base import Task
 from zoo.training.callbacks import progress
 from zoo.training.checkpoints import RunRecord, check_network, check_resume, load_best
 from zoo.training.folder import RunFolder, claim, write_config
-from zoo.training.network import build_network, rebuild_options, summarize, vectors_for
+from zoo.training.network import build_network, model_config, rebuild_options, summarize, vectors_for
 from zoo.training.objects import Objects
 from zoo.training.options import Fit
 from zoo.training.processes import Processes, join
 from zoo.training.resolve import Plan, check_data, plan
 from zoo.training.trainer import check_ranks, check_trainer, make_trainer
-
-WEIGHTS = "weights.safetensors"
 
 
 @dataclass
@@ -40,8 +37,8 @@ class Run:
         task: The task with the network.
         trainer: The Trainer.
         summary: What can be said before training; grows into summary.json.
-        record: ``config`` and ``files`` of the model folder and ``network``, the keywords that build the network; empty if no
-            spec names it.
+        record: ``config`` and ``files`` of the model folder, ``network``, the keywords that build the network (None if no spec
+            names it), and ``summary``.
     """
 
     plan: Plan
@@ -119,12 +116,8 @@ def set_up(
     check_network(options, checkpoint, task)
     check_ranks(trainer, net)
     summary = summarize(planned, net, vectors) | {"run_dir": str(folder)}
-    rebuild = rebuild_options(planned)
-    record: dict[str, Any] = {}
-    if rebuild is not None and info is not None:
-        record = {"config": summary | {"info": info.to_dict()}, "files": dict(data.files), "network": rebuild}
-    else:
-        summary["note"] = f"no spec names the network: its weights are in {WEIGHTS}, and config.yaml does not repeat the run"
+    config, files = model_config(planned, net, summary), dict(getattr(data, "files", {}))
+    record = {"config": config, "files": files, "network": rebuild_options(planned), "summary": summary}
     trainer.callbacks.insert(0, RunRecord(options, record))  # type: ignore[attr-defined]
     if trainer.is_global_zero:
         write_config(folder, options)
@@ -193,13 +186,9 @@ def train(run: Run, folder: RunFolder) -> float:
 
 
 def write_model(run: Run) -> None:
-    """Write the model folder in process 0; of a network that no spec names the weights alone."""
-    if not run.trainer.is_global_zero:
-        return
-    if run.record:
+    """Write the model folder, in process 0."""
+    if run.trainer.is_global_zero:
         save(run.folder / "model", run.task.net, run.record["config"], run.summary, run.record["files"])
-    else:
-        write_weights(run.task.net, run.folder / WEIGHTS)
 
 
 def device_name(trainer: pl.Trainer) -> str:

@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from zoo import registry
 from zoo.backbones.build import backbone, check_fit, count, real_twin
+from zoo.checkpoint.folder import conversion_record
+from zoo.checkpoint.integrity import fingerprint
 from zoo.conversion import stayed_real
 from zoo.data.vectors import read_vectors
 from zoo.errors import InputError
-from zoo.training.objects import stands_for_spec
+from zoo.training.objects import algebras_of, is_object, stands_for_spec
 from zoo.training.options import Fit
 from zoo.training.resolve import Plan
 
@@ -88,31 +90,48 @@ def rebuild_options(plan: Plan) -> dict[str, Any] | None:
     return network_options(plan.options, info) if named and info is not None else None
 
 
+def model_config(plan: Plan, net: nn.Module, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of the model folder, see `zoo.checkpoint.folder.save`; objects have no spec in it."""
+    info = getattr(plan.data, "info", None)
+    specs = {key: summary[key] for key in ("backbone", "algebra", "task", "data", "scope", "init", "embedding")}
+    config: dict[str, Any] = {key: None if is_object(spec) else spec for key, spec in specs.items()}
+    config |= {"info": info.to_dict() if info is not None else None, "decoding": summary.get("decoding")}
+    if config["backbone"] is None:
+        config["conversion"] = conversion_record(net)
+    if config["algebra"] is None:
+        products = [plan.objects.algebra] if plan.objects.algebra is not None else algebras_of(net)
+        config["algebra_sha256"] = fingerprint(products[0])
+    return config
+
+
 def summarize(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, Any]:
     """Return what can be said of a run before it begins: names, sizes, seed and versions."""
     options, info = plan.options, getattr(plan.data, "info", None)
     own = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "seed")
     found = None if vectors is None else {"found": int(vectors[1].sum()), "words": len(vectors[1])}
     task = options.task or getattr(plan.data, "task", None)
+    given = [key for key in ("backbone", "algebra", "data", "task") if is_object({**vars(options), "task": task}[key])]
+    note = f"given in Python: {', '.join(given)}; zoo.load needs them again, and config.yaml cannot repeat the run"
     return {
         **{key: getattr(options, key) for key in own},
         "task": task,
-        "parameters": count(net) | {"real_twin": count_real_twin(plan, info)},
+        "parameters": count(net) | count_real_twin(plan, info),
         "versions": versions({**asdict(options), "task": task}),
         "data_sha256": getattr(info, "sha256", None),
         **({"decoding": asdict(options.decoding)} if hasattr(plan.task, "decoding") else {}),
         "stayed_real": stayed_real(net),
         "vectors_found": found,
         "resumed_from": options.ckpt_path,
+        **({"note": note} if given else {}),
     }
 
 
-def count_real_twin(plan: Plan, info: Any) -> int | None:
-    """Count the parameters of the same network over the reals; None of a network that was given."""
+def count_real_twin(plan: Plan, info: Any) -> dict[str, int]:
+    """Count the parameters of the same network over the reals (``real_twin``); nothing of a network that was given."""
     if plan.objects.net is not None:
-        return None
+        return {}
     spec: Any = plan.objects.backbone or plan.options.backbone
-    return count(real_twin(spec, **network_options(plan.options, info)))["total"]
+    return {"real_twin": count(real_twin(spec, **network_options(plan.options, info)))["total"]}
 
 
 def versions(specs: Mapping[str, Any]) -> dict[str, str]:

@@ -18,6 +18,8 @@ from zoo.tasks.base import Task
 from zoo.training.options import Fit, build
 
 MARK = "(an object given in Python)"
+REALS = "real"
+"""The algebra of a network in which no layer is over another one."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def fit(**options: Any) -> dict[str, Any]:
             ``zoo.fit(backbone="vit", algebra="quaternion", trainer={"max_epochs": 5})``. Objects stand for specs: ``algebra``
             may be an `Algebra`, ``backbone`` a network or a factory ``(layers, **info)``, ``data`` a data module and ``task``
             a `Task` or a subclass. A network is trained as it is, so ``algebra`` can be left out. What no spec names cannot
-            be repeated from config.yaml; of a network that cannot be rebuilt only weights.safetensors is written.
+            be repeated from config.yaml, and `zoo.load` of the model needs it again.
 
     Returns:
         The summary that is also written to summary.json.
@@ -97,13 +99,27 @@ def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:
             raise InputError("the task has a network: leave backbone out, or give the class of the task")
         named["backbone"] = object_name(objects.task.net)
     if objects.net is not None:
-        specs = sorted({module.spec for module in objects.net.modules() if isinstance(module, Algebra) and module.spec})
+        own = {module.spec or f"that of the network {MARK}" for module in algebras_of(objects.net)} or {REALS}
         if named.get("algebra") is None:
-            named["algebra"] = specs[0] if len(specs) == 1 else f"that of the network {MARK}"
-        elif named["algebra"] not in (*specs, f"that of the network {MARK}"):
-            found = f"it is over {', '.join(specs)}" if specs else "no layer of it is: convert it first with zoo.convert"
+            named["algebra"] = own.pop() if len(own) == 1 else f"{', '.join(sorted(own))} {MARK}"
+        elif named["algebra"] not in own:
+            found = (
+                f"it is over {', '.join(sorted(own))}"
+                if own != {REALS}
+                else "no layer of it is: convert it first with zoo.convert"
+            )
             raise InputError(f"algebra={named['algebra']}: a network is trained as it is, and {found}")
     return objects, named
+
+
+def algebras_of(net: nn.Module) -> list[Algebra]:
+    """Return the algebras of the layers of a network, but for the real numbers."""
+    return [module for module in net.modules() if isinstance(module, Algebra) and module.n > 1]
+
+
+def is_object(name: str | None) -> bool:
+    """Return whether an option stands for an object that no spec names."""
+    return name is not None and name.endswith(MARK)
 
 
 def object_name(value: Any) -> str:

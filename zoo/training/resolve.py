@@ -14,7 +14,7 @@ from zoo.errors import InputError
 from zoo.tasks.base import Task, task_type
 from zoo.tasks.decoding.options import Decoding
 from zoo.tasks.optimization import check_optimizer, check_schedule
-from zoo.training.objects import MARK, Objects
+from zoo.training.objects import Objects, is_object
 from zoo.training.options import Fit
 
 INPUTS = {
@@ -132,7 +132,7 @@ def stands(options: Fit, name: str, objects: Objects) -> bool:
     """
     if getattr(objects, name, None) is not None or (name in ("backbone", "algebra") and objects.net is not None):
         return True
-    if str(getattr(options, name)).endswith(MARK):
+    if is_object(getattr(options, name)):
         raise InputError(f"{name}: {getattr(options, name)}: a file cannot hold it; give it to zoo.fit again")
     return False
 
