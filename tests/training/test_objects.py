@@ -9,9 +9,9 @@ import yaml
 from lightning.pytorch import LightningDataModule
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from zoo.data.digits import digits
 
 import zoo
+from zoo.data.images.files import digits
 from zoo.errors import InputError
 from zoo.tasks import Classification
 from zoo.training.objects import MARK, Objects, stands_for_spec, take_objects
