@@ -9,7 +9,7 @@ import torch
 import yaml
 
 import zoo
-from benchmarks import papers
+from benchmarks import papers, papers_rows
 from zoo import registry
 from zoo.cli import main
 from zoo.training.options import Fit, build
@@ -55,8 +55,7 @@ def test_a_row_of_a_paper_names_a_network_and_data_that_exist(path):
     assert zoo.count(zoo.backbone(row.backbone, row.algebra, scope=row.scope, embedding=row.embedding, **info))["total"]
     entry, spec = registry.resolve("zoo.datasets", row.data)
     assert spec.options.keys() <= set(inspect.signature(registry.load(entry)).parameters)
-    _, said = papers.read(path)
-    for other in filter(None, said.get("also", "").split(";")):
+    for other in filter(None, papers_rows.read(path).extra.get("also", "").split(";")):
         registry.resolve("zoo.datasets", other.strip())
 
 

@@ -128,17 +128,14 @@ def transformer(
         vocab_size: Tokens of the vocabulary; 0 is padding.
         max_length: Tokens of the longest text.
         num_classes: Logits, [B, num_classes]; not needed if ``seq2seq``.
-        pair: Whether it compares two texts.
-        seq2seq: Whether it translates: a decoder has as many blocks as the encoder.
+        pair, seq2seq: Whether it compares two texts; whether it translates, with as many blocks in the decoder.
         variant: ``tiny`` (the default) or ``base``; sizes given beside it win.
-        dim: Channels of the residual stream.
-        depth: Blocks.
+        dim, depth: Channels of the residual stream; blocks.
         heads: Attention heads; dim / heads must be whole algebra elements.
         ffn: Hidden channels of the feed-forward networks.
         score: ``dot``, ``product`` (Tay et al. 2019, Eq. 4) or ``hermitian`` (Wang et al. 2020, Eq. 14).
         positions: none, learned, trigonometric or rotary; auto is trigonometric, or none if the embedding encodes order.
-        norm: Name of the norm: layer, rms or element.
-        norm_first: Norm before each part, or after its residual.
+        norm, norm_first: Name of the norm (layer, rms, element); whether it is before each part, or after its residual.
         pooling: How the features of a text become one vector: mean, max, max+mean, sum, first or last.
         match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
         readout: How the head computes logits: channels, modulus or scalar.
@@ -150,9 +147,8 @@ def transformer(
     sizes = {"dim": dim, "depth": depth, "heads": heads, "ffn": ffn, "dropout": dropout}
     size = preset_sizes("transformer", PRESETS, variant or "tiny", **sizes)
     width, rotary, drop = size["dim"], positions == "rotary", size["dropout"]
-    check_heads(
-        width, size["heads"], layers.over("attention").n, rotary, f"transformer/{variant}" if variant else "transformer"
-    )
+    name = f"transformer/{variant}" if variant else "transformer"
+    check_heads(width, size["heads"], layers.over("attention").n, rotary, name)
     embedding = embed(layers, vocab_size, max_length, width, "none" if rotary else positions, drop, seq2seq)
     options: dict[str, Any] = {"score": score, "rotary": rotary, "norm": norm, "norm_first": norm_first, "dropout": drop}
     encoder = Encoder(embedding, *stack(layers, size, options))

@@ -44,13 +44,9 @@ def save(
         backbone: Spec of a network, such as ``"timm/resnet18"``.
         algebra: Its algebra; a converted network knows it.
         scope: Its scope.
-        init: Its initialisation.
-        embedding: Spec of its token embedding.
+        init, embedding: Its initialisation and the spec of its token embedding.
         metrics: Metrics to write into the card and the manifest; by default those that a `Model` came with.
         model_kwargs: The sizes that `zoo.backbone` was given, such as ``num_classes=10``.
-
-    Returns:
-        The folder.
 
     Raises:
         InputError: If the spec does not build such a network, a module was not converted, or the folder holds something else.

@@ -12,12 +12,13 @@ from lightning.pytorch import Trainer
 from PIL import Image
 from torch import Tensor, nn
 
-import zoo
 from zoo import registry
 from zoo.backbones.build import backbone, check_fit
 from zoo.data import DataModule, ImageInfo, ready
 from zoo.errors import InputError
+from zoo.inference.model import load
 from zoo.tasks import Example, Task, task_type
+from zoo.training.objects import fit
 
 QUIET: dict[str, Any] = {
     "accelerator": "cpu",
@@ -159,14 +160,14 @@ class TaskContract:
         trainer = {"max_steps": 2, "limit_val_batches": 1, "limit_test_batches": 2, **QUIET}
         run = str(tmp_path / "run")
         options: dict[str, Any] = {"backbone": self.backbone, "algebra": self.algebra, "data": self.data, "task": self.spec}
-        summary = zoo.fit(**options, run_dir=run, trainer={**trainer, "enable_checkpointing": True, "logger": True})
+        summary = fit(**options, run_dir=run, trainer={**trainer, "enable_checkpointing": True, "logger": True})
         assert summary["task"] == self.spec
         assert "loss" in summary["metrics"]
         for command, purpose in task_type(self.spec)[0].next_commands:
             assert run in command.format(run=run)
             assert purpose
         inputs = self.user_inputs(module.info)
-        model: Any = zoo.load(run)
+        model: Any = load(run)
         assert len(model.predict(inputs)) == len(list(self.task(module).read_inputs(module.info, inputs)))
 
     def _rows(self, task: Task, examples: list[Example]) -> list[dict[str, Any]]:

@@ -78,8 +78,7 @@ def glosses(
         limit: At most so many glosses of every split, stratified; for `pairs` two rows each, for `ranking` a question each.
         tokenizer: See `TextData`; if not given `word` for topics, `bpe` for the others.
         vocab: Tokens at most; if not given 30000 for topics, 2000 for the others.
-        stream: See `CorpusData`.
-        batch_tokens: See `ParallelData`.
+        stream, batch_tokens: See `CorpusData` and `ParallelData`.
         **options: Of `TextData`, or of the data module of the task; `seed` decides the order of training only, never the rows.
 
     Raises:
