@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from zoo.inference.saving import save
     from zoo.layers import Layers
     from zoo.registry import register
-    from zoo.training.objects import fit
+    from zoo.training.api import fit
 
 __all__ = [
     "Algebra",
@@ -54,7 +54,7 @@ _HOMES = {
     "backbone": "zoo.backbones.build",
     "convert": "zoo.conversion",
     "count": "zoo.backbones.build",
-    "fit": "zoo.training.objects",
+    "fit": "zoo.training.api",
     "laws": "zoo.algebras",
     "load": "zoo.inference.model",
     "register": "zoo.registry",

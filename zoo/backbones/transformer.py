@@ -128,14 +128,17 @@ def transformer(
         vocab_size: Tokens of the vocabulary; 0 is padding.
         max_length: Tokens of the longest text.
         num_classes: Logits, [B, num_classes]; not needed if ``seq2seq``.
-        pair, seq2seq: Whether it compares two texts; whether it translates, with as many blocks in the decoder.
+        pair: Whether it compares two texts.
+        seq2seq: Whether it translates: a decoder has as many blocks as the encoder.
         variant: ``tiny`` (the default) or ``base``; sizes given beside it win.
-        dim, depth: Channels of the residual stream; blocks.
+        dim: Channels of the residual stream.
+        depth: Blocks.
         heads: Attention heads; dim / heads must be whole algebra elements.
         ffn: Hidden channels of the feed-forward networks.
         score: ``dot``, ``product`` (Tay et al. 2019, Eq. 4) or ``hermitian`` (Wang et al. 2020, Eq. 14).
         positions: none, learned, trigonometric or rotary; auto is trigonometric, or none if the embedding encodes order.
-        norm, norm_first: Name of the norm (layer, rms, element); whether it is before each part, or after its residual.
+        norm: Name of the norm: layer, rms or element.
+        norm_first: Norm before each part, or after its residual.
         pooling: How the features of a text become one vector: mean, max, max+mean, sum, first or last.
         match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
         readout: How the head computes logits: channels, modulus or scalar.
@@ -144,21 +147,25 @@ def transformer(
     Raises:
         InputError: If an option is unknown or does not fit.
     """
-    sizes = {"dim": dim, "depth": depth, "heads": heads, "ffn": ffn, "dropout": dropout}
-    size = preset_sizes("transformer", PRESETS, variant or "tiny", **sizes)
+    size = preset_sizes("transformer", PRESETS, variant or "tiny", dim=dim, depth=depth, heads=heads, ffn=ffn, dropout=dropout)
     width, rotary, drop = size["dim"], positions == "rotary", size["dropout"]
-    name = f"transformer/{variant}" if variant else "transformer"
-    check_heads(width, size["heads"], layers.over("attention").n, rotary, name)
+    check_heads(width, size["heads"], layers.over("attention").n, rotary, "transformer" + (f"/{variant}" if variant else ""))
     embedding = embed(layers, vocab_size, max_length, width, "none" if rotary else positions, drop, seq2seq)
     options: dict[str, Any] = {"score": score, "rotary": rotary, "norm": norm, "norm_first": norm_first, "dropout": drop}
     encoder = Encoder(embedding, *stack(layers, size, options))
     if seq2seq:
-        decoder, lm_head = stack(layers, size, options | {"cross": True}), LMHead(layers, embedding, width, vocab_size)
-        return EncoderDecoder(encoder, *decoder, lm_head)
+        return EncoderDecoder(
+            encoder, *stack(layers, size, options | {"cross": True}), LMHead(layers, embedding, width, vocab_size)
+        )
+    head: dict[str, Any] = {"pooling": pooling, "pair": pair, "match": match, "readout": readout, "dropout": drop}
+    return SequenceClassifier(layers, encoder, width, outputs=_needed(num_classes), **head)
+
+
+def _needed(num_classes: int | None) -> int:
+    """Return the number of logits of a transformer that classifies."""
     if num_classes is None:
         raise InputError("a transformer that classifies needs num_classes, the logits that it returns")
-    head: dict[str, Any] = {"pooling": pooling, "pair": pair, "match": match, "readout": readout}
-    return SequenceClassifier(layers, encoder, width, outputs=num_classes, dropout=drop, **head)
+    return num_classes
 
 
 def embed(

@@ -44,7 +44,8 @@ def save(
         backbone: Spec of a network, such as ``"timm/resnet18"``.
         algebra: Its algebra; a converted network knows it.
         scope: Its scope.
-        init, embedding: Its initialisation and the spec of its token embedding.
+        init: Its initialisation.
+        embedding: Spec of its token embedding.
         metrics: Metrics to write into the card and the manifest; by default those that a `Model` came with.
         model_kwargs: The sizes that `zoo.backbone` was given, such as ``num_classes=10``.
 
@@ -72,10 +73,8 @@ def save(
             files[model.info.tokenizer] = model.tokenizer.to_json()
     else:
         net = model
-        names = {"scope": scope, "init": init, "embedding": embedding}
-        config = (
-            converted(net) if backbone is None else built(net, names | {"backbone": backbone, "algebra": algebra}, model_kwargs)
-        )
+        names = {"backbone": backbone, "algebra": algebra, "scope": scope, "init": init, "embedding": embedding}
+        config = converted(net) if backbone is None else built(net, names, model_kwargs)
     summary = {"metrics": dict(metrics or {}), "parameters": count(net), "versions": library_versions(config)}
     checkpoint.save(folder, net, config, summary, files)
     return folder

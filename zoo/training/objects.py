@@ -1,4 +1,4 @@
-"""``zoo.fit``: options by keyword, and Python objects wherever an option takes a spec."""
+"""Python objects in place of the specs of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from zoo.algebras import Algebra
 from zoo.algebras import algebra as make_algebra
 from zoo.errors import InputError
 from zoo.tasks.base import Task
-from zoo.training.options import Fit, build
 
 MARK = "(an object given in Python)"
 REALS = "real"
@@ -44,34 +43,6 @@ class Objects:
         if isinstance(self.task, Task):
             return self.task.net
         return self.backbone if isinstance(self.backbone, nn.Module) else None
-
-
-def fit(**options: Any) -> dict[str, Any]:
-    """Train a network over an algebra; the same options as ``zoo fit``, the same run folder, the same summary.
-
-    Args:
-        options: See `zoo.training.options.Fit`; ``optimizer``, ``schedule`` and ``trainer`` are dicts, as in
-            ``zoo.fit(backbone="vit", algebra="quaternion", trainer={"max_epochs": 5})``. Objects stand for specs: ``algebra``
-            may be an `Algebra`, ``backbone`` a network or a factory ``(layers, **info)``, ``data`` a data module and ``task``
-            a `Task` or a subclass. A network is trained as it is, so ``algebra`` can be left out. What no spec names cannot
-            be repeated from config.yaml, and `zoo.load` of the model needs it again.
-
-    Returns:
-        The summary that is also written to summary.json.
-
-    Raises:
-        InputError: If a name, an option, the data or the folder is wrong.
-    """
-    from zoo.training.fit import fit as run
-    from zoo.training.folds import cross_validate
-
-    objects, named = take_objects(options)
-    built = build(Fit, named)
-    if built.folds is None:
-        return run(built, objects)
-    if objects != Objects():
-        raise InputError("folds: every fold builds its own objects, so give specs; zoo.register makes a name for yours")
-    return cross_validate(built)
 
 
 def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:

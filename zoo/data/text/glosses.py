@@ -78,7 +78,8 @@ def glosses(
         limit: At most so many glosses of every split, stratified; for `pairs` two rows each, for `ranking` a question each.
         tokenizer: See `TextData`; if not given `word` for topics, `bpe` for the others.
         vocab: Tokens at most; if not given 30000 for topics, 2000 for the others.
-        stream, batch_tokens: See `CorpusData` and `ParallelData`.
+        stream: See `CorpusData`.
+        batch_tokens: See `ParallelData`.
         **options: Of `TextData`, or of the data module of the task; `seed` decides the order of training only, never the rows.
 
     Raises:
@@ -93,8 +94,7 @@ def glosses(
         return _written(task, limit, options | {"tokenizer": tokenizer, "vocab": vocab, "batch_tokens": batch_tokens}, stream)
     if task not in TASKS:
         raise InputError(f"glosses: no task {task!r}; there are {', '.join([*TASKS, *WRITING])}")
-    if limit is not None:
-        whole("limit", limit, 1)
+    whole("limit", 1 if limit is None else limit, 1)
     kind = TASKS[task]
     options = {**options, "classes": options.get("classes") or kind.classes}
     tokenizer, vocab = tokenizer or kind.tokenizer, kind.vocab if vocab is None else vocab
