@@ -106,14 +106,29 @@ class Processes:
                     raise InputError(f"too few {split} rows for {self.count} processes: use fewer --trainer.devices")
 
 
+def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
+    """Build a Trainer on the devices that torchrun or srun have started processes for, if they have.
+
+    The data modules divide their rows among processes themselves, without the duplicates of Lightning's sampler.
+
+    Raises:
+        InputError: If Lightning refuses a combination.
+    """
+    from lightning.pytorch import Trainer
+    from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+    try:
+        return Trainer(**{"use_distributed_sampler": False, **launched_devices(), **arguments})
+    except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"--trainer: {str(error).strip().splitlines()[0]}") from error
+
+
 def join(settings: Mapping[str, Any]) -> Processes:
     """Start the processes that the Trainer's arguments ask for, unless torchrun, srun or an earlier run has, and join them.
 
     Raises:
         InputError: If Lightning refuses the arguments, or the strategy is one that a run cannot use.
     """
-    from zoo.training.trainer import build_trainer
-
     chosen = {name: value for name, value in settings.items() if name in JOINING and value is not None}
     notes = logging.getLogger("lightning.pytorch")
     level = notes.level

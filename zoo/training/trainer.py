@@ -18,7 +18,7 @@ from zoo.errors import InputError, one_line
 from zoo.training.callbacks import EqualBuffers, MovingAverage, ProgressBar, ProgressLines, SplitNote, StopOnDivergence
 from zoo.training.checkpoints import BestCheckpoint, KeptCheckpoints, LastCheckpoint
 from zoo.training.options import Fit, parser_message
-from zoo.training.processes import launched_devices
+from zoo.training.processes import build_trainer
 
 
 class MetricsTable(CSVLogger):
@@ -76,20 +76,6 @@ def make_trainer(
     if given.get("enable_progress_bar", True):
         callbacks.append(ProgressBar(leave=False) if terminal else ProgressLines())
     return build_trainer(defaults | given | {"callbacks": callbacks + as_list(given.get("callbacks"))})
-
-
-def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
-    """Build a Trainer on the devices that torchrun or srun have started processes for, if they have.
-
-    The data modules divide their rows among processes themselves, without the duplicates of Lightning's sampler.
-
-    Raises:
-        InputError: If Lightning refuses a combination.
-    """
-    try:
-        return Trainer(**{"use_distributed_sampler": False, **launched_devices(), **arguments})
-    except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:
-        raise InputError(f"--trainer: {str(error).strip().splitlines()[0]}") from error
 
 
 def run_loggers(given: Any, folder: Path) -> list[Logger]:
