@@ -37,13 +37,12 @@ _PREMISE = Layout(("premise", "hypothesis"), "label")
 _GOLD = Layout(("sentence1", "sentence2"), "gold_label")
 _DUPLICATES = Layout(("question1", "question2"), "label")
 _ANSWERS = Layout(("question", "sentence"), "label")
-_GLUE = {"repository": "nyu-mll/glue", "revision": "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"}
+_GLUE = "nyu-mll/glue@bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
 
 mr = text_set(
     name="mr",
     citation="Pang and Lee 2005",
-    repository="cornell-movie-review-data/rotten_tomatoes",
-    revision="aa13bc287fa6fcab6daf52f0dfb9994269ffea28",
+    repository="cornell-movie-review-data/rotten_tomatoes@aa13bc287fa6fcab6daf52f0dfb9994269ffea28",
     splits={"train": ("train", "validation", "test")},
     rows={"train": 8530, "validation": 1066, "test": 1066},
     names=POLARITY,
@@ -53,8 +52,7 @@ mr = text_set(
 subj = text_set(
     name="subj",
     citation="Pang and Lee 2004",
-    repository="SetFit/subj",
-    revision="f3c1162e678417f664d76b21864fdb87b0615fcf",
+    repository="SetFit/subj@f3c1162e678417f664d76b21864fdb87b0615fcf",
     splits=WHOLE,
     rows={"train": 8000, "test": 2000},
     names={"0": "objective", "1": "subjective"},
@@ -65,8 +63,7 @@ subj = text_set(
 mpqa = text_set(
     name="mpqa",
     citation="Wiebe, Wilson and Cardie 2005",
-    repository="jxm/mpqa",
-    revision="main",
+    repository="jxm/mpqa@main",
     splits=WHOLE,
     rows={"train": 8603, "test": 2000},
     hub=SENTENCE,
@@ -81,8 +78,7 @@ from its main branch; only its numbers of rows are checked.
 cr = text_set(
     name="cr",
     citation="Hu and Liu 2004",
-    repository="SetFit/CR",
-    revision="01e427e689e9d3a9097f85eab7a91ce937cf5f98",
+    repository="SetFit/CR@01e427e689e9d3a9097f85eab7a91ce937cf5f98",
     splits=WHOLE,
     rows={"train": 3394, "test": 376},
     names=POLARITY,
@@ -92,8 +88,7 @@ cr = text_set(
 trec = text_set(
     name="trec",
     citation="Li and Roth 2002",
-    repository="SetFit/TREC-QC",
-    revision="0a34640b3cac3affef6f0abdfb81e3d0ecffcf92",
+    repository="SetFit/TREC-QC@0a34640b3cac3affef6f0abdfb81e3d0ecffcf92",
     splits=TRAIN_TEST,
     rows={"train": 5452, "test": 500},
     variants=(
@@ -120,8 +115,7 @@ Ten test questions also occur among the training questions, as published. Valida
 sst = text_set(
     name="sst",
     citation="Socher et al. 2013",
-    repository="stanfordnlp/sst2",
-    revision="8d51e7e4887a4caaa95b3fbebbf53c0490b58bbb",
+    repository="stanfordnlp/sst2@8d51e7e4887a4caaa95b3fbebbf53c0490b58bbb",
     splits=OFFICIAL,
     rows={"train": 6920, "validation": 872, "test": 1821},
     names=POLARITY,
@@ -139,13 +133,11 @@ sst = text_set(
                 },
             },
             "sentences": {
-                "repository": "SetFit/sst2",
-                "revision": "00ea8ccb7a54b4e3780a3e51aa3f80361ff849c0",
+                "repository": "SetFit/sst2@00ea8ccb7a54b4e3780a3e51aa3f80361ff849c0",
                 "files": {"train": ("binary_sent_train",), "val": ("binary_sent_dev",), "test": ("binary_sent_test",)},
             },
             "fine": {
-                "repository": "SetFit/sst5",
-                "revision": "e51bdcd8cd3a30da231967c1a249ba59361279a3",
+                "repository": "SetFit/sst5@e51bdcd8cd3a30da231967c1a249ba59361279a3",
                 "rows": {"train": 8544, "validation": 1101, "test": 2210},
                 "names": FIVE,
                 "files": {"train": ("fine_sent_train",), "val": ("fine_sent_dev",), "test": ("fine_sent_test",)},
@@ -164,8 +156,7 @@ which overlap with others.
 imdb = text_set(
     name="imdb",
     citation="Maas et al. 2011",
-    repository="stanfordnlp/imdb",
-    revision="e6281661ce1c48d982bc483cf8a173c1bbeb5d31",
+    repository="stanfordnlp/imdb@e6281661ce1c48d982bc483cf8a173c1bbeb5d31",
     splits=TRAIN_TEST,
     rows={"train": 25000, "test": 25000},
     columns=(TEXT, SENTENCE, Layout((4,), 0, 3), BARE),
@@ -180,8 +171,7 @@ A local table of the columns label, id, rating, fold and text has its validation
 snli = text_set(
     name="snli",
     citation="Bowman et al. 2015",
-    repository="stanfordnlp/snli",
-    revision="cdb5c3d5eed6ead6e5a341c8e56e669bb666725b",
+    repository="stanfordnlp/snli@cdb5c3d5eed6ead6e5a341c8e56e669bb666725b",
     splits=OFFICIAL,
     rows={"train": 550152, "validation": 10000, "test": 10000},
     hub=_PREMISE,
@@ -199,8 +189,7 @@ which is held out: that is a small set of its own, as its sizes say, and its res
 mnli = text_set(
     name="mnli",
     citation="Williams, Nangia and Bowman 2018",
-    repository="nyu-mll/multi_nli",
-    revision="da70db2af9d09693783c3320c4249840212ee221",
+    repository="nyu-mll/multi_nli@da70db2af9d09693783c3320c4249840212ee221",
     splits={"train": ("train",), "test": ("validation_matched",)},
     rows={"train": 392702, "validation_matched": 9815, "validation_mismatched": 9832},
     hub=_PREMISE,
@@ -228,9 +217,8 @@ held out of training.
 scitail = text_set(
     name="scitail",
     citation="Khot, Sabharwal and Clark 2018",
-    repository="allenai/scitail",
+    repository="allenai/scitail@0cc4353235b289165dfde1c7c5d1be983f99ce44",
     config="snli_format",
-    revision="0cc4353235b289165dfde1c7c5d1be983f99ce44",
     splits=OFFICIAL,
     rows={"train": 23596, "validation": 1304, "test": 2126},
     hub=_GOLD,
@@ -244,6 +232,7 @@ scitail = text_set(
 qqp = text_set(
     name="qqp",
     citation="Iyer, Dandekar and Csernai 2017; Wang et al. 2018",
+    repository=_GLUE,
     config="qqp",
     splits=HIDDEN,
     rows={"train": 363846, "validation": 40430},
@@ -251,7 +240,6 @@ qqp = text_set(
     columns=(Layout(_DUPLICATES.texts, "is_duplicate"), _DUPLICATES),
     names={"0": "different", "1": "duplicate"},
     task="pair_classification",
-    **_GLUE,
 )
 """QQP: 404,276 pairs of Quora questions, duplicate or different, in GLUE's split.
 
@@ -261,6 +249,7 @@ GLUE keeps its test labels secret: the 40,430 validation pairs are tested on, an
 qnli = text_set(
     name="qnli",
     citation="Rajpurkar et al. 2016; Wang et al. 2018",
+    repository=_GLUE,
     config="qnli",
     splits=HIDDEN,
     rows={"train": 104743, "validation": 5463},
@@ -268,7 +257,6 @@ qnli = text_set(
     columns=(_ANSWERS,),
     names={"0": "entailment", "1": "not_entailment"},
     task="pair_classification",
-    **_GLUE,
 )
 """QNLI: 104,743 questions and sentences, does the sentence answer (entailment) or not (Wang et al. 2018).
 
@@ -279,8 +267,7 @@ has no more than these is cut into folds.
 wikiqa = text_set(
     name="wikiqa",
     citation="Yang, Yih and Meek 2015",
-    repository="microsoft/wiki_qa",
-    revision="3f104672b5de699878fe7907afc486f0de325eb5",
+    repository="microsoft/wiki_qa@3f104672b5de699878fe7907afc486f0de325eb5",
     splits=OFFICIAL,
     rows={"train": 20360, "validation": 2733, "test": 6165},
     hub=Layout(("question", "answer"), "label", "question_id"),

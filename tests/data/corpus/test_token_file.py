@@ -48,7 +48,7 @@ def test_a_file_holds_what_memory_would(folder, large):
 def test_a_file_is_made_once_for_a_text_and_a_tokenizer(folder, large, monkeypatch):
     first = made().path
     before = first.stat().st_mtime_ns
-    monkeypatch.setattr(token_file, "_written", None)  # whatever writes now fails
+    monkeypatch.setattr(token_file, "written", None)  # whatever writes now fails
     assert made().path == first
     assert first.stat().st_mtime_ns == before
     monkeypatch.undo()
@@ -89,7 +89,7 @@ def test_what_stops_early_leaves_nothing(folder, large, monkeypatch, stop):
 def test_a_folder_that_cannot_be_is_one_line(tmp_path, large, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(InputError, match="cannot keep the tokens of a large text there"):
+    with pytest.raises(InputError, match="cannot keep large data there"):
         made()
 
 

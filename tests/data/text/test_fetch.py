@@ -38,7 +38,8 @@ def served(monkeypatch, record, parts):
 def test_every_set_is_asked_for_and_read_as_its_record_says(monkeypatch, record):
     record, asked = served(monkeypatch, record, parts_of(record))
     found = fetch(record)
-    assert asked == [((record.repository, record.config), {"revision": record.revision})]
+    repository, revision = record.repository.split("@")
+    assert asked == [((repository, record.config), {"revision": revision})]
     assert set(found) == set(record.splits)
     for split, table in found.items():
         assert len(table) == 24 * len(record.splits[split])
@@ -49,7 +50,7 @@ def test_every_set_is_asked_for_and_read_as_its_record_says(monkeypatch, record)
 
 @pytest.mark.parametrize("record", ALL, ids=lambda record: f"{record.name}-{record.hub.label}")
 def test_records_are_whole(record):
-    assert record.pinned or (record.name, record.revision) == ("mpqa", "main")
+    assert record.pinned or (record.name, record.repository) == ("mpqa", "jxm/mpqa@main")
     assert {part for parts in record.splits.values() for part in parts} <= set(record.rows)
     assert record.columns
     assert record.citation

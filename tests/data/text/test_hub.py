@@ -44,7 +44,10 @@ FILES = {
     },
     "SetFit/TREC-QC": {"train.jsonl": lines(60), "test.jsonl": lines(12), "train_5500.label": b"NUM:dist How far ?\n"},
 }
-SHA = {"nyu-mll/glue": published.qnli.record.revision, "SetFit/TREC-QC": published.trec.record.revision}
+SHA = {
+    "nyu-mll/glue": published.qnli.record.repository.split("@")[1],
+    "SetFit/TREC-QC": published.trec.record.repository.split("@")[1],
+}
 
 
 SCRIPT = """

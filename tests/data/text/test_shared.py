@@ -30,7 +30,7 @@ TABLES = [
 ]
 
 
-@pytest.mark.parametrize(("record", "folder", "sizes", "labels"), TABLES, ids=lambda value: getattr(value, "revision", None))
+@pytest.mark.parametrize(("record", "folder", "sizes", "labels"), TABLES, ids=lambda value: getattr(value, "repository", None))
 def test_rows_and_labels(shared, record, folder, sizes, labels):
     if not (shared / folder).is_dir():
         pytest.skip(f"no ../shared/data/{folder}")

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from zoo.data.corpus.encoding import encoder, number_type
 from zoo.data.corpus.source import Source
 from zoo.data.loader import Array
+from zoo.data.text.columns import cache, written
 from zoo.data.text.tokenizer import Tokenizer
-from zoo.errors import InputError
 
 SMALL = 2**23
 """Texts up to this size are kept in memory: to encode them takes no longer than to find a file."""
@@ -65,39 +60,9 @@ def tokens_of(source: Source, sha256: str, tokenizer: Tokenizer) -> Numbers:
     if source.size <= SMALL:
         return np.concatenate([np.empty(0, kind), *map(encode, source.pieces())])
     name = hashlib.sha256(b"\0".join([RULE, sha256.encode(), tokenizer.to_json().encode("utf-8")])).hexdigest()
-    path = cache() / f"{name}.{kind[1:]}"
+    path = cache("tokens") / f"{name}.{kind[1:]}"
     if not path.exists():
-        with _written(path) as file:
+        with written(path) as file:
             for piece in source.pieces():
                 file.write(encode(piece).tobytes())
     return TokenFile(path, kind)
-
-
-def cache() -> Path:
-    """Return the folder of token files, below $XDG_CACHE_HOME or ~/.cache."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "hypercomplex-zoo" / "tokens"
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that has its name when it is whole, and else leaves nothing behind."""
-    temporary: str | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-        with open(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        temporary = None
-    except OSError as error:
-        reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or type(error).__name__
-        raise InputError(
-            f"{path.parent}: cannot keep the tokens of a large text there ({reason}); "
-            "make room, or let XDG_CACHE_HOME name another folder"
-        ) from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)

@@ -136,19 +136,8 @@ class ParallelData(TokenData[ParallelInfo]):
         seed: int = 0,
         use_all: bool = False,
     ) -> None:
-        super().__init__(
-            splits,
-            tokenizer=tokenizer,
-            vocab=vocab,
-            min_count=min_count,
-            lowercase=lowercase,
-            max_length=max_length,
-            use_all=use_all,
-            ends=True,
-            batch_size=batch_size,
-            num_workers=num_workers,
-            seed=seed,
-        )
+        options: Any = {"batch_size": batch_size, "num_workers": num_workers, "seed": seed}
+        super().__init__(splits, tokenizer, vocab, min_count, lowercase, max_length, use_all, ends=True, **options)
         self.batch_tokens = None if batch_tokens is None else whole("batch_tokens", batch_tokens, 1)
 
     def load(self) -> ParallelInfo:

@@ -44,7 +44,7 @@ def pairs(
         path: See `text`.
         first: Column of the first text, by name or by number from 0 on.
         second: Column of the second.
-        label: Column of the label.
+        label: See `text`.
         header: See `text`.
         options: See `TextData`.
     """
@@ -69,7 +69,7 @@ def ranking(
         path: See `text`.
         query: Column of the question, by name or by number from 0 on.
         answer: Column of the answer.
-        label: Column of the label.
+        label: See `text`.
         group: Column that tells questions apart; by default the question itself does.
         header: See `text`.
         options: See `TextData`.

@@ -45,13 +45,13 @@ class TokenData(DataModule[Info]):
     def __init__(
         self,
         splits: Splits,
-        *,
         tokenizer: str | Tokenizer,
         vocab: int,
         min_count: int,
         lowercase: bool,
         max_length: int | None,
         use_all: bool,
+        *,
         ends: bool = False,
         **options: Any,
     ) -> None:
@@ -150,18 +150,8 @@ class TextData(TokenData[TextInfo]):
         seed: int = 0,
         use_all: bool = False,
     ) -> None:
-        super().__init__(
-            splits,
-            tokenizer=tokenizer,
-            vocab=vocab,
-            min_count=min_count,
-            lowercase=lowercase,
-            max_length=max_length,
-            use_all=use_all,
-            batch_size=batch_size,
-            num_workers=num_workers,
-            seed=seed,
-        )
+        options: Any = {"batch_size": batch_size, "num_workers": num_workers, "seed": seed}
+        super().__init__(splits, tokenizer, vocab, min_count, lowercase, max_length, use_all, **options)
         if task not in TASKS:
             raise InputError(f"task={task!r}: use {', '.join(TASKS)}")
         check_options(val, folds, fold)

@@ -67,9 +67,9 @@ class TextSet:
     Attributes:
         name: Name of the preset.
         citation: Who made the data.
-        repository: The data set repository on the Hub.
+        repository: The data set repository on the Hub, and behind an @ the commit that is read; or a branch, where no commit
+            could be established and `rows` alone notices a change.
         config: Which of the repository's tables.
-        revision: The commit that is read; a branch where none could be established, and then `rows` alone notices a change.
         splits: The Hub's splits that make up ours; several are laid end to end.
         rows: Rows of the Hub's splits, those without a label included.
         hub: The columns on the Hub.
@@ -85,7 +85,6 @@ class TextSet:
     citation: str
     repository: str
     config: str | None = None
-    revision: str
     splits: Mapping[str, tuple[str, ...]]
     rows: Mapping[str, int]
     hub: Layout = TEXT
@@ -99,7 +98,7 @@ class TextSet:
     @property
     def pinned(self) -> bool:
         """Whether the revision is a commit, which cannot change."""
-        return len(self.revision) == 40
+        return len(self.repository.partition("@")[2]) == 40
 
     @property
     def hidden(self) -> bool:
@@ -184,11 +183,12 @@ def fetch(record: TextSet) -> dict[str, Table]:
     Raises:
         InputError: The Hub cannot be reached, or its copy has other columns or numbers of rows than it had.
     """
-    loaded = load(record.name, record.repository, record.config, revision=record.revision)
+    repository, _, revision = record.repository.partition("@")
+    loaded = load(record.name, repository, record.config, revision=revision)
     splits = {}
     for name, parts in record.splits.items():
         tables = [hub_table(_checked(record, loaded, part), record.hub) for part in parts]
-        splits[name] = labelled(joined(tables, f"{record.repository}, {' + '.join(parts)}"))
+        splits[name] = labelled(joined(tables, f"{repository}, {' + '.join(parts)}"))
     return splits
 
 
@@ -232,9 +232,8 @@ def _checked(record: TextSet, loaded: Mapping[str, Any], part: str) -> Any:
 
 def _changed(record: TextSet, what: str) -> InputError:
     name = record.name
-    return InputError(
-        f"{name}: the Hub's copy has changed: {record.repository} has {what}; use {name}(path=...) for a local copy"
-    )
+    where = f"the Hub's copy has changed: {record.repository.partition('@')[0]} has {what}"
+    return InputError(f"{name}: {where}; use {name}(path=...) for a local copy")
 
 
 def labelled(table: Table) -> Table:

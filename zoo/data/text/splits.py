@@ -81,7 +81,7 @@ def _parts(table: Table, folds: int) -> Array:
     """
     labels = _labels(table)
     sizes = np.bincount(labels)
-    able = sizes[labels] > 1
+    able = (sizes > 1)[labels]
     if (count := int(able.sum())) < folds:
         raise InputError(
             f"{table.source}: folds={folds}, but {count} rows have a label that others have too; {_way_out(count)}"
@@ -90,7 +90,7 @@ def _parts(table: Table, folds: int) -> Array:
     parts, done = np.full(len(table), -1, dtype=np.int32), 0
     for label in np.flatnonzero(sizes > 1):
         order = random.permutation(np.flatnonzero(labels == label).astype(np.int32))
-        parts[order] = np.arange(done, done + len(order)) % folds
+        parts[order] = np.arange(done, done + len(order), dtype=np.int32) % folds
         done += len(order)
     return parts
 
@@ -116,10 +116,10 @@ def _way_out(count: int) -> str:
 def _held_rows(table: Table, share: float) -> Array:
     """Choose a stratified share of the rows; a class of one row is left to the training."""
     labels = _labels(table)
-    able = np.flatnonzero(np.bincount(labels)[labels] > 1)
+    able = (np.bincount(labels) > 1)[labels]
     count = _count(table, share, len(table), "rows")
     chosen = np.zeros(len(table), dtype=np.bool_)
-    chosen[able] = stratified(labels[able], min(count, len(able)))
+    chosen[able] = stratified(labels[able], min(count, int(able.sum())))
     return chosen
 
 

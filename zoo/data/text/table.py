@@ -140,7 +140,7 @@ class Table:
 
     def take(self, index: Rows) -> Table:
         """Return the rows of these numbers; they keep their locations."""
-        index = np.asarray(index, dtype=np.int64)
+        index = np.asarray(index, dtype=np.int32)
         labels = self.labels if not len(self.labels) else Labels(self.labels.codes[index], self.labels.names)
         return self.changed(
             texts=tuple(column.take(index) for column in self.texts),
@@ -151,7 +151,7 @@ class Table:
 
     def where(self, keep: npt.NDArray[np.bool_]) -> Table:
         """Return the rows of a mask."""
-        return self if keep.all() else self.take(np.flatnonzero(keep))
+        return self if keep.all() else self.take(np.flatnonzero(keep).astype(np.int32))
 
     def blank(self) -> npt.NDArray[np.bool_]:
         """Return which rows have an empty text, [N]."""

@@ -7,10 +7,11 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zoo.data.info import TokenInfo
 from zoo.data.text.columns import Column, Ints
 from zoo.data.text.tokens import BEGIN, END, PAD, UNKNOWN, Tokens, tokenised
 from zoo.errors import InputError
@@ -30,22 +31,6 @@ CHUNK = 1000
 
 Location = Callable[[int], str]
 """Names the place that text i of several comes from, for messages."""
-
-
-class TokenizerInfo(Protocol):
-    """The fields of a data info that a stored tokenizer is checked against."""
-
-    @property
-    def tokenizer(self) -> str:
-        """Name of the file beside the model."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of tokens."""
-
-    @property
-    def max_length(self) -> int | None:
-        """Tokens of the longest text that the model reads; None if there is no limit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +55,7 @@ class Tokenizer:
     truncation: bool = False
 
     @classmethod
-    def from_json(cls, text: str, info: TokenizerInfo, truncation: bool = False) -> Tokenizer:
+    def from_json(cls, text: str, info: TokenInfo, truncation: bool = False) -> Tokenizer:
         """Rebuild the tokenizer of a stored model.
 
         Args:

@@ -43,17 +43,19 @@ class Tokens(Sequence[Ints]):
     def __init__(self, sequences: Iterable[Sequence[int] | Ints]) -> None:
         parts = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
         flat = np.concatenate([np.empty(0, np.int32), *parts])
-        self._set(flat, np.cumsum([0, *map(len, parts)], dtype=np.int64))
+        self._set(flat, np.array([*map(len, parts)], dtype=np.int32))
 
     @classmethod
     def flattened(cls, flat: Ints, lengths: npt.NDArray[Any]) -> Tokens:
         """Hold sequences that lie one after the other, of these lengths."""
         made = cls.__new__(cls)
-        made._set(flat, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]))
+        made._set(flat, lengths)
         return made
 
-    def _set(self, flat: Ints, offsets: npt.NDArray[np.int64], path: Path | None = None) -> None:
+    def _set(self, flat: Ints, lengths: npt.NDArray[Any], path: Path | None = None) -> None:
         self.flat, self.path = flat, path
+        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
         self.starts, self.stops = offsets[:-1], offsets[1:]
 
     def __len__(self) -> int:
@@ -80,7 +82,7 @@ class Tokens(Sequence[Ints]):
     @property
     def lengths(self) -> Ints:
         """Number of tokens of every sequence, int32 [N]."""
-        return (self.stops - self.starts).astype(np.int32)
+        return np.subtract(self.stops, self.starts, dtype=np.int32, casting="unsafe")
 
     def take(self, rows: npt.NDArray[Any]) -> Tokens:
         """Return the sequences of these numbers."""
@@ -129,8 +131,7 @@ def tokenised(parts: Iterable[Tokens], *key: str) -> Tokens:
 
 def _mapped(path: Path) -> Tokens:
     made = Tokens.__new__(Tokens)
-    lengths = np.fromfile(path.with_suffix(".lengths"), np.int32)
-    made._set(np.memmap(path, np.int32, "r"), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), path)
+    made._set(np.memmap(path, np.int32, "r"), np.fromfile(path.with_suffix(".lengths"), np.int32), path)
     return made
 
 
