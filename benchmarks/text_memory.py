@@ -1,9 +1,9 @@
 """Measure the memory that text sets of different sizes take: ``python -m benchmarks.text_memory``.
 
-A file of generated rows (a label and 4 to 12 words of 5,000) is trained on in a fresh process each, with an empty cache: all of it
-is read, split, counted for the vocabulary, tokenised, and the order of an epoch drawn; then a few steps are trained, validated
-and tested. Writes results/text_memory.json: peaks of the resident memory, and of the part that is the process's own (the rest are
-pages of mapped files, which the system takes back when it needs them).
+A file of generated rows (a label and 4 to 12 words of 5,000) is trained on in a fresh process each, with an empty cache: all of
+it is read, split, counted for the vocabulary and tokenised, and the order of an epoch is drawn; then a few steps are trained,
+validated and tested. Writes results/text_memory.json: peaks of the resident memory, and of the part that is the process's own
+(the rest are pages of mapped files, which the system takes back when it needs them).
 """
 
 import json
