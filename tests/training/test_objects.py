@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import zoo
 from zoo.data.images.files import digits
 from zoo.errors import InputError
-from zoo.tasks import Classification
+from zoo.tasks import Classification, ImageClassification
 from zoo.training.objects import MARK, Objects, stands_for_spec, take_objects
 
 CPU = {"max_epochs": 1, "limit_train_batches": 2, "accelerator": "cpu"}
@@ -115,7 +115,7 @@ def test_a_task_with_its_network_and_data_of_anyone():
 
 
 def test_a_task_class_and_a_data_module_leave_a_model_folder():
-    class Calm(Classification):
+    class Calm(ImageClassification):
         """A task of the user's."""
 
     made = zoo.fit(algebra="complex", backbone="vit(dim=16, depth=1)", data=digits(), task=Calm, run_dir="run", trainer=CPU)
