@@ -9,10 +9,11 @@ from torch import nn
 from torch.nn.utils import prune
 
 import zoo
+from zoo import kernels
 from zoo.algebras import algebra
-from zoo.conversion import Conversion, convert
+from zoo.conversion import Conversion, MultiheadAttention, convert
 from zoo.errors import InputError
-from zoo.layers import Conv2d, Layers, Linear
+from zoo.layers import Conv2d, Layers, Linear, weight
 
 
 @pytest.fixture(scope="module")
@@ -154,11 +155,11 @@ def test_every_head_of_q_k_and_v_is_made_of_whole_elements(build):
     changed = convert(build(), "quaternion")
     name = next(n for n in changed.conversion.converted if n.endswith(("qkv", "self_attn")))
     module = changed.get_submodule(name)
-    layer = module if isinstance(module, Linear) else module.in_proj
-    layer = copy.deepcopy(layer).double()  # Its bias is zero, or stayed with torch's module.
-    product, heads = layer.algebra, layer.out.blocks
+    weight = module.weight_module if isinstance(module, Linear) else module.in_proj
+    layer = copy.deepcopy(weight).double().linear
+    product, heads = weight.algebra.double(), weight.out.blocks
     x, q = torch.randn(3, 32, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
-    size = layer.out.size
+    size = weight.out.size
     before = layer(product(x, q.repeat_interleave(8).expand_as(x)))
     after = [product(head, q.repeat_interleave(size // 4).expand_as(head)) for head in layer(x).split(size, -1)]
     assert heads == (6 if isinstance(module, Linear) else 12)
@@ -200,9 +201,75 @@ def test_bad_input_is_one_line(options, said):
     assert type(net[0]) is nn.Linear
 
 
-def test_a_single_layer_cannot_be_replaced_in_place():
-    with pytest.raises(InputError, match="single layer"):
-        convert(nn.Linear(8, 8), "complex")
+@pytest.mark.parametrize("weights", ["fresh", "project"])
+def test_a_single_layer_is_returned_converted(weights):
+    for build, x in (
+        (lambda: nn.Linear(8, 12), torch.randn(3, 8)),
+        (lambda: nn.Conv1d(8, 12, 3, stride=2), torch.randn(3, 8, 9)),
+        (lambda: nn.Conv2d(8, 12, 3, padding=1, bias=False), torch.randn(3, 8, 5, 5)),
+    ):
+        layer = build()
+        changed = convert(layer, "quaternion", weights=weights)
+        assert changed.algebra.n == 4
+        assert changed.conversion.converted == ("",)
+        assert changed(x).shape == layer(x).shape
+        same = convert(layer, "real", weights="project")
+        torch.testing.assert_close(same(x), layer(x))
+    attention = nn.MultiheadAttention(16, 2, batch_first=True)
+    changed = convert(attention, "quaternion", weights=weights)
+    assert changed.conversion.converted == ("", "out_proj")
+    assert changed(*[torch.randn(2, 5, 16)] * 3)[0].shape == (2, 5, 16)
+
+
+@pytest.mark.parametrize("options", [{}, {"bias": False}, {"add_bias_kv": True, "add_zero_attn": True}, {"batch_first": True}])
+@pytest.mark.parametrize("cross", [False, True])
+def test_converted_attention_takes_and_returns_what_torchs_does(options, cross):
+    torch.manual_seed(0)
+    model = nn.ModuleDict({"attn": nn.MultiheadAttention(16, 4, **options)})
+    expanded = convert(copy.deepcopy(model), "quaternion", weights="project")["attn"]
+    theirs = model["attn"]
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(expanded.in_proj_weight)
+        theirs.out_proj.weight.copy_(expanded.out_proj.weight)
+    q = torch.randn(5, 5, 16)
+    k = torch.randn(5, 5, 16) if cross else q
+    padding, mask = torch.zeros(5, 5, dtype=torch.bool), torch.ones(5, 5, dtype=torch.bool).triu(1)
+    padding[:, 4:] = True
+    for mode in (True, False):
+        ours, other = expanded.train(mode), theirs.train(mode)
+        for given in (
+            {},
+            {"need_weights": False},
+            {"key_padding_mask": padding, "average_attn_weights": False},
+            {"attn_mask": mask, "is_causal": True, "need_weights": False},
+            {"attn_mask": torch.randn(5, 5), "key_padding_mask": padding.float()},
+        ):
+            torch.testing.assert_close(ours(q, k, k, **given), other(q, k, k, **given))
+    torch.testing.assert_close(ours(q[0], k[0], k[0]), other(q[0], k[0], k[0]))
+
+
+@pytest.mark.parametrize("mode", ["training", "gradients in evaluation", "evaluation"])
+def test_torchs_attention_assembles_each_matrix_once(mode, monkeypatch):
+    attention = convert(nn.MultiheadAttention(16, 4, batch_first=True), "quaternion").train(mode == "training")
+    built = []
+    monkeypatch.setattr(weight, "real_matrix", lambda *args: built.append(1) or kernels.real_matrix(*args))
+    x = torch.randn(2, 5, 16)
+    with torch.set_grad_enabled(mode != "evaluation"):
+        attention(x, x, x)
+        assert len(built) == 2
+        attention(x, x, x)
+    assert len(built) == (2 if mode == "evaluation" else 4)
+
+
+def test_torchs_attention_is_a_class_of_ours_and_nobodys_class_is_swapped():
+    net = transformer()
+    before = net.layers[0].self_attn
+    changed = convert(net, "quaternion")
+    assert type(before) is nn.MultiheadAttention
+    assert type(changed.layers[0].self_attn) is MultiheadAttention
+    assert changed.layers[0].self_attn is not before
+    with pytest.raises(InputError, match="components"):
+        nn.init.zeros_(changed.layers[0].self_attn.in_proj_weight)
 
 
 def test_scope_chooses_roles(vit):
@@ -234,12 +301,12 @@ def test_every_matrix_is_either_converted_or_explained(resnet, vit):
         assert not set(conversion.converted) & set(conversion.real)
 
 
-def test_grouped_convolutions_of_whole_elements_are_converted():
+def test_grouped_convolutions_stay_real_however_the_weights_came():
     net = nn.Sequential(nn.Conv2d(32, 32, 3, groups=4), nn.Conv2d(24, 24, 3, groups=4), nn.Conv2d(24, 8, 1))
     changed = convert(copy.deepcopy(net), "quaternion")
-    assert changed.conversion == Conversion(("0", "2"), {"1": "4 groups do not hold whole elements"})
-    projected = convert(copy.deepcopy(net), "quaternion", weights="project")
-    assert "no projection" in projected.conversion.real["0"]
+    real = dict.fromkeys(("0", "1"), "groups are runs of real channels, not of whole elements")
+    assert changed.conversion == Conversion(("2",), real)
+    assert convert(copy.deepcopy(net), "quaternion", weights="project").conversion == changed.conversion
     same = convert(copy.deepcopy(net), "real", weights="project")
     x = torch.randn(2, 32, 6, 6)
     torch.testing.assert_close(same[0](x), net[0](x))

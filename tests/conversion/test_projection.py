@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from zoo.algebras import algebra
-from zoo.conversion.projection import arrange, nearest_components, nearest_rule
+from zoo.conversion.projection import arrange, nearest_components, nearest_product
 from zoo.kernels import axis_layout, real_matrix
 
 FIXED = ["real", "complex", "quaternion", "octonion", "sedenion", "clifford(p=1,q=1)", "clifford(p=0,q=0,r=1)"]
@@ -104,7 +104,7 @@ def test_arrange_is_the_rearrangement_of_van_loan_and_pitsianis():
 def test_phm_error_is_the_tail_of_the_singular_values(n):
     out, inp = axes(n, (6 * n, 4 * n), (1, 1))
     matrix = draw(4 * n, 6 * n)
-    rule = nearest_rule([arrange(matrix, out, inp)], n)
+    rule = nearest_product([arrange(matrix, out, inp)], n)
     w = nearest_components(matrix, rule, out, inp)
     tail = np.linalg.svd(rearranged(matrix.numpy(), n), compute_uv=False)[n:]
     np.testing.assert_allclose(error(matrix, rule, w, out, inp), np.sqrt((tail**2).sum()), rtol=1e-9, atol=1e-9)
@@ -115,7 +115,7 @@ def test_a_rule_that_made_the_matrix_is_found_again():
     table = algebra("quaternion").double().structure
     out, inp = axes(4, (16, 12), (1, 1))
     matrix = real_matrix(table, draw(4, 3, 4), out, inp)
-    rule = nearest_rule([arrange(matrix, out, inp)], 4)
+    rule = nearest_product([arrange(matrix, out, inp)], 4)
     w = nearest_components(matrix, rule, out, inp)
     torch.testing.assert_close(real_matrix(rule, w, out, inp), matrix)
 
@@ -132,12 +132,12 @@ def test_a_shared_rule_is_the_best_for_all_layers_together():
         ]
         return sum(errors)
 
-    shared = nearest_rule(arranged, n)
+    shared = nearest_product(arranged, n)
     together = np.concatenate([rearranged(m.numpy(), n) for m in matrices], 1)
     tail = np.linalg.svd(together, compute_uv=False)[n:]
     assert total(shared) == pytest.approx((tail**2).sum())
     for alone in arranged:
-        assert total(nearest_rule([alone], n)) > total(shared)
+        assert total(nearest_product([alone], n)) > total(shared)
 
 
 def test_dtype_is_kept_and_the_work_is_in_double():

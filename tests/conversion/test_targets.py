@@ -11,8 +11,8 @@ from torch import nn
 
 from zoo.algebras import algebra
 from zoo.conversion import convert, survey, targets
-from zoo.conversion.owners import Part
-from zoo.conversion.replacement import make
+from zoo.conversion.attention_layout import MatrixLayout
+from zoo.conversion.replacement import _build
 from zoo.errors import InputError
 from zoo.kernels import axis_layout
 from zoo.layers import Layers
@@ -34,7 +34,7 @@ def times(x, q):
 def error_of(target, sizes, blocks):
     """How far f(x q) is from f(x) q on neighbouring vectors of these sizes, each multiplied by itself."""
     torch.manual_seed(0)
-    layer = make(target._replace(module=real_twin(target.module), blocks=blocks), LAYERS).double()
+    layer = _build(target._replace(module=real_twin(target.module), blocks=blocks), LAYERS).double()
     q, x = torch.randn(4, dtype=torch.float64), torch.randn(target.channels[0], dtype=torch.float64)
     with torch.no_grad():
         weight = layer.weight.flatten(1) if max(layer.weight.shape[2:], default=1) == 1 else layer.weight[..., 0, 0]
@@ -114,7 +114,7 @@ def test_attention_over_quaternions_turns_with_its_input(kind, cut, monkeypatch)
     torch.manual_seed(0)
     model = nn.Sequential(WHOLE[kind]()).double()
     if not cut:
-        monkeypatch.setattr(targets, "part", lambda *_: Part())
+        monkeypatch.setattr(targets, "matrix_layout", lambda *_: MatrixLayout())
         monkeypatch.setattr(targets, "obstacle", lambda target, *_: "small" if min(target.channels) < 8 else None)
     convert(model, "quaternion").eval().requires_grad_(False)
     for name, parameter in model.named_parameters():

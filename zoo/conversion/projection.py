@@ -54,12 +54,12 @@ def _patterns(axis: AxisLayout) -> list[tuple[Tensor, Tensor]]:
     return [(mask, (which == i).nonzero().flatten()) for i, mask in enumerate(masks.T)]
 
 
-def nearest_rule(arranged: Iterable[Tensor], n: int) -> Tensor:
+def nearest_product(arranged: Iterable[Tensor], n: int) -> Tensor:
     r"""Return the structure tensor whose Kronecker sums come nearest to the given matrices together, [n, n, n].
 
-    A sum of n Kronecker products is a rank-n matrix after `arrange`, so the best rule is spanned by the n leading left singular
-    vectors (Van Loan and Pitsianis 1993), found here from the [n^2, n^2] Gram matrix; scaled to the energy n^2 of a signed
-    table.
+    A sum of n Kronecker products is a rank-n matrix after `arrange`, so the best product is spanned by the n leading left
+    singular vectors (Van Loan and Pitsianis 1993), found here from the [n^2, n^2] Gram matrix; scaled to the energy n^2 of a
+    signed table.
     """
     gram = torch.zeros(n * n, n * n, dtype=torch.float64)
     for rows in arranged:

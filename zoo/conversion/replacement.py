@@ -1,4 +1,4 @@
-"""Turn a network that torch or timm built into the same network over any algebra."""
+"""Replace the matrices of a network that torch, timm or Hugging Face built by matrices over an algebra."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from zoo.algebras import Algebra
-from zoo.conversion.obstacles import Target
-from zoo.conversion.projection import arrange, nearest_components, nearest_rule
-from zoo.conversion.targets import Skip, survey
+from zoo.conversion.attention_layout import is_conv1d_of_transformers
+from zoo.conversion.multihead_attention import MultiheadAttention
+from zoo.conversion.projection import arrange, nearest_components, nearest_product
+from zoo.conversion.targets import Skip, Target, survey
 from zoo.errors import InputError
-from zoo.layers import Conv1d, Conv2d, Layers, Linear
-
-Layer = Linear | Conv1d | Conv2d
+from zoo.layers import Layers
+from zoo.layers.weight import Weight
 
 
 class Conversion(NamedTuple):
@@ -35,17 +35,6 @@ def stayed_real(model: nn.Module) -> dict[str, list[str]]:
     return found
 
 
-class MultiheadAttention(nn.MultiheadAttention):
-    """Torch's attention with an input projection over an algebra; `convert` makes it out of a built one."""
-
-    in_proj: Linear
-
-    @property
-    def in_proj_weight(self) -> Tensor:  # type: ignore[override]
-        """The real matrix that torch's forward reads, [3 * embed_dim, embed_dim]."""
-        return self.in_proj.weight
-
-
 def convert(
     model: nn.Module,
     algebra: str | Algebra | Layers,
@@ -56,17 +45,18 @@ def convert(
 ) -> nn.Module:
     r"""Replace every matrix between the stem and the head by one over an algebra, in place, and return the model.
 
-    Linear layers, convolutions and torch's multi-head attention are converted; norms, biases, position tables and activations
-    stay. In an attention module (``num_heads``, ``heads`` or ``n_head``) every head of q, k and v, and in a gated unit either
-    branch, is made of whole algebra elements; where their layout is not known they stay real. Networks that concatenate or
-    split channels elsewhere (DenseNet, Res2Net) or transpose tokens and channels (MLP-Mixer) keep working; their components
-    are then slices of whatever axis the matrix reads. A layer that is used in several places is replaced in all of them.
+    Linear layers (also Hugging Face's ``Conv1D`` of GPT-2), convolutions and torch's multi-head attention are converted; norms,
+    biases, position tables and activations stay. In an attention module (``num_heads``, ``heads``, ``n_head`` or a Hugging Face
+    ``config``) every head of q, k and v, and in a gated unit either branch, is made of whole algebra elements; where their
+    layout is not known they stay real. Networks that concatenate or split channels elsewhere (DenseNet, Res2Net) or transpose
+    tokens and channels (MLP-Mixer) keep working; their components are then slices of whatever axis the matrix reads. A layer
+    that is used in several places is replaced in all of them. For a model that is one layer the new layer is returned.
 
     What stays real is listed with its reason in ``model.conversion``: the stem and the head of a timm model unless the scope
-    names them (of any other model only what ``skip`` names), depthwise and grouped convolutions whose groups hold no whole
-    elements, layers outside the scope, matrices of attention modules and gated units whose layout is not known, subclasses
-    with a forward of their own, layers with parametrizations or forward hooks or with a parameter that another module uses
-    too, and matrices so small that padding would cost more weights than it saves.
+    names them (of any other model only what ``skip`` names), depthwise and grouped convolutions, layers outside the scope,
+    matrices of attention modules and gated units whose layout is not known, subclasses with a forward of their own, layers with
+    parametrizations or forward hooks or with a parameter that another module uses too, and matrices so small that padding would
+    cost more weights than it saves. Structure alone decides: the same model with other weights is converted the same way.
 
     A new layer keeps the device, the dtype, the bias, and whether its weight and its bias are trained.
 
@@ -74,8 +64,8 @@ def convert(
         model: The network.
         algebra: A spec such as ``"quaternion"``, an `Algebra`, or a `Layers` factory, whose own scope then counts.
         skip: Shell patterns of module names that stay real, or a function of name and module.
-        weights: ``fresh`` draws new ones; ``project`` takes the nearest to the present ones: least squares for a fixed rule,
-            and for a learned rule the nearest sum of Kronecker products (Van Loan and Pitsianis 1993).
+        weights: ``fresh`` draws new ones; ``project`` takes the nearest to the present ones: least squares for a fixed product,
+            and for a learned one the nearest sum of Kronecker products (Van Loan and Pitsianis 1993).
         scope: Which roles to convert, see `zoo.layers.factory.parse_scope`.
 
     Raises:
@@ -93,76 +83,83 @@ def convert(
     if weights not in ("fresh", "project"):
         raise InputError(f"unknown weights '{weights}': use fresh or project")
     layers = algebra if isinstance(algebra, Layers) else Layers(algebra, scope)
-    targets, real = survey(model, layers, skip, project=weights == "project")
-    made = [make(target, layers) for target in targets]
+    targets, real = survey(model, layers, skip)
+    made = [_build(target, layers) for target in targets]
     if weights == "project":
-        project([(target.module, layer) for target, layer in zip(targets, made, strict=True)], layers.algebra)
+        pairs = [(_real_weight(target.module), _weight(layer)) for target, layer in zip(targets, made, strict=True)]
+        _project(pairs, layers.algebra)
     for target, layer in zip(targets, made, strict=True):
-        install(model, target, layer)
+        model = _install(model, target, layer)
     model.conversion = Conversion(tuple(t.name for t in targets), real)  # type: ignore[assignment]
     return model
 
 
-def make(target: Target, layers: Layers) -> Layer:
+def _build(target: Target, layers: Layers) -> nn.Module:
     """Build the layer that replaces a real one: same sizes, same arguments, same bias, fresh weights, on the same device."""
     old: Any = target.module
-    weight = real_weight(old)
+    weight = _real_weight(old)
     options: dict[str, Any] = {"blocks": target.blocks, "role": target.role}
-    layer: Layer
+    layer: nn.Module
     with torch.device(weight.device):
-        if isinstance(old, nn.Conv1d | nn.Conv2d):
+        if isinstance(old, nn.MultiheadAttention):
+            in_proj = Weight(layers.over(target.role), *target.channels, blocks=target.blocks, init=layers.init)
+            layer = MultiheadAttention(old, in_proj.to(weight.device, weight.dtype))
+        elif isinstance(old, nn.Conv1d | nn.Conv2d):
             names = ("stride", "padding", "dilation", "groups", "padding_mode")
             options |= {name: getattr(old, name) for name in names} | {"bias": old.bias is not None}
             build = layers.conv1d if isinstance(old, nn.Conv1d) else layers.conv2d
             layer = build(*target.channels, old.kernel_size, **options)
         else:
-            bias = isinstance(old, nn.Linear) and old.bias is not None
-            layer = layers.linear(*target.channels, bias, **options)
-    keep(old, layer.to(weight.device, weight.dtype).train(old.training))
+            layer = layers.linear(*target.channels, old.bias is not None, **options)
+    if not isinstance(layer, MultiheadAttention):
+        layer = layer.to(weight.device, weight.dtype)
+    _keep(old, layer.train(old.training))
     return layer
 
 
 @torch.no_grad()
-def keep(old: Any, layer: Layer) -> None:
-    """Copy the bias, and freeze what was frozen; the bias of torch's attention stays where it is."""
-    attention = isinstance(old, nn.MultiheadAttention)
-    trained = (old.in_proj_weight if attention else old.weight).requires_grad
-    layer.components.requires_grad_(trained)
-    if layer.algebra.learned and not layer.algebra.shared:
-        layer.algebra.requires_grad_(trained)
-    if layer.bias is not None:
+def _keep(old: Any, layer: Any) -> None:
+    """Copy the bias, and freeze what was frozen; the biases of torch's attention are taken over with the rest of it."""
+    is_attention, weight = isinstance(old, nn.MultiheadAttention), _weight(layer)
+    trained = (old.in_proj_weight if is_attention else old.weight).requires_grad
+    weight.components.requires_grad_(trained)
+    if weight.algebra.learned and not weight.algebra.shared:
+        weight.algebra.requires_grad_(trained)
+    if not is_attention and layer.bias is not None:
         layer.bias.copy_(old.bias)
         layer.bias.requires_grad_(old.bias.requires_grad)
 
 
-def real_weight(module: nn.Module) -> Tensor:
-    """The real matrix of a layer that torch built, without its history."""
-    weight = module.in_proj_weight if isinstance(module, nn.MultiheadAttention) else module.weight
-    assert isinstance(weight, Tensor)
-    return weight.detach()
+def _weight(layer: Any) -> Weight:
+    """Return the weight of a new layer."""
+    found = layer.in_proj if isinstance(layer, MultiheadAttention) else layer.weight_module
+    assert isinstance(found, Weight)
+    return found
+
+
+def _real_weight(module: Any) -> Tensor:
+    """Return the real matrix of a layer, [out, in, *kernel], without its history."""
+    weight: Tensor = module.in_proj_weight if isinstance(module, nn.MultiheadAttention) else module.weight
+    return weight.detach().T if is_conv1d_of_transformers(module) else weight.detach()
 
 
 @torch.no_grad()
-def project(pairs: list[tuple[nn.Module, Layer]], rule: Algebra) -> None:
-    """Set layers over an algebra to what comes nearest to the real ones they replace."""
-    if rule.learned and rule.shared and pairs:
-        together = nearest_rule((arrange(real_weight(old), new.out, new.inp) for old, new in pairs), rule.n)
-        rule.structure.copy_(together)
-    for old, new in pairs:
-        weight, product = real_weight(old), new.algebra
-        if rule.learned and not rule.shared:
-            product.structure.copy_(nearest_rule([arrange(weight, new.out, new.inp)], rule.n))
-        new.weight_module.elements.copy_(nearest_components(weight, product.action, new.out, new.inp))
+def _project(pairs: list[tuple[Tensor, Weight]], product: Algebra) -> None:
+    """Set weights over an algebra to what comes nearest to the real matrices they replace."""
+    if product.learned and product.shared and pairs:
+        together = nearest_product((arrange(matrix, new.out, new.inp) for matrix, new in pairs), product.n)
+        product.structure.copy_(together)
+    for matrix, new in pairs:
+        own = new.algebra
+        if product.learned and not product.shared:
+            own.structure.copy_(nearest_product([arrange(matrix, new.out, new.inp)], own.n))
+        new.elements.copy_(nearest_components(matrix, own.action, new.out, new.inp))
 
 
-def install(model: nn.Module, target: Target, layer: Layer) -> None:
-    """Put the new layer in every place of the old one."""
-    if isinstance(target.module, nn.MultiheadAttention):
-        del target.module.in_proj_weight
-        target.module.in_proj = layer
-        target.module.__class__ = MultiheadAttention
-    elif target.name:
-        for place in target.places:
-            model.set_submodule(place, layer)
-    else:
-        raise InputError("the model is a single layer: build it with zoo.layers instead of converting it")
+def _install(model: nn.Module, target: Target, layer: nn.Module) -> nn.Module:
+    """Put the new layer in every place of the old one, and return the model, which may be the layer itself."""
+    if not target.name:
+        return layer
+    for name in target.names:
+        model.set_submodule(name, layer)
+    return model
