@@ -80,7 +80,8 @@ def obstacle(target: Target, layers: Layers, unknown: str | None = None) -> str 
     if isinstance(module, nn.MultiheadAttention) and not module._qkv_same_embed_dim:
         return "queries, keys and values have different sizes"
     if groups > 1 and n > 1:
-        return "depthwise" if groups == target.channels[0] else "groups are runs of real channels, not of whole elements"
+        is_depthwise = groups == target.channels[0]
+        return "depthwise" if is_depthwise else unknown or "groups are runs of real channels, not of whole elements"
     return unknown or _waste(target, n)
 
 

@@ -1,0 +1,62 @@
+"""A pretrained network with grouped convolutions, from a file, is converted, saved and loaded again bit for bit."""
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+import zoo
+from zoo.conversion import convert
+from zoo.report.parameters import layer_table
+from zoo.training.options import Fit
+
+VARIANT = "regnetx_002"
+SPEC = f"timm/{VARIANT}(pretrained=true)"
+SIZES = {"in_channels": 3, "image_size": 32, "num_classes": 10}
+
+
+@pytest.fixture
+def pretrained(tmp_path, monkeypatch):
+    """Let timm read its pretrained weights from a file."""
+    torch.manual_seed(7)
+    create, path = timm.create_model, tmp_path / "weights.pth"
+    real = create(VARIANT)
+    torch.save(real.state_dict(), path)
+
+    def from_file(*args, pretrained=False, **options):
+        options |= {"pretrained_cfg_overlay": {"file": str(path)}} if pretrained else {}
+        return create(*args, pretrained=pretrained, **options)
+
+    monkeypatch.setattr(timm, "create_model", from_file)
+    return real
+
+
+def test_a_pretrained_network_is_loaded_again(pretrained, tmp_path):
+    net = zoo.backbone(SPEC, "quaternion", **SIZES).eval()
+    grouped = {name for name, module in net.named_modules() if getattr(module, "groups", 1) > 1}
+    assert grouped
+    assert grouped <= net.conversion.real.keys()
+    for name in grouped:  # What stays real is what was pretrained.
+        assert torch.equal(net.get_submodule(name).weight, pretrained.get_submodule(name).weight)
+    zoo.save(net, tmp_path / "model", backbone=SPEC, algebra="quaternion", **SIZES)
+    loaded = zoo.load(tmp_path / "model").net
+    assert loaded.conversion == net.conversion
+    x = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(loaded(x), net(x))
+    for (name, ours), theirs in zip(net.state_dict().items(), loaded.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs), name
+
+
+def test_info_counts_the_network_that_is_trained(pretrained):
+    net = zoo.backbone(SPEC, "quaternion", **SIZES)
+    table = layer_table(Fit(SPEC, "quaternion", "cifar10"), SIZES)
+    assert table["total"]["total"] == sum(p.numel() for p in net.parameters())
+
+
+@pytest.mark.parametrize("variant", [VARIANT, "test_resnet", "test_vit", "test_efficientnet", "test_convnext"])
+def test_the_origin_of_the_weights_does_not_decide_what_is_converted(variant):
+    fresh, projected = (convert(timm.create_model(variant), "quaternion", weights=w) for w in ("fresh", "project"))
+    assert fresh.conversion == projected.conversion
+    assert [(n, p.shape) for n, p in fresh.named_parameters()] == [(n, p.shape) for n, p in projected.named_parameters()]
+    assert isinstance(fresh, nn.Module)
