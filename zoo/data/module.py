@@ -45,7 +45,6 @@ class DataModule(LightningDataModule, Generic[Info]):
 
     task: str
     unit: ClassVar[str] = "rows"
-    allow_zero_length_dataloader_with_multiple_devices = True  # a process may have no rows to validate on
 
     def __init__(self, *, batch_size: int = 32, num_workers: int = 0, seed: int = 0) -> None:
         super().__init__()

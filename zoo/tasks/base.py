@@ -1,35 +1,21 @@
-"""The base class of all tasks: one step for all stages, metrics, the optimizer and the schedule; and tasks from specs."""
+"""The base class of all tasks: one step for all stages, metrics, the optimizer and the schedule."""
 
 import inspect
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any, ClassVar, NamedTuple, Self, TextIO, TypedDict
+from typing import Any, ClassVar, Self, TextIO, TypedDict
 
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
-from zoo import registry
 from zoo.data.info import DataInfo
 from zoo.errors import InputError
 from zoo.tasks.inputs import Example
-from zoo.tasks.metrics import Inputs, MeanLoss, check_names, even_states, named_metrics, update_named
+from zoo.tasks.metrics import Inputs, MeanLoss, StepOutput, check_names, even_states, named_metrics, update_named
 from zoo.tasks.optimization import check_network, check_optimizer, check_schedule, lr_factor, make_optimizer
-
-
-class StepOutput(NamedTuple):
-    """The loss of a batch (a mean) and the inputs of the metrics: predictions, targets and further keywords.
-
-    The loss is a mean over ``size`` things, by default one for each target.
-    """
-
-    loss: Tensor
-    predictions: Any
-    targets: Any
-    extra: dict[str, Tensor] = {}  # noqa: RUF012 (never written to)
-    size: int | None = None
 
 
 class TaskOptions(TypedDict, total=False):
@@ -105,15 +91,12 @@ class Task(LightningModule):
         type(self).check_options(**self.hparams)
         check_network(net, optimizer)
         self.net = net
-        self.allow_zero_length_dataloader_with_multiple_devices = True  # a small test set may leave a process without rows
         defaults = MetricCollection(self.default_metrics(), compute_groups=False)
         named = MetricCollection(named_metrics(metrics, self.metric_example), compute_groups=False)
         for stage in ("val", "test"):
             setattr(self, f"{stage}_loss", MeanLoss())
             setattr(self, f"{stage}_metrics", defaults.clone(prefix=f"{stage}_"))
             setattr(self, f"{stage}_named_metrics", named.clone(prefix=f"{stage}_"))
-
-    # --- options ---
 
     @classmethod
     def options(cls) -> dict[str, inspect.Parameter]:
@@ -147,8 +130,6 @@ class Task(LightningModule):
         check_optimizer(value["optimizer"], value["lr"], value["weight_decay"], value["betas"], value["eps"])
         check_schedule(value["schedule"], value["warmup"], value["floor"])
         check_names(value["metrics"])
-
-    # --- data ---
 
     @classmethod
     def from_info(cls, net: nn.Module, info: Any, tokenizer: Any = None, **options: Any) -> Self:
@@ -189,8 +170,6 @@ class Task(LightningModule):
         """Return how many numbers the network must answer with, for each example or (`per_token`) for each token."""
         raise NotImplementedError(f"{cls.__name__}.num_outputs: say how many numbers the network answers with")
 
-    # --- learning and measuring ---
-
     def step(self, batch: Any) -> StepOutput:
         """Return the loss of a batch and what its metrics read."""
         raise NotImplementedError(f"{type(self).__name__}.step: return StepOutput(loss, predictions, targets)")
@@ -223,10 +202,10 @@ class Task(LightningModule):
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the loss to descend."""
         output = self.step(batch)
-        size = self._size(output)
-        self.log("train_loss", output.loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=size, sync_dist=True)
-        self.log("train_loss_step", output.loss, on_step=True, on_epoch=False, batch_size=size)
-        return output.loss
+        size, loss = output.num_terms, output.loss
+        self.log("train_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=size, sync_dist=True)
+        self.log("train_loss_step", loss, on_step=True, on_epoch=False, batch_size=size)
+        return loss
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Measure a validation batch."""
@@ -241,14 +220,8 @@ class Task(LightningModule):
         return self.outputs(batch[0] if isinstance(batch, (tuple, list)) else batch)
 
     def measure(self, stage: str, output: StepOutput, named: bool = True) -> None:
-        """Add a batch to the metrics of a stage, ``val`` or ``test``; one without examples counts for nothing.
-
-        Args:
-            stage: ``val`` or ``test``.
-            output: Of `step`.
-            named: Whether it counts for the metrics that the user named too.
-        """
-        if size := self._size(output):
+        """Add a batch to the metrics of a stage, those that the user named included; one without examples is left out."""
+        if size := output.num_terms:
             getattr(self, f"{stage}_loss").update(output.loss.detach(), size)
             getattr(self, f"{stage}_metrics").update(output.predictions, output.targets, **output.extra)
             if named and self.hparams["metrics"]:
@@ -266,11 +239,11 @@ class Task(LightningModule):
         return {f"{stage}_loss": getattr(self, f"{stage}_loss"), **found}
 
     def on_validation_epoch_start(self) -> None:
-        """Begin anew."""
+        """Reset the validation metrics."""
         self._reset("val")
 
     def on_test_epoch_start(self) -> None:
-        """Begin anew."""
+        """Reset the test metrics."""
         self._reset("test")
 
     def on_validation_epoch_end(self) -> None:
@@ -280,9 +253,6 @@ class Task(LightningModule):
     def on_test_epoch_end(self) -> None:
         """Log the test metrics."""
         self._log("test")
-
-    def _size(self, output: StepOutput) -> int:
-        return len(output.targets) if output.size is None else output.size
 
     def _reset(self, stage: str) -> None:
         for metric in self.stage_metrics(stage).values():
@@ -302,8 +272,6 @@ class Task(LightningModule):
             optimizer, lambda step: lr_factor(step, steps, h["schedule"], h["warmup"], h["floor"])
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": factor, "interval": "step"}}
-
-    # --- predictions for people ---
 
     @classmethod
     def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
@@ -330,35 +298,3 @@ class Task(LightningModule):
     def prediction_rows(self, examples: Sequence[Example], outputs: Any) -> list[dict[str, Any]]:
         """Return a row of JSON values for each example, from what `predict_step` returned for their batch."""
         raise NotImplementedError(f"{type(self).__name__}.prediction_rows: return a dict for each example")
-
-
-def task_type(spec: str) -> tuple[type[Task], dict[str, Any]]:
-    """Return the class and the options that the spec of a task names, such as ``text_classification(label_smoothing=0.1)``.
-
-    Raises:
-        InputError: If there is no such task.
-    """
-    entry, parsed = registry.resolve("zoo.tasks", spec)
-    kind = registry.load(entry)
-    if not (isinstance(kind, type) and issubclass(kind, Task)):
-        raise InputError(f"{entry}: {entry.value} is no subclass of zoo.tasks.Task")
-    return kind, dict(parsed.options)
-
-
-def info_of(task: str, values: Mapping[str, Any]) -> Any:
-    """Rebuild the data info that a checkpoint keeps, of the class that the task of a spec needs.
-
-    Raises:
-        InputError: If there is no such task, or a field of the info is missing, unknown or wrong.
-    """
-    return task_type(task)[0].info_type.from_dict(values)
-
-
-def make_task(spec: str, net: nn.Module, info: Any, tokenizer: Any = None, **options: Any) -> Task:
-    """Make the task of a spec for data, see `Task.from_info`; an option in the spec wins.
-
-    Raises:
-        InputError: If there is no such task, it cannot learn from such data, or an option is wrong.
-    """
-    kind, own = task_type(spec)
-    return kind.from_info(net, info, tokenizer, **(options | own))

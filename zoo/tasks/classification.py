@@ -12,9 +12,9 @@ from torchmetrics.retrieval import RetrievalMAP, RetrievalMRR, RetrievalPrecisio
 
 from zoo.data.info import ImageInfo, TextInfo
 from zoo.errors import InputError
-from zoo.tasks.base import StepOutput, Task, TaskOptions
+from zoo.tasks.base import Task, TaskOptions
 from zoo.tasks.inputs import Example, encode_texts, read_images, read_texts
-from zoo.tasks.metrics import Inputs
+from zoo.tasks.metrics import Inputs, StepOutput
 
 
 class AUROC(BinaryAUROC):

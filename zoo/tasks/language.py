@@ -12,11 +12,11 @@ from torchmetrics import Metric, MetricCollection
 from zoo.data.info import CorpusInfo
 from zoo.data.text.tokens import UNKNOWN
 from zoo.errors import InputError
-from zoo.tasks.base import StepOutput, TaskOptions
+from zoo.tasks.base import TaskOptions
 from zoo.tasks.classification import check_label_smoothing
 from zoo.tasks.generation import GenerativeTask, Location, shortened
 from zoo.tasks.inputs import Example
-from zoo.tasks.metrics import Inputs
+from zoo.tasks.metrics import Inputs, StepOutput
 
 UNITS = ("character", "byte")
 MEMORY = "zoo_memory"

@@ -1,4 +1,4 @@
-"""Metrics of torchmetrics by the name of their class, and metrics of several processes."""
+"""What metrics read, metrics of torchmetrics by the name of their class, and metrics of several processes."""
 
 import inspect
 import re
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, distributed
@@ -22,6 +22,24 @@ SIZES = ("num_classes", "num_labels", "num_outputs")
 
 Inputs = tuple[Any, Any, dict[str, Tensor]]
 """Predictions, targets and keywords of a metric's ``update``."""
+
+
+class StepOutput(NamedTuple):
+    """The loss of a batch (a mean) and the inputs of the metrics: predictions, targets and further keywords.
+
+    The loss is a mean over ``size`` things, by default one for each target.
+    """
+
+    loss: Tensor
+    predictions: Any
+    targets: Any
+    extra: dict[str, Tensor] = {}  # noqa: RUF012 (never written to)
+    size: int | None = None
+
+    @property
+    def num_terms(self) -> int:
+        """The number of things that the loss is a mean over."""
+        return len(self.targets) if self.size is None else self.size
 
 
 class MeanLoss(Metric):

@@ -9,9 +9,9 @@ from torch.nn import functional as F
 from torchmetrics import MeanSquaredError, Metric, MetricCollection
 
 from zoo.data.info import VectorInfo
-from zoo.tasks.base import StepOutput, Task, TaskOptions
+from zoo.tasks.base import Task, TaskOptions
 from zoo.tasks.inputs import Example, read_vectors
-from zoo.tasks.metrics import Inputs
+from zoo.tasks.metrics import Inputs, StepOutput
 
 
 class Regression(Task):

@@ -12,13 +12,14 @@ from torchmetrics.text import CHRFScore, SacreBLEUScore
 
 from zoo.data.info import ParallelInfo
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
-from zoo.tasks.base import StepOutput, TaskOptions
+from zoo.tasks.base import TaskOptions
 from zoo.tasks.classification import check_label_smoothing
 from zoo.tasks.decoding import generate
 from zoo.tasks.decoding.logits import forbid_special
 from zoo.tasks.decoding.options import Decoding
 from zoo.tasks.generation import GenerativeTask, Location, answer_length, as_decoding, as_dict, limited, shortened
 from zoo.tasks.inputs import Example, read_texts
+from zoo.tasks.metrics import StepOutput
 
 
 class BLEU(SacreBLEUScore):
