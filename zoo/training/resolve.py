@@ -11,7 +11,8 @@ from zoo.backbones.build import check_spec
 from zoo.backbones.recipe import Recipe
 from zoo.data import ready
 from zoo.errors import InputError
-from zoo.tasks.base import Task, task_type
+from zoo.tasks import task_type
+from zoo.tasks.base import Task
 from zoo.tasks.decoding.options import Decoding
 from zoo.tasks.optimization import check_optimizer, check_schedule
 from zoo.training.objects import Objects, is_object
@@ -189,12 +190,18 @@ def make_data(options: Fit, objects: Objects | None = None) -> Any:
     recipe = recipe_for(options.backbone, objects)
     common = {"batch_size": options.batch_size, "num_workers": options.num_workers, "seed": options.seed}
     data = registry.create("zoo.datasets", options.data or "", **common, stream="token_stream" in recipe.inputs)
-    if objects.task is None and options.task is not None and task_type(options.task)[0] is not task_type(data.task)[0]:
+    if objects.task is None and options.task is not None and not shares_inputs(options.task, data.task):
         other = recipe.tasks.get(options.task)
         able = [entry.name for entry in registry.entries("zoo.backbones") if entry.ours and options.task in tasks_of(entry)]
         hint = f"use --data '{other.data}', say" if other else f"{', '.join(able)} can" if able else "give other --data"
         raise InputError(f"--task {options.task}: '{options.data}' is for {data.task}; {hint}")
     return data
+
+
+def shares_inputs(task: str, other: str) -> bool:
+    """Tell whether two tasks learn from the same kind of data, so that one can take the place of the other."""
+    kinds = [set(task_type(spec)[0].inputs) for spec in (task, other)]
+    return bool(kinds[0] & kinds[1])
 
 
 def check_data(options: Fit, recipe: Recipe, data: Any) -> None:
