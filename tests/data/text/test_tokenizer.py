@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from zoo.data.info import TextInfo
-from zoo.data.text.tokenizer import KINDS, Tokenizer, train_tokenizer
+from zoo.data.text.tokenizer import TOKENIZERS, Tokenizer, train_tokenizer
 from zoo.data.text.tokens import Tokens
 from zoo.errors import InputError
 
@@ -38,7 +38,7 @@ def test_bytes_know_every_text():
     assert len(made.encode(["the"])[0]) == 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_the_first_two_tokens_are_padding_and_unknown(kind):
     made = made_of(kind, lowercase=False)
     assert made.tokens[:2] == ["[PAD]", "[UNK]"]
@@ -65,13 +65,13 @@ def test_frequent_words_come_first_and_ties_by_letter():
     assert made_of("space", ["b a c", "c d", "c a b"], min_count=2).tokens[2:] == ["c", "a", "b"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_training_gives_one_vocabulary_every_time(kind):
     # The library's hash maps are seeded anew on every call, so an order that leaked from them would show here.
     assert len({made_of(kind, vocab=300).to_json() for _ in range(5)}) == 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_a_stored_reader_reads_the_same(kind):
     made = made_of(kind)
     info = TextInfo(classes=("no", "yes"), vocab_size=made.vocab_size, max_length=100, sizes={}, sha256="")
@@ -141,7 +141,7 @@ def writer(kind="char", texts=TEXTS, vocab=400, lowercase=False, max_length=100)
     return train_tokenizer(kind, texts, vocab, lowercase, 1, ends=True).limited(max_length)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_what_begins_and_ends_a_text_comes_third_and_fourth(kind):
     made = writer(kind)
     assert made.tokens[:4] == ["[PAD]", "[UNK]", "[BOS]", "[EOS]"]
@@ -204,7 +204,7 @@ def test_a_text_that_runs_on_has_no_space_before_it():
     assert not made.tokens[made.encode(["the"])[0][0]].startswith("Ġ")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOKENIZERS)
 def test_a_stored_reader_writes_the_same(kind):
     made = writer(kind)
     info = TextInfo(classes=(), vocab_size=made.vocab_size, max_length=100, sizes={}, sha256="")

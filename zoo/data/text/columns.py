@@ -121,10 +121,6 @@ class Column(Sequence[str]):
                 self.store.forget()
         self.store.forget()
 
-    def size(self) -> int:
-        """Return the bytes of all texts."""
-        return sum(int(lengths.sum()) for lengths in map(byte_lengths, self.batches()))
-
 
 def byte_lengths(texts: Any) -> npt.NDArray[np.int64]:
     """Return the bytes of every text of an Arrow array, as UTF-8."""
@@ -134,14 +130,7 @@ def byte_lengths(texts: Any) -> npt.NDArray[np.int64]:
 
 
 def digest_column(sha: Any, split: str, count: int, batches: Callable[[], Iterator[Any]]) -> None:
-    """Add a column to a digest: the name of its split, the number of its texts, their lengths, and the texts.
-
-    Args:
-        sha: The digest.
-        split: Name of the split.
-        count: Number of texts.
-        batches: Returns the texts as Arrow arrays.
-    """
+    """Add to a digest the name of a split, the number of texts of one of its columns, their lengths, and the texts."""
     sha.update(f"{split} {count}".encode())
     for texts in batches():
         sha.update(byte_lengths(texts).astype("<i8").tobytes())
@@ -152,12 +141,7 @@ def digest_column(sha: Any, split: str, count: int, batches: Callable[[], Iterat
 
 
 def stored(batches: Iterator[Any], key: Callable[[], str]) -> Store:
-    """Keep record batches: a few in memory, many in a file of the user's cache, which is made once and mapped.
-
-    Args:
-        batches: The rows; read as far as is needed.
-        key: Returns the name of the file; called if one is needed.
-    """
+    """Keep record batches: a few in memory, many in a mapped file of the user's cache, made once and named `key()`."""
     first: list[Any] = []
     size = 0
     for batch in batches:

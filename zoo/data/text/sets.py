@@ -96,11 +96,6 @@ class TextSet:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def pinned(self) -> bool:
-        """Whether the revision is a commit, which cannot change."""
-        return len(self.repository.partition("@")[2]) == 40
-
-    @property
     def hidden(self) -> bool:
         """Whether the validation split is tested on, the labels of the official test split being secret."""
         return self.splits == HIDDEN

@@ -160,14 +160,7 @@ class Table:
 
 
 def coded(parts: Iterable[Sequence[str]]) -> tuple[Ints, tuple[str, ...]]:
-    """Number labels in the order of their first appearance.
-
-    Args:
-        parts: The labels, some at a time.
-
-    Returns:
-        The numbers, int32 [N], and the labels that they stand for.
-    """
+    """Number labels, that come some at a time, by their first appearance: int32 [N], and the label of each number."""
     seen: dict[str, int] = {}
     found = [np.fromiter((seen.setdefault(label, len(seen)) for label in part), np.int32, len(part)) for part in parts]
     return np.concatenate([np.empty(0, np.int32), *found]), tuple(seen)

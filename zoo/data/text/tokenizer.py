@@ -19,7 +19,7 @@ from zoo.errors import InputError
 if TYPE_CHECKING:
     import tokenizers
 
-KINDS = ("word", "space", "char", "bpe")
+TOKENIZERS = ("word", "space", "char", "bpe")
 SPECIAL = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
 """Tokens that stand for no text, by their numbers; the last two mark where a text that is to be written begins and ends."""
 
@@ -156,17 +156,7 @@ class Tokenizer:
         return Tokens.flattened(flat, tokens.lengths + 1)
 
     def encode_column(self, column: Column, location: Location, content: str, *, ended: bool = False) -> Tokens:
-        """Turn a column of texts into token numbers, in constant memory; those of a large one are kept in a mapped file.
-
-        Args:
-            column: The texts.
-            location: See `encode`.
-            content: Names the column among all others, by the digest of its content; names the file.
-            ended: See `encode`.
-
-        Raises:
-            InputError: See `encode`.
-        """
+        """Do as `encode` in constant memory: the tokens of a large column are kept in a mapped file, named after `content`."""
 
         def parts() -> Iterator[Tokens]:
             done = 0
@@ -241,8 +231,8 @@ def check_tokenizer(kind: str, vocab: int, ends: bool = False) -> tuple[str, ...
     Raises:
         InputError: The kind is unknown, or there are too few tokens for it.
     """
-    if kind not in KINDS:
-        raise InputError(f"tokenizer={kind!r}: use {', '.join(KINDS)}")
+    if kind not in TOKENIZERS:
+        raise InputError(f"tokenizer={kind!r}: use {', '.join(TOKENIZERS)}")
     special = SPECIAL[: 4 if ends else 2]
     least = len(special) + (BYTES if kind == "bpe" else 1)
     if vocab < least:

@@ -100,12 +100,7 @@ class Tokens(Sequence[Ints]):
 
 
 def tokenised(parts: Iterable[Tokens], *key: str) -> Tokens:
-    """Keep tokens that come some at a time: a few in memory, many in a file of the user's cache, which is made once.
-
-    Args:
-        parts: The tokens of some texts after the other.
-        key: What they are the tokens of, and how they were made; names the file.
-    """
+    """Keep tokens that come some at a time: a few in memory, many in a file of the user's cache, made once and named by `key`."""
     path = cache("tokens") / f"{hashlib.sha256(chr(0).join((RULE, *key)).encode()).hexdigest()}.text"
     if path.exists() and path.with_suffix(".lengths").exists():
         return _mapped(path)

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data.loader import train_sampler
+from zoo.data.loader import EpochSampler
 from zoo.data.text.batches import bucketed
 
 
 def BucketSampler(lengths, batch_size, seed):
-    return train_sampler(partial(bucketed, lengths, batch_size, seed))
+    return EpochSampler(partial(bucketed, lengths, batch_size, seed), even=True)
 
 
 LENGTHS = np.random.RandomState(0).randint(1, 200, 1003)
