@@ -100,7 +100,7 @@ class Tokens(Sequence[Ints]):
 
 
 def tokenised(parts: Iterable[Tokens], *key: str) -> Tokens:
-    """Keep tokens that come some at a time: a few in memory, many in a file of the user's cache, made once and named by `key`."""
+    """Keep tokens that come some at a time: a few in memory, many in a mapped file of the cache, made once, named by `key`."""
     path = cache("tokens") / f"{hashlib.sha256(chr(0).join((RULE, *key)).encode()).hexdigest()}.text"
     if path.exists() and path.with_suffix(".lengths").exists():
         return _mapped(path)
