@@ -284,5 +284,5 @@ def read_yaml(file: str) -> dict[str, Any]:
 def check_names(values: Mapping[str, Any]) -> None:
     """Refuse names that no installed plugin provides, without importing any."""
     for key, group in SPECS.items():
-        if values.get(key) is not None and registry.entries(group):
+        if values.get(key) is not None:
             registry.resolve(group, values[key])
