@@ -1,5 +1,6 @@
 """Flags and files: what composes, what wins, and what is said about a bad one."""
 
+import json
 import re
 from dataclasses import asdict, fields, is_dataclass
 from importlib import import_module
@@ -56,7 +57,8 @@ def test_what_is_printed_is_what_a_run_would_have(effective):
 
 
 def asdict_without_none(options: Fit) -> dict:
-    return {key: value for key, value in asdict(options).items() if value is not None}
+    """The options as YAML has them: without what is left open, and lists for tuples."""
+    return json.loads(json.dumps({key: value for key, value in asdict(options).items() if value is not None}))
 
 
 def test_one_file_alone(files, effective):
