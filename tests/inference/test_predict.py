@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import zoo
+from zoo.data import ready
 from zoo.data.text.local import pairs, ranking, text
 from zoo.errors import InputError
 
@@ -46,7 +47,7 @@ def stdin(content: bytes) -> io.TextIOWrapper:
 
 def said(run, words) -> torch.Tensor:
     """Probabilities of one text by itself, padded with nothing."""
-    tokenizer = text(str(run.parent / "text.tsv")).tokenizer
+    tokenizer = ready(text(str(run.parent / "text.tsv"))).tokenizer
     with torch.no_grad():
         return zoo.load(run).net(tokenizer.encode([words]).padded()).softmax(-1)[0]
 
@@ -134,7 +135,7 @@ def test_pairs_as_arguments_and_with_a_tab_between(place, tmp_path):
     found = list(predict(place / "pairs", [tmp_path / "two"]))
     assert found == list(predict(place / "pairs", [side for row in rows for side in row]))
     assert found == list(predict(place / "pairs", ["-"], stdin((tmp_path / "two").read_bytes())))
-    tokenizer, net = pairs(str(place / "pairs.tsv")).tokenizer, zoo.load(place / "pairs").net
+    tokenizer, net = ready(pairs(str(place / "pairs.tsv"))).tokenizer, zoo.load(place / "pairs").net
     for row, (first, second) in zip(found, rows, strict=True):
         assert (row["first"], row["second"]) == (first, second)
         with torch.no_grad():
@@ -156,7 +157,7 @@ def test_a_ranking_model_says_how_relevant_an_answer_is(corpus, tmp_path):
     question, *_ = (tmp_path / "ranking.tsv").read_text().splitlines()[1].split("\t")
     (row,) = predict(tmp_path / "run", [question, "an answer"])
     assert row.keys() == {"question", "answer", "relevance"}
-    tokenizer = ranking(str(tmp_path / "ranking.tsv")).tokenizer
+    tokenizer = ready(ranking(str(tmp_path / "ranking.tsv"))).tokenizer
     with torch.no_grad():
         expected = zoo.load(tmp_path / "run").net(*(tokenizer.encode([side]).padded() for side in (question, "an answer")))
     assert row["relevance"] == pytest.approx(expected.softmax(-1)[0, 1].item(), abs=1e-5)

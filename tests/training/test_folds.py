@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import zoo
+from zoo.data import ready
 from zoo.data.text.local import ranking, text
 from zoo.errors import InputError
 from zoo.training import folds as module
@@ -56,11 +57,11 @@ def test_every_fold_is_a_run_of_its_own(place, made):
 def test_every_row_is_tested_once_and_never_trained_on_there(place, made):
     tested: list[tuple[str, int]] = []
     for number in range(3):
-        splits = text(str(place / "text.tsv"), folds=3, fold=number).splits
-        places = {name: {table.place(row) for row in range(len(table))} for name, table in splits.items()}
+        splits = ready(text(str(place / "text.tsv"), folds=3, fold=number)).splits
+        places = {name: {table.location(row) for row in range(len(table))} for name, table in splits.items()}
         assert sum(map(len, places.values())) == 60
         assert len(set().union(*places.values())) == 60
-        assert text(str(place / "text.tsv"), folds=3, fold=number, seed=7).splits["test"] == splits["test"]
+        assert ready(text(str(place / "text.tsv"), folds=3, fold=number, seed=7)).splits["test"].texts == splits["test"].texts
         tested += places["test"]
         config = zoo.checkpoint.read_config(place / "run" / NAMES[number])
         assert config["info"]["sizes"] == {name: len(table) for name, table in splits.items()}
@@ -108,7 +109,7 @@ def test_questions_stay_whole(place):
     data = f"ranking(path='{place / 'ranking.tsv'}')"
     made = zoo.fit(**options(place, "ranked", data=data, backbone="lstm(dim=8, hidden=8)"))
     assert made["metrics"].keys() == {"loss", "map", "mrr", "top1"}
-    asked = [set(ranking(str(place / "ranking.tsv"), folds=3, fold=i).splits["test"].texts[0]) for i in range(3)]
+    asked = [set(ready(ranking(str(place / "ranking.tsv"), folds=3, fold=i)).splits["test"].texts[0]) for i in range(3)]
     assert sum(map(len, asked)) == len(set().union(*asked)) == 15
 
 

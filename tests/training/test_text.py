@@ -13,6 +13,7 @@ import yaml
 from torch.nn import functional as F
 
 import zoo
+from zoo.data import ready
 from zoo.data.info import TextInfo
 from zoo.data.text.local import pairs, ranking, text
 from zoo.errors import InputError
@@ -76,12 +77,12 @@ def test_the_tokenizer_is_a_file_of_the_model(run, name, place):
     listed = json.loads((run / "model" / "manifest.json").read_text())["files"]
     assert set(listed) == {"config.json", "model.safetensors", "README.md", "tokenizer.json"}
     assert listed["tokenizer.json"]["sha256"] == hashlib.sha256(tokenizer.read_bytes()).hexdigest()
-    assert tokenizer.read_text(encoding="utf-8") == READ[kind](str(place / f"{kind}.tsv")).tokenizer.to_json()
+    assert tokenizer.read_text(encoding="utf-8") == ready(READ[kind](str(place / f"{kind}.tsv"))).tokenizer.to_json()
 
 
 def test_the_facts_of_the_data_are_kept(run, name, place, summary):
     kind, _ = RUNS[name]
-    data, config = READ[kind](str(place / f"{kind}.tsv")), zoo.checkpoint.read_config(run)
+    data, config = ready(READ[kind](str(place / f"{kind}.tsv"))), zoo.checkpoint.read_config(run)
     assert TextInfo.from_dict(config["info"]) == data.info
     assert summary["data_sha256"] == data.info.sha256
     assert summary["task"] == config["task"] == data.task
@@ -110,7 +111,7 @@ def test_a_table_of_its_own_is_cut_and_the_run_says_so(place, capsys):
     zoo.fit(backbone="fasttext(dim=8, hidden=8)", algebra="real", data=data, run_dir=str(place / "said"), trainer=SHOWN)
     first = capsys.readouterr().out.splitlines()[0]
     sizes = re.search(r"text\.tsv\): (.*) rows \(one table without splits: part 0 of 10 .*\)$", first)
-    assert sorted(sizes[1].split(", ")) == ["48 train", "6 test", "6 val"]
+    assert sorted(sizes[1].split(", ")) == ["49 train", "5 val", "6 test"]
 
 
 # --- the model ---
@@ -192,7 +193,7 @@ def test_other_data_are_read_with_the_words_of_the_model(run, name, place, tmp_p
         (folder / f"{split}.tsv").write_text("\n".join([header, *rows]) + "\n")
     found = evaluate(run, "test", f"{kind}(path='{folder}')")
     info = TextInfo.from_dict(zoo.checkpoint.read_config(run)["info"])
-    tokenizer = READ[kind](str(place / f"{kind}.tsv")).tokenizer
+    tokenizer = ready(READ[kind](str(place / f"{kind}.tsv"))).tokenizer
     rows = [line.split("\t") for line in strange]
     columns = [tokenizer.encode([row[i] for row in rows]).padded() for i in range(len(rows[0]) - 1)]
     names = {"0": "irrelevant", "1": "relevant"} if kind == "ranking" else {}
@@ -230,7 +231,7 @@ def test_data_of_another_kind(summaries, place):
         evaluate(place / "text", "test", f"pairs(path='{place / 'pairs.tsv'}')")
     lines = (place / "text.tsv").read_text().replace("\tno\n", "\tother\n").replace("\tyes\n", "\tsame\n")
     (place / "renamed.tsv").write_text(lines)
-    with pytest.raises(InputError, match="task = text_classification, the model was trained with pair_classification"):
+    with pytest.raises(InputError, match="inputs = text, the model was trained with text_pair"):
         evaluate(place / "pairs", "test", f"text(path='{place / 'renamed.tsv'}')")
 
 
@@ -335,7 +336,7 @@ def test_a_run_on_vectors(tmp_path):
 def test_new_data_are_measured_whole(summaries, place, corpus, tmp_path):
     """All rows of a file that the model has never seen, not the tenth that training would have held out."""
     run, file = place / "text", corpus(tmp_path / "new.tsv", "text")
-    data = text(str(file))
+    data = ready(text(str(file)))
     rows = [row for table in data.splits.values() for row in zip(table.texts[0], table.labels, strict=True)]
     said = list(zoo.load(run).predict([words for words, _ in rows]))
     right = sum(row["label"] == label for row, (_, label) in zip(said, rows, strict=True))
@@ -350,5 +351,5 @@ def test_the_rows_it_was_trained_on_are_not_measured_whatever_the_options(summar
 
 @pytest.mark.parametrize("option", ["tokenizer=bpe", "lowercase=false", "vocab=50"])
 def test_other_data_do_not_choose_how_the_model_reads(summaries, place, option):
-    with pytest.raises(InputError, match=f"sets {option.split('=')[0]}, but the model reads with its own vocabulary"):
+    with pytest.raises(InputError, match=f"sets {option.split('=')[0]}, but the model has a tokenizer of its own"):
         evaluate(place / "text", "test", f"text(path='{place / 'other-text.tsv'}', {option})")

@@ -8,6 +8,7 @@ import torch
 import yaml
 
 import zoo
+from zoo.data import ready
 from zoo.data.text.local import text
 from zoo.errors import InputError
 from zoo.training.network import load_vectors
@@ -56,7 +57,7 @@ def table_of(run: str | Path):
 @pytest.mark.parametrize(("width", "channels"), [(6, 8), (8, 8)])
 def test_the_rows_of_the_file_are_in_the_trained_network(place, made, width, channels):
     run = place / "run" if width == 6 else Path(fit(place, "wide", 8)["run_dir"])
-    words, table = text(str(place / "text.tsv")).tokenizer.tokens, table_of(run)
+    words, table = ready(text(str(place / "text.tsv"))).tokenizer.tokens, table_of(run)
     rows = rows_of(place, width)
     assert len(words) > len(rows)
     with torch.no_grad():

@@ -268,7 +268,7 @@ def test_where_data_come_from(tmp_path, monkeypatch):
 def test_other_data_do_not_choose_how_the_model_reads(run, name, place, option):
     spec = DATA[name].format(place=place)
     spec = f"{spec.removesuffix(')')}, {option})"
-    with pytest.raises(InputError, match=f"sets {option.split('=')[0]}, but the model reads with its own vocabulary"):
+    with pytest.raises(InputError, match=f"sets {option.split('=')[0]}, but the model has a tokenizer of its own"):
         evaluate(run, "test", spec)
 
 

@@ -42,7 +42,7 @@ def card(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
         facts=facts(config, summary),
         tags=json.dumps(["hypercomplex", *([backbone] if backbone else []), config["algebra"]]),
         names=json.dumps(list(metrics)),
-        rows="\n".join(f"| {name} | {number(value)} |" for name, value in metrics.items()) or "| (not measured) | |",
+        rows="\n".join(f"| {name} | {number(value)} |" for name, value in metrics.items()) or "| (no test split) | |",
         module="" if backbone else ", module=the_real_network",
         versions=", ".join(f"{name} {version}" for name, version in summary["versions"].items()),
     )

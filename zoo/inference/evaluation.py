@@ -12,6 +12,7 @@ from torch import nn
 
 from zoo import registry
 from zoo.errors import InputError
+from zoo.tasks.base import task_type
 
 TOKENIZER_OPTIONS = ("tokenizer", "vocab", "min_count", "lowercase")
 """Options of data that decide how texts become tokens; a trained model brings its own tokenizer."""
@@ -109,6 +110,9 @@ def checked_data(model: Any, data: Any, name: str) -> Any:
     Raises:
         InputError: If sizes or labels differ.
     """
+    given, own = getattr(data, "task", None), model.config.get("task")
+    if given and own and model.info is not None and model.info.inputs not in task_type(given)[0].inputs:
+        raise InputError(f"data '{name}' has task = {given}, the model was trained with {own}")
     data.prepare_data()
     data.setup(None)
     theirs = getattr(data, "info", None)

@@ -68,7 +68,8 @@ def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
     planned = plan(options, objects)
     settings = check_trainer(planned.options.trainer)
     checkpoint = check_resume(planned.options)
-    processes = join(settings)
+    in_order = "token_stream" in planned.recipe.inputs or getattr(planned.objects.net, "has_memory", False)
+    processes = join(settings, in_order)
     with claimed(planned.options, processes) as folder, matmul_precision(planned.options.matmul_precision):
         try:
             run = set_up(planned, settings, checkpoint, folder.path, processes)
@@ -113,6 +114,7 @@ def set_up(
     task = planned.objects.task
     if not isinstance(task, Task):
         task = planned.task.from_info(net, info, getattr(data, "tokenizer", None), **planned.task_options)
+        task.save_hyperparameters(dict(task.hparams), logger=False)  # the options of the run, logged below, say the same
     check_network(options, checkpoint, task)
     check_ranks(trainer, net)
     summary = summarize(planned, net, vectors) | {"run_dir": str(folder)}

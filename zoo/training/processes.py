@@ -123,11 +123,15 @@ def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
         raise InputError(f"--trainer: {str(error).strip().splitlines()[0]}") from error
 
 
-def join(settings: Mapping[str, Any]) -> Processes:
+def join(settings: Mapping[str, Any], in_order: bool = False) -> Processes:
     """Start the processes that the Trainer's arguments ask for, unless torchrun, srun or an earlier run has, and join them.
 
+    Args:
+        settings: Arguments of Lightning's Trainer.
+        in_order: Whether the run reads its data in order, which only one process can.
+
     Raises:
-        InputError: If Lightning refuses the arguments, or the strategy is one that a run cannot use.
+        InputError: If Lightning refuses the arguments, or the run cannot use the strategy or several processes.
     """
     chosen = {name: value for name, value in settings.items() if name in JOINING and value is not None}
     notes = logging.getLogger("lightning.pytorch")
@@ -138,6 +142,8 @@ def join(settings: Mapping[str, Any]) -> Processes:
     finally:
         notes.setLevel(level)
     check_strategy(trainer)
+    if in_order and trainer.world_size > 1:
+        raise InputError("a network with a memory reads its text in order, in one process: use --trainer.devices 1")
     strategy = trainer.strategy
     if strategy.launcher is not None:
         strategy.launcher.launch(lambda: None, trainer=trainer)

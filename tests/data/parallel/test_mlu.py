@@ -70,7 +70,7 @@ def test_pairs_depend_on_their_numbers_alone(made):
 def test_it_is_read_letter_by_letter(made):
     assert set(made.tokenizer.tokens[4:]) == set("xy=,+-*0123456789")
     assert made.info.max_length == LONGEST == 20
-    (source, _), targets, numbers = next(iter(made.test_dataloader()))
+    (source, _), targets, numbers, *_ = next(iter(made.test_dataloader()))
     number = int(numbers[0])
     assert made.tokenizer.decode(source[0].tolist()) == made.splits["test"].texts[0][number]
     assert made.tokenizer.decode(targets[0].tolist()) == made.splits["test"].texts[1][number]

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from zoo.data.info import ParallelInfo
-from zoo.data.loader import Array, EpochSampler, Order, eval_sampler
+from zoo.data.loader import Array, EpochSampler, Order, eval_sampler, process_rank
 from zoo.data.options import whole
 from zoo.data.text.batches import LengthBatches
 from zoo.data.text.module import Splits, TokenData
@@ -173,7 +173,8 @@ class ParallelData(TokenData[ParallelInfo]):
     def eval_dataloader(self, split: str) -> DataLoader[Batch]:
         """Return the batches of a split, always the same and in the same order."""
         data = self.dataset(split)
-        return self.loader(data, eval_sampler(LengthBatches(data.lengths, self.batch_size, self.batch_tokens)))
+        batch_size = min(self.batch_size, max(1, len(data) // process_rank()[1]))  # at least a batch for every process
+        return self.loader(data, eval_sampler(LengthBatches(data.lengths, batch_size, self.batch_tokens)))
 
     def loader(self, data: Dataset[Batch], sampler: EpochSampler, **options: Any) -> DataLoader[Batch]:
         """Return a loader whose sampler yields the rows of whole batches."""
