@@ -75,8 +75,7 @@ class Identity(nn.Module):
 
 
 def parallel(rows):
-    from zoo.data.parallel.encoding import encode
-    tokens = encode(rows, tokenizer).padded() if rows else torch.zeros(0, 1, dtype=torch.int64)
+    tokens = tokenizer.encode(rows, ended=True).padded() if rows else torch.zeros(0, 1, dtype=torch.int64)
     shifted = torch.cat([tokens.new_full((len(rows), 1), 2), tokens[:, :-1]], 1)
     return (tokens, shifted.masked_fill(shifted == 3, 0)), tokens, torch.arange(len(rows)), list(rows)
 

@@ -85,7 +85,7 @@ CASES = {
     "torchrun": (
         torchrun,
         "transformer(dim=8, depth=1, heads=2, ffn=8)",
-        "parallel(path=pairs, source=en, target=fr)",
+        "parallel(path=pairs, source=en, target=fr, batch_size=4)",
         {"bleu"},
     ),
     "srun": (srun, "fasttext(dim=8, hidden=8)", "text(path=text.tsv)", {"loss", "accuracy", "f1"}),

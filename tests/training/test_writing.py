@@ -16,6 +16,7 @@ from torch.nn import functional as F
 import zoo
 from zoo import registry
 from zoo.backbones.build import check_fit
+from zoo.data import ready
 from zoo.data.parallel.files import parallel
 from zoo.errors import InputError
 from zoo.inference.evaluation import origin as source
@@ -233,9 +234,9 @@ def test_other_pairs_are_read_with_the_words_of_the_model(place, summaries, tmp_
     rows = [("six one", "six un"), ("two seven", "deux sept"), ("three", "trois")]
     write_pairs(tmp_path / "other", train=translations(5, 9), test=rows)
     found = evaluate(place / "pairs", "test", f"parallel(path='{tmp_path / 'other'}', source=en, target=fr)")
-    own = parallel(path=str(place / "en-fr"), source="en", target="fr", tokenizer="space")
-    data = parallel(path=str(tmp_path / "other"), source="en", target="fr", tokenizer=own.tokenizer, batch_size=9)
-    ((source, shifted), targets, _) = next(iter(data.test_dataloader()))
+    own = ready(parallel(path=str(place / "en-fr"), source="en", target="fr", tokenizer="space"))
+    data = ready(parallel(path=str(tmp_path / "other"), source="en", target="fr", tokenizer=own.tokenizer, batch_size=9))
+    ((source, shifted), targets, *_) = next(iter(data.test_dataloader()))
     assert (source == 1).sum() == (targets == 1).sum() == 1
     with torch.no_grad():
         logits = zoo.load(place / "pairs").net(source, shifted)
@@ -281,7 +282,7 @@ def test_other_data_do_not_choose_how_the_model_reads(run, name, place, option):
         (
             "pairs",
             "glosses(task=language_model, limit=60)",
-            "reads single words and no running text: measure it on texts of its own kind",
+            "has task = language_model, the model was trained with seq2seq",
         ),
     ],
     indirect=["name"],

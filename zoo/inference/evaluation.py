@@ -12,7 +12,7 @@ from torch import nn
 
 from zoo import registry
 from zoo.errors import InputError
-from zoo.tasks.base import task_type
+from zoo.tasks import task_type
 
 TOKENIZER_OPTIONS = ("tokenizer", "vocab", "min_count", "lowercase")
 """Options of data that decide how texts become tokens; a trained model brings its own tokenizer."""
