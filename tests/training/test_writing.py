@@ -317,7 +317,7 @@ def test_the_task_chooses_the_recipe(tmp_path, monkeypatch):
     ("options", "said"),
     [
         ({"backbone": "transformer", "task": "seq2seq", "data": "glosses(limit=60)"}, "is for text_classification"),
-        ({"backbone": "transformer", "task": "translation"}, "unknown task 'translation' .*seq2seq"),
+        ({"backbone": "transformer", "task": "translation"}, "unknown task 'translation': installed: .*seq2seq"),
         ({"backbone": "transformer", "task": "seqtoseq"}, "unknown task 'seqtoseq': did you mean 'seq2seq'"),
         ({"backbone": "gpt", "task": "seq2seq"}, "--task seq2seq: .* is for language_model; transformer can"),
         (
@@ -354,7 +354,9 @@ def test_the_task_chooses_the_recipe(tmp_path, monkeypatch):
     ],
     ids=str,
 )
-def test_what_does_not_belong_together_is_one_line(tmp_path, options, said):
+def test_what_does_not_belong_together_is_one_line(tmp_path, monkeypatch, options, said):
+    monkeypatch.chdir(tmp_path)
+    Path("glove.txt").write_text("one 0.1 0.2\n")
     with pytest.raises(InputError, match=said) as refusal:
         fitted(tmp_path, "run", algebra="real", **options)
     assert len(str(refusal.value).splitlines()) == 1
