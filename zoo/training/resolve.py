@@ -63,7 +63,7 @@ def plan(options: Fit, objects: Objects | None = None) -> Plan:
         layers = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
         check_spec(options.backbone, objects.algebra or options.algebra, **layers)
     if options.vectors is not None and not Path(options.vectors).expanduser().is_file():
-        raise InputError(f"there is no file of vectors '{options.vectors}'")
+        raise InputError(f"--vectors: the file '{options.vectors}' does not exist")
     data = make_data(options, objects)
     name = options.task or getattr(data, "task", None)
     if objects.task is None and name is None:
