@@ -102,7 +102,7 @@ class PhasorEmbedding(nn.Module):
         return torch.cat(parts, -1).to(r.dtype).masked_fill((tokens == 0).unsqueeze(-1), 0)
 
     def no_weight_decay(self) -> set[str]:
-        """Name the parameters that weight decay must leave alone: frequencies and phases (Wang et al. 2020, section 4)."""
+        """Name the parameters that weight decay must leave alone: frequencies and phases (Wang et al. 2020, section 3.1)."""
         return {"frequency.weight", "phase.weight"}
 
     def frequencies(self) -> Tensor | None:

@@ -5,7 +5,7 @@ import torch
 
 from zoo.algebras import algebra
 from zoo.errors import InputError
-from zoo.kernels import AxisLayout, Kernel, axis_layout, plan, real_matrix
+from zoo.kernels import AxisLayout, axis_layout, real_matrix
 
 
 def test_quaternion_block_is_the_textbook_matrix():
@@ -59,8 +59,3 @@ def test_layout(channels, n, blocks, size, width, elements):
 def test_blocks_share_the_channels_evenly(channels, blocks):
     with pytest.raises(InputError, match=f"{channels} channels do not split into {blocks} equal blocks"):
         axis_layout(channels, 2, blocks)
-
-
-@pytest.mark.parametrize("rows", [1, 7, 4096])
-def test_the_plan_picks_a_kernel_that_exists(rows):
-    assert plan(rows, 64, 64, 4, torch.float32, torch.device("cpu"), True) is Kernel.BLOCK

@@ -68,6 +68,7 @@ def slow(net, x, blocks=1):
 
 def copy_of_torchs(theirs, **options):
     ours = LSTM(reals(), theirs.input_size, theirs.hidden_size, theirs.num_layers, theirs.bidirectional, **options)
+    ours = ours.to(theirs.weight_ih_l0)  # before the biases are added, which float32 would round
     with torch.no_grad():
         for index, cell in enumerate(ours.cells):
             name = f"l{index // (1 + theirs.bidirectional)}" + ("_reverse" if theirs.bidirectional and index % 2 else "")

@@ -255,7 +255,7 @@ def test_any_change_makes_the_kept_matrix_stale(layer, change):
 
 
 def test_what_is_computed_from_a_stale_matrix_would_be_noticed(layer, monkeypatch):
-    monkeypatch.setattr("zoo.layers.weight._key", lambda *_: ())
+    monkeypatch.setattr("zoo.layers.weight._state", lambda *_: ())
     with torch.no_grad():
         layer(X)
         in_place(layer)

@@ -131,7 +131,7 @@ def transformer_xl(
 ) -> nn.Module:
     """Transformer-XL (Dai et al. 2019): relative positions, and a memory of the segments before; transformer_xl/base is theirs.
 
-    With ``--embedding complex_order`` words are waves over their position in a segment (Wang et al. 2020, section 4.3).
+    With ``--embedding complex_order`` words are waves over their position in a segment (Wang et al. 2020, section 3.3).
 
     Args:
         layers: The factory that knows the algebra.

@@ -9,20 +9,24 @@ from torch.nn import functional as F
 
 from zoo.algebras import Algebra, TrackedParameter
 from zoo.errors import InputError
-from zoo.kernels import AxisLayout, Kernel, axis_layout, plan, real_matrix
+from zoo.kernels import AxisLayout, axis_layout, real_matrix
 from zoo.layers.init import draw_components
-
-State = tuple[int, int, int, int]
 
 
 class _Kept(NamedTuple):
-    """A real matrix that was assembled in evaluation, and what it was assembled from."""
+    """A matrix that was assembled in evaluation; what it was assembled from is held, so that no id or memory is used again."""
 
-    key: tuple[Any, ...]
     matrix: Tensor
-    version: int
-    sources: tuple[Tensor | None, ...]
-    """The tensors that the key names, held so that neither their ids nor their memory are used again."""
+    components: Tensor
+    structure: Tensor
+    left: Tensor | None
+    state: tuple[Any, ...]
+
+    def is_from(self, components: Tensor, structure: Tensor, left: Tensor | None) -> bool:
+        """Whether the matrix is what would be assembled now."""
+        if components is not self.components or structure is not self.structure or left is not self.left:
+            return False
+        return self.state == _state(self.matrix, components, structure, left)
 
 
 class Weight(nn.Module):
@@ -36,7 +40,8 @@ class Weight(nn.Module):
     the components, and reused as long as nothing it was computed from has changed. It is never kept while compiling, exporting,
     tracing or capturing a CUDA graph, nor for components that are not the tracked parameter made here (a parametrization, a
     tensor swapped in by `torch.func.functional_call`, a parameter assigned or unpickled). Changes from outside torch, through
-    ``components.numpy()`` or from another process, cannot be noticed.
+    ``components.numpy()`` or from another process, cannot be noticed, nor those of a tensor that was taken from
+    ``components.data`` earlier on; ``train()`` drops the matrix.
 
     Args:
         algebra: The product, of dimension n; the weight takes a copy, see `Algebra.for_layer`.
@@ -131,11 +136,7 @@ class Weight(nn.Module):
         return matrix
 
     def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Multiply features by the matrix: [..., in] to [..., out]."""
-        if not self.is_matrix:
-            inp, out = self.inp, self.out
-            kernel = plan(x.numel() // inp.channels, inp.channels, out.channels, inp.n, x.dtype, x.device, self.training)
-            assert kernel is Kernel.BLOCK
+        """Multiply features by the matrix: [..., in] to [..., out]. Faster kernels are chosen here."""
         return F.linear(x, self(), bias)
 
     def reparametrize(self, change: nn.Module) -> None:
@@ -150,18 +151,16 @@ class Weight(nn.Module):
 
     def _keep(self) -> Tensor:
         """Return the matrix that is kept, assembled anew if anything has changed."""
-        sources = self.components, self.algebra.structure, self.algebra.left
-        key = _key(*sources)
-        if key is None:
-            self.__dict__["_kept"] = None
-            return self._assemble()
-        kept = self._kept
-        if kept is not None and kept.key == key and kept.matrix._version == kept.version:
+        kept, w, a, left = self._kept, self.components, self.algebra.structure, self.algebra.left
+        if kept is not None and kept.is_from(w, a, left) and not _is_recording(w):
             return kept.matrix
+        self.__dict__["_kept"] = None
+        if _is_recording(w) or not _tells_changes(w, a, left):
+            return self._assemble()
         # A tensor made in inference mode could not be used for training later.
         with torch.inference_mode(False), torch.no_grad():
             matrix = self._assemble().contiguous()
-        self.__dict__["_kept"] = _Kept(key, matrix, matrix._version, sources)
+        self.__dict__["_kept"] = _Kept(matrix, w, a, left, _state(matrix, w, a, left))
         return matrix
 
     def train(self, mode: bool = True) -> "Weight":
@@ -218,24 +217,30 @@ def _is_one(algebra: Algebra) -> bool:
     return algebra.known and algebra.left is None and (algebra.structure.is_meta or bool(algebra.structure == 1))
 
 
-def _key(components: Tensor, structure: Tensor, left: Tensor | None) -> tuple[Any, ...] | None:
-    """Return a key that changes whenever the matrix may change, or None if a change could go unnoticed."""
-    if not isinstance(components, TrackedParameter) or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-        return None
-    if components.is_meta or (components.is_cuda and torch.cuda.is_current_stream_capturing()):
-        return None
-    states = [_state(tensor) for tensor in (components, structure, left) if tensor is not None]
-    if None in states:
-        return None
-    device = components.device.type
-    return (*states, torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None)
+def _state(matrix: Tensor, w: Tensor, a: Tensor, left: Tensor | None) -> tuple[Any, ...]:
+    """Return numbers that change whenever a tensor does, and the precision of the present autocast."""
+    device = w.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    state = (w._version, w.accesses, w.data_ptr(), a._version, getattr(a, "accesses", 0), a.data_ptr())  # type: ignore[attr-defined]
+    return (
+        (matrix._version, dtype, *state) if left is None else (matrix._version, dtype, *state, left._version, left.data_ptr())
+    )
 
 
-def _state(tensor: Tensor) -> State | None:
-    """Return numbers that change whenever a tensor does, or None for one whose changes leave no trace."""
-    if tensor.is_inference() or not (isinstance(tensor, TrackedParameter) or type(tensor) is Tensor):
-        return None
+def _is_recording(w: Tensor) -> bool:
+    """Whether calls are recorded, to be repeated with other components."""
+    is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    return is_traced or (w.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
+def _tells_changes(w: Tensor, a: Tensor, left: Tensor | None) -> bool:
+    """Whether every change of the tensors can be noticed: not of plain parameters, nor without a version counter or memory."""
+    sources = [w, a] if left is None else [w, a, left]
+    if not isinstance(w, TrackedParameter) or any(t.is_inference() or t.is_meta for t in sources):
+        return False
+    if not all(isinstance(t, TrackedParameter) or type(t) is Tensor for t in sources):
+        return False
     try:
-        return id(tensor), tensor._version, getattr(tensor, "accesses", 0), tensor.data_ptr()
-    except RuntimeError:  # a tensor without memory, such as those of torch.func
-        return None
+        return all(t.data_ptr() is not None for t in sources)
+    except RuntimeError:  # a tensor of torch.func
+        return False
