@@ -146,3 +146,11 @@ def test_summary_reads_without_importing(environment, value, line):
     [entry] = [entry for entry in entries("algebras") if entry.distribution == "pack-plugin"]
     assert summary(entry) == line
     assert "pack" not in sys.modules
+
+
+def test_every_entry_of_ours_has_a_summary():
+    ours = [entry for group in GROUPS.values() for entry in entries(group) if entry.ours]
+    assert {entry.group for entry in ours} >= {
+        f"zoo.{noun}" for noun in ("algebras", "backbones", "datasets", "tasks", "reports")
+    }
+    assert [str(entry) for entry in ours if not summary(entry)] == []

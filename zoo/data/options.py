@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 from zoo.errors import InputError
 
 Preset = Callable[..., Any]
+Place = str | Path | None
 
 FIXED = ("self", "splits", "task", "names")
 """What a preset decides by itself."""
@@ -78,3 +80,31 @@ def _shown(preset: Preset, made: type, hidden: tuple[str, ...], defaults: dict[s
     called.__annotations__ = {**own_hints, **{name: hints[name] for name in options}}
     called.__annotations__.pop("options", None)
     return called
+
+
+def published(record: Any, make: Callable[..., Any], shown: Callable[[Preset], Preset], **own: Any) -> Any:
+    """Return the preset of a published set; its attribute `record` is what it reads.
+
+    Args:
+        record: A record with `name` and `citation`.
+        make: Makes the data module of the record and all options; options are of the types that it declares.
+        shown: Shows the options of the data module; see `options_of`.
+        own: Defaults of the preset's own options, in the order of the signature.
+    """
+    hints = get_type_hints(make)
+    types = {name: hints.get(name, type(default)) for name, default in own.items()}
+    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default) for name, default in own.items()]
+    form = Signature([*parameters, Parameter("options", Parameter.VAR_KEYWORD)])
+
+    def preset(*args: Any, **options: Any) -> Any:
+        given = form.bind(*args, **options)
+        given.apply_defaults()
+        rest = given.arguments.pop("options")
+        return make(found.record, **given.arguments, **rest)
+
+    preset.__name__ = preset.__qualname__ = record.name
+    preset.__doc__ = f"Load {record.name} ({record.citation})."
+    preset.__signature__, preset.__annotations__ = form, types  # type: ignore[attr-defined]
+    found: Any = shown(preset)
+    found.record = record
+    return found

@@ -6,7 +6,7 @@ import pytest
 
 from zoo.data import ready
 from zoo.data.corpus import CorpusData, presets
-from zoo.data.corpus.presets import PUBLISHED, corpus, divide, gloss_corpus, pydoc
+from zoo.data.corpus.presets import corpus, divide, gloss_corpus, pydoc
 from zoo.data.text import wordnet
 from zoo.errors import InputError
 
@@ -87,7 +87,7 @@ def test_the_hub_copy_is_put_together_and_held_against_its_length(monkeypatch):
         return {name: datasets.Dataset.from_dict({"text": rows}) for name, rows in parts.items()}
 
     monkeypatch.setattr(datasets, "load_dataset", load)
-    monkeypatch.setitem(PUBLISHED, "text8", replace(PUBLISHED["text8"], length=len(PLAY)))
+    monkeypatch.setattr(presets.text8, "record", replace(presets.text8.record, length=len(PLAY)))
     made = ready(presets.text8(max_length=32))
     assert asked == ["afmck/text8"]
     assert "".join(text(made, split) for split in ("train", "val", "test")) == PLAY
@@ -155,5 +155,5 @@ def test_the_plays_themselves(shared):
     made = ready(presets.shakespeare(path=folder))
     assert made.info.sizes == {"train": 1003854, "val": 55770, "test": 55770}
     assert made.info.vocab_size == 2 + 65
-    assert sum(shares(made)) == PUBLISHED["shakespeare"].length
+    assert sum(shares(made)) == presets.shakespeare.record.length
     assert text(made, "train").startswith("First Citizen:\nBefore we proceed any further")

@@ -10,11 +10,10 @@ from PIL import Image
 from zoo.data import ready
 from zoo.data.images.published import cifar10 as unopened_cifar10
 from zoo.data.images.published import cifar100 as unopened_cifar100
-from zoo.data.images.table import SETS
 from zoo.errors import InputError
 from zoo.registry import create
 
-CIFAR10, CIFAR100 = SETS["cifar10"], SETS["cifar100"]
+CIFAR10, CIFAR100 = unopened_cifar10.record, unopened_cifar100.record
 
 
 def cifar10(*args, **options):

@@ -9,7 +9,6 @@ import pytest
 from zoo.data import ready
 from zoo.data.images import published
 from zoo.data.images.published import pneumoniamnist as unopened_pneumoniamnist
-from zoo.data.images.table import SETS
 from zoo.errors import InputError
 from zoo.registry import create
 
@@ -30,16 +29,15 @@ def archive(tmp_path, pixels):
 
 
 def test_every_set_has_a_preset():
-    assert len(SETS) == 13
-    for name, entry in SETS.items():
-        preset = getattr(published, name)
-        assert preset is getattr(published, name)
-        assert preset.__name__ == name
-        assert preset.__doc__.startswith(f"{entry.summary} ({entry.citation}).")
-        assert entry.md5 or entry.train_files
-    with pytest.raises(AttributeError, match="no published image set 'chestmnist'; there are cifar10"):
-        published.chestmnist  # noqa: B018
-    assert len(SETS["organamnist"].classes) == 11
+    records = {name: preset.record for name, preset in vars(published).items() if hasattr(preset, "record")}
+    assert len(records) == 13
+    for name, record in records.items():
+        assert record.name == getattr(published, name).__name__ == name
+        assert record.citation in getattr(published, name).__doc__
+    sums = {record.md5 for record in records.values() if hasattr(record, "md5")}
+    assert {len(md5) for md5 in sums} == {32}
+    assert len(sums) == 11
+    assert len(published.organamnist.record.classes) == 11
 
 
 def test_options_of_a_preset_are_checked():
@@ -76,14 +74,11 @@ def test_hub(archive, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     with pytest.raises(InputError, match="is damaged"):
         pneumoniamnist()
-    entry = SETS["pneumoniamnist"]
-    mine = replace(entry, md5=hashlib.md5(archive.read_bytes()).hexdigest())
-    monkeypatch.setitem(SETS, "pneumoniamnist", mine)
-    published.__getattr__.cache_clear()
+    mine = replace(published.pneumoniamnist.record, md5=hashlib.md5(archive.read_bytes()).hexdigest())
+    monkeypatch.setattr(published.pneumoniamnist, "record", mine)
     assert ready(published.pneumoniamnist()).info == pneumoniamnist(archive).info
-    published.__getattr__.cache_clear()
     where = ("albertvillanova/medmnist-v2", "data/pneumoniamnist.npz")
-    assert asked[0] == (where, {"repo_type": "dataset", "revision": entry.revision})
+    assert asked[0] == (where, {"repo_type": "dataset", "revision": published.REVISION})
 
 
 def test_unreachable_hub_is_one_line(monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ import numpy as np
 
 from zoo.data.corpus.module import CorpusData
 from zoo.data.corpus.source import Source, Text, TextFile
-from zoo.data.options import options_of, whole
+from zoo.data.options import Place, options_of, published, whole
 from zoo.data.sources import existing, is_text, load
 from zoo.data.text import wordnet
+from zoo.data.text.files import OPEN
 from zoo.data.text.reading import SPLITS
 from zoo.data.text.wordnet import Gloss
 from zoo.errors import InputError
@@ -63,117 +64,101 @@ def _file(folder: Path, names: tuple[str, ...], preset: str) -> Path | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedText:
-    """A published text.
+class CorpusSet:
+    """One published text.
 
     Attributes:
         name: Name of the preset.
-        summary: What it holds, for people; the first line names it.
-        repository: The data set repository on the Hugging Face Hub, if there is one. Its column `text` holds the text, in one
-            row or several. No commit of it is known: the main branch is read, and the length notices a change.
+        citation: Who published it.
+        repository: The data set repository on the Hub, if there is one. Its column `text` holds the text, in one row or
+            several. No commit of it is known: the main branch is read, and the length notices a change.
         length: Characters of all its splits together.
-        files: The names that a local copy is known under.
-        defaults: Options of `CorpusData` with another default.
+        file: The name that a local copy is known under, endings aside.
+        defaults: Other defaults of the options of `CorpusData`.
     """
 
     name: str
-    summary: str
-    repository: str | None
+    citation: str
+    repository: str = ""
     length: int
-    files: tuple[str, ...]
+    file: str
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
-PUBLISHED = {
-    text.name: text
-    for text in (
-        PublishedText(
-            name="shakespeare",
-            summary="""Tiny Shakespeare: 1,115,394 characters of plays, 65 different ones (Karpathy 2015).
+def corpus_set(**record: Any) -> Callable[..., CorpusData]:
+    """Return the preset of a published text: `preset(path=None, ...)` reads a local copy or fetches it from the Hub once.
 
-    The first 90 per cent, 1,003,854 characters, are for training, as in nanoGPT; the rest, on which nanoGPT validates, is
-    half validation text (55,770) and half test text.""",
-            repository="karpathy/tiny_shakespeare",
-            length=1_115_394,
-            files=("input.txt", "input.txt.gz", "input.txt.xz"),
-        ),
-        PublishedText(
-            name="text8",
-            summary="""text8: 100,000,000 letters and spaces of Wikipedia, 27 different ones (Mahoney 2006).
+    A local copy is the file, also packed as .gz or .xz, or the folder it lies in.
 
-    In the usual order: 90 million characters for training, 5 for validation, 5 for testing. A file of another size is cut into
-    the same shares.""",
-            repository="afmck/text8",
-            length=100_000_000,
-            files=("text8", "text8.gz", "text8.xz", "text8.txt"),
-        ),
-        PublishedText(
-            name="enwik8",
-            summary="""enwik8: the first 100,000,000 bytes of Wikipedia with all its markup (Hutter Prize; Mahoney 2006).
+    Args:
+        record: The fields of `CorpusSet`; kept as the attribute `record` of the preset.
+    """
+    found = CorpusSet(**record)
 
-    In the usual order: 90 million bytes for training, 5 for validation, 5 for testing; a cut within a character moves behind
-    it. A file of another size is cut into the same shares. By default a token is a byte: `bpe` without merges. Characters made
-    of a letter and a mark become one (Unicode's NFC), by which a few bytes change. A local copy has to be given.""",
-            repository=None,
-            length=100_000_000,
-            files=("enwik8", "enwik8.gz", "enwik8.xz", "enwik8.txt"),
-            defaults={"tokenizer": "bpe", "vocab": 258},
-        ),
-    )
-}
-
-
-@cache
-def __getattr__(name: str) -> Callable[..., CorpusData]:
-    """Return the preset of a published text."""
-    if name not in PUBLISHED:
-        raise AttributeError(f"there is no published text {name!r}; there are {', '.join(PUBLISHED)}")
-
-    @options_of(CorpusData, **PUBLISHED[name].defaults)
-    def preset(path: str | Path | None = None, **options: Any) -> CorpusData:
-        """Make the data module.
-
-        Args:
-            path: A local copy: the file, also packed as .gz or .xz, or the folder it lies in. None fetches (once) from the Hub.
-            options: See `CorpusData`.
-
-        Raises:
-            InputError: There is no such file, or no known copy on the Hub; or in `setup` the text is not what it was.
-        """
-        text = PUBLISHED[name]
-        if path is None and text.repository is None:
+    def make(record: CorpusSet, path: Place, **options: Any) -> CorpusData:
+        name = record.name
+        if path is None and not record.repository:
             raise InputError(f"{name}: there is no known copy on the Hugging Face Hub; use {name}(path=...) for a local one")
-        return CorpusData(partial(_read, text, None if path is None else existing(path, name)), **options)
+        return CorpusData(partial(_read, record, None if path is None else existing(path, name)), **options)
 
-    preset.__name__ = preset.__qualname__ = name
-    preset.__doc__ = f"{PUBLISHED[name].summary}\n\n{preset.__doc__}"
-    return preset
+    return published(found, make, options_of(CorpusData, **found.defaults), path=None)  # type: ignore[no-any-return]
 
 
-def _read(text: PublishedText, place: Path | None) -> Mapping[str, Source]:
+def _read(record: CorpusSet, place: Path | None) -> Mapping[str, Source]:
     """Read a local copy by the names it is known under, or fetch the Hub's."""
     if place is None:
-        return {"train": _fetched(text)}
-    file = next((place / name for name in text.files if (place / name).is_file()), None)
-    return read_corpus(place, text.name) if file is None else {"train": TextFile.of(file)}
+        return {"train": _fetched(record)}
+    file = next((file for ending in ("", *ENDINGS, *OPEN) if (file := place / f"{record.file}{ending}").is_file()), None)
+    return read_corpus(place, record.name) if file is None else {"train": TextFile.of(file)}
 
 
-def _fetched(text: PublishedText) -> Text:
+def _fetched(record: CorpusSet) -> Text:
     """Fetch a text (once; then it is in the library's cache), its splits laid end to end.
 
     Raises:
         InputError: The Hub cannot be reached, or its copy is another than it was.
     """
-    repository, parts = str(text.repository), ("train", "validation", "test")
-    loaded = load(text.name, repository)
-    changed = f"{text.name}: the Hub's copy has changed: {repository} has"
-    advice = f"use {text.name}(path=...) for a local copy"
+    repository, parts = record.repository, ("train", "validation", "test")
+    loaded = load(record.name, repository)
+    changed = f"{record.name}: the Hub's copy has changed: {repository} has"
+    advice = f"use {record.name}(path=...) for a local copy"
     if missing := [part for part in parts if part not in loaded or not is_text(loaded[part].features.get("text"))]:
         raise InputError(f"{changed} no text in {', '.join(missing)}; {advice}")
     content = "".join(row or "" for part in parts for row in loaded[part]["text"][:])
-    if len(content) != text.length:
-        raise InputError(f"{changed} {len(content):,} characters, not {text.length:,}; {advice}")
+    if len(content) != record.length:
+        raise InputError(f"{changed} {len(content):,} characters, not {record.length:,}; {advice}")
     return Text(content, repository)
+
+
+shakespeare = corpus_set(
+    name="shakespeare", citation="Karpathy 2015", repository="karpathy/tiny_shakespeare", length=1_115_394, file="input"
+)
+"""Tiny Shakespeare: 1,115,394 characters of plays, 65 different ones (Karpathy 2015).
+
+The first 90 per cent, 1,003,854 characters, are for training, as in nanoGPT; the rest, on which nanoGPT validates, is half
+validation text (55,770) and half test text.
+"""
+
+text8 = corpus_set(name="text8", citation="Mahoney 2006", repository="afmck/text8", length=100_000_000, file="text8")
+"""text8: 100,000,000 letters and spaces of Wikipedia, 27 different ones (Mahoney 2006).
+
+In the usual order: 90 million characters for training, 5 for validation, 5 for testing. A file of another size is cut into the
+same shares.
+"""
+
+enwik8 = corpus_set(
+    name="enwik8",
+    citation="Hutter Prize; Mahoney 2006",
+    length=100_000_000,
+    file="enwik8",
+    defaults={"tokenizer": "bpe", "vocab": 258},
+)
+"""enwik8: the first 100,000,000 bytes of Wikipedia with all its markup (Hutter Prize; Mahoney 2006).
+
+In the usual order: 90 million bytes for training, 5 for validation, 5 for testing; a cut within a character moves behind it.
+By default a token is a byte: `bpe` without merges. Characters made of a letter and a mark become one (Unicode's NFC), by which
+a few bytes change. A file of another size is cut into the same shares. A local copy has to be given.
+"""
 
 
 @options_of(CorpusData)

@@ -1,8 +1,10 @@
-"""The layouts in which CIFAR lies on disks and on the Hugging Face Hub."""
+"""CIFAR, and the layouts in which it lies on disks and on the Hugging Face Hub."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,33 +12,90 @@ from typing import Any
 import numpy as np
 
 from zoo.data.images.files import class_folders, read_arrays, read_folder
-from zoo.data.images.splits import EncodedImages, Split
-from zoo.data.images.table import Published
+from zoo.data.images.module import ImageData
+from zoo.data.images.splits import EncodedImages, Split, hold_out, thin
+from zoo.data.options import Place, options_of, published, whole
+from zoo.data.sources import existing, load
+from zoo.data.splits import check_share
 from zoo.errors import InputError
 
 PIXELS = 32 * 32 * 3
 
 
-def read_cifar(entry: Published, root: Path) -> dict[str, Split]:
+@dataclass(frozen=True, kw_only=True)
+class CifarSet:
+    """One of the two sets.
+
+    Attributes:
+        name: Name of the preset.
+        citation: Who published it.
+        repository: The data set repository on the Hub.
+        revision: The commit that is read.
+        classes: The label names; label i is called `classes[i]`.
+        train_files: Names of the files of the binary version.
+        test_file: Name of its test file.
+        label_bytes: Bytes of a label in it; the last one counts.
+    """
+
+    name: str
+    citation: str = "Krizhevsky 2009"
+    repository: str
+    revision: str
+    classes: tuple[str, ...]
+    train_files: tuple[str, ...]
+    test_file: str
+    label_bytes: int = 1
+
+
+def cifar_set(**record: Any) -> Callable[..., ImageData]:
+    """Return the preset of CIFAR-10 or CIFAR-100: `preset(path=None, fraction=1.0, limit=None, val=0.1, ...)`.
+
+    `path` is a local copy: the binary version, parquet files as on the Hub, an image folder, or shards `train_*.npz` and
+    `test.npz`. The pickled python version is refused. Without, the set is fetched from the Hub once. `fraction` is the share of
+    the training images to use, `limit` the most images of every split, `val` the share held out for validation.
+
+    Args:
+        record: The fields of `CifarSet`; kept as the attribute `record` of the preset.
+    """
+
+    def make(record: CifarSet, path: Place, fraction: float, limit: int | None, val: float, **options: Any) -> ImageData:
+        check_share(fraction, "fraction", whole=True)
+        limit = None if limit is None else whole("limit", limit, 1)
+        place = None if path is None else existing(path, record.name)
+        return ImageData(partial(_read, record, place, fraction, limit, check_share(val, "val")), record.classes, **options)
+
+    own = {"path": None, "fraction": 1.0, "limit": None, "val": 0.1}
+    return published(CifarSet(**record), make, options_of(ImageData, "channels", size=32), **own)  # type: ignore[no-any-return]
+
+
+def _read(record: CifarSet, path: Path | None, fraction: float, limit: int | None, val: float) -> dict[str, Split]:
+    if path is not None:
+        splits = read_cifar(record, path)
+    else:
+        splits = from_datasets(load(record.name, record.repository, revision=record.revision), record, record.repository)
+    return thin(hold_out(splits, "val", val), fraction, limit)
+
+
+def read_cifar(record: CifarSet, root: Path) -> dict[str, Split]:
     """Read a local copy, whichever layout it has.
 
     Raises:
         InputError: The layout is unknown or pickled, or a file is damaged.
     """
-    if found := next(root.rglob(entry.train_files[0]), None) if root.is_dir() else None:
-        return _binary(entry, found.parent)
+    if found := next(root.rglob(record.train_files[0]), None) if root.is_dir() else None:
+        return _binary(record, found.parent)
     if shards := sorted(root.glob("train_*.npz")):
         return {"train": _shards(shards), "test": _shards([root / "test.npz"])}
     if any(root.rglob("*.parquet")):
-        return _parquet(entry, root)
+        return _parquet(record, root)
     if (root / "train").is_dir():
         classes = class_folders(root)
-        if tuple(classes) != entry.classes:
-            raise InputError(f"{root}: its {len(classes)} class folders are not the {len(entry.classes)} of {entry.name}")
+        if tuple(classes) != record.classes:
+            raise InputError(f"{root}: its {len(classes)} class folders are not the {len(record.classes)} of {record.name}")
         return read_folder(root)
     accepted = "the binary version (*.bin), parquet files, an image folder (train/<class>/) or train_*.npz + test.npz"
     reason = "only the pickled python version, and nothing is ever unpickled" if _pickled(root) else "no known layout"
-    raise InputError(f"{entry.name}: {root} holds {reason}; accepted: a folder with {accepted}")
+    raise InputError(f"{record.name}: {root} holds {reason}; accepted: a folder with {accepted}")
 
 
 def _pickled(root: Path) -> bool:
@@ -44,13 +103,13 @@ def _pickled(root: Path) -> bool:
     return root.name in names or any(file.name in names for file in root.rglob("*"))
 
 
-def _binary(entry: Published, folder: Path) -> dict[str, Split]:
+def _binary(record: CifarSet, folder: Path) -> dict[str, Split]:
     """Read records of label bytes (the last one counts) and 3 x 32 x 32 colour planes."""
     splits = {}
-    for name, files in (("train", entry.train_files), ("test", (entry.test_file,))):
-        records = np.concatenate([_records(folder / file, entry.label_bytes + PIXELS) for file in files])
-        pixels = records[:, entry.label_bytes :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        splits[name] = Split(np.ascontiguousarray(pixels), records[:, entry.label_bytes - 1], str(folder))
+    for name, files in (("train", record.train_files), ("test", (record.test_file,))):
+        records = np.concatenate([_records(folder / file, record.label_bytes + PIXELS) for file in files])
+        pixels = records[:, record.label_bytes :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        splits[name] = Split(np.ascontiguousarray(pixels), records[:, record.label_bytes - 1], str(folder))
     return splits
 
 
@@ -83,7 +142,7 @@ def _shards(files: list[Path]) -> Split:
     return Split(EncodedImages(items, names), np.concatenate(labels), str(files[0].parent))
 
 
-def _parquet(entry: Published, root: Path) -> dict[str, Split]:
+def _parquet(record: CifarSet, root: Path) -> dict[str, Split]:
     files = sorted(root.rglob("*.parquet"))
     # The Hub keeps <config>/train-00000-of-00001.parquet; its conversion branch <config>/train/0000.parquet.
     names = {file: f"{file.parent.name}/{file.name}" if file.parent != root else file.name for file in files}
@@ -96,28 +155,28 @@ def _parquet(entry: Published, root: Path) -> dict[str, Split]:
         loaded = datasets.load_dataset("parquet", data_files=parts)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise InputError(f"{root}: cannot read the parquet files ({error.__cause__ or error})") from error
-    return from_datasets(loaded, entry, str(root))
+    return from_datasets(loaded, record, str(root))
 
 
-def from_datasets(loaded: Mapping[str, Any], entry: Published, source: str) -> dict[str, Split]:
+def from_datasets(loaded: Mapping[str, Any], record: CifarSet, source: str) -> dict[str, Split]:
     """Take the splits of a Hugging Face `DatasetDict`, images still encoded.
 
     Raises:
         InputError: A split or a column is missing.
     """
-    return {name: _rows(loaded, name, entry, source) for name in ("train", "test")}
+    return {name: _rows(loaded, name, record, source) for name in ("train", "test")}
 
 
-def _rows(loaded: Mapping[str, Any], name: str, entry: Published, source: str) -> Split:
+def _rows(loaded: Mapping[str, Any], name: str, record: CifarSet, source: str) -> Split:
     if name not in loaded:
-        raise InputError(f"{entry.name}: {source} has no {name} split; it has {', '.join(loaded)}")
+        raise InputError(f"{record.name}: {source} has no {name} split; it has {', '.join(loaded)}")
     from datasets import Image
 
     table = loaded[name]
     image = next((column for column in ("img", "image") if column in table.column_names), None)
     label = next((column for column in ("fine_label", "label") if column in table.column_names), None)
     if image is None or label is None:
-        raise InputError(f"{entry.name}: {source} needs columns img and label; it has {', '.join(table.column_names)}")
-    items = [entry["bytes"] for entry in table.cast_column(image, Image(decode=False))[image]]
+        raise InputError(f"{record.name}: {source} needs columns img and label; it has {', '.join(table.column_names)}")
+    items = [item["bytes"] for item in table.cast_column(image, Image(decode=False))[image]]
     names = [f"{source}, {name} row {i}" for i in range(len(items))]
     return Split(EncodedImages(items, names), np.array(table[label]), source)

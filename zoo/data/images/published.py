@@ -1,106 +1,176 @@
-"""A preset for every published set of labelled images, such as `cifar10`; see `zoo.data.images.table`."""
+"""The published sets of labelled images: one entry each, which is the record and the preset.
+
+Every preset takes `path`, a local copy, and else fetches the set from the Hugging Face Hub, once; see `cifar_set` and
+`medmnist`. All other options are those of `ImageData`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zoo.data.images.cifar import from_datasets, read_cifar
+from zoo.data.images.cifar import cifar_set
 from zoo.data.images.files import read_npz
 from zoo.data.images.module import ImageData
-from zoo.data.images.splits import Split, hold_out, thin
-from zoo.data.images.table import SETS, Published
-from zoo.data.options import options_of, whole
-from zoo.data.sources import existing, from_hub, load
-from zoo.data.splits import check_share
+from zoo.data.images.splits import Split
+from zoo.data.options import Place, options_of, published
+from zoo.data.sources import existing, from_hub
 from zoo.errors import InputError
 
-
-@cache
-def __getattr__(name: str) -> Callable[..., ImageData]:
-    """Return the preset of a set."""
-    if name not in SETS:
-        raise AttributeError(f"there is no published image set {name!r}; there are {', '.join(SETS)}")
-    entry = SETS[name]
-    made = _medmnist(entry) if entry.md5 else _cifar(entry)
-    made.__name__ = made.__qualname__ = name
-    made.__doc__ = f"{entry.summary} ({entry.citation}).\n\n{made.__doc__}"
-    return made
+REPOSITORY = "albertvillanova/medmnist-v2"  # a mirror; MedMNIST's own files, held against the sums, are on Zenodo
+REVISION = "0472595ab51916346dc4ad40f7b77551f2171403"
 
 
-def _cifar(entry: Published) -> Callable[..., ImageData]:
-    @options_of(ImageData, "channels", size=32)
-    def preset(
-        path: str | Path | None = None, fraction: float = 1.0, limit: int | None = None, val: float = 0.1, **options: Any
-    ) -> ImageData:
-        """Make the data module.
+@dataclass(frozen=True)
+class MedMNISTSet:
+    """A set of MedMNIST v2 (28 x 28 pixels); names and sums are those of `medmnist/info.py` 2.1.0.
 
-        Args:
-            path: A local copy: the binary version, parquet files as on the Hub, an image folder, or shards
-                `train_*.npz` + `test.npz`. The pickled python version is refused. None fetches (once) from the Hub.
-            fraction: Share of the training images to use; validation and test stay whole.
-            limit: At most so many images of every split.
-            val: Share of the training images held out for validation.
-            options: See `ImageData`; no split depends on the seed.
+    Attributes:
+        name: Name of the preset, and of its file.
+        md5: MD5 sum of its .npz archive.
+        classes: The label names; label i is called `classes[i]`.
+        citation: Who published it.
+    """
 
-        Raises:
-            InputError: An option is wrong; or in `setup` the files are, or the Hub cannot be reached.
-        """
-        check_share(fraction, "fraction", whole=True)
-        limit = None if limit is None else whole("limit", limit, 1)
-        place = None if path is None else existing(path, entry.name)
-        read = partial(_thin_cifar, entry, place, fraction, limit, check_share(val, "val"))
-        return ImageData(read, entry.classes, **options)
-
-    return preset
+    name: str
+    md5: str
+    classes: tuple[str, ...]
+    citation: str = "Yang et al. 2023"
 
 
-def _thin_cifar(entry: Published, path: Path | None, fraction: float, limit: int | None, val: float) -> dict[str, Split]:
-    if path is not None:
-        splits = read_cifar(entry, path)
-    else:
-        splits = from_datasets(load(entry.name, entry.repository, revision=entry.revision), entry, entry.repository)
-    return thin(hold_out(splits, "val", val), fraction, limit)
+def medmnist(name: str, md5: str, classes: str) -> Callable[..., ImageData]:
+    """Return the preset of a set of MedMNIST, with the official splits: `preset(path=None, ...)`.
 
+    `path` is a local `.npz` (also of 64, 128 or 224 pixels), or the folder that holds `NAME.npz`. Without, the archive is
+    fetched (once) from a mirror on the Hub and held against MedMNIST's own sum. By default augmentation shifts by up to a
+    sixteenth of the side.
 
-def _medmnist(entry: Published) -> Callable[..., ImageData]:
-    @options_of(ImageData, "channels", "val", augment="shift")
-    def preset(path: str | Path | None = None, **options: Any) -> ImageData:
-        """Make the data module, with the official splits.
+    Args:
+        name: Name of the set.
+        md5: See `MedMNISTSet`.
+        classes: The label names, with ` | ` between.
+    """
 
-        Args:
-            path: A local `.npz` (also of 64, 128 or 224 pixels), or the folder that holds `<name>.npz`. None fetches it
-                (once) from a mirror on the Hub and verifies MedMNIST's own MD5 sum.
-            options: See `ImageData`; by default augmentation shifts by up to a sixteenth of the side.
-
-        Raises:
-            InputError: An option is wrong; or in `setup` the file is, or the Hub cannot be reached.
-        """
-        place = None if path is None else existing(path, entry.name)
+    def make(record: MedMNISTSet, path: Place, **options: Any) -> ImageData:
+        place = None if path is None else existing(path, record.name)
         if place is not None and place.is_dir():
-            place = existing(place / f"{entry.name}.npz", entry.name)
-        return ImageData(partial(_read_medmnist, entry, place), entry.classes, **options)
+            place = existing(place / f"{record.name}.npz", record.name)
+        return ImageData(partial(_read, record, place), record.classes, **options)
 
-    return preset
-
-
-def _read_medmnist(entry: Published, path: Path | None) -> dict[str, Split]:
-    return read_npz(_fetch(entry) if path is None else path)
+    shown = options_of(ImageData, "channels", "val", augment="shift")
+    found = MedMNISTSet(name, md5, tuple(classes.split(" | ")))
+    return published(found, make, shown, path=None)  # type: ignore[no-any-return]
 
 
-def _fetch(entry: Published) -> Path:
+def _read(record: MedMNISTSet, path: Path | None) -> dict[str, Split]:
+    return read_npz(_fetch(record) if path is None else path)
+
+
+def _fetch(record: MedMNISTSet) -> Path:
     """Fetch an archive (once; then it is in the library's cache), and hold it against its published MD5 sum."""
-    file = f"data/{entry.name}.npz"
-    with from_hub(entry.name, entry.repository):
+    with from_hub(record.name, REPOSITORY):
         import huggingface_hub
 
-        place = huggingface_hub.hf_hub_download(entry.repository, file, repo_type="dataset", revision=entry.revision)
+        file = f"data/{record.name}.npz"
+        place = huggingface_hub.hf_hub_download(REPOSITORY, file, repo_type="dataset", revision=REVISION)
     with open(place, "rb") as stream:
         found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    if found != entry.md5:
-        sums = f"MD5 {found}, MedMNIST says {entry.md5}"
-        raise InputError(f"{entry.name}: {place} is damaged ({sums}); delete it and try again")
+    if found != record.md5:
+        sums = f"MD5 {found}, MedMNIST says {record.md5}"
+        raise InputError(f"{record.name}: {place} is damaged ({sums}); delete it and try again")
     return Path(place)
+
+
+ORGANS = (
+    "bladder | femur-left | femur-right | heart | "
+    "kidney-left | kidney-right | liver | lung-left | lung-right | pancreas | spleen"
+)
+CIFAR100_CLASSES = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
+caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant
+flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster man maple_tree
+motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate
+poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake spider
+squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle
+wardrobe whale willow_tree wolf woman worm
+"""
+
+cifar10 = cifar_set(
+    name="cifar10",
+    repository="uoft-cs/cifar10",
+    revision="0b2714987fa478483af9968de7c934580d0bb9a2",
+    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    train_files=tuple(f"data_batch_{i}.bin" for i in range(1, 6)),
+    test_file="test_batch.bin",
+)
+"""CIFAR-10: 32 x 32 RGB photographs, 10 classes, 50,000 training and 10,000 test images (Krizhevsky 2009)."""
+
+cifar100 = cifar_set(
+    name="cifar100",
+    repository="uoft-cs/cifar100",
+    revision="aadb3af77e9048adbea6b47c21a81e47dd092ae5",
+    classes=tuple(CIFAR100_CLASSES.split()),
+    train_files=("train.bin",),
+    test_file="test.bin",
+    label_bytes=2,
+)
+"""CIFAR-100: 32 x 32 RGB photographs, 100 classes (the fine labels) of 500 training and 100 test images (Krizhevsky 2009)."""
+
+bloodmnist = medmnist(
+    "bloodmnist",
+    "7053d0359d879ad8a5505303e11de1dc",
+    "basophil | eosinophil | erythroblast | immature granulocytes(myelocytes, metamyelocytes and promyelocytes) | "
+    "lymphocyte | monocyte | neutrophil | platelet",
+)
+"""Blood cells under the microscope, 8 classes, RGB. MedMNIST v2 (Yang et al. 2023)."""
+
+breastmnist = medmnist("breastmnist", "750601b1f35ba3300ea97c75c52ff8f6", "malignant | normal, benign")
+"""Breast ultrasound, 2 classes, grey. MedMNIST v2 (Yang et al. 2023)."""
+
+dermamnist = medmnist(
+    "dermamnist",
+    "0744692d530f8e62ec473284d019b0c7",
+    "actinic keratoses and intraepithelial carcinoma | basal cell carcinoma | benign keratosis-like lesions | "
+    "dermatofibroma | melanoma | melanocytic nevi | vascular lesions",
+)
+"""Skin lesions under the dermatoscope, 7 classes, RGB. MedMNIST v2 (Yang et al. 2023)."""
+
+octmnist = medmnist(
+    "octmnist", "c68d92d5b585d8d81f7112f81e2d0842", "choroidal neovascularization | diabetic macular edema | drusen | normal"
+)
+"""Retinal optical coherence tomography, 4 classes, grey. MedMNIST v2 (Yang et al. 2023)."""
+
+organamnist = medmnist("organamnist", "866b832ed4eeba67bfb9edee1d5544e6", ORGANS)
+"""Abdominal CT, axial slices, 11 organs, grey. MedMNIST v2 (Yang et al. 2023)."""
+
+organcmnist = medmnist("organcmnist", "0afa5834fb105f7705a7d93372119a21", ORGANS)
+"""Abdominal CT, coronal slices, 11 organs, grey. MedMNIST v2 (Yang et al. 2023)."""
+
+organsmnist = medmnist("organsmnist", "e5c39f1af030238290b9557d9503af9d", ORGANS)
+"""Abdominal CT, sagittal slices, 11 organs, grey. MedMNIST v2 (Yang et al. 2023)."""
+
+pathmnist = medmnist(
+    "pathmnist",
+    "a8b06965200029087d5bd730944a56c1",
+    "adipose | background | debris | lymphocytes | mucus | smooth muscle | normal colon mucosa | "
+    "cancer-associated stroma | colorectal adenocarcinoma epithelium",
+)
+"""Colon tissue, 9 classes, RGB. MedMNIST v2 (Yang et al. 2023)."""
+
+pneumoniamnist = medmnist("pneumoniamnist", "28209eda62fecd6e6a2d98b1501bb15f", "normal | pneumonia")
+"""Chest X-rays, normal or pneumonia, grey. MedMNIST v2 (Yang et al. 2023)."""
+
+retinamnist = medmnist("retinamnist", "bd4c0672f1bba3e3a89f0e4e876791e4", "0 | 1 | 2 | 3 | 4")
+"""Fundus photographs, 5 grades of diabetic retinopathy, RGB. MedMNIST v2 (Yang et al. 2023)."""
+
+tissuemnist = medmnist(
+    "tissuemnist",
+    "ebe78ee8b05294063de985d821c1c34b",
+    "Collecting Duct, Connecting Tubule | Distal Convoluted Tubule | Glomerular endothelial cells | "
+    "Interstitial endothelial cells | Leukocytes | Podocytes | Proximal Tubule Segments | Thick Ascending Limb",
+)
+"""Kidney cortex cells, 8 classes, grey. MedMNIST v2 (Yang et al. 2023)."""

@@ -8,13 +8,13 @@ from functools import partial
 from html import unescape
 from typing import Any
 
-from zoo.data.options import options_of
+from zoo.data.options import Place, options_of, published
 from zoo.data.parallel.files import Sides, read_folder
 from zoo.data.parallel.module import ParallelData
 from zoo.data.sources import is_text, load
 from zoo.data.text.columns import CHUNK, Column, Store
 from zoo.data.text.reading import SPLITS
-from zoo.data.text.sets import Place, filled, published
+from zoo.data.text.sets import filled
 from zoo.data.text.table import Table
 from zoo.errors import InputError
 
@@ -66,18 +66,13 @@ def parallel_set(**record: Any) -> Callable[..., ParallelData]:
         record: The fields of `ParallelSet`; kept as the attribute `record` of the preset.
     """
     found = ParallelSet(**record)
-    own = {
-        "path": None,
-        "source": found.sides[0],
-        "target": found.sides[1],
-        **({"test": found.tests[0]} if found.tests else {}),
-    }
+    own = {"source": found.sides[0], "target": found.sides[1], **({"test": found.tests[0]} if found.tests else {})}
 
     def make(record: ParallelSet, path: Place, source: str, target: str, test: str = "", **options: Any) -> ParallelData:
         check(record, path, (source, target), test)
         return ParallelData(partial(read, record, path, (source, target), test), **options)
 
-    return published(found, own, make, options_of(ParallelData, **found.defaults))  # type: ignore[no-any-return]
+    return published(found, make, options_of(ParallelData, **found.defaults), path=None, **own)  # type: ignore[no-any-return]
 
 
 def check(record: ParallelSet, path: Place, sides: Sides, test: str) -> None:

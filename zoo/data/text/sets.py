@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from zoo.data.options import options_of
+from zoo.data.options import Place, options_of, published
 from zoo.data.sources import existing, load
 from zoo.data.text.columns import CHUNK, Column, Store
 from zoo.data.text.files import OPEN, base_suffix
@@ -20,8 +19,6 @@ from zoo.data.text.module import TextData
 from zoo.data.text.reading import SPLITS, listing, read_table
 from zoo.data.text.table import Labels, Table, coded, joined
 from zoo.errors import InputError
-
-Place = str | Path | None
 
 UNLABELLED = frozenset({"-1", "-", "", "None"})
 """How sets mark a row that nobody could agree on, or whose label is secret."""
@@ -128,40 +125,13 @@ def text_set(**record: Any) -> Callable[..., TextData]:
     """
     found = TextSet(**record)
     option, values = found.variants or ("", {})
-    own = {"path": None, **({option: next(iter(values))} if option else {})}
+    own = {option: next(iter(values))} if option else {}
 
     def make(record: TextSet, path: Place, **options: Any) -> TextData:
         chosen = record.variant(options.pop(option)) if option else record
         return TextData(partial(read, chosen, path), chosen.task, names=chosen.names, **options)
 
-    return published(found, own, make, options_of(TextData, **found.defaults))  # type: ignore[no-any-return]
-
-
-def published(record: Any, own: Mapping[str, Any], make: Callable[..., Any], shown: Callable[[Any], Any]) -> Any:
-    """Return the preset of a published set; its record is the attribute `record`.
-
-    Args:
-        record: A record with `name` and `citation`.
-        own: Defaults of its own options, `path` among them, in the order of the signature.
-        make: Makes the data module of the record and all options.
-        shown: Shows the options of the data module; see `options_of`.
-    """
-    kinds = {name: Place if name == "path" else type(default) for name, default in own.items()}
-    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default) for name, default in own.items()]
-    form = Signature([*parameters, Parameter("options", Parameter.VAR_KEYWORD)])
-
-    def preset(*args: Any, **options: Any) -> Any:
-        given = form.bind(*args, **options)
-        given.apply_defaults()
-        rest = given.arguments.pop("options")
-        return make(found.record, **given.arguments, **rest)
-
-    preset.__name__ = preset.__qualname__ = record.name
-    preset.__doc__ = f"Load {record.name} ({record.citation}); see `zoo.data.published`."
-    preset.__signature__, preset.__annotations__ = form, kinds  # type: ignore[attr-defined]
-    found = shown(preset)
-    found.record = record
-    return found
+    return published(found, make, options_of(TextData, **found.defaults), path=None, **own)  # type: ignore[no-any-return]
 
 
 def read(record: TextSet, path: Place) -> dict[str, Table]:
