@@ -1,6 +1,7 @@
 """Texts that trained networks write: on from a prompt or in answer to it, at once or piece by piece."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -159,13 +160,15 @@ def test_pieces_of_bytes_are_whole_letters(models):
 
 @pytest.mark.parametrize("way", ["drawn", "nucleus"])
 def test_a_seed_decides(model, way):
-    prompt, options = prompt_of(model), WAYS[way]
-    first = samples(model, prompt, 3, options)
-    assert samples(model, prompt, 3, options) == first
+    """How sure a trained network is depends on the machine that trained it; at 1e4 all tokens are alike."""
+    prompt = prompt_of(model)
+    for options in (WAYS[way], replace(WAYS[way], temperature=1e4)):
+        first = samples(model, prompt, 3, options)
+        assert samples(model, prompt, 3, options) == first
+        assert samples(model, prompt, 1, options) == first[:1]
     assert len(set(first)) > 1
-    others = {tuple(samples(model, prompt, 3, Decoding(**vars(options) | {"seed": seed}))) for seed in range(10, 14)}
+    others = {tuple(samples(model, prompt, 3, replace(options, seed=seed))) for seed in range(10, 14)}
     assert len(others - {tuple(first)}) >= 3
-    assert samples(model, prompt, 1, options) == first[:1]
 
 
 def test_writing_leaves_the_random_numbers_of_others_alone(models):

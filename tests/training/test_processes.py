@@ -7,11 +7,13 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from lightning.pytorch.strategies import FSDPStrategy
 
 import zoo
-from zoo.training.processes import is_first_process, launched_devices
+from zoo.training.processes import check_strategy, is_first_process, launched_devices
 
 LIMITS = ("--trainer.max_epochs=1", "--trainer.accelerator=cpu")
 WORDS = ("one", "two", "three", "four", "five")
@@ -159,3 +161,10 @@ def test_strategies_that_shard_a_network_are_refused_before_training(options, st
         zoo.fit(**options(trainer={"strategy": strategy}))
     assert len(str(refusal.value).splitlines()) == 1
     assert not Path("runs").exists()
+
+
+def test_sharding_is_refused_where_lightning_allows_it():
+    """Without a GPU, Lightning itself refuses FSDP; with one, the run does."""
+    trainer = SimpleNamespace(strategy=FSDPStrategy())
+    with pytest.raises(zoo.InputError, match=r"--trainer\.strategy: a run cannot use FSDP, only one device or ddp"):
+        check_strategy(trainer)

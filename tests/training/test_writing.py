@@ -18,8 +18,10 @@ from zoo import registry
 from zoo.backbones.build import check_fit
 from zoo.data import ready
 from zoo.data.parallel.files import parallel
+from zoo.data.parallel.module import ParallelData
 from zoo.errors import InputError
-from zoo.inference.evaluation import origin as source
+from zoo.inference.evaluation import origin
+from zoo.registry import Spec
 from zoo.tasks import info_of
 from zoo.training.average import average
 from zoo.training.options import Average
@@ -256,6 +258,10 @@ def test_new_pairs_are_measured_whole(place, summaries, tmp_path):
 
 def test_where_data_come_from(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+
+    def source(spec: str) -> tuple[str, ...]:
+        return origin(Spec.parse(spec), ParallelData.source_options)
+
     own = source("parallel(source=a, target=b)")
     assert source(f"parallel(max_length=9, target=b, source='{tmp_path / 'a'}')") == own
     others = ("parallel(source=a, target=c)", "parallel(source=c, target=b)", "parallel(path=a)", "corpus(path=a)")

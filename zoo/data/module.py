@@ -34,6 +34,8 @@ class DataModule(LightningDataModule, Generic[Info]):
 
     Attributes:
         task: Spec of the task that the data are for by default.
+        model_options: Options that a trained model decides when it is measured on other data, such as how texts become tokens.
+        source_options: Options that say where rows come from; a model is measured on all rows of another source.
         tokenizer: What turns text into tokens; None for other data.
         has_split: Whether the data came with rows to validate or test on.
         source: What messages call the data.
@@ -45,6 +47,8 @@ class DataModule(LightningDataModule, Generic[Info]):
 
     task: str
     unit: ClassVar[str] = "rows"
+    model_options: ClassVar[tuple[str, ...]] = ()
+    source_options: ClassVar[tuple[str, ...]] = ("path",)
 
     def __init__(self, *, batch_size: int = 32, num_workers: int = 0, seed: int = 0) -> None:
         super().__init__()

@@ -14,11 +14,6 @@ from zoo import registry
 from zoo.errors import InputError
 from zoo.tasks import task_type
 
-TOKENIZER_OPTIONS = ("tokenizer", "vocab", "min_count", "lowercase")
-"""Options of data that decide how texts become tokens; a trained model brings its own tokenizer."""
-SOURCES = ("path", "source", "target")
-"""Options of data that say where rows come from."""
-
 
 def evaluate(
     model: Any,
@@ -73,35 +68,37 @@ def evaluate(
     return {name.removeprefix(f"{split}_"): float(value) for name, value in metrics.items()}
 
 
-def matching_data(model: Any, spec: str, batch_size: int, num_workers: int) -> LightningDataModule:
-    """Make data of a spec for a trained model: with its tokenizer and its classes.
+def matching_data(model: Any, spec: str, batch_size: int, num_workers: int) -> Any:
+    """Make data of a spec for a trained model: what `DataModule.model_options` names is as in its training.
 
     Raises:
-        InputError: If the spec names no data, or asks for another tokenizer.
+        InputError: If the spec names no data, or sets such an option to another value.
     """
-    parsed, trained = registry.Spec.parse(spec), model.config["data"]
+    parsed = registry.Spec.parse(spec)
+    trained = registry.Spec.parse(model.config["data"]) if model.config["data"] else None
     context: dict[str, Any] = {
         "batch_size": batch_size,
         "num_workers": num_workers,
         "stream": model.info.inputs == "token_stream",
     }
+    data = registry.create("zoo.datasets", parsed, **context)
+    decided, known = getattr(data, "model_options", ()), trained.options if trained else {}
+    if taken := [key for key in decided if key in parsed.options and parsed.options[key] != known.get(key)]:
+        owned = "value" if model.tokenizer is None else "tokenizer"
+        raise InputError(f"data '{spec}' sets {', '.join(taken)}, but the model has a {owned} of its own: leave that out")
+    context |= {key: known[key] for key in decided if key in known}
     if model.tokenizer is not None:
-        known = registry.Spec.parse(trained).options if trained else {}
-        if taken := [key for key in TOKENIZER_OPTIONS if key in parsed.options and parsed.options[key] != known.get(key)]:
-            raise InputError(f"data '{spec}' sets {', '.join(taken)}, but the model has a tokenizer of its own: leave that out")
-        own = {key: value for key, value in parsed.options.items() if key not in TOKENIZER_OPTIONS}
-        parsed = replace(parsed, options=own)
-        other = trained is None or origin(spec) != origin(trained)
+        names = getattr(data, "source_options", ())
+        other = trained is None or origin(parsed, names) != origin(trained, names)
         context |= {"tokenizer": model.tokenizer, "use_all": other, "classes": getattr(model.info, "classes", None)}
-    data: LightningDataModule = registry.create("zoo.datasets", parsed, **context)
-    return data
+    own = {key: value for key, value in parsed.options.items() if key not in decided}
+    return registry.create("zoo.datasets", replace(parsed, options=own), **context)
 
 
-def origin(spec: str) -> tuple[str, ...]:
+def origin(spec: registry.Spec, names: Iterable[str]) -> tuple[str, ...]:
     """Return what tells where data come from: other options of one origin leave the same rows to train on, not to measure."""
-    parsed = registry.Spec.parse(spec)
-    places = (parsed.options.get(name) for name in SOURCES)
-    return parsed.name, *("" if place is None else str(Path(str(place)).expanduser().resolve()) for place in places)
+    places = (spec.options.get(name) for name in names)
+    return spec.name, *("" if place is None else str(Path(str(place)).expanduser().resolve()) for place in places)
 
 
 def checked_data(model: Any, data: Any, name: str) -> Any:

@@ -71,6 +71,7 @@ class CorpusData(DataModule[CorpusInfo]):
 
     task = "language_model"
     unit = "tokens"
+    model_options = ("tokenizer", "vocab", "lowercase")
 
     def __init__(
         self,

@@ -120,6 +120,7 @@ class ParallelData(TokenData[ParallelInfo]):
 
     task = "seq2seq"
     unit = "pairs"
+    source_options = ("path", "source", "target")
 
     def __init__(
         self,

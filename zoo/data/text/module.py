@@ -39,6 +39,7 @@ class TokenData(DataModule[Info]):
         splits: The rows of every split.
     """
 
+    model_options = ("tokenizer", "vocab", "min_count", "lowercase")
     splits: dict[str, Table]
     tokenizer: Tokenizer
 

@@ -1,0 +1,104 @@
+"""Measuring a model on data of a third party, whose module says which options a model decides and which say where rows are."""
+
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+import zoo
+from zoo.data import DataModule, ready
+from zoo.data.info import VectorInfo
+from zoo.data.text import TextData, text_options
+from zoo.data.text.local import text
+from zoo.errors import InputError
+
+TRAINER = {"max_epochs": 1, "limit_train_batches": 3, "accelerator": "cpu", "enable_progress_bar": False}
+
+
+class Reviews(TextData):
+    """Texts in a folder of their own kind, of which an option `alphabet` decides how they become tokens."""
+
+    model_options = (*TextData.model_options, "alphabet")
+    source_options = ("folder", "part")
+
+
+@text_options
+def reviews(folder: str, part: int = 1, alphabet: str = "latin", **options) -> TextData:
+    """Reviews."""
+    splits = text(f"{folder}/{part}.tsv")._splits
+    return Reviews(splits, "text_classification", **options)
+
+
+class Rows(TensorDataset):
+    def __getitems__(self, keys):
+        rows = torch.tensor(keys) % len(self)
+        return tuple(part[rows] for part in self.tensors)
+
+
+class Waves(DataModule[VectorInfo]):
+    """Vectors sampled at a rate that a trained model decides."""
+
+    task = "regression"
+    model_options = ("rate",)
+
+    def __init__(self, rate: int, **options) -> None:
+        super().__init__(**options)
+        self.rate = rate
+
+    def load(self) -> VectorInfo:
+        return VectorInfo(in_features=self.rate, out_features=1, sizes=dict.fromkeys(("train", "val", "test"), 40), sha256="ab")
+
+    def dataset(self, split):
+        x = torch.arange(40.0 * self.rate).view(40, self.rate).sin()
+        return Rows(x, x[:, :1])
+
+
+def waves(path: str = "a", rate: int = 8, batch_size: int = 8, num_workers: int = 0, seed: int = 0) -> Waves:
+    """Waves."""
+    return Waves(rate, batch_size=batch_size, num_workers=num_workers, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, corpus):
+    folder = tmp_path_factory.mktemp("evaluation")
+    corpus(folder / "1.tsv", "text", 60)
+    corpus(folder / "2.tsv", "text", 60, seed=1)
+    zoo.register("datasets", "reviews", reviews)
+    zoo.register("datasets", "waves", waves)
+    yield folder
+    zoo.registry.unregister("datasets", "reviews")
+    zoo.registry.unregister("datasets", "waves")
+
+
+@pytest.fixture(scope="module")
+def model(place) -> zoo.Model:
+    run, data = str(place / "run"), f"reviews(folder='{place}')"
+    zoo.fit(backbone="fasttext(dim=8, hidden=8)", algebra="real", data=data, run_dir=run, trainer=TRAINER)
+    return zoo.load(run)
+
+
+def test_its_options_that_a_model_decides_are_refused(model, place):
+    for option in ("alphabet=greek", "min_count=2"):
+        wanted = f"sets {option.partition('=')[0]}, but the model has a tokenizer of its own: leave that out"
+        with pytest.raises(InputError, match=wanted):
+            model.evaluate(f"reviews(folder='{place}', {option})")
+
+
+def test_other_rows_are_measured_whole_and_the_same_rows_held_out(model, place):
+    """Which of the two they are, the options say that the data module names."""
+    own = model.evaluate()
+    assert model.evaluate(f"reviews(folder='{place}/../{place.name}', max_length=500)") == pytest.approx(own)
+    data = ready(text(str(place / "2.tsv")))
+    rows = [row for table in data.splits.values() for row in zip(table.texts[0], table.labels, strict=True)]
+    said = model.predict([words for words, _ in rows])
+    right = sum(row["label"] == label for row, (_, label) in zip(said, rows, strict=True))
+    found = model.evaluate(f"reviews(folder='{place}', part=2)")
+    assert found["accuracy"] == pytest.approx(right / len(rows))
+
+
+def test_an_option_of_other_data_comes_from_the_data_of_the_model(place):
+    """Without a tokenizer too: what the spec leaves out is as in training, and another value is refused."""
+    zoo.fit(backbone="linear", algebra="real", data="waves(rate=4)", run_dir=str(place / "waves"), trainer=TRAINER)
+    model = zoo.load(place / "waves")
+    assert model.evaluate("waves(path=b)") == model.evaluate("waves(path=b, rate=4)") == model.evaluate()
+    with pytest.raises(InputError, match=r"sets rate, but the model has a value of its own: leave that out"):
+        model.evaluate("waves(rate=8)")
