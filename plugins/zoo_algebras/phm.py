@@ -24,10 +24,10 @@ def phm(n: int, rule: str = "random", learned: bool = True, shared: bool = False
         shared: Whether the layers of a network share one product instead of having one each.
 
     Raises:
-        InputError: If n < 1, or the named rule has another dimension.
+        InputError: If n is not 1 to 64, or the named rule has another dimension.
     """
-    if n < 1:
-        raise InputError(f"phm(n={n}): the dimension is 1 or more")
+    if not 1 <= n <= 64:
+        raise InputError(f"phm(n={n}): the dimension is 1 to 64")
     if rule == "random":
         return Algebra(partial(random_rule, n), learned=learned, shared=shared)
     start = named(rule)

@@ -14,6 +14,8 @@ import zoo
 from zoo.backbones.build import count
 from zoo.checkpoint import folder as folders
 from zoo.checkpoint import load_network, read_config, save
+from zoo.checkpoint.atomic import write_json
+from zoo.checkpoint.integrity import read_json, sealed, verify
 from zoo.data import ImageInfo
 from zoo.data.text import TextInfo
 from zoo.errors import InputError
@@ -76,7 +78,7 @@ def sign(folder: Path, **files: object) -> None:
         if path.name != "manifest.json":
             data = path.read_bytes()
             listed[path.name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    (folder / "manifest.json").write_text(json.dumps({"files": listed | files, "metrics": {}}))
+    write_json(folder / "manifest.json", sealed({"files": listed | files, "metrics": {}}))
 
 
 # --- round trip ---
@@ -166,6 +168,11 @@ def test_the_card_says_what_it_is(sound):
     assert card.startswith("---\n")
     assert "quaternion" in card
     assert "| accuracy | 0.5000 |" in card
+
+
+def test_a_path_with_a_backtick_leaves_the_card_whole(tmp_path):
+    write(tmp_path / "model", data="text(path='a`b\nc')")
+    assert "trained on `text(path='a'b c')` for" in (tmp_path / "model" / "README.md").read_text()
 
 
 def test_the_same_network_is_the_same_folder(tmp_path, sound):
@@ -262,16 +269,20 @@ def test_every_changed_byte_is_found(model, name):
     load_network(model)
 
 
-def test_every_changed_byte_of_the_list_of_files_is_found(model):
-    """What the manifest says beside that (the metrics) is not used to rebuild anything."""
+def test_every_changed_bit_of_the_manifest_is_found(model):
+    """The metrics in it too, and a byte that leaves the same value: 1e5 is 1E5."""
     path = model / "manifest.json"
+    manifest = read_json(path)
+    write_json(path, sealed(manifest | {"metrics": {"loss": 1e-7, "accuracy": 0.5}}))
+    verify(model)
     data = path.read_bytes()
-    end = data.index(b'"metrics"')
-    signs = [position for position in range(end) if not chr(data[position]).isspace()]
-    for position in signs[:: max(1, len(signs) // 50)]:
-        path.write_bytes(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :])
+    for position in range(len(data)):
+        path.write_bytes(data[:position] + bytes([data[position] ^ 1 << position % 8]) + data[position + 1 :])
         with pytest.raises(InputError):
-            load_network(model)
+            verify(model)
+    path.write_bytes(data.replace(b"1e-07", b"1E-07"))
+    with pytest.raises(InputError, match=r"manifest\.json is not the file that was saved"):
+        verify(model)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "manifest.json"])
@@ -400,7 +411,9 @@ def test_a_signed_configuration_that_lacks_a_key(model, key):
         load_network(model)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "3", "{" * 5000, "\ufeff{}", "null"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "3", "{" * 5000, "\ufeff{}", "null", '{"a": NaN}', '{"a": 1e999}', '{"a": 1, "a": 2}', "[" * 10**6]
+)
 def test_a_signed_configuration_that_is_no_object(model, text):
     (model / "config.json").write_text(text)
     sign(model)

@@ -55,9 +55,14 @@ def write_bytes(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
+def to_json(value: Any) -> str:
+    """Return a value as readable JSON; NaN and infinity are refused."""
+    return json.dumps(value, indent=2, allow_nan=False) + "\n"
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as readable JSON; NaN and infinity are refused."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+    """Write a value as readable JSON, see `to_json`."""
+    write_text(path, to_json(value))
 
 
 def sync(path: Path) -> None:

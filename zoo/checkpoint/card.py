@@ -58,7 +58,8 @@ def facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     elif parameters:
         text.append(f"{parameters['total']:,} parameters")
     if config.get("data") and "epochs" in summary:
-        text.append(f"trained on `{config['data']}` for {summary['epochs']} epochs (seed {summary['seed']})")
+        data = " ".join(config["data"].replace("`", "'").split())  # a path may hold what Markdown would read otherwise
+        text.append(f"trained on `{data}` for {summary['epochs']} epochs (seed {summary['seed']})")
     mean = f" Its weights are the mean of the last {len(averaged)} checkpoints." if averaged else ""
     return f"{', '.join(text)}.{mean}" if text else "Saved with `zoo.save`."
 

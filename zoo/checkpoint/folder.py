@@ -1,8 +1,10 @@
 """Write and read the folder of a trained model."""
 
 import errno
+import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,27 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from zoo import registry
 from zoo.algebras import Algebra
 from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
-from zoo.checkpoint.integrity import check_algebra, check_header, file_record, read_json, spec_fingerprint, verify
+from zoo.checkpoint.integrity import (
+    check_algebra,
+    check_header,
+    file_record,
+    read_header,
+    read_json,
+    sealed,
+    spec_fingerprint,
+    verify,
+)
 from zoo.conversion import convert
 from zoo.errors import InputError
 from zoo.layers.factory import ROLES
+from zoo.registry.spec import Spec
 from zoo.tasks import info_of
 
 FORMAT = 2
@@ -36,6 +49,8 @@ OPTIONAL = {
     "decoding": dict,
 }
 """Keys that may be missing, and the kinds of their values."""
+TABLES = 50 * 2**20
+"""Bytes that a network's tables, such as positions, may take beside twice the bytes of its weights."""
 
 
 def save(
@@ -73,7 +88,7 @@ def save(
         write_text(part / "README.md", card(config, summary))
         records = {path.name: file_record(path) for path in sorted(part.iterdir())}
         measured = {key: summary[key] for key in ("metrics", "validation", "averaged") if key in summary}
-        write_json(part / "manifest.json", {"files": records} | measured)
+        write_json(part / "manifest.json", sealed({"files": records} | measured))
 
 
 def write_weights(net: nn.Module, path: Path) -> None:
@@ -132,6 +147,8 @@ def read_config(path: str | Path) -> dict[str, Any]:
     kinds = {**dict.fromkeys(SPECS, str), **OPTIONAL, "versions": dict}
     if wrong := [key for key, kind in kinds.items() if not isinstance(config[key], kind | None)]:
         raise InputError(f"{file} has a value of the wrong kind for {', '.join(wrong)}")
+    if wrong := [key for key in (*SPECS, "embedding", "task") if not (config[key] or "").isprintable()]:
+        raise InputError(f"{file} has characters that cannot be printed in {', '.join(wrong)}")
     return config
 
 
@@ -188,14 +205,48 @@ def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Pa
     sizes = config["model_kwargs"] or {} if info is None else {**info.model_kwargs, "vectors": getattr(info, "vectors", None)}
     options: dict[str, Any] = {key: config[key] for key in ("scope", "init", "embedding")} | sizes
     spec = untrained(config["backbone"])
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), limited(weights, spec):
         try:
             with torch.device("meta"):
                 outline = backbone(spec, config["algebra"] or over, **options)
+        except InputError:
+            raise
         except Exception:  # It computes with numbers while it is built, or a spec is wrong, which the next line says.
             return backbone(spec, over, **options)
         check_header(weights, outline, config["backbone"])
+        tables = sum(table.nbytes for table in outline.buffers())
+        if tables > TABLES + 2 * weights.stat().st_size:
+            raise InputError(f"the weights in {weights.parent} do not fit {spec}: its tables would take {tables:,} bytes")
         return backbone(spec, over, **options)
+
+
+@contextmanager
+def limited(weights: Path, spec: str) -> Iterator[None]:
+    """Refuse to build a network of far more parameters than there are tensors in a weights file, before all are made.
+
+    A network of a timm model has its real layers first and then the converted ones, hence not just as many.
+    """
+    header = read_header(weights)
+    numbers = sum(math.prod(shape) for shape, _ in header.values())
+    for key, value in Spec.parse(spec).options.items():
+        if isinstance(value, int) and value > max(numbers, 10_000):
+            raise InputError(
+                f"the weights in {weights.parent} do not fit {spec}: {key}={value}, and they are {numbers} numbers"
+            )
+    most = 100 + 4 * len(header)
+    count = 0
+
+    def register(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal count
+        count += 1
+        if count > most:
+            raise InputError(f"the weights in {weights.parent} do not fit: the network has over {most // 4} parameter tensors")
+
+    hook = register_module_parameter_registration_hook(register)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def convert_again(module: nn.Module, over: str | Algebra, config: Mapping[str, Any]) -> nn.Module:

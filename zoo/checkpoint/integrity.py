@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,18 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from zoo.algebras import Algebra, algebra
-from zoo.errors import InputError
+from zoo.checkpoint.atomic import to_json
+from zoo.errors import InputError, one_line, shorten
 from zoo.registry import resolve
+
+DTYPES = {
+    **{f"F{8 * d.itemsize}": d for d in (torch.float64, torch.float32, torch.float16)},
+    **{f"I{8 * d.itemsize}": d for d in (torch.int64, torch.int32, torch.int16, torch.int8)},
+    **{"BF16": torch.bfloat16, "U8": torch.uint8, "BOOL": torch.bool, "C64": torch.complex64},
+}
+"""Kinds of numbers in a weights file, by the names of its format."""
+HEADER_BYTES = 2**22
+"""Largest header of a weights file, and largest JSON file, that is read: 20,000 tensors have less."""
 
 
 def file_record(path: Path) -> dict[str, Any]:
@@ -21,62 +32,104 @@ def file_record(path: Path) -> dict[str, Any]:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
-def verify(folder: Path) -> None:
-    """Check every file of a model folder against its manifest.
+def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest with the digest of its other entries as its last one."""
+    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    return rest | {"sha256": hashlib.sha256(to_json(rest).encode()).hexdigest()}
+
+
+def verify(folder: Path) -> dict[str, dict[str, Any]]:
+    """Check every file of a model folder against its manifest; return size and SHA-256 of each by name.
 
     Raises:
-        InputError: If a listed file is missing or changed.
+        InputError: If a listed file is missing or changed, or the manifest is.
     """
-    if not (folder / "manifest.json").is_file():
-        raise InputError(f"{folder / 'manifest.json'} is missing: the folder is damaged, copy it again")
-    files = read_json(folder / "manifest.json").get("files")
+    path = folder / "manifest.json"
+    if not path.is_file():
+        raise InputError(f"{path} is missing: the folder is damaged, copy it again")
+    manifest = read_json(path)
+    files = manifest.get("files")
     if not isinstance(files, dict) or not {"config.json", "model.safetensors"} <= files.keys():
-        raise InputError(f"{folder / 'manifest.json'} lists no config.json and model.safetensors: the folder is damaged")
+        raise InputError(f"{path} lists no config.json and model.safetensors: the folder is damaged")
+    if path.read_bytes() != to_json(sealed(manifest)).encode():
+        raise InputError(f"{path} is not the file that was saved (its checksum differs): copy the folder again")
     for name, expected in files.items():
         path = folder / name
         if Path(name).name != name or not path.is_file():
             raise InputError(f"{path} is missing: the folder is damaged, copy it again")
         if file_record(path) != expected:
             raise InputError(f"{path} is not the file that was saved (its checksum differs): copy the folder again")
+    return files
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file.
+    """Read a JSON object from a file; names that stand twice and numbers that are not finite are refused.
 
     Raises:
-        InputError: If the file is missing or holds something else.
+        InputError: If the file is missing, larger than `HEADER_BYTES`, or holds something else.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        if (size := path.stat().st_size) > HEADER_BYTES:
+            raise InputError(f"{path} has {size:,} bytes: at most {HEADER_BYTES:,} are read")
+        value = json.loads(
+            path.read_text(encoding="utf-8"), object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite
+        )
+    except InputError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"cannot read {path}: {error}") from error
+        raise InputError(f"cannot read {path}: {one_line(error)}") from error
     if not isinstance(value, dict):
         raise InputError(f"{path} does not hold a JSON object")
     return value
 
 
-def check_header(path: Path, net: nn.Module, name: str) -> None:
-    """Compare names and shapes in the header of a weights file with a network, which may be on the meta device.
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(value := dict(pairs)) < len(pairs):
+        raise ValueError(f"a name stands twice among {shorten(', '.join(key for key, _ in pairs))}")
+    return value
 
-    Args:
-        path: The file.
-        net: The network.
-        name: Its name, for the message.
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(f"{text} is not a finite number")
+    return value
+
+
+def check_header(path: Path, net: nn.Module, name: str) -> None:
+    """Compare the header of a weights file with a network, which may be on the meta device: names, shapes, kinds of numbers.
 
     Raises:
         InputError: If the file is no safetensors file, or a tensor of it is not one of the network's.
     """
     message = f"the weights in {path.parent} do not fit {name}"
+    expected = {key: (list(tensor.shape), tensor.dtype) for key, tensor in net.state_dict(keep_vars=True).items()}
+    for key, (shape, dtype) in read_header(path).items():
+        if key not in expected:
+            raise InputError(f"{message}: {shorten(key)} of shape {shape} is not in the network")
+        if shape != expected[key][0]:
+            raise InputError(f"{message}: {shorten(key)} of shape {shape} has shape {expected[key][0]} in the network")
+        if dtype != expected[key][1] and not (dtype.is_floating_point and expected[key][1].is_floating_point):
+            raise InputError(f"{message}: {shorten(key)} holds {dtype}, the network {expected[key][1]}")
+
+
+def read_header(path: Path) -> dict[str, tuple[list[int], torch.dtype]]:
+    """Return shape and dtype of each tensor in a weights file by its name.
+
+    Raises:
+        InputError: If it is no safetensors file, or its header is larger than `HEADER_BYTES`.
+    """
+    message = f"the weights in {path.parent} do not fit: {path.name}"
     try:
-        with safe_open(str(path), "pt") as file:
-            shapes = {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118 (it is no mapping)
+        with path.open("rb") as file:
+            if (length := int.from_bytes(file.read(8), "little")) > HEADER_BYTES:
+                raise InputError(f"{message} has a header of {length:,} bytes, at most {HEADER_BYTES:,} are read")
+        with safe_open(str(path), "pt") as tensors:
+            slices = {key: tensors.get_slice(key) for key in tensors.keys()}  # noqa: SIM118 (it is no mapping)
+            return {key: (one.get_shape(), DTYPES[one.get_dtype()]) for key, one in slices.items()}
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{message}: {error}") from error
-    expected = {key: list(tensor.shape) for key, tensor in net.state_dict(keep_vars=True).items()}
-    for key, shape in shapes.items():
-        if expected.get(key) != shape:
-            theirs = f"has shape {expected[key]} in the network" if key in expected else "is not in the network"
-            raise InputError(f"{message}: '{key}' of shape {shape} {theirs}")
+        raise InputError(f"{message} is no safetensors file: {one_line(error)}") from error
+    except KeyError as error:
+        raise InputError(f"{message} holds numbers of the kind {error}, which no network has") from error
 
 
 # --- the algebra ---

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hi
 import torch
 from torch import Tensor
 
-from zoo.errors import InputError
+from zoo.errors import InputError, shorten
 
 INPUTS = ("image", "text", "text_pair", "vector", "tokens", "token_stream", "source_target")
 """The forms of input that the zoo's own data sets have; a third-party data set may bring another."""
@@ -32,6 +32,13 @@ class DataInfo:
     inputs: ClassVar[Any] = ""
     sizes: dict[str, int]
     sha256: str
+
+    def __post_init__(self) -> None:
+        """Refuse text that would write more to a terminal than itself, such as a label that came from a stranger."""
+        for name, value in vars(self).items():
+            texts = value if isinstance(value, tuple) else (value,)
+            if wrong := next((text for text in texts if isinstance(text, str) and not text.isprintable()), None):
+                raise InputError(f"data info: {name} holds {shorten(wrong)}, with characters that cannot be printed: rename it")
 
     @property
     def model_kwargs(self) -> dict[str, Any]:

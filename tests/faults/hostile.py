@@ -1,0 +1,149 @@
+"""Model folders that an attacker could offer: sound but for one thing, with a manifest that fits what is in them."""
+
+import hashlib
+import json
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from zoo.checkpoint.atomic import write_json
+from zoo.checkpoint.integrity import sealed
+
+DEEP = 10**5
+
+
+def seal(folder: Path) -> None:
+    """Write the manifest anew."""
+    files = {}
+    for path in sorted(folder.iterdir()):
+        if path.name != "manifest.json" and path.is_file():
+            data = path.read_bytes()
+            files[path.name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    write_json(folder / "manifest.json", sealed({"files": files, "metrics": {}}))
+
+
+class Payload:
+    """Pickles to a call that makes a file, should anything unpickle it."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.marker,)
+
+
+def header(entries: dict[str, Any], data: bytes = b"") -> bytes:
+    """Return a safetensors file with any header."""
+    text = json.dumps(entries).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def many(count: int) -> bytes:
+    """Return a safetensors file of empty tensors."""
+    text = "{" + ",".join(f'"t{i}":{{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}' for i in range(count)) + "}"
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def tensor(shape: list[int], begin: int, end: int, dtype: str = "F32") -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def weights(data: Callable[[Path], bytes]) -> Callable[[Path, Path], None]:
+    """Replace the weights by what a function of the sound file returns."""
+
+    def change(folder: Path, marker: Path) -> None:
+        path = folder / "model.safetensors"
+        path.write_bytes(data(path))
+
+    return change
+
+
+def edited(edit: Callable[[dict[str, Any], bytes], None]) -> Callable[[Path, Path], None]:
+    """Edit the header of the weights."""
+
+    def data(path: Path) -> bytes:
+        old = path.read_bytes()
+        length = struct.unpack("<Q", old[:8])[0]
+        entries = json.loads(old[8 : 8 + length])
+        edit(entries, old)
+        return header(entries, old[8 + length :])
+
+    return weights(data)
+
+
+def first(entries: dict[str, Any]) -> dict[str, Any]:
+    return next(value for key, value in entries.items() if key != "__metadata__")
+
+
+def config(**changes: Any) -> Callable[[Path, Path], None]:
+    """Change values of the configuration; a function gets the old value."""
+
+    def change(folder: Path, marker: Path) -> None:
+        path = folder / "config.json"
+        values = json.loads(path.read_text())
+        for key, value in changes.items():
+            values[key] = value(values.get(key)) if callable(value) else value
+        path.write_text(json.dumps(values))
+
+    return change
+
+
+def info(**changes: Any) -> Callable[[Path, Path], None]:
+    return config(info=lambda old: old | changes)
+
+
+def raw_config(text: str) -> Callable[[Path, Path], None]:
+    return lambda folder, marker: (folder / "config.json").write_text(text) and None
+
+
+def pickled(name: str) -> Callable[[Path, Path], None]:
+    """Put a pickle in the place of a file."""
+    return lambda folder, marker: (folder / name).write_bytes(pickle.dumps(Payload(marker))) and None
+
+
+CORPUS: dict[str, Callable[[Path, Path], None]] = {
+    **{f"a pickle as {name}": pickled(name) for name in ("model.safetensors", "config.json", "tokenizer.json")},
+    "a header of 2^60 bytes": weights(lambda path: struct.pack("<Q", 2**60) + path.read_bytes()[8:]),
+    "a header longer than the file": weights(lambda path: struct.pack("<Q", 2**23) + path.read_bytes()[8:]),
+    "an empty weights file": weights(lambda path: b""),
+    "a header that is no JSON": weights(lambda path: struct.pack("<Q", 8) + b"[" * 8),
+    "a deep header": weights(lambda path: struct.pack("<Q", 2 * DEEP) + b"[" * DEEP + b"]" * DEEP),
+    "10^6 tensors": weights(lambda path: many(10**6)),
+    "10^5 tensors": weights(lambda path: many(10**5)),
+    "tensors that overlap": edited(lambda entries, old: first(entries).update(data_offsets=[0, 8], shape=[2])),
+    "a tensor beyond the end": edited(lambda entries, old: first(entries).update(data_offsets=[0, 2**40], shape=[2**38])),
+    "a tensor that begins before the file": edited(lambda entries, old: first(entries).update(data_offsets=[-8, 8])),
+    "a shape of (0, 2^60)": edited(lambda entries, old: entries.update(zero=tensor([0, 2**60], 0, 0))),
+    "a shape that overflows": edited(lambda entries, old: entries.update(big=tensor([2**33, 2**33], 0, 0))),
+    "numbers of another kind": edited(lambda entries, old: first(entries).update(dtype="I32")),
+    "numbers of an unknown kind": edited(lambda entries, old: first(entries).update(dtype="Q7")),
+    "a class path for a backbone": config(backbone={"class_path": "os.system", "init_args": {"command": "true"}}),
+    "an importable backbone": config(backbone="os.system(command=true)"),
+    "an importable algebra": config(algebra="pathlib.Path"),
+    "an importable task": config(task="subprocess.Popen"),
+    "an importable embedding": config(embedding="builtins.eval"),
+    "an instantiator in the info": info(_instantiator="os.system"),
+    "an instantiator in the arguments": config(model_kwargs={"_instantiator": "os.system"}, info=None, task=None),
+    "a path for a tokenizer": info(tokenizer="/etc/passwd"),
+    "a deep configuration": raw_config("[" * DEEP + "]" * DEEP),
+    "a name that stands twice": raw_config('{"format": 2, "format": 2}'),
+    "a number that is not finite": info(mean=[float("nan")]),
+    "a number beyond the largest": raw_config('{"format": 2, "info": {"mean": [1e999]}}'),
+    "a mean of 1e308": info(mean=[1e308]),
+    "a width of a million": config(backbone="vit(dim=1048576,depth=1,heads=1)"),
+    "a depth of a million": config(backbone="vit(dim=16,depth=1000000,heads=1)"),
+    "images of a million pixels a side": info(image_size=10**6),
+    "a backbone that writes to the terminal": config(backbone="vit\x1b[2J(dim=16)"),
+    "an algebra that writes to the terminal": config(algebra="\x1b]0;owned\x07"),
+    "a scope on two lines": config(scope="all\nrm"),
+    "an option that writes to the terminal": config(backbone="vit(\x1b[2J=3)"),
+    "an algebra of 10^5 dimensions": config(algebra="phm(n=100000)"),
+    "an algebra of 2^60 dimensions": config(algebra="clifford(p=60,q=0)"),
+    "a million classes": info(classes=[str(i) for i in range(10**6)]),
+    "labels that write to the terminal": info(classes=["\x1b]0;owned\x07", "dog", "eel"]),
+    "labels on several lines": info(classes=["cat\nrm -rf ~", "dog", "eel"]),
+    "labels that turn the text": info(classes=["\u202etac", "dog", "eel"]),
+}
+"""What is done to a sound folder, by what it makes of it; the second argument is a file that must never appear."""

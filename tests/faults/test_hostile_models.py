@@ -1,0 +1,71 @@
+"""Folders from strangers: nothing runs, memory and time stay small, one clear line says what is wrong."""
+
+import time
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+import torch
+
+import zoo
+from tests.faults.hostile import CORPUS, seal
+from zoo.backbones.build import backbone
+from zoo.checkpoint import save
+from zoo.data import ImageInfo
+from zoo.errors import InputError
+
+INFO = ImageInfo(
+    in_channels=1,
+    image_size=8,
+    classes=("cat", "dog", "eel"),
+    mean=(0.5,),
+    std=(0.2,),
+    sizes={"train": 9, "val": 1},
+    sha256="ab",
+)
+SPEC = "vit(dim=16,depth=1,heads=1)"
+HARMLESS = ("a mean of 1e308", "a pickle as tokenizer.json", "an importable embedding")
+"""Finite, and a file and an option that a model of images does not read: the folder loads."""
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("sound") / "model"
+    net = backbone(SPEC, "quaternion", **INFO.model_kwargs)
+    values = {"backbone": SPEC, "algebra": "quaternion", "scope": "all", "init": "variance", "task": "image_classification"}
+    save(folder, net, values | {"data": "digits", "info": INFO.to_dict()}, {"metrics": {}, "versions": {"torch": "2"}})
+    zoo.load(folder).predict(torch.zeros(1, 8, 8))  # what is imported at first use does not count below
+    return folder
+
+
+def peak() -> int:
+    """Return the largest resident size since `reset` in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
+
+
+def reset() -> int:
+    """Begin to measure the largest resident size, and return the present one."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak()
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux to measure memory")
+@pytest.mark.parametrize("name", CORPUS)
+def test_a_hostile_folder_is_refused(sound, tmp_path, name):
+    folder, marker = copytree(sound, tmp_path / "model"), tmp_path / "ran"
+    CORPUS[name](folder, marker)
+    seal(folder)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    before, start = reset(), time.process_time()
+    if name in HARMLESS:
+        zoo.load(folder).predict(torch.zeros(1, 8, 8))
+    else:
+        with pytest.raises(InputError) as error:
+            zoo.load(folder)
+        assert "\n" not in str(error.value)
+        assert str(error.value).isprintable()
+    seconds, memory = time.process_time() - start, peak() - before
+    assert not marker.exists()
+    assert memory < 2 * size + 50 * 2**20, f"{memory / 2**20:.0f} MiB for {size / 2**20:.1f}"
+    assert seconds < 5, "a folder is refused at once"
