@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from types import UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
@@ -60,13 +60,14 @@ class DataInfo:
         Raises:
             InputError: A field is missing or unknown, or its value is of the wrong type.
         """
-        known = {field.name for field in fields(cls)}
-        if wrong := known ^ set(values):
+        known = {field.name: field.default is MISSING for field in fields(cls)}
+        needed = {name for name, required in known.items() if required}
+        if wrong := (set(values) - known.keys()) | (needed - set(values)):
             raise InputError(f"data info: missing or unknown fields {sorted(wrong)}; expected {sorted(known)}")
         hints = get_type_hints(cls)
-        for name in known:
-            if not _matches(values[name], hints[name]):
-                raise InputError(f"data info: {name} = {values[name]!r}: expected {_expected(hints[name])}")
+        for name, value in values.items():
+            if not _matches(value, hints[name]):
+                raise InputError(f"data info: {name} = {value!r}: expected {_expected(hints[name])}")
         plain: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in values.items()}
         return cls(**plain)
 
@@ -195,6 +196,7 @@ class TextInfo(TokenInfo):
     Attributes:
         classes: The label names; label i is called `classes[i]`.
         pair: Whether a row has two texts.
+        ranking: Whether a row is an answer, to be ranked among those of its question.
         vectors: Width of the pretrained vectors that the token embedding started from, or None.
 
     Example:
@@ -205,6 +207,7 @@ class TextInfo(TokenInfo):
 
     classes: tuple[str, ...]
     pair: bool = False
+    ranking: bool = False
     vectors: int | None = None
 
     @property

@@ -184,6 +184,16 @@ class AnswerRanking(TextInputs):
     next_commands = (('predict {run} "a question" "an answer"', "how right an answer is"),)
 
     @classmethod
+    def check_info(cls, info: Any) -> None:
+        """Check that the rows of the data are answers of questions."""
+        super().check_info(info)
+        if not getattr(info, "ranking", True):  # of data that do not say, the batches tell
+            advice = "use ranking(path=...), or another task"
+            raise InputError(
+                f"the task {cls.__name__} ranks the answers of every question, and the data name no questions: {advice}"
+            )
+
+    @classmethod
     def num_outputs(cls, info: Any) -> int:
         """Return 2: one logit for wrong, one for right."""
         return 2

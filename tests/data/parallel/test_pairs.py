@@ -50,9 +50,10 @@ def test_the_digest_tells_contents_apart():
     [
         (lambda: Table((["a", "b"], ["c"]), source="p"), "^p: 2 texts but 1 second texts"),
         (lambda: split({"train": pairs(1)}), "^p: one pair only"),
-        (lambda: check_splits({"val": pairs()}, 2, "seq2seq"), "train is needed"),
-        (lambda: check_splits({"train": pairs(), "dev": pairs()}, 2, "seq2seq"), "val and test may be there"),
-        (lambda: check_splits({"train": pairs(), "test": pairs(0)}, 2, "seq2seq"), "^p, test split: no rows"),
+        (lambda: check_splits({"train": Table((["a"],), source="p")}, 2), "^p: 1 columns of text; 2 are needed"),
+        (lambda: check_splits({"val": pairs()}, 2), "train is needed"),
+        (lambda: check_splits({"train": pairs(), "dev": pairs()}, 2), "val and test may be there"),
+        (lambda: check_splits({"train": pairs(), "test": pairs(0)}, 2), "^p, test split: no rows"),
     ],
 )
 def test_wrong_pairs_are_named(make, said):

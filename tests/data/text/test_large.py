@@ -153,14 +153,24 @@ def test_a_header_does_not_become_a_class(tmp_path):
     with pytest.raises(InputError) as caught:
         ready(local.text(path, text=1, label=0))
     assert str(caught.value) == (
-        f"{path}:1: 'sentiment' is the label of this row alone, which looks like a header: name the columns "
-        "(text=review, label=sentiment), or use header=false if it is a row"
+        f"{path}:1: 'sentiment' is the label of this row alone, which looks like a header: use header=true, "
+        "or header=false if it is a row"
     )
     assert ready(local.text(path, text="review", label="sentiment")).info.classes == ("neg", "pos")
     assert ready(local.text(path, text=1, label=0, header=True)).info.classes == ("neg", "pos")
     assert "sentiment" in ready(local.text(path, text=1, label=0, header=False)).info.classes
-    with pytest.raises(InputError, match=r"no column 'text'; there is 'sentiment', 'review'; name them, as in text=sent"):
-        ready(local.text(path))
+
+
+@pytest.mark.parametrize("columns", [{}, {"text": 0}, {"text": 1}])
+def test_no_column_is_recommended_by_its_place(tmp_path, columns):
+    path = tmp_path / "x.tsv"
+    path.write_text(HEADED)
+    with pytest.raises(InputError) as caught:
+        ready(local.text(path, **columns))
+    assert str(caught.value) == (
+        f"{path}:1: no column '{'label' if columns else 'text'}'; there is 'sentiment', 'review'; give the columns to read by "
+        "name, or by number, from 0 on, if this is no header"
+    )
 
 
 def test_first_rows_that_are_no_headers_stay(tmp_path):

@@ -85,7 +85,7 @@ def test_missing_columns_are_named(file):
     path = file("x.tsv", [("a", "b"), ("c", "d")])
     with pytest.raises(
         InputError,
-        match=r"x.tsv:1: no column 'text'; there is 'a', 'b'; name them, as in text=a, label=b; if this is no header",
+        match=r"x.tsv:1: no column 'text'; there is 'a', 'b'; give the columns to read by name, or by number",
     ):
         text(path)
     with pytest.raises(InputError, match=r"x.tsv:1: no column 'query'"):

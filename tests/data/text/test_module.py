@@ -6,10 +6,13 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from torchmetrics.classification import MulticlassCohenKappa
 
+import zoo
 from zoo.data.module import ready
 from zoo.data.text import Table, TextData, Tokenizer
 from zoo.errors import InputError
+from zoo.tasks import TextClassification
 
 
 def table(rows=60, pairs=False, labels="ab", source="f.tsv", seed=0, lines=True):
@@ -24,7 +27,7 @@ def table(rows=60, pairs=False, labels="ab", source="f.tsv", seed=0, lines=True)
 def questions(count=20, answers=3):
     rows = [(f"what is {q}", f"it is {q} {a}", str(int(a == 0))) for q in range(count) for a in range(answers)]
     first, second, labels = (list(column) for column in zip(*rows, strict=True))
-    return Table((first, second), labels, source="q.tsv")
+    return Table((first, second), labels, groups=first, source="q.tsv")
 
 
 def data(splits=None, task="text_classification", **options):
@@ -211,8 +214,16 @@ EMPTY = Table((["x", "...", "\u200b "[1:], "y"],), ["a", "b", "a", "b"], source=
         ({"test": ONE}, {}, "train is needed"),
         ({"train": ONE, "dev": ONE}, {}, "val and test may be there"),
         ({"train": table(0)}, {}, "^f.tsv, train split: no rows"),
-        ({"train": table(pairs=True)}, {}, "^f.tsv: 2 columns of text; text_classification needs 1"),
-        ({"train": table()}, {"task": "text"}, "task='text': use text_classification"),
+        (
+            {"train": table(), "test": table(pairs=True)},
+            {},
+            "^f.tsv, test split: 2 columns of text, but 1 in the training split",
+        ),
+        (
+            {"train": questions(), "test": table(pairs=True, labels="01")},
+            {},
+            "^f.tsv, test split: no questions to rank answers of",
+        ),
         (
             {"train": table(), "test": table(9, labels="abc")},
             {},
@@ -243,7 +254,7 @@ def test_wrong_data_is_named(splits, options, said):
 def test_wrong_rankings_are_named():
     with pytest.raises(InputError, match=r"^q.tsv: folds=21, but there are 20 questions; use folds=20 or fewer"):
         data({"train": questions()}, "answer_ranking", folds=21)
-    wrong = Table((["q", "q"], ["a", "b"]), ["1", "2"], source="q.tsv")
+    wrong = Table((["q", "q"], ["a", "b"]), ["1", "2"], groups=["q", "q"], source="q.tsv")
     with pytest.raises(InputError, match=r"^q.tsv, row 2: label '2' is none of '0', '1'"):
         data({"train": wrong}, "answer_ranking")
 
@@ -257,7 +268,59 @@ def test_a_set_without_splits_is_measured_whole_if_asked():
 
 
 def test_a_ranking_split_without_a_right_answer_is_refused():
-    rows = table(40, pairs=True, labels="01")
-    wrong = Table(rows.texts, ["0"] * 40, source="wrong.tsv")
+    right = table(40, pairs=True, labels="01")
+    rows = Table(right.texts, right.labels, groups=right.texts[0])
+    wrong = Table(right.texts, ["0"] * 40, groups=right.texts[0], source="wrong.tsv")
     with pytest.raises(InputError, match=r"wrong.tsv: no answer of the test split is right"):
         ready(TextData({"train": rows, "test": wrong}, "answer_ranking"))
+
+
+def fit(made, folder, task=None):
+    limits = {"max_steps": 1, "limit_val_batches": 1, "limit_test_batches": 1, "accelerator": "cpu"}
+    return zoo.fit(backbone="fasttext(dim=8)", algebra="complex", data=made, task=task, trainer=limits, run_dir=folder)
+
+
+def test_data_are_for_any_task_of_any_package(tmp_path):
+    class Sentiment(TextClassification):
+        """Classification of texts, measured otherwise."""
+
+        def default_metrics(self):
+            return {"kappa": MulticlassCohenKappa(self.hparams["num_classes"])}
+
+    zoo.register("tasks", "sentiment", Sentiment)
+    try:
+        summary = fit(TextData({"train": table()}, "sentiment", batch_size=8), tmp_path / "run")
+    finally:
+        zoo.registry.unregister("tasks", "sentiment")
+    assert summary["task"] == "sentiment"
+    assert "kappa" in summary["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "task", "said"),
+    [
+        (table(), "text_clasification", "unknown task 'text_clasification': did you mean 'text_classification'"),
+        (table(pairs=True), "text_classification", "TextClassification learns from text, and the data hold text_pair"),
+        (table(), "pair_classification", "PairClassification learns from text_pair, and the data hold text$"),
+        (
+            table(pairs=True),
+            "answer_ranking",
+            "AnswerRanking ranks the answers of every question, and the data .* no questions",
+        ),
+    ],
+)
+def test_a_task_that_is_not_for_the_data_is_refused_before_training(rows, task, said, tmp_path, monkeypatch):
+    monkeypatch.setattr("lightning.pytorch.Trainer.fit", lambda *_, **__: pytest.fail("it began to train"))
+    with pytest.raises(InputError, match=said) as caught:
+        fit(TextData({"train": rows}, task), tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+def test_pairs_from_a_file_are_no_ranking(tmp_path):
+    rows = [f"what is {i}\tit is {i}\t{i % 2}" for i in range(40)]
+    (tmp_path / "x.tsv").write_text("\n".join(["first\tsecond\tlabel", *rows]))
+    path = tmp_path / "x.tsv"
+    with pytest.raises(InputError, match=r"AnswerRanking ranks .* use ranking\(path=...\)"):
+        fit(f"pairs(path={path})", tmp_path / "run", "answer_ranking")
+    ranked = fit(f"ranking(path={path}, query=first, answer=second)", tmp_path / "run", "pair_classification")
+    assert "accuracy" in ranked["metrics"]

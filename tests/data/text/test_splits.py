@@ -13,18 +13,19 @@ def table(sizes=(50, 23, 11)):
 
 def asked(count=23):
     rows = [(f"q{q}", f"q{q} a{a}") for q in range(count) for a in range(1 + q % 4)]
-    return Table(tuple(list(column) for column in zip(*rows, strict=True)), ["0"] * len(rows))
+    first, second = (list(column) for column in zip(*rows, strict=True))
+    return Table((first, second), ["0"] * len(rows), groups=first)
 
 
-def cut(rows, grouped=False, **options):
-    return split({"train": rows}, **{"val": 0.1, "folds": 5, "fold": 0, **options}, grouped=grouped)
+def cut(rows, **options):
+    return split({"train": rows}, **{"val": 0.1, "folds": 5, "fold": 0, **options})
 
 
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("folds", [2, 5, 11])
 def test_test_sets_are_disjoint_and_together_everything(grouped, folds):
     rows = asked() if grouped else table()
-    tests = [cut(rows, grouped, folds=folds, fold=fold)["test"].texts[-1] for fold in range(folds)]
+    tests = [cut(rows, folds=folds, fold=fold)["test"].texts[-1] for fold in range(folds)]
     assert sorted(text for test in tests for text in test) == sorted(rows.texts[-1])
 
 
@@ -32,7 +33,7 @@ def test_test_sets_are_disjoint_and_together_everything(grouped, folds):
 def test_every_row_is_in_one_split(grouped):
     rows = asked() if grouped else table()
     for fold in range(5):
-        parts = cut(rows, grouped, fold=fold)
+        parts = cut(rows, fold=fold)
         assert list(parts) == ["train", "val", "test"]
         assert sorted(text for part in parts.values() for text in part.texts[-1]) == sorted(rows.texts[-1])
 
@@ -48,7 +49,7 @@ def test_every_class_is_in_every_part_in_its_share():
 
 def test_questions_stay_whole():
     for fold in range(5):
-        parts = cut(asked(), True, fold=fold)
+        parts = cut(asked(), fold=fold)
         seen = [set(part.texts[0]) for part in parts.values()]
         assert len(set.union(*seen)) == sum(map(len, seen)) == 23
         assert len(seen[2]) in (4, 5)
@@ -56,7 +57,7 @@ def test_questions_stay_whole():
 
 def test_groups_tell_questions_apart_if_there_are_any():
     rows = Table((["same"] * 6, list("abcdef")), ["0"] * 6, groups=["1", "1", "2", "2", "3", "3"])
-    test = split({"train": rows}, 0.5, 3, 0, grouped=True)["test"]
+    test = split({"train": rows}, 0.5, 3, 0)["test"]
     assert len(test) == 2
     assert len(set(test.groups)) == 1
 

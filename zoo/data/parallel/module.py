@@ -144,7 +144,7 @@ class ParallelData(TokenData[ParallelInfo]):
     def load(self) -> ParallelInfo:
         """Read, split and tokenise the texts."""
         tables = self.read()
-        check_splits(tables, 2, self.task)
+        check_splits(tables, 2)
         self.splits = hold_out(tables)
         if len(self.splits) > len(tables):
             self.split_comment = f"validation pairs are {HELD:.0%} of the training pairs, held out"

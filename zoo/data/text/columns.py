@@ -156,6 +156,8 @@ def stored(batches: Iterator[Any], key: Callable[[], str]) -> Store:
         with written(path) as file, pa.ipc.new_file(file, first[0].schema) as writer:
             for batch in chain(first, batches):
                 writer.write_batch(batch)
+    first.clear()
+    pa.default_memory_pool().release_unused()
     with path.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped)))

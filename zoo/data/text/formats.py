@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -113,7 +112,7 @@ def _delimited(
     if not first:
         raise InputError(f"{path}: no rows; the file is empty")
     named = is_header(first, wanted, header)
-    index = [_index(f"{path}:{start}", column, first, named, wanted) for column in wanted.values()]
+    index = [_index(f"{path}:{start}", column, first, named) for column in wanted.values()]
     if not named:
         yield start, [first[place] for place in index]
     width = len(first)
@@ -123,7 +122,7 @@ def _delimited(
         yield number, [row[place] for place in index]
 
 
-def _index(location: str, column: Column, first: Sequence[str], named: bool, wanted: Wanted) -> int:
+def _index(location: str, column: Column, first: Sequence[str], named: bool) -> int:
     """Return the number of a column."""
     if isinstance(column, int):
         if not 0 <= column < len(first):
@@ -135,17 +134,9 @@ def _index(location: str, column: Column, first: Sequence[str], named: bool, wan
     if names.count(column) > 1:
         raise InputError(f"{location}: {names.count(column)} columns are called {column!r}; give the number of one, from 0 on")
     if column not in names:
-        raise _no_column(location, column, names, advice(names, wanted))
+        hint = "; give the columns to read by name, or by number, from 0 on, if this is no header"
+        raise _no_column(location, column, names, hint)
     return names.index(column)
-
-
-def advice(names: Sequence[str], wanted: Wanted) -> str:
-    """Say how to give columns, for a file whose first line may be a header or a row."""
-    numbers = "give columns by number, from 0 on"
-    if len(names) < len(wanted) or not all(re.fullmatch(r"[^\W\d][\w. -]{0,30}", name) for name in names):
-        return f"; if this is no header, {numbers}"
-    shown = ", ".join(f"{option}={name}" for option, name in zip(wanted, names, strict=False))
-    return f"; name them, as in {shown}; if this is no header, {numbers}"
 
 
 def _jsonl(path: Path, wanted: Wanted) -> Iterator[Row]:

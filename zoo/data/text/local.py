@@ -75,5 +75,7 @@ def ranking(
         options: See `TextData`.
     """
     check_header(header)
-    splits = partial(read_splits, path, first=query, second=answer, label=label, group=group, header=header)
+    splits = partial(
+        read_splits, path, first=query, second=answer, label=label, group=query if group is None else group, header=header
+    )
     return TextData(splits, "answer_ranking", **options)

@@ -18,9 +18,6 @@ from zoo.data.text.table import Table, digest
 from zoo.data.text.tokenizer import Tokenizer, check_tokenizer, train_tokenizer
 from zoo.errors import InputError
 
-TASKS = {"text_classification": 1, "pair_classification": 2, "answer_ranking": 2}
-"""The tasks on labelled text, and how many texts a row has."""
-
 Splits = Mapping[str, Table] | Callable[[], Mapping[str, Table]]
 """Tables by split, or a function that reads them."""
 
@@ -89,7 +86,10 @@ class TokenData(DataModule[Info]):
 
 
 class TextData(TokenData[TextInfo]):
-    """Feed batches (tokens, labels) of labelled texts; for pairs tokens is a tuple, and ranking adds question numbers.
+    """Feed batches (tokens, labels) of labelled texts; for pairs tokens is a tuple.
+
+    Rows that say which question they answer (`Table.groups`) are a ranking: labels say whether an answer is right (1, 0), and
+    batches have a third part, the question numbers.
 
     Tokens are int64 [B, L], padded with 0 on the right to the longest text of the batch; labels and questions int64 [B]. Tables
     and tokens of more than 8 MiB stay in mapped files of the user's cache.
@@ -97,7 +97,7 @@ class TextData(TokenData[TextInfo]):
     Args:
         splits: `train`, and if there are any `val` and `test`; or a function that reads them. Without both, one of `folds`
             parts is the test split; without `val` alone, a share of `train` is held out. With `val` alone there is no test.
-        task: `text_classification`, `pair_classification` or `answer_ranking`.
+        task: Spec of the task that they are for, of any package.
         classes: The labels in their order, or those of a trained model; by default sorted, by value if they are whole numbers.
         names: The names shown in place of labels; the classes then have the order of the names.
         tokenizer: `word`, `space`, `char` or `bpe`, see `train_tokenizer`: it learns from the training split only. Or the
@@ -153,26 +153,24 @@ class TextData(TokenData[TextInfo]):
     ) -> None:
         options: Any = {"batch_size": batch_size, "num_workers": num_workers, "seed": seed}
         super().__init__(splits, tokenizer, vocab, min_count, lowercase, max_length, use_all, **options)
-        if task not in TASKS:
-            raise InputError(f"task={task!r}: use {', '.join(TASKS)}")
         check_options(val, folds, fold)
         if classes is not None and (isinstance(classes, str) or not all(isinstance(name, str) for name in classes)):
             raise InputError(f"classes={classes!r}: give a list of labels")
-        self.task, self.ranks = task, task == "answer_ranking"
-        self._classes, self._names, self._cut = classes, names, (val, folds, fold)
-        if self.ranks:
-            self._classes, self._names = RELEVANCE, names or RELEVANCE_NAMES
+        self.task, self._classes, self._names, self._cut = task, classes, names, (val, folds, fold)
 
     def load(self) -> TextInfo:
         """Read, split and tokenise the texts."""
         tables = self.read()
-        check_splits(tables, TASKS[self.task], self.task)
+        check_splits(tables)
+        pair, ranking = len(tables["train"].texts) == 2, tables["train"].groups is not None
+        if ranking:
+            self._classes, self._names = RELEVANCE, self._names or RELEVANCE_NAMES
         tables = {name: named(table, self._names) for name, table in tables.items()}
         classes = self._known(tables)
-        self.splits = split(tables, *self._cut, grouped=self.ranks)
+        self.splits = split(tables, *self._cut)
         if len(self.splits) > len(tables):
-            self.split_comment = _comment(tables, *self._cut, what="questions" if self.ranks else "rows")
-        if self.ranks:
+            self.split_comment = _comment(tables, *self._cut, what="questions" if ranking else "rows")
+        if ranking:
             check_answers(self.splits)
         content = digest(self.splits, classes)
         tokenizer = self.learn()
@@ -187,7 +185,8 @@ class TextData(TokenData[TextInfo]):
         trained = isinstance(self._given, Tokenizer)
         self.tokenizer = tokenizer if trained or tokenizer.max_length is not None else tokenizer.limited(longest)
         return TextInfo(
-            pair=TASKS[self.task] == 2,
+            pair=pair,
+            ranking=ranking,
             classes=classes,
             vocab_size=tokenizer.vocab_size,
             max_length=(self._given.max_length if isinstance(self._given, Tokenizer) else tokenizer.max_length) or longest,
@@ -198,7 +197,7 @@ class TextData(TokenData[TextInfo]):
     def dataset(self, split: str) -> TextDataset:
         """Return the rows of a split."""
         table = self.splits[split]
-        groups = question_numbers(table) if self.ranks else None
+        groups = None if table.groups is None else question_numbers(table.groups)
         return TextDataset(self._tokens[split], numbers(table, self.info.classes), groups)
 
     def order(self, data: TextDataset) -> Order:

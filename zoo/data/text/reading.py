@@ -70,21 +70,23 @@ def read_table(
         raise InputError("give the column text, or for pairs the columns first and second")
     check_header(header)
     place = existing(path, "data file")
-    wanted = {option: column for option, column in {**texts, "label": label, "group": group}.items() if column is not None}
+    own = None if group in texts.values() else group  # the question itself may be what tells questions apart
+    wanted = {option: column for option, column in {**texts, "label": label, "group": own}.items() if column is not None}
     found = _batches(rows(place, wanted, header), place, wanted)
     store = stored(found, partial(file_key, place, *wanted.items(), header, RULE))
     if not store.starts[-1]:
         raise InputError(f"{place}: no rows; a header alone is not enough")
     labels = Labels.of(batch.column("label").to_pylist() for batch in store.batches)
+    columns = {option: Column(store, option) for option in wanted if option != "label"}
     table = Table(
-        tuple(Column(store, option) for option in texts),
+        tuple(columns[option] for option in texts),
         labels,
-        None if group is None else Column(store, "group"),
+        None if group is None else columns["group" if own is not None else {c: o for o, c in texts.items()}[group]],
         str(place),
         _lines(store.batches) if "line" in store.batches[0].schema.names else None,
     )
     if header == "auto" and base_suffix(place) in (".tsv", ".csv") and not is_header(column_names(place), wanted, header):
-        _check_first(table, wanted)
+        _check_first(table)
     return table
 
 
@@ -242,7 +244,7 @@ def _lines(batches: Sequence[Any]) -> Rows:
     return range(first, last + 1) if last - first == len(numbers) - 1 else numbers
 
 
-def _check_first(table: Table, wanted: Wanted) -> None:
+def _check_first(table: Table) -> None:
     """Refuse a first row that looks like a header: its label is no other row's, those of the others recur.
 
     Raises:
@@ -253,8 +255,5 @@ def _check_first(table: Table, wanted: Wanted) -> None:
     if len(counts) < 2 or counts[0] > 1 or counts[1:].min() < 2:
         return
     if all(re.fullmatch(r"[^\W\d][\w.-]{0,30}", cell.strip()) for cell in cells):
-        named = ", ".join(f"{option}={cell.strip()}" for option, cell in zip(wanted, cells, strict=False))
-        raise InputError(
-            f"{table.location(0)}: {cells[-1]!r} is the label of this row alone, which looks like a header: name the columns "
-            f"({named}), or use header=false if it is a row"
-        )
+        reason = f"{cells[-1]!r} is the label of this row alone, which looks like a header"
+        raise InputError(f"{table.location(0)}: {reason}: use header=true, or header=false if it is a row")

@@ -17,7 +17,8 @@ from zoo.data.text.files import OPEN, base_suffix
 from zoo.data.text.formats import FORMATS, column_names
 from zoo.data.text.module import TextData
 from zoo.data.text.reading import SPLITS, listing, read_table
-from zoo.data.text.table import Labels, Table, coded, joined
+from zoo.data.text.splits import question_numbers
+from zoo.data.text.table import Labels, Table, joined
 from zoo.errors import InputError
 
 UNLABELLED = frozenset({"-1", "-", "", "None"})
@@ -212,7 +213,8 @@ def answerable(table: Table) -> Table:
     Raises:
         InputError: None has one.
     """
-    groups, _ = coded(batch.to_pylist() for batch in table.questions.batches())
+    assert table.groups is not None
+    groups = question_numbers(table.groups)
     right = table.labels.mask([name for name in table.labels.names if name.lower() in ("1", "true", "relevant")])
     kept = np.isin(groups, groups[right])
     if not kept.any():

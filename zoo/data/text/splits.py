@@ -9,6 +9,7 @@ import numpy as np
 from zoo.data.loader import Array
 from zoo.data.options import whole
 from zoo.data.splits import stratified
+from zoo.data.text.columns import Column
 from zoo.data.text.table import Table, coded, renumbered
 from zoo.errors import InputError
 
@@ -25,33 +26,39 @@ def check_options(val: float, folds: int, fold: int) -> None:
         raise InputError(f"val={val}: must be above 0 and below 1")
 
 
-def check_splits(tables: Mapping[str, Table], texts: int, task: str) -> None:
-    """Compare the tables of a data set with its task.
+def check_splits(tables: Mapping[str, Table], texts: int | None = None) -> None:
+    """Compare the tables of a data set with one another, and with the number of texts in a row if it is given.
 
     Raises:
-        InputError: A split is missing, unknown or empty, or has too many or too few columns of text.
+        InputError: A split is missing, unknown or empty, or has other columns than the training split.
     """
     if "train" not in tables or set(tables) - {"train", "val", "test"}:
         raise InputError(f"splits {sorted(tables)}: train is needed; val and test may be there")
+    train = tables["train"]
     for name, table in tables.items():
         if len(table) == 0:
             raise InputError(f"{table.source}, {name} split: no rows; every split needs at least one")
-        if len(table.texts) != texts:
-            raise InputError(f"{table.source}: {len(table.texts)} columns of text; {task} needs {texts}")
+        if texts is not None and len(table.texts) != texts:
+            raise InputError(f"{table.source}: {len(table.texts)} columns of text; {texts} are needed")
+        if len(table.texts) != len(train.texts):
+            known = f"{len(train.texts)} in the training split"
+            raise InputError(f"{table.source}, {name} split: {len(table.texts)} columns of text, but {known}")
+        if (table.groups is None) != (train.groups is None):
+            which = "no questions to rank answers of" if table.groups is None else "questions to rank answers of"
+            raise InputError(f"{table.source}, {name} split: {which}, other than the training split")
 
 
-def split(tables: Mapping[str, Table], val: float, folds: int, fold: int, *, grouped: bool = False) -> dict[str, Table]:
+def split(tables: Mapping[str, Table], val: float, folds: int, fold: int) -> dict[str, Table]:
     """Add the splits that are missing, cut from the training split.
 
     Without validation and test rows, the test split is one of `folds` parts of equal size. Then a share of what is left is
-    held out for validation. Every class is in every part in its share; for ranking (`grouped`) questions stay whole instead.
+    held out for validation. Every class is in every part in its share; questions (`Table.groups`) stay whole instead.
 
     Args:
         tables: `train`, and if there are any `val` and `test`.
         val: Share of the training rows (or questions) to hold out.
         folds: Number of parts.
         fold: The part to test on, 0..folds - 1.
-        grouped: Whether rows of one question stay together.
 
     Raises:
         InputError: A number is out of its range, or there are too few rows for it.
@@ -60,18 +67,18 @@ def split(tables: Mapping[str, Table], val: float, folds: int, fold: int, *, gro
     found = dict(tables)
     if not {"val", "test"} & set(found):
         train = found["train"]
-        parts = _question_parts(train, folds) if grouped else _parts(train, folds)
+        parts = _question_parts(train, train.groups, folds) if train.groups is not None else _parts(train, folds)
         found |= {"train": train.where(parts != fold), "test": train.where(parts == fold)}
     if "val" not in found:
         train = found["train"]
-        chosen = _held_questions(train, val) if grouped else _held_rows(train, val)
+        chosen = _held_questions(train, train.groups, val) if train.groups is not None else _held_rows(train, val)
         found |= {"train": train.where(~chosen), "val": train.where(chosen)}
     return {name: found[name] for name in ("train", "val", "test") if name in found}
 
 
-def question_numbers(table: Table) -> Array:
+def question_numbers(groups: Column) -> Array:
     """Number the questions of a ranking in the order of their first appearance, int32 [N]; holds every question once."""
-    return coded(batch.to_pylist() for batch in table.questions.batches())[0]
+    return coded(batch.to_pylist() for batch in groups.batches())[0]
 
 
 def _parts(table: Table, folds: int) -> Array:
@@ -99,13 +106,13 @@ def _labels(table: Table) -> Array:
     return renumbered(table.labels.codes)
 
 
-def _question_parts(table: Table, folds: int) -> Array:
+def _question_parts(table: Table, groups: Column, folds: int) -> Array:
     """Deal the questions, shuffled, onto `folds` parts."""
-    groups = question_numbers(table)
-    count = int(groups.max()) + 1
+    numbers = question_numbers(groups)
+    count = int(numbers.max()) + 1
     if count < folds:
         raise InputError(f"{table.source}: folds={folds}, but there are {count} questions; {_way_out(count)}")
-    parts: Array = (np.random.RandomState(0).permutation(count) % folds)[groups]
+    parts: Array = (np.random.RandomState(0).permutation(count) % folds)[numbers]
     return parts
 
 
@@ -123,11 +130,11 @@ def _held_rows(table: Table, share: float) -> Array:
     return chosen
 
 
-def _held_questions(table: Table, share: float) -> Array:
-    groups = question_numbers(table)
-    number = int(groups.max()) + 1
+def _held_questions(table: Table, groups: Column, share: float) -> Array:
+    numbers = question_numbers(groups)
+    number = int(numbers.max()) + 1
     first = np.random.RandomState(0).permutation(number)[: _count(table, share, number, "questions")]
-    return np.isin(groups, first)
+    return np.isin(numbers, first)
 
 
 def _count(table: Table, share: float, of: int, what: str) -> int:

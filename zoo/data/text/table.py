@@ -78,7 +78,7 @@ class Table:
     Args:
         texts: One column of texts, or two (pairs).
         labels: The label of every row, as it is written in the file; None if there are no labels.
-        groups: The question of every row, for ranking; the first text stands for it if not given.
+        groups: The question that every row answers, if there are answers to be ranked.
         source: What an error message calls the origin: a file, a data set.
         lines: The line in `source` of every row of the file, from 1 on, if it is a file of lines.
         files: The files of the two columns, if a line of each is a text (parallel files).
@@ -119,11 +119,6 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.texts[0])
-
-    @property
-    def questions(self) -> Column:
-        """The column that tells the questions of a ranking apart."""
-        return self.texts[0] if self.groups is None else self.groups
 
     def location(self, row: int, side: int = 0) -> str:
         """Name the place that a row (of parallel files, one side of it) comes from: FILE:LINE, or the source and the row."""
@@ -168,8 +163,14 @@ def coded(parts: Iterable[Sequence[str]]) -> tuple[Ints, tuple[str, ...]]:
 
 def renumbered(codes: Ints) -> Ints:
     """Number codes anew in the order of their first appearance, int32 [N]."""
-    numbers: Ints = pa.array(codes).dictionary_encode().indices.to_numpy()
-    return numbers
+    seen: dict[int, int] = {}
+    for start in range(0, len(codes), CHUNK):
+        found, first = np.unique(codes[start : start + CHUNK], return_index=True)
+        for code in found[np.argsort(first)].tolist():
+            seen.setdefault(code, len(seen))
+    to = np.zeros(max(seen, default=0) + 1, dtype=np.int32)
+    to[list(seen)] = list(seen.values())
+    return to[codes]
 
 
 def joined(tables: Sequence[Table], source: str) -> Table:
