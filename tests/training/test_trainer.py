@@ -39,6 +39,10 @@ def test_plain_values_pass_through():
     assert check_trainer(given) == given
 
 
+LAMBDA = "lightning.pytorch.callbacks.LambdaCallback"
+DDP = "lightning.pytorch.strategies.DDPStrategy"
+
+
 @pytest.mark.parametrize(
     ("values", "needles"),
     [
@@ -59,6 +63,47 @@ def test_what_the_signature_does_not_accept(values, needles):
     assert text.startswith("--trainer: ")
     assert [needle for needle in needles if needle not in text] == []
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("values", "needle"),
+    [
+        (
+            {"callbacks": [{"class_path": LAMBDA, "init_args": {"on_fit_start": "os.system"}}]},
+            "built-in function system> is code",
+        ),
+        ({"callbacks": [{"class_path": LAMBDA, "init_args": {"on_fit_start": "builtins.print"}}]}, "print> is code"),
+        ({"callbacks": [{"class_path": "zoo_test_beside.Evil"}]}, "'zoo_test_beside.Evil' is of no installed package"),
+        ({"callbacks": "zoo_test_beside.Evil"}, "'zoo_test_beside.Evil' is of no installed package"),
+        ({"profiler": {"class_path": "zoo_test_beside.Evil"}}, "'zoo_test_beside.Evil' is of no installed package"),
+        ({"plugins": [{"class_path": "zoo_test_beside.Evil"}]}, "'zoo_test_beside.Evil' is of no installed package"),
+        (
+            {
+                "strategy": {
+                    "class_path": "lightning.pytorch.strategies.DDPStrategy",
+                    "init_args": {"plugin": {"class_path": "a.B"}},
+                }
+            },
+            "'a.B'",
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:jsonargparse")
+def test_what_a_configuration_may_not_ask_for(tmp_path, monkeypatch, values, needle):
+    """A stranger's configuration, with a module beside it: nothing of it is imported or called."""
+    (tmp_path / "zoo_test_beside.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(InputError, match=needle):
+        check_trainer(values)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_other_objects_from_a_file_are_built(tmp_path):
+    profiler = {"class_path": "lightning.pytorch.profilers.SimpleProfiler", "init_args": {"filename": "times"}}
+    assert check_trainer({"profiler": profiler})["profiler"].filename == "times"
+    timer = {"class_path": "lightning.pytorch.callbacks.Timer", "init_args": {"duration": "00:01:00:00"}}
+    assert check_trainer({"callbacks": [timer]})["callbacks"][0].time_remaining() == 3600
 
 
 def test_callbacks_from_a_file_are_built():

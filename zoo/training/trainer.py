@@ -3,7 +3,10 @@
 import re
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from enum import Enum
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 
-from zoo.errors import InputError, one_line
+from zoo.errors import InputError, one_line, shorten
 from zoo.training.callbacks import EqualBuffers, MovingAverage, ProgressBar, ProgressLines, SplitNote, StopOnDivergence
 from zoo.training.checkpoints import BestCheckpoint, KeptCheckpoints, LastCheckpoint
 from zoo.training.options import Fit, parser_message
@@ -130,11 +133,15 @@ def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(items := values.get(name), Mapping | list | str | tuple):
             made = [build_object(name, kind, item) for item in as_list(items)]
             built[name] = made if isinstance(items, list | tuple) else made[0]
+    described = {name: value for name, value in built.items() if all(map(is_plain, leaves(value)))}
     parser = ArgumentParser(exit_on_error=False)
     parser.add_class_arguments(Trainer, "trainer", instantiate=False, fail_untyped=False)
     instantiate = getattr(parser, "instantiate", parser.instantiate_classes)  # its name since jsonargparse 4.49
     try:
-        parsed = instantiate(parser.parse_object({"trainer": built}, defaults=False))
+        check_classes(described)
+        parsed = parser.parse_object({"trainer": built}, defaults=False)
+        check_plain({name: parsed.as_dict()["trainer"][name] for name in described})
+        parsed = instantiate(parsed)
     except ArgumentError as error:
         raise InputError(f"--trainer: {parser_message(str(error))}") from error
     except (ImportError, MisconfigurationException, ValueError, TypeError) as error:  # of an object that a file describes
@@ -146,7 +153,7 @@ def build_object(name: str, kind: type, value: Any) -> Any:
     """Build a logger or callback from ``{class_path: ..., init_args: {...}}`` or a class path; return an object as it is.
 
     Raises:
-        InputError: If it is none, or needs a package that is not installed.
+        InputError: If it is none, needs a package that is not installed, or asks for more than a configuration may.
     """
     if isinstance(value, kind):
         return value
@@ -155,10 +162,51 @@ def build_object(name: str, kind: type, value: Any) -> Any:
     instantiate = getattr(parser, "instantiate", parser.instantiate_classes)
     path = value.get("class_path") if isinstance(value, Mapping) else value
     try:
-        return instantiate(parser.parse_object({"object": value})).object
+        check_classes({"class_path": value} if isinstance(value, str) else value)
+        parsed = parser.parse_object({"object": value})
+        check_plain(parsed.as_dict())
+        return instantiate(parsed).object
     except Exception as error:  # a logger may raise what it likes
         said = one_line(error)
         if requirement := re.search(r"Requirement '([^']+)' not met", said):
             said = f"it needs a package that is not installed: pip install '{requirement[1]}'"
         said = said.removeprefix('Parser key "object": ').removeprefix(f"Problem with given class_path '{path}': ")
         raise InputError(f"--trainer: trainer.{name}: {path}: {said.partition(' Subclass types expect')[0]}") from error
+
+
+def check_classes(value: Any) -> None:
+    """Refuse a class path, anywhere in a value, of no installed package: a stranger's file may have a module beside it.
+
+    Raises:
+        InputError: If there is one; nothing was imported then.
+    """
+    for item in leaves(value, "class_path"):
+        if str(item).partition(".")[0] not in packages_distributions():
+            raise InputError(f"class {shorten(str(item))} is of no installed package: install it, or give zoo.fit the object")
+
+
+def check_plain(value: Any) -> None:
+    """Refuse functions and classes among the arguments that were read for an object.
+
+    Raises:
+        InputError: If there is one.
+    """
+    if code := [item for item in leaves(value) if not is_plain(item)]:
+        raise InputError(f"{code[0]!r:.60} is code, which a configuration may not name: give zoo.fit the object")
+
+
+def leaves(value: Any, only: str = "") -> Iterator[Any]:
+    """Yield what lists and mappings hold, those within them too; with `only` what stands at that key."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from leaves(item, "" if key == only else only)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from leaves(item, only)
+    elif not only:
+        yield value
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value is data: what YAML can write, a path, a time or a member of an enumeration."""
+    return value is None or isinstance(value, bool | int | float | str | Path | timedelta | Enum)
