@@ -158,6 +158,14 @@ def test_every_flipped_sign_breaks_a_law_of_quaternions(sign):
     assert laws(Algebra(table)) != Laws(True, False, True, True, True)
 
 
+@pytest.mark.parametrize("table", [[[1]], 1.0, None, "quaternion"])
+def test_a_table_is_a_tensor(table):
+    with pytest.raises(
+        InputError, match=r"^a structure tensor is a torch\.Tensor \[n, n, n\], not \w+: use torch\.tensor\(\.\.\.\)$"
+    ):
+        Algebra(table)
+
+
 @pytest.mark.parametrize("shape", [(2, 2), (2, 2, 3), (0, 0, 0), (2, 2, 2, 2)])
 def test_a_table_is_cubic(shape):
     with pytest.raises(InputError, match=r"\[n, n, n\]"):

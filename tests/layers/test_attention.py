@@ -8,7 +8,9 @@ from torch import nn
 
 from zoo.algebras import algebra, reals
 from zoo.errors import InputError
-from zoo.layers.attention import Attention
+from zoo.layers import attention
+from zoo.layers.attention import Attention, rotate
+from zoo.layers.kv_cache import KVCache
 from zoo.layers.scores import SCORES, attend
 from zoo.testing import definition
 from zoo.testing.backbone import installed_algebras
@@ -29,6 +31,12 @@ def make(spec="quaternion", dim=16, heads=2, seed=0, **options):
         if name.endswith("bias"):
             nn.init.normal_(parameter)
     return layer
+
+
+def heads_of(layer, x, context=None):
+    """Queries, keys and values of a layer, [B, H, L, dim / H] each, from its projections."""
+    parts = layer.qkv(x).chunk(3, -1) if context is None else (layer.q(x), *layer.kv(context).chunk(2, -1))
+    return [part.unflatten(-1, (layer.heads, -1)).transpose(1, 2) for part in parts]
 
 
 def slow(q, k, v, structure, score, mask=None, causal=False, scale=None):
@@ -214,7 +222,7 @@ def test_each_head_is_a_layer_of_its_own(spec, score, cross):
     size = 2 * n
     layer = make(spec, 3 * size, 3, score=score, cross=cross)
     x, context = draw(2, 4, 3 * size), draw(2, 5, 3 * size, seed=1)
-    q, k, v = layer._heads(x, context if cross else None)
+    q, k, v = heads_of(layer, x, context if cross else None)
     for head in range(3):
         for index, (heads, source) in enumerate(((q, x), (k, context), (v, context))):
             fused = (layer.q if index == 0 else layer.kv) if cross else layer.qkv
@@ -247,7 +255,7 @@ def test_a_head_of_an_associative_algebra_keeps_right_multiplication(score):
     # q, k and v of x u are those of x times u: cut across components they would not be.
     layer, product = make(score=score, bias=False), algebra("quaternion").double()
     x, u = draw(2, 4, 16), draw(4, 1)
-    for a, b in zip(layer._heads(product(x, u.expand(4, 4).flatten()), None), layer._heads(x, None), strict=True):
+    for a, b in zip(heads_of(layer, product(x, u.expand(4, 4).flatten())), heads_of(layer, x), strict=True):
         torch.testing.assert_close(a, product(b, u.expand(4, 2).flatten()))
 
 
@@ -385,3 +393,36 @@ def test_bad_calls_are_one_line():
 def test_repr_shows_what_is_not_the_default():
     assert "(16, heads=2" not in repr(make())
     assert "16, heads=2, score=product, rotary=True" in repr(make(score="product", rotary=True))
+
+
+def decode(layer, x):
+    """Read the tokens of x one by one with a cache, without gradients."""
+    cache, parts = KVCache(), []
+    with torch.inference_mode():
+        for token in x.split(1, 1):
+            position_ids = cache.advance(token[..., 0], None)
+            parts.append(layer(token, causal=True, position_ids=position_ids, cache=cache))
+    return torch.cat(parts, 1)
+
+
+def test_rotary_tables_are_not_rebuilt_for_every_token(monkeypatch):
+    layer, x, built = make(rotary=True).eval(), draw(2, 20, 16), []
+    original = attention.angles
+    monkeypatch.setattr(attention, "angles", lambda *args: built.append(1) or original(*args))
+    torch.testing.assert_close(decode(layer, x), layer(x, causal=True))
+    assert len(built) <= 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_kept_rotary_tables_equal_those_computed_anew(dtype):
+    x, positions = draw(2, 2, 70, 24).to(dtype), torch.arange(70)
+    expected = torch.cat([rotate(x[:, :, [p]], 4, positions[p, None]) for p in positions], 2)
+    with torch.inference_mode():  # what is kept must not be an inference tensor: it is differentiated through below
+        assert torch.equal(rotate(x, 4, positions, 70), expected)
+    for rotated in (rotate(x, 4), rotate(x, 4, positions), rotate(x, 4, positions.expand(2, -1), 200)):
+        assert torch.equal(rotated, expected)
+    x.requires_grad_()
+    rotate(x, 4, positions, 70).sum().backward()
+    assert x.grad.isfinite().all()
+    assert rotate(x.to("meta"), 4).is_meta
+    assert torch.equal(rotate(x, 4), expected)

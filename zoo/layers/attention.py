@@ -1,4 +1,7 @@
-"""Multi-head attention over any algebra."""
+"""Multi-head attention over any algebra, and rotary positions."""
+
+from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +11,8 @@ from zoo.errors import InputError
 from zoo.layers.kv_cache import KVCache
 from zoo.layers.linear import Linear
 from zoo.layers.scores import SCORES, attend
-from zoo.layers.token_embedding import angles, first_positions
+from zoo.layers.token_embedding import angles
+from zoo.layers.weight import is_recording
 
 
 class Attention(nn.Module):
@@ -20,19 +24,13 @@ class Attention(nn.Module):
         algebra: The product, of dimension n.
         dim: Real channels, a multiple of heads * n.
         heads: Heads, of dim / heads channels each.
-        score: How queries are compared with keys: ``dot``, ``product`` or ``hermitian``, see `attend`. The last two multiply
-            over the algebra, with a product of their own if products are learned.
+        score: ``dot``, ``product`` or ``hermitian``, see `zoo.layers.scores.attend`.
         dropout: Probability to drop an attention weight in training.
         bias: Whether the projections have biases.
         rotary: Whether queries and keys are rotated by their positions, see `rotate`; dim is a multiple of 2 * heads * n then.
-        cross: Whether keys and values come from a second sequence.
+        cross: Whether keys and values come from a second sequence: projections ``q`` and ``kv`` in place of ``qkv``.
         init: Name of the initialisation, see `zoo.layers.init.draw_components`.
         gain: Factor on the initial standard deviation of the output projection.
-
-    Attributes:
-        qkv: Self attention: the projection of x to queries, keys and values.
-        q, kv: Cross attention: the projections of x to queries, and of the context to keys and values.
-        proj: The projection of the heads to the output.
 
     Raises:
         InputError: If dim does not split into heads of whole elements, or an option is unknown or does not fit.
@@ -91,38 +89,36 @@ class Attention(nn.Module):
             context: Source of keys and values in cross-attention, [B, M, dim].
             mask: bool [B, M], False at padding; with a cache M counts the cached keys and those of x.
             causal: Whether a token attends only to itself and to tokens before it.
-            position_ids: Positions of the tokens of x, [L] or [B, L], for rotary positions; by default 0, 1, ..., L - 1.
+            position_ids: Positions of the tokens of x for rotary positions, int64 [L] or [B, L], by default 0, 1, ..., L - 1;
+                with a cache those that `KVCache.advance` returned.
             cache: Keys and values of the tokens before, to which those of x are added. Cross-attention projects its context
                 only once.
 
         Raises:
             InputError: If there is a context and no cross attention, or the other way round.
         """
-        q, k, v = self._heads(x, context, cache)
-        if self.rotary:
-            q, k = rotate(q, self.n, position_ids), rotate(k, self.n, position_ids)
-        if cache is not None and not self.cross:
-            k, v = cache.append(self, k, v)
-        dropout = self.dropout if self.training else 0.0
-        structure = None if self.product is None else self.product.structure
-        y = attend(q, k, v, structure, self.score, mask, causal, dropout)
-        out: Tensor = self.proj(y.transpose(1, 2).flatten(2))
-        return out
-
-    def _heads(self, x: Tensor, context: Tensor | None, cache: KVCache | None = None) -> tuple[Tensor, ...]:
-        """Project to queries, keys and values, each [B, H, L, dim / H]."""
         if self.cross != (context is not None):
             raise InputError(
                 "cross attention reads x and context" if self.cross else "self attention reads x alone: pass cross=True"
             )
         if context is None:
-            return self._split(self.qkv(x))
-        kept = cache.get(self) if cache is not None else None
-        if kept is None:
-            kept = self._split(self.kv(context))  # type: ignore[assignment]
+            q, k, v = self._split(self.qkv(x))
+            if self.rotary:
+                length = 0 if cache is None else cache.length
+                q, k = rotate(q, self.n, position_ids, length), rotate(k, self.n, position_ids, length)
             if cache is not None:
-                cache.append(self, *kept)  # type: ignore[misc]
-        return *self._split(self.q(x)), *kept  # type: ignore[misc]
+                k, v = cache.append(self, k, v)
+        else:
+            kept: Any = None if cache is None else cache.get(self)
+            if kept is None:
+                kept = self._split(self.kv(context))
+                if cache is not None:
+                    cache.append(self, *kept)
+            (q,), (k, v) = self._split(self.q(x)), kept
+        structure = None if self.product is None else self.product.structure
+        y = attend(q, k, v, structure, self.score, mask, causal, self.dropout if self.training else 0.0)
+        out: Tensor = self.proj(y.transpose(1, 2).flatten(2))
+        return out
 
     def _split(self, y: Tensor) -> tuple[Tensor, ...]:
         """Split what lies side by side: [B, L, k dim] to k tensors [B, H, L, dim / H]."""
@@ -136,17 +132,10 @@ class Attention(nn.Module):
 
 
 def check_heads(dim: int, heads: int, n: int, rotary: bool = False, backbone: str = "") -> None:
-    """Refuse heads that are not made of whole elements of an algebra of dimension n.
-
-    Args:
-        dim: Real channels.
-        heads: Heads.
-        n: Dimension of the algebra.
-        rotary: Whether positions are rotary: every component of a head then has an even number of channels.
-        backbone: Name for the message, which proposes a size.
+    """Refuse heads that are not made of whole elements, or, if ``rotary``, not of pairs of channels in every component.
 
     Raises:
-        InputError: If dim is no multiple of heads * n, or of twice that if ``rotary``.
+        InputError: If dim is no multiple of heads * n, or of twice that; it proposes a size for ``backbone``.
 
     Example:
         >>> check_heads(64, 4, 5, backbone="vit")
@@ -164,7 +153,7 @@ def check_heads(dim: int, heads: int, n: int, rotary: bool = False, backbone: st
         raise InputError(f"dim={dim} does not split into heads={heads}{whole}{even}: {proposal}")
 
 
-def rotate(x: Tensor, n: int, position_ids: Tensor | None = None) -> Tensor:
+def rotate(x: Tensor, n: int, position_ids: Tensor | None = None, length: int = 0) -> Tensor:
     r"""Rotate queries or keys by their positions (rotary positions, Su et al. 2021, Eq. 34): [B, H, L, n * c] to the same.
 
     Channels 2 k and 2 k + 1 of a component are rotated by the angle p / 10000^(2 k / c) at position p. All n components of an
@@ -174,6 +163,7 @@ def rotate(x: Tensor, n: int, position_ids: Tensor | None = None) -> Tensor:
         x: Heads, each component-major.
         n: Dimension of the algebra.
         position_ids: p of every token, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
+        length: A bound that all position ids are below, if one is known; sines and cosines are then computed only once.
 
     Raises:
         InputError: If a component of a head has an odd number of channels.
@@ -181,9 +171,28 @@ def rotate(x: Tensor, n: int, position_ids: Tensor | None = None) -> Tensor:
     channels = x.shape[-1] // n
     if x.shape[-1] % n or channels % 2:
         raise InputError(f"rotary positions rotate pairs of channels: a head of {x.shape[-1]} must be a multiple of {2 * n}")
+    rows = slice(x.shape[-2]) if position_ids is None else position_ids
+    length = x.shape[-2] if position_ids is None else length
+    # Nothing is kept that belongs to a graph, a recording or a fake tensor.
+    if torch.compiler.is_compiling() or is_recording(x) or type(x) is not Tensor or not length:
+        ids = torch.arange(x.shape[-2], device=x.device) if position_ids is None else position_ids
+        cos, sin = _rotations(ids, channels, x)
+    else:
+        kept = _kept_rotations(max(64, 1 << (length - 1).bit_length()), channels, x.dtype, x.device)
+        cos, sin = (table[rows] for table in kept)
     # From [L, c / 2] or [B, L, c / 2] to the axes of [B, H, L, n, c / 2].
-    angle = angles(first_positions(x.shape[-2], x) if position_ids is None else position_ids, channels, x).unsqueeze(-2)
-    angle = angle.unsqueeze(1) if angle.ndim == 4 else angle
-    cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
+    cos, sin = (t.unsqueeze(-2) if t.ndim == 2 else t[:, None, :, None] for t in (cos, sin))
     a, b = x.unflatten(-1, (n, -1, 2)).unbind(-1)
     return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-3)
+
+
+def _rotations(position_ids: Tensor, channels: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    angle = angles(position_ids, channels, like)
+    return angle.cos().to(like.dtype), angle.sin().to(like.dtype)
+
+
+@lru_cache(maxsize=8)
+def _kept_rotations(length: int, channels: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines of the positions 0, 1, ..., length - 1, one table for all layers of the same sizes."""
+    with torch.inference_mode(False):  # what is made in inference mode could not be used in training later
+        return _rotations(torch.arange(length, device=device), channels, torch.empty(0, dtype=dtype, device=device))

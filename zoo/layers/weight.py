@@ -4,8 +4,10 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor, is_grad_enabled, nn
+from torch._C import _is_any_autocast_enabled as is_any_autocast_enabled
+from torch._C import _is_tracing as is_tracing
+from torch.compiler import is_compiling
 
 from zoo.algebras import Algebra, TrackedParameter
 from zoo.errors import InputError
@@ -17,16 +19,10 @@ class _Kept(NamedTuple):
     """A matrix that was assembled in evaluation; what it was assembled from is held, so that no id or memory is used again."""
 
     matrix: Tensor
-    components: Tensor
-    structure: Tensor
+    components: Any
+    structure: Any
     left: Tensor | None
     state: tuple[Any, ...]
-
-    def is_from(self, components: Tensor, structure: Tensor, left: Tensor | None) -> bool:
-        """Whether the matrix is what would be assembled now."""
-        if components is not self.components or structure is not self.structure or left is not self.left:
-            return False
-        return self.state == _state(self.matrix, components, structure, left)
 
 
 class Weight(nn.Module):
@@ -91,12 +87,15 @@ class Weight(nn.Module):
         super().__init__()
         if not isinstance(algebra, Algebra):
             raise InputError(f"the first argument of a layer is its zoo.Algebra, then come the sizes: got {algebra!r:.40}")
+        n = algebra.n
         self.algebra, self.transposed, self.init, self.gain = algebra.for_layer(), transposed, init, gain
-        self.inp, self.out = _layouts(algebra.n, in_channels, out_channels, groups, blocks)
-        self._fans = fans or _fans(algebra.n, (in_channels, self.inp), (out_channels, self.out), groups, kernel_size)
-        self.is_matrix = algebra.n == 1 and _is_one(algebra)
+        self.inp, self.out = _layouts(n, in_channels, out_channels, groups, blocks)
+        self._fans = fans or _fans(n, (in_channels, self.inp), (out_channels, self.out), groups, kernel_size)
+        # On the meta device, where no value is known, a known product of real numbers is the ordinary one.
+        is_ordinary = n == 1 and (algebra.structure.is_meta or bool(algebra.structure == 1))
+        self.is_matrix = is_ordinary and algebra.known and algebra.left is None
         shape = (self.out.elements, self.inp.elements, *kernel_size)
-        if algebra.n == 1:
+        if n == 1:
             self.components = nn.Parameter(torch.empty(shape[::-1] if transposed else shape))
         else:
             self.components = TrackedParameter(torch.empty(algebra.m, *shape))
@@ -123,21 +122,17 @@ class Weight(nn.Module):
         """Return the real matrix, [out, in / groups, *kernel], or [in, out] if transposed."""
         if self.is_matrix:
             matrix: Tensor = self.components
-        elif torch.compiler.is_compiling():
+        elif is_compiling():
             matrix = self._assemble()
-        elif self.training or torch.is_grad_enabled():
+        elif self.training or is_grad_enabled():
             self.__dict__["_kept"] = None
             matrix = self._assemble()
         else:
-            matrix = self._keep()
+            matrix = self._kept_matrix()
         if self.is_reparametrized:
             for change in self.reparametrizations:
                 matrix = change(matrix)
         return matrix
-
-    def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Multiply features by the matrix: [..., in] to [..., out]. Faster kernels are chosen here."""
-        return F.linear(x, self(), bias)
 
     def reparametrize(self, change: nn.Module) -> None:
         """Apply a function of the matrix, and all that were given before, whenever the matrix is asked for."""
@@ -149,13 +144,28 @@ class Weight(nn.Module):
         matrix = real_matrix(self.algebra.action, self.elements, self.out, self.inp)
         return matrix.mT if self.transposed else matrix
 
+    def _kept_matrix(self) -> Tensor:
+        """Return the matrix that is kept, assembled anew if anything has changed.
+
+        It looks into torch's own dictionaries: attributes of modules are slow, and one row of features is soon multiplied.
+        """
+        if self._kept is not None:
+            matrix, w, a, left, state = self._kept
+            product: Any = self._modules["algebra"]
+            if (
+                self._parameters.get("components") is w
+                and (product._parameters if product.learned else product._buffers).get("structure") is a
+                and product._buffers.get("left") is left
+                and state == _state(matrix, w, a, left)
+            ):
+                return matrix
+        return self._keep()
+
     def _keep(self) -> Tensor:
-        """Return the matrix that is kept, assembled anew if anything has changed."""
-        kept, w, a, left = self._kept, self.components, self.algebra.structure, self.algebra.left
-        if kept is not None and kept.is_from(w, a, left) and not _is_recording(w):
-            return kept.matrix
+        """Assemble the matrix, and keep it if every change of what it is made from can be noticed."""
+        w, a, left = self.components, self.algebra.structure, self.algebra.left
         self.__dict__["_kept"] = None
-        if _is_recording(w) or not _tells_changes(w, a, left):
+        if is_recording(w) or not isinstance(w, TrackedParameter) or not all(map(_tells_changes, (w, a, left))):
             return self._assemble()
         # A tensor made in inference mode could not be used for training later.
         with torch.inference_mode(False), torch.no_grad():
@@ -212,35 +222,31 @@ def _shares(elements: float, width: int, groups: int) -> list[float]:
     return [min(max(elements - group * width, 0.0), width) for group in range(groups)]
 
 
-def _is_one(algebra: Algebra) -> bool:
-    """Whether an algebra of n = 1 is ordinary multiplication; on the meta device, where no value is known, a known one is."""
-    return algebra.known and algebra.left is None and (algebra.structure.is_meta or bool(algebra.structure == 1))
+def _state(matrix: Tensor, w: Any, a: Any, left: Tensor | None) -> tuple[Any, ...]:
+    """Return numbers that change with a tensor, whether calls are recorded, and the precision of autocast."""
+    accesses = a.accesses if type(a) is TrackedParameter else 0
+    state: tuple[Any, ...] = w._version, w.accesses, w.data_ptr(), a._version, accesses, a.data_ptr(), matrix._version, is_tracing()
+    if left is not None:
+        state += left._version, left.data_ptr()
+    if matrix.is_cuda:
+        state += (torch.cuda.is_current_stream_capturing(),)
+    if is_any_autocast_enabled() and torch.is_autocast_enabled(matrix.device.type):
+        state += (torch.get_autocast_dtype(matrix.device.type),)
+    return state
 
 
-def _state(matrix: Tensor, w: Tensor, a: Tensor, left: Tensor | None) -> tuple[Any, ...]:
-    """Return numbers that change whenever a tensor does, and the precision of the present autocast."""
-    device = w.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-    state = (w._version, w.accesses, w.data_ptr(), a._version, getattr(a, "accesses", 0), a.data_ptr())  # type: ignore[attr-defined]
-    return (
-        (matrix._version, dtype, *state) if left is None else (matrix._version, dtype, *state, left._version, left.data_ptr())
-    )
+def is_recording(x: Tensor) -> bool:
+    """Whether calls are recorded, to be repeated with other values: by torch.jit.trace or in a CUDA graph."""
+    return is_tracing() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
-def _is_recording(w: Tensor) -> bool:
-    """Whether calls are recorded, to be repeated with other components."""
-    is_traced = torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-    return is_traced or (w.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
-def _tells_changes(w: Tensor, a: Tensor, left: Tensor | None) -> bool:
-    """Whether every change of the tensors can be noticed: not of plain parameters, nor without a version counter or memory."""
-    sources = [w, a] if left is None else [w, a, left]
-    if not isinstance(w, TrackedParameter) or any(t.is_inference() or t.is_meta for t in sources):
-        return False
-    if not all(isinstance(t, TrackedParameter) or type(t) is Tensor for t in sources):
+def _tells_changes(tensor: Tensor | None) -> bool:
+    """Whether every change of a tensor can be noticed: it has a version counter and memory."""
+    if tensor is None:
+        return True
+    if tensor.is_inference() or tensor.is_meta or not (isinstance(tensor, TrackedParameter) or type(tensor) is Tensor):
         return False
     try:
-        return all(t.data_ptr() is not None for t in sources)
+        return tensor.data_ptr() is not None
     except RuntimeError:  # a tensor of torch.func
         return False
