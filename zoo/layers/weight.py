@@ -225,14 +225,14 @@ def _shares(elements: float, width: int, groups: int) -> list[float]:
 def _state(matrix: Tensor, w: Any, a: Any, left: Tensor | None) -> tuple[Any, ...]:
     """Return numbers that change with a tensor, whether calls are recorded, and the precision of autocast."""
     accesses = a.accesses if type(a) is TrackedParameter else 0
-    state: tuple[Any, ...] = w._version, w.accesses, w.data_ptr(), a._version, accesses, a.data_ptr(), matrix._version, is_tracing()
+    state: Any = w._version, w.accesses, w.data_ptr(), a._version, accesses, a.data_ptr(), matrix._version, is_tracing()
     if left is not None:
         state += left._version, left.data_ptr()
     if matrix.is_cuda:
         state += (torch.cuda.is_current_stream_capturing(),)
     if is_any_autocast_enabled() and torch.is_autocast_enabled(matrix.device.type):
         state += (torch.get_autocast_dtype(matrix.device.type),)
-    return state
+    return state  # type: ignore[no-any-return]
 
 
 def is_recording(x: Tensor) -> bool:
