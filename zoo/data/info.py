@@ -1,7 +1,5 @@
 """What a model, a checkpoint and a prediction need to know of the data a network was trained on; JSON values only."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields

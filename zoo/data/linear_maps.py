@@ -3,8 +3,6 @@
 The maps are those of Zhang et al. 2021, Figure 2: one rotation of space, and one matrix of Hamilton products.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 
@@ -23,6 +21,23 @@ Batch = tuple[Tensor, Tensor]
 # Left factor w = (a, b, c, d): component k of the product w x is sum_j SIGNS[k][j] * w[FACTORS[k][j]] * x_j.
 FACTORS = ((0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0))
 SIGNS = ((1, -1, -1, -1), (1, 1, -1, 1), (1, 1, 1, -1), (1, -1, 1, 1))
+
+
+class _Rows(Dataset[Batch]):
+    """Rows that are taken a batch at a time, by the keys of `EpochSampler`."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, key: int) -> Batch:
+        return self.x[key % len(self)], self.y[key % len(self)]
+
+    def __getitems__(self, keys: list[int]) -> Batch:
+        rows = torch.tensor(keys) % len(self)
+        return self.x[rows], self.y[rows]
 
 
 class VectorData(DataModule[VectorInfo]):
@@ -74,23 +89,6 @@ class VectorData(DataModule[VectorInfo]):
     def dataset(self, split: str) -> _Rows:
         """Return the rows of a split."""
         return _Rows(*self.splits[split])
-
-
-class _Rows(Dataset[Batch]):
-    """Rows that are taken a batch at a time, by the keys of `EpochSampler`."""
-
-    def __init__(self, x: Tensor, y: Tensor) -> None:
-        self.x, self.y = x, y
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, key: int) -> Batch:
-        return self.x[key % len(self)], self.y[key % len(self)]
-
-    def __getitems__(self, keys: list[int]) -> Batch:
-        rows = torch.tensor(keys) % len(self)
-        return self.x[rows], self.y[rows]
 
 
 def _draw(truth: Array, rows: int) -> dict[str, Batch]:

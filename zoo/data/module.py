@@ -1,7 +1,5 @@
 """The base of all data modules."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 

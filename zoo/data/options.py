@@ -1,7 +1,5 @@
 """Options of data sets: whole numbers, and presets that show the options of the data module they make as their own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -20,11 +18,7 @@ FIXED = ("self", "splits", "task", "names")
 
 
 def whole(name: str, value: object, least: int, most: int | None = None) -> int:
-    """Return an option that must be a whole number in a range.
-
-    Raises:
-        InputError: It is not.
-    """
+    """Return an option that must be a whole number in a range."""
     number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not number or value < least or (most is not None and value > most):  # type: ignore[operator]
         wanted = f"from {least} on" if most is None else f"from {least} to {most}"

@@ -4,8 +4,6 @@ Every preset takes `path`, a local copy, and else fetches the set from the Huggi
 `parallel_set`. All other options are those of `TextData` and `ParallelData`.
 """
 
-from __future__ import annotations
-
 from zoo.data.parallel.sets import parallel_set
 from zoo.data.text.sets import BARE, HIDDEN, OFFICIAL, SENTENCE, TEXT, TRAIN_TEST, Layout, text_set
 

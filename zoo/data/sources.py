@@ -1,7 +1,5 @@
 """Where data come from: local paths and the Hugging Face Hub, with one line for whatever goes wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +9,7 @@ from zoo.errors import InputError
 
 
 def existing(path: str | Path, preset: str) -> Path:
-    """Return the path, `~` expanded and relative to the working directory.
-
-    Raises:
-        InputError: There is nothing at that place, or a pipe or a device, which may never end.
-    """
+    """Return the path, `~` expanded and relative to the working directory."""
     place = Path(path).expanduser()
     if not place.exists():
         raise InputError(f"{preset}: {place} does not exist (working directory {Path.cwd()})")
@@ -38,17 +32,7 @@ def from_hub(preset: str, repository: str) -> Iterator[None]:
 
 
 def load(preset: str, repository: str, *table: str | None, **options: str) -> Any:
-    """Load the splits of a repository, by name; what was fetched once is in the library's cache.
-
-    Args:
-        preset: Name of the preset.
-        repository: The data set repository.
-        table: Which of its tables, if it has several.
-        options: More that `datasets.load_dataset` takes, such as the revision.
-
-    Raises:
-        InputError: The Hub cannot be reached, or its copy cannot be read.
-    """
+    """Load the splits of a repository, by name; what was fetched once is in the library's cache."""
     with from_hub(preset, repository):
         import datasets
 

@@ -1,7 +1,5 @@
 """Shares of rows: checking them, and choosing rows in a fixed stratified way."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 
@@ -10,16 +8,7 @@ from zoo.errors import InputError
 
 
 def stratified(labels: Array, count: int, seed: int = 0) -> npt.NDArray[np.bool_]:
-    """Choose `count` rows, every class in its share to within one row.
-
-    Args:
-        labels: Integers [N].
-        count: Rows to choose.
-        seed: Decides the draw; the default everywhere, so that every run sees the same splits.
-
-    Returns:
-        A mask [N] with `count` true entries.
-    """
+    """Choose `count` of the rows with these labels, every class in its share to within one row; return a mask [N]."""
     random = np.random.RandomState(seed)  # its streams are frozen for ever; those of np.random.Generator are not
     sizes = np.bincount(labels)
     shares = sizes * count / len(labels)
@@ -32,11 +21,7 @@ def stratified(labels: Array, count: int, seed: int = 0) -> npt.NDArray[np.bool_
 
 
 def check_share(fraction: float, name: str, *, whole: bool = False) -> float:
-    """Return an option that must be a share, above 0 and below 1 (or, with `whole`, at most 1).
-
-    Raises:
-        InputError: It is not.
-    """
+    """Return an option that must be a share, above 0 and below 1 (or, with `whole`, at most 1)."""
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
         raise InputError(f"{name}={fraction!r}: must be a number")
     if not 0 < fraction < 1 and not (whole and fraction == 1):

@@ -1,7 +1,5 @@
 """Pretrained word vectors: GloVe (Pennington et al. 2014) and word2vec (Mikolov et al. 2013) files."""
 
-from __future__ import annotations
-
 import gzip
 import lzma
 import zlib

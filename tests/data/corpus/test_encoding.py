@@ -3,6 +3,7 @@ import unicodedata
 import numpy as np
 import pytest
 
+from zoo.data.corpus import CorpusData, Text
 from zoo.data.corpus.encoding import encoder, extents, learn, number_type
 from zoo.data.text.tokenizer import train_tokenizer
 from zoo.errors import InputError
@@ -78,7 +79,7 @@ def test_large_vocabularies_have_larger_numbers():
 
 def test_other_tokenizers_are_refused():
     with pytest.raises(InputError, match="tokenizer='word': running text is read by char or bpe"):
-        learn("word", [TEXT], 99, False)
+        CorpusData({"train": Text(TEXT)}, tokenizer="word")
     with pytest.raises(InputError, match="single words and no running text"):
         encoder(train_tokenizer("word", [TEXT], 99, False, 1))
     with pytest.raises(InputError, match=r"vocab=257: .* at least 258"):

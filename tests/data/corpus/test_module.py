@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data import ready
+from zoo.data import cache, ready
 from zoo.data.corpus import CorpusData as unopened_CorpusData
-from zoo.data.corpus import Text, TextFile, token_file
+from zoo.data.corpus import Text, TextFile
 from zoo.data.corpus.encoding import encoder
 from zoo.data.text import Tokenizer
 from zoo.errors import InputError
@@ -95,9 +95,9 @@ def test_a_large_file_gives_the_same_batches(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text(WORDS.replace("é", "e"), encoding="utf-8", newline="\n")
     small = data(WORDS.replace("é", "e"))
-    monkeypatch.setattr(token_file, "SMALL", 10)
+    monkeypatch.setattr(cache, "SMALL", 10)
     large = CorpusData({"train": TextFile.of(path)}, **BUILT, num_workers=2)
-    assert isinstance(large.splits["train"], token_file.TokenFile)
+    assert isinstance(large.splits["train"], cache.MappedArray)
     assert large.info == small.info
     for ours, theirs in zip(large.train_dataloader(), small.train_dataloader(), strict=True):
         assert all(a.equal(b) for a, b in zip(ours, theirs, strict=True))

@@ -86,7 +86,7 @@ def test_files_that_cannot_be_read(tmp_path):
     broken = tmp_path / "a.txt.gz"
     broken.write_bytes(gzip.compress(LINES.encode())[:-20])
     for path in (broken, tmp_path / "missing.txt", tmp_path):
-        with pytest.raises(InputError, match="cannot be read") as raised:
+        with pytest.raises(InputError, match=r"cannot be read|is a folder") as raised:
             TextFile.of(path)
         assert "\n" not in str(raised.value)
 

@@ -6,10 +6,10 @@ import threading
 import numpy as np
 import pytest
 
-from zoo.data.corpus import Text, source, token_file
-from zoo.data.corpus.encoding import learn
+from zoo.data import cache
+from zoo.data.corpus import Text, source
+from zoo.data.corpus.encoding import learn, tokens_of
 from zoo.data.corpus.source import digest
-from zoo.data.corpus.token_file import TokenFile, tokens_of
 from zoo.errors import InputError
 
 WORDS = Text("".join(f"the {i}th été of Tōkyō\n" for i in range(200)))
@@ -31,13 +31,13 @@ def large(folder, monkeypatch):
     kept = made()
     assert isinstance(kept, np.ndarray)
     assert not folder.exists(), "small texts need no file"
-    monkeypatch.setattr(token_file, "SMALL", 100)
+    monkeypatch.setattr(cache, "SMALL", 100)
     return kept
 
 
 def test_a_file_holds_what_memory_would(folder, large):
     found = made()
-    assert isinstance(found, TokenFile)
+    assert isinstance(found, cache.MappedArray)
     assert len(found) == len(large)
     assert (found[:] == large).all()
     places = np.array([[3, 1], [0, len(large) - 1]])
@@ -48,11 +48,11 @@ def test_a_file_holds_what_memory_would(folder, large):
 def test_a_file_is_made_once_for_a_text_and_a_tokenizer(folder, large, monkeypatch):
     first = made().path
     before = first.stat().st_mtime_ns
-    monkeypatch.setattr(token_file, "written", None)  # whatever writes now fails
+    monkeypatch.setattr(cache, "written", None)  # whatever writes now fails
     assert made().path == first
     assert first.stat().st_mtime_ns == before
     monkeypatch.undo()
-    monkeypatch.setattr(token_file, "SMALL", 100)
+    monkeypatch.setattr(cache, "SMALL", 100)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder.parents[1]))
     others = {first, made(kind="bpe").path, made(lowercase=True).path, made(Text(WORDS.content + "x")).path}
     assert len(others) == 4

@@ -12,7 +12,7 @@ import torch
 
 from zoo.data.module import ready
 from zoo.data.parallel.files import parallel
-from zoo.data.text import columns, local, tokens
+from zoo.data.text import columns, local
 from zoo.data.text.files import blocks, read_text
 from zoo.data.text.reading import read_table
 from zoo.errors import InputError
@@ -22,8 +22,7 @@ from zoo.errors import InputError
 def cached(monkeypatch, tmp_path):
     """Let every table be a large one."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(columns, "SMALL", 100)
-    monkeypatch.setattr(tokens, "SMALL", 100)
+    monkeypatch.setattr("zoo.data.cache.SMALL", 100)
     return tmp_path / "cache" / "hypercomplex-zoo"
 
 
@@ -61,7 +60,7 @@ def test_mapped_data_are_the_same(tmp_path, monkeypatch, request):
     assert {file: file.stat().st_mtime_ns for file in cache.rglob("*.*")} == before, "made once"
     assert all(torch.equal(a, b) for a, b in zip(batches(small), batches(again), strict=True))
     data = large.train_dataloader().dataset
-    assert pickle.loads(pickle.dumps(data.tokens[0])).__getstate__()["flat"] is None, "a worker maps the file"
+    assert len(pickle.dumps(data.tokens[0].flat)) < 1000, "a worker maps the file"
     copy = pickle.loads(pickle.dumps(data)).tokens[0]
     assert torch.equal(copy.padded([3, 5]), data.tokens[0].padded([3, 5]))
 

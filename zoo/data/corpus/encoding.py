@@ -1,68 +1,49 @@
 """From running text to token numbers: learning a tokenizer, encoding without a limit, and the text behind every token."""
 
-from __future__ import annotations
-
+import hashlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
+from tokenizers import decoders
 
+from zoo.data import cache
+from zoo.data.corpus.source import Source
 from zoo.data.loader import Array
 from zoo.data.text.tokenizer import BYTES, SPECIAL, Tokenizer, train_tokenizer
 from zoo.data.text.tokens import PAD, UNKNOWN
 from zoo.errors import InputError
 
-Encoder = Callable[[str], Array]
-"""Turns a piece of text into token numbers, [N]."""
-
 TOKENIZERS = ("char", "bpe")
 """Tokenizers that lose nothing of a text: what they write can be read."""
-
+RULE = b"1"
+"""Number of the way in which text becomes tokens; a new one makes new files in the cache."""
 POINTS = 0x110000
 TWICE = 2  # a pair of tokens that occurs once is no word
 
+Numbers = Array | cache.MappedArray
+
 
 def learn(kind: str, pieces: Iterable[str], vocab: int, lowercase: bool) -> Tokenizer:
-    """Train a tokenizer as `train_tokenizer` does, for text that runs on; characters are counted many times as fast.
-
-    Args:
-        kind: `char` or `bpe`.
-        pieces: The training text.
-        vocab: Tokens at most.
-        lowercase: Whether capitals are made small.
-
-    Raises:
-        InputError: The kind or a number is wrong.
-
-    Example:
-        >>> learn("char", ["to be, ", "or not"], 9, lowercase=True).tokens[3]
-        'o'
-    """
-    if kind not in TOKENIZERS:
-        raise InputError(f"tokenizer={kind!r}: running text is read by {' or '.join(TOKENIZERS)}")
+    """Train a tokenizer as `train_tokenizer` does, for text that runs on; characters are counted many times as fast."""
     if kind == "bpe":
         bare = vocab == UNKNOWN + 1 + BYTES  # leaves no room for merges: nothing can be learnt
         return train_tokenizer("bpe", () if bare else pieces, vocab, lowercase, TWICE, running=True)
     blank = train_tokenizer("char", [], vocab, lowercase, 1)
     counts = np.zeros(POINTS, dtype=np.int64)
     for piece in pieces:
-        counts += np.bincount(points(blank.backend.normalizer.normalize_str(piece)), minlength=POINTS)
+        counts += np.bincount(_points(blank.backend.normalizer.normalize_str(piece)), minlength=POINTS)
     found = np.flatnonzero(counts)
     kept = found[np.argsort(-counts[found], kind="stable")][: vocab - UNKNOWN - 1]
-    numbers = {token: number for number, token in enumerate([*SPECIAL[: UNKNOWN + 1], *map(chr, kept.tolist())])}
-    return _with_vocabulary(blank, numbers)
+    state = json.loads(blank.to_json())
+    state["model"]["vocab"] = {token: i for i, token in enumerate([*SPECIAL[: UNKNOWN + 1], *map(chr, kept.tolist())])}
+    return replace(blank, backend=type(blank.backend).from_str(json.dumps(state)))
 
 
-def points(text: str) -> Array:
+def _points(text: str) -> Array:
     """Return the code points of a text, uint32."""
     return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
-
-
-def _with_vocabulary(blank: Tokenizer, numbers: dict[str, int]) -> Tokenizer:
-    state = json.loads(blank.to_json())
-    state["model"]["vocab"] = numbers
-    return replace(blank, backend=type(blank.backend).from_str(json.dumps(state)))
 
 
 def number_type(tokenizer: Tokenizer) -> str:
@@ -70,14 +51,8 @@ def number_type(tokenizer: Tokenizer) -> str:
     return "<u2" if tokenizer.vocab_size <= 2**16 else "<u4"
 
 
-def encoder(tokenizer: Tokenizer) -> Encoder:
-    """Return what turns pieces of running text into tokens: the same ones as the tokenizer's own, but without a limit.
-
-    Raises:
-        InputError: The tokenizer leaves out white space.
-    """
-    from tokenizers import decoders
-
+def encoder(tokenizer: Tokenizer) -> Callable[[str], Array]:
+    """Return what turns pieces of running text into tokens: the same ones as the tokenizer's own, but without a limit."""
     kind, backend = number_type(tokenizer), tokenizer.backend
     if isinstance(backend.decoder, decoders.ByteLevel):
 
@@ -93,21 +68,28 @@ def encoder(tokenizer: Tokenizer) -> Encoder:
         if len(word) == 1:
             table[ord(word)] = number
     normalizer = backend.normalizer
-    return lambda piece: table[points(normalizer.normalize_str(piece))]
+    return lambda piece: table[_points(normalizer.normalize_str(piece))]
+
+
+def tokens_of(source: Source, sha256: str, tokenizer: Tokenizer) -> Numbers:
+    """Return the token numbers of a text with this digest; those of a large one lie in a mapped file of the user's cache."""
+    kind, encode = number_type(tokenizer), encoder(tokenizer)
+    if source.size <= cache.SMALL:
+        return np.concatenate([np.empty(0, kind), *map(encode, source.pieces())])
+    name = hashlib.sha256(b"\0".join([RULE, sha256.encode(), tokenizer.to_json().encode("utf-8")])).hexdigest()
+    path = cache.folder("tokens") / f"{name}.{kind[1:]}"
+    if not path.exists():
+        with cache.written(path) as file:
+            for piece in source.pieces():
+                file.write(encode(piece).tobytes())
+    return cache.MappedArray(path, kind)
 
 
 def extents(tokenizer: Tokenizer) -> Array:
-    """Return how many characters and bytes (of UTF-8) every token stands for, int64 [V, 2].
+    """Return how many characters and bytes (of UTF-8) every token stands for, int64 [V, 2], exact in sums over a text.
 
-    A part of a character counts as the character if it is its first byte, so that sums over a text are exact. Padding counts
-    nothing, and an unknown token one of both.
-
-    Example:
-        >>> extents(learn("char", ["aé"], 9, False)).tolist()
-        [[0, 0], [1, 1], [1, 1], [1, 2]]
+    A part of a character counts as the character if it is its first byte; padding counts nothing, an unknown token 1 and 1.
     """
-    from tokenizers import decoders
-
     words = tokenizer.tokens
     if isinstance(tokenizer.backend.decoder, decoders.ByteLevel):
         starts = _starts()
@@ -119,10 +101,8 @@ def extents(tokenizer: Tokenizer) -> Array:
 
 
 def _starts() -> set[str]:
-    """Return the letters by which a byte-level tokenizer writes the bytes that begin a character.
-
-    Bytes that Latin-1 can print stand for themselves, and the others, in their order, for the letters from 256 on.
-    """
+    """Return the letters by which a byte-level tokenizer writes the bytes that begin a character."""
+    # Bytes that Latin-1 can print stand for themselves, and the others, in their order, for the letters from 256 on.
     printed = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(0x100) if byte not in printed]
     letters = {byte: chr(byte) for byte in printed} | {byte: chr(0x100 + i) for i, byte in enumerate(others)}

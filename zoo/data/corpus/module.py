@@ -1,7 +1,5 @@
 """The data module of running text."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -10,9 +8,8 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from zoo.data.corpus.blocks import Blocks, in_order, shuffled, streams
-from zoo.data.corpus.encoding import TOKENIZERS, extents, learn
+from zoo.data.corpus.encoding import TOKENIZERS, Numbers, extents, learn, tokens_of
 from zoo.data.corpus.source import Source, digest, divided
-from zoo.data.corpus.token_file import Numbers, tokens_of
 from zoo.data.info import CorpusInfo
 from zoo.data.loader import Array, EpochSampler, always, eval_sampler, process_rank
 from zoo.data.module import DataModule
@@ -128,11 +125,7 @@ class CorpusData(DataModule[CorpusInfo]):
         return Blocks(self.splits[split], self.length, self._extents)
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Return training batches: shuffled blocks in an order that changes with the epoch, or streams.
-
-        Raises:
-            InputError: The text is too short for so many processes.
-        """
+        """Return training batches: shuffled blocks in an order that changes with the epoch, or streams."""
         steps = len(self.splits["train"]) - 1
         if not self.stream:
             sampler = EpochSampler(partial(shuffled, steps, self.length, self.seed), even=True)

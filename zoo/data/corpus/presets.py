@@ -1,7 +1,5 @@
 """Data sets of running text: anyone's files, published texts, and texts that come with installed packages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,11 +39,7 @@ def corpus(path: str | Path, **options: Any) -> CorpusData:
 
 
 def read_corpus(place: Path, preset: str) -> dict[str, Source]:
-    """Return the splits of a folder, or a file as the training split.
-
-    Raises:
-        InputError: The folder has no training file, or two for one split.
-    """
+    """Return the splits of a folder, or a file as the training split."""
     if place.is_file():
         return {"train": TextFile.of(place)}
     files = {split: file for split, names in SPLITS.items() if (file := _file(place, names, preset)) is not None}
@@ -113,11 +107,7 @@ def _read(record: CorpusSet, place: Path | None) -> Mapping[str, Source]:
 
 
 def _fetched(record: CorpusSet) -> Text:
-    """Fetch a text (once; then it is in the library's cache), its splits laid end to end.
-
-    Raises:
-        InputError: The Hub cannot be reached, or its copy is another than it was.
-    """
+    """Fetch a text (once; then it is in the library's cache), its splits laid end to end."""
     repository, parts = record.repository, ("train", "validation", "test")
     loaded = load(record.name, repository)
     changed = f"{record.name}: the Hub's copy has changed: {repository} has"

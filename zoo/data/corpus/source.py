@@ -1,16 +1,14 @@
 """Running text from memory or from files of any size: read from beginning to end in pieces, and cut into splits."""
 
-from __future__ import annotations
-
 import codecs
 import hashlib
-import lzma
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Self
 
-from zoo.data.text.files import OPEN, not_utf8
+from zoo.data.text.files import OPEN, not_utf8, opened
 from zoo.errors import InputError
 
 PIECE = 2**20
@@ -43,24 +41,17 @@ class Text:
 
     def pieces(self) -> Iterator[str]:
         """Yield the text in pieces."""
-        return at_line_ends(self.content[start : start + PIECE] for start in range(0, self.size, PIECE))
+        return _at_line_ends(self.content[start : start + PIECE] for start in range(0, self.size, PIECE))
 
-    def cut(self, percent: Sequence[int]) -> list[Text]:
+    def cut(self, percent: Sequence[int]) -> list[Self]:
         """Cut the text into parts that end after these shares of its characters."""
         ends = [self.size * share // 100 for share in percent]
-        return [Text(self.content[start:end], self.name) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        return [type(self)(self.content[start:end], self.name) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-def at_line_ends(parts: Iterable[str]) -> Iterator[str]:
-    r"""Put parts of a text together anew, so that they end with a line, or before a space if a line is longer than a part.
-
-    Words then stay whole, and so do letters that consist of several characters.
-
-    Example:
-        >>> list(at_line_ends(["to be", " or not\nto", " be", " that"]))
-        ['to', ' be or not\n', 'to', ' be', ' that']
-    """
-    rest = ""
+def _at_line_ends(parts: Iterable[str]) -> Iterator[str]:
+    """Put parts of a text together anew, so that they end with a line, or before a space if a line is longer than a part."""
+    rest = ""  # words stay whole then, and so do letters that consist of several characters
     for part in parts:
         rest += part
         end = rest.rfind("\n") + 1 or rest.rfind(" ")
@@ -87,15 +78,10 @@ class TextFile:
     stop: int
 
     @classmethod
-    def of(cls, path: Path) -> TextFile:
-        """Return the whole file.
-
-        Raises:
-            InputError: It cannot be read or unpacked.
-        """
-        if path.is_file() and path.suffix.lower() not in OPEN:
-            return cls(path, 0, path.stat().st_size)
-        return cls(path, 0, sum(map(len, _bytes(path, 0, None))))
+    def of(cls, path: Path) -> Self:
+        """Return the whole file."""
+        plain = path.is_file() and path.suffix.lower() not in OPEN
+        return cls(path, 0, path.stat().st_size if plain else sum(map(len, _bytes(path, 0, None))))
 
     @property
     def name(self) -> str:
@@ -108,18 +94,13 @@ class TextFile:
         return self.stop - self.start
 
     def pieces(self) -> Iterator[str]:
-        """Yield the text in pieces.
+        """Yield the text in pieces."""
+        return _at_line_ends(self._decoded())
 
-        Raises:
-            InputError: The file cannot be read, or is not UTF-8; the message names the first such line.
-        """
-        return at_line_ends(self._decoded())
-
-    def cut(self, percent: Sequence[int]) -> list[TextFile]:
+    def cut(self, percent: Sequence[int]) -> list[Self]:
         """Cut the text into parts that end after these shares of its bytes, or a little later, at the end of a character."""
         ends = [self.stop if share == 100 else self._boundary(self.start + self.size * share // 100) for share in percent]
-        starts = [self.start, *ends[:-1]]
-        return [TextFile(self.path, start, end) for start, end in zip(starts, ends, strict=True)]
+        return [type(self)(self.path, start, end) for start, end in zip([self.start, *ends[:-1]], ends, strict=True)]
 
     def _boundary(self, place: int) -> int:
         """Return the first place from this one on where a character begins."""
@@ -127,8 +108,9 @@ class TextFile:
         return place + next((i for i, byte in enumerate(following) if byte & 0xC0 != 0x80), len(following))
 
     def _decoded(self) -> Iterator[str]:
+        """Yield the text as it is read; an error names the line."""
         decoder, done, first = codecs.getincrementaldecoder("utf-8")(), self.start, self.start == 0
-        for part in _parts(self.path, self.start, self.stop):
+        for part in chain(_bytes(self.path, self.start, self.stop), [b""]):
             done += len(part)
             try:
                 text = decoder.decode(part, final=not part)
@@ -140,37 +122,20 @@ class TextFile:
             first = False
 
 
-def _parts(path: Path, start: int, stop: int) -> Iterator[bytes]:
-    """Yield the bytes, and then none: a decoder is told so that the end has come."""
-    yield from _bytes(path, start, stop)
-    yield b""
-
-
 def _bytes(path: Path, start: int, stop: int | None) -> Iterator[bytes]:
-    try:
-        with OPEN.get(path.suffix.lower(), open)(path, "rb") as stream:
-            stream.seek(start)
-            left = PIECE if stop is None else stop - start
-            while left > 0 and (part := stream.read(min(PIECE, left))):
-                left -= 0 if stop is None else len(part)
-                yield part
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        reason = str(error) or type(error).__name__
-        raise InputError(f"{path}: cannot be read ({reason}); is the file whole, and of the kind its name says?") from error
+    with opened(path) as stream:
+        stream.seek(start)
+        left = PIECE if stop is None else stop - start
+        while left > 0 and (part := stream.read(min(PIECE, left))):
+            left -= 0 if stop is None else len(part)
+            yield part
 
 
 Source = Text | TextFile
 
 
 def divided(splits: Mapping[str, Source], use_all: bool) -> tuple[dict[str, Source], str]:
-    """Add the splits that are missing.
-
-    Of a text without splits the last 10 per cent are for validation and testing, one half each; with `use_all` all of it is
-    used for both. Without validation text alone, the last 5 per cent of the training text are.
-
-    Returns:
-        The splits, and a remark on what was cut from what; empty if nothing was.
-    """
+    """Add the splits that are missing, as `CorpusData` says; return them and a remark on what was cut from what."""
     found = dict(splits)
     if set(found) == {"train"} and use_all:
         return dict.fromkeys(("train", "val", "test"), found["train"]), "all of one text"
@@ -184,11 +149,7 @@ def divided(splits: Mapping[str, Source], use_all: bool) -> tuple[dict[str, Sour
 
 
 def digest(source: Source) -> str:
-    """Return the SHA-256 of a text, as UTF-8.
-
-    Raises:
-        InputError: It cannot be read.
-    """
+    """Return the SHA-256 of a text, as UTF-8."""
     made = hashlib.sha256()
     for piece in source.pieces():
         made.update(piece.encode("utf-8"))

@@ -1,7 +1,5 @@
 """Training augmentation: shifts and flips of whole batches, or timm's transforms image by image."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,12 +16,8 @@ AUGMENTATIONS = ("auto", "none", "shift", "flip", "timm")
 
 
 def resolve(augment: str, info: ImageInfo) -> str:
-    """Return the augmentation that `auto` stands for, a colour image being taken for a photograph.
-
-    RGB from 64 pixels on: `timm`. RGB from 32 pixels on: `flip`; on CIFAR-10 it validated better than timm's crops, and
-    its batches are made several times as fast. All others: `shift`.
-
-    """
+    """Return the augmentation that `auto` stands for: RGB from 64 pixels on `timm`, RGB from 32 on `flip`, others `shift`."""
+    # A colour image is taken for a photograph. On CIFAR-10 `flip` validated better than timm's crops, and is faster.
     if augment != "auto":
         return augment
     if info.in_channels == 1 or info.image_size < 32:
@@ -32,15 +26,9 @@ def resolve(augment: str, info: ImageInfo) -> str:
 
 
 def shift(pixels: Tensor, generator: torch.Generator, *, flip: bool = False) -> Tensor:
-    """Move every image by up to a sixteenth of its side (at least a pixel), black coming in; mirror half if `flip`.
+    """Move images, uint8 [B, C, S, S], by up to a sixteenth of their side, at least a pixel; mirror half of them if `flip`.
 
-    Args:
-        pixels: uint8 [B, C, S, S].
-        generator: Source of the draws.
-        flip: Mirror left and right too. Never for digits, letters or organs: a mirrored left kidney is a right one.
-
-    Returns:
-        uint8 [B, C, S, S].
+    Never mirror digits, letters or organs: a mirrored left kidney is a right one.
     """
     batch, channels, size, _ = pixels.shape
     reach = max(1, size // 16)  # an eighth made X-rays (28 pixels) and CIFAR worse
@@ -55,11 +43,8 @@ def shift(pixels: Tensor, generator: torch.Generator, *, flip: bool = False) -> 
 
 
 def timm_transform(info: ImageInfo) -> Callable[[Image.Image], Tensor]:
-    """Return timm's training transform: random resized crop, mirror, normalisation.
-
-    The crop keeps at least 70 % of the area: timm's default of 8 % leaves nothing recognisable of a small image, and on
-    CIFAR-10 a crop of 50 % with colour jitter trained worse.
-    """
+    """Return timm's training transform: random resized crop, mirror, normalisation."""
+    # timm's own least area of 8 % leaves nothing recognisable of a small image; 50 % with colour jitter did worse on CIFAR-10.
     from timm.data.transforms_factory import create_transform
 
     transform: Callable[[Image.Image], Tensor] = create_transform(

@@ -1,7 +1,5 @@
 """CIFAR, and the layouts in which it lies on disks and on the Hugging Face Hub."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -77,11 +75,7 @@ def _read(record: CifarSet, path: Path | None, fraction: float, limit: int | Non
 
 
 def read_cifar(record: CifarSet, root: Path) -> dict[str, Split]:
-    """Read a local copy, whichever layout it has.
-
-    Raises:
-        InputError: The layout is unknown or pickled, or a file is damaged.
-    """
+    """Read a local copy, whichever layout it has."""
     if found := next(root.rglob(record.train_files[0]), None) if root.is_dir() else None:
         return _binary(record, found.parent)
     if shards := sorted(root.glob("train_*.npz")):
@@ -159,11 +153,7 @@ def _parquet(record: CifarSet, root: Path) -> dict[str, Split]:
 
 
 def from_datasets(loaded: Mapping[str, Any], record: CifarSet, source: str) -> dict[str, Split]:
-    """Take the splits of a Hugging Face `DatasetDict`, images still encoded.
-
-    Raises:
-        InputError: A split or a column is missing.
-    """
+    """Take the splits of a Hugging Face `DatasetDict`, images still encoded."""
     return {name: _rows(loaded, name, record, source) for name in ("train", "test")}
 
 

@@ -1,7 +1,5 @@
 """Local images: folders of image files, `.npz` archives, and the digits that scikit-learn carries."""
 
-from __future__ import annotations
-
 import hashlib
 import zipfile
 import zlib
@@ -84,11 +82,7 @@ def npz(path: str | Path, classes: str | Sequence[str] | None = None, **options:
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """Read every array of an archive, unpickling nothing.
-
-    Raises:
-        InputError: The file is no archive, or an array cannot be read; the message names it.
-    """
+    """Read every array of an archive, unpickling nothing."""
     name = "the archive"
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
@@ -103,11 +97,7 @@ def read_arrays(path: Path) -> dict[str, Array]:
 
 
 def read_npz(path: Path) -> dict[str, Split]:
-    """Read the splits of an archive.
-
-    Raises:
-        InputError: The file or one of its arrays is missing or wrong; the message names both.
-    """
+    """Read the splits of an archive."""
     found = read_arrays(path)
     names = [name for name in ("train", "val", "test") if {f"{name}_images", f"{name}_labels"} & set(found)]
     for name in ["train", *names]:
@@ -158,11 +148,7 @@ def class_folders(root: Path) -> list[str]:
 
 
 def read_folder(root: Path) -> dict[str, Split]:
-    """List the images of a folder, split by split.
-
-    Raises:
-        InputError: There are no images, or the splits have different classes.
-    """
+    """List the images of a folder, split by split."""
     folders = _split_folders(root)
     classes = _folders(folders["train"])
     for name, folder in folders.items():

@@ -1,7 +1,5 @@
 """From an image to the tensor a network sees, the same in evaluation and in prediction; and the statistics that takes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -48,16 +46,7 @@ def to_pixels(image: Image.Image, channels: int, size: int) -> Tensor:
 
 
 def normalise(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Return `(pixels / 255 - mean) / std`.
-
-    Args:
-        pixels: uint8 [..., C, H, W].
-        mean: Per channel, on the 0..1 scale.
-        std: Per channel, on the 0..1 scale.
-
-    Returns:
-        float32 [..., C, H, W].
-    """
+    """Return `(pixels / 255 - mean) / std`, float32, of pixels uint8 [..., C, H, W]; mean and std [C] are on the 0..1 scale."""
     centre, scale = (torch.tensor(values).view(-1, 1, 1) * 255 for values in (mean, std))
     return pixels.to(torch.float32).sub_(centre).div_(scale)
 
@@ -82,16 +71,7 @@ def preprocess(image: Image.Image, info: ImageInfo) -> Tensor:
 
 
 def channel_statistics(images: Array | EncodedImages, channels: int, size: int) -> Statistics:
-    """Measure the training images.
-
-    Args:
-        images: uint8 array [N, S, S, C], measured whole, or encoded images, of which a fixed sample of 1024 is decoded.
-        channels: 1 or 3.
-        size: Side in pixels at which encoded images are measured.
-
-    Returns:
-        Mean and standard deviation per channel on the 0..1 scale.
-    """
+    """Return mean and deviation per channel (0..1 scale) of an array [N, S, S, C], or of a fixed sample of encoded images."""
     if isinstance(images, EncodedImages):
         chosen = np.random.RandomState(0).permutation(len(images))[:SAMPLE]
         stack = [to_pixels(images[int(i)], channels, size).permute(1, 2, 0).numpy() for i in chosen]

@@ -4,8 +4,6 @@ Every preset takes `path`, a local copy, and else fetches the set from the Huggi
 `medmnist`. All other options are those of `ImageData`.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass

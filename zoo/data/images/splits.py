@@ -1,12 +1,11 @@
 """Labelled splits of images, in arrays or still encoded: checking them, cutting them, and taking their digest."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -23,12 +22,7 @@ _DECODING = (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.Decom
 
 
 class EncodedImages:
-    """A sequence of images that decodes an image when it is asked for it.
-
-    Args:
-        items: Per image a path, or the bytes of an image file.
-        names: Per image what an error message or, for a path, the digest calls it: there its place below the root.
-    """
+    """A sequence of images (paths, or bytes of image files) that decodes one when it is asked for it, and their names."""
 
     def __init__(self, items: Sequence[Path | bytes], names: Sequence[str]) -> None:
         self.items = items
@@ -38,11 +32,7 @@ class EncodedImages:
         return len(self.items)
 
     def __getitem__(self, index: int) -> Image.Image:
-        """Decode one image, upright as its EXIF note says.
-
-        Raises:
-            InputError: The file is missing, cut off or no image; the message names it.
-        """
+        """Decode one image, upright as its EXIF note says."""
         item = self.items[index]
         try:
             with Image.open(io.BytesIO(item) if isinstance(item, bytes) else item) as image:
@@ -51,10 +41,10 @@ class EncodedImages:
             name = self.names[index] if isinstance(item, bytes) else item
             raise InputError(f"{name}: not a readable image ({type(error).__name__}); replace or delete it") from error
 
-    def take(self, index: Iterable[int]) -> EncodedImages:
+    def take(self, index: Iterable[int]) -> Self:
         """Return the images at these places, still encoded."""
         places = [int(i) for i in index]
-        return EncodedImages([self.items[i] for i in places], [self.names[i] for i in places])
+        return type(self)([self.items[i] for i in places], [self.names[i] for i in places])
 
     def content(self) -> Iterable[bytes]:
         """Yield what the digest covers: bytes in memory whole, files by name and size only (a folder may be huge)."""
@@ -79,18 +69,14 @@ class Split:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, index: Array) -> Split:
+    def take(self, index: Array) -> Self:
         """Return the rows at these places."""
         images = self.images.take(index) if isinstance(self.images, EncodedImages) else self.images[index]
-        return Split(images, self.labels[index], self.source)
+        return replace(self, images=images, labels=self.labels[index])
 
 
 def class_numbers(splits: Mapping[str, Split]) -> tuple[str, ...]:
-    """Return the whole numbers from 0 to the largest label as the names of classes.
-
-    Raises:
-        InputError: Labels are no whole numbers from 0 on, or would make more than `MOST_CLASSES` classes.
-    """
+    """Return the whole numbers from 0 to the largest label as the names of classes."""
     largest = 0
     for name, split in splits.items():
         labels = np.asarray(split.labels)
@@ -102,11 +88,7 @@ def class_numbers(splits: Mapping[str, Split]) -> tuple[str, ...]:
 
 
 def checked(split: Split, name: str, num_classes: int) -> Split:
-    """Return the split with int64 labels.
-
-    Raises:
-        InputError: Images are not uint8 or of a wrong shape, labels are no class numbers, or the two do not match.
-    """
+    """Return the split with int64 labels."""
     place = f"{split.source}, {name} split"
     if not isinstance(split.images, EncodedImages):
         _check_pixels(split.images, place)
@@ -131,11 +113,7 @@ def _check_pixels(images: Array, place: str) -> None:
 
 
 def hold_out(splits: Mapping[str, Split], name: str, fraction: float) -> dict[str, Split]:
-    """Cut a stratified share of the training split off as a split of its own, unless there is one of that name.
-
-    Raises:
-        InputError: The share leaves nothing to train on, or is nothing itself.
-    """
+    """Cut a stratified share of the training split off as a split of its own, unless there is one of that name."""
     if name in splits:
         return dict(splits)
     train = splits["train"]

@@ -1,7 +1,5 @@
 """Folders of parallel files, and presets that read any of them: line i of one file belongs to line i of the other."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -47,21 +45,7 @@ def _two_files(source: str, target: str) -> dict[str, Table]:
 def read_folder(
     preset: str, path: str | Path, sides: Sides, stems: Mapping[str, Sequence[str]] = SPLITS, *, untrained: bool = False
 ) -> dict[str, Table]:
-    """Read a folder of files STEM.SIDE, such as train.en and train.de, also packed (.gz, .xz).
-
-    Args:
-        preset: Name of the data, for messages.
-        path: The folder.
-        sides: The endings of the sources and of the targets.
-        stems: The names that the files of every split may have, endings aside; the first that is there counts.
-        untrained: Whether a folder without training pairs trains on those to validate.
-
-    Returns:
-        The pairs of every split that is there.
-
-    Raises:
-        InputError: There is no such folder, no training pairs, a file is there for one side only or twice, or a file is wrong.
-    """
+    """Read a folder of files STEM.SIDE, such as train.en and train.de, also packed (.gz, .xz)."""
     if sides[0] == sides[1]:
         raise InputError(f"{preset}: source={sides[0]} and target={sides[1]} are the same files; give two different endings")
     folder = existing(path, preset)

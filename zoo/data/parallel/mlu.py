@@ -1,7 +1,5 @@
 """Generated mathematical language understanding: reckon with two variables, letter by letter."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -65,12 +63,7 @@ def _generate(counts: dict[str, int]) -> dict[str, Table]:
 
 
 def _pairs(codes: Array, forms: Array) -> Table:
-    """Write samples down.
-
-    Args:
-        codes: Numbers of triples (x, y, operation), [N].
-        forms: What is assigned first, and what stands left and right, one bit each, [N].
-    """
+    """Write samples down: numbers of triples (x, y, operation), and three bits for what comes first, stands left and right."""
     operation, x, y = codes % 3, codes // 3 % SPAN - SPAN // 2, codes // 3 // SPAN - SPAN // 2
     swapped, left, right = forms & 1, forms >> 1 & 1, forms >> 2
     a, b = np.where(left, y, x), np.where(right, y, x)

@@ -1,7 +1,5 @@
 """The data module of pairs of texts, and the batches it makes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,16 +33,6 @@ class ParallelDataset(Dataset[Batch]):
     Attributes:
         tokens: Sources and targets, every one with the token that ends it.
         references: The targets as they came, for batches whose generated texts are compared with them; None for none.
-
-    Example:
-        >>> data = ParallelDataset((Tokens([[7, 8, 3], [9, 3]]), Tokens([[5, 3], [6, 4, 3]])))
-        >>> (source, shifted), targets, rows = data[[0, 1]]
-        >>> shifted
-        tensor([[2, 5, 0],
-                [2, 6, 4]])
-        >>> targets
-        tensor([[5, 3, 0],
-                [6, 4, 3]])
     """
 
     tokens: tuple[Tokens, Tokens]
@@ -60,13 +48,7 @@ class ParallelDataset(Dataset[Batch]):
         return longest
 
     def __getitem__(self, rows: list[int]) -> Batch:
-        """Make the batch of these rows.
-
-        Returns:
-            The source int64 [B, S] and, behind [BOS], the target without its last token [B, T]; the target [B, T], so that
-            place t holds what follows the shifted tokens up to t; and the numbers of the rows [B]; behind these a list of
-            their references, if the split has any.
-        """
+        """Return ((source, shifted), targets, rows) and, if the split has any, references; see `ParallelData`."""
         source, targets = (side.padded(rows) for side in self.tokens)
         shifted = torch.cat([targets.new_full((len(rows), 1), BEGIN), targets[:, :-1]], dim=1)
         shifted[shifted == END] = PAD  # a shorter target is over where a longer one goes on
@@ -198,11 +180,7 @@ class ParallelData(TokenData[ParallelInfo]):
 
 
 def hold_out(tables: Mapping[str, Table]) -> dict[str, Table]:
-    """Hold pairs out of the training split if there are none to validate on: always the same, and at least one.
-
-    Raises:
-        InputError: There is only one pair.
-    """
+    """Hold pairs out of the training split if there are none to validate on: always the same, and at least one."""
     found = dict(tables)
     if "val" not in found:
         train = found["train"]

@@ -1,7 +1,5 @@
 """Published sets of pairs of texts: their records, and how a record is read from the Hub or from a local copy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -76,11 +74,7 @@ def parallel_set(**record: Any) -> Callable[..., ParallelData]:
 
 
 def check(record: ParallelSet, path: Place, sides: Sides, test: str) -> None:
-    """Check the options of a preset without data.
-
-    Raises:
-        InputError: The Hub has no such set, or no such test set of it.
-    """
+    """Check the options of a preset without data."""
     if path is not None:
         return
     if not record.repository:
@@ -114,34 +108,18 @@ def _stems(record: ParallelSet) -> dict[str, Sequence[str]]:
 
 
 def fetch(record: ParallelSet, sides: Sides) -> dict[str, Table]:
-    """Fetch a set (once; then it is in the library's cache); pairs of which a side is empty are left out.
-
-    Args:
-        record: The set.
-        sides: The languages of the sources and of the targets.
-
-    Raises:
-        InputError: The Hub cannot be reached, or its copy has other columns or numbers of rows than it had.
-    """
+    """Fetch a set (once; then it is in the library's cache); pairs of which a side is empty are left out."""
     loaded = load(record.name, record.repository, table_of(sides) if record.paired else None, revision="main")
     return {split: _pairs(record, loaded, part, sides) for split, part in PARTS.items()}
 
 
 def table_of(sides: Sides) -> str:
-    """Return the name of the table of two languages: English comes last, as in WMT.
-
-    >>> table_of(("en", "de")), table_of(("ru", "en"))
-    ('de-en', 'ru-en')
-    """
+    """Return the name of the table of two languages: English comes last, as in WMT."""
     return "-".join(sorted(sides, key=lambda side: (side == "en", side)))
 
 
 def _pairs(record: ParallelSet, loaded: Mapping[str, Any], part: str, sides: Sides) -> Table:
-    """Return a split of the Hub's copy; the texts stay in the library's mapped file.
-
-    Raises:
-        InputError: It, or a column of it, is missing, or it has another number of rows than published.
-    """
+    """Return a split of the Hub's copy; the texts stay in the library's mapped file."""
     if part not in loaded:
         raise _changed(record, f"no split {part}, only {', '.join(loaded)}")
     data = loaded[part].flatten()

@@ -1,7 +1,5 @@
 """Generated subject-verb agreement, from a small grammar of noun phrases in which nothing but the nouns shows number."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -122,14 +120,7 @@ def _draw(random: np.random.RandomState, count: int, seen: set[str], attractors:
 
 
 def sentence(random: np.random.RandomState, head: int, nouns: int, *, other: bool = False) -> str:
-    """Draw the words of a sentence before its verb, parted by spaces.
-
-    Args:
-        random: Source of the draws.
-        head: Number of the head noun: 0 singular, 1 plural.
-        nouns: Nouns between head and verb.
-        other: Whether all of those are of the other number.
-    """
+    """Draw a sentence up to its verb: the number of its head (1: plural), how many further nouns, all of the other number?"""
     words: list[str] = []
     if random.uniform() < 0.4:
         words += [_pick(random, PREPOSITIONS), *_phrase(random, None), *_modifiers(random, random.randint(2), None), ","]

@@ -1,7 +1,5 @@
 """Batches of texts, and the order that puts texts of similar length into one batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,11 +46,7 @@ class TextDataset(Dataset[Batch]):
         return self.__getitems__([row])
 
     def __getitems__(self, rows: list[int]) -> Batch:
-        """Make the batch of these rows.
-
-        Returns:
-            Tokens int64 [B, L], or a pair of such; labels int64 [B]; and question numbers int64 [B], if there are questions.
-        """
+        """Return tokens int64 [B, L], or a pair of such; labels int64 [B]; for a ranking also question numbers int64 [B]."""
         first, *second = (column.padded(rows) for column in self.tokens)
         inputs = (first, second[0]) if second else first
         labels = torch.from_numpy(self.labels[rows].astype(np.int64))
@@ -62,23 +56,10 @@ class TextDataset(Dataset[Batch]):
 
 
 def bucketed(lengths: Sequence[int] | Array, batch_size: int, seed: int, epoch: int) -> Tensor:
-    """Return the rows of an epoch in an order in which each run of `batch_size` rows has similar lengths.
+    """Return the rows of an epoch, int32 [N], in an order in which each run of `batch_size` rows has similar lengths.
 
     The rows are shuffled and cut into pools; each pool is sorted by length and cut into batches, and the batches are shuffled.
     Rows that fill no batch are drawn at random and come last. Seed and epoch alone decide the order.
-
-    Args:
-        lengths: Tokens of every row.
-        batch_size: Rows of a batch.
-        seed: Decides the order.
-        epoch: Decides the order.
-
-    Returns:
-        Every row once, int32 [N].
-
-    Example:
-        >>> sorted(bucketed([9, 1, 8, 2, 5], batch_size=2, seed=0, epoch=0).tolist())
-        [0, 1, 2, 3, 4]
     """
     sizes = torch.from_numpy(np.asarray(lengths, dtype=np.int32))
     draws = generator(seed, epoch)
@@ -94,22 +75,9 @@ def bucketed(lengths: Sequence[int] | Array, batch_size: int, seed: int, epoch: 
 class LengthBatches(Sequence[list[int]]):
     """The rows of every batch of an epoch; each row comes once, beside rows of its length or nearly so.
 
-    Rows are sorted by length, those of one length shuffled, and cut into batches, and the batches are shuffled. The cuts depend
-    on the lengths alone, so there are as many batches in every epoch. Seed and epoch alone decide the order.
-
-    Args:
-        lengths: Tokens of the longer side of every row.
-        batch_size: Rows of a batch, unless there is a budget.
-        batch_tokens: Tokens of a batch at most, padding included: rows times the longest side. A longer row stands
-            alone.
-        seed: Decides the order.
-        epoch: Decides the order.
-
-    Example:
-        >>> sorted(map(sorted, LengthBatches([9, 1, 8, 2, 3], batch_size=2)))
-        [[0], [1, 3], [2, 4]]
-        >>> sorted(map(sorted, LengthBatches([9, 1, 8, 2, 3], batch_tokens=9)))
-        [[0], [1, 3, 4], [2]]
+    Rows are sorted by length, those of one length shuffled, and cut into batches of `batch_size` rows, or of at most
+    `batch_tokens` (rows times the longest), and the batches are shuffled. The cuts depend on the lengths alone, so there are as
+    many batches in every epoch. Seed and epoch alone decide the order.
     """
 
     def __init__(

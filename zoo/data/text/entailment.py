@@ -1,7 +1,5 @@
 """Generated logical entailment: what one propositional formula says about another, by truth table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -23,50 +21,54 @@ MOST = len(NAMES)  # 64 assignments: a truth table fits one machine word
 Row = tuple[str, str, str]
 
 
-@text_options(tokenizer="space", classes=CLASSES)
-def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextData:
-    """Pairs of propositional formulas: does the first entail, contradict or leave open the second? Exact labels.
+@dataclass(frozen=True)
+class Formula:
+    """A formula over the variables a, b, c ...
 
-    9603 / 1197 / 1197 pairs of three equally frequent classes: ``( d or not b ) and not c`` and ``c and a`` contradict each
-    other. The labels are exact, by truth table. No formula is always true or always false, so the labels exclude each other.
-    Premises mention 2 to 5 variables, hypotheses 2 to 4, some of them more than once.
-
-    Neither formula gives the label away by itself: the pairs come in squares of three premises and three hypotheses, in which
-    every formula meets every label once. No formula stands in two squares, thus none in two splits.
-
-    Accuracy on the test split, in per cent: any rule that reads one formula only 33.3; logistic regression on the counts of
-    words, or of runs of one to three words, of both formulas 33.3: only what joins the two helps. A plain bidirectional LSTM of
-    two layers reached 80.6 in 20 epochs, attention between words that is blind to their order 48.
-
-    Args:
-        variables: Variables in use, 4 to 6; fewer are too few for such squares.
-        rows: Pairs of all splits together, at least 90; they make whole squares of nine, of which 80, 10 and 10 per cent are
-            for training, validation and testing.
-        **options: Of `TextData`; `seed` decides the order of training only, never the pairs.
-
-    Raises:
-        InputError: An option is out of its range.
-
-    Example:
-        >>> from zoo.data.module import ready
-        >>> data = ready(entailment(rows=90))
-        >>> data.info.sizes, data.info.classes
-        ({'train': 72, 'val': 9, 'test': 9}, ('contradiction', 'entailment', 'neutral'))
+    Attributes:
+        text: Its tokens, parted by spaces; `not` binds more tightly than `and` and `or`, which never mix without parentheses.
+        truth: Its truth table: bit i is its value if bit v of i is the value of variable v.
+        joint: The connective that holds it together, `and` or `or`; none for a literal or a negation.
     """
-    whole("variables", variables, 4, MOST)
-    whole("rows", rows, 10 * SQUARE, 200_000)
-    return TextData(partial(_generate, variables, rows // SQUARE), "pair_classification", **options)
+
+    text: str
+    truth: int
+    joint: str = ""
 
 
-def _generate(variables: int, count: int) -> dict[str, Table]:
-    squares, held = _Squares(variables), count // 10
-    counts = {"train": count - 2 * held, "val": held, "test": held}
-    return {name: _table([row for _ in range(count) for row in squares.draw()]) for name, count in counts.items()}
+def every(variables: int) -> int:
+    """Return the truth table of what is always true."""
+    return (1 << (1 << variables)) - 1
 
 
-def _table(rows: list[Row]) -> Table:
-    first, second, labels = (list(column) for column in zip(*rows, strict=True))
-    return Table((first, second), labels, source="entailment")
+def formula(random: np.random.RandomState, variables: int, leaves: int) -> Formula:
+    """Draw a formula that mentions so many (`leaves`) of the variables, with repetition."""
+    if leaves == 1:
+        found = variable(_below(random, variables), variables)
+        return _negated(found, variables) if _below(random, 2) else found
+    left = 1 + _below(random, leaves - 1)
+    parts = [formula(random, variables, count) for count in (left, leaves - left)]
+    found = _joined("or" if _below(random, 2) else "and", *parts)
+    return found if _below(random, 10) else _negated(found, variables)
+
+
+@cache
+def variable(number: int, variables: int) -> Formula:
+    """Return one of so many variables."""
+    return Formula(NAMES[number], sum(1 << world for world in range(1 << variables) if world >> number & 1))
+
+
+def _negated(part: Formula, variables: int) -> Formula:
+    return Formula(f"not ( {part.text} )" if part.joint else f"not {part.text}", part.truth ^ every(variables))
+
+
+def _joined(joint: str, left: Formula, right: Formula) -> Formula:
+    text = f" {joint} ".join(part.text if part.joint in ("", joint) else f"( {part.text} )" for part in (left, right))
+    return Formula(text, left.truth & right.truth if joint == "and" else left.truth | right.truth, joint)
+
+
+def _below(random: np.random.RandomState, limit: int) -> int:
+    return int(random.random_sample() * limit)  # ten times as fast as `randint`
 
 
 class _Squares:
@@ -131,65 +133,47 @@ def _possible(entailed: Formula, excluded: Formula, undecided: Formula) -> bool:
     return bool(inside & undecided.truth and inside & ~undecided.truth)
 
 
-@dataclass(frozen=True)
-class Formula:
-    """A formula over the variables a, b, c ...
+@text_options(tokenizer="space", classes=CLASSES)
+def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextData:
+    """Pairs of propositional formulas: does the first entail, contradict or leave open the second? Exact labels.
 
-    Attributes:
-        text: Its tokens, parted by spaces; `not` binds more tightly than `and` and `or`, which never mix without parentheses.
-        truth: Its truth table: bit i is its value if bit v of i is the value of variable v.
-        joint: The connective that holds it together, `and` or `or`; none for a literal or a negation.
-    """
+    9603 / 1197 / 1197 pairs of three equally frequent classes: ``( d or not b ) and not c`` and ``c and a`` contradict each
+    other. The labels are exact, by truth table. No formula is always true or always false, so the labels exclude each other.
+    Premises mention 2 to 5 variables, hypotheses 2 to 4, some of them more than once.
 
-    text: str
-    truth: int
-    joint: str = ""
+    Neither formula gives the label away by itself: the pairs come in squares of three premises and three hypotheses, in which
+    every formula meets every label once. No formula stands in two squares, thus none in two splits.
 
-
-def every(variables: int) -> int:
-    """Return the truth table of what is always true.
-
-    >>> bin(every(2))
-    '0b1111'
-    """
-    return (1 << (1 << variables)) - 1
-
-
-def formula(random: np.random.RandomState, variables: int, leaves: int) -> Formula:
-    """Draw a formula.
+    Accuracy on the test split, in per cent: any rule that reads one formula only 33.3; logistic regression on the counts of
+    words, or of runs of one to three words, of both formulas 33.3: only what joins the two helps. A plain bidirectional LSTM of
+    two layers reached 80.6 in 20 epochs, attention between words that is blind to their order 48.
 
     Args:
-        random: Source of the draws.
-        variables: How many variables there are to choose from.
-        leaves: How many variables it mentions, with repetition.
+        variables: Variables in use, 4 to 6; fewer are too few for such squares.
+        rows: Pairs of all splits together, at least 90; they make whole squares of nine, of which 80, 10 and 10 per cent are
+            for training, validation and testing.
+        **options: Of `TextData`; `seed` decides the order of training only, never the pairs.
+
+    Raises:
+        InputError: An option is out of its range.
 
     Example:
-        >>> formula(np.random.RandomState(3), 4, 4).text
-        'not ( ( not b and not d ) or ( b and not b ) )'
+        >>> from zoo.data.module import ready
+        >>> data = ready(entailment(rows=90))
+        >>> data.info.sizes, data.info.classes
+        ({'train': 72, 'val': 9, 'test': 9}, ('contradiction', 'entailment', 'neutral'))
     """
-    if leaves == 1:
-        found = variable(_below(random, variables), variables)
-        return _negated(found, variables) if _below(random, 2) else found
-    left = 1 + _below(random, leaves - 1)
-    parts = [formula(random, variables, count) for count in (left, leaves - left)]
-    found = _joined("or" if _below(random, 2) else "and", *parts)
-    return found if _below(random, 10) else _negated(found, variables)
+    whole("variables", variables, 4, MOST)
+    whole("rows", rows, 10 * SQUARE, 200_000)
+    return TextData(partial(_generate, variables, rows // SQUARE), "pair_classification", **options)
 
 
-@cache
-def variable(number: int, variables: int) -> Formula:
-    """Return one of so many variables."""
-    return Formula(NAMES[number], sum(1 << world for world in range(1 << variables) if world >> number & 1))
+def _generate(variables: int, count: int) -> dict[str, Table]:
+    squares, held = _Squares(variables), count // 10
+    counts = {"train": count - 2 * held, "val": held, "test": held}
+    return {name: _table([row for _ in range(count) for row in squares.draw()]) for name, count in counts.items()}
 
 
-def _negated(part: Formula, variables: int) -> Formula:
-    return Formula(f"not ( {part.text} )" if part.joint else f"not {part.text}", part.truth ^ every(variables))
-
-
-def _joined(joint: str, left: Formula, right: Formula) -> Formula:
-    text = f" {joint} ".join(part.text if part.joint in ("", joint) else f"( {part.text} )" for part in (left, right))
-    return Formula(text, left.truth & right.truth if joint == "and" else left.truth | right.truth, joint)
-
-
-def _below(random: np.random.RandomState, limit: int) -> int:
-    return int(random.random_sample() * limit)  # ten times as fast as `randint`
+def _table(rows: list[Row]) -> Table:
+    first, second, labels = (list(column) for column in zip(*rows, strict=True))
+    return Table((first, second), labels, source="entailment")

@@ -1,7 +1,5 @@
 """Files of text: opened, unpacked and decoded piece by piece, so that a file of any size takes constant memory."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import lzma
@@ -27,22 +25,14 @@ UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def base_suffix(path: Path) -> str:
-    """Return the ending of a file's name, in small letters and without that of the packing.
-
-    >>> base_suffix(Path("reviews.TSV.gz"))
-    '.tsv'
-    """
+    """Return the ending of a file's name, in small letters and without that of the packing."""
     name = path.with_suffix("") if path.suffix.lower() in OPEN else path
     return name.suffix.lower()
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file, unpacked if its name ends in .gz or .xz; whatever goes wrong while it is read is one line.
-
-    Raises:
-        InputError: It is a folder, a pipe or a device, or cannot be read or unpacked.
-    """
+    """Open a file, unpacked if its name ends in .gz or .xz; whatever goes wrong while it is read is one line."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
@@ -56,13 +46,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def blocks(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield a file of UTF-8 text in pieces that end where lines end, each with the number of its first line, from 1 on.
-
-    The mark that some editors put at the start is left out. A line ends at a line feed and nowhere else.
-
-    Raises:
-        InputError: The file cannot be read, is not UTF-8 (the message names the first such line), or has an endless line.
-    """
+    """Yield a file of UTF-8 text in pieces that end where lines end, each with the number of its first line, from 1 on."""
     line = 1
     with opened(path) as stream:
         rest = stream.read(64)
@@ -98,11 +82,7 @@ def csv_lines(path: Path) -> Iterator[str]:
 
 
 def check_utf16(path: Path, start: bytes) -> None:
-    """Refuse a file that begins like UTF-16 text, which is not UTF-8.
-
-    Raises:
-        InputError: It begins with a mark of UTF-16, or every other of its first bytes is zero.
-    """
+    """Refuse a file that begins like UTF-16 text, which is not UTF-8."""
     if start.startswith(UTF16) or (len(start) > 3 and 0 in (sum(start[:64:2]), sum(start[1:64:2]))):
         raise InputError(f"{path}: the file is UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8, say)")
 

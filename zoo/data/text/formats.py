@@ -4,8 +4,6 @@ CSV and JSON are parsed by Python's own `csv` and `json`, which are strict: `pya
 file and two rows for one without a word, and guesses types.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil
@@ -32,16 +30,7 @@ LABEL_WORDS = {"label", "labels", "class", "category", "target"}
 
 
 def rows(path: Path, wanted: Wanted, header: bool | str) -> Iterator[Row]:
-    """Yield the rows of a file of any format.
-
-    Args:
-        path: The file; its ending says what it is.
-        wanted: The columns.
-        header: Whether the first line of a TSV or CSV file names the columns, or `auto`.
-
-    Raises:
-        InputError: The file, a line or a column is wrong; the message says where.
-    """
+    """Yield the rows of a file of any format."""
     suffix = base_suffix(path)
     if suffix in (".tsv", ".csv"):
         tabs = suffix == ".tsv"

@@ -9,8 +9,6 @@ On the test split:
                          the cosine of character 3- to 5-grams .718 (top-1 62.8 %)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from inspect import signature
@@ -36,6 +34,16 @@ PAIRED = {"train": 10000, "val": 1000, "test": 2000}
 ASKED = {"train": 5000, "val": 250, "test": 500}
 
 Row = tuple[str, ...]
+
+
+class _Task(NamedTuple):
+    """What the glosses are made into, and how it is read by default."""
+
+    task: str
+    classes: Sequence[str]
+    table: Callable[[str, Sequence[Gloss], int | None], Table]
+    tokenizer: str
+    vocab: int
 
 
 @text_options
@@ -209,16 +217,6 @@ def _candidates(right: Gloss, pool: Sequence[Gloss], count: int, random: np.rand
 def _table(rows: Sequence[Row]) -> Table:
     first, second, labels, *groups = (list(column) for column in zip(*rows, strict=True))
     return Table((first, second), labels, groups[0] if groups else None, source="glosses")
-
-
-class _Task(NamedTuple):
-    """What the glosses are made into, and how it is read by default."""
-
-    task: str
-    classes: Sequence[str]
-    table: Callable[[str, Sequence[Gloss], int | None], Table]
-    tokenizer: str
-    vocab: int
 
 
 TASKS = {

@@ -1,7 +1,5 @@
 """From labels as they are written to the numbers of classes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,11 +19,7 @@ DECIMAL = re.compile(r"[+-]?[0-9]*\.[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 
 
 def named(table: Table, names: Mapping[str, str] | None) -> Table:
-    """Give the labels the names that people see; a label that has a shown name already keeps it.
-
-    Raises:
-        InputError: A label has no name; the message says where it stands.
-    """
+    """Give the labels the names that people see; a label that has a shown name already keeps it."""
     if names is None:
         return table
     known = {**{shown: shown for shown in names.values()}, **names}
@@ -35,11 +29,7 @@ def named(table: Table, names: Mapping[str, str] | None) -> Table:
 
 
 def class_names(tables: Mapping[str, Table], classes: Sequence[str] | None, names: Mapping[str, str] | None) -> tuple[str, ...]:
-    """List the classes: as given, else in the order of their names, else by number or alphabet as the training split has them.
-
-    Raises:
-        InputError: There is one class only, or another split has a label that the training split has not.
-    """
+    """List the classes: as given, else in the order of their names, else those of the training split, by number or alphabet."""
     train = tables["train"]
     seen = train.labels.present()
     if len(seen) < 2:
@@ -55,11 +45,7 @@ def class_names(tables: Mapping[str, Table], classes: Sequence[str] | None, name
 
 
 def check_labels(table: Table, known: Iterable[str], complaint: str) -> None:
-    """Compare every label with those that are known.
-
-    Raises:
-        InputError: One is not; the message says where it stands.
-    """
+    """Compare every label with those that are known."""
     known = set(known)
     if (row := _first_unknown(table, known)) is not None:
         label = few([table.labels[row]])
@@ -73,11 +59,7 @@ def _first_unknown(table: Table, known: Iterable[str]) -> int | None:
 
 
 def check_answers(tables: Mapping[str, Table]) -> None:
-    """Refuse a split in which no answer is right: there is nothing to rank.
-
-    Raises:
-        InputError: There is such a split.
-    """
+    """Refuse a split in which no answer is right: there is nothing to rank."""
     for name, table in tables.items():
         if RELEVANCE[1] not in table.labels.present():
             raise InputError(f"{table.source}: no answer of the {name} split is right, so there is nothing to rank; add some")

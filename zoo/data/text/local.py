@@ -1,7 +1,5 @@
 """Anyone's labelled texts, pairs and rankings, from files."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The data module of labelled texts and pairs of texts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -25,16 +23,7 @@ Info = TypeVar("Info", bound=Any)
 
 
 class TokenData(DataModule[Info]):
-    """What data modules of labelled texts and of pairs of texts share: tables, a tokenizer, and where its vocabulary is from.
-
-    Args:
-        splits: See `TextData`.
-        tokenizer: See `TextData`; so are the other options.
-        ends: Whether the vocabulary has [BOS] and [EOS].
-
-    Attributes:
-        splits: The rows of every split.
-    """
+    """Base of the data modules of tables of texts: what reads the tables and learns, or is given, the tokenizer."""
 
     model_options = ("tokenizer", "vocab", "min_count", "lowercase")
     splits: dict[str, Table]

@@ -1,7 +1,5 @@
 """Tables from files: TSV, CSV, JSON lines and Parquet, plain or packed; every error names file and line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -70,18 +68,19 @@ def read_table(
         raise InputError("give the column text, or for pairs the columns first and second")
     check_header(header)
     place = existing(path, "data file")
-    own = None if group in texts.values() else group  # the question itself may be what tells questions apart
-    wanted = {option: column for option, column in {**texts, "label": label, "group": own}.items() if column is not None}
+    wanted = {option: column for option, column in {**texts, "label": label, "group": group}.items() if column is not None}
+    if group in texts.values():  # the question itself may be what tells questions apart
+        del wanted["group"]
+    options = {column: option for option, column in wanted.items()}
     found = _batches(rows(place, wanted, header), place, wanted)
     store = stored(found, partial(file_key, place, *wanted.items(), header, RULE))
     if not store.starts[-1]:
         raise InputError(f"{place}: no rows; a header alone is not enough")
     labels = Labels.of(batch.column("label").to_pylist() for batch in store.batches)
-    columns = {option: Column(store, option) for option in wanted if option != "label"}
     table = Table(
-        tuple(columns[option] for option in texts),
+        tuple(Column(store, option) for option in texts),
         labels,
-        None if group is None else columns["group" if own is not None else {c: o for o, c in texts.items()}[group]],
+        None if group is None else Column(store, options[group]),
         str(place),
         _lines(store.batches) if "line" in store.batches[0].schema.names else None,
     )
@@ -97,15 +96,7 @@ def check_header(header: object) -> None:
 
 
 def read_splits(path: str | Path, **columns: Any) -> dict[str, Table]:
-    """Read a file, or a folder of train.*, and if they are there val.* (dev.*, valid.*, validation.*) and test.*.
-
-    Args:
-        path: The file, which becomes the training split, or the folder.
-        columns: See `read_table`.
-
-    Raises:
-        InputError: See `read_table`; or a folder has no training file, or two files for one split.
-    """
+    """Read a file, or a folder of train.*, and if they are there val.* (dev.*, valid.*, validation.*) and test.*."""
     place = existing(path, "data")
     if not place.is_dir():
         return {"train": read_table(place, **columns)}
@@ -129,18 +120,7 @@ def listing(folder: Path) -> str:
 
 
 def read_pairs(source: Path, target: Path) -> Table:
-    r"""Read two files of UTF-8 lines, plain or packed (.gz, .xz); a line ends at a line feed and nowhere else.
-
-    Raises:
-        InputError: A file cannot be read or has an empty line, they have unequal numbers of lines, or they are one file.
-
-    Example:
-        >>> import tempfile
-        >>> one, other = Path(tempfile.mkdtemp(), "talk.en"), Path(tempfile.mkdtemp(), "talk.de")
-        >>> _ = one.write_text("Thank you.\n"), other.write_text("Danke.\n")
-        >>> read_pairs(one, other).texts[1][0]
-        'Danke.'
-    """
+    r"""Read two files of UTF-8 lines, plain or packed (.gz, .xz); a line ends at a line feed and nowhere else."""
     if source.exists() and target.exists() and source.samefile(target):
         raise InputError(f"{source}: one file for both sides; give the file of the sources and that of the targets")
     columns = []
@@ -190,11 +170,7 @@ def _location(path: Path, numbers: Sequence[int | None], done: int, row: int) ->
 
 
 def _texts(values: list[Any], column: Place, location: Callable[[int], str]) -> Any:
-    """Return texts as an Arrow array.
-
-    Raises:
-        InputError: One is empty or no text; the message says where.
-    """
+    """Return texts as an Arrow array."""
     try:
         if all(map(str.strip, values)):
             return pa.array(values, pa.string())
@@ -245,11 +221,7 @@ def _lines(batches: Sequence[Any]) -> Rows:
 
 
 def _check_first(table: Table) -> None:
-    """Refuse a first row that looks like a header: its label is no other row's, those of the others recur.
-
-    Raises:
-        InputError: It does.
-    """
+    """Refuse a first row that looks like a header: its label is no other row's, those of the others recur."""
     counts = np.bincount(table.labels.codes)
     cells = [*(column[0] for column in table.texts), table.labels[0]]
     if len(counts) < 2 or counts[0] > 1 or counts[1:].min() < 2:

@@ -1,12 +1,10 @@
 """Published sets of labelled texts: their records, and how a record is read from the Hub or from a local copy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -98,19 +96,15 @@ class TextSet:
         """Whether the validation split is tested on, the labels of the official test split being secret."""
         return self.splits == HIDDEN
 
-    def variant(self, value: object) -> TextSet:
-        """Return the record for a value of the option in `variants`.
-
-        Raises:
-            InputError: There is no such value.
-        """
+    def variant(self, value: object) -> Self:
+        """Return the record for a value of the option in `variants`."""
         assert self.variants is not None
         option, changes = self.variants
         if value not in changes:
             raise InputError(f"{self.name}: {option}={value!r}; use {', '.join(map(str, changes))}")
         return replace(self, variants=None, **changes[value])
 
-    def all_variants(self) -> list[TextSet]:
+    def all_variants(self) -> list[Self]:
         """Return the record of every variant."""
         return [self] if self.variants is None else [self.variant(value) for value in self.variants[1]]
 
@@ -142,13 +136,7 @@ def read(record: TextSet, path: Place) -> dict[str, Table]:
 
 
 def fetch(record: TextSet) -> dict[str, Table]:
-    """Fetch a set (once; then it is in the library's cache) and take the splits that are used.
-
-    Rows without a label and rows without a text are left out.
-
-    Raises:
-        InputError: The Hub cannot be reached, or its copy has other columns or numbers of rows than it had.
-    """
+    """Fetch a set (once; then it is in the library's cache) and take the splits that are used."""
     repository, _, revision = record.repository.partition("@")
     loaded = load(record.name, repository, record.config, revision=revision)
     splits = {}
@@ -181,11 +169,7 @@ def filled(batch: Any) -> Any:
 
 
 def _checked(record: TextSet, loaded: Mapping[str, Any], part: str) -> Any:
-    """Return a split of the Hub's copy.
-
-    Raises:
-        InputError: It, or a column of it, is missing, or it has another number of rows than published.
-    """
+    """Return a split of the Hub's copy."""
     if part not in loaded:
         raise _changed(record, f"no split {part}, only {', '.join(loaded)}")
     table = loaded[part]
@@ -208,11 +192,7 @@ def labelled(table: Table) -> Table:
 
 
 def answerable(table: Table) -> Table:
-    """Leave out the questions without a right answer, which no ranking can do well or badly.
-
-    Raises:
-        InputError: None has one.
-    """
+    """Leave out the questions without a right answer, which no ranking can do well or badly."""
     assert table.groups is not None
     groups = question_numbers(table.groups)
     right = table.labels.mask([name for name in table.labels.names if name.lower() in ("1", "true", "relevant")])
@@ -223,14 +203,7 @@ def answerable(table: Table) -> Table:
 
 
 def read_copy(record: TextSet, path: str | Path) -> dict[str, Table]:
-    """Read a local copy of a set: a file, which has no splits, or a folder.
-
-    A test file without labels is passed over. If that is how the set was published, the validation rows take its place. A
-    folder without training rows is a small set of its own, trained on what it has: its validation rows.
-
-    Raises:
-        InputError: There are no such files, they have other columns, or a row is wrong; the message says where.
-    """
+    """Read a local copy of a set: a file, which has no splits, or a folder."""
     place = existing(path, record.name)
     files = {"train": place} if place.is_file() else _files(record, place)
     found = {split: table for split, file in files.items() if (table := _read(record, file, split)) is not None}

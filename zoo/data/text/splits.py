@@ -1,7 +1,5 @@
 """Cutting tables into training, validation and test rows: always the same rows, whatever the seed of the run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,16 +8,12 @@ from zoo.data.loader import Array
 from zoo.data.options import whole
 from zoo.data.splits import stratified
 from zoo.data.text.columns import Column
-from zoo.data.text.table import Table, coded, renumbered
+from zoo.data.text.table import Labels, Table, renumbered
 from zoo.errors import InputError
 
 
 def check_options(val: float, folds: int, fold: int) -> None:
-    """Check the options of `split` without data.
-
-    Raises:
-        InputError: A number is out of its range.
-    """
+    """Check the options of `split` without data."""
     whole("folds", folds, 2)
     whole("fold", fold, 0, folds - 1)
     if not 0 < val < 1:
@@ -27,11 +21,7 @@ def check_options(val: float, folds: int, fold: int) -> None:
 
 
 def check_splits(tables: Mapping[str, Table], texts: int | None = None) -> None:
-    """Compare the tables of a data set with one another, and with the number of texts in a row if it is given.
-
-    Raises:
-        InputError: A split is missing, unknown or empty, or has other columns than the training split.
-    """
+    """Compare the tables of a data set with one another, and with the number of texts in a row if it is given."""
     if "train" not in tables or set(tables) - {"train", "val", "test"}:
         raise InputError(f"splits {sorted(tables)}: train is needed; val and test may be there")
     train = tables["train"]
@@ -49,20 +39,7 @@ def check_splits(tables: Mapping[str, Table], texts: int | None = None) -> None:
 
 
 def split(tables: Mapping[str, Table], val: float, folds: int, fold: int) -> dict[str, Table]:
-    """Add the splits that are missing, cut from the training split.
-
-    Without validation and test rows, the test split is one of `folds` parts of equal size. Then a share of what is left is
-    held out for validation. Every class is in every part in its share; questions (`Table.groups`) stay whole instead.
-
-    Args:
-        tables: `train`, and if there are any `val` and `test`.
-        val: Share of the training rows (or questions) to hold out.
-        folds: Number of parts.
-        fold: The part to test on, 0..folds - 1.
-
-    Raises:
-        InputError: A number is out of its range, or there are too few rows for it.
-    """
+    """Add the splits that are missing, cut from the training split."""
     check_options(val, folds, fold)
     found = dict(tables)
     if not {"val", "test"} & set(found):
@@ -78,14 +55,11 @@ def split(tables: Mapping[str, Table], val: float, folds: int, fold: int) -> dic
 
 def question_numbers(groups: Column) -> Array:
     """Number the questions of a ranking in the order of their first appearance, int32 [N]; holds every question once."""
-    return coded(batch.to_pylist() for batch in groups.batches())[0]
+    return Labels.of(batch.to_pylist() for batch in groups.batches()).codes
 
 
 def _parts(table: Table, folds: int) -> Array:
-    """Deal the rows of every class, shuffled, onto `folds` parts; sizes differ by one at most, in all and per class.
-
-    The only row of a class is in no part (-1), so it is always trained on: nobody can learn a label from the test rows.
-    """
+    """Deal the rows of every class, shuffled, onto `folds` parts; sizes differ by one at most, in all and per class."""
     labels = _labels(table)
     sizes = np.bincount(labels)
     able = (sizes > 1)[labels]

@@ -1,7 +1,5 @@
 """Subject-verb agreement (Linzen, Dupoux and Goldberg 2016): which number has the verb that comes next?"""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,12 +1,9 @@
 """Tables of texts, and of labels where there are any, each row with the location it came from."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from functools import partial
-from typing import Any, overload
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -19,29 +16,22 @@ Rows = npt.NDArray[Any] | Sequence[int]
 
 
 class Labels(Sequence[str]):
-    """The label of every row, as a number and the name it stands for.
-
-    Args:
-        codes: The numbers, int32 [N].
-        names: The names.
-    """
+    """The label of every row, as a number (`codes`, int32 [N]) and the name it stands for."""
 
     def __init__(self, codes: Ints, names: Sequence[str]) -> None:
         self.codes, self.names = codes, tuple(names)
 
     @classmethod
-    def of(cls, parts: Iterable[Sequence[str]]) -> Labels:
+    def of(cls, parts: Iterable[Sequence[str]]) -> Self:
         """Number labels, that come some at a time, in the order of their first appearance."""
-        return cls(*coded(parts))
+        seen: dict[str, int] = {}
+        found = [np.fromiter((seen.setdefault(label, len(seen)) for label in part), np.int32, len(part)) for part in parts]
+        return cls(np.concatenate([np.empty(0, np.int32), *found]), tuple(seen))
 
     def __len__(self) -> int:
         return len(self.codes)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
+    def __getitem__(self, index: Any) -> Any:
         return [self.names[code] for code in self.codes[index]] if isinstance(index, slice) else self.names[self.codes[index]]
 
     def __eq__(self, other: object) -> bool:
@@ -58,11 +48,11 @@ class Labels(Sequence[str]):
         found: npt.NDArray[np.bool_] = np.array([name in known for name in self.names], dtype=np.bool_)[self.codes]
         return found
 
-    def renamed(self, names: Mapping[str, str]) -> Labels:
+    def renamed(self, names: Mapping[str, str]) -> Self:
         """Return other labels for the same rows."""
         shown = [names.get(name, name) for name in self.names]
         number = {name: i for i, name in enumerate(dict.fromkeys(shown))}
-        return Labels(np.array([number[name] for name in shown], dtype=np.int32)[self.codes], [*number])
+        return type(self)(np.array([number[name] for name in shown], dtype=np.int32)[self.codes], [*number])
 
     def batches(self) -> Iterator[Any]:
         """Yield the labels as Arrow arrays."""
@@ -127,13 +117,13 @@ class Table:
             return f"{self.files[side]}:{number + 1}"
         return f"{self.source}, {self.noun} {number + 1}" if self.lines is None else f"{self.source}:{self.lines[number]}"
 
-    def changed(self, **changes: Any) -> Table:
+    def changed(self, **changes: Any) -> Self:
         """Return the table with other values of some arguments."""
         made = copy(self)
         made.__dict__ |= changes
         return made
 
-    def take(self, index: Rows) -> Table:
+    def take(self, index: Rows) -> Self:
         """Return the rows of these numbers; they keep their locations."""
         index = np.asarray(index, dtype=np.int32)
         labels = self.labels if not len(self.labels) else Labels(self.labels.codes[index], self.labels.names)
@@ -144,7 +134,7 @@ class Table:
             rows=np.asarray(index if self.rows is None else self.rows[index], dtype=np.int32),
         )
 
-    def where(self, keep: npt.NDArray[np.bool_]) -> Table:
+    def where(self, keep: npt.NDArray[np.bool_]) -> Self:
         """Return the rows of a mask."""
         return self if keep.all() else self.take(np.flatnonzero(keep).astype(np.int32))
 
@@ -152,13 +142,6 @@ class Table:
         """Return which rows have an empty text, [N]."""
         found = (not all(map(str.strip, texts)) for texts in zip(*self.texts, strict=True))
         return np.fromiter(found, np.bool_, len(self))
-
-
-def coded(parts: Iterable[Sequence[str]]) -> tuple[Ints, tuple[str, ...]]:
-    """Number labels, that come some at a time, by their first appearance: int32 [N], and the label of each number."""
-    seen: dict[str, int] = {}
-    found = [np.fromiter((seen.setdefault(label, len(seen)) for label in part), np.int32, len(part)) for part in parts]
-    return np.concatenate([np.empty(0, np.int32), *found]), tuple(seen)
 
 
 def renumbered(codes: Ints) -> Ints:
@@ -177,14 +160,11 @@ def joined(tables: Sequence[Table], source: str) -> Table:
     """Lay labelled tables end to end."""
     if len(tables) == 1:
         return tables[0].changed(source=source)
-    columns = zip(*((*table.texts, *([] if table.groups is None else [table.groups])) for table in tables), strict=True)
-    texts, width = [_end_to_end(column) for column in columns], len(tables[0].texts)
+    parts = zip(*((*table.texts, *([] if table.groups is None else [table.groups])) for table in tables), strict=True)
+    stores = [Store([pa.record_batch({"text": batch}) for column in part for batch in column.batches()]) for part in parts]
+    texts, width = [Column(store, "text") for store in stores], len(tables[0].texts)
     labels = Labels.of(batch.to_pylist() for table in tables for batch in table.labels.batches())
     return Table(texts[:width], labels, next(iter(texts[width:]), None), source)
-
-
-def _end_to_end(columns: Sequence[Column]) -> Column:
-    return Column(Store([pa.record_batch({"text": batch}) for column in columns for batch in column.batches()]), "text")
 
 
 def digest(tables: Mapping[str, Table], classes: Sequence[str] | None = None) -> str:
@@ -196,9 +176,6 @@ def digest(tables: Mapping[str, Table], classes: Sequence[str] | None = None) ->
             digest_column(sha, name, len(column), column.batches)
         if classes is not None:
             digest_column(sha, name, len(table), table.labels.batches)
-            digest_column(sha, name, 0 if table.groups is None else len(table), partial(_group_batches, table))
+            groups = Column.of([]) if table.groups is None else table.groups
+            digest_column(sha, name, len(groups), groups.batches)
     return sha.hexdigest()
-
-
-def _group_batches(table: Table) -> Iterator[Any]:
-    return iter(()) if table.groups is None else table.groups.batches()

@@ -1,23 +1,20 @@
 """Tokenizers: from text to token numbers and back, with a vocabulary that is the same on every machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
+import tokenizers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from zoo.data.info import TokenInfo
 from zoo.data.text.columns import Column, Ints
 from zoo.data.text.tokens import BEGIN, END, PAD, UNKNOWN, Tokens, tokenised
 from zoo.errors import InputError
-
-if TYPE_CHECKING:
-    import tokenizers
 
 TOKENIZERS = ("word", "space", "char", "bpe")
 SPECIAL = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
@@ -55,7 +52,7 @@ class Tokenizer:
     truncation: bool = False
 
     @classmethod
-    def from_json(cls, text: str, info: TokenInfo, truncation: bool = False) -> Tokenizer:
+    def from_json(cls, text: str, info: TokenInfo, truncation: bool = False) -> Self:
         """Rebuild the tokenizer of a stored model.
 
         Args:
@@ -67,8 +64,6 @@ class Tokenizer:
             InputError: The text is no tokenizer, or not one of that many tokens.
         """
         quiet()
-        import tokenizers
-
         try:
             backend = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # The library raises Exception itself.
@@ -82,11 +77,11 @@ class Tokenizer:
         """Return the content of a tokenizer file."""
         return self.backend.to_str()
 
-    def limited(self, max_length: int | None, *, truncation: bool = False) -> Tokenizer:
+    def limited(self, max_length: int | None, *, truncation: bool = False) -> Self:
         """Return this tokenizer with another limit."""
         return replace(self, max_length=max_length, truncation=truncation)
 
-    def shortened(self, max_length: int) -> Tokenizer:
+    def shortened(self, max_length: int) -> Self:
         """Return this tokenizer cutting texts at a length, but at its own limit if that is less."""
         limits = [limit for limit in (max_length, self.max_length) if limit is not None]
         return self.limited(min(limits), truncation=True)
@@ -108,13 +103,7 @@ class Tokenizer:
         return self.backend.token_to_id(SPECIAL[END]) == END
 
     def decode(self, ids: Sequence[int] | Ints) -> str:
-        """Turn token numbers into text again, up to the token that ends it.
-
-        Example:
-            >>> tokenizer = train_tokenizer("char", ["no on"], 9, True, 1, ends=True)
-            >>> tokenizer.decode([2, *tokenizer.encode(["on no"])[0], 3, 4, 0])
-            'on no'
-        """
+        """Turn token numbers into text again, up to the token that ends it."""
         text = [int(number) for number in ids]
         if self.has_end:
             text = text[: text.index(END)] if END in text else text
@@ -177,14 +166,7 @@ class Tokenizer:
 
 
 def train_tokenizer(
-    kind: str,
-    texts: Iterable[str],
-    vocab: int,
-    lowercase: bool,
-    min_count: int,
-    *,
-    ends: bool = False,
-    running: bool = False,
+    kind: str, texts: Iterable[str], vocab: int, lowercase: bool, min_count: int, *, ends: bool = False, running: bool = False
 ) -> Tokenizer:
     """Learn a vocabulary: the most frequent tokens first, those of one count by letter; the tokenizer has no limit of length.
 
@@ -203,34 +185,28 @@ def train_tokenizer(
     """
     special = check_tokenizer(kind, vocab, ends)
     quiet()
-    import tokenizers
-    from tokenizers import models, normalizers, trainers
-
-    options: dict[str, Any] = {
-        "vocab_size": vocab,
-        "min_frequency": min_count,
-        "special_tokens": [*special],
-        "show_progress": False,
-    }
+    options: Any = {"vocab_size": vocab, "min_frequency": min_count, "special_tokens": [*special], "show_progress": False}
     trainer: trainers.Trainer
     if kind == "bpe":
-        made, trainer = tokenizers.Tokenizer(models.BPE()), trainers.BpeTrainer(**options, initial_alphabet=_alphabet())
+        made, alphabet = tokenizers.Tokenizer(models.BPE()), sorted(pre_tokenizers.ByteLevel.alphabet())
+        trainer = trainers.BpeTrainer(**options, initial_alphabet=alphabet)
     else:
         made, trainer = tokenizers.Tokenizer(models.WordLevel(unk_token=SPECIAL[UNKNOWN])), trainers.WordLevelTrainer(**options)
     made.normalizer = normalizers.Sequence([normalizers.NFC(), *([normalizers.Lowercase()] if lowercase else [])])
-    _set_cutting(made, kind, prefix_space=not running)
+    pre_tokenizer, decoder = _cutting(kind, prefix_space=not running)
+    made.pre_tokenizer = pre_tokenizer
+    if decoder is not None:
+        made.decoder = decoder
     if kind == "space":  # elsewhere brackets stand alone
         texts = (re.sub(r"\[(PAD|UNK|BOS|EOS)\]", " ", text) for text in texts)
     made.train_from_iterator(texts, trainer)
-    return Tokenizer(_plain(made))
+    # The rule that finds [PAD] and [UNK] in running text is taken away: there they are words like any other.
+    state = {**json.loads(made.to_str()), "added_tokens": []}
+    return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(state)))
 
 
 def check_tokenizer(kind: str, vocab: int, ends: bool = False) -> tuple[str, ...]:
-    """Check the options of `train_tokenizer` that need no texts, and return the tokens that stand for no text.
-
-    Raises:
-        InputError: The kind is unknown, or there are too few tokens for it.
-    """
+    """Check the options of `train_tokenizer` that need no texts, and return the tokens that stand for no text."""
     if kind not in TOKENIZERS:
         raise InputError(f"tokenizer={kind!r}: use {', '.join(TOKENIZERS)}")
     special = SPECIAL[: 4 if ends else 2]
@@ -240,34 +216,15 @@ def check_tokenizer(kind: str, vocab: int, ends: bool = False) -> tuple[str, ...
     return special
 
 
-def _set_cutting(tokenizer: tokenizers.Tokenizer, kind: str, prefix_space: bool) -> None:
-    """Say where a text is cut, and how the parts are put together again."""
-    from tokenizers import Regex, decoders, pre_tokenizers
-
+def _cutting(kind: str, prefix_space: bool) -> tuple[Any, Any]:
+    """Return what says where a text is cut, and how the parts are put together again."""
     if kind == "bpe":
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
-        tokenizer.decoder = decoders.ByteLevel()
-    elif kind == "space":
-        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    elif kind == "char":
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
-        tokenizer.decoder = decoders.Fuse()
-    else:
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
-
-
-def _alphabet() -> list[str]:
-    from tokenizers import pre_tokenizers
-
-    return sorted(pre_tokenizers.ByteLevel.alphabet())
-
-
-def _plain(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Take away the rule that finds [PAD] and [UNK] in running text: there they are words like any other."""
-    import tokenizers
-
-    state = json.loads(tokenizer.to_str())
-    return tokenizers.Tokenizer.from_str(json.dumps({**state, "added_tokens": []}))
+        return pre_tokenizers.ByteLevel(add_prefix_space=prefix_space), decoders.ByteLevel()
+    if kind == "space":
+        return pre_tokenizers.WhitespaceSplit(), None
+    if kind == "char":
+        return pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()
+    return pre_tokenizers.Split(Regex(WORDS), "removed", invert=True), None
 
 
 def quiet() -> None:

@@ -1,19 +1,17 @@
 """Many sequences of token numbers in one flat array, in memory or in a mapped file of the user's cache."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from pathlib import Path
-from typing import Any, overload
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from zoo.data.text.columns import SMALL, Ints, cache, written
+from zoo.data import cache
+from zoo.data.text.columns import Ints
 
 PAD, UNKNOWN, BEGIN, END = range(4)
 """Token numbers that mean the same for every tokenizer; the last two only where texts are to be generated."""
@@ -24,9 +22,6 @@ RULE = "1"
 
 class Tokens(Sequence[Ints]):
     """Hold sequences of token numbers: as cheap to keep and to send to a worker process as two arrays.
-
-    Args:
-        sequences: Token numbers of every text.
 
     Attributes:
         flat: All of them, one after the other, int32.
@@ -42,52 +37,37 @@ class Tokens(Sequence[Ints]):
 
     def __init__(self, sequences: Iterable[Sequence[int] | Ints]) -> None:
         parts = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
-        flat = np.concatenate([np.empty(0, np.int32), *parts])
-        self._set(flat, np.array([*map(len, parts)], dtype=np.int32))
+        self._set(_joined(parts), [*map(len, parts)])
 
     @classmethod
-    def flattened(cls, flat: Ints, lengths: npt.NDArray[Any]) -> Tokens:
+    def flattened(cls, flat: Ints | cache.MappedArray, lengths: npt.ArrayLike) -> Self:
         """Hold sequences that lie one after the other, of these lengths."""
         made = cls.__new__(cls)
         made._set(flat, lengths)
         return made
 
-    def _set(self, flat: Ints, lengths: npt.NDArray[Any], path: Path | None = None) -> None:
-        self.flat, self.path = flat, path
-        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        self.starts, self.stops = offsets[:-1], offsets[1:]
+    def _set(self, flat: Any, lengths: npt.ArrayLike) -> None:
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+        self.flat, self.starts, self.stops = flat, offsets[:-1], offsets[1:]
 
     def __len__(self) -> int:
         return len(self.starts)
 
-    @overload
-    def __getitem__(self, index: int) -> Ints: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Ints]: ...
-    def __getitem__(self, index: int | slice) -> Ints | list[Ints]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        row = range(len(self))[index]
-        return np.asarray(self.flat[self.starts[row] : self.stops[row]])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "flat": None if self.path is not None else self.flat}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= state
-        if self.path is not None:  # a worker process maps the file again instead of getting a copy
-            self.flat = np.memmap(self.path, np.int32, "r")
+            return [self[i] for i in range(len(self))[index]]
+        return self.flat[self.starts[index] : self.stops[index]]
 
     @property
     def lengths(self) -> Ints:
         """Number of tokens of every sequence, int32 [N]."""
-        return np.subtract(self.stops, self.starts, dtype=np.int32, casting="unsafe")
+        found: Ints = np.subtract(self.stops, self.starts, dtype=np.int32, casting="unsafe")
+        return found
 
-    def take(self, rows: npt.NDArray[Any]) -> Tokens:
+    def take(self, rows: npt.NDArray[Any]) -> Self:
         """Return the sequences of these numbers."""
         made = type(self).__new__(type(self))
-        made.flat, made.path, made.starts, made.stops = self.flat, self.path, self.starts[rows], self.stops[rows]
+        made.flat, made.starts, made.stops = self.flat, self.starts[rows], self.stops[rows]
         return made
 
     def padded(self, rows: Sequence[int] | None = None) -> Tensor:
@@ -101,33 +81,26 @@ class Tokens(Sequence[Ints]):
 
 def tokenised(parts: Iterable[Tokens], *key: str) -> Tokens:
     """Keep tokens that come some at a time: a few in memory, many in a mapped file of the cache, made once, named by `key`."""
-    path = cache("tokens") / f"{hashlib.sha256(chr(0).join((RULE, *key)).encode()).hexdigest()}.text"
-    if path.exists() and path.with_suffix(".lengths").exists():
-        return _mapped(path)
-    found: list[Tokens] = []
-    size, parts = 0, iter(parts)
-    for part in parts:
-        found.append(part)
-        size += part.flat.nbytes
-        if size > SMALL:
-            break
-    else:
-        lengths = [part.lengths for part in found]
-        return Tokens.flattened(_joined(part.flat for part in found), _joined(lengths))
-    counts = []
-    with written(path) as file:
-        for part in chain(found, parts):
-            file.write(part.flat.tobytes())
-            counts.append(part.lengths)
-    with written(path.with_suffix(".lengths")) as file:
-        file.write(_joined(counts).tobytes())
-    return _mapped(path)
-
-
-def _mapped(path: Path) -> Tokens:
-    made = Tokens.__new__(Tokens)
-    made._set(np.memmap(path, np.int32, "r"), np.fromfile(path.with_suffix(".lengths"), np.int32), path)
-    return made
+    path = cache.folder("tokens") / f"{hashlib.sha256(chr(0).join((RULE, *key)).encode()).hexdigest()}.text"
+    sizes = path.with_suffix(".lengths")
+    if not (path.exists() and sizes.exists()):
+        found: list[Tokens] = []
+        size, parts = 0, iter(parts)
+        for part in parts:
+            found.append(part)
+            size += part.flat.nbytes
+            if size > cache.SMALL:
+                break
+        else:
+            return Tokens.flattened(_joined(part.flat for part in found), _joined(part.lengths for part in found))
+        lengths = []
+        with cache.written(path) as file:
+            for part in chain(found, parts):
+                file.write(part.flat.tobytes())
+                lengths.append(part.lengths)
+        with cache.written(sizes) as file:
+            file.write(_joined(lengths).tobytes())
+    return Tokens.flattened(cache.MappedArray(path, "<i4"), np.fromfile(sizes, np.int32))
 
 
 def _joined(arrays: Iterable[Ints]) -> Ints:

@@ -1,13 +1,12 @@
 """Definitions of nouns out of WordNet 3.0, read from the installed timm package."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -40,14 +39,7 @@ SHARES = {"test": 0.15, "val": 0.05}
 
 @dataclass(frozen=True)
 class Gloss:
-    """One noun.
-
-    Attributes:
-        key: WordNet's offset after an `n`.
-        lemmas: Its names, parted by commas.
-        definition: What it means.
-        topic: Its field.
-    """
+    """One noun."""
 
     key: str
     lemmas: str
@@ -59,17 +51,13 @@ class Gloss:
         """The lemmas, one by one, without capitals."""
         return set(self.lemmas.lower().split(", "))
 
-    def alike(self, other: Gloss) -> bool:
+    def alike(self, other: Self) -> bool:
         """Whether the lemmas of one may name the other: both have a lemma in common, or the definition."""
         return bool(self.names & other.names) or words(self.definition) == words(other.definition)
 
 
 def read() -> list[Gloss]:
-    """Read all glosses in the order of their offsets.
-
-    Raises:
-        InputError: The installed timm has no such files, or others.
-    """
+    """Read all glosses in the order of their offsets."""
     definitions, lemmas = (_lines(name) for name in SHA256)
     return [Gloss(key, lemmas[key], definition, topic(key)) for key, definition in definitions.items()]
 
@@ -80,19 +68,12 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def topic(key: str) -> str:
-    """Return the field of a noun, by its offset.
-
-    >>> topic("n02665250"), topic("n02665985"), topic("n15200000")
-    ('animal', 'artifact', 'other')
-    """
+    """Return the field of a noun, by its offset."""
     return next((name for name, (first, last) in TOPICS.items() if first <= int(key[1:]) <= last), OTHER)
 
 
 def cut(glosses: Sequence[Gloss]) -> dict[str, list[Gloss]]:
-    """Cut glosses into training, validation and test: stratified by topic, 80, 5 and 15 per cent, for ever the same.
-
-    Glosses of the same definition or of the same lemmas, capitals and punctuation aside, are in one split.
-    """
+    """Cut glosses into training, validation and test: stratified by topic, 80, 5 and 15 per cent, for ever the same."""
     kin = _kin(glosses)
     chiefs = np.flatnonzero(kin == np.arange(len(kin)))
     topics = np.array([CLASSES.index(gloss.topic) for gloss in glosses])
