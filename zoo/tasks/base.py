@@ -130,6 +130,8 @@ class Task(LightningModule):
         check_optimizer(value["optimizer"], value["lr"], value["weight_decay"], value["betas"], value["eps"])
         check_schedule(value["schedule"], value["warmup"], value["floor"])
         check_names(value["metrics"])
+        if not 0 <= (share := value.get("label_smoothing", 0.0)) < 1:
+            raise InputError(f"label_smoothing={share} is a share of the probability: use 0 to below 1, such as 0.1")
 
     @classmethod
     def from_info(cls, net: nn.Module, info: Any, tokenizer: Any = None, **options: Any) -> Self:

@@ -25,16 +25,6 @@ class AUROC(BinaryAUROC):
         super().update(preds.softmax(-1)[:, 1], target)
 
 
-def check_label_smoothing(value: float) -> None:
-    """Check a label smoothing.
-
-    Raises:
-        InputError: If it is no share of the probability.
-    """
-    if not 0 <= value < 1:
-        raise InputError(f"label_smoothing={value} is a share of the probability: use 0 to below 1, such as 0.1")
-
-
 class Classification(Task):
     """Cross entropy on logits; accuracy and macro F1, and the area under the ROC curve if there are two classes.
 
@@ -51,12 +41,6 @@ class Classification(Task):
     ) -> None:
         super().__init__(net, **options)
         self.num_classes, self.label_smoothing = num_classes, label_smoothing
-
-    @classmethod
-    def check_options(cls, **options: Any) -> None:
-        """Check keywords of the constructor."""
-        super().check_options(**options)
-        check_label_smoothing(options.get("label_smoothing", 0.0))
 
     @classmethod
     def data_options(cls, info: Any) -> dict[str, Any]:

@@ -1,16 +1,14 @@
-"""What tasks share whose network writes text: prompts become tokens, tokens become text."""
+"""Tasks whose network generates text: prompts become tokens, tokens become text."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from zoo.errors import InputError
 from zoo.tasks.base import Task
-from zoo.tasks.decoding import generate, stream
-from zoo.tasks.decoding.options import Decoding, check_decoding, temperature_of
-from zoo.tasks.metrics import Inputs
+from zoo.tasks.decoding import Decoding, Prompts, check_decoding, generate, stream
+from zoo.tasks.decoding.options import temperature_of
 
 UNFINISHED = "\ufffd"
 """Stands for bytes that make no letter yet."""
@@ -23,7 +21,7 @@ class GenerativeTask(Task):
 
     Attributes:
         continues_prompt: Whether the text goes on from the prompt; otherwise it answers it.
-        decoding: How tokens are chosen unless `generate` is told otherwise.
+        decoding: How tokens are chosen.
     """
 
     continues_prompt: ClassVar[bool] = True
@@ -40,23 +38,15 @@ class GenerativeTask(Task):
         """Return the number of tokens."""
         return int(info.vocab_size)
 
-    def metric_example(self) -> Inputs:
-        """Return one text that is generated well and one that is not, with their references."""
-        return ["a good text", "another"], ["a good text", "another text"], {}
-
     # --- what a subclass defines ---
 
-    def prompt_tokens(self, prompts: Sequence[str], location: Location | None = None) -> dict[str, Any]:
-        """Return the arguments ``prompts``, ``mask``, ``source`` and ``end`` of `zoo.tasks.decoding.generate` for some prompts.
-
-        Args:
-            prompts: At least one.
-            location: Says for messages where prompt i stands.
+    def encode_prompts(self, texts: Sequence[str], location: Location | None = None) -> Prompts:
+        """Return at least one prompt as tokens; ``location`` says for messages where prompt i stands.
 
         Raises:
             InputError: If a prompt cannot be read.
         """
-        raise NotImplementedError(f"{type(self).__name__}.prompt_tokens: return the prompts as tokens")
+        raise NotImplementedError(f"{type(self).__name__}.encode_prompts: return the prompts as tokens")
 
     def default_prompt(self) -> str:
         """Return the prompt to begin with if none is given.
@@ -66,17 +56,15 @@ class GenerativeTask(Task):
         """
         raise InputError("this model answers a text: give it one with --prompt")
 
-    # --- generating ---
-
-    def decoding_for(self, decoding: Decoding | None = None) -> Decoding:
-        """Return checked options: those given, or else the task's own.
+    def limited_decoding(self) -> Decoding:
+        """Return `decoding`, with a length that suits the network.
 
         Raises:
-            InputError: If one is out of range, or two exclude each other.
+            InputError: If the length that is asked for does not.
         """
-        decoding = self.decoding if decoding is None else decoding
-        self.check_decoding(decoding)
-        return decoding
+        return self.decoding
+
+    # --- generating ---
 
     @classmethod
     def check_decoding(cls, decoding: Decoding) -> None:
@@ -88,43 +76,39 @@ class GenerativeTask(Task):
         check_decoding(decoding)
         temperature_of(decoding, not cls.continues_prompt)
 
-    def generate(self, prompts: Sequence[str], decoding: Decoding | None = None, location: Location | None = None) -> list[str]:
+    def generate(self, texts: Sequence[str]) -> list[str]:
         """Generate a text for each prompt, all at once; the prompt is not repeated.
-
-        Args:
-            prompts: Texts to go on from, or to answer.
-            decoding: How to choose tokens; by default as `decoding` of the task.
-            location: Says for messages where prompt i stands.
 
         Raises:
             InputError: If a prompt cannot be read, an option is wrong, or there is no room for the text.
         """
-        decoding = self.decoding_for(decoding)
-        if not prompts:
+        decoding = self.limited_decoding()
+        if not texts:
             return []
-        tokens = generate(self.net, **self._on_device(self.prompt_tokens(prompts, location)), options=decoding)  # type: ignore[arg-type]
+        tokens = generate(self.net, self.encode_prompts(texts).to(self.device), decoding)  # type: ignore[arg-type]
         return [self.tokenizer.decode(text) for text in tokens]
 
-    def stream(self, prompt: str, decoding: Decoding | None = None) -> Iterator[str]:
+    def stream(self, text: str) -> Iterator[str]:
         """Generate one text and return its pieces as they come; what is wrong is found before the first.
 
         Raises:
             InputError: See `generate`.
         """
-        decoding = self.decoding_for(decoding)
+        decoding = self.limited_decoding()
         if decoding.beam > 1:  # nothing is certain before the last token is
-            return iter(self.generate([prompt], decoding))
-        return self._pieces(stream(self.net, **self._on_device(self.prompt_tokens([prompt])), options=decoding))  # type: ignore[arg-type]
+            return iter(self.generate([text]))
+        prompts = self.encode_prompts([text]).to(self.device)
+        return self._pieces(stream(self.net, prompts, decoding))  # type: ignore[arg-type]
 
-    def check_samples(self, count: int, decoding: Decoding | None = None) -> None:
+    def check_samples(self, count: int) -> None:
         """Check that several texts for one prompt would not all be the same.
 
         Raises:
             InputError: If several are wanted, and nothing is drawn.
         """
-        decoding = self.decoding_for(decoding)
-        if count > 1 and (decoding.beam > 1 or temperature_of(decoding, not self.continues_prompt) == 0):
-            why = "a beam finds one text" if decoding.beam > 1 else "nothing is drawn at a temperature of 0"
+        drawn = self.decoding.beam == 1 and temperature_of(self.decoding, not self.continues_prompt) > 0
+        if count > 1 and not drawn:
+            why = "a beam finds one text" if self.decoding.beam > 1 else "nothing is drawn at a temperature of 0"
             raise InputError(f"{count} samples: {why}, all would be the same; use --temperature 1, or one sample")
 
     def _pieces(self, tokens: Iterator[Tensor]) -> Iterator[str]:
@@ -138,47 +122,9 @@ class GenerativeTask(Task):
                 said = text
         yield self.tokenizer.decode(numbers)[len(said) :]
 
-    def _on_device(self, tokens: dict[str, Any]) -> dict[str, Any]:
-        return {name: value.to(self.device) if isinstance(value, Tensor) else value for name, value in tokens.items()}
 
-
-def shortened(text: str, most: int = 40) -> str:
-    """Show the beginning of a text in one line."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[:most]}..."
-
-
-def as_decoding(value: Any) -> Decoding:
-    """Return decoding options from a mapping, from None (the defaults) or as they are."""
-    from zoo.registry import build_options as build
-
-    return value if isinstance(value, Decoding) else build(Decoding, value or {})
-
-
-def as_dict(value: Any) -> dict[str, Any]:
-    """Return decoding options as plain values."""
-    return asdict(as_decoding(value))
-
-
-def limited(decoding: Decoding, net: Any, longest: int | None) -> Decoding:
-    """Let answers be no longer than any text that the network has read, unless the user gives another length.
-
-    Raises:
-        InputError: If the network has no positions for the length that the user gives.
-    """
-    most = answer_length(decoding, net)
-    return replace(decoding, length=longest if most is None else most) if decoding.length is None else decoding
-
-
-def answer_length(decoding: Decoding, net: Any) -> int | None:
-    """Return how many tokens an answer may have for which the network has positions; None if there is no limit.
-
-    Raises:
-        InputError: If the user wants longer ones.
-    """
-    most = getattr(net, "max_length", None)
-    if most is None:
-        return None
-    if decoding.length is not None and decoding.length >= most:
-        raise InputError(f"length={decoding.length}: this network has positions for answers of {most - 1} tokens")
-    return int(most) - 1
+def prompt_location(texts: Sequence[str], most: int = 40) -> Location:
+    """Name a prompt in messages by the beginning of its text, in one line."""
+    lines = (" ".join(text.split()) for text in texts)
+    shown = [line if len(line) <= most else f"{line[:most]}..." for line in lines]
+    return lambda row: f"prompt '{shown[row]}'"

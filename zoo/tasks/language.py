@@ -13,60 +13,37 @@ from zoo.data.info import CorpusInfo
 from zoo.data.text.tokens import UNKNOWN
 from zoo.errors import InputError
 from zoo.tasks.base import TaskOptions
-from zoo.tasks.classification import check_label_smoothing
-from zoo.tasks.generation import GenerativeTask, Location, shortened
+from zoo.tasks.decoding import Prompts
+from zoo.tasks.generation import GenerativeTask, Location, prompt_location
 from zoo.tasks.inputs import Example
-from zoo.tasks.metrics import Inputs, StepOutput
+from zoo.tasks.metrics import Ratio, StepOutput
 
 UNITS = ("character", "byte")
 MEMORY = "zoo_memory"
 
 
-class BitsPer(Metric):
-    """Bits that a text takes per unit of it, whatever the tokens: the sum of -log2 p over its characters or bytes.
-
-    Args:
-        unit: ``character`` or ``byte``.
-    """
-
-    bits: Tensor
-    units: Tensor
+class BitsPer(Ratio):
+    """Bits that a text takes per ``character`` or ``byte``, whatever the tokens: the sum of -log2 p over their number."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
         self.column = UNITS.index(unit)
-        self.add_state("bits", torch.zeros(()), dist_reduce_fx="sum")
-        self.add_state("units", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor, lengths: Tensor) -> None:
-        """Add -ln p of the tokens, any shape, and the characters and bytes of their texts, [B, 2]; the rest is for others."""
-        self.bits += preds.sum(dtype=self.bits.dtype) / math.log(2)
-        self.units += lengths[:, self.column].sum()
-
-    def compute(self) -> Tensor:
-        """Return the bits per unit."""
-        return self.bits / self.units
+        """Add -ln p of the tokens, any shape, and the characters and bytes of their texts, [B, 2]."""
+        self.add(preds.sum(dtype=self.total.dtype) / math.log(2), lengths[:, self.column].sum())
 
 
-class Perplexity(Metric):
+class Perplexity(Ratio):
     """The exponential of the mean of -ln p over all tokens, padding left out."""
-
-    nats: Tensor
-    tokens: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("nats", torch.zeros(()), dist_reduce_fx="sum")
-        self.add_state("tokens", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add -ln p of the tokens, any shape, 0 at padding, and count the tokens, [B, L]."""
-        self.nats += preds.sum(dtype=self.nats.dtype)
-        self.tokens += (target != 0).sum()
+        self.add(preds.sum(dtype=self.total.dtype), (target != 0).sum())
 
     def compute(self) -> Tensor:
         """Return the perplexity."""
-        return (self.nats / self.tokens).exp()
+        return super().compute().exp()
 
 
 class LanguageModel(GenerativeTask):
@@ -96,9 +73,8 @@ class LanguageModel(GenerativeTask):
 
     @classmethod
     def check_options(cls, **options: Any) -> None:
-        """Check keywords of the constructor."""
+        """Check keywords of the constructor; there are no metrics to choose."""
         super().check_options(**options)
-        check_label_smoothing(options.get("label_smoothing", 0.0))
         if options.get("metrics"):
             raise InputError("a language model takes no further metrics: leave metrics out")
 
@@ -145,48 +121,43 @@ class LanguageModel(GenerativeTask):
         self.memory[True].clear()
 
     def on_validation_epoch_start(self) -> None:
-        """Begin anew."""
+        """Reset the metrics and empty the memory."""
         super().on_validation_epoch_start()
         self.memory[False].clear()
 
     def on_test_epoch_start(self) -> None:
-        """Begin anew."""
+        """Reset the metrics and empty the memory."""
         super().on_test_epoch_start()
         self.memory[False].clear()
 
     def on_predict_epoch_start(self) -> None:
-        """Begin anew."""
+        """Empty the memory."""
         self.memory[False].clear()
 
     # --- generating ---
 
     @classmethod
     def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
-        """Refuse: a language model has no predictions for inputs.
-
-        Raises:
-            InputError: Always.
-        """
+        """Refuse: a language model has no predictions for inputs."""
         raise InputError("this is a language model: let it write with zoo generate RUN --prompt TEXT")
 
-    def prompt_tokens(self, prompts: Sequence[str], location: Location | None = None) -> dict[str, Any]:
+    def encode_prompts(self, texts: Sequence[str], location: Location | None = None) -> Prompts:
         """Return the prompts as tokens, padded on the left.
 
         Raises:
             InputError: If a prompt has letters that the model does not know.
         """
-        location = location or (lambda row: f"prompt '{shortened(prompts[row])}'")
-        tokens = self._unlimited().encode(prompts, location)
-        for prompt, numbers in zip(prompts, tokens, strict=True):
+        location = location or prompt_location(texts)
+        tokens = self._unlimited().encode(texts, location)
+        for number, (text, numbers) in enumerate(zip(texts, tokens, strict=True)):
             if UNKNOWN in numbers:
-                known = set(self.tokenizer.tokens)
-                letters = self.tokenizer.backend.normalizer.normalize_str(prompt)
-                strange = next((letter for letter in letters if letter not in known), "")
-                raise InputError(f"prompt '{shortened(prompt)}': the model has never seen {strange!r}; leave it out")
+                letters = self.tokenizer.backend.normalizer.normalize_str(text)
+                strange = next((letter for letter in letters if letter not in self.tokenizer.tokens), "")
+                raise InputError(f"{location(number)}: the model has never seen {strange!r}; leave it out")
         width = int(tokens.lengths.max())
         rows = [F.pad(torch.as_tensor(row, dtype=torch.int64), (width - len(row), 0)) for row in tokens]
         padded = torch.stack(rows)
-        return {"prompts": padded, "mask": None if padded.all() else padded != 0, "end": None}
+        return Prompts(padded, None if padded.all() else padded != 0)
 
     def default_prompt(self) -> str:
         """Return a new line, or the first token if the model knows no lines."""
@@ -197,7 +168,3 @@ class LanguageModel(GenerativeTask):
     def _unlimited(self) -> Any:
         """Return the tokenizer for running text, which has no longest: positions are checked when the network writes."""
         return self.tokenizer.limited(None)
-
-    def metric_example(self) -> Inputs:
-        """Refuse further metrics."""
-        raise InputError("a language model takes no further metrics: leave metrics out")

@@ -42,7 +42,28 @@ class StepOutput(NamedTuple):
         return len(self.targets) if self.size is None else self.size
 
 
-class MeanLoss(Metric):
+class Ratio(Metric):
+    """A sum over a count, both over all batches and processes; a sum that is not finite stays so."""
+
+    total: Tensor
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
+        self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def add(self, total: Tensor, count: Tensor | int) -> None:
+        """Add to both."""
+        self.total += total
+        self.count += count
+
+    def compute(self) -> Tensor:
+        """Return the quotient."""
+        return self.total / self.count
+
+
+class MeanLoss(Ratio):
     """The mean of the losses of batches, each weighted by its size; a loss that is not finite stays in it.
 
     The ``MeanMetric`` of torchmetrics leaves such losses out, or with ``nan_strategy="disable"`` the weights (version 1.9).
@@ -55,22 +76,9 @@ class MeanLoss(Metric):
         tensor(1.2500)
     """
 
-    total: Tensor
-    size: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_state("total", torch.zeros(()), dist_reduce_fx="sum")
-        self.add_state("size", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
-
     def update(self, loss: Tensor, size: int) -> None:
         """Add the mean loss of so many things."""
-        self.total += loss.to(self.total.dtype) * size
-        self.size += size
-
-    def compute(self) -> Tensor:
-        """Return the mean."""
-        return self.total / self.size
+        self.add(loss.to(self.total.dtype) * size, size)
 
 
 def named_metrics(names: Sequence[str], example: Callable[[], Inputs]) -> dict[str, Metric | MetricCollection]:

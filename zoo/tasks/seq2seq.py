@@ -1,6 +1,7 @@
 """Sequence to sequence: a text in answer to a text."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, ClassVar, TextIO, Unpack
 
 import torch
@@ -12,14 +13,14 @@ from torchmetrics.text import CHRFScore, SacreBLEUScore
 
 from zoo.data.info import ParallelInfo
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
+from zoo.errors import InputError
+from zoo.registry import build_options
 from zoo.tasks.base import TaskOptions
-from zoo.tasks.classification import check_label_smoothing
-from zoo.tasks.decoding import generate
+from zoo.tasks.decoding import Decoding, Prompts, generate
 from zoo.tasks.decoding.logits import forbid_special
-from zoo.tasks.decoding.options import Decoding
-from zoo.tasks.generation import GenerativeTask, Location, answer_length, as_decoding, as_dict, limited, shortened
+from zoo.tasks.generation import GenerativeTask, Location, prompt_location
 from zoo.tasks.inputs import Example, read_texts
-from zoo.tasks.metrics import StepOutput
+from zoo.tasks.metrics import Inputs, StepOutput
 
 
 class BLEU(SacreBLEUScore):
@@ -73,11 +74,11 @@ class Seq2Seq(GenerativeTask):
         decoding: Decoding | Mapping[str, Any] | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
-        decoding = as_dict(decoding)  # plain values, which a checkpoint can carry
+        decoding = asdict(_as_decoding(decoding))  # plain values, which a checkpoint can carry
         super().__init__(net, **options)
         self.vocab_size, self.tokenizer, self.label_smoothing = vocab_size, tokenizer, label_smoothing
-        self.decoding = as_decoding(decoding)
-        answer_length(self.decoding, net)
+        self.decoding = _as_decoding(decoding)
+        self.limited_decoding()
         self.test_text_metrics = MetricCollection(
             {"test_exact_match": MeanMetric(), "test_bleu": BLEU(), "test_chrf": CHRF()}, compute_groups=False
         )
@@ -86,8 +87,11 @@ class Seq2Seq(GenerativeTask):
     def check_options(cls, **options: Any) -> None:
         """Check keywords of the constructor."""
         super().check_options(**options)
-        check_label_smoothing(options.get("label_smoothing", 0.1))
-        cls.check_decoding(as_decoding(options.get("decoding")))
+        cls.check_decoding(_as_decoding(options.get("decoding")))
+
+    def metric_example(self) -> Inputs:
+        """Return one text that is generated well and one that is not, with their references."""
+        return ["a good text", "another"], ["a good text", "another text"], {}
 
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
         """Return the share of texts that are right as a whole."""
@@ -143,36 +147,41 @@ class Seq2Seq(GenerativeTask):
 
     # --- generating ---
 
-    def decoding_for(self, decoding: Decoding | None = None) -> Decoding:
-        """Return checked options, with a length that the network has positions for."""
+    def limited_decoding(self) -> Decoding:
+        """Let answers be no longer than any text that the network has read, unless the user gives another length.
+
+        Raises:
+            InputError: If the network has no positions for that length.
+        """
+        decoding, positions = self.decoding, getattr(self.net, "max_length", None)
+        if decoding.length is not None:
+            if positions is not None and decoding.length >= positions:
+                room = f"this network has positions for answers of {positions - 1} tokens"
+                raise InputError(f"length={decoding.length}: {room}")
+            return decoding
         # Of the data that the network was trained on: for prediction its tokenizer may have no limit.
         longest = getattr(self.info or self.tokenizer, "max_length", None)
-        return limited(super().decoding_for(decoding), self.net, longest)
+        return replace(decoding, length=longest if positions is None else int(positions) - 1)
 
     def answer(self, source: Tensor) -> list[list[int]]:
         """Generate an answer to each source, [B, S]: the numbers of its tokens."""
-        begin = source.new_full((len(source), 1), BEGIN)
-        net: Any = self.net
-        return generate(net, begin, source=source, options=self.decoding_for(), end=END)
+        return generate(self.net, _begin(source), self.limited_decoding())  # type: ignore[arg-type]
 
-    def prompt_tokens(self, prompts: Sequence[str], location: Location | None = None) -> dict[str, Any]:
-        """Return the prompts as sources."""
-        named = location or (lambda row: f"prompt '{shortened(prompts[row])}'")
-        source = self.tokenizer.encode(prompts, named, ended=True).padded()
-        return {"prompts": source.new_full((len(prompts), 1), BEGIN), "source": source, "end": END}
+    def encode_prompts(self, texts: Sequence[str], location: Location | None = None) -> Prompts:
+        """Return the texts as sources to answer."""
+        return _begin(self.tokenizer.encode(texts, location or prompt_location(texts), ended=True).padded())
 
     @classmethod
     def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
         """Yield texts: arguments, lines of files or of standard input; a line may be empty, and so is its answer then."""
         return read_texts(inputs, ("source",), stdin, allow_empty=True)
 
-    def collate(self, examples: Sequence[Example]) -> tuple[Tensor]:
+    def collate(self, examples: Sequence[Example]) -> tuple[Any]:
         """Return the sources of those examples that are not empty as a batch, [B, S]."""
         full = [example for example in examples if example.value[0].strip()]
         if not full:
             return (torch.zeros(0, 1, dtype=torch.int64),)
-        source: Tensor = self.prompt_tokens([one.value[0] for one in full], lambda row: full[row].location)["source"]
-        return (source,)
+        return (self.encode_prompts([one.value[0] for one in full], lambda row: full[row].location).source,)
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> list[list[int]]:
         """Return the tokens of an answer for each source of a batch ((sources, ...), ...), (sources, ...) or sources."""
@@ -184,3 +193,13 @@ class Seq2Seq(GenerativeTask):
         """Return each source and its answer, the ``target``."""
         texts = iter([self.tokenizer.decode(answer) for answer in outputs])
         return [{**one.columns, "target": next(texts) if one.value[0].strip() else ""} for one in examples]
+
+
+def _as_decoding(value: Any) -> Decoding:
+    """Return decoding options from a mapping, from None (the defaults) or as they are."""
+    return value if isinstance(value, Decoding) else build_options(Decoding, value or {})
+
+
+def _begin(source: Tensor) -> Prompts:
+    """Begin an answer to each source, [B, S]."""
+    return Prompts(source.new_full((len(source), 1), BEGIN), source=source, end=END)

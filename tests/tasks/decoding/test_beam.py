@@ -1,15 +1,22 @@
 """Beam search against greedy, against all texts that there are, and against a slow one."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from zoo.tasks.decoding import beam_search, stream
+from zoo.tasks.decoding import Prompts, stream
+from zoo.tasks.decoding import beam_search as search
 from zoo.tasks.decoding.beam import length_penalty
 from zoo.tasks.decoding.options import Decoding
 
 ALPHAS = (0.0, 0.6, 1.0, 2.0)
 every_alpha = pytest.mark.parametrize("alpha", ALPHAS)
 every_seed = pytest.mark.parametrize("seed", range(4))
+
+
+def beam_search(net, start, mask, source, options, count, end=None):
+    return search(net, Prompts(start, mask, source, end), replace(options, length=count))
 
 
 def continuations(net, so_far, prompt, source, end, penalty):
@@ -55,8 +62,8 @@ def test_the_length_penalty_is_that_of_gnmt():
 def test_a_beam_of_one_is_greedy(toy, prompts, alpha, seed, penalty):
     net, (start, source) = toy(seed=seed), prompts
     found = beam_search(net, start, None, source, Decoding(length_penalty=alpha, repetition_penalty=penalty), 12, 3)
-    options = Decoding(temperature=0.0, repetition_penalty=penalty)
-    written = torch.stack(list(stream(net, start, None, source, options, 12, 3)), 1)
+    options = Decoding(temperature=0.0, repetition_penalty=penalty, length=12)
+    written = torch.stack(list(stream(net, Prompts(start, None, source, 3), options)), 1)
     assert [len(row) for row in found] == [1, 1, 1]
     assert [row[0].tokens for row in found] == [[word for word in row if word] for row in written.tolist()]
 

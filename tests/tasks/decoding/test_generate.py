@@ -6,7 +6,7 @@ import torch
 from zoo import registry
 from zoo.errors import InputError
 from zoo.layers import Layers
-from zoo.tasks.decoding import beam_search, generate, stream
+from zoo.tasks.decoding import Prompts, beam_search, generate, stream
 from zoo.tasks.decoding.options import Decoding
 
 SIZES = "dim=16, depth=1, heads=2, ffn=16"
@@ -24,11 +24,12 @@ def build(spec, **info):
 def test_texts_are_those_of_the_stream_or_the_beam(toy, prompts, end):
     net, (start, source) = toy(), prompts
     for options in (Decoding(temperature=1.0, length=9), Decoding(beam=3, length=9)):
-        written = generate(net, start, source=source, options=options, end=end)
+        begun = Prompts(start, None, source, end)
+        written = generate(net, begun, options)
         if options.beam > 1:
-            full = [row[0].tokens for row in beam_search(net, start, None, source, options, end=end)]
+            full = [row[0].tokens for row in beam_search(net, begun, options)]
         else:
-            full = torch.stack(list(stream(net, start, None, source, options, end=end)), 1).tolist()
+            full = torch.stack(list(stream(net, begun, options)), 1).tolist()
         for text, whole in zip(written, full, strict=True):
             assert text == whole[: len(text)]
             assert set(whole[len(text) :]) <= ({3, 0} if end else set())
@@ -39,25 +40,26 @@ def test_texts_are_those_of_the_stream_or_the_beam(toy, prompts, end):
 
 def test_a_text_that_ends_at_once_is_empty(toy, prompts):
     net, (start, source) = toy(end_bias=40.0), prompts
-    assert generate(net, start, source=source, end=3) == [[], [], []]
-    assert generate(net, start, source=source, options=Decoding(beam=2), end=3) == [[], [], []]
+    assert generate(net, Prompts(start, None, source, 3)) == [[], [], []]
+    assert generate(net, Prompts(start, None, source, 3), Decoding(beam=2)) == [[], [], []]
 
 
 def test_no_prompts_get_no_texts(toy):
-    assert generate(toy(), torch.zeros(0, 2, dtype=torch.int64), end=3) == []
+    assert generate(toy(), Prompts(torch.zeros(0, 2, dtype=torch.int64), end=3)) == []
 
 
 def test_the_length_is_what_is_left(toy):
-    assert [len(text) for text in generate(toy(max_length=20), torch.tensor([[4, 5]]))] == [18]
-    assert [len(text) for text in generate(toy(max_length=20), torch.tensor([[4, 5]]), options=Decoding(beam=2))] == [18]
+    begun = Prompts(torch.tensor([[4, 5]]))
+    assert [len(text) for text in generate(toy(max_length=20), begun)] == [18]
+    assert [len(text) for text in generate(toy(max_length=20), begun, Decoding(beam=2))] == [18]
     with pytest.raises(InputError, match="use --length 18"):
-        generate(toy(max_length=20), torch.tensor([[4, 5]]), options=Decoding(length=19))
+        generate(toy(max_length=20), begun, Decoding(length=19))
 
 
 def test_wrong_options_are_one_line(toy):
     for options in (Decoding(beam=0), Decoding(beam=2, temperature=1.0)):
         with pytest.raises(InputError, match="beam="):
-            generate(toy(), torch.tensor([[4]]), options=options)
+            generate(toy(), Prompts(torch.tensor([[4]])), options)
 
 
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"temperature": 1.0}, {"beam": 3, "repetition_penalty": 1.2}])
@@ -65,9 +67,9 @@ def test_wrong_options_are_one_line(toy):
 def test_a_language_model_writes_the_same_beside_longer_prompts(spec, options):
     net, options = build(spec), Decoding(**options, length=8)
     start = torch.tensor([[0, 0, 4, 5], [6, 7, 8, 9]])
-    together = generate(net, start, start != 0, options=options)
+    together = generate(net, Prompts(start, start != 0), options)
     assert [len(text) for text in together] == [8, 8]
-    assert generate(net, start[:1, 2:], options=options) == together[:1]
+    assert generate(net, Prompts(start[:1, 2:]), options) == together[:1]
 
 
 @pytest.mark.parametrize("spec", ["gpt", "transformer_xl", "transformer"])
@@ -76,7 +78,7 @@ def test_a_greedy_text_is_that_of_a_whole_reading(spec):
     net = build(spec, seq2seq=True) if seq2seq else build(spec)
     source = torch.tensor([[4, 5, 6], [7, 8, 0]]) if seq2seq else None
     start = torch.tensor([[2], [2]])
-    written = generate(net, start, source=source, options=Decoding(temperature=0.0, length=8))
+    written = generate(net, Prompts(start, source=source), Decoding(temperature=0.0, length=8))
     so_far = torch.cat([start, torch.tensor(written)], 1)
     logits = net(so_far) if source is None else net(source, so_far)
     assert written == (logits[:, :-1, 2:].argmax(-1) + 2).tolist()
@@ -85,5 +87,5 @@ def test_a_greedy_text_is_that_of_a_whole_reading(spec):
 def test_answers_do_not_depend_on_the_sources_beside_them():
     net, options = build("transformer", seq2seq=True), Decoding(beam=3, length=8)
     source, start = torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([[2], [2]])
-    together = generate(net, start, source=source, options=options, end=3)
-    assert generate(net, start[1:], source=source[1:, :2], options=options, end=3) == together[1:]
+    together = generate(net, Prompts(start, None, source, 3), options)
+    assert generate(net, Prompts(start[1:], None, source[1:, :2], 3), options) == together[1:]

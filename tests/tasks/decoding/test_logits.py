@@ -37,8 +37,8 @@ def test_words_that_stand_there_become_less_likely():
 def test_words_of_a_prompt_are_seen_but_for_its_padding():
     tokens = torch.tensor([[5, 5, 4], [4, 4, 6]])
     mask = torch.tensor([[False, False, True], [True, True, True]])
-    assert processors.seen_tokens(tokens, mask, 7)[:, 1:].nonzero().tolist() == [[0, 3], [1, 3], [1, 5]]
-    assert processors.seen_tokens(tokens, None, 7).nonzero().tolist() == [[0, 4], [0, 5], [1, 4], [1, 6]]
+    assert processors.Prompts(tokens, mask).seen(7)[:, 1:].nonzero().tolist() == [[0, 3], [1, 3], [1, 5]]
+    assert processors.Prompts(tokens).seen(7).nonzero().tolist() == [[0, 4], [0, 5], [1, 4], [1, 6]]
 
 
 def test_a_temperature_sharpens_or_flattens():

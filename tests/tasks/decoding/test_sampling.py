@@ -1,9 +1,11 @@
 """One word after the other."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from zoo.tasks.decoding import stream
+from zoo.tasks.decoding import Prompts, stream
 from zoo.tasks.decoding.options import Decoding
 from zoo.tasks.decoding.sampling import sample
 
@@ -17,8 +19,10 @@ WAYS = {
 every_way = pytest.mark.parametrize("way", WAYS)
 
 
-def text(*args, **options):
-    return torch.stack(list(stream(*args, **options)), 1)
+def text(net, start, mask=None, source=None, options=None, count=None, end=None):
+    options = options or Decoding()
+    options = options if count is None else replace(options, length=count)
+    return torch.stack(list(stream(net, Prompts(start, mask, source, end), options)), 1)
 
 
 @pytest.mark.parametrize("end", [None, 3])
@@ -125,7 +129,7 @@ def test_a_high_penalty_says_everything_once(toy):
 
 def test_words_come_while_they_are_written(toy):
     net = toy()
-    words = stream(net, torch.tensor([[4]]), count=50)
+    words = stream(net, Prompts(torch.tensor([[4]])), Decoding(length=50))
     next(words)
     assert net.calls == 1
     assert not torch.is_inference_mode_enabled()

@@ -1,7 +1,6 @@
 """Generate with a network that tells what comes next: greedily, by sampling, or with a beam search.
 
-Everything here works on token numbers and on any network that fulfils `Network`; texts belong to `zoo.data`, networks to
-`zoo.backbones`. Importing this package imports no torch.
+Everything here works on token numbers and on any network that fulfils `Network`. Importing this package imports no torch.
 """
 
 from importlib import import_module
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zoo.tasks.decoding.beam import Hypothesis, beam_search
-    from zoo.tasks.decoding.logits import KVCache, Network
+    from zoo.tasks.decoding.logits import KVCache, Network, Prompts
     from zoo.tasks.decoding.options import Decoding, check_decoding
     from zoo.tasks.decoding.sampling import generate, stream
 
@@ -18,13 +17,14 @@ _MODULES = {
     "Hypothesis": "beam",
     "KVCache": "logits",
     "Network": "logits",
+    "Prompts": "logits",
     "beam_search": "beam",
     "check_decoding": "options",
     "generate": "sampling",
     "stream": "sampling",
 }
 
-__all__ = ["Decoding", "Hypothesis", "KVCache", "Network", "beam_search", "check_decoding", "generate", "stream"]
+__all__ = ["Decoding", "Hypothesis", "KVCache", "Network", "Prompts", "beam_search", "check_decoding", "generate", "stream"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,15 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from zoo.tasks.decoding.logits import (
-    Memory,
-    Network,
-    check_prompts,
-    max_new_tokens,
-    next_logits,
-    repetition_penalty,
-    seen_tokens,
-)
+from zoo.tasks.decoding.logits import Memory, Network, Prompts, next_logits, repetition_penalty
 from zoo.tasks.decoding.options import Decoding, check_decoding
 
 
@@ -37,84 +29,58 @@ def length_penalty(length: int, alpha: float) -> float:
 
 
 @torch.inference_mode()
-def beam_search(
-    net: Network[Memory],
-    prompts: Tensor,
-    mask: Tensor | None = None,
-    source: Tensor | None = None,
-    options: Decoding | None = None,
-    count: int | None = None,
-    end: int | None = None,
-) -> list[list[Hypothesis]]:
+def beam_search(net: Network[Memory], prompts: Prompts, options: Decoding | None = None) -> list[list[Hypothesis]]:
     """Return the texts that a beam has found for each row, the best first.
 
-    A text is over when it ends or has ``count`` tokens; its score is log P(Y) / lp(Y), the token that ends it counted in Y. Its
-    place in the beam stays empty then (Sutskever et al. 2014, section 3.2), so that a beam of one is greedy. A row is over when
-    its beam is empty, or when no text in it can become better than the best that is over: log P only falls, and lp is largest
-    at ``count`` tokens. So the first text is what it would be without that; there may be fewer others.
+    A text is over when it ends or has the length of the options; its score is log P(Y) / lp(Y), the token that ends it counted
+    in Y. Its place in the beam stays empty then (Sutskever et al. 2014, section 3.2), so that a beam of one is greedy. A row is
+    over when its beam is empty, or when no text in it can become better than the best that is over: log P only falls, and lp is
+    largest at the greatest length. So the first text is what it would be without that; there may be fewer others.
 
     Args:
         net: The network, in evaluation mode.
-        prompts: Tokens to begin with, int64 [B, L].
-        mask: bool [B, L], False at padding on the left of shorter prompts; None if there is none.
-        source: Texts to answer, int64 [B, S], padded on the right; None if there are none.
+        prompts: What to begin with.
         options: `Decoding.beam`, `Decoding.length_penalty`, and `Decoding.repetition_penalty`, which changes the probabilities.
-        count: Tokens to generate at most; by default as the options say.
-        end: The token that ends a text; None if there is no such token.
 
     Raises:
-        InputError: If an option is wrong, a prompt is empty, or the tokens do not fit into the network's positions.
+        InputError: If an option is wrong, or the tokens do not fit into the network's positions.
     """
     options = options or Decoding()
     check_decoding(options)
-    check_prompts(prompts, mask)
-    count = max_new_tokens(net.max_length, prompts.shape[1], options.length if count is None else count)
-    cache = net.init_cache(source)
-    logits = next_logits(net, prompts, cache, end, mask)
-    beam = Beam(prompts, mask, options, count, end, logits.shape[-1])
+    count = prompts.max_new_tokens(net.max_length, options.length)
+    cache = net.init_cache(prompts.source)
+    logits = next_logits(net, prompts.tokens, cache, prompts.end, prompts.mask)
+    beam = Beam(prompts, options, count, logits.shape[-1])
     while len(parents := beam.grow(logits)):
         cache.select(parents)
-        logits = next_logits(net, beam.generated[:, -1:], cache, end)
+        logits = next_logits(net, beam.generated[:, -1:], cache, prompts.end)
     return [sorted(row, key=lambda hypothesis: -hypothesis.score) for row in beam.finished]
 
 
 class Beam:
-    """The texts that are still generated, N of them, and the finished ones.
+    """The texts that are still generated, N of them with their tokens so far ``generated`` [N, t], and those that are over.
 
     Args:
-        prompts: Tokens to begin with, int64 [B, L].
-        mask: bool [B, L], False at padding; None if there is none.
+        prompts: What to begin with.
         options: See `beam_search`.
         count: Tokens of the longest texts.
-        end: The token that ends a text, if any.
         vocabulary: Tokens that there are, V.
-
-    Attributes:
-        generated: Their tokens so far, int64 [N, t].
-        finished: The finished texts of each row.
     """
 
-    def __init__(
-        self, prompts: Tensor, mask: Tensor | None, options: Decoding, count: int, end: int | None, vocabulary: int
-    ) -> None:
-        rows, device = len(prompts), prompts.device
+    def __init__(self, prompts: Prompts, options: Decoding, count: int, vocabulary: int) -> None:
+        rows, device = len(prompts.tokens), prompts.tokens.device
         self.options, self.count = options, count
-        self.end = -1 if end is None else end  # -1 is no token
+        self.end = -1 if prompts.end is None else prompts.end  # -1 is no token
         self.finished: list[list[Hypothesis]] = [[] for _ in range(rows)]
-        self.generated = prompts[:, :0]
-        penalty = options.repetition_penalty != 1
-        self._seen = seen_tokens(prompts, mask, vocabulary) if penalty else None
+        self.generated = prompts.tokens[:, :0]
+        self._seen = prompts.seen(vocabulary) if options.repetition_penalty != 1 else None
         self._slots = options.beam * torch.arange(rows, device=device)  # of every text in a table of rows * beam
         self._scores = torch.zeros(rows, device=device)  # log P of every text
         self._free = torch.full((rows,), options.beam, device=device)
         self._best = torch.full((rows,), -torch.inf, device=device)
 
     def grow(self, logits: Tensor) -> Tensor:
-        """Go on with the best continuations and return whose continuations they are, int64 [N'].
-
-        Args:
-            logits: Of the next token of every text, float32 [N, V].
-        """
+        """Go on with the best continuations, given the logits of every text's next token [N, V]: return their parents [N']."""
         scores, tokens, parents = self._continuations(logits)
         length = self.generated.shape[1] + 1
         kept = (torch.arange(self.options.beam, device=scores.device) < self._free[:, None]) & (scores > -torch.inf)

@@ -1,10 +1,11 @@
-"""The interface of a network that generates, the logits of its next token, and what may change them: logits processors.
+"""Prompts, the interface of a network that generates, the logits of its next token, and processors that change them.
 
 The processors are pure functions from logits [B, V] to logits, -inf where a token must not be chosen.
 """
 
 import math
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,66 @@ from zoo.errors import InputError
 
 DEFAULT_LENGTH = 256
 """Tokens that are generated if nobody says how many."""
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Tokens to go on from, and what belongs to them.
+
+    Args:
+        tokens: int64 [B, L].
+        mask: bool [B, L], False at padding on the left of shorter prompts; None if there is none.
+        source: Texts to answer, int64 [B, S], padded on the right; None if there are none.
+        end: The token that ends a text; None if there is no such token.
+
+    Raises:
+        InputError: If a prompt is empty, or padded on the right.
+    """
+
+    tokens: Tensor
+    mask: Tensor | None = None
+    source: Tensor | None = None
+    end: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.tokens.shape[1]:
+            raise InputError("an empty prompt: give at least one token to begin with")
+        if self.mask is not None and not bool(self.mask[:, -1].all()):
+            raise InputError("a prompt that is empty or ends with padding: give each at least one token, padded on the left")
+
+    def to(self, device: torch.device) -> Self:
+        """Move the tensors to a device."""
+        parts = ((name, getattr(self, name)) for name in ("tokens", "mask", "source"))
+        return replace(self, **{name: part.to(device) for name, part in parts if part is not None})
+
+    def seen(self, vocabulary: int) -> Tensor:
+        """Return which tokens are in each prompt, bool [B, vocabulary]."""
+        tokens = self.tokens if self.mask is None else self.tokens.masked_fill(~self.mask, PAD)
+        return tokens.new_zeros(len(tokens), vocabulary, dtype=torch.bool).scatter_(1, tokens, True)
+
+    def max_new_tokens(self, max_length: int | None, wanted: int | None) -> int:
+        """Return how many tokens to generate: as many as wanted, or else as a network has positions for, up to 256.
+
+        Args:
+            max_length: Positions of the network; None if there is no limit.
+            wanted: Tokens to generate; None for as many as fit.
+
+        Raises:
+            InputError: If they do not fit.
+
+        Example:
+            >>> prompt = Prompts(torch.ones(1, 60, dtype=torch.int64))
+            >>> prompt.max_new_tokens(128, None), prompt.max_new_tokens(None, None)
+            (68, 256)
+        """
+        length = self.tokens.shape[1]
+        left = math.inf if max_length is None else max_length - length
+        room = f"this network has positions for {max_length}"
+        if left < 1:
+            raise InputError(f"a prompt of {length} tokens: {room}; use a shorter prompt")
+        if wanted is not None and wanted > left:
+            raise InputError(f"a prompt of {length} tokens and {wanted} more: {room}; use --length {left} or a shorter prompt")
+        return int(min(left, DEFAULT_LENGTH)) if wanted is None else wanted
 
 
 class KVCache(Protocol):
@@ -46,12 +107,9 @@ class Network(Protocol[Memory]):
         """Return an empty cache; ``source`` [B, S], padded on the right, are the texts to answer, if there are any."""
 
     def decode_step(self, tokens: Tensor, cache: Memory, mask: Tensor | None = None) -> Tensor:
-        """Read more tokens [B, l] and return the logits of what follows each, [B, l, V].
+        """Read the next tokens of every row, [B, l], add them to the cache, and return the logits behind each, [B, l, V].
 
-        Args:
-            tokens: The next tokens of every row.
-            cache: Of the tokens before; these tokens are added.
-            mask: bool [B, l], False at padding, which stands on the left of the first tokens; None if there is none.
+        ``mask`` is bool [B, l], False at padding on the left of the first tokens; None if there is none.
         """
 
 
@@ -67,68 +125,20 @@ def next_logits(net: Network[Memory], tokens: Tensor, cache: Memory, end: int | 
     return logits
 
 
-def check_prompts(prompts: Tensor, mask: Tensor | None) -> None:
-    """Check that every prompt [B, L] ends with a token of its own.
-
-    Raises:
-        InputError: If a prompt is empty, or padded on the right.
-    """
-    if not prompts.shape[1]:
-        raise InputError("an empty prompt: give at least one token to begin with")
-    if mask is not None and not bool(mask[:, -1].all()):
-        raise InputError("a prompt that is empty or ends with padding: give each at least one token, padded on the left")
-
-
-def max_new_tokens(max_length: int | None, prompt: int, wanted: int | None) -> int:
-    """Return how many tokens to generate behind a prompt: as many as wanted, or else as fit, up to 256.
-
-    Args:
-        max_length: Positions of the network; None if there is no limit.
-        prompt: Tokens of the longest prompt.
-        wanted: Tokens to generate; None for as many as fit.
-
-    Raises:
-        InputError: If they do not fit into the network's positions.
-
-    Example:
-        >>> max_new_tokens(128, 60, None), max_new_tokens(None, 60, None)
-        (68, 256)
-    """
-    if max_length is None:
-        return DEFAULT_LENGTH if wanted is None else wanted
-    left = max_length - prompt
-    if left < 1:
-        raise InputError(f"a prompt of {prompt} tokens: this network has positions for {max_length}; use a shorter prompt")
-    if wanted is not None and wanted > left:
-        raise InputError(
-            f"a prompt of {prompt} tokens and {wanted} more: this network has positions for {max_length}; "
-            f"use --length {left} or a shorter prompt"
-        )
-    return min(left, DEFAULT_LENGTH) if wanted is None else wanted
-
-
 # --- logits processors ---
 
 
 def forbid_special(logits: Tensor, end: int | None) -> Tensor:
-    """Forbid tokens that are no text: padding, the unknown token and the beginning of a text.
-
-    Args:
-        logits: [B, V].
-        end: The token that ends a text; without one, the vocabulary has no token for the beginning either.
-    """
+    """Forbid padding, the unknown token and, where a token ends texts, the one that begins them."""
     logits = logits.clone()
     logits[:, [PAD, UNKNOWN] if end is None else [PAD, UNKNOWN, BEGIN]] = -math.inf
     return logits
 
 
 def repetition_penalty(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """Make tokens less likely that are in the text already (Keskar et al. 2019, section 4.1).
+    """Make tokens less likely that are in the text already, ``seen`` bool [B, V] (Keskar et al. 2019, section 4.1).
 
-    Args:
-        logits: [B, V]; of the tokens seen, positive ones are divided by the penalty, negative ones multiplied by it.
-        seen: bool [B, V].
-        penalty: 1 changes nothing.
+    Their logits are divided by the penalty if positive, and multiplied by it if negative; 1 changes nothing.
     """
     return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
@@ -152,9 +162,3 @@ def top_p(logits: Tensor, p: float) -> Tensor:
     mass = ordered.float().softmax(-1).cumsum(-1)
     dropped = F.pad(mass[:, :-1], (1, 0)) >= p
     return logits.masked_fill(dropped.scatter(-1, order, dropped), -math.inf)
-
-
-def seen_tokens(tokens: Tensor, mask: Tensor | None, vocabulary: int) -> Tensor:
-    """Return which tokens texts have: bool [B, vocabulary] for tokens [B, L] and their mask, False at padding."""
-    tokens = tokens if mask is None else tokens.masked_fill(~mask, PAD)
-    return tokens.new_zeros(len(tokens), vocabulary, dtype=torch.bool).scatter_(1, tokens, True)
