@@ -9,6 +9,17 @@ class InputError(ValueError):
     """
 
 
+def check_rules(*rules: tuple[bool, str]) -> None:
+    """Check rules, each with the message for the case that it is broken.
+
+    Raises:
+        InputError: If one is; the first such message.
+    """
+    for fine, message in rules:
+        if not fine:
+            raise InputError(message)
+
+
 def shorten(text: str, width: int = 60) -> str:
     """Quote a text for an error message on one line, cut in the middle if it is long.
 

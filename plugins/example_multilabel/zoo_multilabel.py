@@ -51,11 +51,6 @@ class MultilabelClassification(Task):
         """Return the number of labels."""
         return {"num_labels": len(info.classes)}
 
-    @classmethod
-    def num_outputs(cls, info: Any) -> int:
-        """Return the number of labels."""
-        return len(info.classes)
-
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
         """Return accuracy, macro F1 and exact match."""
         labels, threshold = self.hparams["num_labels"], self.hparams["threshold"]
@@ -85,10 +80,6 @@ class MultilabelClassification(Task):
     def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
         """Yield images: files, Pillow images, arrays or tensors."""
         return read_images(inputs, info)
-
-    def collate(self, examples: Sequence[Example]) -> tuple[Tensor]:
-        """Return the images as a batch, [B, C, S, S]."""
-        return (torch.stack([example.value for example in examples]),)
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
         """Return the labels that are predicted for each image, and the probability of every label."""

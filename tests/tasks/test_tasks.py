@@ -19,7 +19,6 @@ from zoo.tasks import (
     Seq2Seq,
     Task,
     TextClassification,
-    make_task,
     task_type,
 )
 from zoo.tasks.decoding import Decoding
@@ -41,7 +40,7 @@ def info_of(task: str, outputs: int = 2) -> SimpleNamespace:
 
 
 def made(task: str, net: nn.Module | None = None, outputs: int = 2, **options) -> Task:
-    return make_task(task, net or nn.Identity(), info_of(task, outputs), **options)
+    return task_type(task)[0].from_info(net or nn.Identity(), info_of(task, outputs), **options)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -71,13 +70,13 @@ def test_an_unknown_task():
 @pytest.mark.parametrize("task", TASKS)
 def test_data_that_a_task_cannot_learn_from(task):
     with pytest.raises(InputError, match=f"the task {TASKS[task][0].__name__} learns from .*, and the data hold sound"):
-        make_task(task, nn.Identity(), SimpleNamespace(inputs="sound"))
+        task_type(task)[0].from_info(nn.Identity(), SimpleNamespace(inputs="sound"))
 
 
 def test_options_in_the_spec():
     assert made("seq2seq").label_smoothing == 0.1
-    task = make_task("seq2seq(label_smoothing=0.3)", nn.Identity(), info_of("seq2seq"), label_smoothing=0.2)
-    assert task.label_smoothing == 0.3
+    kind, options = task_type("seq2seq(label_smoothing=0.3)")
+    assert kind.from_info(nn.Identity(), info_of("seq2seq"), **options).label_smoothing == 0.3
 
 
 @pytest.mark.parametrize("together", [tuple, list], ids=["tuple", "list"])

@@ -22,7 +22,7 @@ from zoo.data.parallel.module import ParallelData
 from zoo.errors import InputError
 from zoo.inference.evaluation import origin
 from zoo.registry import Spec
-from zoo.tasks import info_of
+from zoo.tasks import task_type
 from zoo.training.average import average
 from zoo.training.options import Average
 
@@ -113,7 +113,7 @@ def test_the_tokenizer_is_a_file_of_the_model(run):
 
 def test_the_facts_of_the_data_are_kept(run, name, summary):
     config = zoo.checkpoint.read_config(run)
-    info = info_of(config["task"], config["info"])
+    info = task_type(config["task"])[0].info_type.from_dict(config["info"])
     assert summary["task"] == config["task"] == ("seq2seq" if name == "pairs" else "language_model")
     assert info.inputs == {"xl": "token_stream", "pairs": "source_target"}.get(name, "tokens")
     assert summary["data_sha256"] == info.sha256
@@ -214,7 +214,7 @@ def test_another_corpus_is_read_with_the_words_of_the_model(run, name, tmp_path)
     (tmp_path / "other.txt").write_text(text, encoding="utf-8")
     found = evaluate(run, "test", f"corpus(path='{tmp_path / 'other.txt'}')")
     config = zoo.checkpoint.read_config(run)
-    info = info_of(config["task"], config["info"])
+    info = task_type(config["task"])[0].info_type.from_dict(config["info"])
     tokenizer = zoo.load(run).tokenizer
     tokens = torch.tensor(tokenizer.backend.encode(text, add_special_tokens=False).ids)
     assert ((tokens == 1).sum() == text.count("\N{SNOWMAN}")) == (name != "bpe")

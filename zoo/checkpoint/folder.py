@@ -34,7 +34,7 @@ from zoo.conversion import convert
 from zoo.errors import InputError
 from zoo.layers.factory import ROLES
 from zoo.registry.spec import Spec
-from zoo.tasks import info_of
+from zoo.tasks import task_type
 
 FORMAT = 2
 LIBRARIES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
@@ -179,7 +179,7 @@ def load_network(
     name = config["backbone"] or "the module"
     try:
         if info is None and config["info"] is not None:
-            info = info_of(config["task"], config["info"])
+            info = task_type(config["task"])[0].info_type.from_dict(config["info"])
         over = check_algebra(config, product)
         net = build(config, over, info, weights) if module is None else convert_again(module, over, config)
     except InputError as error:

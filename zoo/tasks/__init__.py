@@ -6,7 +6,6 @@
 Importing this package imports no torch; the first use of a name does (PEP 562).
 """
 
-from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -14,55 +13,30 @@ from zoo import registry
 from zoo.errors import InputError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from zoo.tasks.base import Task as Task
+    from zoo.tasks.classification import AnswerRanking as AnswerRanking
+    from zoo.tasks.classification import Classification as Classification
+    from zoo.tasks.classification import ImageClassification as ImageClassification
+    from zoo.tasks.classification import PairClassification as PairClassification
+    from zoo.tasks.classification import TextClassification as TextClassification
+    from zoo.tasks.generation import GenerativeTask as GenerativeTask
+    from zoo.tasks.inputs import Example as Example
+    from zoo.tasks.language import LanguageModel as LanguageModel
+    from zoo.tasks.metrics import StepOutput as StepOutput
+    from zoo.tasks.regression import Regression as Regression
+    from zoo.tasks.seq2seq import Seq2Seq as Seq2Seq
 
-    from zoo.tasks.base import Task
-    from zoo.tasks.classification import (
-        AnswerRanking,
-        Classification,
-        ImageClassification,
-        PairClassification,
-        TextClassification,
-    )
-    from zoo.tasks.generation import GenerativeTask
-    from zoo.tasks.inputs import Example
-    from zoo.tasks.language import LanguageModel
-    from zoo.tasks.metrics import StepOutput
-    from zoo.tasks.regression import Regression
-    from zoo.tasks.seq2seq import Seq2Seq
-
-_MODULES = {
-    "AnswerRanking": "classification",
-    "Classification": "classification",
-    "Example": "inputs",
-    "GenerativeTask": "generation",
-    "ImageClassification": "classification",
-    "LanguageModel": "language",
-    "PairClassification": "classification",
-    "Regression": "regression",
-    "Seq2Seq": "seq2seq",
-    "StepOutput": "metrics",
-    "Task": "base",
-    "TextClassification": "classification",
+_CLASSES = {
+    "base": "Task",
+    "classification": "AnswerRanking Classification ImageClassification PairClassification TextClassification",
+    "generation": "GenerativeTask",
+    "inputs": "Example",
+    "language": "LanguageModel",
+    "metrics": "StepOutput",
+    "regression": "Regression",
+    "seq2seq": "Seq2Seq",
 }
-
-__all__ = [
-    "AnswerRanking",
-    "Classification",
-    "Example",
-    "GenerativeTask",
-    "ImageClassification",
-    "LanguageModel",
-    "PairClassification",
-    "Regression",
-    "Seq2Seq",
-    "StepOutput",
-    "Task",
-    "TextClassification",
-    "info_of",
-    "make_task",
-    "task_type",
-]
+_MODULES = {name: module for module, names in _CLASSES.items() for name in names.split()}
 
 
 def task_type(spec: str) -> "tuple[type[Task], dict[str, Any]]":
@@ -80,25 +54,6 @@ def task_type(spec: str) -> "tuple[type[Task], dict[str, Any]]":
     return kind, dict(parsed.options)
 
 
-def info_of(task: str, values: Mapping[str, Any]) -> Any:
-    """Rebuild the data info that a checkpoint keeps, of the class that the task of a spec needs.
-
-    Raises:
-        InputError: If there is no such task, or a field of the info is missing, unknown or wrong.
-    """
-    return task_type(task)[0].info_type.from_dict(values)
-
-
-def make_task(spec: str, net: "nn.Module", info: Any, tokenizer: Any = None, **options: Any) -> "Task":
-    """Make the task of a spec for data, see `Task.from_info`; an option in the spec wins.
-
-    Raises:
-        InputError: If there is no such task, it cannot learn from such data, or an option is wrong.
-    """
-    kind, own = task_type(spec)
-    return kind.from_info(net, info, tokenizer, **(options | own))
-
-
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'zoo.tasks' has no attribute '{name}'")
@@ -106,4 +61,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*_MODULES, "task_type"])

@@ -4,6 +4,7 @@ import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Any, ClassVar, Self, TextIO, TypedDict
 
 import torch
@@ -35,9 +36,9 @@ class TaskOptions(TypedDict, total=False):
 class Task(LightningModule):
     """A network, a loss and metrics; works in any Trainer, with any data loaders and callbacks.
 
-    A subclass defines `step` and `default_metrics`, and for use with ``zoo fit`` and ``zoo predict`` the class attributes and
-    methods below. Logs ``train_loss`` and ``train_loss_step``, and per epoch ``{stage}_loss`` and ``{stage}_{metric}`` for the
-    stages val and test. All keywords are saved as hyperparameters; `load_from_checkpoint` needs ``net`` beside them.
+    A subclass defines `step` and `default_metrics`, and for ``zoo fit`` and ``zoo predict`` the class attributes and methods
+    below. Logs ``train_loss``, ``train_loss_step``, and per epoch ``{val,test}_loss`` and ``{val,test}_{metric}``. All keywords
+    are saved as hyperparameters; `load_from_checkpoint` needs ``net`` beside them.
 
     Args:
         net: The network.
@@ -115,7 +116,7 @@ class Task(LightningModule):
 
     @classmethod
     def check_options(cls, **options: Any) -> None:
-        """Check keywords of the constructor; needs neither data nor a network, so that it can come before both.
+        """Check keywords of the constructor, without data or a network.
 
         Raises:
             InputError: If an option is unknown or out of range.
@@ -135,13 +136,7 @@ class Task(LightningModule):
 
     @classmethod
     def from_info(cls, net: nn.Module, info: Any, tokenizer: Any = None, **options: Any) -> Self:
-        """Make the task for data.
-
-        Args:
-            net: The network.
-            info: Facts about the data, a `DataInfo`.
-            tokenizer: The tokenizer of the data, if they are texts.
-            options: Keywords of the constructor; what `data_options` says is filled in.
+        """Make the task for data: ``options`` are keywords of the constructor, and what `data_options` says is filled in.
 
         Raises:
             InputError: If the task cannot learn from such data, or an option is wrong.
@@ -169,19 +164,25 @@ class Task(LightningModule):
 
     @classmethod
     def num_outputs(cls, info: Any) -> int:
-        """Return how many numbers the network must answer with, for each example or (`per_token`) for each token."""
-        raise NotImplementedError(f"{cls.__name__}.num_outputs: say how many numbers the network answers with")
+        """Return how many numbers the network answers with, for each example or (`per_token`) each token.
+
+        By default that is the one value of `data_options`.
+        """
+        sizes = list(cls.data_options(info).values())
+        if len(sizes) != 1:
+            raise NotImplementedError(f"{cls.__name__}.num_outputs: say how many numbers the network answers with")
+        return int(sizes[0])
 
     def step(self, batch: Any) -> StepOutput:
         """Return the loss of a batch and what its metrics read."""
         raise NotImplementedError(f"{type(self).__name__}.step: return StepOutput(loss, predictions, targets)")
 
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
-        """Return the metrics by name; they read the predictions, targets and extra keywords of `StepOutput`."""
+        """Return the metrics by name, which read the predictions, targets and extra keywords of `StepOutput`."""
         return {}
 
     def metric_inputs(self, output: StepOutput) -> Inputs:
-        """Return what the metrics that the user named read: predictions, targets and, where they take it, more by keyword."""
+        """Return what the metrics that the user named read: predictions, targets and further keywords."""
         return output.predictions, output.targets, output.extra
 
     def metric_example(self) -> Inputs:
@@ -198,13 +199,13 @@ class Task(LightningModule):
 
     def outputs(self, inputs: Any) -> Tensor:
         """Apply the network to the inputs of a batch: one, or several, of which some versions of torch make a list."""
-        y: Tensor = self.net(*inputs) if isinstance(inputs, (tuple, list)) else self.net(inputs)
+        y: Tensor = self.net(*inputs) if isinstance(inputs, tuple | list) else self.net(inputs)
         return y
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the loss to descend."""
         output = self.step(batch)
-        size, loss = output.num_terms, output.loss
+        loss, size = output.loss, output.num_terms
         self.log("train_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=size, sync_dist=True)
         self.log("train_loss_step", loss, on_step=True, on_epoch=False, batch_size=size)
         return loss
@@ -222,7 +223,7 @@ class Task(LightningModule):
         return self.outputs(batch[0] if isinstance(batch, (tuple, list)) else batch)
 
     def measure(self, stage: str, output: StepOutput, named: bool = True) -> None:
-        """Add a batch to the metrics of a stage, those that the user named included; one without examples is left out."""
+        """Add a batch to the metrics of a stage, with ``named`` those of the user too; one without examples is left out."""
         if size := output.num_terms:
             getattr(self, f"{stage}_loss").update(output.loss.detach(), size)
             getattr(self, f"{stage}_metrics").update(output.predictions, output.targets, **output.extra)
@@ -270,19 +271,13 @@ class Task(LightningModule):
         h = self.hparams
         optimizer = make_optimizer(self.net, h["optimizer"], h["lr"], h["weight_decay"], h["betas"], h["eps"])
         steps = int(min(self.trainer.estimated_stepping_batches, sys.maxsize))  # infinite for a run without an end
-        factor = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: lr_factor(step, steps, h["schedule"], h["warmup"], h["floor"])
-        )
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": factor, "interval": "step"}}
+        factor = partial(lr_factor, steps=steps, schedule=h["schedule"], warmup=h["warmup"], floor=h["floor"])
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     @classmethod
     def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
-        """Yield examples from what a user gives: names of files, texts, images, arrays or tensors.
-
-        Args:
-            info: Facts about the data that the model was trained on.
-            inputs: What to predict.
-            stdin: Standard input, for the input ``-``.
+        """Yield examples from what a user gives: names of files, texts, images, arrays or tensors; ``-`` is ``stdin``.
 
         Raises:
             InputError: If an input cannot be read, or the task makes no predictions from such inputs.
@@ -290,12 +285,12 @@ class Task(LightningModule):
         raise InputError(f"the task {cls.__name__} does not read inputs of a user: use its predict_step in Python")
 
     def collate(self, examples: Sequence[Example]) -> Any:
-        """Return the examples as a batch ``(inputs,)``, prepared as the data module would have prepared it.
+        """Return the examples as a batch ``(inputs,)``, as the data module would; by default their tensors stacked.
 
         Raises:
             InputError: If one cannot be prepared; the message says where it stands.
         """
-        raise NotImplementedError(f"{type(self).__name__}.collate: return the batch of some examples")
+        return (torch.stack([example.value for example in examples]),)
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Any) -> list[dict[str, Any]]:
         """Return a row of JSON values for each example, from what `predict_step` returned for their batch."""

@@ -47,11 +47,6 @@ class Classification(Task):
         """Return the number of classes."""
         return {"num_classes": len(info.classes)}
 
-    @classmethod
-    def num_outputs(cls, info: Any) -> int:
-        """Return the number of classes."""
-        return len(info.classes)
-
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
         """Return accuracy and macro F1, and for two classes the area under the ROC curve."""
         classes = self.hparams["num_classes"]
@@ -103,17 +98,9 @@ class ImageClassification(Classification):
         """Yield images: files, Pillow images, arrays or tensors."""
         return read_images(inputs, info)
 
-    def collate(self, examples: Sequence[Example]) -> tuple[Tensor]:
-        """Return the images as a batch, [B, C, S, S]."""
-        return (torch.stack([example.value for example in examples]),)
-
 
 class TextInputs(Task):
-    """What tasks on one text or two share: reading a user's texts and making batches of them.
-
-    Attributes:
-        columns: Names of the texts of an example.
-    """
+    """Reads texts, and makes batches of them; ``columns`` names the texts of an example."""
 
     info_type = TextInfo
     columns: ClassVar[tuple[str, ...]] = ("text",)
@@ -130,10 +117,7 @@ class TextInputs(Task):
 
 
 class TextClassification(TextInputs, Classification):
-    """Classification of texts; the best epoch is the most accurate one.
-
-    On text, networks become overconfident long before they become less accurate, so the loss would stop them too early.
-    """
+    """Classification of texts; the best epoch is the most accurate one, since the loss rises long before accuracy falls."""
 
     inputs = ("text",)
     monitor = "val_accuracy", "max"
@@ -151,11 +135,11 @@ class PairClassification(TextClassification):
 
 
 class AnswerRanking(TextInputs):
-    """Candidate answers of a question, ranked by how probable each is to be right.
+    """Candidate answers of a question, ranked by how probable each is to be right, as in answer selection.
 
-    Mean average precision, mean reciprocal rank and whether the first answer is right, as in answer selection (Tay et al. 2019,
-    section 4.1): cross entropy classifies every pair of question and answer by itself, and the answers of a question are ranked
-    by the probability of being right. Questions without a right answer do not count.
+    Cross entropy classifies every pair of question and answer by itself, and the answers of a question are ranked by the
+    probability of being right (Tay et al. 2019, section 4.1): mean average precision, mean reciprocal rank and whether the
+    first answer is right. Questions without a right answer do not count.
 
     Args:
         net: From questions and answers, tokens [B, L] and [B, M], to logits [B, 2], the second of them for a right answer.

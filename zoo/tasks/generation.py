@@ -33,11 +33,6 @@ class GenerativeTask(Task):
         """Return the number of tokens."""
         return {"vocab_size": info.vocab_size}
 
-    @classmethod
-    def num_outputs(cls, info: Any) -> int:
-        """Return the number of tokens."""
-        return int(info.vocab_size)
-
     # --- what a subclass defines ---
 
     def encode_prompts(self, texts: Sequence[str], location: Location | None = None) -> Prompts:

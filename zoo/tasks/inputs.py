@@ -52,30 +52,28 @@ def read_texts(
     Raises:
         InputError: If a file or a line cannot be read, or a text is missing.
     """
-    texts: list[str] = []
+    waiting: list[str] = []  # the first text of a pair
     for item in inputs:
-        if isinstance(item, (tuple, list)):
+        if isinstance(item, tuple | list):
             if len(item) != len(columns) or not all(isinstance(text, str) for text in item):
                 raise InputError(f"an input of {len(item)} parts: this model reads {len(columns)} of text")
             yield _example(f"'{item[0][:40]}'", tuple(item), columns, allow_empty)
-            continue
-        if not isinstance(item, (str, Path)):
+        elif not isinstance(item, str | Path):
             raise InputError(f"an input of type {type(item).__name__}: this model reads texts")
-        word = str(item)
-        if word == "-" and stdin is not None:
+        elif str(item) == "-" and stdin is not None:
             content = stdin.buffer.read().decode("utf-8", "surrogateescape")
             yield from _lines("standard input", content.removeprefix("\ufeff"), columns, allow_empty)
-        elif is_file(word) or isinstance(item, Path):
-            for file in files_in(Path(word), TEXTS):
+        elif is_file(str(item)) or isinstance(item, Path):
+            for file in files_in(Path(item), TEXTS):
                 _check_plain(str(file))
                 yield from _lines(str(file), read_text(file), columns, allow_empty)
         else:
-            texts.append(word)
-            if len(texts) == len(columns):
-                yield _example(f"'{texts[0][:40]}'", tuple(texts), columns)
-                texts = []
-    if texts:
-        raise InputError(f"this model compares two texts: there is no second one for '{texts[0][:40]}'")
+            waiting.append(item)
+            if len(waiting) == len(columns):
+                yield _example(f"'{waiting[0][:40]}'", tuple(waiting), columns)
+                waiting = []
+    if waiting:
+        raise InputError(f"this model compares two texts: there is no second one for '{waiting[0][:40]}'")
 
 
 def is_file(word: str) -> bool:
@@ -107,17 +105,14 @@ def files_in(path: Path, endings: Sequence[str]) -> list[Path]:
 
 
 def _check_plain(word: str) -> None:
-    """Refuse a file that is no list of lines."""
     if Path(word).suffix.lower() in IMAGES:
         raise InputError(f"{word}: this model reads texts, not pictures")
     if any(suffix in TABLES for suffix in Path(word).suffixes):
-        raise InputError(
-            f"{word}: predict reads plain lines, one text in each (of pairs two with a tab between): write such a file"
-        )
+        advice = "predict reads plain lines, one text in each (of pairs two with a tab between): write such a file"
+        raise InputError(f"{word}: {advice}")
 
 
 def _lines(source: str, content: str, columns: Sequence[str], allow_empty: bool) -> Iterator[Example]:
-    """Yield the lines of a file with their numbers."""
     if not content:
         raise InputError(f"{source} is empty: there is nothing to predict")
     for number, line in enumerate(content.removesuffix("\n").split("\n"), 1):
@@ -131,7 +126,6 @@ def _lines(source: str, content: str, columns: Sequence[str], allow_empty: bool)
 
 
 def _example(location: str, texts: tuple[str, ...], columns: Sequence[str], allow_empty: bool = False) -> Example:
-    """Return an example if all of it is text."""
     if any("\udc80" <= letter <= "\udcff" for text in texts for letter in text):
         raise InputError(f"{location}: bytes that are not UTF-8; save the text as UTF-8")
     if not allow_empty and not all(text.strip() for text in texts):
@@ -166,13 +160,13 @@ def read_images(inputs: Sequence[Any], info: ImageInfo) -> Iterator[Example]:
     """
     number = 0
     for item in inputs:
-        if isinstance(item, (str, Path)):
+        if isinstance(item, str | Path):
             if str(item) == "-":
                 raise InputError("this is a model of images: give image files (zoo predict RUN IMAGE...)")
             for file in files_in(Path(item), IMAGES):
                 yield Example(str(file), load_image(file, info), {"file": str(file)})
             continue
-        for image in _unbatched(item):
+        for image in item if isinstance(item, Tensor | np.ndarray) and item.ndim == 4 else [item]:
             location = f"image {number}"
             yield Example(location, _prepared(image, info, location), {"image": number})
             number += 1
@@ -190,15 +184,6 @@ def load_image(path: Path, info: ImageInfo) -> Tensor:
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise InputError(f"cannot read the image {path}: {reason}") from error
-
-
-def _unbatched(item: Any) -> list[Any]:
-    """Split a batch of images; a single one is a batch of one."""
-    if isinstance(item, Tensor) and item.ndim == 4:
-        return list(item)
-    if isinstance(item, np.ndarray) and item.ndim == 4:
-        return list(item)
-    return [item]
 
 
 def _prepared(image: Any, info: ImageInfo, location: str) -> Tensor:
@@ -226,7 +211,7 @@ def read_vectors(inputs: Sequence[Any], features: int) -> Iterator[Example]:
     """
     number = 0
     for item in inputs:
-        if isinstance(item, (str, Path)):
+        if isinstance(item, str | Path):
             raise InputError("this model answers with numbers for vectors: give it arrays in Python, zoo.load(RUN).predict(x)")
         try:
             vectors = torch.as_tensor(item, dtype=torch.float32)

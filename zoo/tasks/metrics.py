@@ -25,10 +25,7 @@ Inputs = tuple[Any, Any, dict[str, Tensor]]
 
 
 class StepOutput(NamedTuple):
-    """The loss of a batch (a mean) and the inputs of the metrics: predictions, targets and further keywords.
-
-    The loss is a mean over ``size`` things, by default one for each target.
-    """
+    """The loss of a batch, a mean over ``size`` things (by default one for each target), and what the metrics read."""
 
     loss: Tensor
     predictions: Any
@@ -82,22 +79,16 @@ class MeanLoss(Ratio):
 
 
 def named_metrics(names: Sequence[str], example: Callable[[], Inputs]) -> dict[str, Metric | MetricCollection]:
-    """Build metrics from the names of torchmetrics classes and try each on an example.
+    """Build metrics, by their names in small letters, from names of torchmetrics classes; try each on an example.
 
     Args:
-        names: Such as ``("MulticlassCalibrationError",)``.
+        names: Checked ones, such as ``("MulticlassCalibrationError",)``.
         example: Returns predictions, the last axis of which has as many numbers as there are classes, targets and keywords.
 
-    Returns:
-        The metrics by their name in small letters, such as ``multiclass_calibration_error``.
-
     Raises:
-        InputError: If there is no such metric, it does not work for such predictions, or it is more than one number.
+        InputError: If a metric does not work for such predictions, or it is more than one number.
     """
-    check_names(names)
-    if not names:
-        return {}
-    inputs = example()
+    inputs = example() if names else ()
     return {snake_case(name): _built(name, inputs) for name in names}
 
 
@@ -142,10 +133,9 @@ def even_states(metric: Metric) -> None:
     Torchmetrics 1.9 gathers entry by entry where a list has no reduction (as in retrieval metrics), which fails if one process
     has seen more batches than another; and where a process has seen none, it gathers floats, whatever the others have.
     """
-    if not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1:
-        return
     names = [name for name, default in metric._defaults.items() if isinstance(default, list)]
-    if not names:
+    alone = not (distributed.is_available() and distributed.is_initialized()) or distributed.get_world_size() == 1
+    if alone or not names:
         return
     states = {name: dim_zero_cat(state) for name in names if (state := getattr(metric, name)) != []}
     found: list[Any] = [None] * distributed.get_world_size()
@@ -156,27 +146,20 @@ def even_states(metric: Metric) -> None:
             setattr(metric, name, [states.get(name, torch.empty((0, *shape), dtype=dtype, device=metric.device))])
 
 
-def _classes() -> dict[str, type[Metric]]:
-    """Return the metrics of torchmetrics by name."""
-    modules = [import_module(f"torchmetrics.{name}") for name in MODULES]
-    members = [(name, getattr(module, name)) for module in modules for name in module.__all__]
-    return {name: member for name, member in members if isinstance(member, type) and issubclass(member, Metric)}
-
-
 def _metric_class(name: str) -> type[Metric]:
-    known = _classes()
+    """Find a metric of torchmetrics by its name."""
+    modules = [import_module(f"torchmetrics.{part}") for part in MODULES]
+    members = [(member, getattr(module, member)) for module in modules for member in module.__all__]
+    known = {member: kind for member, kind in members if isinstance(kind, type) and issubclass(kind, Metric)}
     if name in known:
         return known[name]
     by_lower = {other.lower(): other for other in known}
     close = get_close_matches(str(name).lower().replace("_", ""), by_lower, 1)
-    hint = (
-        f"did you mean {by_lower[close[0]]}?" if close else "give the name of a class of torchmetrics, such as MulticlassAUROC"
-    )
-    raise InputError(f"unknown metric '{name}': {hint}")
+    advice = "give the name of a class of torchmetrics, such as MulticlassAUROC"
+    raise InputError(f"unknown metric '{name}': {f'did you mean {by_lower[close[0]]}?' if close else advice}")
 
 
-def _built(name: str, inputs: Inputs) -> Metric:
-    """Build one metric and try it."""
+def _built(name: str, inputs: Any) -> Metric:
     kind = _metric_class(name)
     parameters = inspect.signature(kind).parameters.values()
     needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]

@@ -1,13 +1,13 @@
 """Optimizers of timm and learning rate schedules: checked, grouped and built."""
 
-import difflib
 import math
+from difflib import get_close_matches
 from typing import Any
 
 import torch
 from torch import nn
 
-from zoo.errors import InputError
+from zoo.errors import InputError, check_rules
 from zoo.layers.weight import Weight
 
 SCHEDULES = ("cosine", "linear", "constant", "inverse_sqrt")
@@ -37,28 +37,6 @@ def lr_factor(step: int, steps: int, schedule: str = "cosine", warmup: float = 0
     return floor + (1 - floor) * share
 
 
-def check_schedule(name: str, warmup: float = 0.1, floor: float = 0.0, prefix: str = "") -> None:
-    """Check a schedule: a known name, a warm-up and a floor that are shares, and no floor where nothing falls.
-
-    Args:
-        name: One of `SCHEDULES`.
-        warmup: Share of all steps.
-        floor: Share of the peak.
-        prefix: What messages put before the names of options.
-
-    Raises:
-        InputError: If one of them is wrong.
-    """
-    if name not in SCHEDULES:
-        raise InputError(f"unknown schedule '{name}': use {', '.join(SCHEDULES)}")
-    if not 0 <= warmup <= 1:
-        raise InputError(f"{prefix}warmup={warmup} is a share of all steps: use 0 to 1")
-    if not 0 <= floor <= 1:
-        raise InputError(f"{prefix}floor={floor} is a share of the peak: use 0 to 1")
-    if floor and name not in FALLING:
-        raise InputError(f"{prefix}floor is for {' and '.join(FALLING)}, not for {name}: leave it out")
-
-
 def make_optimizer(
     net: nn.Module, name: str, lr: float, weight_decay: float, betas: Betas = None, eps: float | None = None
 ) -> torch.optim.Optimizer:
@@ -77,6 +55,20 @@ def undecayed(net: nn.Module) -> set[str]:
         own = dict(module.named_parameters())
         kept |= {id(own[name]) for name in names if name in own}  # networks of timm name some that they may lack
     return {name for name, parameter in net.named_parameters() if id(parameter) in kept}
+
+
+def check_schedule(name: str, warmup: float = 0.1, floor: float = 0.0, prefix: str = "") -> None:
+    """Check a schedule; ``prefix`` is what messages put before the names of options.
+
+    Raises:
+        InputError: If its name is unknown, warm-up or floor is no share, or there is a floor where nothing falls.
+    """
+    check_rules(
+        (name in SCHEDULES, f"unknown schedule '{name}': use {', '.join(SCHEDULES)}"),
+        (0 <= warmup <= 1, f"{prefix}warmup={warmup} is a share of all steps: use 0 to 1"),
+        (0 <= floor <= 1, f"{prefix}floor={floor} is a share of the peak: use 0 to 1"),
+        (not floor or name in FALLING, f"{prefix}floor is for {' and '.join(FALLING)}, not for {name}: leave it out"),
+    )
 
 
 def check_network(net: nn.Module, optimizer: str) -> None:
@@ -100,31 +92,32 @@ def check_optimizer(
     eps: float | None = None,
     prefix: str = "",
 ) -> None:
-    """Check that timm knows an optimizer, and that its numbers can work.
-
-    Args:
-        name: Of the optimizer.
-        lr: Peak learning rate.
-        weight_decay: Decay of matrices.
-        betas: Two numbers, or None for the optimizer's own.
-        eps: A number above zero, or None for the optimizer's own.
-        prefix: What messages put before the names of options.
+    """Check that timm knows an optimizer, and that its numbers can work; ``prefix`` is as in `check_schedule`.
 
     Raises:
         InputError: If one of them is wrong.
     """
-    from timm.optim import create_optimizer_v2, list_optimizers
+    from timm.optim import create_optimizer_v2, get_optimizer_info, list_optimizers
 
     names = [str(known) for known in list_optimizers()]
     if name not in names:
-        close = difflib.get_close_matches(name, names, n=3)
+        close = get_close_matches(name, names, n=3)
         hint = f": did you mean {', '.join(close)}?" if close else f": use one of timm's, such as {', '.join(names[:8])}"
         raise InputError(f"unknown optimizer '{name}'{hint}")
-    if lr is None or not 0 < lr < math.inf:
-        raise InputError(f"{prefix}lr={lr}: a learning rate is above zero")
-    if not 0 <= weight_decay < math.inf:
-        raise InputError(f"{prefix}weight_decay={weight_decay}: a decay is zero or more")
-    _check_moments(name, betas, eps, prefix)
+    knows = get_optimizer_info(name)
+    pair = betas is None or (isinstance(betas, tuple | list) and len(betas) == 2 and all(map(_is_beta, betas)))
+    check_rules(
+        (lr is not None and 0 < lr < math.inf, f"{prefix}lr={lr}: a learning rate is above zero"),
+        (0 <= weight_decay < math.inf, f"{prefix}weight_decay={weight_decay}: a decay is zero or more"),
+        (betas is None or knows.has_betas, f"optimizer '{name}' has no betas: leave {prefix}betas out"),
+        (eps is None or knows.has_eps, f"optimizer '{name}' has no eps: leave {prefix}eps out"),
+        (pair, f"{prefix}betas={betas!r}: use two numbers from 0 to below 1, such as 0.9,0.98"),
+        (
+            betas is None or knows.num_betas == 2,
+            f"optimizer '{name}' has {knows.num_betas} betas, not two: leave {prefix}betas out",
+        ),
+        (eps is None or 0 < eps < math.inf, f"{prefix}eps={eps}: a denominator needs a small number above zero"),
+    )
     try:
         create_optimizer_v2([nn.Parameter(torch.zeros(2, 2))], opt=name, lr=lr, **_given(betas, eps))
     except (AssertionError, ImportError, RuntimeError, ValueError, TypeError) as error:
@@ -136,22 +129,5 @@ def _given(betas: Betas, eps: float | None) -> dict[str, Any]:
     return {name: value for name, value in (("betas", betas), ("eps", eps)) if value is not None}
 
 
-def _check_moments(name: str, betas: Any, eps: float | None, prefix: str) -> None:
-    """Check betas and eps, and that the optimizer has such options."""
-    from timm.optim import get_optimizer_info
-
-    knows = get_optimizer_info(name)
-    for option, value, known in (("betas", betas, knows.has_betas), ("eps", eps, knows.has_eps)):
-        if value is not None and not known:
-            raise InputError(f"optimizer '{name}' has no {option}: leave {prefix}{option} out")
-    if betas is not None and not (isinstance(betas, tuple | list) and len(betas) == 2 and all(map(_is_beta, betas))):
-        raise InputError(f"{prefix}betas={betas!r}: use two numbers from 0 to below 1, such as 0.9,0.98")
-    if betas is not None and knows.num_betas != 2:
-        raise InputError(f"optimizer '{name}' has {knows.num_betas} betas, not two: leave {prefix}betas out")
-    if eps is not None and not 0 < eps < math.inf:
-        raise InputError(f"{prefix}eps={eps}: a denominator needs a small number above zero")
-
-
 def _is_beta(value: object) -> bool:
-    """Tell whether a value can be the decay of a running mean."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1

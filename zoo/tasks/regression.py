@@ -35,11 +35,6 @@ class Regression(Task):
         """Return the numbers of a target."""
         return {"num_targets": info.out_features}
 
-    @classmethod
-    def num_outputs(cls, info: Any) -> int:
-        """Return the numbers of a target."""
-        return int(info.out_features)
-
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
         """Return the mean squared error."""
         return {"mse": MeanSquaredError()}
@@ -60,10 +55,6 @@ class Regression(Task):
     def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
         """Yield vectors of arrays and tensors."""
         return read_vectors(inputs, info.in_features)
-
-    def collate(self, examples: Sequence[Example]) -> tuple[Tensor]:
-        """Return the vectors as a batch, [B, in]."""
-        return (torch.stack([example.value for example in examples]),)
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
         """Return the input and the output of each example."""

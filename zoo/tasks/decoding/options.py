@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from zoo.errors import InputError
+from zoo.errors import InputError, check_rules
 
 MAX_BEAM = 256
 """Hypotheses that a beam may have: far more than ever helped, and what still ends."""
@@ -44,7 +44,8 @@ def check_decoding(options: Decoding) -> None:
         InputError: If a number is out of range, or two options exclude each other.
     """
     o = options
-    rules = (
+    drawn = [f"{name}={getattr(o, name)}" for name in ("temperature", "top_k", "top_p") if getattr(o, name)]
+    check_rules(
         (1 <= o.beam <= MAX_BEAM, f"beam={o.beam}: a beam has from 1 to {MAX_BEAM} hypotheses"),
         (0 <= o.length_penalty <= 10, f"length_penalty={o.length_penalty}: the exponent is between 0 and 10"),
         (o.length is None or o.length >= 1, f"length={o.length}: write one token or more"),
@@ -53,13 +54,8 @@ def check_decoding(options: Decoding) -> None:
         (o.top_p is None or 0 < o.top_p <= 1, f"top_p={o.top_p}: a share of the probability is above 0 and at most 1"),
         (0 <= o.seed < 2**63, f"seed={o.seed}: use a whole number from 0 to 2^63 - 1"),
         (0.01 <= o.repetition_penalty <= 100, f"repetition_penalty={o.repetition_penalty}: it is between 0.01 and 100"),
+        (o.beam == 1 or not drawn, f"beam={o.beam} and {''.join(drawn[:1])}: a beam draws nothing; use one of the two"),
     )
-    for fine, message in rules:
-        if not fine:
-            raise InputError(message)
-    drawn = [name for name in ("temperature", "top_k", "top_p") if getattr(o, name)]
-    if o.beam > 1 and drawn:
-        raise InputError(f"beam={o.beam} and {drawn[0]}={getattr(o, drawn[0])}: a beam draws nothing; use one of the two")
 
 
 def temperature_of(options: Decoding, answers: bool) -> float:
