@@ -32,7 +32,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from zoo.errors import InputError
-from zoo.training.processes import is_first_process
+from zoo.training.processes import end_with_parent, is_first_process
 
 COMMANDS = {
     "list": "zoo.cli.listing",
@@ -60,6 +60,7 @@ def main(argv: list[str] | None = None) -> int:
     # idle machine and lose an order of magnitude on a busy one (benchmarks/results/threads.json). Torch reads it when imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     open_streams()
+    end_with_parent()
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]

@@ -69,7 +69,7 @@ def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
     settings = check_trainer(planned.options.trainer)
     checkpoint = check_resume(planned.options)
     in_order = "token_stream" in planned.recipe.inputs or getattr(planned.objects.net, "has_memory", False)
-    processes = join(settings, in_order)
+    processes = join(settings, in_order, planned.options.ddp_timeout)
     with claimed(planned.options, processes) as folder, matmul_precision(planned.options.matmul_precision):
         try:
             run = set_up(planned, settings, checkpoint, folder.path, processes)

@@ -130,6 +130,7 @@ class Fit:
         seed: Decides weights, order and augmentation; never the split of the data.
         compile: Compile the network with torch.compile; the first steps take longer.
         matmul_precision: Of float32 matrix products: highest, high (TF32 on GPUs that have it) or medium.
+        ddp_timeout: Seconds that one of several processes waits for the others, before it ends the run.
         run_dir: Folder of the run; by default a new one in runs/ with a telling name.
         ckpt_path: A training checkpoint (checkpoints/last.ckpt of a run) to go on from.
         trainer: Arguments of Lightning's Trainer, such as --trainer.max_epochs.
@@ -156,6 +157,7 @@ class Fit:
     seed: int = 0
     compile: bool = False
     matmul_precision: str | None = None
+    ddp_timeout: float = 1800
     run_dir: str | None = None
     ckpt_path: str | None = None
     trainer: dict[str, Any] = field(default_factory=dict)

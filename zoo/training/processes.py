@@ -5,12 +5,16 @@ Importing this module imports no torch.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
+import signal
+import sys
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from zoo.errors import InputError
+from zoo.errors import InputError, one_line
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -18,6 +22,8 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+PARENT = "ZOO_PARENT_PID"
+"""The environment variable that tells a process of a run who started it."""
 JOINING = ("accelerator", "strategy", "devices", "num_nodes", "precision", "plugins", "sync_batchnorm")
 """The arguments of the Trainer that decide on devices and processes."""
 
@@ -26,6 +32,20 @@ def is_first_process() -> bool:
     """Tell from the environment whether this process is the one that prints: that of rank 0, or the only one."""
     names = ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")  # of torchrun, Lightning and srun
     return all(os.environ.get(name, "0") == "0" for name in names)
+
+
+def end_with_parent() -> None:
+    """Let the system kill this process once the one that started it for a run is gone; in any other process do nothing.
+
+    Nobody else would: a process that waits for a dead one in a collective call goes on for half an hour, and one that hangs
+    for ever. Only Linux can (``prctl(2)``, PR_SET_PDEATHSIG).
+    """
+    launched = "TORCHELASTIC_RUN_ID" in os.environ or (PARENT in os.environ and int(os.environ.get("LOCAL_RANK", "0")) > 0)
+    if not launched or sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    if os.getppid() != int(os.environ.get(PARENT, os.getppid())) or os.getppid() == 1:  # it was gone before
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def launched_devices() -> dict[str, int]:
@@ -123,16 +143,20 @@ def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
         raise InputError(f"--trainer: {str(error).strip().splitlines()[0]}") from error
 
 
-def join(settings: Mapping[str, Any], in_order: bool = False) -> Processes:
+def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1800) -> Processes:
     """Start the processes that the Trainer's arguments ask for, unless torchrun, srun or an earlier run has, and join them.
 
     Args:
         settings: Arguments of Lightning's Trainer.
         in_order: Whether the run reads its data in order, which only one process can.
+        timeout: Seconds that a process waits for the others before the run ends.
 
     Raises:
-        InputError: If Lightning refuses the arguments, or the run cannot use the strategy or several processes.
+        InputError: If Lightning refuses the arguments, the run cannot use the strategy or several processes, or one of them
+            does not come.
     """
+    from torch.distributed import DistError
+
     chosen = {name: value for name, value in settings.items() if name in JOINING and value is not None}
     notes = logging.getLogger("lightning.pytorch")
     level = notes.level
@@ -145,9 +169,17 @@ def join(settings: Mapping[str, Any], in_order: bool = False) -> Processes:
     if in_order and trainer.world_size > 1:
         raise InputError("a network with a memory reads its text in order, in one process: use --trainer.devices 1")
     strategy = trainer.strategy
+    end_with_parent()
     if strategy.launcher is not None:
+        strategy._timeout = timedelta(seconds=timeout)  # type: ignore[attr-defined]  # a strategy that is named takes none
+        if int(os.environ.get("LOCAL_RANK", "0")) == 0:
+            os.environ[PARENT] = str(os.getpid())
         strategy.launcher.launch(lambda: None, trainer=trainer)
-        strategy.setup_environment()
+        try:
+            strategy.setup_environment()
+        except DistError as error:
+            text = f"the {trainer.world_size} processes of the run did not meet within {timeout:g} s"
+            raise InputError(f"{text} (raise --ddp-timeout, or see what the others said): {one_line(error)}") from error
     return Processes(strategy)
 
 

@@ -1,0 +1,110 @@
+"""Two processes of which one is killed, fails or hangs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+GRACE = 15
+"""Seconds after the timeout in which everything must be over."""
+TRAIN = """
+import os, signal, sys, time
+from pathlib import Path
+from lightning.pytorch import Callback
+import zoo
+
+RANK, BAD, HOW, WHEN = int(os.environ.get("LOCAL_RANK", 0)), int(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+
+def go_wrong():
+    if RANK != BAD:
+        return
+    Path(f"wrong-{os.getpid()}").touch()
+    if HOW == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if HOW == "raise":
+        raise RuntimeError("a rank is gone")
+    if HOW == "hang":
+        time.sleep(1000)
+    if HOW == "terminate":
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Wrong(Callback):
+    def on_train_batch_end(self, trainer, task, outputs, batch, index):
+        if trainer.global_step == 3:
+            go_wrong()
+
+
+Path(f"rank-{os.getpid()}").touch()
+if WHEN == "start" and BAD == 0:  # once the other one is there, before they meet
+    from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher as Launcher
+    call = Launcher._call_children_scripts
+    Launcher._call_children_scripts = lambda self: (call(self), go_wrong())
+elif WHEN == "start":
+    go_wrong()
+zoo.fit(backbone="vit(dim=16,depth=1,heads=1)", algebra="quaternion", data="digits", batch_size=128, run_dir="run",
+        ddp_timeout=%d, trainer={"devices": 2, "accelerator": "cpu", "max_epochs": 2, "enable_progress_bar": False,
+                                 "callbacks": [Wrong()] if WHEN == "step" else []})
+"""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended.
+
+    Attributes:
+        code: Its exit code.
+        seconds: From the moment when something went wrong until the last process was gone; None if nothing went wrong.
+        orphans: Processes that were left then.
+        model: Whether there is a model folder.
+        output: What was printed.
+    """
+
+    code: int
+    seconds: float | None
+    orphans: int
+    model: bool
+    output: str
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def lose(folder: Path, rank: int, how: str, when: str, timeout: int) -> Ending:
+    """Train with two processes in a folder, of which one goes wrong.
+
+    Args:
+        folder: An empty folder.
+        rank: Which one.
+        how: ``kill``, ``raise``, ``hang`` or ``terminate``.
+        when: At the ``start``, before the processes meet, or after a ``step``.
+        timeout: Seconds that a process waits for the others.
+    """
+    (folder / "train.py").write_text(TRAIN % timeout)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "train.py", str(rank), how, when]
+    with (folder / "out").open("wb") as out:
+        process = subprocess.Popen(command, cwd=folder, env=env, stdout=out, stderr=out, start_new_session=True)
+    try:
+        process.wait(timeout=280)
+        wrong = [path.stat().st_mtime for path in folder.glob("wrong-*")]
+        pids = [int(path.name.partition("-")[2]) for path in folder.glob("rank-*")]
+        ended = time.monotonic()
+        while (left := [pid for pid in pids if alive(pid)]) and time.monotonic() - ended < timeout + GRACE:
+            time.sleep(0.1)
+        seconds = time.time() - wrong[0] if wrong else None
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    return Ending(process.returncode, seconds, len(left), (folder / "run" / "model").exists(), (folder / "out").read_text())
