@@ -427,5 +427,6 @@ def test_no_room_for_the_weights_names_the_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(folders, "save_model", full)
     with pytest.raises(OSError, match="No space left on device") as error:
-        folders.write_weights(torch.nn.Linear(1, 1), tmp_path / "model.safetensors")
-    assert error.value.filename == str(tmp_path / "model.safetensors")
+        write(tmp_path / "model")
+    assert error.value.filename == str(tmp_path / "model" / "model.safetensors")
+    assert not any(tmp_path.iterdir())

@@ -24,14 +24,14 @@ from zoo.checkpoint.integrity import (
     check_algebra,
     check_header,
     file_record,
+    fingerprint_of,
     read_header,
     read_json,
     sealed,
-    spec_fingerprint,
     verify,
 )
 from zoo.conversion import convert
-from zoo.errors import InputError
+from zoo.errors import InputError, one_line
 from zoo.layers.factory import ROLES
 from zoo.registry.spec import Spec
 from zoo.tasks import task_type
@@ -39,15 +39,8 @@ from zoo.tasks import task_type
 FORMAT = 2
 LIBRARIES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
 SPECS = ("backbone", "algebra", "scope", "init")
-OPTIONAL = {
-    "embedding": str,
-    "task": str,
-    "data": str,
-    "info": dict,
-    "model_kwargs": dict,
-    "conversion": dict,
-    "decoding": dict,
-}
+OPTIONAL: dict[str, type] = dict.fromkeys(("embedding", "task", "data"), str)
+OPTIONAL |= dict.fromkeys(("info", "model_kwargs", "conversion", "decoding"), dict)
 """Keys that may be missing, and the kinds of their values."""
 TABLES = 50 * 2**20
 """Bytes that a network's tables, such as positions, may take beside twice the bytes of its weights."""
@@ -65,42 +58,30 @@ def save(
     Args:
         folder: The folder; an older model folder there is replaced.
         net: The network.
-        config: What rebuilds the network: ``backbone`` (or, of a module that no spec names, ``conversion``, see
-            `conversion_record`), ``algebra`` (or, of one that no spec names, ``algebra_sha256``, its `fingerprint`),
-            ``scope``, ``init``, ``embedding``; and ``task`` (None if no spec names it), ``data`` (likewise) and ``info`` of a
-            trained model, or the ``model_kwargs`` of a network alone. All are JSON values.
-        summary: What was measured; goes into the manifest and the card. Of a mean of several checkpoints also ``validation``
-            (metrics) and ``averaged`` (names).
+        config: JSON values that rebuild it: ``backbone`` (or ``conversion``, see `conversion_record`), ``algebra`` (or
+            ``algebra_sha256``), ``scope``, ``init``, ``embedding``; with ``task``, ``data`` and ``info`` of a trained model, or
+            the ``model_kwargs`` of a network alone. What no spec names is None.
+        summary: ``versions``, ``metrics`` and the like, for the manifest and the card.
         files: Texts that the model needs beside its weights, by file name: its tokenizer.
     """
-    values: dict[str, Any] = {"format": FORMAT, "algebra": config["algebra"]}
+    spec = config["algebra"]
+    values: dict[str, Any] = {"format": FORMAT, "algebra": spec}
     values |= {key: config[key] for key in (*SPECS, *OPTIONAL) if config.get(key) is not None}
-    if config["algebra"] is not None:
-        values["algebra_sha256"] = spec_fingerprint(config["algebra"])
-    else:
-        values["algebra_sha256"] = config["algebra_sha256"]
+    values["algebra_sha256"] = config["algebra_sha256"] if spec is None else fingerprint_of(spec)
     values["versions"] = summary["versions"]
     with new_folder(folder) as part:
         write_json(part / "config.json", values)
-        write_weights(net, part / "model.safetensors")
+        weights = part / "model.safetensors"
+        try:
+            save_model(net, str(weights))
+        except SafetensorError as error:  # no room, for one; others expect an OSError
+            raise OSError(errno.EIO, str(error).partition(": ")[2] or str(error), str(folder / weights.name)) from error
         for name, text in (files or {}).items():
             write_text(part / name, text)
         write_text(part / "README.md", card(config, summary))
         records = {path.name: file_record(path) for path in sorted(part.iterdir())}
         measured = {key: summary[key] for key in ("metrics", "validation", "averaged") if key in summary}
         write_json(part / "manifest.json", sealed({"files": records} | measured))
-
-
-def write_weights(net: nn.Module, path: Path) -> None:
-    """Write the weights of a network.
-
-    Raises:
-        OSError: If there is no room for them; the library below has an error of its own for that.
-    """
-    try:
-        save_model(net, str(path))
-    except SafetensorError as error:
-        raise OSError(errno.EIO, str(error).partition(": ")[2] or str(error), str(path)) from error
 
 
 def find(path: str | Path) -> Path:
@@ -164,15 +145,13 @@ def load_network(
 
     Args:
         path: The folder.
-        config: What `read_config` returned for it, if that was called already.
-        info: The `DataInfo` in it, if that was rebuilt already.
-        module: For a network that no spec names: one like it; where it was converted, the real one, which is converted in
-            place.
-        product: For a network over an algebra that no spec names: that algebra.
+        config: Its `read_config`, if that was called already.
+        info: Its `DataInfo`, if that was rebuilt already.
+        module: For a network that no spec names: one like it before its conversion, which is converted in place.
+        product: The algebra, if no spec names it.
 
     Raises:
-        InputError: If the folder is damaged, an algebra or backbone it names is not installed, or the module or the algebra
-            is another one.
+        InputError: If the folder is damaged, names something that is not installed, or is of another module or algebra.
     """
     config = read_config(path) if config is None else config
     weights = find(path) / "model.safetensors"
@@ -188,7 +167,7 @@ def load_network(
     try:
         load_model(net, str(weights))
     except (RuntimeError, SafetensorError) as error:
-        raise InputError(f"the weights in {weights.parent} do not fit {name}: {reason(error)}") from error
+        raise InputError(f"the weights in {weights.parent} do not fit {name}: {one_line(error)}") from error
     return net.eval()
 
 
@@ -275,21 +254,16 @@ def conversion_record(net: nn.Module) -> dict[str, Any]:
 
 def with_missing_plugins(error: InputError, config: Mapping[str, Any]) -> InputError:
     """Add to an error the distributions that a model was made with and that are not installed."""
-    missing = [f"{name} {version}" for name, version in config["versions"].items() if name != "python" and not installed(name)]
+    missing = []
+    for name, version in config["versions"].items():
+        try:
+            distribution("hypercomplex-zoo" if name == "python" else name)
+        except PackageNotFoundError:
+            missing.append(f"{name} {version}")
     if not missing:
         return error
-    return InputError(
-        f"{error}; the model was made with {', '.join(missing)}, not installed here: pip install {missing[0].split()[0]}"
-    )
-
-
-def installed(name: str) -> bool:
-    """Tell whether a distribution is installed."""
-    try:
-        distribution(name)
-    except PackageNotFoundError:
-        return False
-    return True
+    advice = f"not installed here: pip install {missing[0].split()[0]}"
+    return InputError(f"{error}; the model was made with {', '.join(missing)}, {advice}")
 
 
 def library_versions(config: Mapping[str, Any]) -> dict[str, str]:
@@ -298,9 +272,3 @@ def library_versions(config: Mapping[str, Any]) -> dict[str, str]:
     found = [registry.resolve(group, config[key])[0] for key, group in groups.items() if config.get(key)]
     libraries = {"python": platform.python_version(), **{name: distribution(name).version for name in LIBRARIES}}
     return libraries | {entry.distribution: entry.version for entry in found}
-
-
-def reason(error: Exception) -> str:
-    """Return the line of an error that says what is wrong; torch and safetensors begin with one that does not."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[min(1, len(lines) - 1)] if lines else type(error).__name__

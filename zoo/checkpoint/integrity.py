@@ -150,7 +150,7 @@ def fingerprint(product: Algebra) -> str:
     return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()
 
 
-def spec_fingerprint(spec: str) -> str | None:
+def fingerprint_of(spec: str) -> str | None:
     """Return the fingerprint of an algebra whose table is not among the weights, or None."""
     with torch.random.fork_rng(devices=[]):
         product = algebra(spec)
@@ -171,7 +171,7 @@ def check_algebra(config: Mapping[str, Any], product: Algebra | None = None) -> 
         if fingerprint(product) != expected:
             raise InputError("this is not the algebra that the model was trained over: its table differs")
         return product
-    if expected != spec_fingerprint(spec):
+    if expected != fingerprint_of(spec):
         entry, _ = resolve("zoo.algebras", spec)
         there = config["versions"].get(entry.distribution, "another version")
         text = f"'{spec}' of {entry.distribution} {entry.version} is not the algebra this model was trained over"
