@@ -1,5 +1,6 @@
 """What torch's own tools see of a layer whose weight is computed."""
 
+from operator import attrgetter
 from typing import Any, Never
 
 import torch
@@ -26,7 +27,8 @@ class ComputedMatrix(Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Refuse what writes to the matrix, and run everything else as torch does."""
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
-        written = (args[:1] or tuple(kwargs.values())[:1]) if _writes(name) else ()
+        writes = name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
+        written = (args[:1] or tuple(kwargs.values())[:1]) if writes else ()
         if any(isinstance(t, cls) for t in (*written, kwargs.get("out"))):
             raise InputError(ADVICE)
         with torch._C.DisableTorchFunctionSubclass():
@@ -36,12 +38,7 @@ class ComputedMatrix(Tensor):
         return result
 
 
-def _writes(name: str) -> bool:
-    return name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
-
-
 def _shares_memory(result: Tensor, args: tuple[Any, ...]) -> bool:
-    """Whether a result is a view of the matrix."""
     matrix = next((arg for arg in args if isinstance(arg, ComputedMatrix)), None)
     if matrix is None or result.layout != torch.strided:
         return False
@@ -49,11 +46,7 @@ def _shares_memory(result: Tensor, args: tuple[Any, ...]) -> bool:
 
 
 class Reparametrized(nn.Module):
-    """A parametrization of torch on top of the computed matrix, with what it adds to the parameters.
-
-    Raises:
-        InputError: If it cannot be written as a function of the matrix and of further parameters.
-    """
+    """A parametrization of torch, as a function of the computed matrix and of what it adds to the parameters."""
 
     def __init__(self, parametrization: nn.Module, matrix: Tensor) -> None:
         super().__init__()
@@ -85,9 +78,18 @@ class ComputedWeight(nn.Module):
 
     Over the reals ``weight`` is the parameter. Over an algebra it is a `ComputedMatrix`. The parametrizations of torch work by
     their default name: they are applied to the matrix.
+
+    Attributes:
+        components: The parameter that the matrix is computed from.
+        algebra: The product that this layer multiplies with.
+        inp, out: The layouts of the input and of the output channels.
     """
 
     weight_module: Weight
+    components: nn.Parameter = property(attrgetter("weight_module.components"))  # type: ignore[assignment]
+    algebra: Algebra = property(attrgetter("weight_module.algebra"))  # type: ignore[assignment]
+    inp: AxisLayout = property(attrgetter("weight_module.inp"))  # type: ignore[assignment]
+    out: AxisLayout = property(attrgetter("weight_module.out"))  # type: ignore[assignment]
 
     @property
     def weight(self) -> Tensor:
@@ -98,30 +100,11 @@ class ComputedWeight(nn.Module):
     def weight(self, _: Tensor) -> None:
         raise InputError(ADVICE)
 
-    @property
-    def components(self) -> nn.Parameter:
-        """The parameter that the matrix is computed from."""
-        return self.weight_module.components
-
-    @property
-    def algebra(self) -> Algebra:
-        """The product that this layer multiplies with."""
-        return self.weight_module.algebra
-
-    @property
-    def inp(self) -> AxisLayout:
-        """The layout of the input channels."""
-        return self.weight_module.inp
-
-    @property
-    def out(self) -> AxisLayout:
-        """The layout of the output channels."""
-        return self.weight_module.out
-
-    @property
-    def init(self) -> str:
-        """The name of the initialisation."""
-        return self.weight_module.init
+    def reset_parameters(self) -> None:
+        """Draw the weights anew and set the bias, if there is one, to zero."""
+        self.weight_module.reset_parameters()
+        if getattr(self, "bias", None) is not None:
+            nn.init.zeros_(self.bias)  # type: ignore[arg-type]
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """Assign ``components``, and over the reals also ``weight``, to the weight module."""

@@ -14,8 +14,6 @@ Size = int | tuple[int, ...]
 
 
 class _Conv(ComputedWeight):
-    """What the convolutions share."""
-
     real: type[nn.Conv1d | nn.Conv2d]
 
     def __init__(
@@ -48,12 +46,6 @@ class _Conv(ComputedWeight):
         self.in_channels, self.out_channels = in_channels, out_channels
         self.weight_module = Weight(algebra, in_channels, out_channels, self.kernel_size, **layout)
         self.bias = nn.Parameter(torch.zeros(out_channels)) if bias else None
-
-    def reset_parameters(self) -> None:
-        """Draw the weights anew and set the bias to zero."""
-        self.weight_module.reset_parameters()
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve: [..., in_channels, *space] to [..., out_channels, *space]."""

@@ -20,10 +20,7 @@ class Product(nn.Module):
 
     Args:
         algebra: The product, of dimension n; the layer has its own copy if the product is learned.
-        dim: Real channels of either vector, component-major.
-
-    Raises:
-        InputError: If there is no channel.
+        dim: Real channels of either vector, component-major; `InputError` if there is none.
 
     Example:
         >>> Product(Algebra(torch.ones(1, 1, 1)), 2)(torch.tensor([2.0, 3.0]), torch.tensor([5.0, 7.0]))
@@ -37,16 +34,11 @@ class Product(nn.Module):
         self.algebra, self.dim = algebra.for_layer(), dim
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Multiply: [..., dim] and [..., dim] to [..., dim].
-
-        Raises:
-            InputError: If either has another number of channels.
-        """
+        """Multiply: [..., dim] and [..., dim] to [..., dim]; `InputError` for another number of channels."""
         for t in (x, y):
             if t.shape[-1] != self.dim:
                 raise InputError(f"shape {list(t.shape)}: the vectors of this product have {self.dim} channels")
-        padding = -self.dim % self.algebra.n
-        if padding:
+        if padding := -self.dim % self.algebra.n:
             x, y = F.pad(x, (0, padding)), F.pad(y, (0, padding))
         product: Tensor = self.algebra(x, y)
         return product[..., : self.dim]
@@ -64,11 +56,8 @@ class ElementNorm(nn.Module):
 
     Args:
         features: C, real channels, component-major.
-        n: Dimension of the algebra, dividing C.
+        n: Dimension of the algebra; `InputError` unless it divides C.
         eps: Added to the mean square.
-
-    Raises:
-        InputError: If n does not divide the features.
     """
 
     def __init__(self, features: int, n: int, eps: float = 1e-6) -> None:
@@ -94,17 +83,11 @@ NORMS: dict[str, Callable[[int, int, bool], nn.Module]] = {
     "batch2d": lambda features, n, bias: nn.BatchNorm2d(features),
     "element": lambda features, n, bias: ElementNorm(features, n),
 }
-"""Norms by name, each made of the real channels, n, and whether a ``layer`` norm has biases."""
+"""Norms by name, made of the real channels, n, and whether a ``layer`` norm has biases."""
 
 
 def norm(name: str, features: int, n: int, bias: bool = True) -> nn.Module:
     """Return a norm over real channels: ``layer``, ``rms``, ``batch1d``, ``batch2d`` (torch's) or ``element``.
-
-    Args:
-        name: Which.
-        features: Real channels.
-        n: Dimension of the algebra.
-        bias: Whether a ``layer`` norm has biases.
 
     Raises:
         InputError: If the name is unknown.
@@ -120,13 +103,7 @@ class Readout(nn.Module):
     ``channels`` keeps all C of them (every component is a feature, as in QuaternionNLP and Fraction); ``modulus`` returns the
     Euclidean length of each element, [..., C / n], which no multiplication by a unit element changes if the algebra is normed;
     ``scalar`` returns component 0 of each element, [..., C / n].
-
-    Args:
-        n: Dimension of the algebra.
-        name: One of the three.
-
-    Raises:
-        InputError: If the name is unknown.
+    Any other name is an `InputError`.
     """
 
     def __init__(self, n: int, name: str = "channels") -> None:

@@ -20,15 +20,12 @@ class Embedding(ComputedWeight):
         algebra: The product, of dimension n.
         num_embeddings: Rows.
         embedding_dim: Real channels of a vector.
-        padding_idx: A row that is zero and takes no gradient; counted from the end if negative, as in torch.
+        padding_idx: A row that is zero and takes no gradient, counted from the end if negative; `InputError` if it is none.
+        init: Name of the initialisation, see `zoo.layers.init.draw_components`.
 
     Attributes:
-        weight_module: The `Weight`.
-        components: Its parameter: w, [m, ceil(dim / n), ceil(rows / n)]; over the reals [rows, dim].
+        components: The parameter w, [m, ceil(dim / n), ceil(rows / n)]; over the reals [rows, dim].
         weight: The real table, [num_embeddings, embedding_dim]; what a tied output layer multiplies by.
-
-    Raises:
-        InputError: There is no row of the number ``padding_idx``.
     """
 
     def __init__(
@@ -47,8 +44,10 @@ class Embedding(ComputedWeight):
         fans = 1 / n, embedding_dim / n
         self.weight_module = Weight(algebra, num_embeddings, embedding_dim, transposed=True, init=init, fans=fans)
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.padding_idx = _row(padding_idx, num_embeddings)
-
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            allowed = f"from {-num_embeddings} to {num_embeddings - 1}"
+            raise InputError(f"padding_idx={padding_idx}: must be {allowed}, for {num_embeddings} embeddings")
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         self._clear_padding()
 
     def reset_parameters(self) -> None:
@@ -97,12 +96,3 @@ class Embedding(ComputedWeight):
         """Show the sizes, as torch does."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
-
-
-def _row(padding_idx: int | None, rows: int) -> int | None:
-    """Count a row from the start."""
-    if padding_idx is None:
-        return None
-    if not -rows <= padding_idx < rows:
-        raise InputError(f"padding_idx={padding_idx}: must be from {-rows} to {rows - 1}, for {rows} embeddings")
-    return padding_idx % rows

@@ -55,15 +55,13 @@ class EmbeddingTable(nn.Module):
         if vectors is not None:
             self.table.requires_grad_(trained)
         nonlinear = {"tanh": nn.Tanh(), "relu": nn.ReLU()}.get(projection, nn.Identity())
-        self.projection = (
-            nn.Identity() if projection == "none" else nn.Sequential(layers.linear(width, dim, role="stem"), nonlinear)
-        )
+        is_projected = projection != "none"
+        self.projection = nn.Sequential(layers.linear(width, dim, role="stem"), nonlinear) if is_projected else nn.Identity()
 
     def load_vectors(self, matrix: Tensor, found: Tensor) -> None:
         """Set the rows ``found`` [V] to pretrained vectors [V, width], and draw the others with the spread of the found ones.
 
-        Raises:
-            InputError: If the table is over an algebra, whose rows share their numbers, or has another size.
+        `InputError` if the table is over an algebra, whose rows share their numbers, or has another size.
         """
         if self.table.algebra.n > 1:
             raise InputError("pretrained vectors need a real word table: leave embed out of --scope")

@@ -9,7 +9,7 @@ from zoo.algebras import Algebra, reals
 from zoo.algebras import algebra as named
 from zoo.errors import InputError
 from zoo.layers.attention import Attention
-from zoo.layers.conv import Conv1d, Conv2d
+from zoo.layers.conv import Conv1d, Conv2d, Size
 from zoo.layers.elements import Product, Readout, norm
 from zoo.layers.embedding import Embedding
 from zoo.layers.init import INITS
@@ -23,14 +23,10 @@ BODY = frozenset({"attention", "ffn", "conv", "recurrent"})
 
 
 def parse_scope(scope: str) -> frozenset[str]:
-    """Return the roles that a scope makes hypercomplex.
+    """Return the roles that a scope makes hypercomplex; `InputError` if one is unknown.
 
-    Args:
-        scope: Roles joined by ``+``; ``all`` stands for every matrix between the stem and the head, so ``all`` is the papers'
-            full model, ``attention`` the partial one of Tay et al. (2019), and ``all+head`` also shrinks the head.
-
-    Raises:
-        InputError: If a role is unknown.
+    Roles are joined by ``+``; ``all`` stands for every matrix between the stem and the head, so ``all`` is the papers' full
+    model, ``attention`` the partial one of Tay et al. (2019), and ``all+head`` also shrinks the head.
     """
     roles: set[str] = set()
     for role in scope.split("+"):
@@ -85,15 +81,11 @@ class Layers:
         """Return a linear layer; see `Linear` for the options."""
         return Linear(self.over(role), in_features, out_features, bias, init=self.init, **options)
 
-    def conv1d(
-        self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, ...], *, role: str = "conv", **options: Any
-    ) -> Conv1d:
+    def conv1d(self, in_channels: int, out_channels: int, kernel_size: Size, *, role: str = "conv", **options: Any) -> Conv1d:
         """Return a convolution over one axis, with torch's arguments."""
         return Conv1d(self.over(role), in_channels, out_channels, kernel_size, init=self.init, **options)
 
-    def conv2d(
-        self, in_channels: int, out_channels: int, kernel_size: int | tuple[int, ...], *, role: str = "conv", **options: Any
-    ) -> Conv2d:
+    def conv2d(self, in_channels: int, out_channels: int, kernel_size: Size, *, role: str = "conv", **options: Any) -> Conv2d:
         """Return a convolution over two axes, with torch's arguments."""
         return Conv2d(self.over(role), in_channels, out_channels, kernel_size, init=self.init, **options)
 

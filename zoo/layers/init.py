@@ -30,11 +30,8 @@ def draw_components(
         fan_in: Input components that meet in one output component, times the kernel's area; real sizes divided by n, so that
             padding does not count.
         fan_out: The same for the output side.
-        init: One of ``variance``, ``glorot``, ``polar``.
+        init: One of ``variance``, ``glorot``, ``polar``, else `InputError`.
         gain: Factor on the standard deviation.
-
-    Raises:
-        InputError: If ``init`` is none of these.
     """
     if init not in INITS:
         raise InputError(f"unknown initialisation '{init}': use {', '.join(INITS)}")

@@ -27,19 +27,16 @@ class KVCache:
     def advance(self, tokens: Tensor, mask: Tensor | None) -> Tensor:
         """Count more tokens [B, l] and return their position ids, [l], or [B, l] if there is padding.
 
-        Args:
-            tokens: The new tokens.
-            mask: bool [B, l], False at padding on the left; None if there is none.
+        The mask of the new tokens is bool [B, l], False at padding on the left; None if there is none.
         """
         rows, new = tokens.shape
         start, self.length = self.length, self.length + new
         position_ids = torch.arange(start, self.length, device=tokens.device)
         if mask is None and self.mask is None:
             return position_ids
-        before = self.mask if self.mask is not None else tokens.new_ones(rows, start, dtype=torch.bool)
-        before = self._recent(before, 1)
-        now = mask if mask is not None else tokens.new_ones(rows, new, dtype=torch.bool)
-        self.mask = torch.cat([before, now], 1)
+        before = tokens.new_ones(rows, start, dtype=torch.bool) if self.mask is None else self.mask
+        now = tokens.new_ones(rows, new, dtype=torch.bool) if mask is None else mask
+        self.mask = torch.cat([self._recent(before, 1), now], 1)
         self._padding = (0 if self._padding is None else self._padding) + (~now).sum(1, keepdim=True)
         return (position_ids - self._padding).clamp(min=0)
 

@@ -30,8 +30,7 @@ class Linear(ComputedWeight):
         gain: Factor on the initial standard deviation.
 
     Attributes:
-        weight_module: The `Weight`.
-        components: Its parameter: w, [m, blocks_out * width_out, blocks_in * width_in]; over the reals [out, in].
+        components: The parameter w, [m, blocks_out * width_out, blocks_in * width_in]; over the reals [out, in].
         weight: The real matrix, [out_features, in_features]: over the reals the parameter, else computed and read-only.
 
     Raises:
@@ -57,12 +56,6 @@ class Linear(ComputedWeight):
         self.weight_module = Weight(algebra, in_features, out_features, blocks=blocks, init=init, gain=gain)
         self.in_features, self.out_features = in_features, out_features
         self.bias = nn.Parameter(torch.zeros(out_features)) if bias else None
-
-    def reset_parameters(self) -> None:
-        """Draw the weights anew and set the bias to zero."""
-        self.weight_module.reset_parameters()
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer: [..., in_features] to [..., out_features]."""

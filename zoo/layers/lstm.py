@@ -21,10 +21,7 @@ Given = tuple[Tensor, ...]
 
 
 class Cell(nn.Module):
-    """The weights of one layer in one direction: input -> 4 gates, hidden -> 4 gates, and one bias.
-
-    The gates lie in torch's order: input, forget, candidate, output. See `LSTM` for the arguments.
-    """
+    """The weights of one layer in one direction: input -> 4 gates, hidden -> 4 gates, and one bias; gates in torch's order."""
 
     def __init__(self, algebra: Algebra, input_size: int, hidden_size: int, rules: str, inp_blocks: int, init: str) -> None:
         super().__init__()

@@ -30,12 +30,6 @@ class RelativeAttention(nn.Module):
         init: Name of the initialisation, see `zoo.layers.init.draw_components`.
         gain: Factor on the initial standard deviation of the output projection.
 
-    Attributes:
-        qkv: The projection of x to queries, keys and values.
-        distance: W_r.
-        u, v: The learned vectors, [H, c].
-        proj: The projection of the heads to the output.
-
     Raises:
         InputError: If dim does not split into heads of whole elements.
 

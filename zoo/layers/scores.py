@@ -38,7 +38,7 @@ def attend(
         k: Keys, [B, H, M, n c].
         v: Values, [B, H, M, n d]; often d = c.
         structure: A, [n, n, n]; ``dot`` does not read it, and takes None.
-        score: One of ``dot``, ``product``, ``hermitian``.
+        score: One of ``dot``, ``product``, ``hermitian``; `InputError` for others, and without the structure that it needs.
         mask: bool [B, M], False at padding, which gets no weight. The result of a query without any key is zero.
         causal: Whether the queries are the last L of M tokens, and each attends only to keys up to its own.
         dropout: Probability to drop a weight.
@@ -46,9 +46,6 @@ def attend(
 
     Returns:
         The weighted averages, [B, H, L, n d].
-
-    Raises:
-        InputError: If there is no such score, or it needs a structure tensor.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if q.shape[2] == 1:  # The last token attends to all of them. A branch: torch.export takes no symbolic `is_causal`.

@@ -9,13 +9,11 @@ POSITION_EMBEDDINGS = ("none", "learned", "trigonometric")
 
 
 class PositionEmbedding(nn.Module):
-    """Add to the vector of every token one that depends on its position alone.
-
-    ``none`` adds nothing; ``learned`` a trained table (Gehring et al. 2017); ``trigonometric`` sines and cosines, see
-    `trigonometric`, for any length and without weights. All are real, whatever the algebra.
+    """Add to the vector of every token one that depends on its position alone; real, whatever the algebra.
 
     Args:
-        name: One of ``none``, ``learned``, ``trigonometric``.
+        name: ``none`` adds nothing; ``learned`` a trained table (Gehring et al. 2017); ``trigonometric`` sines and cosines, see
+            `trigonometric`, for any length and without weights.
         dim: Real channels.
         max_length: Rows of the learned table; the other two take any length.
         std: Standard deviation of the initial learned table; by default that of `zoo.layers.embedding_table.EmbeddingTable`.
@@ -55,18 +53,14 @@ class PositionEmbedding(nn.Module):
     def forward(self, x: Tensor, position_ids: Tensor | None = None) -> Tensor:
         """Add positions: [B, L, dim] to [B, L, dim].
 
-        Args:
-            x: Vectors of the tokens.
-            position_ids: Positions of the tokens, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
-
-        Raises:
-            InputError: If the text is longer than the learned table.
+        Position ids are int64 [L] or [B, L], by default 0, 1, ..., L - 1; `InputError` if L exceeds the learned table.
         """
         length = x.shape[-2]
         if self.name == "none":
             return x
         if self.table is None:
-            return x + trigonometric(first_positions(length, x) if position_ids is None else position_ids, self.dim, x)
+            ids = torch.arange(length, device=x.device) if position_ids is None else position_ids
+            return x + trigonometric(ids, self.dim, x)
         if length > self.max_length:
             raise InputError(f"a text of {length} tokens: the learned positions end at max_length={self.max_length}")
         return x + (self.table[:length] if position_ids is None else self.table[position_ids])
@@ -92,12 +86,7 @@ class TokenEmbedding(nn.Module):
         self.dropout, self.scale = nn.Dropout(dropout), scale
 
     def forward(self, tokens: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Embed: [B, L] to [B, L, dim].
-
-        Args:
-            tokens: Token numbers; 0 is padding.
-            position_ids: Positions of the tokens, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
-        """
+        """Embed tokens [B, L], 0 at padding, with position ids as in `PositionEmbedding.forward`: [B, L, dim]."""
         ordered = position_ids is not None and getattr(self.embedding, "ordered", False)
         x = self.embedding(tokens, position_ids) if ordered else self.embedding(tokens)
         x = self.dropout(self.position_embedding(x * self.scale if self.scale != 1 else x, position_ids))
@@ -109,11 +98,6 @@ def length_limit(net: nn.Module) -> int | None:
     """Return the longest text that the learned positions of a network allow; None if it has none."""
     limits = (module.limit for module in net.modules() if isinstance(module, PositionEmbedding))
     return min((limit for limit in limits if limit is not None), default=None)
-
-
-def first_positions(length: int, like: Tensor) -> Tensor:
-    """Return the position ids 0, 1, ..., length - 1, on the device of ``like``."""
-    return torch.arange(length, device=like.device)
 
 
 def trigonometric(position_ids: Tensor, dim: int, like: Tensor) -> Tensor:
