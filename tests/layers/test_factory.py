@@ -51,9 +51,9 @@ def test_the_ends_are_real_unless_asked():
 def test_options_reach_the_layers():
     layers = Layers("quaternion", init="glorot")
     one = layers.linear(8, 24, False, role="attention", blocks=(1, 3))
-    assert (one.out.blocks, one.bias, one.init) == (3, None, "glorot")
+    assert (one.out.blocks, one.bias, one.weight_module.init) == (3, None, "glorot")
     two = layers.conv1d(8, 16, 3, stride=2, groups=2)
-    assert (two.stride, two.groups, two.init) == ((2,), 2, "glorot")
+    assert (two.stride, two.groups, two.weight_module.init) == ((2,), 2, "glorot")
     three = layers.conv2d(8, 16, (3, 1), padding="same", bias=False)
     assert (three.kernel_size, three.padding, three.bias) == ((3, 1), "same", None)
 

@@ -1,62 +1,102 @@
-"""The Transformer block: attention and a feed-forward network, each with a norm and a residual connection."""
+"""The Transformer block: attention and a feed-forward network, each with a norm and a residual connection; its sizes."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from zoo.errors import InputError
 from zoo.layers import Layers
+from zoo.layers.attention import check_heads
 from zoo.layers.kv_cache import KVCache
 
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 
 
-class Block(nn.Module):
-    """Self-attention, optional cross-attention and a feed-forward network, each with a residual: [B, L, dim] to the same.
+class Sizes(NamedTuple):
+    """The sizes of a Transformer: channels, blocks, heads, hidden channels of the feed-forward networks; and its dropout."""
+
+    dim: int
+    depth: int
+    heads: int
+    ffn: int
+    dropout: float
+
+
+def preset_sizes(
+    layers: Layers,
+    backbone: str,
+    presets: Mapping[str, Sizes],
+    rotary: bool = False,
+    *,
+    variant: str | None = None,
+    dim: int | None = None,
+    depth: int | None = None,
+    heads: int | None = None,
+    ffn: int | None = None,
+    dropout: float | None = None,
+) -> Sizes:
+    """Return the sizes of a preset of a backbone, by default of the first, with the given ones in their place.
 
     Args:
         layers: The factory that knows the algebra.
-        dim: Channels.
-        heads: Attention heads.
-        ffn: Hidden channels of the feed-forward network.
-        score: How queries are compared with keys, see `zoo.layers.Attention`.
-        rotary: Whether self-attention rotates queries and keys by their positions.
-        norm: Name of the norm, see `zoo.layers.elements.norm`.
-        norm_first: Whether the norm stands before each part (as in Tensor2Tensor) or after its residual (Vaswani et al. 2017).
-        dropout: Probability in attention, in the feed-forward network, and before each residual.
-        activation: ``relu`` or ``gelu``, in the feed-forward network.
-        bias: Whether matrices and layer norms have biases.
-        gain: Factor on the initial standard deviation of the matrices that add to the residual stream.
-        cross: Whether the block attends to a source.
+        backbone: Its name, for messages.
+        presets: Sizes by name.
+        rotary: Whether positions are rotary.
+        variant: Name of a preset; sizes given beside it win.
+        dim: Channels of the residual stream.
+        depth: Blocks, of the encoder and of the decoder if there are both.
+        heads: Attention heads; dim / heads must be whole algebra elements.
+        ffn: Hidden channels of the feed-forward networks.
+        dropout: Probability everywhere.
 
     Raises:
-        InputError: If the activation is unknown, or dim does not split into the heads.
+        InputError: If there is no such preset, a size is less than one, or the heads do not fit.
+    """
+    chosen = variant or next(iter(presets))
+    if chosen not in presets:
+        raise InputError(f"unknown preset {backbone}/{chosen}: use {', '.join(f'{backbone}/{name}' for name in presets)}")
+    given = {"dim": dim, "depth": depth, "heads": heads, "ffn": ffn, "dropout": dropout}
+    sizes = presets[chosen]._replace(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    for name in ("dim", "depth", "heads", "ffn"):
+        if getattr(sizes, name) < 1:
+            raise InputError(f"{name}={getattr(sizes, name)}: a {backbone} has at least one")
+    named = f"{backbone}/{variant}" if variant else backbone
+    check_heads(sizes.dim, sizes.heads, layers.over("attention").n, rotary, named)
+    return sizes
+
+
+class Block(nn.Module):
+    """Self-attention, optional cross-attention and a feed-forward network, each with a residual: [B, L, dim] to the same.
+
+    The norm stands before each part (as in Tensor2Tensor) or, without ``norm_first``, after its residual (Vaswani et al. 2017).
+    With ``relative`` self-attention is `zoo.layers.RelativeAttention`, which has a memory and no ``score``.
     """
 
     def __init__(
         self,
         layers: Layers,
-        dim: int,
-        heads: int,
-        ffn: int,
+        sizes: Sizes,
         *,
         score: str | None = None,
         rotary: bool = False,
+        relative: bool = False,
         norm: str = "layer",
         norm_first: bool = True,
-        dropout: float = 0.0,
         activation: str = "relu",
         bias: bool = True,
         gain: float = 1.0,
         cross: bool = False,
     ) -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise InputError(f"unknown activation '{activation}': use {', '.join(ACTIVATIONS)}")
-        options: dict[str, Any] = {"score": score, "dropout": dropout, "bias": bias, "gain": gain}
-        self.attention = layers.attention(dim, heads, rotary=rotary, **options)
-        self.cross_attention = layers.attention(dim, heads, cross=True, **options) if cross else None
+        dim, heads, ffn, dropout = sizes.dim, sizes.heads, sizes.ffn, sizes.dropout
+        options: dict[str, Any] = {"dropout": dropout, "bias": bias, "gain": gain}
+        self.relative = relative
+        if relative:
+            self.attention: nn.Module = layers.relative_attention(dim, heads, **options)
+        else:
+            self.attention = layers.attention(dim, heads, score=score, rotary=rotary, **options)
+        self.cross_attention = layers.attention(dim, heads, score=score, cross=True, **options) if cross else None
         self.ffn = nn.Sequential(
             layers.linear(dim, ffn, bias, role="ffn"),
             ACTIVATIONS[activation](),
@@ -74,31 +114,23 @@ class Block(nn.Module):
         causal: bool = False,
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
+        memory: Tensor | None = None,
         position_ids: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """Apply the block.
+        """Apply the block; masks are False at padding, ``mask`` counts cached tokens too.
 
-        Args:
-            x: Features of the tokens, [B, L, dim].
-            mask: bool [B, M], False at padding, the cached tokens included; None if there is no padding.
-            causal: Whether a token attends only to itself and to tokens before it.
-            source: Output of the encoder, [B, S, dim]; needed if there is cross-attention.
-            source_mask: bool [B, S], False at padding of the source.
-            position_ids: Positions of the tokens, see `zoo.layers.Attention`.
-            cache: Keys and values of the tokens before.
+        ``source``, [B, S, dim], is the output of the encoder; ``memory``, [B, M, dim], the inputs of this block before.
         """
 
-        def self_attention(y: Tensor) -> Tensor:
-            z: Tensor = self.attention(y, mask=mask, causal=causal, position_ids=position_ids, cache=cache)
-            return z
+        def self_attention(y: Tensor) -> Any:
+            if self.relative:
+                return self.attention(y, None if memory is None else self.norms[0](memory), mask, cache=cache)
+            return self.attention(y, mask=mask, causal=causal, position_ids=position_ids, cache=cache)
 
-        def cross_attention(y: Tensor) -> Tensor:
-            z: Tensor = self.cross_attention(y, source, source_mask, cache=cache)  # type: ignore[misc]
-            return z
-
-        parts: list[Callable[[Tensor], Tensor]] = [self_attention]
-        parts += [self.ffn] if self.cross_attention is None else [cross_attention, self.ffn]
+        parts: list[Callable[[Tensor], Any]] = [self_attention, self.ffn]
+        if (attend := self.cross_attention) is not None:
+            parts.insert(1, lambda y: attend(y, source, source_mask, cache=cache))
         for norm, part in zip(self.norms, parts, strict=True):
             x = x + self.dropout(part(norm(x))) if self.norm_first else norm(x + self.dropout(part(x)))
         return x

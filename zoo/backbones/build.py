@@ -58,7 +58,6 @@ def backbone(
 
 
 def _call(factory: Factory, layers: Layers, info: Mapping[str, Any]) -> Any:
-    """Call a factory with the keywords that it takes."""
     if not callable(factory):
         raise InputError(f"a backbone is a spec, a function that builds a torch.nn.Module, or one; not {factory!r:.60}")
     taken = signature(factory).parameters
@@ -106,18 +105,10 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
 
 
 def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
-    """Refuse options that no data could make right, before any data are read.
+    """Refuse options of a backbone, or of `backbone`, that no data could make right, before any data are read.
 
     The network is built for imaginary data of two sizes, without memory for its weights. An error counts only if both
     attempts end with the same one: then it does not depend on the data. What cannot be tried is not refused.
-
-    Args:
-        spec: Spec of the backbone.
-        algebra: A spec or an `Algebra`.
-        options: Keyword arguments of `backbone`, such as ``scope``.
-
-    Raises:
-        InputError: If an option is wrong whatever the data, such as heads that do not fit the algebra.
     """
     entry, parsed = registry.resolve("zoo.backbones", untrained(spec))
     factory = registry.load(entry)
@@ -135,31 +126,19 @@ def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
 
 
 def _attempt(spec: str, algebra: str | Algebra, options: Mapping[str, Any]) -> str | None:
-    """Return the message of the `InputError` that building ends with, or None."""
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             backbone(spec, algebra, **options)
-    except registry.PluginError:
-        return None
-    except InputError as error:
-        return str(error)
-    except Exception:  # A third-party network may compute with numbers while it is built.
-        return None
+    except Exception as error:  # A third-party network may compute with numbers while it is built.
+        return str(error) if isinstance(error, InputError) and not isinstance(error, registry.PluginError) else None
     return None
 
 
 def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], outputs: int, every: bool = False) -> None:
-    """Try one forward pass before a run begins.
+    """Try one forward pass before a run begins; the network keeps its mode.
 
-    Args:
-        net: The network; its mode is kept.
-        spec: Its name, for messages.
-        example: Inputs, [B, ...], or several of them.
-        outputs: How many numbers must come out for each example, [B, outputs].
-        every: Whether they must come out for every token of the last input, [B, L, outputs].
-
-    Raises:
-        InputError: If the network cannot read such inputs or returns another shape.
+    For every example of the inputs, [B, ...], so many ``outputs`` must come out, or so many for every token of the last input
+    if ``every``; else an `InputError` names the backbone.
     """
     inputs = example if isinstance(example, tuple) else (example,)
     training, shape = net.training, " and ".join("x".join(map(str, part.shape[1:])) for part in inputs)

@@ -21,19 +21,7 @@ class DecomposableAttention(nn.Module):
         y = head(H([c_1; c_2; c_1 c_2; c_1 - c_2]))
 
     where juxtaposition is the product of the algebra: over the reals the elementwise one, and E is a matrix of dot products.
-
-    Args:
-        layers: The factory that knows the algebra.
-        token_embedding: Maps tokens [B, L] to vectors [B, L, dim].
-        dim: Channels, whole algebra elements.
-        depth: Layers in each of G and H.
-        attend_depth: Layers in F; with 0, F is the identity.
-        outputs: Logits.
-        readout: See `Layers.head`.
-        dropout: Probability after every layer.
-
-    Attributes:
-        max_length: The longest text, if positions are learned; None if any length can be read.
+    G and H have ``depth`` layers, F has ``attend_depth``; with 0, F is the identity.
     """
 
     def __init__(

@@ -1,25 +1,21 @@
 """The parts that generative networks share: the language-model head, and the protocol of decoding with a KV cache."""
 
 from abc import abstractmethod
+from collections.abc import Iterable
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.errors import InputError
-from zoo.layers import Layers
+from zoo.layers import Layers, TokenEmbedding
 from zoo.layers.kv_cache import KVCache
-from zoo.layers.token_embedding import TokenEmbedding
+from zoo.layers.token_embedding import length_limit
 
 
 class LMHead(nn.Module):
     """Map features [..., dim] to the logits of all tokens [..., V], with the embedding table or with a layer.
 
-    Args:
-        layers: The factory that knows the algebra.
-        token_embedding: The network's token embedding.
-        dim: Channels.
-        vocab_size: V.
-        tied: Whether the embedding table is used (Press & Wolf 2017). An embedding without such a table gets a layer anyway.
+    With ``tied`` the table of the network's token embedding is used (Press & Wolf 2017), if it has one.
     """
 
     def __init__(self, layers: Layers, token_embedding: TokenEmbedding, dim: int, vocab_size: int, tied: bool = True) -> None:
@@ -74,3 +70,26 @@ class GenerativeModel(nn.Module):
             cache: The cache of the tokens before; these tokens are added.
             mask: bool [B, l], False at padding, which may stand on the left of the prompt; None if there is none.
         """
+
+
+class Decoder(GenerativeModel):
+    """Token embedding, blocks, norm, head: tokens [B, L] to the logits of each one's successor, [B, L, V]."""
+
+    def __init__(self, token_embedding: TokenEmbedding, blocks: Iterable[nn.Module], norm: nn.Module, lm_head: LMHead) -> None:
+        super().__init__()
+        self.token_embedding, self.blocks, self.norm, self.lm_head = token_embedding, nn.ModuleList(blocks), norm, lm_head
+        self.max_length = length_limit(token_embedding)
+
+    def logits(
+        self, tokens: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None, cache: KVCache | None = None
+    ) -> Tensor:
+        """Return logits: [B, L] to [B, L, V], see `zoo.backbones.blocks.Block.forward`."""
+        x = self.token_embedding(tokens, position_ids)
+        for block in self.blocks:
+            x = block(x, mask, causal=True, position_ids=position_ids, cache=cache)
+        return self.head(x)
+
+    def head(self, x: Tensor) -> Tensor:
+        """Return the logits for the output of the last block, [B, L, dim] to [B, L, V]."""
+        y: Tensor = self.lm_head(self.norm(x), self.token_embedding)
+        return y

@@ -1,12 +1,12 @@
-"""The defaults that a backbone brings: what it trains on and for how long, and its presets of sizes."""
+"""The defaults that a backbone brings: what it trains on and for how long."""
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from torch import nn
 
-from zoo.errors import InputError
 from zoo.layers import Layers
 
 Factory = TypeVar("Factory", bound=Callable[..., object])
@@ -34,18 +34,12 @@ class Recipe(NamedTuple):
     batch_size: int = 32
 
 
-def recipe(
-    data: str = "digits",
-    max_epochs: int = 30,
-    lr: float = 2e-3,
-    inputs: tuple[str, ...] = (),
-    tasks: Mapping[str, Recipe] = MappingProxyType({}),
-    batch_size: int = 32,
-) -> Callable[[Factory], Factory]:
-    """Attach a `Recipe` to a backbone's factory function."""
+def recipe(*args: Any, **defaults: Any) -> Callable[[Factory], Factory]:
+    """Attach a `Recipe`, made of its arguments, to a backbone's factory function."""
+    made = Recipe(*args, **defaults)
 
     def attach(factory: Factory) -> Factory:
-        factory.recipe = Recipe(data, max_epochs, lr, inputs, tasks, batch_size)  # type: ignore[attr-defined]
+        factory.recipe = made  # type: ignore[attr-defined]
         return factory
 
     return attach
@@ -57,26 +51,18 @@ def recipe_of(factory: Callable[..., object]) -> Recipe:
     return found if isinstance(found, Recipe) else Recipe()
 
 
-def preset_sizes(backbone: str, presets: Mapping[str, Mapping[str, Any]], variant: str, **given: Any) -> dict[str, Any]:
-    """Return the sizes of a preset, with the given ones in their place.
+def passes_options_to(function: Callable[..., object]) -> Callable[[Factory], Factory]:
+    """Put the keyword-only options of a function, to which a factory passes its ``**options``, into the factory's signature."""
 
-    Args:
-        backbone: Its name, for messages.
-        presets: Sizes by the name of a preset.
-        variant: The preset.
-        given: Sizes by name; None for those of the preset.
+    def attach(factory: Factory) -> Factory:
+        form = signature(factory)
+        own = {name: p for name, p in form.parameters.items() if p.kind is not p.VAR_KEYWORD}
+        passed = {name: p for name, p in signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
+        factory.__signature__ = form.replace(parameters=list((own | (passed | own)).values()))  # type: ignore[attr-defined]
+        factory.__annotations__ = function.__annotations__ | factory.__annotations__
+        return factory
 
-    Raises:
-        InputError: If there is no such preset, or a size is less than one.
-    """
-    if variant not in presets:
-        names = ", ".join(f"{backbone}/{name}" for name in presets)
-        raise InputError(f"unknown preset {backbone}/{variant}: use {names}")
-    found = {**presets[variant]} | {name: value for name, value in given.items() if value is not None}
-    for name in ("dim", "depth", "heads", "ffn"):
-        if found[name] < 1:
-            raise InputError(f"{name}={found[name]}: a {backbone} has at least one")
-    return found
+    return attach
 
 
 @recipe(data="hamilton", max_epochs=40, lr=1e-2, inputs=("vector",))

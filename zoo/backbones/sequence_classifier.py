@@ -1,5 +1,8 @@
 """The classifier of one text or of a pair of texts: an encoder, pooling, features of the pair, and a head."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -7,43 +10,15 @@ from zoo.errors import InputError
 from zoo.layers import Layers
 from zoo.layers.token_embedding import length_limit
 
-POOLINGS = {"mean": 1, "max": 1, "max+mean": 2, "sum": 1, "first": 1, "last": 1}
-"""Names of poolings, and how many vectors each puts side by side."""
+POOLINGS = ("mean", "max", "max+mean", "sum", "first", "last")
+"""Names of poolings; those with a plus put the vectors of two side by side."""
 
 MATCHES = {"product": 4, "concat": 2}
 """Ways to combine the vectors of two texts, and how many such vectors come out side by side."""
 
 
-class Pooling(nn.Module):
-    """Pool features over the tokens of a text: [B, L, C] and a mask [B, L], False at padding, to [B, vectors * C].
-
-    Args:
-        name: ``mean``, ``max``, ``max+mean`` (side by side), ``sum``, ``first`` or ``last`` token.
-
-    Attributes:
-        vectors: How many vectors of C channels come out side by side.
-
-    Raises:
-        InputError: If the name is unknown.
-    """
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        if name not in POOLINGS:
-            raise InputError(f"unknown pooling '{name}': use {', '.join(POOLINGS)}")
-        self.name, self.vectors = name, POOLINGS[name]
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Pool: [B, L, C] to [B, vectors * C]."""
-        return torch.cat([pool(x, mask, name) for name in self.name.split("+")], -1)
-
-    def extra_repr(self) -> str:
-        """Show the name."""
-        return self.name
-
-
 def pool(x: Tensor, mask: Tensor, name: str) -> Tensor:
-    """Apply one pooling: [B, L, C] and a mask [B, L], False at padding, to [B, C]."""
+    """Pool features over the tokens of a text: [B, L, C] and a mask [B, L], False at padding, to [B, C]."""
     if name == "max":
         return x.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
     if name == "first":
@@ -64,7 +39,7 @@ class SequenceClassifier(nn.Module):
         layers: The factory that knows the algebra.
         encoder: Maps tokens [B, L] to [B, L, vectors * size], or if ``pooling`` is None to [B, vectors * size].
         size: Real channels of a vector.
-        pooling: How the features of a text become one vector, see `Pooling`; None if the encoder pools.
+        pooling: One of `POOLINGS`, how the features of a text become one vector; None if the encoder pools.
         pair: Whether there are two texts.
         outputs: Real numbers that are returned for each text or pair.
         hidden: Channels of the layers before the head; 0 for no such layers.
@@ -100,13 +75,15 @@ class SequenceClassifier(nn.Module):
         super().__init__()
         if hidden < 0 or depth < 0:
             raise InputError(f"hidden={hidden}: the layers before the head number 0 or more, of 0 or more channels")
+        if pooling is not None and pooling not in POOLINGS:
+            raise InputError(f"unknown pooling '{pooling}': use {', '.join(POOLINGS)}")
         if match not in MATCHES:
             raise InputError(f"unknown match '{match}': use {', '.join(MATCHES)}")
         self.encoder, self.dropout, self.pair = encoder, nn.Dropout(dropout), pair
         self.max_length = length_limit(encoder)
-        self.pooling = None if pooling is None else Pooling(pooling)
+        self.pooling = pooling
         self.product = layers.product(size, role="ffn") if pair and match == "product" else None
-        self.vectors = vectors * (self.pooling.vectors if self.pooling else 1)
+        self.vectors = vectors * len((pooling or "").split("+"))
         blocks = self.vectors * (MATCHES[match] if pair else 1)
         self.mlp, channels, blocks = feedforward(layers, blocks * size, hidden, depth if hidden else 0, blocks, dropout)
         self.head = layers.head(channels, outputs, readout, blocks)
@@ -122,37 +99,84 @@ class SequenceClassifier(nn.Module):
         x = self.encode(tokens)
         if other is not None:
             y = self.encode(other)
-            x = torch.cat([x, y] if self.product is None else [x, y, self.multiply(x, y), x - y], -1)
+            if self.product is None:
+                x = torch.cat([x, y], -1)
+            else:
+                product = self.product(*(t.unflatten(-1, (self.vectors, -1)) for t in (x, y))).flatten(-2)
+                x = torch.cat([x, y, product, x - y], -1)
         answer: Tensor = self.head(self.mlp(x))
         return answer
 
     def encode(self, tokens: Tensor) -> Tensor:
         """Encode and pool one text: [B, L] to [B, self.vectors * size]."""
         x: Tensor = self.encoder(tokens)
-        return self.dropout(self.pooling(x, tokens != 0) if self.pooling else x)  # type: ignore[no-any-return]
+        if self.pooling is not None:
+            x = torch.cat([pool(x, tokens != 0, name) for name in self.pooling.split("+")], -1)
+        y: Tensor = self.dropout(x)
+        return y
 
-    def multiply(self, x: Tensor, y: Tensor) -> Tensor:
-        """Multiply vector by vector, [B, self.vectors * size] each."""
-        assert self.product is not None
-        z: Tensor = self.product(x.unflatten(-1, (self.vectors, -1)), y.unflatten(-1, (self.vectors, -1)))
-        return z.flatten(-2)
+    def extra_repr(self) -> str:
+        """Show the pooling."""
+        return f"pooling={self.pooling}"
 
 
 def feedforward(
     layers: Layers, features: int, hidden: int, depth: int, blocks: int, dropout: float
 ) -> tuple[nn.Sequential, int, int]:
-    """Stack layers with ReLU and dropout; return them, and the channels and blocks of their output.
+    """Stack layers of ``hidden`` channels with ReLU and dropout on ``features`` channels in ``blocks`` vectors side by side.
 
-    Args:
-        layers: The factory that knows the algebra.
-        features: Input channels, in ``blocks`` vectors side by side.
-        hidden: Channels of each layer.
-        depth: Number of layers.
-        blocks: Vectors side by side in the input.
-        dropout: Probability after each layer.
+    Return them, and the channels and blocks of their output.
     """
     stack: list[nn.Module] = []
     for _ in range(depth):
         stack += [layers.linear(features, hidden, role="ffn", blocks=(blocks, 1)), nn.ReLU(), nn.Dropout(dropout)]
         features, blocks = hidden, 1
     return nn.Sequential(*stack), features, blocks
+
+
+def text_classifier(
+    layers: Layers,
+    width: int,
+    size: int,
+    encode: Callable[[nn.Module], nn.Module],
+    pooling: str | None,
+    vectors: int = 1,
+    depth: int = 1,
+    *,
+    vocab_size: int,
+    max_length: int,
+    num_classes: int,
+    pair: bool = False,
+    positions: str | None = "auto",
+    hidden: int = 0,
+    match: str = "product",
+    readout: str | None = None,
+    dropout: float = 0.2,
+) -> nn.Module:
+    """Build a `SequenceClassifier` on the vectors of words; its keywords are the options that the encoders of texts share.
+
+    Args:
+        layers: The factory that knows the algebra.
+        width: Channels of a word vector.
+        size: Channels of a vector of the encoder.
+        encode: Builds the encoder on the token embedding.
+        pooling: See `SequenceClassifier`.
+        vectors: Vectors side by side that the encoder returns.
+        depth: Layers before the head.
+        vocab_size: Tokens of the vocabulary; 0 is padding.
+        max_length: Tokens of the longest text.
+        num_classes: Logits, [B, num_classes].
+        pair: Whether it compares two texts.
+        positions: Position embedding: none (the same as auto), learned or trigonometric.
+        hidden: Channels of the layers before the head; 0 for none.
+        match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
+        readout: How the head computes logits: channels, modulus or scalar.
+        dropout: Probability for word vectors, after pooling and after layers.
+
+    Raises:
+        InputError: If an option is unknown or does not fit.
+    """
+    encoder = encode(layers.token_embedding(vocab_size, width, max_length, positions=positions, dropout=dropout))
+    options: dict[str, Any] = {"pooling": pooling, "pair": pair, "outputs": num_classes, "hidden": hidden, "depth": depth}
+    options |= {"match": match, "readout": readout, "dropout": dropout, "vectors": vectors}
+    return SequenceClassifier(layers, encoder, size, **options)

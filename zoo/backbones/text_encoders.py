@@ -6,50 +6,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.backbones.recipe import recipe
-from zoo.backbones.sequence_classifier import SequenceClassifier
+from zoo.backbones.recipe import passes_options_to, recipe
+from zoo.backbones.sequence_classifier import text_classifier
 from zoo.errors import InputError
 from zoo.layers import LSTM, Layers
 
 
 @recipe(data="glosses", max_epochs=8, lr=5e-3, inputs=("text", "text_pair"))
-def fasttext(
-    layers: Layers,
-    *,
-    vocab_size: int,
-    max_length: int,
-    num_classes: int,
-    pair: bool = False,
-    dim: int = 128,
-    hidden: int = 128,
-    positions: str | None = "auto",
-    pooling: str = "mean",
-    match: str = "product",
-    readout: str | None = None,
-    dropout: float = 0.2,
-) -> nn.Module:
+@passes_options_to(text_classifier)
+def fasttext(layers: Layers, *, dim: int = 128, hidden: int = 128, pooling: str = "mean", **options: Any) -> nn.Module:
     """FastText (Joulin et al. 2016): the mean of the word vectors, one layer over the algebra, a head; no n-grams.
 
     Args:
         layers: The factory that knows the algebra.
-        vocab_size: Tokens of the vocabulary; 0 is padding.
-        max_length: Tokens of the longest text.
-        num_classes: Logits, [B, num_classes].
-        pair: Whether it compares two texts.
         dim: Channels of a word vector.
         hidden: Channels of the layer before the head (complex-valued: Wang et al. 2020, Eq. 10); 0 for none.
-        positions: Position embedding: none (the same as auto), learned or trigonometric.
         pooling: mean, sum, max, max+mean, first or last.
-        match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
-        readout: How the head computes logits: channels, modulus or scalar.
-        dropout: Probability for word vectors and layers.
-
-    Raises:
-        InputError: If an option is unknown or does not fit.
+        options: Those of `text_classifier`.
     """
-    embedding = layers.token_embedding(vocab_size, dim, max_length, positions=positions, dropout=dropout)
-    options: dict[str, Any] = {"pooling": pooling, "pair": pair, "outputs": num_classes, "hidden": hidden, "match": match}
-    return SequenceClassifier(layers, embedding, dim, readout=readout, dropout=dropout, **options)
+    return text_classifier(layers, dim, dim, lambda embedding: embedding, pooling, hidden=hidden, **options)
 
 
 class ConvEncoder(nn.Module):
@@ -57,13 +32,6 @@ class ConvEncoder(nn.Module):
 
     Convolution is narrow: windows begin and end inside the text. A text shorter than a window is padded with zeros to that
     window's width, so that the padding of a batch changes nothing.
-
-    Args:
-        layers: The factory that knows the algebra.
-        token_embedding: Maps tokens [B, L] to vectors [B, L, dim].
-        dim: Channels of a vector.
-        widths: Tokens in a window, one convolution for each width.
-        filters: Channels of each convolution.
     """
 
     def __init__(self, layers: Layers, token_embedding: nn.Module, dim: int, widths: tuple[int, ...], filters: int) -> None:
@@ -84,57 +52,40 @@ class ConvEncoder(nn.Module):
 
 
 @recipe(data="glosses", max_epochs=6, lr=2e-3, inputs=("text", "text_pair"))
+@passes_options_to(text_classifier)
 def cnn(
     layers: Layers,
     *,
-    vocab_size: int,
-    max_length: int,
-    num_classes: int,
-    pair: bool = False,
     dim: int = 128,
     filters: int = 96,
     widths: tuple[int, ...] = (3, 4, 5),
-    hidden: int = 0,
-    positions: str | None = "auto",
-    match: str = "product",
-    readout: str | None = None,
     dropout: float = 0.3,
+    **options: Any,
 ) -> nn.Module:
     """Convolutional sentence encoder (Kim 2014): windows of 3, 4 and 5 words, the maximum over the text.
 
     Args:
         layers: The factory that knows the algebra.
-        vocab_size: Tokens of the vocabulary; 0 is padding.
-        max_length: Tokens of the longest text.
-        num_classes: Logits, [B, num_classes].
-        pair: Whether it compares two texts.
         dim: Channels of a word vector.
         filters: Channels for each width.
         widths: Tokens in a window.
-        hidden: Channels of a layer before the head; 0 for none.
-        positions: Position embedding: none (the same as auto), learned or trigonometric.
-        match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
-        readout: How the head computes logits: channels, modulus or scalar.
         dropout: Probability for word vectors, after pooling and after the layer.
+        options: Those of `text_classifier`.
 
     Raises:
         InputError: If an option is unknown or does not fit.
     """
     if not isinstance(widths, (tuple, list)) or not widths or not all(isinstance(w, int) and w > 0 for w in widths):
         raise InputError(f"widths={widths}: windows hold one word or more, as in widths=(3, 4, 5)")
-    embedding = layers.token_embedding(vocab_size, dim, max_length, positions=positions, dropout=dropout)
-    encoder = ConvEncoder(layers, embedding, dim, tuple(widths), filters)
-    options: dict[str, Any] = {"pair": pair, "outputs": num_classes, "hidden": hidden, "match": match, "readout": readout}
-    return SequenceClassifier(layers, encoder, filters, pooling=None, vectors=len(widths), dropout=dropout, **options)
+
+    def encode(embedding: nn.Module) -> nn.Module:
+        return ConvEncoder(layers, embedding, dim, tuple(widths), filters)
+
+    return text_classifier(layers, dim, filters, encode, None, len(widths), dropout=dropout, **options)
 
 
 class LSTMEncoder(nn.Module):
-    """Token embedding and an LSTM that skips padding: tokens [B, L] to [B, L, directions * dim], zero at padding.
-
-    Args:
-        token_embedding: Maps tokens [B, L] to vectors [B, L, input_size].
-        lstm: The LSTM.
-    """
+    """Token embedding and an LSTM that skips padding: tokens [B, L] to [B, L, directions * dim], zero at padding."""
 
     def __init__(self, token_embedding: nn.Module, lstm: LSTM) -> None:
         super().__init__()
@@ -148,53 +99,41 @@ class LSTMEncoder(nn.Module):
 
 
 @recipe(data="glosses", max_epochs=6, lr=2e-3, inputs=("text", "text_pair"))
+@passes_options_to(text_classifier)
 def lstm(
     layers: Layers,
     *,
-    vocab_size: int,
-    max_length: int,
-    num_classes: int,
-    pair: bool = False,
     dim: int = 128,
     embedding_dim: int | None = None,
     depth: int = 1,
     bidirectional: bool = False,
     rules: str = "fused",
-    positions: str | None = "auto",
     pooling: str = "max+mean",
     hidden: int = 128,
     mlp_depth: int = 1,
-    match: str = "product",
-    readout: str | None = None,
     dropout: float = 0.2,
+    **options: Any,
 ) -> nn.Module:
     """LSTM encoder of sentences and pairs of sentences, as in PHM (Zhang et al. 2021, section 4.1 and App. B.1).
 
     Args:
         layers: The factory that knows the algebra.
-        vocab_size: Tokens of the vocabulary; 0 is padding.
-        max_length: Tokens of the longest text.
-        num_classes: Logits, [B, num_classes].
-        pair: Whether it compares two texts.
         dim: Channels of the hidden state, in each direction.
         embedding_dim: Channels of a word vector; by default dim.
         depth: Layers of the LSTM.
         bidirectional: Whether it also reads backwards.
         rules: ``fused``, or ``gate`` for a learned product of its own in each of the eight matrices, as in the paper.
-        positions: Position embedding: none (the same as auto), learned or trigonometric.
         pooling: How the features of a text become one vector: max+mean as in the paper, max, mean, sum, first or last.
         hidden: Channels of the layers before the head; 0 for none.
         mlp_depth: Number of these layers.
-        match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
-        readout: How the head computes logits: channels, modulus or scalar.
         dropout: Probability for word vectors, between the layers, after pooling.
-
-    Raises:
-        InputError: If an option is unknown or does not fit.
+        options: Those of `text_classifier`.
     """
     width = dim if embedding_dim is None else embedding_dim
-    embedding = layers.token_embedding(vocab_size, width, max_length, positions=positions, dropout=dropout)
-    core = layers.lstm(width, dim, depth, bidirectional=bidirectional, dropout=dropout if depth > 1 else 0.0, rules=rules)
-    options: dict[str, Any] = {"pooling": pooling, "pair": pair, "outputs": num_classes, "hidden": hidden, "depth": mlp_depth}
-    options |= {"match": match, "readout": readout, "dropout": dropout, "vectors": 2 if bidirectional else 1}
-    return SequenceClassifier(layers, LSTMEncoder(embedding, core), dim, **options)
+
+    def encode(embedding: nn.Module) -> nn.Module:
+        between = dropout if depth > 1 else 0.0
+        return LSTMEncoder(embedding, layers.lstm(width, dim, depth, bidirectional=bidirectional, dropout=between, rules=rules))
+
+    shared = options | {"hidden": hidden, "dropout": dropout}
+    return text_classifier(layers, width, dim, encode, pooling, 1 + bidirectional, mlp_depth, **shared)

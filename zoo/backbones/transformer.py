@@ -4,20 +4,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from zoo.backbones.blocks import Block
+from zoo.backbones.blocks import Block, Sizes, preset_sizes
 from zoo.backbones.generative import GenerativeModel, LMHead
-from zoo.backbones.recipe import Recipe, preset_sizes, recipe
+from zoo.backbones.recipe import Recipe, passes_options_to, recipe
 from zoo.backbones.sequence_classifier import SequenceClassifier
 from zoo.errors import InputError
-from zoo.layers import Layers
-from zoo.layers.attention import check_heads
+from zoo.layers import Layers, TokenEmbedding
 from zoo.layers.kv_cache import KVCache
-from zoo.layers.token_embedding import TokenEmbedding, length_limit
+from zoo.layers.token_embedding import length_limit
 
-PRESETS: dict[str, dict[str, Any]] = {
-    "tiny": {"dim": 128, "depth": 2, "heads": 4, "ffn": 512, "dropout": 0.1},
-    "base": {"dim": 512, "depth": 6, "heads": 8, "ffn": 2048, "dropout": 0.1},
-}
+PRESETS = {"tiny": Sizes(128, 2, 4, 512, 0.1), "base": Sizes(512, 6, 8, 2048, 0.1)}
 """Tensor2Tensor's ``transformer_tiny`` and ``transformer_base`` (Vaswani et al. 2018)."""
 
 
@@ -41,12 +37,6 @@ class EncoderDecoder(GenerativeModel):
     """The Transformer of Vaswani et al. (2017): encode a source text, predict the target token by token.
 
     Source, target and head share one embedding table (their section 3.4).
-
-    Args:
-        encoder: The encoder of the source.
-        blocks: Blocks of the decoder, with cross-attention.
-        norm: The norm before the head.
-        lm_head: The head.
     """
 
     def __init__(self, encoder: Encoder, blocks: list[Block], norm: nn.Module, lm_head: LMHead) -> None:
@@ -56,38 +46,26 @@ class EncoderDecoder(GenerativeModel):
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Return the logits of each target token's successor: [B, S] and [B, T] to [B, T, V], both padded on the right."""
-        return self._logits(target, self.encoder(source), source != 0, None, None, None)
+        return self._logits(target, None, None, KVCache(self.encoder(source), source != 0), is_kept=False)
 
     def init_cache(self, source: Tensor | None = None) -> KVCache:
-        """Encode the source, [B, S] padded on the right, and keep it in the cache.
-
-        Raises:
-            InputError: If there is no source.
-        """
+        """Encode the source, [B, S] padded on the right, and keep it in the cache; `InputError` if there is none."""
         if source is None:
             raise InputError("this network translates a text: give it a source")
         return KVCache(self.encoder(source), source != 0)
 
     def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
         """Read the next target tokens, see `GenerativeModel.decode_step`."""
-        assert cache.source is not None
-        assert cache.source_mask is not None
         position_ids = self.advance(cache, tokens, mask)
-        return self._logits(tokens, cache.source, cache.source_mask, cache.mask, position_ids, cache)
+        return self._logits(tokens, cache.mask, position_ids, cache)
 
     def _logits(
-        self,
-        target: Tensor,
-        source: Tensor,
-        source_mask: Tensor,
-        mask: Tensor | None,
-        position_ids: Tensor | None,
-        cache: KVCache | None,
+        self, target: Tensor, mask: Tensor | None, position_ids: Tensor | None, cache: KVCache, is_kept: bool = True
     ) -> Tensor:
-        options: dict[str, Any] = {"source": source, "source_mask": source_mask, "position_ids": position_ids, "cache": cache}
+        options: dict[str, Any] = {"source": cache.source, "source_mask": cache.source_mask, "position_ids": position_ids}
         x = self.encoder.token_embedding(target, position_ids)
         for block in self.blocks:
-            x = block(x, mask, causal=True, **options)
+            x = block(x, mask, causal=True, cache=cache if is_kept else None, **options)
         y: Tensor = self.lm_head(self.norm(x), self.encoder.token_embedding)
         return y
 
@@ -99,6 +77,7 @@ class EncoderDecoder(GenerativeModel):
     inputs=("text", "text_pair", "source_target"),
     tasks={"seq2seq": Recipe("glosses(task=seq2seq)", 4, 3e-3)},
 )
+@passes_options_to(preset_sizes)
 def transformer(
     layers: Layers,
     *,
@@ -107,11 +86,6 @@ def transformer(
     num_classes: int | None = None,
     pair: bool = False,
     seq2seq: bool = False,
-    variant: str | None = None,
-    dim: int | None = None,
-    depth: int | None = None,
-    heads: int | None = None,
-    ffn: int | None = None,
     score: str | None = None,
     positions: str | None = "auto",
     norm: str = "layer",
@@ -119,7 +93,7 @@ def transformer(
     pooling: str = "mean",
     match: str = "product",
     readout: str | None = None,
-    dropout: float | None = None,
+    **sizes: Any,
 ) -> nn.Module:
     """Transformer (Vaswani et al. 2017), encoder or encoder and decoder; transformer/tiny and /base are Tensor2Tensor's sizes.
 
@@ -130,11 +104,6 @@ def transformer(
         num_classes: Logits, [B, num_classes]; not needed if ``seq2seq``.
         pair: Whether it compares two texts.
         seq2seq: Whether it translates: a decoder has as many blocks as the encoder.
-        variant: ``tiny`` (the default) or ``base``; sizes given beside it win.
-        dim: Channels of the residual stream.
-        depth: Blocks.
-        heads: Attention heads; dim / heads must be whole algebra elements.
-        ffn: Hidden channels of the feed-forward networks.
         score: ``dot``, ``product`` (Tay et al. 2019, Eq. 4) or ``hermitian`` (Wang et al. 2020, Eq. 14).
         positions: none, learned, trigonometric or rotary; auto is trigonometric, or none if the embedding encodes order.
         norm: Name of the norm: layer, rms or element.
@@ -142,43 +111,27 @@ def transformer(
         pooling: How the features of a text become one vector: mean, max, max+mean, sum, first or last.
         match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
         readout: How the head computes logits: channels, modulus or scalar.
-        dropout: Probability everywhere.
+        sizes: variant (``tiny`` or ``base``), dim, depth, heads, ffn, dropout: see `zoo.backbones.blocks.preset_sizes`.
 
     Raises:
         InputError: If an option is unknown or does not fit.
     """
-    size = preset_sizes("transformer", PRESETS, variant or "tiny", dim=dim, depth=depth, heads=heads, ffn=ffn, dropout=dropout)
-    width, rotary, drop = size["dim"], positions == "rotary", size["dropout"]
-    check_heads(width, size["heads"], layers.over("attention").n, rotary, "transformer" + (f"/{variant}" if variant else ""))
-    embedding = embed(layers, vocab_size, max_length, width, "none" if rotary else positions, drop, seq2seq)
-    options: dict[str, Any] = {"score": score, "rotary": rotary, "norm": norm, "norm_first": norm_first, "dropout": drop}
-    encoder = Encoder(embedding, *stack(layers, size, options))
+    rotary = positions == "rotary"
+    size = preset_sizes(layers, "transformer", PRESETS, rotary, **sizes)
+    options: dict[str, Any] = {"positions": "none" if rotary else positions, "default": "trigonometric"}
+    # The head shares the table and needs small vectors, whatever the positions: Tensor2Tensor's factor.
+    options["scale"] = size.dim**0.5 if seq2seq else None
+    embedding = layers.token_embedding(vocab_size, size.dim, max_length, dropout=size.dropout, **options)
+
+    def stack(cross: bool) -> tuple[list[Block], nn.Module]:
+        shared: dict[str, Any] = {"score": score, "rotary": rotary, "norm": norm, "norm_first": norm_first}
+        blocks = [Block(layers, size, cross=cross, **shared) for _ in range(size.depth)]
+        return blocks, layers.norm(size.dim, norm) if norm_first else nn.Identity()
+
+    encoder = Encoder(embedding, *stack(cross=False))
     if seq2seq:
-        return EncoderDecoder(
-            encoder, *stack(layers, size, options | {"cross": True}), LMHead(layers, embedding, width, vocab_size)
-        )
-    head: dict[str, Any] = {"pooling": pooling, "pair": pair, "match": match, "readout": readout, "dropout": drop}
-    return SequenceClassifier(layers, encoder, width, outputs=_needed(num_classes), **head)
-
-
-def _needed(num_classes: int | None) -> int:
-    """Return the number of logits of a transformer that classifies."""
+        return EncoderDecoder(encoder, *stack(cross=True), LMHead(layers, embedding, size.dim, vocab_size))
     if num_classes is None:
         raise InputError("a transformer that classifies needs num_classes, the logits that it returns")
-    return num_classes
-
-
-def embed(
-    layers: Layers, vocab_size: int, max_length: int, dim: int, positions: str | None, dropout: float, seq2seq: bool
-) -> TokenEmbedding:
-    """Return the token embedding."""
-    # The head shares the table and needs small vectors, whatever the positions: Tensor2Tensor's factor.
-    scale = dim**0.5 if seq2seq else None
-    options: dict[str, Any] = {"positions": positions, "default": "trigonometric", "dropout": dropout, "scale": scale}
-    return layers.token_embedding(vocab_size, dim, max_length, **options)
-
-
-def stack(layers: Layers, size: dict[str, Any], options: dict[str, Any]) -> tuple[list[Block], nn.Module]:
-    """Return the blocks of an encoder or a decoder, and the norm after the last one."""
-    blocks = [Block(layers, size["dim"], size["heads"], size["ffn"], **options) for _ in range(size["depth"])]
-    return blocks, layers.norm(size["dim"], options["norm"]) if options["norm_first"] else nn.Identity()
+    head: dict[str, Any] = {"pooling": pooling, "pair": pair, "match": match, "readout": readout, "dropout": size.dropout}
+    return SequenceClassifier(layers, encoder, size.dim, outputs=num_classes, **head)

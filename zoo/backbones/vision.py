@@ -56,9 +56,14 @@ def vit(
     from timm.models.vision_transformer import VisionTransformer
 
     check_heads(dim, heads, layers.over("attention").n, backbone="vit")
+    fitting = [side for side in range(1, image_size + 1) if image_size % side == 0]
+    if patch is None:
+        patch = next((side for side in fitting if side > 1 and image_size // side <= 8), image_size)
+    elif patch not in fitting:
+        raise InputError(f"patch={patch} does not tile an image of {image_size} pixels: use one of {str(fitting)[1:-1]}")
     model: Any = VisionTransformer(
         img_size=image_size,
-        patch_size=patch_side(image_size) if patch is None else check_patch(image_size, patch),
+        patch_size=patch,
         in_chans=in_channels,
         num_classes=num_classes,
         embed_dim=dim,
@@ -73,19 +78,6 @@ def vit(
     nn.init.normal_(model.pos_embed, std=0.5)
     model.pretrained_cfg = {"first_conv": "patch_embed.proj", "classifier": "head"}
     return convert(model, layers)
-
-
-def check_patch(image_size: int, patch: int) -> int:
-    """Return the patch side if it tiles the image; else raise an `InputError` that lists the sides that do."""
-    if patch < 1 or image_size % patch:
-        fitting = ", ".join(str(p) for p in range(1, image_size + 1) if image_size % p == 0)
-        raise InputError(f"patch={patch} does not tile an image of {image_size} pixels: use one of {fitting}")
-    return patch
-
-
-def patch_side(image_size: int) -> int:
-    """Return the smallest patch side from 2 up that tiles the image in at most 64 patches."""
-    return next((p for p in range(2, image_size) if image_size % p == 0 and image_size // p <= 8), image_size)
 
 
 @recipe(data="digits(size=32)", max_epochs=10, lr=1e-3, inputs=("image",))
