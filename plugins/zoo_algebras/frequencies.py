@@ -8,14 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 
 from zoo.data.text.tokens import END, UNKNOWN
 from zoo.errors import InputError
-from zoo.report import Report
+from zoo.report import Report, plain_console, plain_table
 
 Floats = NDArray[np.float64]
 
@@ -110,14 +107,12 @@ def as_csv(ranking: Sequence[Word]) -> str:
 
 def as_table(ranking: Sequence[Word], top: int) -> str:
     """Write both ends of the ranking side by side."""
-    view = Table(box=SIMPLE_HEAD, pad_edge=False)
-    view.add_column("", justify="right")
-    for title in ("most sensitive", "least sensitive"):
-        view.add_column(title)
-        view.add_column("delta", justify="right")
+    view = plain_table("", "most sensitive", "delta", "least sensitive", "delta")
+    for column, side in zip(view.columns, ("right", "left", "right", "left", "right"), strict=True):
+        column.justify = side  # type: ignore[assignment]
     for number, (most, least) in enumerate(zip(*ends(ranking, top), strict=True), 1):
         view.add_row(str(number), shorten(most.word), f"{most.delta:.4f}", shorten(least.word), f"{least.delta:.4f}")
-    console = Console(soft_wrap=True, highlight=False, markup=False, file=io.StringIO())
+    console = plain_console(file=io.StringIO())
     console.print(f"\n{len(ranking):,} words by their sensitivity to position, delta = mean |w| in radians per position\n")
     console.print(view)
     return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]

@@ -43,7 +43,7 @@ OPTIONS = [
     ("--algebra", "clifford", ["clifford needs the option 'p'"]),
     ("--algebra", "clifford(p=-1,q=0)", ["p=-1"]),
     ("--algebra", "phm", ["phm needs the option 'n'"]),
-    ("--algebra", "phm(n=0)", ["n=0", "1 or more"]),
+    ("--algebra", "phm(n=0)", ["n=0", "1 to 64"]),
     ("--algebra", "phm(n=4,rule=nonsense)", ["nonsense"]),
     ("--scope", "al", ["unknown scope 'al'", "all", "attention"]),
     ("--scope", "", ["unknown scope ''"]),

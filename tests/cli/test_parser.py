@@ -11,9 +11,9 @@ import yaml
 
 from zoo.cli.commands import COMMANDS
 from zoo.cli.fit import make_parser
+from zoo.cli.models import Evaluate, Generate, Predict
 from zoo.cli.parser import Parser, is_flag
 from zoo.errors import InputError
-from zoo.inference.options import Evaluate, Generate, Predict
 from zoo.training.options import TRAINER_ARGUMENTS, Average, Fit, Info
 from zoo.training.resolve import resolve
 

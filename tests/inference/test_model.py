@@ -14,7 +14,7 @@ import zoo
 from zoo.cli import main
 from zoo.data.images.files import digits
 from zoo.errors import InputError
-from zoo.inference.device import choose_device
+from zoo.inference.model import choose_device
 
 TRAINER = {"max_epochs": 1, "limit_train_batches": 3, "accelerator": "cpu", "enable_progress_bar": False}
 MOST_CALLS = 12

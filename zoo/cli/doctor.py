@@ -6,7 +6,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -29,56 +29,64 @@ def make_parser(command: str) -> Parser:
 
 def run(command: str, values: dict[str, Any]) -> int:
     """Check and print; exit 1 if anything is broken."""
-    rows = [*metadata(), *packages(), *devices(), *plugins(values["isolate"]), *folders()]
+    rows = [check(*found) for found in checks(values["isolate"])]
+    broken = [row["name"] for row in rows if row["status"] == "broken"]
     if values["json"]:
         print(json.dumps(rows, indent=2))
     else:
-        print("\n".join(line(row) for row in rows))
-    broken = [row["name"] for row in rows if row["status"] == "broken"]
-    if not values["json"]:
+        for row in rows:
+            print(f"{row['status']:<7} {row['kind']:<9} {row['name']:<28} {row['ms']:>6} ms  {row['note']}")
         print(f"\n{len(broken)} broken: {', '.join(broken)}" if broken else "\nall is well")
     return 1 if broken else 0
 
 
-def row(kind: str, name: str, check: Callable[[], str]) -> dict[str, Any]:
-    """Run one check; it returns what to show, or raises."""
+def check(kind: str, name: str, find: Callable[[], str]) -> dict[str, Any]:
+    """Run one check, which returns what to show, or raises."""
     start = time.perf_counter()
     try:
-        status, note = "ok", check()
+        status, note = "ok", find()
     except Exception as error:  # Any failure is a finding of this check.
         status, note = "broken", " ".join(str(error).split()) or type(error).__name__
     return {"kind": kind, "name": name, "status": status, "ms": round(1000 * (time.perf_counter() - start)), "note": note}
 
 
-def line(found: dict[str, Any]) -> str:
-    """Write one check as a line."""
-    return f"{found['status']:<7} {found['kind']:<9} {found['name']:<28} {found['ms']:>6} ms  {found['note']}"
+def checks(isolate: bool) -> Iterator[tuple[str, str, Callable[[], str]]]:
+    """Yield all checks: their kind, their name, and a function that returns what to show, or raises."""
+    for fault in registry.faults():  # torch and Lightning fail beside a package whose metadata cannot be read
+        yield "metadata", fault.distribution, partial(_fail, f"{fault.path}: {fault.reason}")
+    yield "python", platform.python_version(), lambda: sys.executable
+    for name in PACKAGES:
+        yield "package", name, partial(version, name)
+    yield "device", "cpu", _cpu
+    yield "device", "accelerators", _accelerators
+    for kind in registry.GROUPS:
+        for entry in registry.entries(kind):
+            yield kind.removesuffix("s"), entry.name, partial(_load, entry, isolate)
+    cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    while not cache.exists():
+        cache = cache.parent
+    yield "folder", "here (runs/)", partial(_write, Path())
+    yield "folder", "hub cache", partial(_write, cache)
 
 
-def packages() -> list[dict[str, Any]]:
-    """Check Python and the packages that a run imports."""
-    python = row("python", platform.python_version(), lambda: sys.executable)
-    return [python, *(row("package", name, partial(version, name)) for name in PACKAGES)]
+def _fail(reason: str) -> str:
+    raise InputError(reason)
 
 
-def devices() -> list[dict[str, Any]]:
-    """List the devices that torch can compute on."""
+def _cpu() -> str:
+    import torch
 
-    def cpu() -> str:
-        import torch
-
-        return f"{torch.get_num_threads()} threads of {os.cpu_count()} cores"
-
-    def accelerators() -> str:
-        import torch
-
-        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-        return ", ".join(names + (["mps"] if torch.backends.mps.is_available() else [])) or "none: runs use the CPU"
-
-    return [row("device", "cpu", cpu), row("device", "accelerators", accelerators)]
+    return f"{torch.get_num_threads()} threads of {os.cpu_count()} cores"
 
 
-def load_plugin(entry: registry.Entry, isolate: bool) -> str:
+def _accelerators() -> str:
+    import torch
+
+    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return ", ".join(names + (["mps"] if torch.backends.mps.is_available() else [])) or "none: runs use the CPU"
+
+
+def _load(entry: registry.Entry, isolate: bool) -> str:
     """Load one plugin and return whose it is."""
     if not isolate:
         registry.load(entry)
@@ -87,32 +95,7 @@ def load_plugin(entry: registry.Entry, isolate: bool) -> str:
     return f"{entry.distribution} {entry.version}"
 
 
-def plugins(isolate: bool) -> list[dict[str, Any]]:
-    """Load every plugin and note how long it took."""
-    return [
-        row(kind.removesuffix("s"), entry.name, partial(load_plugin, entry, isolate))
-        for kind in registry.GROUPS
-        for entry in registry.entries(kind)
-    ]
-
-
-def metadata() -> list[dict[str, Any]]:
-    """List installed packages whose metadata cannot be read; torch and Lightning fail beside them, so they come first."""
-    return [
-        {"kind": "metadata", "name": fault.distribution, "status": "broken", "ms": 0, "note": f"{fault.path}: {fault.reason}"}
-        for fault in registry.faults()
-    ]
-
-
-def writable(path: Path) -> str:
+def _write(path: Path) -> str:
     """Write a temporary file to a folder and return its full path."""
     with tempfile.TemporaryFile(dir=path):
         return str(path.resolve())
-
-
-def folders() -> list[dict[str, Any]]:
-    """Check the folders that a run writes to."""
-    cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
-    while not cache.exists():
-        cache = cache.parent
-    return [row("folder", "here (runs/)", partial(writable, Path())), row("folder", "hub cache", partial(writable, cache))]

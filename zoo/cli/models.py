@@ -3,19 +3,70 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from zoo.cli.commands import quiet
 from zoo.cli.parser import Parser
 from zoo.errors import InputError
-from zoo.inference.options import Evaluate, Generate, Predict
 from zoo.registry import build_options
+from zoo.tasks.decoding.options import Decoding
 from zoo.training.processes import is_first_process
 
 SPLITS = {"test": "test", "validate": "val"}
 RUN = "a run (runs/NAME) or model folder"
 PACKED = (".gz", ".xz")
+
+
+@dataclass
+class Use:
+    """Where and how a trained model computes.
+
+    Args:
+        device: Where to compute: auto, cpu, cuda, cuda:1 or mps; auto is the best that is there.
+        decoding: How texts are generated; what is not given is as when the model was trained.
+    """
+
+    device: str = "auto"
+    decoding: Decoding = field(default_factory=Decoding)
+
+
+@dataclass
+class Generate(Use):
+    """Texts that a trained model generates.
+
+    Args:
+        num_samples: Texts to generate.
+    """
+
+    num_samples: int = 1
+
+
+@dataclass
+class Predict(Use):
+    """Predictions of a trained model.
+
+    Args:
+        batch_size: Examples per step.
+    """
+
+    batch_size: int = 64
+
+
+@dataclass
+class Evaluate(Predict):
+    """Measurement of a trained model.
+
+    Args:
+        data: Spec of the data set; by default what the model was trained on.
+        num_workers: Processes that load data; 0 loads in the main one.
+        trainer: Arguments of Lightning's Trainer, such as --trainer.limit_test_batches.
+    """
+
+    data: str | None = None
+    num_workers: int = 0
+    trainer: dict[str, Any] = field(default_factory=dict)
 
 
 def make_parser(command: str) -> Parser:

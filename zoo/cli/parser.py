@@ -5,7 +5,7 @@ anything is imported; jsonargparse checks the values against the types of the op
 """
 
 import argparse
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -49,14 +49,13 @@ class Parser:
         options: A dataclass; every field becomes a flag ``--name``, every field of a field that is a dataclass a flag
             ``--name.part``, and a field ``trainer`` one flag for each argument of Lightning's Trainer. Without one the command
             needs no jsonargparse and reads no files.
-        skip: Fields of the dataclass that the command does not offer.
 
     Attributes:
         flags: All flags, and whether each takes a value.
         short: Short forms: ``--beam`` for ``--decoding.beam``, wherever the command has no other flag of that name.
     """
 
-    def __init__(self, command: str, description: str, options: type | None = None, skip: Collection[str] = ()) -> None:
+    def __init__(self, command: str, description: str, options: type | None = None) -> None:
         self.command, self.options, self.flags, self.short = command, options, {"--help": False}, {"-h": "--help"}
         self._positional: list[tuple[str, str]] = []
         self._several: set[str] = set()
@@ -69,7 +68,7 @@ class Parser:
         self._base = ArgumentParser(prog=f"zoo {command}", description=description, exit_on_error=False, print_config=None)
         self._base.add_argument("-c", "--config", action="config", help="YAML file of options; a later one wins, flags win")
         self.flags["--config"], self.short["-c"] = True, "--config"
-        self._add_options(options, frozenset(skip))
+        self._add_options(options)
 
     # --- what there is ---
 
@@ -92,20 +91,20 @@ class Parser:
         """Return of the options of a part only those that are given: a trained model has defaults of its own."""
         self._open = part
 
-    def _add_options(self, options: type, skip: frozenset[str]) -> None:
+    def _add_options(self, options: type) -> None:
         hints = get_type_hints(options)
-        kinds = {field.name: hints[field.name] for field in fields(options) if field.name not in skip}
+        kinds = {field.name: hints[field.name] for field in fields(options)}
         parts = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
-        apart = skip | parts.keys() | {"trainer"}
-        self._know(self._base.add_class_arguments(options, as_group=False, skip=apart & hints.keys()), hints)
+        apart = (parts.keys() | {"trainer"}) & kinds.keys()
+        self._know(self._base.add_class_arguments(options, as_group=False, skip=set(apart)), hints)
         for name, kind in parts.items():
-            short = "; --beam is short for --decoding.beam, and so on" if name == "decoding" else ""
-            group = self._base.add_argument_group(name, next(iter((kind.__doc__ or "").splitlines()), "").rstrip(".") + short)
+            title = next(iter((kind.__doc__ or "").splitlines()), "").rstrip(".")
+            hint = "; --beam is short for --decoding.beam, and so on" if name == "decoding" else ""
+            group = self._base.add_argument_group(name, title + hint)
             keys = group.add_class_arguments(kind, name, as_group=False)
             self._know(keys, {f"{name}.{part}": hint for part, hint in get_type_hints(kind).items()})
-        for key in (key for key in tuple(self.flags) if key.startswith("--decoding.")):
-            short = f"--{key.partition('.')[2]}"
-            self.short |= {short: key} if short not in self.flags else {}
+        short = {f"--{key.partition('.')[2]}": key for key in self.flags if key.startswith("--decoding.")}
+        self.short |= {name: key for name, key in short.items() if name not in self.flags}
         if "trainer" in kinds:
             for name in TRAINER_ARGUMENTS:
                 self.flags[f"--trainer.{name}"] = True
@@ -121,12 +120,7 @@ class Parser:
     # --- what is said ---
 
     def parse(self, argv: list[str]) -> dict[str, Any]:
-        """Read the words of a call: what was given or is a default, as nested dicts; Trainer arguments only where given.
-
-        Raises:
-            InputError: If a flag, a file or a value is wrong, in one line.
-            SystemExit: After the help page, if that was asked for.
-        """
+        """Read a call: what was given or is a default, as nested dicts; Trainer arguments only where given."""
         words = self.split(argv)
         if any(name == "--help" for name, _ in words.flags):
             self._base.print_help()
@@ -158,11 +152,7 @@ class Parser:
         return dict(values)
 
     def split(self, argv: list[str]) -> Words:
-        """Tell flags from files and positional arguments; dashes in flags stand for underscores.
-
-        Raises:
-            InputError: If a flag is unknown, or lacks its value.
-        """
+        """Tell flags from files and positional arguments; dashes in flags stand for underscores."""
         flags: list[tuple[str, str | None]] = []
         positional: list[str] = []
         rest = iter(argv)
@@ -190,11 +180,7 @@ class Parser:
         return Words([pair for pair in flags if pair[0] != "--config"], files, positional)
 
     def find(self, word: str) -> str:
-        """Return the flag that a word means.
-
-        Raises:
-            InputError: If there is none, with the flags that are close.
-        """
+        """Return the flag that a word means; if there is none, the error names those that are close."""
         name = "--" + word[2:].replace("-", "_") if word.startswith("--") else word
         if name in self.flags or name in self.short:
             return self.short.get(name, name)
@@ -210,11 +196,7 @@ class Parser:
         raise InputError(f"unknown flag {name}{hint} (all flags: zoo {self.command} --help)")
 
     def check_file(self, file: str) -> set[str]:
-        """Return the keys of a configuration file, with dots; the file is named if it cannot be read or a key is unknown.
-
-        Raises:
-            InputError: If there is no such file, it is no YAML mapping, or a key is unknown.
-        """
+        """Return the keys of a configuration file, with dots; an error names the file."""
         values = read_yaml(file)
         known = {flag.removeprefix("--") for flag in self.flags if self.flags[flag]}
         known |= {name.partition(".")[0] for name in known}
@@ -260,11 +242,7 @@ def is_flag(word: str) -> bool:
 
 
 def read_yaml(file: str) -> dict[str, Any]:
-    """Read a file of options.
-
-    Raises:
-        InputError: If there is no such file, or it is no YAML mapping.
-    """
+    """Read a file of options; an error names it."""
     import yaml
 
     try:

@@ -3,11 +3,8 @@
 import shlex
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-
 from zoo.checkpoint.card import number
+from zoo.report import plain_console, plain_table
 from zoo.tasks import task_type
 
 
@@ -62,20 +59,6 @@ def print_metrics(split: str, metrics: dict[str, float]) -> None:
     """Print one metric a line, the values in one column."""
     width = max(map(len, metrics), default=0)
     print("\n".join(f"{split} {name:<{width}}  {number(value)}" for name, value in metrics.items()))
-
-
-def plain_console() -> Console:
-    """Return a console that neither wraps nor colours."""
-    return Console(soft_wrap=True, highlight=False, markup=False)
-
-
-def plain_table(first: str, *columns: str) -> Table:
-    """Return a table of a column of names and columns of numbers."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(first)
-    for name in columns:
-        table.add_column(name, justify="right")
-    return table
 
 
 def spread(summary: dict[str, Any], name: str) -> str:

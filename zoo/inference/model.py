@@ -15,7 +15,6 @@ from zoo.checkpoint import find, load_network, read_config
 from zoo.checkpoint.integrity import read_json
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.errors import InputError
-from zoo.inference.device import choose_device
 from zoo.layers.token_embedding import PositionEmbedding
 from zoo.registry import build_options
 from zoo.tasks import GenerativeTask, Task, task_type
@@ -28,21 +27,16 @@ class Model:
     `load` makes it from a folder. It computes where it is: `to` moves it.
 
     Args:
-        net: The network.
-        config: The configuration of its folder, see `zoo.checkpoint`.
-        task: The task, which holds the network; None for a network alone.
+        net: The network, a `torch.nn.Module`.
+        config: The configuration of its folder: the specs that rebuild it, by name.
+        task: The `zoo.tasks.Task` that the network was trained for; None for a network alone.
         metrics: Test metrics from the training run, by name.
 
     Attributes:
-        net: The network, a `torch.nn.Module`, in evaluation mode.
-        task: The `zoo.tasks.Task` that the network was trained for, or None.
         info: Facts about the data that it was trained on, a `DataInfo`, or None.
         tokenizer: The tokenizer of a model of text, or None.
-        config: The specs that rebuild it, by name.
-        metrics: Test metrics from the training run, by name.
 
     Example:
-        >>> from zoo.algebras import reals
         >>> model = Model(nn.Linear(2, 2), {"backbone": "linear", "task": None})
         >>> model.device, model.task
         (device(type='cpu'), None)
@@ -119,8 +113,9 @@ class Model:
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size}: use a whole number from 1")
         task = self.configured(decoding, truncation)
-        examples = task.read_inputs(self.info, as_list(inputs), stdin)
-        return self._predict(task, examples, batch_size)
+        single = isinstance(inputs, str | bytes | torch.Tensor) or hasattr(inputs, "__array__")
+        several = list(inputs) if isinstance(inputs, Iterable) and not single else [inputs]
+        return self._predict(task, task.read_inputs(self.info, several, stdin), batch_size)
 
     def _predict(self, task: Task, examples: Iterator[Any], batch_size: int) -> Iterator[dict[str, Any]]:
         while some := list(islice(examples, batch_size)):
@@ -188,7 +183,7 @@ class Model:
         elif decoding:
             raise InputError(f"a model of {self.config['task']} generates no text: leave {', '.join(decoding)} out")
         if self.tokenizer is not None:
-            limit = None if reads_any_length(self.net) and not truncation else self.info.max_length
+            limit = None if _reads_any_length(self.net) and not truncation else self.info.max_length
             task.tokenizer = self.tokenizer.limited(limit, truncation=truncation)
         return task
 
@@ -214,31 +209,22 @@ def load(
     Raises:
         InputError: If the folder is damaged, a plugin that it names is not installed, or there is no such device.
     """
-    config = read_config(path)
-    place = choose_device(device)
-    kind, options = (task, {}) if isinstance(task, type) else task_of(task or config["task"])
-    info = None
+    config, place = read_config(path), choose_device(device)
+    spec: Any = task or config["task"]
+    kind, options = task_type(spec) if isinstance(spec, str) else (spec, {})
+    info = made = None
     if config["info"] is not None:
         if kind is None:
             raise InputError(f"'{path}' was trained with a task of Python: zoo.load(FOLDER, task=ITS_CLASS)")
         info = kind.info_type.from_dict(config["info"])
     net = load_network(path, config, info=info, module=module, product=algebra)
-    made = None if kind is None or info is None else kind.from_info(net, info, read_tokenizer(path, info), **options)
-    metrics = read_json(find(path) / "manifest.json").get("metrics")
-    return Model(net, config, made, metrics).to(place)
+    if kind is not None and info is not None:
+        made = kind.from_info(net, info, _read_tokenizer(path, info), **options)
+    return Model(net, config, made, read_json(find(path) / "manifest.json").get("metrics")).to(place)
 
 
-def task_of(spec: str | None) -> tuple[Any, dict[str, Any]]:
-    """Return the class and the options of a task's spec; no class if there is no spec."""
-    return (None, {}) if spec is None else task_type(spec)
-
-
-def read_tokenizer(path: str | Path, info: Any) -> Tokenizer | None:
-    """Read the tokenizer beside a model of text.
-
-    Raises:
-        InputError: If the file is missing or no tokenizer.
-    """
+def _read_tokenizer(path: str | Path, info: Any) -> Tokenizer | None:
+    """Read the tokenizer beside a model of text."""
     if not hasattr(info, "tokenizer"):
         return None
     if not info.tokenizer or info.tokenizer != Path(str(info.tokenizer)).name:
@@ -251,16 +237,32 @@ def read_tokenizer(path: str | Path, info: Any) -> Tokenizer | None:
         raise InputError(f"cannot read {file}: {reason}") from error
 
 
-def reads_any_length(net: nn.Module) -> bool:
+def choose_device(name: str | torch.device) -> torch.device:
+    """Return a device by its name; ``auto`` is the first of cuda, mps and cpu that is there.
+
+    Raises:
+        InputError: If there is no such device.
+
+    Example:
+        >>> choose_device("cpu")
+        device(type='cpu')
+    """
+    there = ["cpu", *(["mps"] if torch.backends.mps.is_available() else []), *(["cuda"] if torch.cuda.is_available() else [])]
+    if name == "auto":
+        return torch.device(there[-1])
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"unknown device '{name}': use auto, {', '.join(there)}") from error
+    count = torch.cuda.device_count() if device.type == "cuda" else 1
+    if device.type not in there or (device.index or 0) >= count:
+        raise InputError(f"there is no device '{name}' here: use auto, {', '.join(there)}")
+    return device
+
+
+def _reads_any_length(net: nn.Module) -> bool:
     """Tell whether a network certainly reads texts longer than those it was trained on: it has no learned positions."""
     if hasattr(net, "max_length"):
         return net.max_length is None
     tables = [module for module in net.modules() if isinstance(module, PositionEmbedding)]
     return bool(tables) and all(module.kind != "learned" for module in tables)
-
-
-def as_list(inputs: Any) -> list[Any]:
-    """Return several inputs as a list, and one as a list of one."""
-    if isinstance(inputs, Iterable) and not isinstance(inputs, str | bytes | torch.Tensor) and not hasattr(inputs, "__array__"):
-        return list(inputs)
-    return [inputs]

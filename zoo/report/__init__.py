@@ -6,6 +6,10 @@ An entry point of the group ``zoo.reports`` is a function ``report(model: zoo.Mo
 
 from typing import Any, NamedTuple
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
 
 class Report(NamedTuple):
     """What a report found.
@@ -19,3 +23,17 @@ class Report(NamedTuple):
     values: dict[str, Any]
     text: str
     files: dict[str, bytes]
+
+
+def plain_console(**options: Any) -> Console:
+    """Return a console of rich that neither wraps nor colours."""
+    return Console(soft_wrap=True, highlight=False, markup=False, **options)
+
+
+def plain_table(first: str, *columns: str, **options: Any) -> Table:
+    """Return a table of a column of names and columns of numbers."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, **options)
+    table.add_column(first)
+    for name in columns:
+        table.add_column(name, justify="right")
+    return table

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 from torch import nn
 
 from zoo.backbones.build import backbone, count, real_twin, untrained
 from zoo.conversion import stayed_real
+from zoo.report import plain_console, plain_table
 
 
 def by_layer(net: nn.Module) -> dict[str, int]:
@@ -43,14 +41,11 @@ def layer_table(options: Any, info: dict[str, Any]) -> dict[str, Any]:
 
 def print_table(table: dict[str, Any]) -> None:
     """Print what `layer_table` returned."""
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    view = Table(box=SIMPLE_HEAD, pad_edge=False, show_footer=True)
-    total, twin = table["total"]["total"], table["total"]["real_twin"]
-    view.add_column("layer", "total")
-    view.add_column("kind")
-    view.add_column(table["algebra"], f"{total:,}", justify="right")
-    view.add_column("real twin", f"{twin:,}", justify="right")
-    view.add_column("share", f"{total / twin:.1%}", justify="right")
+    console, total, twin = plain_console(), table["total"]["total"], table["total"]["real_twin"]
+    view = plain_table("layer", "kind", table["algebra"], "real twin", "share", show_footer=True)
+    for column, text in zip(view.columns, ("total", "", f"{total:,}", f"{twin:,}", f"{total / twin:.1%}"), strict=True):
+        column.footer = text
+    view.columns[1].justify = "left"
     for row in table["layers"]:
         share = f"{row['parameters'] / row['real_twin']:.1%}" if row["real_twin"] else ""
         view.add_row(row["layer"], row["kind"], f"{row['parameters']:,}", f"{row['real_twin']:,}", share)
