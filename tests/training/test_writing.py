@@ -17,8 +17,8 @@ import zoo
 from zoo import registry
 from zoo.backbones.build import check_fit
 from zoo.data import ready
-from zoo.data.parallel.files import parallel
 from zoo.data.parallel.module import ParallelData
+from zoo.data.parallel.sets import parallel
 from zoo.errors import InputError
 from zoo.inference.evaluation import origin
 from zoo.registry import Spec

@@ -108,14 +108,6 @@ class ImageInfo(DataInfo):
         classes: The label names; label i is called `classes[i]`.
         mean: Mean of every channel over the training split, on the 0..1 scale.
         std: Standard deviation of every channel over the training split, on the 0..1 scale.
-
-    Example:
-        >>> info = ImageInfo(in_channels=1, image_size=8, classes=("cat", "dog"), mean=(0.5,), std=(0.2,),
-        ...                  sizes={"train": 9, "val": 1}, sha256="ab")
-        >>> info.model_kwargs, info.example_inputs(2).shape
-        ({'in_channels': 1, 'image_size': 8, 'num_classes': 2}, torch.Size([2, 1, 8, 8]))
-        >>> ImageInfo.from_dict(info.to_dict()) == info
-        True
     """
 
     inputs: ClassVar[str] = "image"
@@ -196,11 +188,6 @@ class TextInfo(TokenInfo):
         pair: Whether a row has two texts.
         ranking: Whether a row is an answer, to be ranked among those of its question.
         vectors: Width of the pretrained vectors that the token embedding started from, or None.
-
-    Example:
-        >>> info = TextInfo(pair=True, classes=("no", "yes"), vocab_size=9, max_length=5, sizes={"train": 9}, sha256="ab")
-        >>> info.inputs, [tuple(side.shape) for side in info.example_inputs(3)]
-        ('text_pair', [(3, 5), (3, 5)])
     """
 
     classes: tuple[str, ...]
@@ -234,11 +221,6 @@ class CorpusInfo(TokenInfo):
 
     Attributes:
         stream: Whether every batch goes on where the one before ended, for networks with a memory.
-
-    Example:
-        >>> info = CorpusInfo(vocab_size=67, max_length=128, stream=False, sizes={"train": 900, "val": 200}, sha256="ab")
-        >>> info.inputs, info.model_kwargs, info.example_inputs(3).shape
-        ('tokens', {'vocab_size': 67, 'max_length': 128}, torch.Size([3, 8]))
     """
 
     stream: bool

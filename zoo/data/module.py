@@ -76,21 +76,13 @@ class DataModule(LightningDataModule, Generic[Info]):
         self.setup()  # which also fills the caches that the other processes read afterwards
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the splits, unless they are open.
-
-        Raises:
-            InputError: The data are wrong; the message says where.
-        """
+        """Open the splits, unless they are open; an `InputError` says where the data are wrong."""
         if self._info is None:
             self._info = self.load()
 
     @property
     def info(self) -> Info:
-        """What a model must know of the data.
-
-        Raises:
-            RuntimeError: Before `setup`.
-        """
+        """What a model must know of the data; known after `setup`."""
         if self._info is None:
             raise RuntimeError(f"{type(self).__name__}: call prepare_data() and setup() first, or zoo.data.ready(data)")
         return self._info
@@ -118,11 +110,8 @@ class DataModule(LightningDataModule, Generic[Info]):
     def train_dataloader(self) -> DataLoader[Any]:
         """Return training batches, in an order that changes with the epoch.
 
-        A last batch of one single row is left out (unless it is the only batch or `batch_size` is 1): batch normalization
-        cannot train on it. Which row that is changes with the epoch.
-
-        Raises:
-            InputError: There are fewer rows than processes.
+        A last batch of one single row, another one in every epoch, is left out unless it is the only one or `batch_size` is 1:
+        batch normalization cannot train on it.
         """
         data = self.dataset("train")
         sampler = EpochSampler(self.order(data), even=True)
@@ -136,11 +125,7 @@ class DataModule(LightningDataModule, Generic[Info]):
         return self.eval_dataloader("val")
 
     def test_dataloader(self) -> DataLoader[Any]:
-        """Return test batches in order.
-
-        Raises:
-            InputError: There is no test split.
-        """
+        """Return test batches in order; an `InputError` says that there is no test split."""
         if not self.has_test:
             raise InputError(f"{self.source} has no test split: add one beside the training split, or validate instead")
         return self.eval_dataloader("test")

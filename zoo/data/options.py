@@ -27,13 +27,12 @@ def whole(name: str, value: object, least: int, most: int | None = None) -> int:
 
 
 def options_of(made: type, *hidden: str, **defaults: Any) -> Callable[[Preset], Preset]:
-    """Show the options of a data module in the signature of a preset, in place of its ``**options``.
+    """Show the options of a data module in the signature of a preset, in place of its ``**options``, which it hands on.
 
     The registry reads signatures: it then checks these options, offers the closest one to a misspelt name and lists them.
-    The preset hands its ``**options`` on. A parameter of its own that has the name of an option replaces it.
 
     Args:
-        made: The data module; its options with defaults count, those in `FIXED` excepted.
+        made: The data module; its options with defaults count, those in `FIXED` and the preset's own excepted.
         hidden: Options of the data module that make no sense for this preset.
         defaults: Other defaults of this preset.
 
@@ -42,10 +41,8 @@ def options_of(made: type, *hidden: str, **defaults: Any) -> Callable[[Preset], 
         ...     def __init__(self, splits: dict[str, str], *, tokenizer: str = "word", max_length: int | None = None): ...
         >>> @options_of(Made, max_length=64)
         ... def trec(path: str | None = None, **options): return options
-        >>> signature(trec).parameters["max_length"]
-        <Parameter "max_length: int | None = 64">
-        >>> trec(tokenizer="char")["max_length"]
-        64
+        >>> signature(trec).parameters["max_length"], trec(tokenizer="char")["max_length"]
+        (<Parameter "max_length: int | None = 64">, 64)
     """
     return lambda preset: _shown(preset, made, hidden, defaults)
 
@@ -80,7 +77,7 @@ def published(record: Any, make: Callable[..., Any], shown: Callable[[Preset], P
     """Return the preset of a published set; its attribute `record` is what it reads.
 
     Args:
-        record: A record with `name` and `citation`.
+        record: What says where the set is, with a `name`.
         make: Makes the data module of the record and all options; options are of the types that it declares.
         shown: Shows the options of the data module; see `options_of`.
         own: Defaults of the preset's own options, in the order of the signature.
@@ -97,7 +94,7 @@ def published(record: Any, make: Callable[..., Any], shown: Callable[[Preset], P
         return make(found.record, **given.arguments, **rest)
 
     preset.__name__ = preset.__qualname__ = record.name
-    preset.__doc__ = f"Load {record.name} ({record.citation})."
+    preset.__doc__ = f"Load the published set {record.name}."
     preset.__signature__, preset.__annotations__ = form, types  # type: ignore[attr-defined]
     found: Any = shown(preset)
     found.record = record

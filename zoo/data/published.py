@@ -39,7 +39,6 @@ _GLUE = "nyu-mll/glue@bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
 
 mr = text_set(
     name="mr",
-    citation="Pang and Lee 2005",
     repository="cornell-movie-review-data/rotten_tomatoes@aa13bc287fa6fcab6daf52f0dfb9994269ffea28",
     splits={"train": ("train", "validation", "test")},
     rows={"train": 8530, "validation": 1066, "test": 1066},
@@ -49,7 +48,6 @@ mr = text_set(
 
 subj = text_set(
     name="subj",
-    citation="Pang and Lee 2004",
     repository="SetFit/subj@f3c1162e678417f664d76b21864fdb87b0615fcf",
     splits=WHOLE,
     rows={"train": 8000, "test": 2000},
@@ -60,7 +58,6 @@ subj = text_set(
 # No commit is known in full, hence the branch. The third split, `dev`, is left out: the other two already are the original.
 mpqa = text_set(
     name="mpqa",
-    citation="Wiebe, Wilson and Cardie 2005",
     repository="jxm/mpqa@main",
     splits=WHOLE,
     rows={"train": 8603, "test": 2000},
@@ -75,7 +72,6 @@ from its main branch; only its numbers of rows are checked.
 
 cr = text_set(
     name="cr",
-    citation="Hu and Liu 2004",
     repository="SetFit/CR@01e427e689e9d3a9097f85eab7a91ce937cf5f98",
     splits=WHOLE,
     rows={"train": 3394, "test": 376},
@@ -85,7 +81,6 @@ cr = text_set(
 
 trec = text_set(
     name="trec",
-    citation="Li and Roth 2002",
     repository="SetFit/TREC-QC@0a34640b3cac3affef6f0abdfb81e3d0ecffcf92",
     splits=TRAIN_TEST,
     rows={"train": 5452, "test": 500},
@@ -112,7 +107,6 @@ Ten test questions also occur among the training questions, as published. Valida
 
 sst = text_set(
     name="sst",
-    citation="Socher et al. 2013",
     repository="stanfordnlp/sst2@8d51e7e4887a4caaa95b3fbebbf53c0490b58bbb",
     splits=OFFICIAL,
     rows={"train": 6920, "validation": 872, "test": 1821},
@@ -153,7 +147,6 @@ which overlap with others.
 
 imdb = text_set(
     name="imdb",
-    citation="Maas et al. 2011",
     repository="stanfordnlp/imdb@e6281661ce1c48d982bc483cf8a173c1bbeb5d31",
     splits=TRAIN_TEST,
     rows={"train": 25000, "test": 25000},
@@ -168,14 +161,12 @@ A local table of the columns label, id, rating, fold and text has its validation
 
 snli = text_set(
     name="snli",
-    citation="Bowman et al. 2015",
     repository="stanfordnlp/snli@cdb5c3d5eed6ead6e5a341c8e56e669bb666725b",
     splits=OFFICIAL,
     rows={"train": 550152, "validation": 10000, "test": 10000},
     hub=_PREMISE,
     columns=(_PREMISE, _GOLD),
     names=ENTAILMENT,
-    task="pair_classification",
     files={"train": ("snli_1.0_train",), "val": ("snli_1.0_dev",), "test": ("snli_1.0_test",)},
 )
 """SNLI: 549,367 pairs of sentences, entailment, neutral or contradiction (Bowman et al. 2015).
@@ -186,14 +177,12 @@ which is held out: that is a small set of its own, as its sizes say, and its res
 
 mnli = text_set(
     name="mnli",
-    citation="Williams, Nangia and Bowman 2018",
     repository="nyu-mll/multi_nli@da70db2af9d09693783c3320c4249840212ee221",
     splits={"train": ("train",), "test": ("validation_matched",)},
     rows={"train": 392702, "validation_matched": 9815, "validation_mismatched": 9832},
     hub=_PREMISE,
     columns=(_PREMISE, _GOLD),
     names=ENTAILMENT,
-    task="pair_classification",
     variants=(
         "mismatched",
         {
@@ -214,7 +203,6 @@ held out of training.
 # The repository's `tsv_format` lacks 499 of these training pairs: somebody took quotation marks for quoting.
 scitail = text_set(
     name="scitail",
-    citation="Khot, Sabharwal and Clark 2018",
     repository="allenai/scitail@0cc4353235b289165dfde1c7c5d1be983f99ce44",
     config="snli_format",
     splits=OFFICIAL,
@@ -222,14 +210,12 @@ scitail = text_set(
     hub=_GOLD,
     columns=(_PREMISE, _GOLD, Layout((0, 1), 2)),
     names={"neutral": "neutral", "entails": "entailment"},
-    task="pair_classification",
     files={"train": ("scitail_1.0_train",), "val": ("scitail_1.0_dev",), "test": ("scitail_1.0_test",)},
 )
 """SciTail: 23,596 + 1,304 + 2,126 pairs of science sentences, entailment or neutral (Khot et al. 2018)."""
 
 qqp = text_set(
     name="qqp",
-    citation="Iyer, Dandekar and Csernai 2017; Wang et al. 2018",
     repository=_GLUE,
     config="qqp",
     splits=HIDDEN,
@@ -237,16 +223,14 @@ qqp = text_set(
     hub=_DUPLICATES,
     columns=(Layout(_DUPLICATES.texts, "is_duplicate"), _DUPLICATES),
     names={"0": "different", "1": "duplicate"},
-    task="pair_classification",
 )
-"""QQP: 404,276 pairs of Quora questions, duplicate or different, in GLUE's split.
+"""QQP: 404,276 pairs of Quora questions, duplicate or different, in GLUE's split (Iyer et al. 2017; Wang et al. 2018).
 
 GLUE keeps its test labels secret: the 40,430 validation pairs are tested on, and others held out of training.
 """
 
 qnli = text_set(
     name="qnli",
-    citation="Rajpurkar et al. 2016; Wang et al. 2018",
     repository=_GLUE,
     config="qnli",
     splits=HIDDEN,
@@ -254,7 +238,6 @@ qnli = text_set(
     hub=_ANSWERS,
     columns=(_ANSWERS,),
     names={"0": "entailment", "1": "not_entailment"},
-    task="pair_classification",
 )
 """QNLI: 104,743 questions and sentences, does the sentence answer (entailment) or not (Wang et al. 2018).
 
@@ -264,7 +247,6 @@ has no more than these is cut into folds.
 
 wikiqa = text_set(
     name="wikiqa",
-    citation="Yang, Yih and Meek 2015",
     repository="microsoft/wiki_qa@3f104672b5de699878fe7907afc486f0de325eb5",
     splits=OFFICIAL,
     rows={"train": 20360, "validation": 2733, "test": 6165},
@@ -274,7 +256,6 @@ wikiqa = text_set(
         Layout(("Question", "Sentence"), "Label", "QuestionID"),
         Layout((2, 3), 1, 0),
     ),
-    task="answer_ranking",
     files={"train": ("WikiQA-train",), "val": ("WikiQA-dev",), "test": ("WikiQA-test",)},
 )
 """WikiQA: rank the sentences of a page by whether they answer a question (Yang et al. 2015).
@@ -284,7 +265,6 @@ Questions without a right answer are left out, as usual: 873 to train on, 126 to
 
 multi30k = parallel_set(
     name="multi30k",
-    citation="Elliott et al. 2016",
     repository="bentrevett/multi30k",
     rows={"de-en": {"train": 29000, "validation": 1014, "test": 1000}},
     tests=("2016_flickr", "2017_flickr", "2017_mscoco"),
@@ -297,7 +277,6 @@ set: `2016_flickr`, 1,000 pairs; in a folder also `2017_flickr`, 1,000, or `2017
 
 iwslt15 = parallel_set(
     name="iwslt15",
-    citation="Luong and Manning 2015",
     sides=("en", "vi"),
     stems={"val": ("tst2012",), "test": ("tst2013",)},
     untrained=True,
@@ -312,7 +291,6 @@ those of IWSLT. A folder is needed: no copy on the Hub is known to stay as it is
 
 wmt14 = parallel_set(
     name="wmt14",
-    citation="Bojar et al. 2014",
     stems={"val": ("newstest2013",), "test": ("newstest2014",)},
     repository="wmt/wmt14",
     paired=True,
@@ -324,7 +302,6 @@ wmt14 = parallel_set(
 
 wmt16 = parallel_set(
     name="wmt16",
-    citation="Bojar et al. 2016",
     stems={"val": ("newstest2015",), "test": ("newstest2016",)},
     repository="wmt/wmt16",
     paired=True,
@@ -334,9 +311,7 @@ wmt16 = parallel_set(
 )
 """WMT 2016: 4.5 million pairs of English and German, or of another language of that year, tested on newstest2016."""
 
-shakespeare_style = parallel_set(
-    name="shakespeare_style", citation="Xu et al. 2012; Jhamtani et al. 2017", sides=("modern", "original")
-)
+shakespeare_style = parallel_set(name="shakespeare_style", sides=("modern", "original"))
 """Shakespeare's plays in modern English and as he wrote them (Xu et al. 2012; split of Jhamtani et al. 2017), tokenised.
 
 18,395 + 1,218 + 1,462 pairs. A folder is needed: the Hub has no known copy.

@@ -1,6 +1,6 @@
 """Where data come from: local paths and the Hugging Face Hub, with one line for whatever goes wrong."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,28 @@ def _reason(error: Exception) -> str:
     return str(cause).strip() or type(cause).__name__
 
 
-def is_text(feature: Any) -> bool:
-    """Tell whether a column holds texts."""
-    return getattr(feature, "dtype", None) in ("string", "large_string")
+def hub_changed(preset: str, repository: str, what: str) -> InputError:
+    """Say that the Hub's copy of a set is not what it was."""
+    return InputError(f"{preset}: the Hub's copy has changed: {repository} has {what}; use {preset}(path=...) for a local copy")
+
+
+def hub_split(
+    preset: str,
+    repository: str,
+    loaded: Any,
+    part: str,
+    texts: Sequence[str],
+    others: Sequence[str] = (),
+    rows: int | None = None,
+) -> Any:
+    """Return a split of what `load` returned, if it has the columns, of texts and of others, and the rows that are expected."""
+    if part not in loaded:
+        raise hub_changed(preset, repository, f"no split {part}, only {', '.join(loaded)}")
+    data = loaded[part].flatten()
+    if missing := [name for name in (*texts, *others) if name not in data.column_names]:
+        raise hub_changed(preset, repository, f"no column {', '.join(missing)} in {part}, only {', '.join(data.column_names)}")
+    if wrong := [name for name in texts if getattr(data.features[name], "dtype", None) not in ("string", "large_string")]:
+        raise hub_changed(preset, repository, f"no text in the column {', '.join(wrong)} of {part}")
+    if rows not in (None, len(data)):
+        raise hub_changed(preset, repository, f"{len(data):,} rows in {part}, not {rows:,}")
+    return data

@@ -34,9 +34,6 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor
 
     Returns:
         Vectors float32 [V, width], zero where the file has none, and which words it has, bool [V].
-
-    Raises:
-        InputError: An entry has another width or cannot be read, or no word is there; the message says where.
     """
     place = existing(path, "vectors")
     wanted = {spelling for word in words for spelling in (word, word.lower())}

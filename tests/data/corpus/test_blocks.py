@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from zoo.data.corpus.blocks import Blocks, in_order, shuffled, streams
+from zoo.data.corpus.module import Blocks, in_order, shuffled, streams
 
 EXTENTS = np.array([[0, 0], [1, 1], *([[1, 2]] * 998)])
 

@@ -106,9 +106,9 @@ def test_a_text_is_fetched_once_and_then_needs_no_hub(found, hub):
     ("name", "repository", "what"),
     [
         ("longer", "karpathy/tiny_shakespeare", f"has {len(PLAY):,} characters, not {len(PLAY) + 1:,};"),
-        ("some/two", "some/two", "has no text in validation;"),
-        ("some/lines", "some/lines", "has no text in train, validation, test;"),
-        ("some/numbers", "some/numbers", "has no text in train, validation, test;"),
+        ("some/two", "some/two", "has no split validation, only train, test;"),
+        ("some/lines", "some/lines", "has no column text in train, only line;"),
+        ("some/numbers", "some/numbers", "has no text in the column text of train;"),
         (
             "some/halves",
             "some/halves",

@@ -95,7 +95,7 @@ def test_the_hub_copy_is_put_together_and_held_against_its_length(monkeypatch):
     with pytest.raises(InputError, match=r"shakespeare: the Hub's copy has changed: .* characters, not 1,115,394; use shak"):
         ready(presets.shakespeare())
     monkeypatch.setattr(datasets, "load_dataset", lambda repository: {"train": datasets.Dataset.from_dict({"line": ["a"]})})
-    with pytest.raises(InputError, match="has no text in train, validation, test; use text8"):
+    with pytest.raises(InputError, match="has no column text in train, only line; use text8"):
         ready(presets.text8())
 
 

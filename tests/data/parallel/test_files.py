@@ -5,13 +5,13 @@ import re
 import pytest
 
 from zoo.data.module import ready
-from zoo.data.parallel import files
+from zoo.data.parallel import sets
 from zoo.data.text.reading import read_pairs
 from zoo.errors import InputError
 
 
 def parallel(*args, **options):
-    return ready(files.parallel(*args, **options))
+    return ready(sets.parallel(*args, **options))
 
 
 def write(folder, **files):

@@ -6,7 +6,7 @@ import pytest
 
 from zoo.data import published
 from zoo.data.module import ready
-from zoo.data.parallel import files, mlu, sets
+from zoo.data.parallel import mlu, sets
 from zoo.data.text import glosses
 from zoo.errors import InputError
 
@@ -100,7 +100,7 @@ def test_a_folder_without_training_files_is_named(tmp_path, preset):
 @pytest.mark.parametrize(
     "preset",
     [
-        files.parallel,
+        sets.parallel,
         mlu.mlu,
         glosses.gloss_lemmas,
         *(getattr(published, name) for name in ("multi30k", "iwslt15", "wmt14", "wmt16", "shakespeare_style")),

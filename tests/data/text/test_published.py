@@ -8,8 +8,8 @@ import pytest
 
 from zoo.data import published
 from zoo.data.module import ready
+from zoo.data.text.local import sva
 from zoo.data.text.sets import read_copy
-from zoo.data.text.sva import sva
 from zoo.errors import InputError
 
 ALL = [record for preset in published.TEXT_SETS for record in preset.record.all_variants()]

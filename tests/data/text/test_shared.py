@@ -7,8 +7,8 @@ import pytest
 from zoo.data import published
 from zoo.data.module import ready
 from zoo.data.published import FINE, imdb, mpqa, mr, qnli, snli, sst, subj, trec, wikiqa
+from zoo.data.text.local import sva
 from zoo.data.text.sets import read_copy
-from zoo.data.text.sva import sva
 
 TABLES = [
     (mr.record, "mr", {"train": 10662}, {"0": 5331, "1": 5331}),

@@ -1,25 +1,90 @@
-"""The data module of running text."""
+"""The data module of running text: blocks of it, their order, and the batches made of them."""
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from torch.utils.data import DataLoader
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
-from zoo.data.corpus.blocks import Blocks, in_order, shuffled, streams
 from zoo.data.corpus.encoding import TOKENIZERS, Numbers, extents, learn, tokens_of
 from zoo.data.corpus.source import Source, digest, divided
 from zoo.data.info import CorpusInfo
-from zoo.data.loader import Array, EpochSampler, always, eval_sampler, process_rank
+from zoo.data.loader import Array, EpochSampler, always, eval_sampler, generator, process_rank
 from zoo.data.module import DataModule
 from zoo.data.options import whole
 from zoo.data.text.tokenizer import Tokenizer
+from zoo.data.text.tokens import PAD
 from zoo.errors import InputError
 
 BLOCK = 128
 STREAMS = 16
 """Streams that are read side by side in validation: a number of its own, so that results do not depend on the batch size."""
+
+
+Batch = tuple[Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks(Dataset[Batch]):
+    """Make batches of blocks of `length` tokens; a block is known by the place of its first token.
+
+    Attributes:
+        tokens: The corpus, [N].
+        extents: Characters and bytes of every token, [V, 2].
+    """
+
+    tokens: Numbers
+    length: int
+    extents: Array
+
+    def __len__(self) -> int:
+        return len(self.tokens) - 1
+
+    def __getitem__(self, start: int) -> Batch:
+        return self.__getitems__([start])
+
+    def __getitems__(self, starts: list[int]) -> Batch:
+        """Return tokens [B, length], what follows each [B, length] and its characters and bytes [B, 2]; 0 beyond the end."""
+        places = np.asarray(starts)[:, None] + np.arange(self.length + 1)
+        rows = self.tokens[np.minimum(places, len(self))].astype(np.int64)
+        rows[places > len(self)] = PAD
+        targets = rows[:, 1:]
+        tokens = np.where(targets == PAD, PAD, rows[:, :-1])
+        sizes = self.extents[targets].sum(axis=1)
+        return torch.from_numpy(tokens), torch.from_numpy(targets.copy()), torch.from_numpy(sizes)
+
+
+def shuffled(steps: int, length: int, seed: int, epoch: int) -> Array:
+    """Return the places of the blocks of an epoch in random order, on a grid shifted at random: as many in every epoch."""
+    draws = generator(seed, epoch)
+    count = max(1, (steps - length + 1) // length)
+    shift = int(torch.randint(min(length, steps - count * length + 1), (), generator=draws))
+    return (torch.randperm(count, generator=draws) * length + shift).numpy()
+
+
+def in_order(steps: int, length: int) -> Array:
+    """Return the places of the blocks that hold all tokens, the last one perhaps in part."""
+    return np.arange(0, steps, length)
+
+
+def streams(steps: int, length: int, rows: int, *, whole: bool) -> tuple[Array, int]:
+    """Cut a corpus into at most `rows` streams of equal length, to be read side by side.
+
+    With `whole` what does not fill the last segments is left out; else the last stream is the shorter one.
+
+    Returns:
+        The places of the first segment of every stream, of the second, and so on, [segments * streams]; how many streams.
+    """
+    rows = min(rows, steps // length)
+    segments = steps // rows // length if whole else -(-steps // (rows * length))
+    rows = rows if whole else -(-steps // (segments * length))
+    places = np.arange(segments)[:, None] + np.arange(rows) * segments
+    return places.ravel() * length, rows
 
 
 class CorpusData(DataModule[CorpusInfo]):
@@ -31,8 +96,6 @@ class CorpusData(DataModule[CorpusInfo]):
     Without `stream`, an epoch reads every block of the training text once, in random order and on a grid shifted at random.
     With `stream` a split is read as several streams side by side: row b of a batch goes on where row b of the batch before
     ended, which a network with a memory needs. Nothing is shuffled then.
-
-    The training loader has a state (`ResumableLoader`): a stopped run goes on with the very batch that would have come.
 
     Args:
         splits: `train`, and if there are any `val` and `test`, or a function that opens them. Of a text without splits the
@@ -53,17 +116,12 @@ class CorpusData(DataModule[CorpusInfo]):
         tokenizer: What turned the text into tokens, after `setup`.
         splits: The token numbers of every split, after `setup`.
 
-    Raises:
-        InputError: An option is wrong; or in `setup` a text is. The message says which.
-
     Example:
         >>> from zoo.data.corpus.source import Text
         >>> data = CorpusData({"train": Text("to be or not to be, " * 40)}, max_length=16, batch_size=4)
         >>> data.setup()
-        >>> data.split_note, data.info.vocab_size
-        ('720 train, 40 val, 40 test tokens (cut 90/5/5 from one text)', 10)
-        >>> [part.shape for part in next(iter(data.train_dataloader()))]
-        [torch.Size([4, 16]), torch.Size([4, 16]), torch.Size([4, 2])]
+        >>> data.split_note, [part.shape for part in next(iter(data.train_dataloader()))][::2]
+        ('720 train, 40 val, 40 test tokens (cut 90/5/5 from one text)', [torch.Size([4, 16]), torch.Size([4, 2])])
     """
 
     task = "language_model"

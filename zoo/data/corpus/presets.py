@@ -11,7 +11,7 @@ import numpy as np
 from zoo.data.corpus.module import CorpusData
 from zoo.data.corpus.source import Source, Text, TextFile
 from zoo.data.options import Place, options_of, published, whole
-from zoo.data.sources import existing, is_text, load
+from zoo.data.sources import existing, hub_changed, hub_split, load
 from zoo.data.text import wordnet
 from zoo.data.text.files import OPEN
 from zoo.data.text.reading import SPLITS
@@ -31,9 +31,6 @@ def corpus(path: str | Path, **options: Any) -> CorpusData:
         path: The file or folder; files may be packed (.gz, .xz). Of a single file the first 90 per cent are for training, the
             next 5 for validation and the last 5 for testing. The tokens of a large file are kept in a file in the user's cache.
         options: See `CorpusData`.
-
-    Raises:
-        InputError: A file is missing, empty, too short or not UTF-8; the message says which.
     """
     return CorpusData(partial(read_corpus, existing(path, "corpus"), "corpus"), **options)
 
@@ -63,7 +60,6 @@ class CorpusSet:
 
     Attributes:
         name: Name of the preset.
-        citation: Who published it.
         repository: The data set repository on the Hub, if there is one. Its column `text` holds the text, in one row or
             several. No commit of it is known: the main branch is read, and the length notices a change.
         length: Characters of all its splits together.
@@ -72,7 +68,6 @@ class CorpusSet:
     """
 
     name: str
-    citation: str
     repository: str = ""
     length: int
     file: str
@@ -108,28 +103,23 @@ def _read(record: CorpusSet, place: Path | None) -> Mapping[str, Source]:
 
 def _fetched(record: CorpusSet) -> Text:
     """Fetch a text (once; then it is in the library's cache), its splits laid end to end."""
-    repository, parts = record.repository, ("train", "validation", "test")
-    loaded = load(record.name, repository)
-    changed = f"{record.name}: the Hub's copy has changed: {repository} has"
-    advice = f"use {record.name}(path=...) for a local copy"
-    if missing := [part for part in parts if part not in loaded or not is_text(loaded[part].features.get("text"))]:
-        raise InputError(f"{changed} no text in {', '.join(missing)}; {advice}")
-    content = "".join(row or "" for part in parts for row in loaded[part]["text"][:])
+    name, repository = record.name, record.repository
+    loaded = load(name, repository)
+    parts = [hub_split(name, repository, loaded, part, ["text"]) for part in ("train", "validation", "test")]
+    content = "".join(row or "" for part in parts for row in part["text"][:])
     if len(content) != record.length:
-        raise InputError(f"{changed} {len(content):,} characters, not {record.length:,}; {advice}")
+        raise hub_changed(name, repository, f"{len(content):,} characters, not {record.length:,}")
     return Text(content, repository)
 
 
-shakespeare = corpus_set(
-    name="shakespeare", citation="Karpathy 2015", repository="karpathy/tiny_shakespeare", length=1_115_394, file="input"
-)
+shakespeare = corpus_set(name="shakespeare", repository="karpathy/tiny_shakespeare", length=1_115_394, file="input")
 """Tiny Shakespeare: 1,115,394 characters of plays, 65 different ones (Karpathy 2015).
 
 The first 90 per cent, 1,003,854 characters, are for training, as in nanoGPT; the rest, on which nanoGPT validates, is half
 validation text (55,770) and half test text.
 """
 
-text8 = corpus_set(name="text8", citation="Mahoney 2006", repository="afmck/text8", length=100_000_000, file="text8")
+text8 = corpus_set(name="text8", repository="afmck/text8", length=100_000_000, file="text8")
 """text8: 100,000,000 letters and spaces of Wikipedia, 27 different ones (Mahoney 2006).
 
 In the usual order: 90 million characters for training, 5 for validation, 5 for testing. A file of another size is cut into the
@@ -138,7 +128,6 @@ same shares.
 
 enwik8 = corpus_set(
     name="enwik8",
-    citation="Hutter Prize; Mahoney 2006",
     length=100_000_000,
     file="enwik8",
     defaults={"tokenizer": "bpe", "vocab": 258},
@@ -161,12 +150,6 @@ def pydoc(**options: Any) -> CorpusData:
 
     Args:
         options: See `CorpusData`.
-
-    Example:
-        >>> data = pydoc()
-        >>> data.setup()
-        >>> sorted(data.info.sizes)
-        ['test', 'train', 'val']
     """
     return CorpusData(_topics, **options)
 
@@ -206,9 +189,6 @@ def gloss_corpus(limit: int | None = None, **options: Any) -> CorpusData:
     Args:
         limit: At most so many lines of every split, stratified by topic.
         options: See `CorpusData`.
-
-    Raises:
-        InputError: The installed timm ships other files.
     """
     if limit is not None:
         whole("limit", limit, 1)

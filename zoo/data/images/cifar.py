@@ -26,7 +26,6 @@ class CifarSet:
 
     Attributes:
         name: Name of the preset.
-        citation: Who published it.
         repository: The data set repository on the Hub.
         revision: The commit that is read.
         classes: The label names; label i is called `classes[i]`.
@@ -36,7 +35,6 @@ class CifarSet:
     """
 
     name: str
-    citation: str = "Krizhevsky 2009"
     repository: str
     revision: str
     classes: tuple[str, ...]

@@ -32,12 +32,6 @@ def digits(**options: Any) -> ImageData:
 
     Args:
         options: See `ImageData`; `augment=auto` is a shift by up to one pixel.
-
-    Example:
-        >>> data = digits()
-        >>> data.setup()
-        >>> data.info.sizes
-        {'train': 1257, 'test': 360, 'val': 180}
     """
     return ImageData(_digits, [str(digit) for digit in range(10)], **options)
 
@@ -68,9 +62,6 @@ def npz(path: str | Path, classes: str | Sequence[str] | None = None, **options:
         classes: Label names as a sequence or a comma list; the numbers themselves if not given.
         options: See `ImageData`. By default augmentation shifts by up to a sixteenth of the side and never flips: organs have
             a left and a right.
-
-    Raises:
-        InputError: There is no such file; or in `setup` one of its arrays is missing or wrong. The message names both.
     """
     place = existing(path, "npz")
     if place.is_dir():
@@ -119,18 +110,14 @@ def _labels(labels: Array, path: Path, name: str) -> Array:
 def imagefolder(path: str | Path, test: float = 0.0, **options: Any) -> ImageData:
     """A folder of images: path/{train,val,test}/CLASS/*.png or path/CLASS/*.png, any format, any size.
 
-    Images are decoded when they are needed; their short side is scaled to `size` and the centre cut out. The digest of
-    the info covers names and sizes of the files, not their content: reading a huge folder twice would take too long.
-    For the same reason mean and deviation are measured on 1024 training images.
+    Images are decoded when they are needed, and a broken one is named then; their short side is scaled to `size` and the centre
+    cut out. Reading a huge folder twice would take too long: the digest of the info covers names and sizes of files, and mean
+    and deviation are measured on 1024 training images.
 
     Args:
         path: The folder.
         test: Share of all images to hold out for the test if there is no such folder; 0 for none.
         options: See `ImageData`.
-
-    Raises:
-        InputError: There is no such folder; or in `setup` there are no images, or the splits have different classes. A broken
-            image is named when it is read.
     """
     root = existing(path, "imagefolder")
     share = check_share(test, "test") if test else 0.0

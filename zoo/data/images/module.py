@@ -98,18 +98,12 @@ class ImageData(DataModule[ImageInfo]):
         info: What a model must know of the data; mean and std are those of the training split.
         splits: The images and labels of every split, after `setup`.
 
-    Raises:
-        InputError: An option is wrong; or in `setup` a split is. The message names it.
-
     Example:
-        >>> import numpy as np
         >>> pixels, labels = np.zeros((20, 4, 4), np.uint8), np.arange(20) % 2
         >>> data = ImageData({"train": Split(pixels, labels)}, ["even", "odd"], batch_size=6)
         >>> data.setup()
-        >>> data.split_note
-        '18 train, 2 val images (val held out of train)'
-        >>> [tuple(images.shape) for images, _ in data.train_dataloader()]
-        [(6, 1, 4, 4), (6, 1, 4, 4), (6, 1, 4, 4)]
+        >>> data.split_note, [tuple(images.shape) for images, _ in data.train_dataloader()]
+        ('18 train, 2 val images (val held out of train)', [(6, 1, 4, 4), (6, 1, 4, 4), (6, 1, 4, 4)])
     """
 
     task = "image_classification"

@@ -31,13 +31,11 @@ class MedMNISTSet:
         name: Name of the preset, and of its file.
         md5: MD5 sum of its .npz archive.
         classes: The label names; label i is called `classes[i]`.
-        citation: Who published it.
     """
 
     name: str
     md5: str
     classes: tuple[str, ...]
-    citation: str = "Yang et al. 2023"
 
 
 def medmnist(name: str, md5: str, classes: str) -> Callable[..., ImageData]:

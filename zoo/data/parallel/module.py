@@ -67,7 +67,6 @@ class ParallelData(TokenData[ParallelInfo]):
     Args:
         splits: `train`, and if there are any `val` and `test`: tables of two texts, the sources and the targets. Or a function
             that reads them. Without `val`, 5 % of `train` are held out, at least one pair and the same whatever the seed.
-            Without `test` there is none.
         tokenizer: `bpe`, `char`, `space` or `word`; see `train_tokenizer`. It learns from both sides of the training split
             and serves both. `word` forgets where spaces were and cannot generate the text as it was. Or the `Tokenizer` of a
             trained model: then nothing is learnt from these texts.
@@ -86,18 +85,13 @@ class ParallelData(TokenData[ParallelInfo]):
         tokenizer: What turned the texts into tokens.
         splits: The pairs of every split.
 
-    Raises:
-        InputError: An option is wrong; in `setup`, a text is.
-
     Example:
         >>> from zoo.data.module import ready
         >>> table = Table((["one", "two", "three", "two two"] * 5, ["eins", "zwei", "drei", "zwei zwei"] * 5))
         >>> data = ready(ParallelData({"train": table}, tokenizer="space", batch_size=5))
-        >>> data.info.sizes, data.info.vocab_size, data.info.max_length
-        ({'train': 19, 'val': 1}, 10, 3)
         >>> (source, shifted), targets, rows, references = next(iter(data.val_dataloader()))
-        >>> data.tokenizer.decode(targets[0]) == references[0]
-        True
+        >>> data.info.sizes, data.tokenizer.decode(targets[0]) == references[0]
+        ({'train': 19, 'val': 1}, True)
     """
 
     task = "seq2seq"
@@ -136,14 +130,7 @@ class ParallelData(TokenData[ParallelInfo]):
         if not len(self.splits["train"]) and not isinstance(self._given, Tokenizer):
             raise InputError(f"{self.source}: max_length={self._length}, and every training pair is longer; raise it")
         longest = max(int(self.dataset(name).lengths.max(initial=1)) for name in self.splits)
-        trained = isinstance(self._given, Tokenizer)
-        self.tokenizer = tokenizer if trained or tokenizer.max_length is not None else tokenizer.limited(longest)
-        return ParallelInfo(
-            vocab_size=tokenizer.vocab_size,
-            max_length=(self._given.max_length if isinstance(self._given, Tokenizer) else tokenizer.max_length) or longest,
-            sizes={name: len(pairs) for name, pairs in self.splits.items()},
-            sha256=content,
-        )
+        return ParallelInfo(sha256=content, **self.limit(tokenizer, longest))
 
     def dataset(self, split: str) -> ParallelDataset:
         """Return the pairs of a split."""

@@ -1,20 +1,23 @@
-"""Published sets of pairs of texts: their records, and how a record is read from the Hub or from a local copy."""
+"""Pairs of texts from parallel files, and published sets of them: their records, and how a record is read."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 from zoo.data.options import Place, options_of, published
-from zoo.data.parallel.files import Sides, read_folder
 from zoo.data.parallel.module import ParallelData
-from zoo.data.sources import is_text, load
-from zoo.data.text.columns import CHUNK, Column, Store
-from zoo.data.text.reading import SPLITS
-from zoo.data.text.sets import filled
+from zoo.data.sources import existing, hub_split, load
+from zoo.data.text.columns import Column
+from zoo.data.text.files import OPEN
+from zoo.data.text.reading import SPLITS, listing, read_pairs
+from zoo.data.text.sets import hub_table
 from zoo.data.text.table import Table
 from zoo.errors import InputError
+
+Sides = tuple[str, str]
 
 PARTS = {"train": "train", "val": "validation", "test": "test"}
 """Our splits, and what the Hub calls them."""
@@ -26,7 +29,6 @@ class ParallelSet:
 
     Attributes:
         name: Name of the preset.
-        citation: Who made the data.
         sides: Source and target by default, and the endings of their files.
         stems: What the files of a split are called before the general names, endings aside.
         repository: The data set repository on the Hub, if a copy is known to be right. No commit of any is known for certain,
@@ -41,7 +43,6 @@ class ParallelSet:
     """
 
     name: str
-    citation: str
     sides: Sides = ("en", "de")
     stems: Mapping[str, Sequence[str]] = field(default_factory=dict)
     repository: str = ""
@@ -109,39 +110,77 @@ def _stems(record: ParallelSet) -> dict[str, Sequence[str]]:
 
 def fetch(record: ParallelSet, sides: Sides) -> dict[str, Table]:
     """Fetch a set (once; then it is in the library's cache); pairs of which a side is empty are left out."""
-    loaded = load(record.name, record.repository, table_of(sides) if record.paired else None, revision="main")
-    return {split: _pairs(record, loaded, part, sides) for split, part in PARTS.items()}
-
-
-def table_of(sides: Sides) -> str:
-    """Return the name of the table of two languages: English comes last, as in WMT."""
-    return "-".join(sorted(sides, key=lambda side: (side == "en", side)))
-
-
-def _pairs(record: ParallelSet, loaded: Mapping[str, Any], part: str, sides: Sides) -> Table:
-    """Return a split of the Hub's copy; the texts stay in the library's mapped file."""
-    if part not in loaded:
-        raise _changed(record, f"no split {part}, only {', '.join(loaded)}")
-    data = loaded[part].flatten()
-    columns = [record.column.format(side) for side in sides]
-    if missing := [column for column in columns if column not in data.column_names]:
-        raise _changed(record, f"no column {', '.join(missing)} in {part}, only {', '.join(data.column_names)}")
-    if other := [column for column in columns if not is_text(data.features[column])]:
-        raise _changed(record, f"no text in the column {', '.join(other)} of {part}")
-    wanted = record.rows.get(table_of(sides), {}).get(part)
-    if wanted not in (None, len(data)):
-        raise _changed(record, f"{len(data):,} rows in {part}, not {wanted:,}")
-    batches = data.data.table.select(columns).to_batches(max_chunksize=CHUNK)
-    store = Store([filled(batch) for batch in batches])
-    table = Table(tuple(Column(store, column) for column in columns), source=f"{record.repository}, {part}", noun="pair")
-    return table.where(~table.blank())
-
-
-def _changed(record: ParallelSet, what: str) -> InputError:
-    where = f"the copy on the Hub is another than expected: {record.repository} has {what}"
-    return InputError(f"{record.name}: {where}; use {record.name}(path=...) for a local copy")
+    pair = "-".join(sorted(sides, key=lambda side: (side == "en", side)))  # English comes last, as in WMT
+    loaded = load(record.name, record.repository, pair if record.paired else None, revision="main")
+    columns, rows = [record.column.format(side) for side in sides], record.rows.get(pair, {})
+    splits = {}
+    for split, part in PARTS.items():
+        data = hub_split(record.name, record.repository, loaded, part, columns, rows=rows.get(part))
+        table = hub_table(data, columns).changed(source=f"{record.repository}, {part}", noun="pair")
+        splits[split] = table.where(~table.blank())
+    return splits
 
 
 def _unescaped(table: Table) -> Table:
     """Return a table with HTML entities as the characters they mean; it is kept in memory."""
     return table.changed(texts=tuple(Column.of([unescape(text) for text in column]) for column in table.texts))
+
+
+@options_of(ParallelData)
+def parallel(source: str, target: str, path: str | Path | None = None, **options: Any) -> ParallelData:
+    """Pairs of texts from two files, line i of one beside line i of the other, or from a folder of such files.
+
+    `parallel(source=talks.en, target=talks.de)` reads two files, and holds 5 % of the pairs out for validation.
+    `parallel(path=FOLDER, source=en, target=de)` reads train.en and train.de and, where they are, val.* (or dev.*, valid.*,
+    validation.*) and test.*. Files are UTF-8, also packed (.gz, .xz).
+
+    Args:
+        source: The file of texts to read; with `path` the ending of such files.
+        target: The file of what to generate of them; with `path` the ending of such files.
+        path: A folder.
+        **options: Of `ParallelData`.
+
+    Raises:
+        InputError: An option is wrong; in `setup`, a file is: the message names file and line.
+    """
+    if path is None:
+        return ParallelData(partial(_two_files, source, target), **options)
+    return ParallelData(partial(read_folder, "parallel", path, (source, target)), **options)
+
+
+def _two_files(source: str, target: str) -> dict[str, Table]:
+    return {"train": read_pairs(existing(source, "parallel"), existing(target, "parallel"))}
+
+
+def read_folder(
+    preset: str, path: str | Path, sides: Sides, stems: Mapping[str, Sequence[str]] = SPLITS, *, untrained: bool = False
+) -> dict[str, Table]:
+    """Read a folder of files STEM.SIDE, such as train.en and train.de, also packed (.gz, .xz)."""
+    if sides[0] == sides[1]:
+        raise InputError(f"{preset}: source={sides[0]} and target={sides[1]} are the same files; give two different endings")
+    folder = existing(path, preset)
+    if not folder.is_dir():
+        raise InputError(f"{preset}: {folder} is no folder; give the one that holds train.{sides[0]} and train.{sides[1]}")
+    found = {}
+    for split, names in stems.items():
+        for name in names:
+            source, target = (_file(preset, folder, f"{name}.{side}") for side in sides)
+            if source is not None and target is not None:
+                found[split] = read_pairs(source, target)
+                break
+            if there := source or target:
+                missing = f"{name}.{sides[0] if source is None else sides[1]}"
+                raise InputError(f"{preset}: {there} has no {missing} beside it; both sides of a split are needed")
+    if untrained and "train" not in found and "val" in found:
+        found["train"] = found.pop("val")
+    if "train" not in found:
+        raise InputError(f"{preset}: {path} has no train.{sides[0]} and train.{sides[1]}; there is {listing(folder)}")
+    return found
+
+
+def _file(preset: str, folder: Path, name: str) -> Path | None:
+    """Find a file, plain or packed."""
+    there = [file for ending in ("", *OPEN) if (file := folder / f"{name}{ending}").is_file()]
+    if len(there) > 1:
+        raise InputError(f"{preset}: {folder} holds both {there[0].name} and {there[1].name}; keep one")
+    return there[0] if there else None

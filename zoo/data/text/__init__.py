@@ -1,8 +1,4 @@
-"""Text data: tables of labelled texts or pairs, tokenizers, and Lightning data modules that know no networks.
-
-A preset is a plain function that returns a `TextData`; users name it in a spec string, for instance `text(path=reviews.tsv)`.
-What a model must know of its data is in `TextInfo`; its `Tokenizer` turns texts into token numbers.
-"""
+"""Labelled texts and pairs of texts: tables, tokenizers, and the data module `TextData` that presets return."""
 
 from zoo.data.info import TextInfo
 from zoo.data.text.module import TextData, text_options

@@ -55,14 +55,13 @@ def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) 
 
     The head noun is the first one after the comma, or the first one at all if there is no opening with a comma. Between it and
     the verb stand 0 to 4 further nouns (30, 25, 20, 15, 10 % of the sentences) of either number, in prepositional phrases and
-    in relative clauses of the subject and of the object, nested at random. No other word shows number: articles,
-    adjectives and verbs in the past fit both. 74 nouns, 29 of them with plurals other than a mere s, all in both numbers in the
-    training split. Both labels are equally frequent. No sentence occurs twice.
+    relative clauses, nested at random. No other word shows number. All 74 nouns are in the training split in both numbers. Both
+    labels are equally frequent, and no sentence occurs twice.
 
     With `attractors` the test split holds new sentences with exactly so many attractors, nouns of the other number, and no
     further noun between head and verb: the homogeneous intervention of Linzen et al. Training and validation stay as they are.
 
-    Accuracy on the test split, in per cent:
+    Accuracy on the test split, in per cent (the last two: logistic regression on counts):
 
         attractors              any      0      1      2      3      4
         majority               50.0   50.0   50.0   50.0   50.0   50.0
@@ -71,23 +70,10 @@ def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) 
         bag of words           74.3   84.5   51.8   10.9    4.2    1.2
         words and their pairs  80.8   85.9   68.9   27.0    9.2    2.9
 
-    (the last two: logistic regression on counts).
-
     Args:
         attractors: Attractors of every test sentence, 0 to 4; None leaves the test split mixed, like the training split.
         rows: Sentences of all splits together, at least 100; 80, 10 and 10 per cent are for training, validation and testing.
         **options: Of `TextData`; `seed` decides the order of training only, never the sentences.
-
-    Raises:
-        InputError: An option is out of range.
-
-    Example:
-        >>> from zoo.data.module import ready
-        >>> data = ready(agreement(attractors=1, rows=100))
-        >>> data.info.sizes, data.info.classes
-        ({'train': 80, 'val': 10, 'test': 10}, ('singular', 'plural'))
-        >>> data.splits["test"].texts[0][0], data.splits["test"].labels[0]
-        ('our clever coach that your clever kings moved', 'singular')
     """
     whole("rows", rows, 100, 200_000)
     if attractors is not None:

@@ -137,12 +137,11 @@ def _possible(entailed: Formula, excluded: Formula, undecided: Formula) -> bool:
 def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextData:
     """Pairs of propositional formulas: does the first entail, contradict or leave open the second? Exact labels.
 
-    9603 / 1197 / 1197 pairs of three equally frequent classes: ``( d or not b ) and not c`` and ``c and a`` contradict each
-    other. The labels are exact, by truth table. No formula is always true or always false, so the labels exclude each other.
-    Premises mention 2 to 5 variables, hypotheses 2 to 4, some of them more than once.
-
-    Neither formula gives the label away by itself: the pairs come in squares of three premises and three hypotheses, in which
-    every formula meets every label once. No formula stands in two squares, thus none in two splits.
+    9603 / 1197 / 1197 pairs of three equally frequent classes, by truth table: ``( d or not b ) and not c`` and ``c and a``
+    contradict each other. No formula is always true or always false, so the labels exclude each other. Premises mention 2 to 5
+    variables, hypotheses 2 to 4, some of them more than once. Neither formula gives the label away by itself: the pairs come in
+    squares of three premises and three hypotheses, in which every formula meets every label once. No formula stands in two
+    squares, thus none in two splits.
 
     Accuracy on the test split, in per cent: any rule that reads one formula only 33.3; logistic regression on the counts of
     words, or of runs of one to three words, of both formulas 33.3: only what joins the two helps. A plain bidirectional LSTM of
@@ -153,15 +152,6 @@ def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextDat
         rows: Pairs of all splits together, at least 90; they make whole squares of nine, of which 80, 10 and 10 per cent are
             for training, validation and testing.
         **options: Of `TextData`; `seed` decides the order of training only, never the pairs.
-
-    Raises:
-        InputError: An option is out of its range.
-
-    Example:
-        >>> from zoo.data.module import ready
-        >>> data = ready(entailment(rows=90))
-        >>> data.info.sizes, data.info.classes
-        ({'train': 72, 'val': 9, 'test': 9}, ('contradiction', 'entailment', 'neutral'))
     """
     whole("variables", variables, 4, MOST)
     whole("rows", rows, 10 * SQUARE, 200_000)

@@ -5,13 +5,14 @@ from functools import partial
 from itertools import chain
 from typing import Any, TypeVar, overload
 
+import numpy as np
+
 from zoo.data.info import TextInfo
 from zoo.data.loader import Order
 from zoo.data.module import DataModule
 from zoo.data.options import Preset, options_of, whole
 from zoo.data.text.batches import TextDataset, bucketed
-from zoo.data.text.labels import RELEVANCE, RELEVANCE_NAMES, check_answers, check_labels, class_names, named, numbers
-from zoo.data.text.splits import check_options, check_splits, question_numbers, split
+from zoo.data.text.splits import check_options, prepared, question_numbers
 from zoo.data.text.table import Table, digest
 from zoo.data.text.tokenizer import Tokenizer, check_tokenizer, train_tokenizer
 from zoo.errors import InputError
@@ -68,6 +69,14 @@ class TokenData(DataModule[Info]):
         learnt = train_tokenizer(self._given, texts, self._vocab, self._lowercase, self._min_count, ends=self._ends)
         return learnt.limited(self._length, truncation=self._length is not None)
 
+    def limit(self, tokenizer: Tokenizer, longest: int) -> dict[str, Any]:
+        """Keep the tokenizer, limited to the longest text unless it is limited already, and return what infos say of it."""
+        trained = isinstance(self._given, Tokenizer)
+        self.tokenizer = tokenizer if trained or tokenizer.max_length is not None else tokenizer.limited(longest)
+        limit = self._given.max_length if isinstance(self._given, Tokenizer) else tokenizer.max_length
+        sizes = {name: len(table) for name, table in self.splits.items()}
+        return {"vocab_size": tokenizer.vocab_size, "max_length": limit or longest, "sizes": sizes}
+
     @property
     def files(self) -> dict[str, str]:
         """The text of every file to store beside a model, by name."""
@@ -77,11 +86,9 @@ class TokenData(DataModule[Info]):
 class TextData(TokenData[TextInfo]):
     """Feed batches (tokens, labels) of labelled texts; for pairs tokens is a tuple.
 
-    Rows that say which question they answer (`Table.groups`) are a ranking: labels say whether an answer is right (1, 0), and
-    batches have a third part, the question numbers.
-
-    Tokens are int64 [B, L], padded with 0 on the right to the longest text of the batch; labels and questions int64 [B]. Tables
-    and tokens of more than 8 MiB stay in mapped files of the user's cache.
+    Tokens are int64 [B, L], padded with 0 on the right to the longest text of the batch; labels int64 [B]. Rows that say which
+    question they answer (`Table.groups`) are a ranking: labels say whether an answer is right (1, 0), and batches have a third
+    part, the question numbers int64 [B]. Tables and tokens of more than 8 MiB stay in mapped files of the user's cache.
 
     Args:
         splits: `train`, and if there are any `val` and `test`; or a function that reads them. Without both, one of `folds`
@@ -92,8 +99,8 @@ class TextData(TokenData[TextInfo]):
         tokenizer: `word`, `space`, `char` or `bpe`, see `train_tokenizer`: it learns from the training split only. Or the
             `Tokenizer` of a trained model: then nothing is learnt from these texts, and `classes` are those of the model.
         vocab: Tokens at most.
-        min_count: Tokens that occur less often are unknown.
         lowercase: Whether capitals are made small.
+        min_count: Tokens that occur less often are unknown.
         max_length: Tokens that a text is cut to; None reads the longest text of all splits whole.
         val: Share of the training split to hold out, stratified; the same rows whatever the seed.
         folds: Parts of a set without splits, stratified (whole questions for ranking).
@@ -107,17 +114,12 @@ class TextData(TokenData[TextInfo]):
         tokenizer: What turned the texts into tokens.
         splits: The rows of every split.
 
-    Raises:
-        InputError: An option is wrong; in `setup`, a row is.
-
     Example:
         >>> from zoo.data.module import ready
         >>> table = Table((["a fine day", "rain", "sun again", "more rain"] * 5,), ["1", "0", "1", "0"] * 5)
         >>> data = ready(TextData({"train": table}, "text_classification", batch_size=5))
-        >>> data.info.sizes, data.info.vocab_size
-        ({'train': 16, 'val': 2, 'test': 2}, 9)
-        >>> next(iter(data.test_dataloader()))[0].shape
-        torch.Size([2, 3])
+        >>> data.info.sizes, data.info.vocab_size, next(iter(data.test_dataloader()))[0].shape
+        ({'train': 16, 'val': 2, 'test': 2}, 9, torch.Size([2, 3]))
     """
 
     def __init__(
@@ -149,20 +151,9 @@ class TextData(TokenData[TextInfo]):
 
     def load(self) -> TextInfo:
         """Read, split and tokenise the texts."""
-        tables = self.read()
-        check_splits(tables)
-        pair, ranking = len(tables["train"].texts) == 2, tables["train"].groups is not None
-        if ranking:
-            self._classes, self._names = RELEVANCE, self._names or RELEVANCE_NAMES
-        tables = {name: named(table, self._names) for name, table in tables.items()}
-        classes = self._known(tables)
-        self.splits = split(tables, *self._cut)
-        if len(self.splits) > len(tables):
-            self.split_comment = _comment(tables, *self._cut, what="questions" if ranking else "rows")
-        if ranking:
-            check_answers(self.splits)
-        content = digest(self.splits, classes)
-        tokenizer = self.learn()
+        trained = isinstance(self._given, Tokenizer)
+        self.splits, classes, self.split_comment = prepared(self.read(), self._classes, self._names, trained, *self._cut)
+        content, tokenizer = digest(self.splits, classes), self.learn()
         self._tokens = {
             name: tuple(
                 tokenizer.encode_column(column, table.location, f"{content} {name} {number}")
@@ -171,43 +162,20 @@ class TextData(TokenData[TextInfo]):
             for name, table in self.splits.items()
         }
         longest = max(int(column.lengths.max()) for columns in self._tokens.values() for column in columns)
-        trained = isinstance(self._given, Tokenizer)
-        self.tokenizer = tokenizer if trained or tokenizer.max_length is not None else tokenizer.limited(longest)
-        return TextInfo(
-            pair=pair,
-            ranking=ranking,
-            classes=classes,
-            vocab_size=tokenizer.vocab_size,
-            max_length=(self._given.max_length if isinstance(self._given, Tokenizer) else tokenizer.max_length) or longest,
-            sizes={name: len(table) for name, table in self.splits.items()},
-            sha256=content,
-        )
+        train = self.splits["train"]
+        facts = self.limit(tokenizer, longest)
+        return TextInfo(pair=len(train.texts) == 2, ranking=train.groups is not None, classes=classes, sha256=content, **facts)
 
     def dataset(self, split: str) -> TextDataset:
         """Return the rows of a split."""
-        table = self.splits[split]
+        table, number = self.splits[split], {name: i for i, name in enumerate(self.info.classes)}
+        labels = np.array([number.get(name, -1) for name in table.labels.names], dtype=np.int32)[table.labels.codes]
         groups = None if table.groups is None else question_numbers(table.groups)
-        return TextDataset(self._tokens[split], numbers(table, self.info.classes), groups)
+        return TextDataset(self._tokens[split], labels, groups)
 
     def order(self, data: TextDataset) -> Order:
         """Return the training order: texts of similar length in one batch, batches in random order."""
         return partial(bucketed, data.lengths, self.batch_size, self.seed)
-
-    def _known(self, tables: Mapping[str, Table]) -> tuple[str, ...]:
-        """Return the classes: of the trained model, or as the training rows have them."""
-        if not isinstance(self._given, Tokenizer) or not self._classes:
-            return class_names(tables, self._classes, self._names)
-        for table in tables.values():
-            check_labels(table, self._classes, "is unknown to the model, which knows")
-        return tuple(self._classes)
-
-
-def _comment(tables: Mapping[str, Table], val: float, folds: int, fold: int, what: str) -> str:
-    """Say which splits were cut from which."""
-    held = f"validation {what} are {val:.0%} of the training {what}"
-    if len(tables) > 1:
-        return held
-    return f"one table without splits: part {fold} of {folds} is for testing, and {held} left"
 
 
 @overload
@@ -220,12 +188,6 @@ def text_options(preset: Preset | None = None, **defaults: Any) -> Preset | Call
     Args:
         preset: The function, if the decorator is used without parentheses.
         defaults: Other defaults of this preset.
-
-    Example:
-        >>> @text_options(tokenizer="space", max_length=64)
-        ... def trec(path: str | None = None, **options): return options
-        >>> trec(fold=3)["max_length"]
-        64
     """
     shown = options_of(TextData, **defaults)
     return shown if preset is None else shown(preset)

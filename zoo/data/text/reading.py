@@ -41,7 +41,7 @@ def read_table(
 
     Columns are given by name or by number, from 0 on. The ending of the file says what it is: .tsv (quotes are plain
     characters, lines end at a line feed and nowhere else), .csv, .jsonl (one object per line) or .parquet; .gz and .xz are
-    unpacked.
+    unpacked. An `InputError` names file and line.
 
     Args:
         path: The file; UTF-8.
@@ -52,16 +52,6 @@ def read_table(
         group: The column that tells the questions of a ranking apart.
         header: Whether the first line of a TSV or CSV file names the columns. `auto`: it does if a column is given by name,
             or if it has the word label in the column of labels.
-
-    Raises:
-        InputError: The file, a line or a column is missing or wrong; the message says where.
-
-    Example:
-        >>> import tempfile
-        >>> file = Path(tempfile.mkdtemp(), "reviews.tsv")
-        >>> _ = file.write_text("pos\tA good film\nneg\tA bad film\n")
-        >>> list(read_table(file, text=1, label=0).texts[0])
-        ['A good film', 'A bad film']
     """
     texts = {"text": text} if text is not None else {"first": first, "second": second}
     if None in texts.values() or (text is not None and (first, second) != (None, None)):

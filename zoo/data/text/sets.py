@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
 
 from zoo.data.options import Place, options_of, published
-from zoo.data.sources import existing, load
+from zoo.data.sources import existing, hub_split, load
 from zoo.data.text.columns import CHUNK, Column, Store
 from zoo.data.text.files import OPEN, base_suffix
 from zoo.data.text.formats import FORMATS, column_names
@@ -62,7 +63,6 @@ class TextSet:
 
     Attributes:
         name: Name of the preset.
-        citation: Who made the data.
         repository: The data set repository on the Hub, and behind an @ the commit that is read; or a branch, where no commit
             could be established and `rows` alone notices a change.
         config: Which of the repository's tables.
@@ -71,14 +71,12 @@ class TextSet:
         hub: The columns on the Hub.
         columns: The columns of local files; the first of these that a file has are read.
         names: Labels as they are written, and the names shown in their place.
-        task: See `TextData`.
         files: What local files are called, endings aside, where that is not train, dev, val, validation or test.
         variants: An option of the preset, and what it changes in the record by its value; the first value is the default.
         defaults: Other defaults of the options of `TextData`.
     """
 
     name: str
-    citation: str
     repository: str
     config: str | None = None
     splits: Mapping[str, tuple[str, ...]]
@@ -86,10 +84,16 @@ class TextSet:
     hub: Layout = TEXT
     columns: tuple[Layout, ...] = (TEXT, SENTENCE, BARE)
     names: Mapping[str, str] | None = None
-    task: str = "text_classification"
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     variants: tuple[str, Mapping[Any, Mapping[str, Any]]] | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def task(self) -> str:
+        """The task that the columns are for."""
+        if len(self.hub.texts) == 1:
+            return "text_classification"
+        return "pair_classification" if self.hub.group is None else "answer_ranking"
 
     @property
     def hidden(self) -> bool:
@@ -136,54 +140,37 @@ def read(record: TextSet, path: Place) -> dict[str, Table]:
 
 
 def fetch(record: TextSet) -> dict[str, Table]:
-    """Fetch a set (once; then it is in the library's cache) and take the splits that are used."""
+    """Fetch a set (once; then it is in the library's cache), without rows that lack a label or a text."""
     repository, _, revision = record.repository.partition("@")
     loaded = load(record.name, repository, record.config, revision=revision)
+    texts, label, group = ([*map(str, names)] for names in (record.hub.texts, [record.hub.label], [record.hub.group]))
     splits = {}
     for name, parts in record.splits.items():
-        tables = [hub_table(_checked(record, loaded, part), record.hub) for part in parts]
+        tables = []
+        for part in parts:
+            others = [*label, *(group if record.hub.group is not None else [])]
+            data = hub_split(record.name, repository, loaded, part, texts, others, record.rows.get(part))
+            tables.append(hub_table(data, texts, *others))
         splits[name] = labelled(joined(tables, f"{repository}, {' + '.join(parts)}"))
     return splits
 
 
-def hub_table(data: Any, layout: Layout) -> Table:
+def hub_table(data: Any, texts: Sequence[str], label: str | None = None, group: str | None = None) -> Table:
     """Return columns of a data set of the library as a table; the texts stay in its mapped file."""
-    texts = [str(name) for name in layout.texts]
     whole = data.data.table if data._indices is None else data.flatten_indices().data.table
-    used = whole.select([*texts, *(() if layout.group is None else (str(layout.group),))])
-    store = Store([filled(batch) for batch in used.to_batches(max_chunksize=CHUNK)])
-    labels = whole.select([str(layout.label)]).to_batches(max_chunksize=CHUNK)
-    written = Labels.of([*map(str, batch.column(0).to_pylist())] for batch in labels)
-    group = None if layout.group is None else Column(store, str(layout.group))
-    return Table(tuple(Column(store, name) for name in texts), written, group)
+    used = whole.select([*texts, *([] if group is None else [group])])
+    store = Store([_filled(batch) for batch in used.to_batches(max_chunksize=CHUNK)])
+    labels = None
+    if label is not None:
+        batches = whole.select([label]).to_batches(max_chunksize=CHUNK)
+        labels = Labels.of([*map(str, batch.column(0).to_pylist())] for batch in batches)
+    return Table([Column(store, name) for name in texts], labels, None if group is None else Column(store, group))
 
 
-def filled(batch: Any) -> Any:
+def _filled(batch: Any) -> Any:
     """Return a record batch of texts, with an empty one where one is missing."""
-    import pyarrow as pa  # type: ignore[import-untyped]
-
     columns = {name: batch.column(name).cast(pa.string()) for name in batch.schema.names}
-    if not any(column.null_count for column in columns.values()):
-        return pa.record_batch(columns)
-    return pa.record_batch({name: column.fill_null("") for name, column in columns.items()})
-
-
-def _checked(record: TextSet, loaded: Mapping[str, Any], part: str) -> Any:
-    """Return a split of the Hub's copy."""
-    if part not in loaded:
-        raise _changed(record, f"no split {part}, only {', '.join(loaded)}")
-    table = loaded[part]
-    if missing := [str(name) for name in record.hub.all if name not in table.column_names]:
-        raise _changed(record, f"no column {', '.join(missing)} in {part}, only {', '.join(table.column_names)}")
-    if len(table) != record.rows[part]:
-        raise _changed(record, f"{len(table):,} rows in {part}, not {record.rows[part]:,}")
-    return table
-
-
-def _changed(record: TextSet, what: str) -> InputError:
-    name = record.name
-    where = f"the Hub's copy has changed: {record.repository.partition('@')[0]} has {what}"
-    return InputError(f"{name}: {where}; use {name}(path=...) for a local copy")
+    return pa.record_batch({name: column.fill_null("") if column.null_count else column for name, column in columns.items()})
 
 
 def labelled(table: Table) -> Table:

@@ -67,16 +67,13 @@ class Table:
 
     Args:
         texts: One column of texts, or two (pairs).
-        labels: The label of every row, as it is written in the file; None if there are no labels.
+        labels: The label of every row, as it is written in the file.
         groups: The question that every row answers, if there are answers to be ranked.
         source: What an error message calls the origin: a file, a data set.
         lines: The line in `source` of every row of the file, from 1 on, if it is a file of lines.
         files: The files of the two columns, if a line of each is a text (parallel files).
         noun: What messages call a row of a source without lines.
         rows: The number in `source` of every row, from 0 on, if rows were taken out.
-
-    Raises:
-        InputError: The columns are not one or two, or of different lengths.
 
     Example:
         >>> table = Table((["good", "bad", "fine"],), ["1", "0", "1"], source="reviews")

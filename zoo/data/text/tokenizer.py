@@ -53,16 +53,7 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str, info: TokenInfo, truncation: bool = False) -> Self:
-        """Rebuild the tokenizer of a stored model.
-
-        Args:
-            text: The content of its tokenizer file.
-            info: The data info of the model.
-            truncation: See `Tokenizer`.
-
-        Raises:
-            InputError: The text is no tokenizer, or not one of that many tokens.
-        """
+        """Rebuild the tokenizer of a stored model from its file and the info of its data."""
         quiet()
         try:
             backend = tokenizers.Tokenizer.from_str(text)
@@ -122,12 +113,6 @@ class Tokenizer:
 
         Raises:
             InputError: A text has no tokens, or more than `max_length` without truncation; the message names the place.
-
-        Example:
-            >>> tokenizer = train_tokenizer("space", ["a b c"], 9, False, 1, ends=True).limited(3, truncation=True)
-            >>> tokenizer.encode(["a b c", "b [EOS]"], ended=True).padded()
-            tensor([[4, 5, 3],
-                    [5, 1, 3]])
         """
         quiet()
         limit = None if self.max_length is None else self.max_length - ended
@@ -179,9 +164,6 @@ def train_tokenizer(
         min_count: Tokens that occur less often are left out; `bpe` makes no such merges.
         ends: Whether there are also [BOS] = 2 and [EOS] = 3, for texts that are to be written.
         running: Whether a text is part of a longer one: `bpe` then puts no space before its first word.
-
-    Raises:
-        InputError: The kind or a number is wrong.
     """
     special = check_tokenizer(kind, vocab, ends)
     quiet()
