@@ -99,9 +99,8 @@ class Algebra(nn.Module):
         self._draw = structure if callable(structure) else None
         table = structure() if callable(structure) else structure
         if not isinstance(table, Tensor):
-            raise InputError(
-                f"a structure tensor is a torch.Tensor [n, n, n], not {type(table).__name__}: use torch.tensor(...)"
-            )
+            kind = type(table).__name__
+            raise InputError(f"a structure tensor is a torch.Tensor [n, n, n], not {kind}: use torch.tensor(...)")
         if table.ndim != 3 or len(set(table.shape)) != 1 or not table.numel():
             raise InputError(f"a structure tensor is [n, n, n] with n >= 1, not {list(table.shape)}")
         if not table.is_meta and not table.isfinite().all():
@@ -139,11 +138,7 @@ class Algebra(nn.Module):
         return not self.learned and self._draw is None
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Multiply features element by element: [..., C] and [..., C] to [..., C], component-major, n dividing C.
-
-        Raises:
-            InputError: If n does not divide the last axis.
-        """
+        """Multiply features element by element: [..., C] and [..., C] to [..., C], component-major, n dividing C."""
         for t in (x, y):
             if t.ndim == 0 or t.shape[-1] % self.n:
                 raise InputError(f"shape {list(t.shape)}: the last axis holds whole elements of n = {self.n} components")
@@ -151,10 +146,9 @@ class Algebra(nn.Module):
         return torch.einsum("ijk,...ic,...jc->...kc", self.structure, x, y).flatten(-2)
 
     def for_layer(self) -> "Algebra":
-        """Return the rule that one more layer should hold.
+        """Return the rule that one more layer should hold: this object if it is shared, else a copy, a drawn one drawn anew.
 
-        A shared rule that is learned or drawn is this very object. Any other layer gets a copy, so that moving one network to
-        another device or dtype leaves the next one alone; a rule that is drawn is drawn anew.
+        The copy lets one network move to another device or dtype and leave the next one alone.
         """
         if self.shared and not self.known:
             return self
@@ -195,10 +189,7 @@ class Laws(NamedTuple):
 
 
 def unit(structure: Tensor, tol: float = 1e-6) -> Tensor | None:
-    """Find u with u x = x u = x for every x, [n], or None if there is none; structure is [n, n, n].
-
-    ``tol`` bounds the largest violation; it must leave room for the rounding of the table, 6e-8 in float32.
-    """
+    """Find u with u x = x u = x for every x, [n], up to ``tol``, or None if there is none; structure is [n, n, n]."""
     a = structure.detach().double()
     n = a.shape[0]
     # One linear system: sum_i u_i A[i, j, k] = delta_jk and sum_j u_j A[i, j, k] = delta_ik.
@@ -232,10 +223,7 @@ def laws(algebra: Algebra, tol: float = 1e-6) -> Laws:
 
 
 def algebra(spec: str | Algebra) -> Algebra:
-    """Create the algebra that a spec names, from any installed plugin.
-
-    Args:
-        spec: Such as ``"quaternion"`` or ``"phm(n=8)"``; an `Algebra` is returned as it is.
+    """Create the algebra that a spec such as ``"quaternion"`` or ``"phm(n=8)"`` names; an `Algebra` is returned as it is.
 
     Raises:
         InputError: If no plugin provides the name, or an option does not fit.

@@ -156,12 +156,12 @@ def test_every_head_of_q_k_and_v_is_made_of_whole_elements(build):
     name = next(n for n in changed.conversion.converted if n.endswith(("qkv", "self_attn")))
     module = changed.get_submodule(name)
     weight = module.weight_module if isinstance(module, Linear) else module.in_proj
-    layer = copy.deepcopy(weight).double().linear
+    matrix = copy.deepcopy(weight).double()()
     product, heads = weight.algebra.double(), weight.out.blocks
     x, q = torch.randn(3, 32, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
     size = weight.out.size
-    before = layer(product(x, q.repeat_interleave(8).expand_as(x)))
-    after = [product(head, q.repeat_interleave(size // 4).expand_as(head)) for head in layer(x).split(size, -1)]
+    before = product(x, q.repeat_interleave(8).expand_as(x)) @ matrix.T
+    after = [product(head, q.repeat_interleave(size // 4).expand_as(head)) for head in (x @ matrix.T).split(size, -1)]
     assert heads == (6 if isinstance(module, Linear) else 12)
     torch.testing.assert_close(before, torch.cat(after, -1))
 

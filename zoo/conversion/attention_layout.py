@@ -8,6 +8,8 @@ is unknown and the matrix stays real.
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -65,13 +67,7 @@ def channels(module: Any) -> tuple[int, int]:
 
 
 def matrix_layout(name: str, module: nn.Module, modules: dict[str, nn.Module]) -> MatrixLayout:
-    """Return the layout of a matrix, by the nearest attention module or gated unit above it, at most three levels up.
-
-    Args:
-        name: Where the matrix is.
-        module: The matrix.
-        modules: All modules of the network by their names.
-    """
+    """Return the layout of a matrix, by the nearest attention module or gated unit above it, at most three levels up."""
     if isinstance(module, nn.MultiheadAttention):
         return MatrixLayout("attention", (1, 3 * module.num_heads))
     parents, path = name.split(".")[:-1], name.split(".")
@@ -83,7 +79,7 @@ def matrix_layout(name: str, module: nn.Module, modules: dict[str, nn.Module]) -
             if rule is not None:
                 return _known(owner, own, module, role, rule)
         if is_attention(owner):
-            return _known(owner, own, module, "attention", _by_name_beside_reader if _reader(above, owner) else _by_name)
+            return _known(owner, own, module, "attention", partial(_by_name, is_read=bool(_reader(above, owner))))
         heads = _attention_beside(owner, own)
         if heads is not None:
             return _known(heads, own, module, "attention", _by_name)
@@ -96,9 +92,9 @@ def matrix_layout(name: str, module: nn.Module, modules: dict[str, nn.Module]) -
 
 def is_attention(module: nn.Module) -> bool:
     """Whether a module has heads and cuts channels into them itself, instead of leaving that to a module inside it."""
-    if _heads(module) is None:
+    if _number(module, _HEADS) is None:
         return False
-    inside = (m for m in module.modules() if m is not module and _heads(m) is not None)
+    inside = (m for m in module.modules() if m is not module and _number(m, _HEADS) is not None)
     return _cuts(module) or not any(_cuts(m) for m in inside)
 
 
@@ -119,7 +115,7 @@ def _unknown(owner: nn.Module, own: str, role: str | None) -> MatrixLayout:
 
 def _by_name(owner: nn.Module, own: str, inp: int, out: int, is_read: bool = False) -> Blocks | None:
     """Return the blocks of a matrix of an attention module by its name; ``is_read``: by a known matrix outside the module."""
-    heads = _heads(owner) or 1
+    heads = _number(owner, _HEADS) or 1
     if own in _PLAIN:
         return 1, 1
     if own in _READERS:
@@ -131,10 +127,6 @@ def _by_name(owner: nn.Module, own: str, inp: int, out: int, is_read: bool = Fal
         heads = _number(owner, _KEY_HEADS) or heads
     blocks = _cut(owner, out, heads, heads * _WRITERS[own])
     return (1, blocks) if blocks else None
-
-
-def _by_name_beside_reader(owner: nn.Module, own: str, inp: int, out: int) -> Blocks | None:
-    return _by_name(owner, own, inp, out, is_read=True)
 
 
 def _reader(above: nn.Module | None, attention: nn.Module) -> str | None:
@@ -180,10 +172,6 @@ def _matrices(module: nn.Module) -> Iterator[nn.Module]:
     return (m for m in module.modules() if is_matrix(m) and getattr(m, "groups", 1) == 1)
 
 
-def _heads(module: nn.Module) -> int | None:
-    return _number(module, _HEADS)
-
-
 def _number(module: nn.Module, keys: tuple[str, ...]) -> int | None:
     """Return what a module says of itself, or, if it has matrices of attention, its Hugging Face configuration."""
     own = _own_number(module, keys)
@@ -224,16 +212,9 @@ def _rule(table: Mapping[str, Mapping[str, Rule | str]], module: nn.Module, own:
 # real. A matrix of a listed class that has no rule stays real, unless the class is an ordinary attention module otherwise.
 
 
-def _plain(owner: Any, own: str, inp: int, out: int) -> Blocks | None:
-    return 1, 1
-
-
-def _halves(owner: Any, own: str, inp: int, out: int) -> Blocks | None:
-    return 1, 2
-
-
-def _thirds(owner: Any, own: str, inp: int, out: int) -> Blocks | None:
-    return 1, 3
+def _parts(blocks: int) -> Rule:
+    """The output holds so many vectors side by side, whatever its size."""
+    return lambda owner, own, inp, out: (1, blocks)
 
 
 def _writes(size: Callable[[Any], int]) -> Rule:
@@ -246,8 +227,8 @@ def _reads(size: Callable[[Any], int]) -> Rule:
     return lambda owner, own, inp, out: None if inp % size(owner) else (inp // size(owner), 1)
 
 
-def _head_size(owner: Any) -> int:
-    return int(owner.head_dim)
+_plain, _halves, _thirds = _parts(1), _parts(2), _parts(3)
+_head_size: Callable[[Any], int] = attrgetter("head_dim")
 
 
 def _key_and_value_size(owner: Any) -> int:
@@ -258,12 +239,6 @@ def _key_and_value_size(owner: Any) -> int:
 def _branch_size(owner: Any) -> int:
     """The largest vector that unequal branches are made of."""
     return math.gcd(*owner.split_indices)
-
-
-def _hidden_size(owner: Any) -> int:
-    """What is left of the hidden channels after the gate."""
-    down = owner.fc2
-    return int(getattr(down, "in_features", None) or down.in_channels)
 
 
 _SCALED: dict[str, Rule | str] = {"in_proj": _writes(_head_size)}
@@ -283,7 +258,7 @@ _ATTENTION: dict[str, dict[str, Rule | str]] = {
 _UNITS: dict[str, dict[str, Rule | str]] = {
     "AttentionPoolLatent": {"mlp": _plain},
     "GluMlp": {"fc1": _halves, "fc2": _plain},
-    "GatedMlp": {"fc1": _writes(_hidden_size), "fc2": _plain},
+    "GatedMlp": {"fc1": _writes(lambda owner: channels(owner.fc2)[0]), "fc2": _plain},
     "SpatialGatingUnit": {"proj": "it starts as an identity, which new weights would not"},
     "GatedConvBlock": {"fc1": _writes(_branch_size), "fc2": _reads(_branch_size)},
     "FocalModulation": {"h": _plain, "proj": _plain},

@@ -13,10 +13,6 @@ class MultiheadAttention(nn.MultiheadAttention):
     """`torch.nn.MultiheadAttention` whose input projection is a `Weight`; `zoo.convert` makes it from a built one.
 
     It takes the arguments of torch's module and returns what that returns. The matrix is assembled once per call.
-
-    Args:
-        old: The module that it replaces; its other parts, biases and output projection, are taken over.
-        in_proj: The weight of the projection to q, k and v, [3 * embed_dim, embed_dim].
     """
 
     def __init__(self, old: nn.MultiheadAttention, in_proj: Weight) -> None:
@@ -56,16 +52,12 @@ class MultiheadAttention(nn.MultiheadAttention):
         )
         options["attn_mask"] = F._canonical_mask(attn_mask, "attn_mask", None, "", dtype, check_other=False)
         is_transposed = self.batch_first and query.dim() == 3
-        inputs: Any = _transposed(query, key, value) if is_transposed else (query, key, value)
+        # What was one tensor stays one, so that torch projects it once.
+        turned = {id(t): t.transpose(0, 1) if is_transposed else t for t in (query, key, value)}
+        inputs: Any = [turned[id(t)] for t in (query, key, value)]
         last: Any = self.out_proj
         matrix = last.weight_module() if isinstance(last, ComputedWeight) else last.weight
         parts: Any = (self.in_proj(), self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn, self.dropout)
         attend: Any = F.multi_head_attention_forward
         y, weights = attend(*inputs, self.embed_dim, self.num_heads, *parts, matrix, last.bias, **options)
         return (y.transpose(0, 1) if is_transposed else y), weights
-
-
-def _transposed(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Transpose batch and length; what was one tensor stays one, so that torch projects it once."""
-    made = {id(tensor): tensor.transpose(0, 1) for tensor in tensors}
-    return tuple(made[id(tensor)] for tensor in tensors)

@@ -13,13 +13,8 @@ from zoo.kernels import AxisLayout
 def arrange(matrix: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
     r"""Rearrange a real matrix so that its algebra blocks become rows (Van Loan and Pitsianis 1993).
 
-    Args:
-        matrix: [out.channels, in.channels, *kernel].
-        out: AxisLayout of the output channels.
-        inp: AxisLayout of the input channels.
-
-    Returns:
-        [n * n, out.blocks, out.width, in.blocks, in.width, area]: row k n + j is block row k, block column j; padding is zero.
+    [out.channels, in.channels, *kernel] becomes [n * n, out.blocks, out.width, in.blocks, in.width, area]: row k n + j is block
+    row k, block column j; padding is zero.
     """
     m = matrix.reshape(out.blocks, out.size, inp.blocks, inp.size, -1)
     m = F.pad(m, (0, 0, 0, inp.n * inp.width - inp.size, 0, 0, 0, out.n * out.width - out.size))

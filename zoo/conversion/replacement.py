@@ -52,16 +52,11 @@ def convert(
     tokens and channels (MLP-Mixer) keep working; their components are then slices of whatever axis the matrix reads. A layer
     that is used in several places is replaced in all of them. For a model that is one layer the new layer is returned.
 
-    What stays real is listed with its reason in ``model.conversion``: the stem and the head of a timm model unless the scope
-    names them (of any other model only what ``skip`` names), depthwise and grouped convolutions, layers outside the scope,
-    matrices of attention modules and gated units whose layout is not known, subclasses with a forward of their own, layers with
-    parametrizations or forward hooks or with a parameter that another module uses too, and matrices so small that padding would
-    cost more weights than it saves. Structure alone decides: the same model with other weights is converted the same way.
-
-    A new layer keeps the device, the dtype, the bias, and whether its weight and its bias are trained.
+    What stays real is listed with its reason in ``model.conversion``. Structure alone decides: the same model with other
+    weights is converted the same way. A new layer keeps device, dtype, bias, and whether its weight and its bias are trained.
 
     Args:
-        model: The network.
+        model: The network. The stem and the head of a timm model stay real unless the scope names them.
         algebra: A spec such as ``"quaternion"``, an `Algebra`, or a `Layers` factory, whose own scope then counts.
         skip: Shell patterns of module names that stay real, or a function of name and module.
         weights: ``fresh`` draws new ones; ``project`` takes the nearest to the present ones: least squares for a fixed product,
@@ -89,7 +84,10 @@ def convert(
         pairs = [(_real_weight(target.module), _weight(layer)) for target, layer in zip(targets, made, strict=True)]
         _project(pairs, layers.algebra)
     for target, layer in zip(targets, made, strict=True):
-        model = _install(model, target, layer)
+        if not target.name:
+            model = layer
+        for name in filter(None, target.names):
+            model.set_submodule(name, layer)
     model.conversion = Conversion(tuple(t.name for t in targets), real)  # type: ignore[assignment]
     return model
 
@@ -131,9 +129,7 @@ def _keep(old: Any, layer: Any) -> None:
 
 
 def _weight(layer: Any) -> Weight:
-    """Return the weight of a new layer."""
-    found = layer.in_proj if isinstance(layer, MultiheadAttention) else layer.weight_module
-    assert isinstance(found, Weight)
+    found: Weight = layer.in_proj if isinstance(layer, MultiheadAttention) else layer.weight_module
     return found
 
 
@@ -154,12 +150,3 @@ def _project(pairs: list[tuple[Tensor, Weight]], product: Algebra) -> None:
         if product.learned and not product.shared:
             own.structure.copy_(nearest_product([arrange(matrix, new.out, new.inp)], own.n))
         new.elements.copy_(nearest_components(matrix, own.action, new.out, new.inp))
-
-
-def _install(model: nn.Module, target: Target, layer: nn.Module) -> nn.Module:
-    """Put the new layer in every place of the old one, and return the model, which may be the layer itself."""
-    if not target.name:
-        return layer
-    for name in target.names:
-        model.set_submodule(name, layer)
-    return model

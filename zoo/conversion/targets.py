@@ -35,9 +35,6 @@ def survey(model: nn.Module, layers: Layers, skip: Sequence[str] | Skip = ()) ->
     """List what `zoo.convert` replaces, and what stays real with the reason; nothing is changed.
 
     Structure alone decides, never the values of weights, so that a converted network can be built again for its weights.
-
-    Raises:
-        InputError: If the model is converted already, a skip pattern fits no module, or n > 1 and nothing can be converted.
     """
     if any(isinstance(module, Algebra) for module in model.modules()):
         raise InputError("the model is already over an algebra; build it anew to convert it")
@@ -52,7 +49,8 @@ def survey(model: nn.Module, layers: Layers, skip: Sequence[str] | Skip = ()) ->
         elif is_matrix(module):
             names = tuple(other for other, same in modules.items() if same is module)
             found = _layout_of_all(names, module, modules)
-            role = next((ends[other] for other in names if other in ends), found.role) or _role(module)
+            role = next((ends[other] for other in names if other in ends), found.role)
+            role = role or ("conv" if isinstance(module, nn.Conv1d | nn.Conv2d) else "ffn")
             target = Target(name, module, role, channels(module), found.blocks or (1, 1), names)
             reason = "skipped" if any(skipped(other, module) for other in names) else None
             reason = reason or obstacle(target, layers, found.reason)
@@ -73,7 +71,7 @@ def obstacle(target: Target, layers: Layers, unknown: str | None = None) -> str 
     if target.role not in layers.roles:
         ends = target.role in ("stem", "head")
         return target.role if ends else f"role {target.role} is outside the scope {layers.scope}"
-    if _is_hooked(module):
+    if parametrize.is_parametrized(module) or module._forward_hooks or module._forward_pre_hooks:
         return "has parametrizations or hooks"
     if not _computes_as_torch(module):
         return f"{type(module).__name__} has a forward of its own"
@@ -94,11 +92,6 @@ def _waste(target: Target, n: int) -> str | None:
     if n * out.elements * inp.elements > out.channels * inp.channels:
         return f"padding {inp.channels} -> {out.channels} channels to n = {n} costs more weights than it saves"
     return None
-
-
-def _is_hooked(module: nn.Module) -> bool:
-    """Whether the weight is computed by somebody else, or somebody watches or changes what goes in and out."""
-    return parametrize.is_parametrized(module) or bool(module._forward_hooks) or bool(module._forward_pre_hooks)
 
 
 def _computes_as_torch(module: nn.Module) -> bool:
@@ -131,10 +124,6 @@ def _layout_of_all(names: Sequence[str], module: nn.Module, modules: dict[str, n
     if len(layouts) > 1:
         return MatrixLayout(None, None, f"its places, {' and '.join(names[:2])}, cut it differently")
     return layouts.pop()
-
-
-def _role(module: nn.Module) -> str:
-    return "conv" if isinstance(module, nn.Conv1d | nn.Conv2d) else "ffn"
 
 
 def _summary(reasons: Iterable[str], most: int = 3) -> str:

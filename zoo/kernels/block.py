@@ -1,9 +1,51 @@
-"""The definition every kernel is tested against: left multiplication by the weight, written as one real matrix."""
+"""The definition every kernel is tested against: left multiplication by the weight as one real matrix, and its channel axes."""
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from zoo.kernels.axis_layout import AxisLayout
+from zoo.errors import InputError
+
+
+class AxisLayout(NamedTuple):
+    """A channel axis that holds ``blocks`` vectors side by side, each of them component-major by itself.
+
+    One block of C / blocks real channels is [n, width] with width = ceil(C / (blocks n)), cut to its first C / blocks entries
+    if n does not divide it: the missing channels are zeros that are never computed, but their weights exist and are counted.
+
+    There is 1 block in a residual stream, 4 for gates, 3 * heads for a fused qkv.
+
+    Example:
+        >>> AxisLayout(10, n=4).width
+        3
+    """
+
+    channels: int
+    n: int
+    blocks: int = 1
+
+    @property
+    def size(self) -> int:
+        """Real channels of one block."""
+        return self.channels // self.blocks
+
+    @property
+    def width(self) -> int:
+        """Algebra elements of one block, the last ones padded if need be."""
+        return -(-self.size // self.n)
+
+    @property
+    def elements(self) -> int:
+        """Algebra elements of the whole axis: the size of this axis in the component weights."""
+        return self.blocks * self.width
+
+
+def axis_layout(channels: int, n: int, blocks: int = 1) -> AxisLayout:
+    """Return an `AxisLayout`, or raise `InputError` if there is no channel or the blocks do not share the channels evenly."""
+    if channels < 1 or blocks < 1 or channels % blocks:
+        raise InputError(f"{channels} channels do not split into {blocks} equal blocks of at least one channel")
+    return AxisLayout(channels, n, blocks)
 
 
 def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
@@ -18,8 +60,8 @@ def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: Axi
     Args:
         structure: A, [m, n, n]: m = n, or less if the weights lie in a subspace (`zoo.algebras.Algebra.action`).
         components: w, [m, out.elements, in.elements, *kernel].
-        out: AxisLayout of the output channels.
-        inp: AxisLayout of the input channels.
+        out: The output channels.
+        inp: The input channels.
 
     Returns:
         The real weight, [out.channels, in.channels, *kernel], as torch expects it.

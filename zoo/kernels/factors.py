@@ -31,9 +31,6 @@ class Factors(NamedTuple):
 def factorize(structure: Tensor) -> Factors:
     """Decompose a structure tensor [n, n, n] exactly, with as few multiplications as we know how.
 
-    Raises:
-        ArithmeticError: If the decomposition does not rebuild the table exactly.
-
     Example:
         >>> complex_numbers = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])
         >>> factorize(complex_numbers).rank

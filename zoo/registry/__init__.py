@@ -1,10 +1,6 @@
 """The registry: which algebras, backbones, data sets and tasks there are, and how a spec string becomes one of them.
 
 Listing reads package metadata only and imports no plugin; the registry itself never imports torch.
-
->>> from zoo.registry import Spec
->>> Spec.parse("phm(n=8)").options
-{'n': 8}
 """
 
 from zoo.registry.catalogue import GROUPS, Entry, Fault, entries, faults, refresh, register, unregister

@@ -25,14 +25,7 @@ _REFERENCE = re.compile(r"([\w.]+)\s*(?::\s*([\w.]+)\s*)?(?:\[.*\]\s*)?")
 
 @dataclass(frozen=True, order=True)
 class Entry:
-    """One line `name = module:attribute` in the metadata of an installed distribution, or a registered factory.
-
-    >>> entry = Entry("dual", "zoo.algebras", "dual_numbers:dual", "dual-numbers", "1.0")
-    >>> entry.target
-    ('dual_numbers', 'dual')
-    >>> str(entry)
-    "algebra 'dual' of dual-numbers 1.0"
-    """
+    """One line `name = module:attribute` in the metadata of an installed distribution, or a registered factory."""
 
     name: str
     group: str
@@ -85,10 +78,7 @@ def register(group: str, name: str, factory: Any = None) -> Any:
     Args:
         group: A key or a value of `GROUPS`, such as ``"algebras"``.
         name: How specs name it.
-        factory: What builds it, as an entry point would point at; without it, `register` returns a decorator.
-
-    Returns:
-        The factory.
+        factory: What builds it, as an entry point would point at, and what is returned; without it, `register` is a decorator.
 
     Raises:
         InputError: There is no such group, the name cannot stand in a spec, or the factory is not callable.
@@ -116,11 +106,7 @@ def unregister(group: str, name: str) -> None:
 
 
 def full_name(group: str) -> str:
-    """Return the entry-point group for its short name.
-
-    Raises:
-        InputError: There is no such group.
-    """
+    """Return the entry-point group for its short name, or raise `InputError`."""
     group = GROUPS.get(group, group)
     if group not in GROUPS.values():
         raise InputError(f"unknown group {group!r}: use one of {', '.join(GROUPS)}")
@@ -128,19 +114,10 @@ def full_name(group: str) -> str:
 
 
 def entries(group: str, *, hidden: bool = False) -> tuple[Entry, ...]:
-    """List the entries of a group by name; the environment variable ZOO_PLUGINS narrows the installed ones.
+    """List the entries of a group (a key or a value of `GROUPS`) by name.
 
-    ZOO_PLUGINS=off leaves only the zoo's own, ZOO_PLUGINS=dist1,dist2 those and the zoo's own.
-
-    >>> "quaternoin" in [entry.name for entry in entries("algebras")]
-    False
-
-    Args:
-        group: A key or a value of GROUPS.
-        hidden: List what ZOO_PLUGINS hides as well.
-
-    Raises:
-        InputError: There is no such group.
+    The environment variable ZOO_PLUGINS narrows the installed ones, unless ``hidden``: off leaves only the zoo's own,
+    dist1,dist2 those and the zoo's own.
     """
     group = full_name(group)
     found = [entry for entry in _scan(tuple(map(str, sys.path)))[0] if entry.group == group]
@@ -241,9 +218,5 @@ def normalise(distribution: str) -> str:
 
 
 def singular(group: str) -> str:
-    """Name one thing of a group, for messages.
-
-    >>> singular("zoo.datasets")
-    'data set'
-    """
+    """Name one thing of a group, for messages: zoo.datasets gives 'data set'."""
     return group.removeprefix("zoo.").removesuffix("s").replace("dataset", "data set")

@@ -25,16 +25,10 @@ class PluginError(InputError):
 
 
 def plugin_error(entry: Entry, what: str, cause: BaseException | None = None) -> PluginError:
-    """Return the error for a plugin that failed.
+    """Return the error for a plugin that failed: ``what`` it did, the error that was the cause, and what to do.
 
-    >>> entry = Entry("dual", "zoo.algebras", "dual_numbers:dual", "dual-numbers", "1.0")
-    >>> print(plugin_error(entry, "does not load", ImportError("no jax")))
-    algebra 'dual' of dual-numbers 1.0 does not load: ImportError: no jax; mend it or: pip uninstall dual-numbers
-
-    Args:
-        entry: The plugin.
-        what: What it did, to follow its name in the sentence.
-        cause: The error it raised, if it raised one.
+    >>> print(plugin_error(Entry("dual", "zoo.algebras", "dual:dual", "duals", "1.0"), "does not load", ImportError("no jax")))
+    algebra 'dual' of duals 1.0 does not load: ImportError: no jax; mend it or: pip uninstall duals
     """
     remedy = f"mend it or: pip uninstall {entry.distribution}"
     if entry.ours or entry.distribution == LOCAL:
@@ -44,13 +38,9 @@ def plugin_error(entry: Entry, what: str, cause: BaseException | None = None) ->
 
 
 def load(entry: Entry) -> Callable[..., Any]:
-    """Import the one module an entry names and return the callable in it.
+    """Import the one module an entry names and return the callable in it, or raise `PluginError`.
 
     What the plugin prints meanwhile goes to stderr, so that `--json` output stays clean.
-
-    Raises:
-        PluginError: The import raised anything, `SystemExit` included, or the target is not callable.
-        KeyboardInterrupt: The user pressed Ctrl-C meanwhile.
     """
     if (factory := entry.factory) is not None:
         return factory
@@ -88,24 +78,15 @@ os._exit(0)
 
 
 def probe(entry: Entry, timeout: float = 60.0) -> str | None:
-    """Load an entry in a fresh process, where even a crash does no harm.
-
-    Args:
-        entry: The plugin to try.
-        timeout: Seconds after which the process is killed.
-
-    Returns:
-        What went wrong, or None if nothing did.
-    """
+    """Load an entry in a fresh process, where even a crash does no harm; return what went wrong, or None."""
     if entry.factory is not None:
         return None
     # A file, not a pipe: a grandchild that keeps a pipe open would make us wait for ever.
     with tempfile.TemporaryFile("w+") as report:
         command = [sys.executable, "-P", "-c", _CHILD, json.dumps([list(map(str, sys.path)), asdict(entry)])]
+        streams: Any = {"stdin": subprocess.DEVNULL, "stdout": report, "stderr": subprocess.DEVNULL}
         try:
-            code = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=report, stderr=subprocess.DEVNULL, timeout=timeout
-            ).returncode
+            code = subprocess.run(command, timeout=timeout, **streams).returncode
         except subprocess.TimeoutExpired:
             return f"{entry} does not load within {timeout:g} s"
         report.seek(0)
@@ -120,9 +101,6 @@ def summary(entry: Entry) -> str:
     """Return the first docstring line of what an entry points at, read from its source; "" if it cannot be read.
 
     Nothing is imported or run. The docstring of a plain name is the string below its assignment.
-
-    >>> summary(Entry("split", "zoo.algebras", "zoo.registry.spec:read_value", "x", "1"))[:15]
-    'Read one value:'
     """
     if (factory := entry.factory) is not None:
         return next(iter((factory.__doc__ or "").strip().splitlines()), "")
@@ -150,7 +128,6 @@ def _source(module: str) -> str:
 
 
 def _string(node: ast.AST | None) -> str:
-    """Return the text of a string that stands alone."""
     value = node.value if isinstance(node, ast.Expr) else None
     return str(value.value) if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
 

@@ -19,11 +19,7 @@ _CLOSE = 0.6
 def create(group: str, spec: object, /, *args: object, **context: object) -> Any:
     """Call the plugin that a spec names; any other object is returned as it is, so that objects may stand for specs.
 
-    Args:
-        group: A key or a value of `GROUPS`.
-        spec: A spec or its text, or the object itself.
-        args: What the plugin gets first, by position.
-        context: What it gets by keyword, as far as it accepts it; an option in the spec wins.
+    The plugin gets ``args`` by position, and of ``context`` the keywords that it accepts; an option in the spec wins.
 
     Raises:
         InputError: The spec names no plugin, or an option is unknown, missing or has a wrong value.
@@ -44,38 +40,23 @@ def create(group: str, spec: object, /, *args: object, **context: object) -> Any
     except (InputError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        reported = _report(entry, spec, error)
-        if reported is None:
-            raise
-        raise reported from error
-
-
-def _report(entry: Entry, spec: Spec, error: BaseException) -> InputError | None:
-    """Report the failure of a third-party plugin, or of the options of one of ours; None if the zoo itself is at fault."""
-    if not entry.ours:
-        return plugin_error(entry, f"fails on {shorten(str(spec))}", error)
-    if spec.options and isinstance(error, TypeError | ValueError):
-        return InputError(f"{shorten(str(spec), 200)[1:-1]}: {one_line(error)}")
-    return None
+        if not entry.ours:
+            raise plugin_error(entry, f"fails on {shorten(str(spec))}", error) from error
+        if spec.options and isinstance(error, TypeError | ValueError):
+            raise InputError(f"{shorten(str(spec), 200)[1:-1]}: {one_line(error)}") from error
+        raise  # the zoo itself is at fault
 
 
 def resolve(group: str, spec: str | Spec) -> tuple[Entry, Spec]:
-    """Find the entry a spec names, and the spec in its long form, without importing the plugin.
+    """Find the entry a spec names, and the spec in its long form, without importing the plugin; or raise `InputError`.
 
     A name is read, in this order, as the name of an entry; as `dist:name`; as `family/variant`, which is
     `family(variant=...)`; and as `name-8`, which is `name(n=8)`. Both short forms may follow `dist:`.
-
-    Args:
-        group: A key or a value of `GROUPS`.
-        spec: A spec or its text.
-
-    Raises:
-        InputError: No entry or more than one has the name, or a short form repeats an option.
     """
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
     found = entries(group)
     for distribution, name, options in _readings(spec.name):
-        matches = [entry for entry in found if entry.name == name and distribution in {"", _key(entry)}]
+        matches = [entry for entry in found if entry.name == name and distribution in {"", normalise(entry.distribution)}]
         if len(matches) > 1:
             raise _clash(matches)
         if not matches:
@@ -102,13 +83,9 @@ def _readings(name: str) -> Iterator[tuple[str, str, dict[str, Value]]]:
             yield root, short[1], {"n": int(short[2])}
 
 
-def _key(entry: Entry) -> str:
-    return normalise(entry.distribution)
-
-
 def _clash(matches: list[Entry]) -> InputError:
     owners = " and ".join(f"{entry.distribution} {entry.version}".rstrip() for entry in matches)
-    choices = " or ".join(f"{_key(entry)}:{entry.name}" for entry in matches)
+    choices = " or ".join(f"{normalise(entry.distribution)}:{entry.name}" for entry in matches)
     noun, name = singular(matches[0].group), matches[0].name
     return InputError(f"{noun} {name!r} comes from {owners}: write {choices}")
 
@@ -119,7 +96,7 @@ def _unknown(group: str, spec: Spec, found: tuple[Entry, ...]) -> InputError:
     said = [f"unknown {singular(group)} {shorten(spec.name)}:"]
     hidden = [entry for entry in entries(group, hidden=True) if entry not in found]
     head, tail = re.fullmatch(r"(.*?)(/.*|-[0-9]+)?", spec.name).groups("")  # type: ignore[union-attr]
-    known = names + [f"{_key(entry)}:{entry.name}" for entry in found]
+    known = names + [f"{normalise(entry.distribution)}:{entry.name}" for entry in found]
     if spec.name in [entry.name for entry in hidden]:
         said.append("ZOO_PLUGINS hides it;")
     elif tail == "/" and head in known:

@@ -17,7 +17,7 @@ _PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def type_hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    """Read the annotations of a callable; what cannot be read is left out."""
+    """Read the annotations of a callable, or none of them."""
     try:
         return get_type_hints(factory)
     except Exception:  # A third party's annotations may name what is not importable.
@@ -41,15 +41,7 @@ def mismatch(annotation: Any, value: object) -> str | None:
 
 @dataclass(frozen=True)
 class Signature:
-    """The options of a callable once its positional arguments are bound.
-
-    Attributes:
-        name: The entry, for messages.
-        parameters: The parameters left for keywords, by name.
-        bound: The parameters that the positional arguments took.
-        open_ended: Whether the callable takes any other keyword.
-        hints: The annotations that could be read.
-    """
+    """The options of the callable ``name`` once its positional arguments are bound: the parameters left for keywords."""
 
     name: str
     parameters: dict[str, Parameter]
@@ -59,11 +51,7 @@ class Signature:
 
     @classmethod
     def of(cls, name: str, factory: Callable[..., Any], args: tuple[object, ...]) -> "Signature":
-        """Read the signature.
-
-        Raises:
-            TypeError: The callable does not take so many positional arguments.
-        """
+        """Read the signature; `TypeError` if the callable does not take so many positional arguments."""
         try:
             parameters = signature(factory).parameters
         except (ValueError, TypeError):  # Some callables written in C have no signature; the call will tell.
@@ -79,11 +67,7 @@ class Signature:
         return key in self.parameters or (self.open_ended and key not in self.bound)
 
     def check(self, options: Mapping[str, Value], context: Collection[str]) -> None:
-        """Compare the options of a spec, and the keywords that the zoo adds, with the parameters.
-
-        Raises:
-            InputError: An option is unknown or of another type than a plain annotation says, or a required one is missing.
-        """
+        """Raise `InputError` if an option is unknown or of another type than a plain annotation says, or one is missing."""
         for option, value in options.items():
             if not self.accepts(option):
                 close = get_close_matches(option.lower(), self.parameters, 1)
@@ -141,11 +125,7 @@ def build_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
 
 
 def check_option(name: str, kind: Any, value: Any) -> Any:
-    """Return the value of an option, built if the option is a dataclass itself.
-
-    Raises:
-        InputError: It is of another type than the annotation says.
-    """
+    """Return the value of an option, built if it is a dataclass itself; `InputError` if it is not of the annotated type."""
     if is_dataclass(kind) or get_origin(kind) is dict:
         if not isinstance(value, Mapping | kind if is_dataclass(kind) else Mapping):
             raise InputError(f"{name}={value!r} must be a dict of options by name")
