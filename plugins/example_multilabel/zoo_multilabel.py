@@ -1,8 +1,8 @@
 """Multi-label classification, and digits with statements about them that are true or false."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from typing import Any, TextIO
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from torchmetrics.classification import MultilabelAccuracy, MultilabelExactMatch
 from zoo import InputError
 from zoo.data import DataModule, ImageInfo
 from zoo.tasks import Example, StepOutput, Task
-from zoo.tasks.inputs import read_images
 
 # --- the task ---
 
@@ -75,11 +74,6 @@ class MultilabelClassification(Task):
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         """Return the probability of every label, [B, num_labels]."""
         return torch.sigmoid(super().predict_step(batch, batch_idx))
-
-    @classmethod
-    def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
-        """Yield images: files, Pillow images, arrays or tensors."""
-        return read_images(inputs, info)
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
         """Return the labels that are predicted for each image, and the probability of every label."""

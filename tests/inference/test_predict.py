@@ -252,7 +252,7 @@ def test_a_configuration_may_not_point_out_of_its_folder(run, name, tmp_path):
     from shutil import copytree
 
     from zoo.checkpoint.atomic import write_json
-    from zoo.checkpoint.integrity import file_record, read_json
+    from zoo.checkpoint.integrity import file_record, read_json, sealed
 
     model = copytree(run / "model", tmp_path / "model")
     (tmp_path / "secret.json").write_bytes((model / "tokenizer.json").read_bytes())
@@ -260,7 +260,7 @@ def test_a_configuration_may_not_point_out_of_its_folder(run, name, tmp_path):
     write_json(model / "config.json", config | {"info": config["info"] | {"tokenizer": name}})
     manifest = read_json(model / "manifest.json")
     manifest["files"]["config.json"] = file_record(model / "config.json")
-    write_json(model / "manifest.json", manifest)
+    write_json(model / "manifest.json", sealed(manifest))
     with pytest.raises(InputError, match="tokenizer = "):
         list(predict(model, ["a good film"]))
 

@@ -12,9 +12,9 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
-from zoo.data.info import DataInfo
+from zoo.data.info import DataInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
 from zoo.errors import InputError
-from zoo.tasks.inputs import Example
+from zoo.tasks.inputs import Example, encode_texts, read_images, read_texts, read_vectors
 from zoo.tasks.metrics import Inputs, MeanLoss, StepOutput, check_names, even_states, named_metrics, update_named
 from zoo.tasks.optimization import check_network, check_optimizer, check_schedule, lr_factor, make_optimizer
 
@@ -56,6 +56,7 @@ class Task(LightningModule):
         info_type: The `DataInfo` class that the task needs.
         inputs: The kinds of input (`DataInfo.inputs`) that it can learn from.
         monitor: The validation value that tells which epoch was best, and whether ``min`` or ``max`` is.
+        columns: Names of the texts of an example, for tasks on text.
         per_token: Whether the network answers for every token of its last input instead of once for an example.
         next_commands: Commands to suggest after training, with ``{run}`` in place of the run's folder, and their purpose.
         info: Facts about the data, if the task was made by `from_info`; needed by `collate` and `prediction_rows`.
@@ -68,6 +69,7 @@ class Task(LightningModule):
     info_type: ClassVar[type[DataInfo]] = DataInfo
     inputs: ClassVar[tuple[str, ...]] = ()
     monitor: ClassVar[tuple[str, str]] = "val_loss", "min"
+    columns: ClassVar[tuple[str, ...]] = ("text",)
     per_token: ClassVar[bool] = False
     next_commands: ClassVar[tuple[tuple[str, str], ...]] = ()
     info: Any = None
@@ -277,20 +279,31 @@ class Task(LightningModule):
 
     @classmethod
     def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
-        """Yield examples from what a user gives: names of files, texts, images, arrays or tensors; ``-`` is ``stdin``.
+        """Yield examples from what a user gives; ``-`` is ``stdin``.
+
+        By default these are images, vectors or texts, as the class of ``info`` says: names of files, texts, arrays or tensors.
 
         Raises:
             InputError: If an input cannot be read, or the task makes no predictions from such inputs.
         """
+        if isinstance(info, ImageInfo):
+            return read_images(inputs, info)
+        if isinstance(info, VectorInfo):
+            return read_vectors(inputs, info.in_features)
+        if isinstance(info, TextInfo | ParallelInfo):
+            return read_texts(inputs, cls.columns, stdin, allow_empty=isinstance(info, ParallelInfo))
         raise InputError(f"the task {cls.__name__} does not read inputs of a user: use its predict_step in Python")
 
     def collate(self, examples: Sequence[Example]) -> Any:
-        """Return the examples as a batch ``(inputs,)``, as the data module would; by default their tensors stacked.
+        """Return examples as a batch ``(inputs,)``: by default tensors stacked, texts as tokens [B, L], for pairs two of them.
 
         Raises:
             InputError: If one cannot be prepared; the message says where it stands.
         """
-        return (torch.stack([example.value for example in examples]),)
+        if self.tokenizer is None:
+            return (torch.stack([example.value for example in examples]),)
+        tokens = encode_texts(self.tokenizer, examples)
+        return (tokens[0] if len(tokens) == 1 else tuple(tokens),)
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Any) -> list[dict[str, Any]]:
         """Return a row of JSON values for each example, from what `predict_step` returned for their batch."""

@@ -1,7 +1,7 @@
 """One label for each input: classification of anything, of images, of texts and of pairs; ranking of answers."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, TextIO, Unpack
+from collections.abc import Sequence
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from torchmetrics.retrieval import RetrievalMAP, RetrievalMRR, RetrievalPrecisio
 from zoo.data.info import ImageInfo, TextInfo
 from zoo.errors import InputError
 from zoo.tasks.base import Task, TaskOptions
-from zoo.tasks.inputs import Example, encode_texts, read_images, read_texts
+from zoo.tasks.inputs import Example
 from zoo.tasks.metrics import Inputs, StepOutput
 
 
@@ -93,32 +93,11 @@ class ImageClassification(Classification):
     inputs = ("image",)
     next_commands = (("predict {run} IMAGE...", "classify your own pictures"),)
 
-    @classmethod
-    def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
-        """Yield images: files, Pillow images, arrays or tensors."""
-        return read_images(inputs, info)
 
-
-class TextInputs(Task):
-    """Reads texts, and makes batches of them; ``columns`` names the texts of an example."""
-
-    info_type = TextInfo
-    columns: ClassVar[tuple[str, ...]] = ("text",)
-
-    @classmethod
-    def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
-        """Yield texts: arguments, lines of files or of standard input."""
-        return read_texts(inputs, cls.columns, stdin)
-
-    def collate(self, examples: Sequence[Example]) -> tuple[Any]:
-        """Return the tokens as a batch: one tensor int64 [B, L], or one for each text of a pair."""
-        tokens = encode_texts(self.tokenizer, examples)
-        return (tokens[0] if len(tokens) == 1 else tuple(tokens),)
-
-
-class TextClassification(TextInputs, Classification):
+class TextClassification(Classification):
     """Classification of texts; the best epoch is the most accurate one, since the loss rises long before accuracy falls."""
 
+    info_type = TextInfo
     inputs = ("text",)
     monitor = "val_accuracy", "max"
     next_commands: ClassVar[tuple[tuple[str, str], ...]] = (
@@ -134,7 +113,7 @@ class PairClassification(TextClassification):
     next_commands = (('predict {run} "one text" "another"', "compare your own texts, or a file with two a line"),)
 
 
-class AnswerRanking(TextInputs):
+class AnswerRanking(Task):
     """Candidate answers of a question, ranked by how probable each is to be right, as in answer selection.
 
     Cross entropy classifies every pair of question and answer by itself, and the answers of a question are ranked by the
@@ -146,6 +125,7 @@ class AnswerRanking(TextInputs):
         options: See `Task`.
     """
 
+    info_type = TextInfo
     inputs = ("text_pair",)
     monitor = "val_map", "max"
     columns = ("question", "answer")

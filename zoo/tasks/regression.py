@@ -1,7 +1,7 @@
 """Real numbers for each input."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TextIO, Unpack
+from collections.abc import Sequence
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ from torchmetrics import MeanSquaredError, Metric, MetricCollection
 
 from zoo.data.info import VectorInfo
 from zoo.tasks.base import Task, TaskOptions
-from zoo.tasks.inputs import Example, read_vectors
+from zoo.tasks.inputs import Example
 from zoo.tasks.metrics import Inputs, StepOutput
 
 
@@ -50,11 +50,6 @@ class Regression(Task):
         inputs, targets = batch
         answers = self.outputs(inputs)
         return StepOutput(F.mse_loss(answers, targets), answers.detach(), targets)
-
-    @classmethod
-    def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
-        """Yield vectors of arrays and tensors."""
-        return read_vectors(inputs, info.in_features)
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
         """Return the input and the output of each example."""

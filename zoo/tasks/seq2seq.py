@@ -1,8 +1,8 @@
 """Sequence to sequence: a text in answer to a text."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, ClassVar, TextIO, Unpack
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from zoo.tasks.base import TaskOptions
 from zoo.tasks.decoding import Decoding, Prompts, generate
 from zoo.tasks.decoding.logits import forbid_special
 from zoo.tasks.generation import GenerativeTask, Location, prompt_location
-from zoo.tasks.inputs import Example, read_texts
+from zoo.tasks.inputs import Example
 from zoo.tasks.metrics import Inputs, StepOutput
 
 
@@ -58,6 +58,7 @@ class Seq2Seq(GenerativeTask):
 
     info_type = ParallelInfo
     inputs = ("source_target",)
+    columns = ("source",)
     continues_prompt = False
     next_commands: ClassVar[tuple[tuple[str, str], ...]] = (
         ('generate {run} --prompt "some text"', "let it answer"),
@@ -170,11 +171,6 @@ class Seq2Seq(GenerativeTask):
     def encode_prompts(self, texts: Sequence[str], location: Location | None = None) -> Prompts:
         """Return the texts as sources to answer."""
         return _begin(self.tokenizer.encode(texts, location or prompt_location(texts), ended=True).padded())
-
-    @classmethod
-    def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
-        """Yield texts: arguments, lines of files or of standard input; a line may be empty, and so is its answer then."""
-        return read_texts(inputs, ("source",), stdin, allow_empty=True)
 
     def collate(self, examples: Sequence[Example]) -> tuple[Any]:
         """Return the sources of those examples that are not empty as a batch, [B, S]."""
