@@ -56,13 +56,7 @@ def vocabulary(tokenizer: Any) -> dict[str, int]:
 
 
 def find_frequencies(net: nn.Module) -> Tensor:
-    """Return the frequencies of the first embedding that has them for every word, [V, D].
-
-    An embedding says so by a method ``frequencies() -> Tensor | None``.
-
-    Raises:
-        InputError: If there is none.
-    """
+    """Return the frequencies [V, D] of the first embedding whose method ``frequencies()`` has them for every word."""
     for module in net.modules():
         method: Any = getattr(module, "frequencies", None)
         found = method() if callable(method) else None
@@ -73,15 +67,7 @@ def find_frequencies(net: nn.Module) -> Tensor:
 
 
 def rank(frequencies: Tensor, words: dict[str, int]) -> list[Word]:
-    """Rank words by delta_j = mean_d |w_jd|, greatest first (Wang et al. 2020, App. D).
-
-    Args:
-        frequencies: w, [V, D].
-        words: Which row is whose.
-
-    Raises:
-        InputError: If there is no word, a word has no row, or a frequency is not finite.
-    """
+    """Rank words by delta_j = mean_d |w_jd|, greatest first (Wang et al. 2020, App. D), given w [V, D] and the row of each."""
     delta = frequencies.detach().abs().double().mean(1)
     if not words or max(words.values()) >= len(delta):
         raise InputError(f"the tokenizer ({len(words)} words) does not belong to the embedding ({len(delta)} rows)")
@@ -119,13 +105,9 @@ def as_table(ranking: Sequence[Word], top: int) -> str:
 
 
 def kernel_density(values: Floats, grid: Floats) -> Floats:
-    """Estimate a density at the points of a grid with Gaussian kernels.
+    """Estimate the density of a sample [N], not all equal, at the points of a grid [G] with Gaussian kernels.
 
     The bandwidth is 0.9 min(s, IQR / 1.34) N^(-1/5) (Silverman 1986, Eq. 3.31).
-
-    Args:
-        values: The sample, [N], not all equal.
-        grid: Where, [G].
     """
     low, high = np.percentile(values, (25, 75))
     spread = min(values.std(), (high - low) / 1.34) or values.std()
@@ -135,16 +117,7 @@ def kernel_density(values: Floats, grid: Floats) -> Floats:
 
 
 def draw_density(ranking: Sequence[Word], source: str, listed: int = 12) -> bytes:
-    """Draw the density of the sensitivities (Wang et al. 2020, Figure 3) with the words of both ends beside it.
-
-    Args:
-        ranking: What `rank` returned.
-        source: Whose words they are, for the title.
-        listed: How many words to write out at each end.
-
-    Returns:
-        A PNG picture.
-    """
+    """Draw the density of the sensitivities as PNG (Wang et al. 2020, Figure 3), with the words of both ends beside it."""
     from matplotlib.figure import Figure
 
     values = np.array([word.delta for word in ranking])

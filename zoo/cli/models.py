@@ -209,11 +209,7 @@ def generate(command: str, values: dict[str, Any]) -> int:
 
 
 def read_prompt(word: str | None) -> str | None:
-    """Return the prompt that was given, or that of standard input for ``-``.
-
-    Raises:
-        InputError: If it is not UTF-8.
-    """
+    """Return the prompt that was given, or that of standard input for ``-``."""
     if word == "-":
         word = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removeprefix("\ufeff").removesuffix("\n")
     if word and any("\udc80" <= letter <= "\udcff" for letter in word):

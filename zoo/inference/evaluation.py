@@ -69,11 +69,7 @@ def evaluate(
 
 
 def matching_data(model: Any, spec: str, batch_size: int, num_workers: int) -> Any:
-    """Make data of a spec for a trained model: what `DataModule.model_options` names is as in its training.
-
-    Raises:
-        InputError: If the spec names no data, or sets such an option to another value.
-    """
+    """Make data of a spec for a trained model: what `DataModule.model_options` names is as in its training."""
     parsed = registry.Spec.parse(spec)
     trained = registry.Spec.parse(model.config["data"]) if model.config["data"] else None
     context: dict[str, Any] = {
@@ -102,11 +98,7 @@ def origin(spec: registry.Spec, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def checked_data(model: Any, data: Any, name: str) -> Any:
-    """Set data up, check that they fit the model, and have them prepared as its training data were.
-
-    Raises:
-        InputError: If sizes or labels differ.
-    """
+    """Set data up, check that their sizes and labels fit the model, and have them prepared as its training data were."""
     given, own = getattr(data, "task", None), model.config.get("task")
     if given and own and model.info is not None and model.info.inputs not in task_type(given)[0].inputs:
         raise InputError(f"data '{name}' has task = {given}, the model was trained with {own}")
@@ -131,11 +123,7 @@ def fixed(info: Any) -> dict[str, Any]:
 
 
 def make_trainer(arguments: dict[str, Any], device: Any, net: nn.Module) -> Trainer:
-    """Build a Trainer that evaluates on a device, without loggers and checkpoints.
-
-    Raises:
-        InputError: If Lightning refuses an argument, or several processes share out the rows of a network with a memory.
-    """
+    """Build a Trainer that evaluates on a device, without loggers and checkpoints; a network with a memory has one process."""
     place = {"accelerator": "gpu" if device.type == "cuda" else device.type}
     if device.type == "cuda":
         place["devices"] = [device.index or 0]

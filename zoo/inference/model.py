@@ -156,11 +156,7 @@ class Model:
         return task.stream(prompt)
 
     def generative(self, decoding: Mapping[str, Any] | None = None) -> GenerativeTask:
-        """Return the task with other options of decoding, if it is one that generates text.
-
-        Raises:
-            InputError: If it is not, or an option is wrong.
-        """
+        """Return the task with other options of decoding, if it is one that generates text."""
         task = self.configured(decoding or {})
         if not isinstance(task, GenerativeTask):
             raise InputError(f"a model of {self.config['task']} generates no text: use zoo predict")

@@ -81,11 +81,7 @@ def save(
 
 
 def built(net: nn.Module, names: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return the configuration of a network that a spec builds, after comparing the two.
-
-    Raises:
-        InputError: If the spec builds another network.
-    """
+    """Return the configuration of a network that a spec builds, after comparing the two."""
     if names["algebra"] is None:
         raise InputError(f"which algebra is {names['backbone']} over? give algebra=SPEC")
     with torch.random.fork_rng(devices=[]):
@@ -99,11 +95,7 @@ def built(net: nn.Module, names: dict[str, Any], sizes: dict[str, Any]) -> dict[
 
 
 def converted(net: nn.Module) -> dict[str, Any]:
-    """Return the configuration of a network that `zoo.convert` converted.
-
-    Raises:
-        InputError: If it was not converted.
-    """
+    """Return the configuration of a network that `zoo.convert` converted."""
     record = getattr(net, "conversion", None)
     if not isinstance(record, Conversion) or not record.converted:
         kind = type(net).__name__

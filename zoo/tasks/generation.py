@@ -52,22 +52,14 @@ class GenerativeTask(Task):
         raise InputError("this model answers a text: give it one with --prompt")
 
     def limited_decoding(self) -> Decoding:
-        """Return `decoding`, with a length that suits the network.
-
-        Raises:
-            InputError: If the length that is asked for does not.
-        """
+        """Return `decoding` with a length that suits the network; refuse one that does not."""
         return self.decoding
 
     # --- generating ---
 
     @classmethod
     def check_decoding(cls, decoding: Decoding) -> None:
-        """Check options of decoding.
-
-        Raises:
-            InputError: If one is out of range, or two exclude each other.
-        """
+        """Check that no option of decoding is out of range, and that no two exclude each other."""
         check_decoding(decoding)
         temperature_of(decoding, not cls.continues_prompt)
 
@@ -96,11 +88,7 @@ class GenerativeTask(Task):
         return self._pieces(stream(self.net, prompts, decoding))  # type: ignore[arg-type]
 
     def check_samples(self, count: int) -> None:
-        """Check that several texts for one prompt would not all be the same.
-
-        Raises:
-            InputError: If several are wanted, and nothing is drawn.
-        """
+        """Check that several texts for one prompt would not all be the same."""
         drawn = self.decoding.beam == 1 and temperature_of(self.decoding, not self.continues_prompt) > 0
         if count > 1 and not drawn:
             why = "a beam finds one text" if self.decoding.beam > 1 else "nothing is drawn at a temperature of 0"

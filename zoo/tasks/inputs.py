@@ -77,11 +77,7 @@ def read_texts(
 
 
 def is_file(word: str) -> bool:
-    """Tell the name of a file or a folder from a text, which may be longer than a name can be.
-
-    Raises:
-        InputError: If it looks like the name of a file that does not exist.
-    """
+    """Tell the name of a file or a folder from a text; refuse what looks like the name of a file that does not exist."""
     try:
         found = Path(word).is_file() or bool(Path(word).is_dir() and word.strip("."))
     except OSError:
@@ -92,11 +88,7 @@ def is_file(word: str) -> bool:
 
 
 def files_in(path: Path, endings: Sequence[str]) -> list[Path]:
-    """Return the files with these endings in a folder and the folders in it, by name; a file is returned as it is.
-
-    Raises:
-        InputError: If the folder has none.
-    """
+    """Return the files with these endings in a folder and the folders in it, by name; a file is returned as it is."""
     if not path.is_dir():
         return [path]
     if found := sorted(file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith(tuple(endings))):
@@ -134,11 +126,7 @@ def _example(location: str, texts: tuple[str, ...], columns: Sequence[str], allo
 
 
 def encode_texts(tokenizer: Any, examples: Sequence[Example]) -> list[Tensor]:
-    """Return the tokens of each column of texts, int64 [B, L], padded with 0 on the right.
-
-    Raises:
-        InputError: If a text is longer than the model reads, or has no tokens.
-    """
+    """Return the tokens of each column of texts, int64 [B, L], padded with 0 on the right."""
     locations = [example.location for example in examples]
     columns = zip(*(example.value for example in examples), strict=True)
     return [tokenizer.encode(column, locations.__getitem__).padded() for column in columns]
@@ -173,11 +161,7 @@ def read_images(inputs: Sequence[Any], info: ImageInfo) -> Iterator[Example]:
 
 
 def load_image(path: Path, info: ImageInfo) -> Tensor:
-    """Read an image file as the network reads it, [C, S, S], upright as its EXIF note says.
-
-    Raises:
-        InputError: If the file is missing or no image.
-    """
+    """Read an image file as the network reads it, [C, S, S], upright as its EXIF note says."""
     try:
         with Image.open(path) as image:
             return preprocess(ImageOps.exif_transpose(image), info)
@@ -204,11 +188,7 @@ def _prepared(image: Any, info: ImageInfo, location: str) -> Tensor:
 
 
 def read_vectors(inputs: Sequence[Any], features: int) -> Iterator[Example]:
-    """Yield every vector, float32 [features], of arrays and tensors [features] or [N, features].
-
-    Raises:
-        InputError: If an input is no array of such vectors.
-    """
+    """Yield every vector, float32 [features], of arrays and tensors [features] or [N, features]."""
     number = 0
     for item in inputs:
         if isinstance(item, str | Path):

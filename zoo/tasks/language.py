@@ -142,11 +142,7 @@ class LanguageModel(GenerativeTask):
         raise InputError("this is a language model: let it write with zoo generate RUN --prompt TEXT")
 
     def encode_prompts(self, texts: Sequence[str], location: Location | None = None) -> Prompts:
-        """Return the prompts as tokens, padded on the left.
-
-        Raises:
-            InputError: If a prompt has letters that the model does not know.
-        """
+        """Return the prompts as tokens, padded on the left; refuse letters that the model does not know."""
         location = location or prompt_location(texts)
         tokens = self._unlimited().encode(texts, location)
         for number, (text, numbers) in enumerate(zip(texts, tokens, strict=True)):

@@ -79,25 +79,13 @@ class MeanLoss(Ratio):
 
 
 def named_metrics(names: Sequence[str], example: Callable[[], Inputs]) -> dict[str, Metric | MetricCollection]:
-    """Build metrics, by their names in small letters, from names of torchmetrics classes; try each on an example.
-
-    Args:
-        names: Checked ones, such as ``("MulticlassCalibrationError",)``.
-        example: Returns predictions, the last axis of which has as many numbers as there are classes, targets and keywords.
-
-    Raises:
-        InputError: If a metric does not work for such predictions, or it is more than one number.
-    """
+    """Build metrics, by their names in small letters, from checked names of torchmetrics classes; try each on the example."""
     inputs = example() if names else ()
     return {snake_case(name): _built(name, inputs) for name in names}
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Check that there are metrics of these names.
-
-    Raises:
-        InputError: If there is none, or a name comes twice.
-    """
+    """Check that there are metrics of these names."""
     if isinstance(names, str):
         raise InputError(f"metrics={names!r}: give a list of names, such as ('{names}',)")
     for name in names:

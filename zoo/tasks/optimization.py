@@ -58,11 +58,7 @@ def undecayed(net: nn.Module) -> set[str]:
 
 
 def check_schedule(name: str, warmup: float = 0.1, floor: float = 0.0, prefix: str = "") -> None:
-    """Check a schedule; ``prefix`` is what messages put before the names of options.
-
-    Raises:
-        InputError: If its name is unknown, warm-up or floor is no share, or there is a floor where nothing falls.
-    """
+    """Check a schedule; ``prefix`` is what messages put before the names of options."""
     check_rules(
         (name in SCHEDULES, f"unknown schedule '{name}': use {', '.join(SCHEDULES)}"),
         (0 <= warmup <= 1, f"{prefix}warmup={warmup} is a share of all steps: use 0 to 1"),
@@ -76,9 +72,6 @@ def check_network(net: nn.Module, optimizer: str) -> None:
 
     Muon orthogonalises every parameter as one matrix (Jordan et al. 2024); components [n, out / n, in / n] are none, and timm
     would flatten them to n rows.
-
-    Raises:
-        InputError: If it cannot.
     """
     if "muon" in optimizer and any(isinstance(part, Weight) and not part.is_matrix for part in net.modules()):
         raise InputError(f"optimizer '{optimizer}' needs real matrices, and components over an algebra are none: use adamw")
@@ -92,11 +85,7 @@ def check_optimizer(
     eps: float | None = None,
     prefix: str = "",
 ) -> None:
-    """Check that timm knows an optimizer, and that its numbers can work; ``prefix`` is as in `check_schedule`.
-
-    Raises:
-        InputError: If one of them is wrong.
-    """
+    """Check that timm knows an optimizer, and that its numbers can work; ``prefix`` is as in `check_schedule`."""
     from timm.optim import create_optimizer_v2, get_optimizer_info, list_optimizers
 
     names = [str(known) for known in list_optimizers()]

@@ -149,11 +149,7 @@ class Seq2Seq(GenerativeTask):
     # --- generating ---
 
     def limited_decoding(self) -> Decoding:
-        """Let answers be no longer than any text that the network has read, unless the user gives another length.
-
-        Raises:
-            InputError: If the network has no positions for that length.
-        """
+        """Let answers be no longer than any text that the network has read, unless the user gives a length that fits."""
         decoding, positions = self.decoding, getattr(self.net, "max_length", None)
         if decoding.length is not None:
             if positions is not None and decoding.length >= positions:

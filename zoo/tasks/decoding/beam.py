@@ -58,14 +58,7 @@ def beam_search(net: Network[Memory], prompts: Prompts, options: Decoding | None
 
 
 class Beam:
-    """The texts that are still generated, N of them with their tokens so far ``generated`` [N, t], and those that are over.
-
-    Args:
-        prompts: What to begin with.
-        options: See `beam_search`.
-        count: Tokens of the longest texts.
-        vocabulary: Tokens that there are, V.
-    """
+    """The texts that are still generated, N of them with their tokens so far ``generated`` [N, t], and those that are over."""
 
     def __init__(self, prompts: Prompts, options: Decoding, count: int, vocabulary: int) -> None:
         rows, device = len(prompts.tokens), prompts.tokens.device

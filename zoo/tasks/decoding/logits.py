@@ -56,12 +56,8 @@ class Prompts:
     def max_new_tokens(self, max_length: int | None, wanted: int | None) -> int:
         """Return how many tokens to generate: as many as wanted, or else as a network has positions for, up to 256.
 
-        Args:
-            max_length: Positions of the network; None if there is no limit.
-            wanted: Tokens to generate; None for as many as fit.
-
         Raises:
-            InputError: If they do not fit.
+            InputError: If they do not fit into its ``max_length`` positions.
 
         Example:
             >>> prompt = Prompts(torch.ones(1, 60, dtype=torch.int64))
@@ -114,11 +110,7 @@ class Network(Protocol[Memory]):
 
 
 def next_logits(net: Network[Memory], tokens: Tensor, cache: Memory, end: int | None, mask: Tensor | None = None) -> Tensor:
-    """Read more tokens [B, l] and return the logits of the token behind the last, float32 [B, V].
-
-    Raises:
-        InputError: If a logit is not finite.
-    """
+    """Read more tokens [B, l] and return the logits of the token behind the last, float32 [B, V]; refuse what is not finite."""
     logits = forbid_special(net.decode_step(tokens, cache, mask)[:, -1].float(), end)
     if not bool(logits.amax(-1).isfinite().all()):
         raise InputError("the network answers with what is no finite number: its training has diverged; train it again")

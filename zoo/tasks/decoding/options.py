@@ -59,11 +59,7 @@ def check_decoding(options: Decoding) -> None:
 
 
 def temperature_of(options: Decoding, answers: bool) -> float:
-    """Return the temperature: that of the options, or else 0 for a text that answers another, 0.8 for any other.
-
-    Raises:
-        InputError: If it is 0, and yet there is something to draw among.
-    """
+    """Return the temperature: by default 0 for a text that answers another, 0.8 for others; at 0, nothing is drawn."""
     value = (0.0 if answers else DEFAULT_TEMPERATURE) if options.temperature is None else options.temperature
     for name in ("top_k", "top_p"):
         if value == 0 and (among := getattr(options, name)) is not None:
