@@ -122,7 +122,7 @@ def test_phm_draws_the_energy_of_a_signed_table():
     [
         ("clifford(p=-1,q=0)", "counts are 0 or more"),
         ("clifford(p=9,q=0)", "at most 6"),
-        ("phm(n=0)", "1 or more"),
+        ("phm(n=0)", "1 to 64"),
         ("phm(n=4, rule=complex)", "has n = 2"),
         ("phm", "needs the option 'n'"),
     ],

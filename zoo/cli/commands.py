@@ -23,9 +23,11 @@ work
   --debug         after COMMAND: show the full traceback of an error
 """
 
+import json
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -104,6 +106,14 @@ def dispatch(words: list[str]) -> int:
     module: Any = import_module(COMMANDS[command])
     code: int = module.run(command, module.make_parser(command).parse(rest))
     return code
+
+
+def show(value: Any, as_json: bool, write: Callable[[Any], None]) -> None:
+    """Print a value as JSON, or as a function writes it."""
+    if as_json:
+        print(json.dumps(value, indent=2))
+    else:
+        write(value)
 
 
 def quiet() -> None:

@@ -1,6 +1,5 @@
 """``zoo doctor``: check that everything is installed that a run needs."""
 
-import json
 import os
 import platform
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo import registry
+from zoo.cli.commands import show
 from zoo.cli.parser import Parser
 from zoo.errors import InputError
 
@@ -22,21 +22,17 @@ PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "d
 def make_parser(command: str) -> Parser:
     """Return the command's parser."""
     parser = Parser(command, "Check Python, torch, devices, plugins and folders.")
-    parser.switch("--json", "print JSON")
     parser.switch("--isolate", "load each plugin in a process of its own (slow; survives crashes)")
-    return parser
+    return parser.switch("--json", "print JSON")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
     """Check and print; exit 1 if anything is broken."""
     rows = [check(*found) for found in checks(values["isolate"])]
     broken = [row["name"] for row in rows if row["status"] == "broken"]
-    if values["json"]:
-        print(json.dumps(rows, indent=2))
-    else:
-        for row in rows:
-            print(f"{row['status']:<7} {row['kind']:<9} {row['name']:<28} {row['ms']:>6} ms  {row['note']}")
-        print(f"\n{len(broken)} broken: {', '.join(broken)}" if broken else "\nall is well")
+    lines = [f"{row['status']:<7} {row['kind']:<9} {row['name']:<28} {row['ms']:>6} ms  {row['note']}" for row in rows]
+    lines.append(f"\n{len(broken)} broken: {', '.join(broken)}" if broken else "\nall is well")
+    show(rows, values["json"], lambda _: print("\n".join(lines)))
     return 1 if broken else 0
 
 

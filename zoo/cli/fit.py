@@ -5,7 +5,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from zoo.cli.commands import quiet
+from zoo.cli.commands import quiet, show
 from zoo.cli.parser import Parser
 from zoo.training.options import Average, Fit, build
 from zoo.training.processes import is_first_process
@@ -14,18 +14,13 @@ from zoo.training.processes import is_first_process
 def make_parser(command: str) -> Parser:
     """Return the parser of any of the three commands."""
     if command == "recover":
-        parser = Parser(command, "Write the model folder of a run that was killed or crashed, from its best checkpoint.")
-        parser.positional("run", "the folder of the run (runs/NAME)")
-        parser.switch("--json", "print JSON")
-        return parser
+        text = "Write the model folder of a run that was killed or crashed, from its best checkpoint."
+        return Parser(command, text).positional("run", "the folder of the run (runs/NAME)").switch("--json", "print JSON")
     if command == "average":
         parser = Parser(command, "Take the mean of a run's last weights and measure it; train with --keep first.", Average)
-        parser.positional("run", "a run (runs/NAME) that was trained with --keep")
-        parser.switch("--json", "print JSON")
-        return parser
+        return parser.positional("run", "a run (runs/NAME) that was trained with --keep").switch("--json", "print JSON")
     parser = Parser(command, "Train a network over an algebra, measure it, and keep it in a run folder.", Fit)
-    parser.switch("--print_config", "print the effective configuration as YAML and stop")
-    return parser
+    return parser.switch("--print_config", "print the effective configuration as YAML and stop")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
@@ -64,11 +59,7 @@ def average(values: dict[str, Any]) -> int:
     from zoo.training.average import average
 
     quiet()
-    made = average(run, build(Average, values))
-    if as_json:
-        print(json.dumps(made, indent=2))
-    else:
-        print_average(made)
+    show(average(run, build(Average, values)), as_json, print_average)
     return 0
 
 
@@ -78,8 +69,6 @@ def recover(values: dict[str, Any]) -> int:
 
     quiet()
     made = recover(values["run"])
-    if values["json"]:
-        print(json.dumps(made, indent=2))
-    else:
-        print(f"the model of epoch {made['epoch']} is in {made['folder']}, not tested yet: zoo test {values['run']}")
+    where = f"the model of epoch {made['epoch']} is in {made['folder']}, not tested yet: zoo test {values['run']}"
+    show(made, values["json"], lambda _: print(where))
     return 0

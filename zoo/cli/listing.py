@@ -1,12 +1,12 @@
 """``zoo list`` and ``zoo completion``: what is installed, read from package metadata without importing any plugin."""
 
-import json
 import shutil
 from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
 from zoo import registry
+from zoo.cli.commands import COMMANDS, show
 from zoo.cli.parser import SPECS, Parser
 from zoo.errors import InputError
 
@@ -31,12 +31,9 @@ def make_parser(command: str) -> Parser:
     """Return the parser of either command."""
     if command == "completion":
         parser = Parser(command, "Print a script that completes commands, flags and installed names; evaluate it in the shell.")
-        parser.positional("shell", f'{" or ".join(SHELLS)}: eval "$(zoo completion bash)"')
-        return parser
+        return parser.positional("shell", f'{" or ".join(SHELLS)}: eval "$(zoo completion bash)"')
     parser = Parser(command, "List the installed algebras, backbones, data sets and so on.")
-    parser.positional("kind", f"one of {', '.join(registry.GROUPS)}", "?")
-    parser.switch("--json", "print JSON")
-    return parser
+    return parser.positional("kind", f"one of {', '.join(registry.GROUPS)}", "?").switch("--json", "print JSON")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
@@ -50,10 +47,8 @@ def run(command: str, values: dict[str, Any]) -> int:
     if kind not in (None, *registry.GROUPS):
         raise InputError(f"unknown kind '{kind}': use {', '.join(registry.GROUPS)}")
     rows = {name: list(map(row_of, registry.entries(name))) for name in ([kind] if kind else registry.GROUPS)}
-    if values["json"]:
-        print(json.dumps(rows[kind] if kind else rows, indent=2))
-    else:
-        print("\n\n".join(table(name, found) for name, found in rows.items() if found or kind))
+    text = "\n\n".join(table(name, found) for name, found in rows.items() if found or kind)
+    show(rows[kind] if kind else rows, values["json"], lambda _: print(text))
     return 0
 
 
@@ -77,8 +72,6 @@ def table(kind: str, rows: list[dict[str, str]]) -> str:
 
 def script() -> str:
     """Write the completion script for bash from the commands' parsers and the installed names."""
-    from zoo.cli.commands import COMMANDS
-
     names = {f"--{key}": group for key, group in SPECS.items()}
     flags = {command: import_module(COMMANDS[command]).make_parser(command).flags for command in COMMANDS}
     return SCRIPT.format(

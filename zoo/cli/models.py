@@ -4,10 +4,11 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zoo.cli.commands import quiet
+from zoo.cli.commands import quiet, show
 from zoo.cli.parser import Parser
 from zoo.errors import InputError
 from zoo.registry import build_options
@@ -16,6 +17,11 @@ from zoo.training.processes import is_first_process
 
 SPLITS = {"test": "test", "validate": "val"}
 RUN = "a run (runs/NAME) or model folder"
+INPUT = (
+    "for a model of images an image file or a folder of them; for one of text a text in quotes, a file with one text a line, a "
+    "folder of such files, or - for standard input (the default if something is piped in); pairs are two texts, in a file with "
+    "a tab between"
+)
 PACKED = (".gz", ".xz")
 
 
@@ -72,28 +78,17 @@ class Evaluate(Predict):
 def make_parser(command: str) -> Parser:
     """Return the parser of any of the four commands."""
     if command in SPLITS:
-        parser = Parser(command, f"Measure a trained model on the {SPLITS[command]} split.", Evaluate)
-        parser.positional("run", RUN)
-        parser.switch("--json", "print JSON")
+        parser = Parser(command, f"Measure a trained model on the {SPLITS[command]} split.", Evaluate).positional("run", RUN)
     elif command == "predict":
         parser = Parser(command, "Classify images or texts with a trained model, or translate texts.", Predict)
-        parser.positional("run", RUN)
-        parser.positional(
-            "input",
-            "for a model of images an image file or a folder of them; for one of text a text in quotes, a file with one text a "
-            "line, a folder of such files, or - for standard input (the default if something is piped in); pairs are two "
-            "texts, in a file with a tab between",
-            "*",
-        )
+        parser.positional("run", RUN).positional("input", INPUT, "*")
         parser.switch("--truncate", "truncate texts that are longer than the model reads")
-        parser.switch("--json", "print one JSON object per line")
     else:
         parser = Parser(command, "Generate text with a trained model: after a prompt, or in answer to it.", Generate)
         parser.positional("run", RUN)
-        parser.value("--prompt", str, None, "the text to go on from, or to answer; - reads standard input")
-        parser.switch("--json", "print one JSON object per text")
-    parser.leave_open("decoding")
-    return parser
+        parser.value("--prompt", "the text to go on from, or to answer; - reads standard input")
+    each = {"predict": "one JSON object per line", "generate": "one JSON object per text"}.get(command, "JSON")
+    return parser.switch("--json", f"print {each}").leave_open("decoding")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
@@ -113,12 +108,8 @@ def evaluate(command: str, values: dict[str, Any]) -> int:
     sizes = {"batch_size": options.batch_size, "num_workers": options.num_workers}
     trainer = check_trainer(options.trainer)
     metrics = load(run, device=options.device).evaluate(options.data, split, trainer=trainer, **sizes, **decoding)
-    if not is_first_process():
-        return 0
-    if as_json:
-        print(json.dumps(metrics, indent=2))
-    else:
-        print_metrics(split, metrics)
+    if is_first_process():
+        show(metrics, as_json, partial(print_metrics, split))
     return 0
 
 

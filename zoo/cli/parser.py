@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, get_origin, get_type_hints
+from typing import Any, NamedTuple, NoReturn, Self, get_origin, get_type_hints
 
 from zoo import registry
 from zoo.errors import InputError
@@ -72,24 +72,28 @@ class Parser:
 
     # --- what there is ---
 
-    def switch(self, name: str, text: str) -> None:
+    def switch(self, name: str, text: str) -> Self:
         """Add a flag without a value."""
         self.flags[name] = False
         self._base.add_argument(name, action="store_true", help=text)
+        return self
 
-    def value(self, name: str, kind: type, default: Any, text: str) -> None:
-        """Add a flag with a value, beside those of the options class."""
+    def value(self, name: str, text: str) -> Self:
+        """Add a flag with a text as its value, beside those of the options class."""
         self.flags[name] = True
-        self._base.add_argument(name, type=kind, default=default, metavar=name.strip("-").upper(), help=text)
+        self._base.add_argument(name, type=str, default=None, metavar=name.strip("-").upper(), help=text)
+        return self
 
-    def positional(self, name: str, text: str, nargs: str = "") -> None:
+    def positional(self, name: str, text: str, nargs: str = "") -> Self:
         """Add a positional argument; ``nargs`` is empty for one word, ``?`` for one or none, ``*`` for any number."""
         self._positional.append((name, nargs))
         self._base.add_argument(name, help=text, **({"nargs": nargs} if nargs else {}), metavar=name.upper())
+        return self
 
-    def leave_open(self, part: str) -> None:
+    def leave_open(self, part: str) -> Self:
         """Return of the options of a part only those that are given: a trained model has defaults of its own."""
         self._open = part
+        return self
 
     def _add_options(self, options: type) -> None:
         hints = get_type_hints(options)

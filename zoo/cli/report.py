@@ -1,12 +1,11 @@
 """``zoo info`` and ``zoo report``: the parameters of a network, and what a trained model has learned."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from zoo import registry
-from zoo.cli.commands import quiet
+from zoo.cli.commands import quiet, show
 from zoo.cli.parser import Parser
 from zoo.training.options import Fit, Info, build
 
@@ -15,13 +14,11 @@ def make_parser(command: str) -> Parser:
     """Return the parser of either command."""
     if command == "info":
         parser = Parser(command, "Count the parameters of a network beside its twin over the reals.", Info)
-        parser.switch("--json", "print JSON")
-        return parser
-    parser = Parser(command, "Report what a trained model has learned.")
-    parser.positional("report", 'spec of the report, such as frequencies or "frequencies(top=20)" (zoo list reports)')
-    parser.positional("run", "a run (runs/NAME) or model folder; the files are written there")
-    parser.switch("--json", "print JSON")
-    return parser
+    else:
+        parser = Parser(command, "Report what a trained model has learned.")
+        parser.positional("report", 'spec of the report, such as frequencies or "frequencies(top=20)" (zoo list reports)')
+        parser.positional("run", "a run (runs/NAME) or model folder; the files are written there")
+    return parser.switch("--json", "print JSON")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
@@ -37,11 +34,7 @@ def info(values: dict[str, Any]) -> int:
 
     quiet()
     options = resolve(Fit(**asdict(build(Info, values))))
-    table = layer_table(options, load_data(options).info.model_kwargs)
-    if as_json:
-        print(json.dumps(table, indent=2))
-    else:
-        print_table(table)
+    show(layer_table(options, load_data(options).info.model_kwargs), as_json, print_table)
     return 0
 
 
@@ -61,9 +54,6 @@ def report(values: dict[str, Any]) -> int:
     for name, content in made.files.items():
         write_bytes(folder / name, content)
     files = {Path(name).suffix.lstrip("."): str(folder / name) for name in made.files}
-    if values["json"]:
-        print(json.dumps({"run": run, **made.values, **files}, indent=2))
-    else:
-        print(made.text)
-        print(f"written: {', '.join(files.values())}")
+    text = f"{made.text}\nwritten: {', '.join(files.values())}"
+    show({"run": run, **made.values, **files}, values["json"], lambda _: print(text))
     return 0
