@@ -40,9 +40,6 @@ def backbone(
         info: Facts about the data, such as ``in_channels=1, image_size=28, num_classes=2``; those that a backbone does not
             take are left out, and options in the spec win.
 
-    Raises:
-        InputError: If a name or an option is wrong.
-
     Example:
         >>> net = backbone("vit(dim=32, depth=1)", reals(), in_channels=1, image_size=8, num_classes=10)
         >>> net(torch.zeros(2, 1, 8, 8)).shape

@@ -97,9 +97,6 @@ def decomposable_attention(
         positions: Position embedding: none (the same as auto), learned or trigonometric.
         readout: How the head computes logits: channels, modulus or scalar.
         dropout: Probability for word vectors and layers.
-
-    Raises:
-        InputError: If the data are no pairs, or dim is not made of whole algebra elements.
     """
     n = layers.over("attention").n
     if not pair:

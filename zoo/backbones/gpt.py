@@ -54,9 +54,6 @@ def gpt(
         bias: Whether matrices and norms have biases.
         tied: Whether the head uses the embedding table; else it is a matrix of role ``head``.
         sizes: variant (``micro`` or ``nano``), dim, depth, heads, ffn, dropout: see `zoo.backbones.blocks.preset_sizes`.
-
-    Raises:
-        InputError: If an option is unknown or does not fit.
     """
     rotary = positions == "rotary"
     size = preset_sizes(layers, "gpt", PRESETS, rotary, **sizes)

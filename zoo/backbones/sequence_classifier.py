@@ -51,9 +51,6 @@ class SequenceClassifier(nn.Module):
 
     Attributes:
         max_length: The longest text, if positions are learned; None if any length can be read.
-
-    Raises:
-        InputError: If an option is unknown or out of range.
     """
 
     def __init__(
@@ -159,7 +156,7 @@ def text_classifier(
         layers: The factory that knows the algebra.
         width: Channels of a word vector.
         size: Channels of a vector of the encoder.
-        encode: Builds the encoder on the token embedding.
+        encode: Makes the encoder from the token embedding.
         pooling: See `SequenceClassifier`.
         vectors: Vectors side by side that the encoder returns.
         depth: Layers before the head.
@@ -172,9 +169,6 @@ def text_classifier(
         match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
         readout: How the head computes logits: channels, modulus or scalar.
         dropout: Probability for word vectors, after pooling and after layers.
-
-    Raises:
-        InputError: If an option is unknown or does not fit.
     """
     encoder = encode(layers.token_embedding(vocab_size, width, max_length, positions=positions, dropout=dropout))
     options: dict[str, Any] = {"pooling": pooling, "pair": pair, "outputs": num_classes, "hidden": hidden, "depth": depth}

@@ -71,9 +71,6 @@ def cnn(
         widths: Tokens in a window.
         dropout: Probability for word vectors, after pooling and after the layer.
         options: Those of `text_classifier`.
-
-    Raises:
-        InputError: If an option is unknown or does not fit.
     """
     if not isinstance(widths, (tuple, list)) or not widths or not all(isinstance(w, int) and w > 0 for w in widths):
         raise InputError(f"widths={widths}: windows hold one word or more, as in widths=(3, 4, 5)")

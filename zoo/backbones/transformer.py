@@ -112,9 +112,6 @@ def transformer(
         match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
         readout: How the head computes logits: channels, modulus or scalar.
         sizes: variant (``tiny`` or ``base``), dim, depth, heads, ffn, dropout: see `zoo.backbones.blocks.preset_sizes`.
-
-    Raises:
-        InputError: If an option is unknown or does not fit.
     """
     rotary = positions == "rotary"
     size = preset_sizes(layers, "transformer", PRESETS, rotary, **sizes)

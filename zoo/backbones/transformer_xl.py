@@ -82,9 +82,6 @@ def transformer_xl(
         norm: Name of the norm: layer, rms or element.
         tied: Whether the head uses the embedding table; else it is a matrix of role ``head``.
         sizes: variant (``micro`` or ``base``), dim, depth, heads, ffn, dropout: see `zoo.backbones.blocks.preset_sizes`.
-
-    Raises:
-        InputError: If an option is unknown or does not fit.
     """
     size = preset_sizes(layers, "transformer_xl", PRESETS, **sizes)
     memory = max_length if memory is None else memory

@@ -49,9 +49,6 @@ def vit(
         mlp_ratio: Hidden channels of the MLP over dim.
         dropout: Probability after each projection.
         drop_path: Stochastic depth of the last block; it grows linearly from zero.
-
-    Raises:
-        InputError: If the heads do not fit dim and n, or the patch does not fit the image.
     """
     from timm.models.vision_transformer import VisionTransformer
 
@@ -102,10 +99,6 @@ def timm(
         pretrained: Start from timm's weights, projected to the nearest ones over the algebra; needs the network once.
         options: Keyword arguments of ``timm.create_model``, such as ``drop_path_rate``; none that name files or addresses
             or replace timm's configuration of the model.
-
-    Raises:
-        InputError: If timm has no such model, or cannot build it with these options for images of this size, or no matrix of
-            it can be converted.
     """
     import timm as library
 

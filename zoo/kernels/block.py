@@ -57,14 +57,8 @@ def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: Axi
 
     in every pair of an output and an input block of the two layouts.
 
-    Args:
-        structure: A, [m, n, n]: m = n, or less if the weights lie in a subspace (`zoo.algebras.Algebra.action`).
-        components: w, [m, out.elements, in.elements, *kernel].
-        out: The output channels.
-        inp: The input channels.
-
-    Returns:
-        The real weight, [out.channels, in.channels, *kernel], as torch expects it.
+    The structure A is [m, n, n], with m = n or less if the weights lie in a subspace; w is [m, out.elements, in.elements,
+    *kernel], and the real matrix [out.channels, in.channels, *kernel], as torch expects it.
 
     Example:
         >>> complex_numbers = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])

@@ -93,9 +93,6 @@ class Attention(nn.Module):
                 with a cache those that `KVCache.advance` returned.
             cache: Keys and values of the tokens before, to which those of x are added. Cross-attention projects its context
                 only once.
-
-        Raises:
-            InputError: If there is a context and no cross attention, or the other way round.
         """
         if self.cross != (context is not None):
             raise InputError(
@@ -132,10 +129,7 @@ class Attention(nn.Module):
 
 
 def check_heads(dim: int, heads: int, n: int, rotary: bool = False, backbone: str = "") -> None:
-    """Refuse heads that are not made of whole elements, or, if ``rotary``, not of pairs of channels in every component.
-
-    Raises:
-        InputError: If dim is no multiple of heads * n, or of twice that; it proposes a size for ``backbone``.
+    """Refuse a dim that is no multiple of heads * n, or, if ``rotary``, of twice that, and propose one for ``backbone``.
 
     Example:
         >>> check_heads(64, 4, 5, backbone="vit")

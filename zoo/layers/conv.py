@@ -103,13 +103,6 @@ class Conv1d(_Conv):
 
 
 class Conv2d(_Conv):
-    r"""Convolve over two axes, y = w * x + b over an algebra, with the arguments and shapes of `torch.nn.Conv2d`.
-
-    See `Conv1d` for the layout of channels and groups.
-
-    Attributes:
-        components: w, [m, groups * width_out, width_in, *kernel], the parameter; over the reals as torch's.
-        weight: The real kernel, [out, in / groups, *kernel]; with groups, in the channel order of the groups.
-    """
+    r"""Convolve over two axes, y = w * x + b over an algebra, with the arguments of `torch.nn.Conv2d`; see `Conv1d`."""
 
     real = nn.Conv2d

@@ -15,19 +15,7 @@ class EmbeddingTable(nn.Module):
 
     Pretrained vectors stay as they are and a layer projects them, linear or with a nonlinearity (Tay et al. 2019, section 3.4:
     "a nonlinear transform is used to project the embeddings"); without a projection they are the word table itself, fixed
-    (Zhang et al. 2021, App. B.1) unless ``trained``.
-
-    Args:
-        layers: The factory that makes the table.
-        vocab_size: Tokens of the vocabulary; 0 is padding.
-        dim: Channels of a vector.
-        vectors: Width of the pretrained vectors that `load_vectors` will receive; None to learn the table.
-        projection: ``none``, ``linear``, ``tanh`` or ``relu``; ``auto`` is none if the width is dim, else tanh.
-        trained: Whether pretrained vectors are trained on.
-        std: Standard deviation of the initial vectors.
-
-    Raises:
-        InputError: If the projection is unknown, or none but the width is not dim.
+    (Zhang et al. 2021, App. B.1) unless ``trained``. See `table` for the options.
     """
 
     ordered = False
@@ -94,5 +82,15 @@ def table(
     trained: bool = False,
     std: float = 0.1,
 ) -> EmbeddingTable:
-    """Embedding table: one learned vector per token, or pretrained ones (--vectors) with a projection; see `EmbeddingTable`."""
+    """Embedding table: one learned vector per token, or pretrained ones (--vectors) with a projection; see `EmbeddingTable`.
+
+    Args:
+        layers: The factory that makes the table.
+        vocab_size: Tokens of the vocabulary; 0 is padding.
+        dim: Channels of a vector.
+        vectors: Width of the pretrained vectors that `EmbeddingTable.load_vectors` will receive; None to learn the table.
+        projection: ``none``, ``linear``, ``tanh`` or ``relu``; ``auto`` is none if the width is dim, else tanh.
+        trained: Whether pretrained vectors are trained on.
+        std: Standard deviation of the initial vectors.
+    """
     return EmbeddingTable(layers, vocab_size, dim, vectors, projection, trained, std)

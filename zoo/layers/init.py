@@ -24,14 +24,8 @@ def draw_components(
     gain / sqrt(2 (fan_in + fan_out)), t uniform in [-pi, pi] and u a uniform imaginary unit vector (Gaudet and Maida 2018,
     section 3.4; for n = 4 their quaternion initialisation). It reads component 0 as the real part.
 
-    Args:
-        components: w, [m, ...], overwritten.
-        structure: A, [m, n, n].
-        fan_in: Input components that meet in one output component, times the kernel's area; real sizes divided by n, so that
-            padding does not count.
-        fan_out: The same for the output side.
-        init: One of ``variance``, ``glorot``, ``polar``, else `InputError`.
-        gain: Factor on the standard deviation.
+    The structure is A, [m, n, n]. ``fan_in`` counts the input components that meet in one output component, times the kernel's
+    area, as real sizes divided by n, so that padding does not count; ``fan_out`` is the same for the output side.
     """
     if init not in INITS:
         raise InputError(f"unknown initialisation '{init}': use {', '.join(INITS)}")

@@ -15,26 +15,21 @@ class Linear(ComputedWeight):
     r"""Compute y = w x + b over an algebra: out * in / n weights and `out` real biases.
 
     Works on real tensors whose last axis is component-major. A size that n does not divide is padded inside: the layer then has
-    n * ceil(out / n) * ceil(in / n) weights, and those that only meet padding get no gradient.
-
-    A channel axis may hold several vectors side by side (the gates of an LSTM, q, k and v, the heads), each component-major by
-    itself. ``blocks=(b_in, b_out)`` says how many there are, so every gate and head is made of whole algebra elements.
+    n * ceil(out / n) * ceil(in / n) weights, and those that only meet padding get no gradient. A channel axis may hold several
+    vectors side by side (the gates of an LSTM, q, k and v, the heads), each component-major by itself.
 
     Args:
         algebra: The product, of dimension n.
         in_features: Real input channels.
         out_features: Real output channels.
         bias: Whether to add a real bias, [out_features].
-        blocks: Vectors that lie side by side on the input and on the output axis.
+        blocks: How many vectors lie side by side on the input and on the output axis; `InputError` unless they divide them.
         init: Name of the initialisation, see `zoo.layers.init.draw_components`.
         gain: Factor on the initial standard deviation.
 
     Attributes:
         components: The parameter w, [m, blocks_out * width_out, blocks_in * width_in]; over the reals [out, in].
         weight: The real matrix, [out_features, in_features]: over the reals the parameter, else computed and read-only.
-
-    Raises:
-        InputError: If the blocks do not divide the features.
 
     Example:
         >>> sum(p.numel() for p in Linear(Algebra(torch.ones(2, 2, 2)), 6, 4).parameters())

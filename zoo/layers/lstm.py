@@ -68,9 +68,6 @@ class LSTM(nn.Module):
         inp_blocks: Vectors that lie side by side on the input axis.
         init: Name of the initialisation, see `zoo.layers.init.draw_components`.
 
-    Attributes:
-        cells: The weights, one `Cell` per layer and direction, in that order. A cell has one bias, [4 * hidden_size].
-
     Raises:
         InputError: If an argument is out of range.
 
@@ -120,12 +117,9 @@ class LSTM(nn.Module):
         """Read sequences: [B, T, input_size], or the same packed, to [B, T, directions * hidden_size] and the last state.
 
         Args:
-            x: The sequences, padded or packed.
+            x: The sequences, padded or packed; the output is as they are.
             hx: h and c to start from, each [num_layers * directions, B, hidden_size]; zeros by default.
             lengths: Steps of each padded sequence, int64 [B], one or more; T by default. The output after them is zero.
-
-        Returns:
-            The output, packed if x is, and the last h and c of every layer and direction, shaped as in ``hx``.
 
         Raises:
             InputError: If x has not three axes, or not input_size channels.
@@ -146,7 +140,7 @@ class LSTM(nn.Module):
         return y, (h, c)
 
     def _options(self) -> tuple[bool, int, float, bool, bool]:
-        """The options of torch's kernel; the first says that there are biases."""
+        """Return the options of torch's kernel; the first says that there are biases."""
         return True, self.num_layers, self.dropout, self.training, self.bidirectional
 
     def _read_packed(self, x: PackedSequence, hx: State | None) -> tuple[PackedSequence, State]:
@@ -172,7 +166,6 @@ class LSTM(nn.Module):
         return x, (torch.stack([h for h, _ in last]), torch.stack([c for _, c in last]))
 
     def _start(self, data: Tensor, batch: int, hx: State | None) -> State:
-        """The state before the first step."""
         shape = len(self.cells), batch, self.hidden_size
         if hx is None:
             return data.new_zeros(shape), data.new_zeros(shape)
@@ -202,7 +195,6 @@ class LSTM(nn.Module):
 
 
 def _stack(weights: Iterable[Any]) -> Tensor:
-    """Put the real matrices of some weights below each other."""
     matrices = [weight() for weight in weights]
     return matrices[0] if len(matrices) == 1 else torch.cat(matrices)
 
@@ -235,10 +227,8 @@ def _scan(cell: Cell, x: Tensor, start: State, lengths: Tensor | None, backwards
 
 
 def _in_order(x: Tensor, order: Tensor) -> Tensor:
-    """Take the steps of [B, T, C] in the order [B, T]."""
     return x.gather(1, order.unsqueeze(-1).expand(x.shape))
 
 
 def _reorder(state: State, order: Tensor | None) -> State:
-    """Permute the batch axis of h and c."""
     return state if order is None else (state[0].index_select(1, order), state[1].index_select(1, order))

@@ -21,17 +21,7 @@ class RelativeAttention(nn.Module):
     with R the trigonometric encoding of a distance, W_r a projection like that of the keys, u and v one learned vector per
     head, and c the channels of a head.
 
-    Args:
-        algebra: The product, of dimension n.
-        dim: Real channels, a multiple of heads * n.
-        heads: Heads, of dim / heads channels each.
-        dropout: Probability to drop an attention weight in training.
-        bias: Whether the projections have biases; that of distances has none.
-        init: Name of the initialisation, see `zoo.layers.init.draw_components`.
-        gain: Factor on the initial standard deviation of the output projection.
-
-    Raises:
-        InputError: If dim does not split into heads of whole elements.
+    Arguments are those of `Attention`.
 
     Example:
         >>> RelativeAttention(Algebra(torch.ones(2, 2, 2)), 8, heads=2)(torch.ones(1, 5, 8)).shape

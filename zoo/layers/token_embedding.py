@@ -11,19 +11,8 @@ POSITION_EMBEDDINGS = ("none", "learned", "trigonometric")
 class PositionEmbedding(nn.Module):
     """Add to the vector of every token one that depends on its position alone; real, whatever the algebra.
 
-    Args:
-        name: ``none`` adds nothing; ``learned`` a trained table (Gehring et al. 2017); ``trigonometric`` sines and cosines, see
-            `trigonometric`, for any length and without weights.
-        dim: Real channels.
-        max_length: Rows of the learned table; the other two take any length.
-        std: Standard deviation of the initial learned table; by default that of `zoo.layers.embedding_table.EmbeddingTable`.
-
-    Attributes:
-        table: The learned table, [max_length, dim], or None.
-        limit: The longest text: max_length if learned, else None.
-
-    Raises:
-        InputError: If the name is unknown, or a size is less than one.
+    ``none`` adds nothing; ``learned`` a trained ``table``, [max_length, dim] (Gehring et al. 2017), so that ``limit`` is the
+    longest text; ``trigonometric`` sines and cosines, see `trigonometric`. Other names and sizes below one are an `InputError`.
 
     Example:
         >>> PositionEmbedding("trigonometric", 4, 1)(torch.zeros(1, 2, 4))[0, 0]
@@ -73,11 +62,8 @@ class PositionEmbedding(nn.Module):
 class TokenEmbedding(nn.Module):
     """Vectors of tokens plus positions, with dropout; exactly zero at padding.
 
-    Args:
-        embedding: Maps tokens [B, L] to vectors [B, L, dim]; if its attribute ``ordered`` is true, it also takes position ids.
-        position_embedding: Adds positions, [B, L, dim] to [B, L, dim].
-        dropout: Probability that a channel is set to zero in training.
-        scale: Factor on the vectors before positions are added.
+    The embedding maps tokens [B, L] to vectors [B, L, dim]; if its attribute ``ordered`` is true, it also takes position ids.
+    ``scale`` is a factor on the vectors before positions are added.
     """
 
     def __init__(self, embedding: nn.Module, position_embedding: PositionEmbedding, dropout: float, scale: float = 1.0) -> None:

@@ -30,7 +30,7 @@ class Weight(nn.Module):
 
     Over an algebra of dimension n the parameter is w, [m, out elements, in elements / groups, *kernel], with m = n unless the
     algebra takes weights from a subspace, and the matrix is computed (`zoo.kernels.real_matrix`). Over the reals (n = 1) the
-    parameter has the shape of the matrix and, unless the product is scaled or learned, is the matrix.
+    parameter has the shape of the matrix and, unless the product is scaled or learned, is the matrix (``is_matrix``).
 
     In evaluation without gradients (``eval()`` and ``no_grad`` or ``inference_mode``) the matrix is kept, n times the memory of
     the components, and reused as long as nothing it was computed from has changed. It is never kept while compiling, exporting,
@@ -50,15 +50,6 @@ class Weight(nn.Module):
         init: Name of the initialisation, see `zoo.layers.init.draw_components`.
         gain: Factor on the initial standard deviation.
         fans: Input and output elements that the initialisation counts, if not those of the axes.
-
-    Attributes:
-        components: The parameter.
-        inp, out: The layouts of the input and the output channels.
-        is_matrix: Whether the parameter is the matrix: over the reals, unless their product is scaled or learned.
-        reparametrizations: Functions of the matrix that torch's parametrizations added, if ``is_reparametrized``.
-
-    Raises:
-        InputError: If the algebra is no `Algebra`, or groups or blocks do not divide the channels.
 
     Example:
         >>> weight = Weight(Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])), 6, 4)
