@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -73,23 +74,28 @@ class GenerativeModel(nn.Module):
 
 
 class Decoder(GenerativeModel):
-    """Token embedding, blocks, norm, head: tokens [B, L] to the logits of each one's successor, [B, L, V]."""
+    """Token embedding, causal blocks, norm, head: tokens [B, L] to the logits of each one's successor, [B, L, V]."""
 
     def __init__(self, token_embedding: TokenEmbedding, blocks: Iterable[nn.Module], norm: nn.Module, lm_head: LMHead) -> None:
         super().__init__()
         self.token_embedding, self.blocks, self.norm, self.lm_head = token_embedding, nn.ModuleList(blocks), norm, lm_head
         self.max_length = length_limit(token_embedding)
 
-    def logits(
-        self, tokens: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None, cache: KVCache | None = None
-    ) -> Tensor:
-        """Return logits: [B, L] to [B, L, V], see `zoo.backbones.blocks.Block.forward`."""
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Return logits: [B, L], padded on the right if at all, to [B, L, V]."""
+        return self._logits(tokens)
+
+    def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
+        """Read the next tokens, see `GenerativeModel.decode_step`."""
+        position_ids = self.advance(cache, tokens, mask)
+        return self._logits(tokens, cache.mask, position_ids, cache=cache)
+
+    def _logits(self, tokens: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None, **options: Any) -> Tensor:
         x = self.token_embedding(tokens, position_ids)
         for block in self.blocks:
-            x = block(x, mask, causal=True, position_ids=position_ids, cache=cache)
-        return self.head(x)
+            x = block(x, mask, causal=True, position_ids=position_ids, **options)
+        return self._head(x)
 
-    def head(self, x: Tensor) -> Tensor:
-        """Return the logits for the output of the last block, [B, L, dim] to [B, L, V]."""
+    def _head(self, x: Tensor) -> Tensor:
         y: Tensor = self.lm_head(self.norm(x), self.token_embedding)
         return y

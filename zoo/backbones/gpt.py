@@ -2,29 +2,15 @@
 
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from zoo.backbones.blocks import Block, Sizes, preset_sizes
 from zoo.backbones.generative import Decoder, LMHead
 from zoo.backbones.recipe import passes_options_to, recipe
 from zoo.layers import Layers
-from zoo.layers.kv_cache import KVCache
 
 PRESETS = {"micro": Sizes(128, 4, 4, 512, 0.0), "nano": Sizes(384, 6, 6, 1536, 0.2)}
 """nanoGPT's character models: the one for a CPU, and the one for a GPU."""
-
-
-class GPT(Decoder):
-    """Causal blocks."""
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return logits: [B, L], padded on the right if at all, to [B, L, V]."""
-        return self.logits(tokens)
-
-    def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
-        """Read the next tokens, see `GenerativeModel.decode_step`."""
-        position_ids = self.advance(cache, tokens, mask)
-        return self.logits(tokens, cache.mask, position_ids, cache)
 
 
 @recipe(data="glosses(task=language_model)", max_epochs=3, lr=3e-3, inputs=("tokens",), batch_size=8)
@@ -63,4 +49,4 @@ def gpt(
     # section 2.3).
     options = {"score": score, "rotary": rotary, "norm": norm, "activation": "gelu", "bias": bias}
     blocks = [Block(layers, size, gain=(2 * size.depth) ** -0.5, **options) for _ in range(size.depth)]
-    return GPT(embedding, blocks, layers.norm(size.dim, norm, bias), LMHead(layers, embedding, size.dim, vocab_size, tied))
+    return Decoder(embedding, blocks, layers.norm(size.dim, norm, bias), LMHead(layers, embedding, size.dim, vocab_size, tied))

@@ -46,7 +46,7 @@ class EncoderDecoder(GenerativeModel):
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Return the logits of each target token's successor: [B, S] and [B, T] to [B, T, V], both padded on the right."""
-        return self._logits(target, None, None, KVCache(self.encoder(source), source != 0), is_kept=False)
+        return self._logits(target, source=self.encoder(source), source_mask=source != 0)
 
     def init_cache(self, source: Tensor | None = None) -> KVCache:
         """Encode the source, [B, S] padded on the right, and keep it in the cache; `InputError` if there is none."""
@@ -57,15 +57,13 @@ class EncoderDecoder(GenerativeModel):
     def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
         """Read the next target tokens, see `GenerativeModel.decode_step`."""
         position_ids = self.advance(cache, tokens, mask)
-        return self._logits(tokens, cache.mask, position_ids, cache)
+        options: dict[str, Any] = {"source": cache.source, "source_mask": cache.source_mask, "cache": cache}
+        return self._logits(tokens, cache.mask, position_ids, **options)
 
-    def _logits(
-        self, target: Tensor, mask: Tensor | None, position_ids: Tensor | None, cache: KVCache, is_kept: bool = True
-    ) -> Tensor:
-        options: dict[str, Any] = {"source": cache.source, "source_mask": cache.source_mask, "position_ids": position_ids}
+    def _logits(self, target: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None, **options: Any) -> Tensor:
         x = self.encoder.token_embedding(target, position_ids)
         for block in self.blocks:
-            x = block(x, mask, causal=True, cache=cache if is_kept else None, **options)
+            x = block(x, mask, causal=True, position_ids=position_ids, **options)
         y: Tensor = self.lm_head(self.norm(x), self.encoder.token_embedding)
         return y
 

@@ -46,16 +46,15 @@ class TransformerXL(Decoder):
             x = block(x, memory=before)
         if memory is not None:
             memory[:] = kept
-        return self.head(x)
+        return self._head(x)
 
     def init_cache(self, source: Tensor | None = None) -> KVCache:
         """Return a cache of as many tokens as the memory holds, and of at least what the last token of a segment attends to."""
         return KVCache(limit=max(self.memory, self.segment - 1))
 
-    def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
-        """Read the next tokens, see `GenerativeModel.decode_step`."""
-        position_ids = self.advance(cache, tokens, mask) % self.segment
-        return self.logits(tokens, cache.mask, position_ids, cache)
+    def advance(self, cache: KVCache, tokens: Tensor, mask: Tensor | None) -> Tensor:
+        """Count more tokens in the cache and return their positions in a segment."""
+        return super().advance(cache, tokens, mask) % self.segment
 
 
 @recipe(data="glosses(task=language_model)", max_epochs=2, lr=3e-3, inputs=("token_stream",), batch_size=8)

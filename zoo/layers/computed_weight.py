@@ -122,34 +122,28 @@ class ComputedWeight(nn.Module):
 
 
 class _Parametrizations(nn.ModuleDict):
-    """What `torch.nn.utils.parametrize` asks of a module: here, ``weight`` is computed already."""
+    """What `torch.nn.utils.parametrize` asks of a module and extends: here, ``weight`` alone is computed, and was already."""
+
+    unsafe = False
 
     def __init__(self, weight: Weight) -> None:
         super().__init__()
-        self.__dict__["entry"] = _Entry(weight)
+        self.__dict__["of"] = weight
 
     def __contains__(self, name: object) -> bool:
         return name == "weight"
 
     def __len__(self) -> int:
-        weight = self["weight"].weight
+        weight: Weight = self.__dict__["of"]
         return len(weight.reparametrizations) if weight.is_reparametrized else 0
 
     def __getitem__(self, name: str) -> Any:
-        return self.__dict__["entry"]
-
-
-class _Entry:
-    """The list of parametrizations of one weight, as `torch.nn.utils.parametrize` extends it."""
-
-    unsafe = False
-
-    def __init__(self, weight: Weight) -> None:
-        self.weight = weight
+        return self
 
     def append(self, parametrization: nn.Module) -> None:
         """Apply a parametrization to the matrix from now on."""
-        self.weight.reparametrize(Reparametrized(parametrization, self.weight().detach()))
+        weight: Weight = self.__dict__["of"]
+        weight.reparametrize(Reparametrized(parametrization, weight().detach()))
 
     @property
     def is_tensor(self) -> Never:
