@@ -20,7 +20,7 @@ def attend(
     dropout: float = 0.0,
     scale: float | None = None,
 ) -> Tensor:
-    r"""Average values weighted by the scores of their keys for a query, over an algebra; each head is component-major.
+    r"""Average values weighted by the scores of their keys for a query, [B, H, L, n d]; each head is component-major.
 
     With A the structure tensor, indices i, j, k of components, and dots over the c channels of a head's component:
 
@@ -43,9 +43,6 @@ def attend(
         causal: Whether the queries are the last L of M tokens, and each attends only to keys up to its own.
         dropout: Probability to drop a weight.
         scale: Factor on the scores before the softmax, by default 1 / sqrt(n c).
-
-    Returns:
-        The weighted averages, [B, H, L, n d].
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if q.shape[2] == 1:  # The last token attends to all of them. A branch: torch.export takes no symbolic `is_causal`.
@@ -56,8 +53,13 @@ def attend(
         raise InputError(f"unknown score '{score}': use {', '.join(SCORES)}")
     if structure is None:
         raise InputError(f"the score '{score}' multiplies over an algebra: pass its structure tensor")
-    function = _product if score == "product" else _hermitian
-    return function(q, k, v, structure, mask, causal, dropout, scale)
+    if score == "hermitian":
+        return _hermitian(q, k, v, structure, mask, causal, dropout, scale)
+    # One softmax for each component of the result: n times as many heads.
+    n = structure.shape[0]
+    keys, values = _arrange(k, structure).flatten(1, 2), v.unflatten(-1, (n, -1)).movedim(-2, 2).flatten(1, 2)
+    heads: Tensor = _fused(q.repeat_interleave(n, 1), keys, values, mask, causal, dropout, scale).unflatten(1, (-1, n))
+    return heads.movedim(2, -2).flatten(-2)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float, scale: float) -> Tensor:
@@ -70,18 +72,6 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, d
     visible, empty = _visible(mask, causal, q, k)
     y = F.scaled_dot_product_attention(q, k, v, visible, dropout, scale=scale)[..., :width]
     return y.masked_fill(empty, 0)
-
-
-def _product(
-    q: Tensor, k: Tensor, v: Tensor, structure: Tensor, mask: Tensor | None, causal: bool, dropout: float, scale: float
-) -> Tensor:
-    """Attend once for each component of the result, as n times as many heads."""
-    n = structure.shape[0]
-    keys = _arrange(k, structure).flatten(1, 2)
-    values = v.unflatten(-1, (n, -1)).movedim(-2, 2).flatten(1, 2)
-    y = _fused(q.repeat_interleave(n, 1), keys, values, mask, causal, dropout, scale)
-    heads: Tensor = y.unflatten(1, (-1, n))
-    return heads.movedim(2, -2).flatten(-2)
 
 
 def _hermitian(
