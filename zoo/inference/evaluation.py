@@ -36,9 +36,6 @@ def evaluate(
         trainer: Arguments of Lightning's Trainer; by default it computes on the device of the model.
         decoding: How a generative model chooses tokens; what is not given is as when it was trained.
 
-    Returns:
-        The metrics by name.
-
     Raises:
         InputError: If the data do not fit the model, there is no such split, or an option is wrong.
     """

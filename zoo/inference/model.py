@@ -99,13 +99,12 @@ class Model:
             batch_size: Inputs per step.
             truncation: Whether a text longer than the model reads is truncated instead of refused.
             stdin: Standard input, for the input ``-``.
-            decoding: How a generative model chooses tokens, see `zoo.tasks.decoding.Decoding`; what is not given is as when
-                it was trained.
+            decoding: Of a generative model, see `zoo.tasks.decoding.Decoding`; by default as when it was trained.
 
         Yields:
-            Rows of JSON values: for each image its ``file``, for each text its ``text`` (or ``first`` and ``second``), the
-            ``label`` and its ``probability``; ``question``, ``answer`` and ``relevance`` of a model that ranks answers;
-            ``source`` and ``target`` of one that generates. Other tasks have rows of their own.
+            Rows of JSON values: the ``file`` of an image, the ``text`` (or ``first`` and ``second``), the ``label`` and its
+            ``probability``; ``question``, ``answer`` and ``relevance`` of a model that ranks answers; ``source`` and ``target``
+            of one that generates. Other tasks have rows of their own.
 
         Raises:
             InputError: If an input cannot be read, or an option is wrong.

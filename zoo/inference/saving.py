@@ -32,11 +32,10 @@ def save(
 ) -> Path:
     """Write a model folder that `zoo.load` reads: weights as safetensors, specs, checksums and a card.
 
-    A `Model` is saved with all that belongs to it. A network that `zoo.backbone` built, a timm model for instance, is saved
-    with the spec, the algebra and the sizes that built it. Any other network that `zoo.convert` converted is saved with a
-    record of the conversion, and comes back with ``zoo.load(folder, module=...)``, given the real network that it was made
-    from, or one like it; over an algebra without a spec, with ``algebra=`` too. In all cases the loaded network has the same
-    weights bit for bit.
+    A `Model` is saved with all that belongs to it; a network that `zoo.backbone` built, with the spec, the algebra and the
+    sizes that built it; any other that `zoo.convert` converted, with a record of the conversion, and comes back with
+    ``zoo.load(folder, module=...)``, given the real network that it was made from, or one like it, and over an algebra
+    without a spec with ``algebra=`` too. The loaded network has the same weights bit for bit.
 
     Args:
         model: What to save.

@@ -48,9 +48,6 @@ def read_texts(
         columns: Names of the texts of an example, such as ``("first", "second")``.
         stdin: Standard input.
         allow_empty: Whether a line may be empty.
-
-    Raises:
-        InputError: If a file or a line cannot be read, or a text is missing.
     """
     waiting: list[str] = []  # the first text of a pair
     for item in inputs:
