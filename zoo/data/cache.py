@@ -13,8 +13,7 @@ import numpy.typing as npt
 
 from zoo.errors import InputError
 
-SMALL = 2**23
-"""Bytes up to which data stay in memory: to make them anew takes no longer than to find a file."""
+SMALL = 2**23  # bytes up to which data stay in memory: to make them anew takes no longer than to find a file
 
 
 def folder(name: str) -> Path:

@@ -1,9 +1,9 @@
 """What a model, a checkpoint and a prediction need to know of the data a network was trained on; JSON values only."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
 import torch
@@ -23,11 +23,13 @@ class DataInfo:
 
     Attributes:
         inputs: The form of a network's input, one of `INPUTS`.
+        network_sizes: Names of the attributes that a backbone is told.
         sizes: Rows per split.
         sha256: Digest of the content that was used.
     """
 
     inputs: ClassVar[Any] = ""
+    network_sizes: ClassVar[tuple[str, ...]] = ()
     sizes: dict[str, int]
     sha256: str
 
@@ -40,8 +42,8 @@ class DataInfo:
 
     @property
     def model_kwargs(self) -> dict[str, Any]:
-        """The keywords offered to the factory of a backbone."""
-        return {}
+        """The keywords offered to the factory of a backbone: the attributes that `network_sizes` names."""
+        return {name: getattr(self, name) for name in self.network_sizes}
 
     def example_inputs(self, batch: int) -> Tensor | tuple[Tensor, ...]:
         """Return the inputs of a network for a batch of `batch` rows."""
@@ -70,6 +72,15 @@ class DataInfo:
         return cls(**plain)
 
 
+SCALARS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    int: ("a whole number above zero", lambda value: type(value) is int and value > 0),
+    float: ("a finite number", lambda value: type(value) in (int, float) and math.isfinite(value)),
+    str: ("text", lambda value: isinstance(value, str)),
+    bool: ("true or false", lambda value: isinstance(value, bool)),
+    NoneType: ("null", lambda value: value is None),
+}
+
+
 def _matches(value: Any, hint: Any) -> bool:
     """Tell whether a value, perhaps read from JSON, is of an annotated type."""
     origin, args = get_origin(hint), get_args(hint)
@@ -79,11 +90,7 @@ def _matches(value: Any, hint: Any) -> bool:
         return isinstance(value, (list, tuple)) and all(_matches(one, args[0]) for one in value)
     if origin is dict:
         return isinstance(value, dict) and all(isinstance(key, str) and type(one) is int for key, one in value.items())
-    if hint is int:
-        return type(value) is int and value > 0
-    if hint is float:
-        return type(value) in (int, float) and math.isfinite(value)
-    return type(value) is hint
+    return SCALARS[hint][1](value)
 
 
 def _expected(hint: Any) -> str:
@@ -92,10 +99,7 @@ def _expected(hint: Any) -> str:
         return " or ".join(map(_expected, args))
     if origin is tuple:
         return f"a list, each entry {_expected(args[0])}"
-    if origin is dict:
-        return "whole numbers by name"
-    names = {int: "a whole number above zero", float: "a finite number", str: "text", bool: "true or false"}
-    return names.get(hint, "null")
+    return "whole numbers by name" if origin is dict else SCALARS[hint][0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +115,7 @@ class ImageInfo(DataInfo):
     """
 
     inputs: ClassVar[str] = "image"
+    network_sizes: ClassVar[tuple[str, ...]] = ("in_channels", "image_size", "num_classes")
     in_channels: int
     image_size: int
     classes: tuple[str, ...]
@@ -121,11 +126,6 @@ class ImageInfo(DataInfo):
     def num_classes(self) -> int:
         """Number of labels."""
         return len(self.classes)
-
-    @property
-    def model_kwargs(self) -> dict[str, Any]:
-        """in_channels, image_size and num_classes."""
-        return {"in_channels": self.in_channels, "image_size": self.image_size, "num_classes": self.num_classes}
 
     def example_inputs(self, batch: int) -> Tensor:
         """Return zeros [batch, in_channels, image_size, image_size]."""
@@ -142,13 +142,9 @@ class VectorInfo(DataInfo):
     """
 
     inputs: ClassVar[str] = "vector"
+    network_sizes: ClassVar[tuple[str, ...]] = ("in_features", "out_features")
     in_features: int
     out_features: int
-
-    @property
-    def model_kwargs(self) -> dict[str, Any]:
-        """in_features and out_features."""
-        return {"in_features": self.in_features, "out_features": self.out_features}
 
     def example_inputs(self, batch: int) -> Tensor:
         """Return zeros [batch, in_features]."""
@@ -165,14 +161,10 @@ class TokenInfo(DataInfo):
         tokenizer: Name of the tokenizer file beside the model.
     """
 
+    network_sizes: ClassVar[tuple[str, ...]] = ("vocab_size", "max_length")
     vocab_size: int
     max_length: int
     tokenizer: str = "tokenizer.json"
-
-    @property
-    def model_kwargs(self) -> dict[str, Any]:
-        """vocab_size and max_length."""
-        return {"vocab_size": self.vocab_size, "max_length": self.max_length}
 
     def _tokens(self, batch: int) -> Tensor:
         """Return ones int64 [batch, min(max_length, 8)]."""
@@ -190,6 +182,7 @@ class TextInfo(TokenInfo):
         vectors: Width of the pretrained vectors that the token embedding started from, or None.
     """
 
+    network_sizes: ClassVar[tuple[str, ...]] = ("vocab_size", "max_length", "num_classes", "pair")
     classes: tuple[str, ...]
     pair: bool = False
     ranking: bool = False
@@ -204,11 +197,6 @@ class TextInfo(TokenInfo):
     def num_classes(self) -> int:
         """Number of labels."""
         return len(self.classes)
-
-    @property
-    def model_kwargs(self) -> dict[str, Any]:
-        """vocab_size, max_length, num_classes and pair (a bool)."""
-        return {**super().model_kwargs, "num_classes": self.num_classes, "pair": self.pair}
 
     def example_inputs(self, batch: int) -> Tensor | tuple[Tensor, Tensor]:
         """Return ones int64 [batch, min(max_length, 8)]; for pairs two such tensors."""
@@ -240,11 +228,8 @@ class ParallelInfo(TokenInfo):
     """Info of pairs of texts, a source to read and a target to generate; [BOS] is token 2 and [EOS] token 3."""
 
     inputs: ClassVar[str] = "source_target"
-
-    @property
-    def model_kwargs(self) -> dict[str, Any]:
-        """vocab_size, max_length and seq2seq (True)."""
-        return {**super().model_kwargs, "seq2seq": True}
+    network_sizes: ClassVar[tuple[str, ...]] = ("vocab_size", "max_length", "seq2seq")
+    seq2seq: ClassVar[bool] = True
 
     def example_inputs(self, batch: int) -> tuple[Tensor, Tensor]:
         """Return a source and a shifted target, ones int64 [batch, min(max_length, 8)] each."""

@@ -13,8 +13,7 @@ from zoo.errors import InputError
 Preset = Callable[..., Any]
 Place = str | Path | None
 
-FIXED = ("self", "splits", "task", "names")
-"""What a preset decides by itself."""
+FIXED = ("self", "splits", "task", "names")  # what a preset decides by itself
 
 
 def whole(name: str, value: object, least: int, most: int | None = None) -> int:

@@ -1,6 +1,6 @@
 """Where data come from: local paths and the Hugging Face Hub, with one line for whatever goes wrong."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,19 @@ def existing(path: str | Path, preset: str) -> Path:
     if not place.is_file() and not place.is_dir():
         raise InputError(f"{preset}: {place} is a pipe or a device; save the data to a file first")
     return place
+
+
+def one_file(preset: str, folder: Path, names: Iterable[str]) -> Path | None:
+    """Return the file of a folder that has one of these names, if there is any."""
+    there = [file for name in names if (file := folder / name).is_file()]
+    if len(there) > 1:
+        raise InputError(f"{preset}: {folder} holds both {there[0].name} and {there[1].name}; keep one")
+    return there[0] if there else None
+
+
+def listing(folder: Path) -> str:
+    """List the first few names in a folder, for messages."""
+    return ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
 
 
 @contextmanager

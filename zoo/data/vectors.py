@@ -1,13 +1,10 @@
 """Pretrained word vectors: GloVe (Pennington et al. 2014) and word2vec (Mikolov et al. 2013) files."""
 
-import gzip
-import lzma
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +12,14 @@ import torch
 from torch import Tensor
 
 from zoo.data.sources import existing
-from zoo.data.text.files import base_suffix, not_utf8
+from zoo.data.text.files import base_suffix, not_utf8, opened
 from zoo.errors import InputError
 
 Vector = npt.NDArray[np.float32]
 Found = Iterator[tuple[str, Vector]]
 
-CHUNK = 1 << 20
-"""Bytes of a binary file to read at a time."""
+NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+CHUNK = 1 << 20  # bytes of a binary file to read at a time
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -38,7 +35,7 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor
     place = existing(path, "vectors")
     wanted = {spelling for word in words for spelling in (word, word.lower())}
     vectors: dict[str, Vector] = {}
-    with _open(place) as stream:
+    with opened(place) as stream:
         width, entries = (_binary if base_suffix(place) == ".bin" else _text)(stream, place, wanted)
         for word, vector in entries:
             vectors.setdefault(word, vector)
@@ -48,18 +45,6 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor
     rows = [vectors.get(word, vectors.get(word.lower())) for word in words]
     matrix = np.stack([np.zeros(width, np.float32) if row is None else row for row in rows])
     return torch.from_numpy(matrix), torch.tensor([row is not None for row in rows])
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file, unpacked, and turn whatever goes wrong in reading it into one line."""
-    openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
-    opened = openers.get(path.suffix.lower(), open)
-    try:
-        with opened(path, "rb") as stream:
-            yield cast(IO[bytes], stream)
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read ({str(error) or type(error).__name__}); is the file whole?") from error
 
 
 def _text(stream: IO[bytes], path: Path, wanted: set[str]) -> tuple[int, Found]:
@@ -98,18 +83,10 @@ def _lines(lines: Iterable[tuple[int, bytes]], width: int, path: Path, wanted: s
 def _long(line: bytes, width: int, place: str) -> tuple[bytes, bytes, bytes]:
     """Cut an entry whose word holds blanks, as some of GloVe 840B do, from the right."""
     raw, *numbers = line.rsplit(b" ", width)
-    if len(numbers) < width or _is_number(raw.rpartition(b" ")[2]):
+    if len(numbers) < width or NUMBER.fullmatch(raw.rpartition(b" ")[2]):
         there = line.count(b" ")
         raise InputError(f"{place}: {there} numbers behind the word, but {width} on the first line; the line is damaged")
     return raw, b" ", b" ".join(numbers)
-
-
-def _is_number(text: bytes) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _binary(stream: IO[bytes], path: Path, wanted: set[str]) -> tuple[int, Found]:

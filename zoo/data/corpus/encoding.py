@@ -15,10 +15,8 @@ from zoo.data.text.tokenizer import BYTES, SPECIAL, Tokenizer, train_tokenizer
 from zoo.data.text.tokens import PAD, UNKNOWN
 from zoo.errors import InputError
 
-TOKENIZERS = ("char", "bpe")
-"""Tokenizers that lose nothing of a text: what they write can be read."""
-RULE = b"1"
-"""Number of the way in which text becomes tokens; a new one makes new files in the cache."""
+TOKENIZERS = ("char", "bpe")  # tokenizers that lose nothing of a text: what they write can be read
+RULE = b"1"  # number of the way in which text becomes tokens; a new one makes new files in the cache
 POINTS = 0x110000
 TWICE = 2  # a pair of tokens that occurs once is no word
 

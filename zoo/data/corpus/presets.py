@@ -11,7 +11,7 @@ import numpy as np
 from zoo.data.corpus.module import CorpusData
 from zoo.data.corpus.source import Source, Text, TextFile
 from zoo.data.options import Place, options_of, published, whole
-from zoo.data.sources import existing, hub_changed, hub_split, load
+from zoo.data.sources import existing, hub_changed, hub_split, listing, load, one_file
 from zoo.data.text import wordnet
 from zoo.data.text.files import OPEN
 from zoo.data.text.reading import SPLITS
@@ -19,8 +19,7 @@ from zoo.data.text.wordnet import Gloss
 from zoo.errors import InputError
 
 ENDINGS = (".txt", ".txt.gz", ".txt.xz")
-HELD = 5
-"""Per cent of all characters that validation and test topics may have, each."""
+HELD = 5  # per cent of all characters that validation and test topics may have, each
 
 
 @options_of(CorpusData)
@@ -39,19 +38,10 @@ def read_corpus(place: Path, preset: str) -> dict[str, Source]:
     """Return the splits of a folder, or a file as the training split."""
     if place.is_file():
         return {"train": TextFile.of(place)}
-    files = {split: file for split, names in SPLITS.items() if (file := _file(place, names, preset)) is not None}
-    if "train" not in files:
-        there = ", ".join(file.name for file in sorted(place.iterdir())[:8]) or "nothing"
-        raise InputError(f"{preset}: {place} has no train.txt (or .txt.gz, .txt.xz); there is {there}")
-    return {split: TextFile.of(file) for split, file in files.items()}
-
-
-def _file(folder: Path, names: tuple[str, ...], preset: str) -> Path | None:
-    """Return the one file of a split."""
-    found = [file for name in names for ending in ENDINGS if (file := folder / f"{name}{ending}").is_file()]
-    if len(found) > 1:
-        raise InputError(f"{preset}: {folder} holds both {found[0].name} and {found[1].name}; keep one")
-    return found[0] if found else None
+    found = {split: one_file(preset, place, [f"{n}{e}" for n in names for e in ENDINGS]) for split, names in SPLITS.items()}
+    if found["train"] is None:
+        raise InputError(f"{preset}: {place} has no train.txt (or .txt.gz, .txt.xz); there is {listing(place)}")
+    return {split: TextFile.of(file) for split, file in found.items() if file is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

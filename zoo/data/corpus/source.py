@@ -11,11 +11,8 @@ from typing import Self
 from zoo.data.text.files import OPEN, not_utf8, opened
 from zoo.errors import InputError
 
-PIECE = 2**20
-"""Characters or bytes that are read at a time: enough for speed, few enough for any memory."""
-
-PERCENT = (90, 95, 100)
-"""Where training, validation and test text end, of a text without splits."""
+PIECE = 2**20  # characters or bytes that are read at a time: enough for speed, few enough for any memory
+PERCENT = (90, 95, 100)  # where training, validation and test text end, of a text without splits
 
 
 @dataclass(frozen=True)

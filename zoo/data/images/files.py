@@ -121,12 +121,7 @@ def imagefolder(path: str | Path, test: float = 0.0, **options: Any) -> ImageDat
     """
     root = existing(path, "imagefolder")
     share = check_share(test, "test") if test else 0.0
-    return ImageData(partial(_image_splits, root, share), class_folders(root), **options)
-
-
-def _image_splits(root: Path, test: float) -> dict[str, Split]:
-    splits = read_folder(root)
-    return hold_out(splits, "test", test) if test else splits
+    return ImageData(partial(read_folder, root, share), class_folders(root), **options)
 
 
 def class_folders(root: Path) -> list[str]:
@@ -134,15 +129,16 @@ def class_folders(root: Path) -> list[str]:
     return _folders(_split_folders(root)["train"])
 
 
-def read_folder(root: Path) -> dict[str, Split]:
-    """List the images of a folder, split by split."""
+def read_folder(root: Path, test: float = 0.0) -> dict[str, Split]:
+    """List the images of a folder, split by split; hold a share out for testing if one is asked for."""
     folders = _split_folders(root)
     classes = _folders(folders["train"])
     for name, folder in folders.items():
         if wrong := sorted(set(classes) ^ set(_folders(folder))):
             few = ", ".join(wrong[:5]) + (" ..." if len(wrong) > 5 else "")
             raise InputError(f"{folder}: the {name} split has other classes than train (differing: {few})")
-    return {name: _listed(folder, classes, root) for name, folder in folders.items()}
+    splits = {name: _listed(folder, classes, root) for name, folder in folders.items()}
+    return hold_out(splits, "test", test) if test else splits
 
 
 def _split_folders(root: Path) -> dict[str, Path]:

@@ -12,9 +12,7 @@ from zoo.data.images.splits import EncodedImages
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array
 
-SAMPLE = 1024
-"""Encoded images to measure: decoding a whole folder to learn three means would take longer than an epoch."""
-
+SAMPLE = 1024  # encoded images to measure: decoding a whole folder to learn three means would take longer than an epoch
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 

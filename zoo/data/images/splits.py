@@ -14,8 +14,7 @@ from zoo.data.loader import Array
 from zoo.data.splits import check_share, stratified
 from zoo.errors import InputError
 
-MOST_CLASSES = 100_000
-"""Classes at most, where only numbers name them."""
+MOST_CLASSES = 100_000  # classes at most, where only numbers name them
 
 # Pillow's decoders fail with any of these, depending on the format and on what is wrong.
 _DECODING = (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.DecompressionBombError)

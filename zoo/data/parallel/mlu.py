@@ -13,10 +13,8 @@ from zoo.errors import InputError
 
 SPAN = 2000
 OPERATIONS = "+-*"
-LONGEST = len("x=-1000,y=-1000,x*y") + 1
-"""Tokens of the longest pair, [EOS] included, whether or not it is drawn."""
-SAMPLES = SPAN * SPAN * len(OPERATIONS)
-"""All values of x and y under all operations: 12 million."""
+LONGEST = len("x=-1000,y=-1000,x*y") + 1  # tokens of the longest pair, [EOS] included, whether or not it is drawn
+SAMPLES = SPAN * SPAN * len(OPERATIONS)  # all values of x and y under all operations: 12 million
 
 
 @options_of(ParallelData, tokenizer="char", max_length=LONGEST)

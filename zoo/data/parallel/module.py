@@ -22,8 +22,7 @@ from zoo.errors import InputError
 
 Batch = tuple[Any, ...]
 
-HELD = 0.05
-"""Share of the training pairs that is held out where there are none to validate on."""
+HELD = 0.05  # share of the training pairs that is held out where there are none to validate on
 
 
 @dataclass(frozen=True, eq=False)

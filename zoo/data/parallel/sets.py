@@ -9,18 +9,17 @@ from typing import Any
 
 from zoo.data.options import Place, options_of, published
 from zoo.data.parallel.module import ParallelData
-from zoo.data.sources import existing, hub_split, load
+from zoo.data.sources import existing, hub_split, listing, load, one_file
 from zoo.data.text.columns import Column
 from zoo.data.text.files import OPEN
-from zoo.data.text.reading import SPLITS, listing, read_pairs
+from zoo.data.text.reading import SPLITS, read_pairs
 from zoo.data.text.sets import hub_table
 from zoo.data.text.table import Table
 from zoo.errors import InputError
 
 Sides = tuple[str, str]
 
-PARTS = {"train": "train", "val": "validation", "test": "test"}
-"""Our splits, and what the Hub calls them."""
+PARTS = {"train": "train", "val": "validation", "test": "test"}  # our splits, and what the Hub calls them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +100,10 @@ def read(record: ParallelSet, path: Place, sides: Sides, test: str) -> dict[str,
     if record.tests and test != record.tests[0] and "test" not in found:
         missing = f"{path} has no {name}.{sides[0]} and {name}.{sides[1]}"
         raise InputError(f"{record.name}: {missing}; use test={record.tests[0]}, or another there is")
-    return {split: _unescaped(table) for split, table in found.items()} if record.entities else found
+    if record.entities:  # the texts are then kept in memory
+        for split, table in found.items():
+            found[split] = table.changed(texts=tuple(Column.of([*map(unescape, column)]) for column in table.texts))
+    return found
 
 
 def _stems(record: ParallelSet) -> dict[str, Sequence[str]]:
@@ -121,11 +123,6 @@ def fetch(record: ParallelSet, sides: Sides) -> dict[str, Table]:
     return splits
 
 
-def _unescaped(table: Table) -> Table:
-    """Return a table with HTML entities as the characters they mean; it is kept in memory."""
-    return table.changed(texts=tuple(Column.of([unescape(text) for text in column]) for column in table.texts))
-
-
 @options_of(ParallelData)
 def parallel(source: str, target: str, path: str | Path | None = None, **options: Any) -> ParallelData:
     """Pairs of texts from two files, line i of one beside line i of the other, or from a folder of such files.
@@ -139,9 +136,6 @@ def parallel(source: str, target: str, path: str | Path | None = None, **options
         target: The file of what to generate of them; with `path` the ending of such files.
         path: A folder.
         **options: Of `ParallelData`.
-
-    Raises:
-        InputError: An option is wrong; in `setup`, a file is: the message names file and line.
     """
     if path is None:
         return ParallelData(partial(_two_files, source, target), **options)
@@ -164,7 +158,7 @@ def read_folder(
     found = {}
     for split, names in stems.items():
         for name in names:
-            source, target = (_file(preset, folder, f"{name}.{side}") for side in sides)
+            source, target = (one_file(preset, folder, [f"{name}.{side}{end}" for end in ("", *OPEN)]) for side in sides)
             if source is not None and target is not None:
                 found[split] = read_pairs(source, target)
                 break
@@ -176,11 +170,3 @@ def read_folder(
     if "train" not in found:
         raise InputError(f"{preset}: {path} has no train.{sides[0]} and train.{sides[1]}; there is {listing(folder)}")
     return found
-
-
-def _file(preset: str, folder: Path, name: str) -> Path | None:
-    """Find a file, plain or packed."""
-    there = [file for ending in ("", *OPEN) if (file := folder / f"{name}{ending}").is_file()]
-    if len(there) > 1:
-        raise InputError(f"{preset}: {folder} holds both {there[0].name} and {there[1].name}; keep one")
-    return there[0] if there else None

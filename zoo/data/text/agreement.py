@@ -41,8 +41,7 @@ def _forms(words: str) -> list[tuple[str, str]]:
 
 
 LIVING = _forms(PEOPLE)
-NOUNS = LIVING + _forms(THINGS)
-"""Singular and plural of every noun."""
+NOUNS = LIVING + _forms(THINGS)  # singular and plural of every noun
 
 
 @text_options(tokenizer="space", classes=CLASSES)

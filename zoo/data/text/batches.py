@@ -15,8 +15,7 @@ from zoo.data.text.tokens import Tokens
 Inputs = Tensor | tuple[Tensor, Tensor]
 Batch = tuple[Inputs, Tensor] | tuple[Inputs, Tensor, Tensor]
 
-POOL = 50
-"""Batches in a pool: enough for neighbours of nearly one length, few enough to leave the order random."""
+POOL = 50  # batches in a pool: enough for neighbours of nearly one length, few enough to leave the order random
 
 
 @dataclass(frozen=True, eq=False)

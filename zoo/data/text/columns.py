@@ -16,8 +16,7 @@ from zoo.data import cache
 
 Ints = npt.NDArray[np.int32]
 
-CHUNK = 10_000
-"""Rows of a record batch."""
+CHUNK = 10_000  # rows of a record batch
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,12 +15,8 @@ from zoo.errors import InputError
 OPEN: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 """Functions that open a packed file, by the ending of its name."""
 
-BLOCK = 2**20
-"""Bytes read at a time."""
-
-LONGEST_LINE = 2**26
-"""Bytes of a line at most; a longer one is no text, but may fill the memory."""
-
+BLOCK = 2**20  # bytes read at a time
+LONGEST_LINE = 2**26  # bytes of a line at most; a longer one is no text, but may fill the memory
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 

@@ -17,9 +17,7 @@ from zoo.data.text.files import OPEN, base_suffix, csv_lines, lines, opened
 from zoo.errors import InputError
 
 Column = str | int
-Wanted = Mapping[str, Column]
-"""Columns by the option that names them, such as text, first, label."""
-
+Wanted = Mapping[str, Column]  # columns by the option that names them, such as text, first, label
 Row = tuple[int | None, Sequence[Any]]
 """The line of a row, from 1 on, if its file has lines; and its values in the order of the wanted columns."""
 
@@ -50,8 +48,8 @@ def column_names(path: Path) -> list[str]:
     if suffix == ".jsonl":
         first = next((line for _, line in lines(path)), "")
         try:
-            return [*map(str, record)] if isinstance(record := json.loads(first), dict) else []
-        except (ValueError, RecursionError):
+            return [*map(str, _record(first, str(path)))]
+        except InputError:
             return []
     _, fields = next(_tsv(path) if suffix == ".tsv" else _csv(path), (1, []))
     return [field.strip() for field in fields]
@@ -155,7 +153,10 @@ def _parquet(path: Path, wanted: Wanted) -> Iterator[Row]:
     """Yield the wanted values of a Parquet file."""
     with _parquet_file(path) as file:
         there = file.schema_arrow.names
-        names = [_name(str(path), column, there) for column in wanted.values()]
+        numbered = dict(enumerate(there))
+        names = [numbered.get(column, column) if isinstance(column, int) else column for column in wanted.values()]
+        if missing := [name for name in names if name not in there]:
+            raise _no_column(str(path), missing[0], there)
         for batch in file.iter_batches(columns=sorted(set(names))):
             columns = [batch.column(name).to_pylist() for name in names]
             yield from ((None, values) for values in zip(*columns, strict=True))
@@ -175,14 +176,6 @@ def _parquet_file(path: Path) -> Iterator[Any]:
         except (pa.ArrowException, OSError) as error:
             reason = str(error).splitlines()[0][:120]
             raise InputError(f"{path}: not a Parquet file that can be read ({reason})") from error
-
-
-def _name(location: str, column: Column, there: list[str]) -> str:
-    if isinstance(column, int) and 0 <= column < len(there):
-        return there[column]
-    if column not in there:
-        raise _no_column(location, column, there)
-    return str(column)
 
 
 def _no_column(location: str, column: Column, there: Iterable[object], hint: str = "") -> InputError:

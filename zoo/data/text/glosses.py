@@ -84,7 +84,7 @@ def glosses(
     kind = TASKS[task]
     options = {**options, "classes": options.get("classes") or kind.classes}
     tokenizer, vocab = tokenizer or kind.tokenizer, kind.vocab if vocab is None else vocab
-    return TextData(partial(_tables, kind, limit), kind.task, tokenizer=tokenizer, vocab=vocab, **options)
+    return TextData(partial(_tables, kind.table, limit), kind.task, tokenizer=tokenizer, vocab=vocab, **options)
 
 
 @options_of(ParallelData, vocab=2000)
@@ -100,20 +100,17 @@ def gloss_lemmas(limit: int | None = None, **options: Any) -> ParallelData:
     """
     if limit is not None:
         whole("limit", limit, 1)
-    return ParallelData(partial(_lemmas, limit), **options)
+    return ParallelData(partial(_tables, _lemmas, limit), **options)
 
 
-def _lemmas(limit: int | None) -> dict[str, Table]:
-    splits = {}
-    for name, split in wordnet.cut(wordnet.read()).items():
-        chosen = [split[place] for place in wordnet.sample(split, limit)]
-        columns = [gloss.definition for gloss in chosen], [gloss.lemmas.split(", ")[0] for gloss in chosen]
-        splits[name] = Table(columns, source="glosses")
-    return splits
+def _tables(table: Callable[[str, Sequence[Gloss], int | None], Table], limit: int | None) -> dict[str, Table]:
+    return {name: table(name, split, limit) for name, split in wordnet.cut(wordnet.read()).items()}
 
 
-def _tables(kind: _Task, limit: int | None) -> dict[str, Table]:
-    return {name: kind.table(name, split, limit) for name, split in wordnet.cut(wordnet.read()).items()}
+def _lemmas(_: str, split: Sequence[Gloss], limit: int | None) -> Table:
+    """Put every definition beside the first of its lemmas."""
+    chosen = [split[place] for place in wordnet.sample(split, limit)]
+    return Table(([gloss.definition for gloss in chosen], [gloss.lemmas.split(", ")[0] for gloss in chosen]), source="glosses")
 
 
 def _written(task: str, limit: int | None, options: dict[str, Any], stream: bool) -> LightningDataModule:

@@ -83,8 +83,7 @@ def ranking(
 
 
 NUMBERS = {"VBZ": "singular", "VBP": "plural"}
-TENTHS = {"test": (0,), "val": (1,), "train": tuple(range(2, 10))}
-"""The line numbers, modulo 10, of each split."""
+TENTHS = {"test": (0,), "val": (1,), "train": tuple(range(2, 10))}  # the line numbers, modulo 10, of each split
 
 
 @text_options(tokenizer="space", lowercase=False)

@@ -17,9 +17,7 @@ from zoo.data.text.table import Table, digest
 from zoo.data.text.tokenizer import Tokenizer, check_tokenizer, train_tokenizer
 from zoo.errors import InputError
 
-Splits = Mapping[str, Table] | Callable[[], Mapping[str, Table]]
-"""Tables by split, or a function that reads them."""
-
+Splits = Mapping[str, Table] | Callable[[], Mapping[str, Table]]  # tables by split, or a function that reads them
 Info = TypeVar("Info", bound=Any)
 
 

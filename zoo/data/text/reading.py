@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from zoo.data.sources import existing
+from zoo.data.sources import existing, listing
 from zoo.data.text.columns import CHUNK, Column, file_key, stored
 from zoo.data.text.files import base_suffix, lines
 from zoo.data.text.formats import FORMATS, Row, Wanted, column_names, is_header, rows
@@ -23,8 +23,7 @@ SPLITS = {"train": ("train",), "val": ("val", "dev", "valid", "validation"), "te
 
 TYPES = {str: "text", bool: "true or false", int: "a whole number"}
 
-RULE = 1
-"""Number of the way in which files become tables; a new one makes new files in the cache."""
+RULE = 1  # number of the way in which files become tables; a new one makes new files in the cache
 
 
 def read_table(
@@ -104,11 +103,6 @@ def read_splits(path: str | Path, **columns: Any) -> dict[str, Table]:
     return {split: read_table(files[split], **columns) for split in SPLITS if split in files}
 
 
-def listing(folder: Path) -> str:
-    """List the first few names in a folder, for messages."""
-    return ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
-
-
 def read_pairs(source: Path, target: Path) -> Table:
     r"""Read two files of UTF-8 lines, plain or packed (.gz, .xz); a line ends at a line feed and nowhere else."""
     if source.exists() and target.exists() and source.samefile(target):
@@ -140,7 +134,10 @@ def _batches(found: Iterator[Row], path: Path, wanted: Wanted) -> Iterator[Any]:
     done, first = 0, None
     while some := list(islice(found, CHUNK)):
         numbers, values = zip(*some, strict=True)
-        location = partial(_location, path, numbers, done)
+
+        def location(row: int, numbers: Any = numbers, done: int = done) -> str:
+            return f"{path}, row {done + row + 1}" if numbers[row] is None else f"{path}:{numbers[row]}"
+
         columns: dict[str, list[Any]] = dict(zip(wanted, map(list, zip(*values, strict=True)), strict=True))
         columns["label"] = [int(v) if isinstance(v, float) and v.is_integer() else v for v in columns["label"]]
         first = (columns["label"][0], location(0)) if first is None else first
@@ -153,10 +150,6 @@ def _batches(found: Iterator[Row], path: Path, wanted: Wanted) -> Iterator[Any]:
             arrays["line"] = pa.array(numbers, pa.int32())
         yield pa.record_batch(arrays)
         done += len(some)
-
-
-def _location(path: Path, numbers: Sequence[int | None], done: int, row: int) -> str:
-    return f"{path}, row {done + row + 1}" if numbers[row] is None else f"{path}:{numbers[row]}"
 
 
 def _texts(values: list[Any], column: Place, location: Callable[[int], str]) -> Any:

@@ -145,11 +145,11 @@ def split(tables: Mapping[str, Table], val: float, folds: int, fold: int) -> dic
     found = dict(tables)
     if not {"val", "test"} & set(found):
         train = found["train"]
-        parts = _parts(train, folds) if train.groups is None else _question_parts(train, train.groups, folds)
+        parts = _parts(train, folds)
         found |= {"train": train.where(parts != fold), "test": train.where(parts == fold)}
     if "val" not in found:
         train = found["train"]
-        chosen = _held_rows(train, val) if train.groups is None else _held_questions(train, train.groups, val)
+        chosen = _held(train, val)
         found |= {"train": train.where(~chosen), "val": train.where(chosen)}
     return {name: found[name] for name in ("train", "val", "test") if name in found}
 
@@ -160,18 +160,21 @@ def question_numbers(groups: Column) -> Array:
 
 
 def _parts(table: Table, folds: int) -> Array:
-    """Deal the rows of every class, shuffled, onto `folds` parts; sizes differ by one at most, in all and per class.
+    """Deal the rows of every class, or the questions, onto `folds` parts; sizes differ by one at most, in all and per class.
 
     The only row of a class is in no part (-1), so it is always trained on: nobody can learn a label from the test rows.
     """
+    random = np.random.RandomState(0)  # its streams are frozen for ever
+    if table.groups is not None:
+        questions = question_numbers(table.groups)
+        if (count := int(questions.max()) + 1) < folds:
+            raise InputError(f"{table.source}: folds={folds}, but there are {count} questions; {_way_out(count)}")
+        return np.asarray(random.permutation(count) % folds)[questions]
     labels = renumbered(table.labels.codes)
     sizes = np.bincount(labels)
-    able = (sizes > 1)[labels]
-    if (count := int(able.sum())) < folds:
-        raise InputError(
-            f"{table.source}: folds={folds}, but {count} rows have a label that others have too; {_way_out(count)}"
-        )
-    random = np.random.RandomState(0)  # its streams are frozen for ever
+    if (count := int(sizes[sizes > 1].sum())) < folds:
+        reason = f"{count} rows have a label that others have too"
+        raise InputError(f"{table.source}: folds={folds}, but {reason}; {_way_out(count)}")
     parts, done = np.full(len(table), -1, dtype=np.int32), 0
     for label in np.flatnonzero(sizes > 1):
         order = random.permutation(np.flatnonzero(labels == label).astype(np.int32))
@@ -180,39 +183,20 @@ def _parts(table: Table, folds: int) -> Array:
     return parts
 
 
-def _question_parts(table: Table, groups: Column, folds: int) -> Array:
-    """Deal the questions, shuffled, onto `folds` parts."""
-    numbers = question_numbers(groups)
-    count = int(numbers.max()) + 1
-    if count < folds:
-        raise InputError(f"{table.source}: folds={folds}, but there are {count} questions; {_way_out(count)}")
-    parts: Array = (np.random.RandomState(0).permutation(count) % folds)[numbers]
-    return parts
-
-
 def _way_out(count: int) -> str:
     return f"use folds={count} or fewer" if count > 1 else "add rows, or give a test split"
 
 
-def _held_rows(table: Table, share: float) -> Array:
-    """Choose a stratified share of the rows; a class of one row is left to the training."""
+def _held(table: Table, share: float) -> Array:
+    """Choose a stratified share of the rows, or a share of the questions; a class of one row is left to the training."""
+    questions = None if table.groups is None else question_numbers(table.groups)
+    of, what = (len(table), "rows") if questions is None else (int(questions.max()) + 1, "questions")
+    if (count := max(1, round(share * of))) >= of:
+        raise InputError(f"{table.source}: val={share} of {of} training {what} leaves none to train on")
+    if questions is not None:
+        return np.isin(questions, np.random.RandomState(0).permutation(of)[:count])
     labels = renumbered(table.labels.codes)
     able = (np.bincount(labels) > 1)[labels]
-    count = _count(table, share, len(table), "rows")
     chosen = np.zeros(len(table), dtype=np.bool_)
     chosen[able] = stratified(labels[able], min(count, int(able.sum())))
     return chosen
-
-
-def _held_questions(table: Table, groups: Column, share: float) -> Array:
-    numbers = question_numbers(groups)
-    number = int(numbers.max()) + 1
-    first = np.random.RandomState(0).permutation(number)[: _count(table, share, number, "questions")]
-    return np.isin(numbers, first)
-
-
-def _count(table: Table, share: float, of: int, what: str) -> int:
-    count = max(1, round(share * of))
-    if count >= of:
-        raise InputError(f"{table.source}: val={share} of {of} training {what} leaves none to train on")
-    return count

@@ -23,11 +23,8 @@ SPECIAL = ("[PAD]", "[UNK]", "[BOS]", "[EOS]")
 # Words, and every mark for itself. The endings n't, 's, 'll ... stand alone, as in the Penn Treebank and in all vector files.
 WORDS = r"(?i)\w+(?=n['’]t\b)|n['’]t\b|['’](?:s|m|d|ll|re|ve)\b|\w+|[^\w\s]"
 BYTES = 256
-CHUNK = 1000
-"""Texts that are encoded at a time: the library's own records are a hundred times as large as the numbers we keep."""
-
-Location = Callable[[int], str]
-"""Names the place that text i of several comes from, for messages."""
+CHUNK = 1000  # texts that are encoded at a time: the library's own records are a hundred times as large as the numbers we keep
+Location = Callable[[int], str]  # names the place that text i of several comes from, for messages
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,7 @@ from zoo.data.text.columns import Ints
 PAD, UNKNOWN, BEGIN, END = range(4)
 """Token numbers that mean the same for every tokenizer; the last two only where texts are to be generated."""
 
-RULE = "1"
-"""Number of the way in which texts become tokens; a new one makes new files in the cache."""
+RULE = "1"  # number of the way in which texts become tokens; a new one makes new files in the cache
 
 
 class Tokens(Sequence[Ints]):

@@ -18,9 +18,7 @@ SHA256 = {
     "imagenet_synset_to_definition.txt": "191e227d48fc8c7b7e2d2a3cac41fc8b2eb517d9d2819d0edbc91c5767250eed",
     "imagenet_synset_to_lemma.txt": "1b8babda187421a4bde0c9c5a197c36f6bdda962f7ca11ffb2813806cbb2178f",
 }
-RELEASES = "1.0.16 to 1.0.31"
-"""Releases of timm of which the oldest and the newest were seen to ship these very files."""
-
+RELEASES = "1.0.16 to 1.0.31"  # releases of timm of which the oldest and the newest were seen to ship these very files
 OTHER = "other"
 # WordNet keeps the nouns of one field in one range of offsets. First and last of those that timm lists.
 TOPICS = {
