@@ -43,9 +43,7 @@ class VectorData(DataModule[VectorInfo]):
     Args:
         truth: The linear map, float64 [out, in].
         rows: Rows of all splits together, at least 10: a tenth is for validation, a tenth is for testing.
-        batch_size: Rows per batch.
-        num_workers: Worker processes; 0 makes batches in the training process, which is best here.
-        seed: Of shuffling; the rows do not depend on it.
+        batch_size, num_workers, seed: See `DataModule`.
 
     Attributes:
         truth: The linear map, float32 [out, in].

@@ -27,7 +27,7 @@ class DataModule(LightningDataModule, Generic[Info]):
 
     Args:
         batch_size: Rows per batch, in each process.
-        num_workers: Worker processes; 0 makes batches in the training process.
+        num_workers: Worker processes; 0 makes batches in the training process, which is best for text and small images.
         seed: Decides the order of training; the splits do not depend on it.
 
     Attributes:

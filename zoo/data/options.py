@@ -25,6 +25,15 @@ def whole(name: str, value: object, least: int, most: int | None = None) -> int:
     return int(value)  # type: ignore[call-overload,no-any-return]
 
 
+def check_share(fraction: float, name: str, *, whole: bool = False) -> float:
+    """Return an option that must be a share, above 0 and below 1 (or, with `whole`, at most 1)."""
+    if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
+        raise InputError(f"{name}={fraction!r}: must be a number")
+    if not 0 < fraction < 1 and not (whole and fraction == 1):
+        raise InputError(f"{name}={fraction}: must be above 0 and {'at most' if whole else 'below'} 1")
+    return fraction
+
+
 def options_of(made: type, *hidden: str, **defaults: Any) -> Callable[[Preset], Preset]:
     """Show the options of a data module in the signature of a preset, in place of its ``**options``, which it hands on.
 

@@ -1,10 +1,9 @@
-"""Shares of rows: checking them, and choosing rows in a fixed stratified way."""
+"""Choosing rows in a fixed stratified way."""
 
 import numpy as np
 import numpy.typing as npt
 
 from zoo.data.loader import Array
-from zoo.errors import InputError
 
 
 def stratified(labels: Array, count: int, seed: int = 0) -> npt.NDArray[np.bool_]:
@@ -18,12 +17,3 @@ def stratified(labels: Array, count: int, seed: int = 0) -> npt.NDArray[np.bool_
     for label in np.flatnonzero(counts):
         chosen[random.permutation(np.flatnonzero(labels == label))[: counts[label]]] = True
     return chosen
-
-
-def check_share(fraction: float, name: str, *, whole: bool = False) -> float:
-    """Return an option that must be a share, above 0 and below 1 (or, with `whole`, at most 1)."""
-    if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
-        raise InputError(f"{name}={fraction!r}: must be a number")
-    if not 0 < fraction < 1 and not (whole and fraction == 1):
-        raise InputError(f"{name}={fraction}: must be above 0 and {'at most' if whole else 'below'} 1")
-    return fraction

@@ -263,6 +263,7 @@ def test_a_set_without_splits_is_measured_whole_if_asked():
     rows = table(30)
     data = ready(TextData({"train": rows}, "text_classification", use_all=True))
     assert data.info.sizes == {"train": 30, "val": 30, "test": 30}
+    assert data.split_note == "30 train, 30 val, 30 test rows (all rows of a set without splits)"
     with_test = ready(TextData({"train": rows, "test": table(9)}, "text_classification", use_all=True))
     assert with_test.info.sizes["test"] == 9
 

@@ -106,9 +106,7 @@ class CorpusData(DataModule[CorpusInfo]):
         vocab: Tokens at most; rarer characters are unknown.
         lowercase: Whether capitals are made small.
         max_length: Tokens of a block; None is 128, or what a trained model reads.
-        batch_size: Blocks, or streams, per batch.
-        num_workers: Worker processes; 0 makes batches in the training process, which is best for text.
-        seed: Decides the order of training; the splits do not depend on it.
+        batch_size, num_workers, seed: See `DataModule`; a row is a block, or a stream.
         stream: Whether batches go on one after the other.
         use_all: Whether all of a text without splits is validation and test text: what measuring on new data means.
 
@@ -163,7 +161,13 @@ class CorpusData(DataModule[CorpusInfo]):
             tokenizer = learnt.limited(self.length)
         splits = {name: tokens_of(part, digests[name], tokenizer) for name, part in sources.items()}
         for name, tokens in splits.items():
-            _check_size(f"{sources[name].name}, {name} split", len(tokens), self.length)
+            place, count = f"{sources[name].name}, {name} split", len(tokens)
+            if count == 0:
+                raise InputError(f"{place}: there is no text in it; a corpus needs some")
+            if count <= self.length:
+                few = f"{count} tokens, too few for one block of max_length={self.length} and the token after it"
+                advice = f"use max_length={count - 1} or less, or more text" if count > 1 else "use more text"
+                raise InputError(f"{place}: {few}; {advice}")
         self.tokenizer, self.splits, self._extents = tokenizer, splits, extents(tokenizer)
         return CorpusInfo(
             vocab_size=tokenizer.vocab_size,
@@ -222,12 +226,3 @@ def _block(max_length: int | None, tokenizer: str | Tokenizer) -> int:
         return most or BLOCK
     length = whole("max_length", max_length, 1)
     return length if most is None else min(length, most)
-
-
-def _check_size(place: str, count: int, length: int) -> None:
-    if count == 0:
-        raise InputError(f"{place}: there is no text in it; a corpus needs some")
-    if count <= length:
-        few = f"too few for one block of max_length={length} and the token after it"
-        advice = f"use max_length={count - 1} or less, or more text" if count > 1 else "use more text"
-        raise InputError(f"{place}: {count} tokens, {few}; {advice}")

@@ -13,9 +13,8 @@ import numpy as np
 from zoo.data.images.module import ImageData
 from zoo.data.images.splits import EncodedImages, Split, hold_out
 from zoo.data.loader import Array
-from zoo.data.options import options_of
+from zoo.data.options import check_share, options_of
 from zoo.data.sources import existing
-from zoo.data.splits import check_share
 from zoo.errors import InputError
 
 ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"}

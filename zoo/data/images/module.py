@@ -15,8 +15,7 @@ from zoo.data.images.splits import EncodedImages, Split, checked, class_numbers,
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array, generator
 from zoo.data.module import DataModule
-from zoo.data.options import whole
-from zoo.data.splits import check_share
+from zoo.data.options import check_share, whole
 from zoo.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
@@ -90,8 +89,7 @@ class ImageData(DataModule[ImageInfo]):
         channels: 1 (grey) or 3 (RGB); None keeps that of an array and decodes to RGB.
         val: That share, stratified; the same images whatever the seed.
         augment: `none`, `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `zoo.data.images.augment.resolve`).
-        batch_size: Images per batch.
-        num_workers: Worker processes; 0 makes batches in the training process, which is best for small arrays.
+        batch_size, num_workers: See `DataModule`.
         seed: Decides shuffling and augmentation; the splits do not depend on it.
 
     Attributes:

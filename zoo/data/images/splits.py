@@ -11,7 +11,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from zoo.data.loader import Array
-from zoo.data.splits import check_share, stratified
+from zoo.data.options import check_share
+from zoo.data.splits import stratified
 from zoo.errors import InputError
 
 MOST_CLASSES = 100_000  # classes at most, where only numbers name them

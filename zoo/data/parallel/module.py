@@ -69,15 +69,11 @@ class ParallelData(TokenData[ParallelInfo]):
         tokenizer: `bpe`, `char`, `space` or `word`; see `train_tokenizer`. It learns from both sides of the training split
             and serves both. `word` forgets where spaces were and cannot generate the text as it was. Or the `Tokenizer` of a
             trained model: then nothing is learnt from these texts.
-        vocab: Tokens at most.
-        lowercase: Whether capitals are made small.
-        min_count: Tokens that occur less often are unknown.
+        vocab, lowercase, min_count: See `TextData`.
         max_length: Tokens of a source or a target at most, [EOS] included. Training pairs with a longer side are left out, as
             Tensor2Tensor does; texts of the other splits are cut. None reads the longest text of all splits whole.
-        batch_size: Pairs per batch.
+        batch_size, num_workers, seed: See `DataModule`.
         batch_tokens: Tokens per batch at most, in place of `batch_size`: pairs times the longest side of the batch.
-        num_workers: Worker processes; 0 makes batches in the training process, which is best for texts.
-        seed: Decides the order of training; the splits do not depend on it.
         use_all: Whether all pairs of a set without splits are validation and test pairs: what measuring on new data means.
 
     Attributes:

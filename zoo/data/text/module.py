@@ -103,9 +103,7 @@ class TextData(TokenData[TextInfo]):
         val: Share of the training split to hold out, stratified; the same rows whatever the seed.
         folds: Parts of a set without splits, stratified (whole questions for ranking).
         fold: The part to test on, from 0 on.
-        batch_size: Rows per batch.
-        num_workers: Worker processes; 0 makes batches in the training process, which is best for texts.
-        seed: Decides the order of training; the splits do not depend on it.
+        batch_size, num_workers, seed: See `DataModule`.
         use_all: Whether all rows of a set without splits are validation and test rows: what measuring on new data means.
 
     Attributes:
@@ -150,7 +148,8 @@ class TextData(TokenData[TextInfo]):
     def load(self) -> TextInfo:
         """Read, split and tokenise the texts."""
         trained = isinstance(self._given, Tokenizer)
-        self.splits, classes, self.split_comment = prepared(self.read(), self._classes, self._names, trained, *self._cut)
+        self.splits, classes, cut = prepared(self.read(), self._classes, self._names, trained, *self._cut)
+        self.split_comment = cut or self.split_comment
         content, tokenizer = digest(self.splits, classes), self.learn()
         self._tokens = {
             name: tuple(
