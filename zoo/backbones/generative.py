@@ -52,11 +52,7 @@ class GenerativeModel(nn.Module):
         return KVCache()
 
     def advance(self, cache: KVCache, tokens: Tensor, mask: Tensor | None) -> Tensor:
-        """Count more tokens in the cache and return their position ids, see `KVCache.advance`.
-
-        Raises:
-            InputError: If the text becomes longer than ``max_length``.
-        """
+        """Count more tokens in the cache and return their position ids; `InputError` if there are more than ``max_length``."""
         length = cache.length + tokens.shape[1]
         if self.max_length is not None and length > self.max_length:
             raise InputError(f"a text of {length} tokens: the learned positions end at max_length={self.max_length}")
@@ -66,10 +62,8 @@ class GenerativeModel(nn.Module):
     def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
         """Read the next tokens [B, l] and return the logits of each one's successor, [B, l, V].
 
-        Args:
-            tokens: The next tokens of every row.
-            cache: The cache of the tokens before; these tokens are added.
-            mask: bool [B, l], False at padding, which may stand on the left of the prompt; None if there is none.
+        They join the cache of the tokens before. The mask, bool [B, l], is False at padding, which may stand on the left
+        of the prompt; None if there is none.
         """
 
 

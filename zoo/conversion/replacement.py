@@ -17,12 +17,10 @@ from zoo.layers.weight import Weight
 
 
 class Conversion(NamedTuple):
-    """What `convert` did to a network; kept as ``model.conversion``."""
+    """What `convert` did to a network: names of converted layers, and of matrices that stayed real, each with the reason."""
 
     converted: tuple[str, ...]
-    """Names of the layers that are hypercomplex now."""
     real: dict[str, str]
-    """Names of the matrices that stayed real, each with the reason."""
 
 
 def stayed_real(model: nn.Module) -> dict[str, list[str]]:

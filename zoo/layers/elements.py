@@ -15,12 +15,8 @@ READOUTS = ("channels", "modulus", "scalar")
 class Product(nn.Module):
     """Multiply two feature vectors element by element, x y; over the reals that is the entrywise product.
 
-    Quaternion attention compares aligned words with it (Tay et al. 2019, section 3.2). A size that n does not divide is padded
-    inside with zeros, and the result is sliced.
-
-    Args:
-        algebra: The product, of dimension n; the layer has its own copy if the product is learned.
-        dim: Real channels of either vector, component-major; `InputError` if there is none.
+    Quaternion attention compares aligned words with it (Tay et al. 2019, section 3.2). ``dim`` are the real channels of either
+    vector, component-major; if n does not divide them they are padded inside with zeros, and the result is sliced.
 
     Example:
         >>> Product(Algebra(torch.ones(1, 1, 1)), 2)(torch.tensor([2.0, 3.0]), torch.tensor([5.0, 7.0]))
@@ -54,10 +50,7 @@ class ElementNorm(nn.Module):
     Every component of an element is scaled alike, so the layer keeps directions in the algebra and commutes with
     multiplication by unit elements wherever the algebra is normed; `torch.nn.LayerNorm` does not.
 
-    Args:
-        features: C, real channels, component-major.
-        n: Dimension of the algebra; `InputError` unless it divides C.
-        eps: Added to the mean square.
+    C are the real channels ``features``, component-major; n must divide them. ``eps`` is added to the mean square.
     """
 
     def __init__(self, features: int, n: int, eps: float = 1e-6) -> None:

@@ -5,12 +5,9 @@ from torch import Tensor, nn
 
 
 class KVCache:
-    """Keep keys and values of every attention layer, so that no token is read twice.
+    """Keep keys and values of every attention layer, so that no token is read twice; at most ``limit`` tokens, or all.
 
-    Args:
-        source: Output of an encoder, [B, S, C]; None without one.
-        source_mask: bool [B, S], False at padding of the source.
-        limit: Tokens that are kept at most; None for all.
+    ``source``, [B, S, C], is the output of an encoder, and ``source_mask``, bool [B, S], is False at its padding.
 
     Attributes:
         length: Tokens read so far, padding included.

@@ -101,15 +101,11 @@ def _default(value: object) -> str:
 
 
 def build_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
-    """Build an options dataclass from nested mappings, such as a configuration file holds.
+    """Build an options dataclass from nested mappings, such as a configuration file holds; `InputError` if an option is wrong.
 
-    Raises:
-        InputError: There is no such option, a value is of another type, or a required one is missing.
-
-    Example:
-        >>> from dataclasses import make_dataclass
-        >>> build_options(make_dataclass("Bread", [("flour", str), ("salt", float, 0.1)]), {"flour": "rye"})
-        Bread(flour='rye', salt=0.1)
+    >>> from dataclasses import make_dataclass
+    >>> build_options(make_dataclass("Bread", [("flour", str), ("salt", float, 0.1)]), {"flour": "rye"})
+    Bread(flour='rye', salt=0.1)
     """
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     for name in values:
