@@ -61,15 +61,10 @@ def commit() -> str | None:
 
 def chosen(run: Path) -> list[dict[str, Any]]:
     """Say what validation chose in a run, or in each of its folds: the epoch from 1, the step, and the figure that told."""
-    import torch
+    from zoo.training.resume import newest
 
-    rows = []
-    for path in sorted(run.glob("checkpoints/best.ckpt")) or sorted(run.glob("fold-*/checkpoints/best.ckpt")):
-        saved = torch.load(path, map_location="cpu", weights_only=True)
-        best = next(state for state in saved["callbacks"].values() if state.get("monitor"))
-        figure = round(float(best["best_model_score"]), 6)
-        rows.append({"epoch": saved["epoch"] + 1, "step": saved["global_step"], best["monitor"]: figure})
-    return rows
+    found = [newest(folder)[1]["zoo_state"]["best"] for folder in sorted(run.glob("fold-*")) or [run]]
+    return [{"epoch": best["epoch"], "step": best["step"], best["monitor"]: round(best["score"], 6)} for best in found]
 
 
 def tested(run: Path, data: str, metrics: dict[str, Any]) -> int:

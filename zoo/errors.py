@@ -40,3 +40,28 @@ def one_line(error: BaseException, width: int = 300) -> str:
     except Exception:
         text = "(its text cannot be shown)"
     return (text if len(text) <= width else f"{text[:width]}...") or "(no text)"
+
+
+class Stop(BaseException):
+    """A signal asks the process to end; no `Exception`, so that nothing on the way swallows it.
+
+    Args:
+        signum: The signal.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__()
+        self.signum = signum
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was ended by a signal; its text says how to go on.
+
+    Args:
+        text: What to say.
+        signum: The signal; the command line exits with 128 + its number.
+    """
+
+    def __init__(self, text: str, signum: int) -> None:
+        super().__init__(text)
+        self.signum = signum

@@ -62,7 +62,10 @@ OPTIONS = [
     ("--trainer.max_epochs", "x", ["trainer.max_epochs", "int", "x"]),
     ("--trainer.precision", "17", ["trainer.precision", "bf16-mixed", "17"]),
     ("--trainer.callbacks", "nope", ["trainer.callbacks", "nope"]),
-    ("--ckpt_path", "none.ckpt", ["no checkpoint 'none.ckpt'"]),
+    ("--resume", "none", ["--resume none", "no run to go on with"]),
+    ("--resume", "file", ["--resume file", "no run to go on with"]),
+    ("--resume", "full", ["--resume full", "config.yaml is missing"]),
+    ("--checkpoint_every", "soon", ["checkpoint_every=soon", "10m"]),
     ("--run_dir", "file", ["'file'", "--run-dir"]),
     ("--run_dir", "file/inside", ["'file/inside'", "--run-dir"]),
     ("--run_dir", "full", ["'full' is not empty", "--run-dir"]),
@@ -73,8 +76,6 @@ LATE = [
     ("--trainer.devices", "0", ["devices=0"]),
     ("--trainer.strategy", "nope", ["strategy", "nope"]),
     ("--trainer.max_epochs", "-3", ["max_epochs", "-3"]),
-    ("--ckpt_path", "file", ["file", "checkpoint"]),
-    ("--ckpt_path", "full/bytes", ["full/bytes", "checkpoint"]),
 ]
 
 

@@ -10,6 +10,7 @@ from torch import nn
 import zoo
 from zoo.errors import InputError
 from zoo.training.callbacks import MovingAverage
+from zoo.training.resume import newest
 
 DECAY = 0.9
 
@@ -96,7 +97,7 @@ def test_the_mean_is_measured_and_kept(options, accumulate):
         expected = mean_of(steps.trained[: epoch * per_epoch])
         assert torch.allclose(measured, expected, atol=1e-5)
         assert not torch.allclose(measured, steps.trained[epoch * per_epoch - 1], atol=1e-3)
-    best = torch.load(made["checkpoint"], weights_only=True)["epoch"]
+    best = newest(Path(made["run_dir"]))[1]["zoo_state"]["best"]["epoch"] - 1
     net = zoo.load(made["run_dir"]).net
     assert torch.allclose(nn.utils.parameters_to_vector(net.parameters()), steps.measured[best], atol=1e-6)
     assert all(torch.equal(value, net.state_dict()[name]) for name, value in kept(made["checkpoint"]).items())
@@ -114,9 +115,9 @@ def test_going_on_is_going_on_with_both(options):
     """The weights go on from those of training, and the mean from the mean, as in a run in one piece."""
     chosen = options(ema=DECAY, optimizer={"lr": 0.01}, schedule={"name": "constant", "warmup": 0.0})
     one, three = (chosen["trainer"] | {"max_epochs": epochs} for epochs in (1, 3))
-    half = last_of(zoo.fit(**chosen | {"trainer": one}))
-    whole, rest = (last_of(zoo.fit(**chosen | {"trainer": three} | more)) for more in ({}, {"ckpt_path": str(half)}))
-    ours, theirs = torch.load(rest, weights_only=True), torch.load(whole, weights_only=True)
+    half = zoo.fit(**chosen | {"trainer": one})["run_dir"]
+    whole, rest = zoo.fit(**chosen | {"trainer": three}), zoo.fit(resume=half, trainer=three)
+    ours, theirs = (newest(Path(made["run_dir"]))[1] for made in (rest, whole))
     assert ours["global_step"] == theirs["global_step"] == 6
     assert ours["averaging_state"] == theirs["averaging_state"]
     for key in ("state_dict", "current_model_state"):
@@ -125,13 +126,8 @@ def test_going_on_is_going_on_with_both(options):
     assert not torch.allclose(ours["state_dict"][name], ours["current_model_state"][name], atol=1e-3)
 
 
-def last_of(summary):
-    return Path(summary["checkpoint"]).with_name("last.ckpt")
-
-
 def test_another_decay_is_refused_when_going_on(options):
     made = zoo.fit(**options(ema=DECAY))
-    last = str(Path(made["checkpoint"]).with_name("last.ckpt"))
     for decay in (None, 0.5):
         with pytest.raises(InputError, match=rf"ema=0\.9, not {decay}"):
-            zoo.fit(**options(ema=decay, ckpt_path=last, trainer={"max_epochs": 2}))
+            zoo.fit(resume=made["run_dir"], ema=decay, trainer={"max_epochs": 2})

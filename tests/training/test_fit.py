@@ -17,6 +17,7 @@ import zoo
 from zoo.cli import main
 from zoo.data import ready
 from zoo.data.images.files import digits
+from zoo.training.resume import newest
 
 WORDS = ("fit", "--backbone", "vit(dim=32,depth=1)", "--algebra", "quaternion", "--data", "digits")
 WORDS = (*WORDS, "--trainer.max_epochs", "2", "--trainer.accelerator", "cpu")
@@ -75,7 +76,7 @@ def test_the_folder_holds_what_was_promised_and_nothing_else(run):
     events = {name for name in names if name.startswith("tensorboard/")}
     assert any("events.out.tfevents" in name for name in events)
     model = {f"model/{name}" for name in ("config.json", "model.safetensors", "manifest.json", "README.md")}
-    checkpoints = {"checkpoints/best.ckpt", "checkpoints/last.ckpt"}
+    checkpoints = {f"checkpoints/{name}" for name in ("epoch-0001.ckpt", "epoch-0002.ckpt", "run_id")}
     assert names - events == {"config.yaml", "metrics.csv", "summary.json"} | checkpoints | model
 
 
@@ -174,8 +175,9 @@ def test_the_real_twin_is_the_same_network_over_the_reals(summary):
 
 
 def test_the_best_checkpoint_is_the_model(summary, run, net):
-    assert Path(summary["checkpoint"]) == Path(summary["run_dir"]) / "checkpoints" / "best.ckpt"
-    state = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    best = newest(run)[1]["zoo_state"]["best"]["file"]
+    assert Path(summary["checkpoint"]) == Path(summary["run_dir"]) / "checkpoints" / best
+    state = torch.load(run / "checkpoints" / best, weights_only=True)["state_dict"]
     assert all(torch.equal(state[f"net.{name}"], value) for name, value in net.state_dict().items())
 
 
@@ -479,9 +481,7 @@ def test_an_interrupted_run_can_go_on(stopper, tmp_path):
     code, out, err = call("fit", "-c", "base.yaml", "-c", "stop.yaml")
     assert code == 130
     assert "epoch 1/3" in out
-    last = Path("first/checkpoints/last.ckpt")
-    assert last.is_file()
-    assert err.startswith("zoo: stopped in epoch 2 of 3; go on with: zoo fit -c first/config.yaml --ckpt-path ")
+    assert err == "zoo: stopped; what was trained up to epoch 0001 is kept, go on with: zoo fit --resume first\n"
     assert len(err.splitlines()) == 1
     assert not Path("first/summary.json").exists()
     assert not Path("first/model").exists()
@@ -490,23 +490,21 @@ def test_an_interrupted_run_can_go_on(stopper, tmp_path):
     assert "stopped before its end" in told
 
     hint = err.strip().partition("go on with: zoo ")[2].split()
-    code, out, err = call(*hint, "--run-dir", "second")
+    code, out, err = call(*hint)
     assert (code, err) == (0, "")
     assert "epoch 1/3" not in out
     assert "epoch 3/3" in out
-    made = json.loads(Path("second/summary.json").read_text())
-    assert made["epochs"] == 3
-    assert torch.load(last, weights_only=True)["epoch"] == 0
+    assert json.loads(Path("first/summary.json").read_text())["epochs"] == 3
 
 
 def test_going_on_ends_where_the_whole_run_would_have(stopper, tmp_path):
     whole = zoo.fit(**(stopper | {"run_dir": "whole"}))
     stop = stopper["trainer"] | {"callbacks": [{"class_path": "zoo_test_stopper.Stopper"}]}
-    with pytest.raises(KeyboardInterrupt, match="stopped in epoch 2 of 3"):
+    with pytest.raises(KeyboardInterrupt, match="stopped; what was trained up to epoch 0001 is kept"):
         zoo.fit(**(stopper | {"trainer": stop}))
-    resumed = zoo.fit(**(stopper | {"run_dir": "second", "ckpt_path": "first/checkpoints/last.ckpt"}))
+    resumed = zoo.fit(resume="first", trainer={"callbacks": None})
     assert resumed["metrics"] == whole["metrics"]
-    files = [Path(name, "model", "model.safetensors").read_bytes() for name in ("whole", "second")]
+    files = [Path(name, "model", "model.safetensors").read_bytes() for name in ("whole", "first")]
     assert files[0] == files[1]
 
 
@@ -517,12 +515,12 @@ def test_a_run_stopped_in_its_first_epoch_says_so(stopper):
         def on_train_batch_end(self, *args):
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match="no epoch was finished"):
+    with pytest.raises(KeyboardInterrupt, match="no checkpoint was written yet"):
         zoo.fit(**(stopper | {"trainer": stopper["trainer"] | {"callbacks": [Now()]}}))
 
 
-def test_a_checkpoint_of_another_network_is_refused(place, run, options):
-    checkpoint = str(run / "checkpoints" / "last.ckpt")
-    with pytest.raises(zoo.InputError, match=r"last\.ckpt"):
-        zoo.fit(**options(backbone="vit(dim=16,depth=1)", ckpt_path=checkpoint, trainer={"max_epochs": 3}))
-    assert not Path("runs").exists()
+def test_a_checkpoint_of_another_network_is_refused(place, run):
+    before = sorted(run.rglob("*"))
+    with pytest.raises(zoo.InputError, match=r"has backbone=vit\(.*, not vit"):
+        zoo.fit(resume=str(run), backbone="vit(dim=16,depth=1)", trainer={"max_epochs": 3})
+    assert sorted(run.rglob("*")) == before

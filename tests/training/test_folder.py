@@ -158,8 +158,8 @@ def test_the_seed_is_in_every_name():
 
 
 def test_what_is_written_builds_the_same_options(tmp_path):
-    options = replace(OPTIONS, trainer={"max_epochs": 2, "devices": [0, 1]}, run_dir="mine", ckpt_path="x.ckpt")
+    options = replace(OPTIONS, trainer={"max_epochs": 2, "devices": [0, 1]}, run_dir="mine", resume="auto")
     write_config(tmp_path, options)
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
     values = yaml.safe_load((tmp_path / "config.yaml").read_text())
-    assert build(Fit, values) == replace(options, run_dir=None, ckpt_path=None)
+    assert build(Fit, values) == replace(options, run_dir=None, resume=None)

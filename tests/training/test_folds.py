@@ -145,7 +145,7 @@ def split(place, tmp_path) -> Path:
             "'digits' comes with a split of its own: leave --folds",
         ),
         ({"data": "digits"}, "'digits' comes with a split|reads texts, and 'digits' holds images"),
-        ({"ckpt_path": "last.ckpt"}, "--ckpt_path goes on with one run"),
+        ({"resume": "auto"}, "--resume goes on with one run"),
         ({"trainer": {"max_epoch": 3}}, "max_epoch"),
         ({"algebra": "quternion"}, "did you mean 'quaternion'"),
     ],

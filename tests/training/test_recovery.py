@@ -9,8 +9,9 @@ from lightning.pytorch import Callback
 
 import zoo
 from zoo.errors import InputError
-from zoo.training.checkpoints import recover
+from zoo.training.checkpoint_io import read_checkpoint
 from zoo.training.folder import hold
+from zoo.training.resume import newest, recover
 
 
 def evaluate(run, split, data=None, **options):
@@ -38,8 +39,12 @@ def crashed(options, **chosen) -> Path:
     return Path("run")
 
 
+def best_of(run):
+    return run / "checkpoints" / newest(run)[1]["zoo_state"]["best"]["file"]
+
+
 def state_of(run):
-    state = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
+    state = read_checkpoint(best_of(run))["state_dict"]
     return {name.removeprefix("net."): value for name, value in state.items() if name.startswith("net.")}
 
 
@@ -66,8 +71,8 @@ def test_a_run_that_crashed_has_its_best_epoch(options, corpus, kind):
     run = crashed(options, trainer={"max_epochs": 3, "callbacks": [Crash(2)]}, **chosen)
     assert not (run / "model").exists()
     Path("train.tsv").unlink()
-    best = run / "checkpoints" / "best.ckpt"
-    epoch = torch.load(best, weights_only=True)["epoch"] + 1
+    best = best_of(run)
+    epoch = int(best.stem.removeprefix("epoch-"))
     assert recover(run) == {"folder": str(run / "model"), "checkpoint": str(best), "epoch": epoch}
     assert same(run)
     assert not (run / ".lock").exists()
@@ -79,6 +84,6 @@ def test_what_cannot_be_recovered(options):
     run = crashed(options, trainer={"max_epochs": 2, "callbacks": [Crash(1)]})
     with hold(run), pytest.raises(InputError, match=r"another run \(process"):
         recover(run)
-    (run / "checkpoints" / "best.ckpt").unlink()
-    with pytest.raises(InputError, match=r"no checkpoints/best\.ckpt"):
+    best_of(run).unlink()
+    with pytest.raises(InputError, match=r"has no checkpoint"):
         recover(run)

@@ -1,27 +1,55 @@
-"""Going on from a checkpoint: nothing is overridden silently, and the best epoch so far stays the best."""
+"""Going on with a run: in its folder, from its newest whole checkpoint, and nothing is overridden silently."""
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from lightning.pytorch import Callback
 
 import zoo
 from zoo.errors import InputError
-from zoo.training.checkpoints import kept
+from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
+from zoo.training.checkpoints import checkpoint_files, kept
+from zoo.training.options import parse_interval
+from zoo.training.resume import newest
 
 
 @pytest.fixture
 def half(options):
-    """Options of a run of two epochs, and its last checkpoint."""
+    """Options of a run of two epochs, and its folder."""
     chosen = options(optimizer={"lr": 0.01}, schedule={"name": "constant", "warmup": 0.0}, trainer={"max_epochs": 2})
-    made = zoo.fit(**chosen)
-    return chosen, Path(made["checkpoint"]).with_name("last.ckpt")
+    return chosen, Path(zoo.fit(**chosen)["run_dir"])
+
+
+def change(path, edit):
+    """Rewrite a checkpoint."""
+    state = read_checkpoint(path)
+    edit(state)
+    AtomicCheckpointIO().save_checkpoint(state, path)
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def names(run):
+    return sorted(path.name for path in checkpoint_files(Path(run) / "checkpoints"))
+
+
+def folders():
+    return sorted(Path("runs").iterdir())
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("changed", "named"),
     [
         ({"optimizer": {"lr": 0.5}}, r"optimizer\.lr=0\.01, not 0\.5"),
         ({"schedule": {"name": "cosine", "warmup": 0.0}}, r"schedule\.name=constant, not cosine"),
@@ -31,107 +59,191 @@ def half(options):
     ],
     ids=str,
 )
-def test_other_settings_are_refused_by_name(half, change, named):
-    chosen, checkpoint = half
-    before = sorted(Path("runs").iterdir())
+def test_other_settings_are_refused_by_name(half, changed, named):
+    _, run = half
+    before = folders(), names(run), (run / "config.yaml").read_text()
     with pytest.raises(InputError, match=named):
-        zoo.fit(**(chosen | change | {"ckpt_path": str(checkpoint), "trainer": {"max_epochs": 3}}))
-    assert sorted(Path("runs").iterdir()) == before
+        zoo.fit(resume=str(run), trainer={"max_epochs": 3}, **changed)
+    assert (folders(), names(run), (run / "config.yaml").read_text()) == before
+    assert (run / "summary.json").exists()
+
+
+def test_a_finished_run_is_trained_further_in_its_folder(half, capsys):
+    _, run = half
+    with pytest.raises(InputError, match=r"is finished: raise --trainer\.max_epochs"):
+        zoo.fit(resume=str(run))
+    capsys.readouterr()
+    made = zoo.fit(resume=str(run), trainer={"max_epochs": 4}, num_workers=1)
+    assert capsys.readouterr().out.splitlines()[0] == (
+        f"resuming {run} after epoch 0002; changed: num_workers 0 -> 1, trainer.max_epochs 2 -> 4"
+    )
+    assert (made["epochs"], made["run_dir"]) == (4, str(run))
+    assert made["resumed_from"] == str(run / "checkpoints" / "epoch-0002.ckpt")
+    assert folders() == [run]
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    assert config["trainer"]["max_epochs"] == 4
+    assert "resume" not in config
 
 
 def test_the_best_epoch_so_far_stays_the_best(half):
-    chosen, checkpoint = half
-    state = torch.load(checkpoint, weights_only=True)
-    (callback,) = (value for key, value in state["callbacks"].items() if key.startswith("BestCheckpoint"))
-    callback["best_model_score"] = torch.tensor(-1.0)  # better than any loss to come
-    torch.save(state, checkpoint)
+    _, run = half
+    newest_one = checkpoint_files(run / "checkpoints")[-1]
+    change(newest_one, lambda state: state["zoo_state"]["best"].update(score=-1.0))  # better than any loss to come
+    best = state_of(run, newest(run)[1]["zoo_state"]["best"]["file"])
     moved = Path("moved")
-    shutil.copytree(checkpoint.parent, moved)
-    shutil.rmtree(checkpoint.parent)
-    made = zoo.fit(**(chosen | {"ckpt_path": str(moved / "last.ckpt"), "trainer": chosen["trainer"] | {"max_epochs": 4}}))
-    assert made["epochs"] == 4
-    assert made["resumed_from"] == str(moved / "last.ckpt")
-    assert "ckpt_path" not in (Path(made["run_dir"]) / "config.yaml").read_text()
-    assert Path(made["checkpoint"]) == Path(made["run_dir"]) / "checkpoints" / "best.ckpt"
-    best = torch.load(moved / "best.ckpt", weights_only=True)["state_dict"]
-    net = zoo.load(made["run_dir"]).net
+    run.rename(moved)
+    made = zoo.fit(resume="moved", trainer={"max_epochs": 5})
+    assert made["epochs"] == 5
+    assert Path(made["checkpoint"]).parent == moved / "checkpoints"
+    net = zoo.load(moved).net
     assert all(torch.equal(best[f"net.{name}"], value) for name, value in net.state_dict().items())
 
 
-def test_a_checkpoint_without_its_best_is_refused(half):
-    chosen, checkpoint = half
-    checkpoint.with_name("best.ckpt").unlink()
-    with pytest.raises(InputError, match=r"best\.ckpt, is not beside"):
-        zoo.fit(**(chosen | {"ckpt_path": str(checkpoint), "trainer": {"max_epochs": 3}}))
+def state_of(run, name):
+    return read_checkpoint(run / "checkpoints" / name)["state_dict"] if (run / "checkpoints" / name).exists() else None
 
 
-class Impatient(Callback):
-    """Presses Ctrl-C in the first step."""
-
-    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
-        raise KeyboardInterrupt
+# --- what is damaged ---
 
 
-def test_a_run_that_ends_before_its_first_epoch_leaves_no_folder(options):
-    with pytest.raises(KeyboardInterrupt, match="no epoch was finished"):
-        zoo.fit(**options(trainer={"callbacks": [Impatient()]}))
-    assert list(Path().iterdir()) == []
+@pytest.fixture
+def stopped(options):
+    """A run of four epochs that ended after two and a half."""
+
+    class Crash(Callback):
+        def on_train_batch_start(self, trainer, module, batch, batch_idx):
+            if trainer.current_epoch == 2 and batch_idx == 1:
+                raise RuntimeError("out of memory")
+
+    chosen = options(run_dir="run", optimizer={"lr": 1e-3}, trainer={"max_epochs": 4, "limit_train_batches": 4})
+    whole = zoo.fit(**chosen | {"run_dir": "whole"})
+    with pytest.raises(RuntimeError, match="out of memory"):
+        zoo.fit(**chosen | {"trainer": chosen["trainer"] | {"callbacks": [Crash()]}})
+    return whole
 
 
-# --- the last so many epochs ---
+def go_on(**options):
+    return zoo.fit(resume="run", trainer={"callbacks": None}, **options)
 
 
-def names(run):
-    return sorted(path.name for path in (Path(run) / "checkpoints").iterdir())
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "foreign", "another run"])
+def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_it_used(stopped, damage, capsys):
+    last = checkpoint_files(Path("run/checkpoints"))[-1]
+    assert last.name == "epoch-0002.ckpt"
+    if damage == "flip":
+        flip(last)
+    elif damage == "another run":
+        shutil.copy(Path("whole/checkpoints") / names("whole")[-1], last)
+    else:
+        last.write_bytes({"cut": last.read_bytes()[:-500], "empty": b"", "foreign": b"\x80\x04K\x01."}[damage])
+    capsys.readouterr()
+    made = go_on()
+    err = capsys.readouterr().err.splitlines()
+    assert len([line for line in err if line.startswith("zoo: ")]) == 1
+    assert "epoch-0002.ckpt" in err[0]
+    assert err[0].endswith("the one before it, epoch-0001.ckpt, is whole and used")
+    assert made["metrics"] == stopped["metrics"]
+    files = [Path(run, "model", "model.safetensors").read_bytes() for run in ("run", "whole")]
+    assert files[0] == files[1]
 
 
-def test_the_last_epochs_are_kept_and_counted_from_one(options):
-    made = zoo.fit(**options(keep=2, trainer={"max_epochs": 4}))
-    assert names(made["run_dir"]) == ["best.ckpt", "epoch-0003.ckpt", "epoch-0004.ckpt", "last.ckpt"]
-    folder = Path(made["run_dir"]) / "checkpoints"
-    last, kept, older = (
-        torch.load(folder / f"{name}.ckpt", weights_only=True) for name in ("last", "epoch-0004", "epoch-0003")
+def test_nothing_whole_is_refused_in_one_line(stopped):
+    for path in checkpoint_files(Path("run/checkpoints")):
+        flip(path)
+    with pytest.raises(InputError, match=r"epoch-0002\.ckpt' is damaged: .*; no checkpoint before it is whole"):
+        go_on()
+
+
+@pytest.mark.parametrize("damage", ["flip", "removed", "another run"])
+def test_a_best_checkpoint_that_is_not_the_runs_own_is_never_used(options, damage):
+    made = zoo.fit(**options(run_dir="run", seed=3, optimizer={"lr": 1e-9}, trainer={"max_epochs": 3}))
+    zoo.fit(**options(run_dir="other", seed=4, trainer={"max_epochs": 1}))
+    best = Path(made["checkpoint"])
+    change(checkpoint_files(Path("run/checkpoints"))[-1], lambda state: None)
+    later = [path for path in checkpoint_files(Path("run/checkpoints")) if path != best]
+    assert later  # else the best is the newest, and the newest is checked above
+    shutil.rmtree("run/model")
+    Path("run/summary.json").unlink()
+    if damage == "flip":
+        flip(best)
+    elif damage == "removed":
+        best.unlink()
+    else:
+        shutil.copy("other/checkpoints/epoch-0001.ckpt", best)
+    with pytest.raises(InputError, match=best.name) as refusal:
+        zoo.fit(resume="run")
+    assert "\n" not in str(refusal.value)
+    assert not Path("run/model").exists()
+
+
+def test_a_stop_at_any_moment_of_a_checkpoint_leaves_a_run_that_goes_on(options, monkeypatch):
+    """Whatever file operation is the last one that happens, the folder is one that training can go on from."""
+    chosen = options(trainer={"max_epochs": 3})
+    whole = zoo.fit(**chosen, run_dir="whole")
+    script = (
+        "import os, sys, yaml, zoo, zoo.training.checkpoint_io as io\n"
+        "left = int(sys.argv[1])\n"
+        "def counted(real):\n"
+        "    def call(*args, **kwargs):\n"
+        "        global left\n"
+        "        left -= 1\n"
+        "        if left < 0: os._exit(9)\n"
+        "        return real(*args, **kwargs)\n"
+        "    return call\n"
+        "for name in ('replace', 'fsync', 'unlink'): setattr(os, name, counted(getattr(os, name)))\n"
+        "zoo.fit(**yaml.safe_load(open('whole/config.yaml')), run_dir=sys.argv[2])\n"
     )
-    assert all(torch.equal(last["state_dict"][name], value) for name, value in kept["state_dict"].items())
-    assert (kept["global_step"], older["global_step"]) == (8, 6)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    for left in (9, 13, 17):
+        run = f"run{left}"
+        code = subprocess.run([sys.executable, "-c", script, str(left), run], env=environment, capture_output=True).returncode
+        assert code == 9
+        if names(run):
+            assert zoo.fit(resume=run)["metrics"] == whole["metrics"]
+            assert [path.name for path in Path(run).rglob(".*") if path.name != ".lock"] == []
 
 
-def test_one_epoch_is_kept_if_nobody_says_otherwise(half):
-    _, checkpoint = half
-    assert sorted(path.name for path in checkpoint.parent.iterdir()) == ["best.ckpt", "last.ckpt"]
+# --- resume auto ---
 
 
-def test_kept_epochs_come_along_to_the_folder_of_the_run_that_goes_on(options):
-    chosen = options(keep=3, schedule={"name": "constant", "warmup": 0.0}, trainer={"max_epochs": 2})
-    first = Path(zoo.fit(**chosen)["run_dir"])
-    going_on = {"ckpt_path": str(first / "checkpoints" / "last.ckpt"), "trainer": chosen["trainer"] | {"max_epochs": 4}}
-    second = zoo.fit(**chosen | going_on)["run_dir"]
-    assert names(second) == ["best.ckpt", "epoch-0002.ckpt", "epoch-0003.ckpt", "epoch-0004.ckpt", "last.ckpt"]
-    assert names(first) == ["best.ckpt", "epoch-0001.ckpt", "epoch-0002.ckpt", "last.ckpt"]
-    old, new = ((Path(run) / "checkpoints" / "epoch-0002.ckpt").read_bytes() for run in (first, second))
-    assert old == new
+def test_auto_goes_on_with_the_newest_unfinished_run_of_the_same_configuration(options):
+    class Crash(Callback):
+        def on_train_epoch_start(self, trainer, module):
+            if trainer.current_epoch == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
 
-
-def test_validations_within_an_epoch_are_kept_too(options):
-    made = zoo.fit(**options(keep=3, trainer={"max_epochs": 1, "limit_train_batches": 8, "val_check_interval": 0.25}))
-    steps = [f"epoch-0001-step-0000000{number}.ckpt" for number in (4, 6)]
-    assert names(made["run_dir"]) == ["best.ckpt", *steps, "epoch-0001.ckpt", "last.ckpt"]
-    folder = Path(made["run_dir"]) / "checkpoints"
-    assert [path.name for path in kept(folder)] == [*steps, "epoch-0001.ckpt"]
-    assert torch.load(folder / steps[0], weights_only=True)["global_step"] == 4
-
-
-def test_an_epoch_before_the_best_one_is_no_place_to_go_on_from(options):
-    chosen = options(keep=3, optimizer={"lr": 0.001}, trainer={"max_epochs": 3, "limit_train_batches": 8})
-    folder = Path(zoo.fit(**chosen)["run_dir"]) / "checkpoints"
-    assert torch.load(folder / "best.ckpt", weights_only=True)["epoch"] > 0
-    with pytest.raises(InputError, match=r"came after the checkpoint .*epoch-0001\.ckpt': go on from last\.ckpt"):
-        zoo.fit(**chosen | {"ckpt_path": str(folder / "epoch-0001.ckpt")})
+    zoo.register("zoo.tasks", "unused", object)
+    chosen = options(trainer={"max_epochs": 2})
+    finished = zoo.fit(**chosen, resume="auto")
+    assert folders() == [Path(finished["run_dir"])]
+    script = (
+        "import os, signal, sys, yaml, zoo\n"
+        "from zoo.training.checkpoints import Checkpoints\n"
+        "end = Checkpoints.on_train_epoch_start = lambda self, trainer, module: (\n"
+        "    os.kill(os.getpid(), signal.SIGTERM) if trainer.current_epoch == 1 else None)\n"
+        "zoo.fit(**yaml.safe_load(sys.argv[1]))\n"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    for seed in (0, 1):
+        words = [sys.executable, "-c", script, yaml.safe_dump(chosen | {"seed": seed})]
+        assert subprocess.run(words, env=environment, capture_output=True).returncode != 0
+    assert len(folders()) == 3
+    made = zoo.fit(**chosen, resume="auto")
+    assert made["resumed_from"] is not None
+    assert made["metrics"] == finished["metrics"]
+    assert len(folders()) == 3
+    assert zoo.fit(**chosen, resume="auto")["resumed_from"] is None  # both are finished now
+    assert len(folders()) == 4
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("chosen", "said"),
     [
+        ({"resume": "nowhere"}, "'nowhere' is no run to go on with"),
+        ({"resume": "run", "run_dir": "other"}, "run_dir"),
+        ({"checkpoint_every": "soon"}, "checkpoint_every=soon: use a time such as 30s, 10m"),
+        ({"checkpoint_every": "0m"}, "checkpoint_every=0m"),
+        ({"checkpoint_every": "1.5steps"}, r"checkpoint_every=1\.5steps"),
         ({"keep": 0}, "keep=0: use a whole number from 1"),
         ({"keep": 2, "trainer": {"enable_checkpointing": False}}, "--keep 2 keeps checkpoints"),
         ({"ema": 1.5}, r"ema=1\.5"),
@@ -139,30 +251,147 @@ def test_an_epoch_before_the_best_one_is_no_place_to_go_on_from(options):
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_before_a_run(options, change, message):
-    with pytest.raises(InputError, match=message):
-        zoo.fit(**options(**change))
+def test_what_cannot_be_is_refused_before_a_run(options, chosen, said):
+    with pytest.raises(InputError, match=said):
+        zoo.fit(**options(**chosen))
     assert not Path("runs").exists()
 
 
+def test_a_folder_without_a_checkpoint_is_refused(options):
+    made = zoo.fit(**options())
+    shutil.rmtree(Path(made["run_dir"]) / "checkpoints")
+    with pytest.raises(InputError, match="has no checkpoint: no step of it was finished"):
+        zoo.fit(resume=made["run_dir"], trainer={"max_epochs": 2})
+
+
+def test_intervals():
+    assert [parse_interval(text) for text in ("30s", "10m", "1.5h", "1step", "500 steps", "never")] == [
+        (30.0, 0),
+        (600.0, 0),
+        (5400.0, 0),
+        (None, 1),
+        (None, 500),
+        (None, 0),
+    ]
+
+
+# --- a run that was stopped ---
+
+
+class Impatient(Callback):
+    """Presses Ctrl-C twice in the first step."""
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_run_that_ends_before_its_first_checkpoint_leaves_no_folder(options):
+    with pytest.raises(KeyboardInterrupt, match="no checkpoint was written yet"):
+        zoo.fit(**options(trainer={"callbacks": [Impatient()]}))
+    assert list(Path().iterdir()) == []
+
+
+def test_checkpoints_by_time_within_an_epoch(options):
+    found = set()
+
+    class Names(Callback):
+        def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+            found.update(names("run"))
+
+    trainer = {"max_steps": 5, "limit_train_batches": 8, "callbacks": [Names()]}
+    zoo.fit(**options(run_dir="run", checkpoint_every="0.001s", trainer=trainer))
+    assert {f"resume-epoch-0001-step-0000000{step}.ckpt" for step in (1, 2, 3, 4)} <= found
+    assert names("run") == ["epoch-0001-step-00000005.ckpt", "resume-epoch-0001-step-00000004.ckpt"]
+
+
+def test_a_finished_run_of_steps_within_an_epoch_goes_on_where_it_ended(options):
+    chosen = options(schedule={"name": "constant", "warmup": 0.0}, trainer={"limit_train_batches": 8, "max_epochs": 2})
+    whole = zoo.fit(**chosen | {"trainer": chosen["trainer"] | {"max_steps": 12}}, run_dir="whole")
+    zoo.fit(**chosen | {"trainer": chosen["trainer"] | {"max_steps": 5}}, run_dir="run")
+    made = zoo.fit(resume="run", trainer={"max_steps": 12})
+    assert made["metrics"] == whole["metrics"]
+    ours, theirs = (newest(Path(run))[1]["state_dict"] for run in ("run", "whole"))
+    assert all(torch.equal(ours[name], value) for name, value in theirs.items())
+
+
+# --- the last so many checkpoints ---
+
+
+def test_the_last_epochs_are_kept_and_counted_from_one(options):
+    made = zoo.fit(**options(keep=2, trainer={"max_epochs": 4}))
+    best = Path(made["checkpoint"]).name
+    assert set(names(made["run_dir"])) == {"epoch-0003.ckpt", "epoch-0004.ckpt", best}
+    folder = Path(made["run_dir"]) / "checkpoints"
+    fourth, third = (torch.load(folder / f"{name}.ckpt", weights_only=True) for name in ("epoch-0004", "epoch-0003"))
+    assert (fourth["global_step"], third["global_step"]) == (8, 6)
+
+
+def test_the_newest_two_and_the_best_are_kept_if_nobody_says_otherwise(options):
+    made = zoo.fit(**options(trainer={"max_epochs": 5}))
+    best = Path(made["checkpoint"]).name
+    assert {"epoch-0004.ckpt", "epoch-0005.ckpt", best} <= set(names(made["run_dir"]))
+    assert len(names(made["run_dir"])) <= 4  # the best one before the best, for the newest but one
+
+
+def test_kept_epochs_stay_in_the_run_that_goes_on(options):
+    chosen = options(keep=3, schedule={"name": "constant", "warmup": 0.0}, trainer={"max_epochs": 2})
+    run = Path(zoo.fit(**chosen)["run_dir"])
+    before = (run / "checkpoints" / "epoch-0002.ckpt").read_bytes()
+    zoo.fit(resume=str(run), trainer={"max_epochs": 4})
+    assert {f"epoch-000{number}.ckpt" for number in (2, 3, 4)} <= set(names(run))
+    assert (run / "checkpoints" / "epoch-0002.ckpt").read_bytes() == before
+
+
+def test_validations_within_an_epoch_are_kept_too(options):
+    made = zoo.fit(**options(keep=3, trainer={"max_epochs": 1, "limit_train_batches": 8, "val_check_interval": 0.25}))
+    steps = [f"epoch-0001-step-0000000{number}.ckpt" for number in (4, 6)]
+    folder = Path(made["run_dir"]) / "checkpoints"
+    assert [path.name for path in kept(folder)][-3:] == [*steps, "epoch-0001.ckpt"]
+    assert torch.load(folder / steps[0], weights_only=True)["global_step"] == 4
+
+
+@pytest.mark.parametrize(
+    ("chosen", "trainer", "said"),
+    [
+        ({"keep": 8}, {}, "--keep 8: this run has 1 validations to keep a checkpoint of; --checkpoint-every 500steps"),
+        ({"keep": 8}, {"max_steps": 3, "max_epochs": None}, "--keep 8: this run has 2 validations"),
+        ({"keep": 8, "checkpoint_every": "1steps"}, {"limit_train_batches": 8}, ""),
+        ({"keep": 4}, {"limit_train_batches": 8, "val_check_interval": 2}, ""),
+        ({"keep": 3}, {"max_epochs": 3}, ""),
+    ],
+    ids=str,
+)
+def test_too_few_checkpoints_to_keep_are_said_at_the_start(options, chosen, trainer, said, capsys):
+    made = zoo.fit(**options(trainer=trainer, **chosen))
+    out = [line for line in capsys.readouterr().out.splitlines() if line.startswith("--keep")]
+    assert [line[: len(said)] for line in out] == ([said] if said else [])
+    if not said:
+        assert len(kept(Path(made["run_dir"]) / "checkpoints")) >= chosen["keep"]
+
+
+# --- options younger than a run ---
+
+
 def test_a_checkpoint_from_before_an_option_existed_had_its_default(half):
-    chosen, checkpoint = half
-    state = torch.load(checkpoint, weights_only=True)
+    _, run = half
     younger = ("optimizer.betas", "optimizer.eps", "schedule.floor", "label_smoothing", "ema")
-    state["zoo_run"] = {name: value for name, value in state["zoo_run"].items() if name not in younger}
-    torch.save(state, checkpoint)
-    more = chosen | {"ckpt_path": str(checkpoint), "trainer": chosen["trainer"] | {"max_epochs": 3}}
+    last = checkpoint_files(run / "checkpoints")[-1]
+
+    def forget(state):
+        state["zoo_run"] = {name: value for name, value in state["zoo_run"].items() if name not in younger}
+
+    change(last, forget)
     with pytest.raises(InputError, match=r"schedule\.name=constant, not cosine"):
-        zoo.fit(**more | {"schedule": {"name": "cosine", "warmup": 0.0, "floor": 0.5}})
+        zoo.fit(resume=str(run), schedule={"name": "cosine", "warmup": 0.0, "floor": 0.5}, trainer={"max_epochs": 3})
     with pytest.raises(InputError, match=r"label_smoothing=None, not 0\.1"):
-        zoo.fit(**more | {"label_smoothing": 0.1})
-    assert zoo.fit(**more)["epochs"] == 3
+        zoo.fit(resume=str(run), label_smoothing=0.1, trainer={"max_epochs": 3})
+    assert zoo.fit(resume=str(run), trainer={"max_epochs": 3})["epochs"] == 3
 
 
 def test_betas_are_the_same_from_a_checkpoint(options):
     chosen = options(optimizer={"lr": 0.01, "betas": [0.8, 0.9]}, schedule={"name": "constant"})
-    made = zoo.fit(**chosen)
-    last = str(Path(made["checkpoint"]).with_name("last.ckpt"))
-    assert "betas:\n  - 0.8\n  - 0.9" in (Path(made["run_dir"]) / "config.yaml").read_text()
-    more = chosen | {"ckpt_path": last, "trainer": chosen["trainer"] | {"max_epochs": 2}}
-    assert zoo.fit(**more | {"optimizer": {"lr": 0.01, "betas": (0.8, 0.9)}})["epochs"] == 2
+    run = zoo.fit(**chosen)["run_dir"]
+    assert "betas:\n  - 0.8\n  - 0.9" in (Path(run) / "config.yaml").read_text()
+    more = {"optimizer": {"lr": 0.01, "betas": (0.8, 0.9)}, "trainer": {"max_epochs": 2}}
+    assert zoo.fit(resume=run, **more)["epochs"] == 2

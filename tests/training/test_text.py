@@ -17,6 +17,9 @@ from zoo.data import ready
 from zoo.data.info import TextInfo
 from zoo.data.text.local import pairs, ranking, text
 from zoo.errors import InputError
+from zoo.training.checkpoint_io import AtomicCheckpointIO
+from zoo.training.checkpoints import checkpoint_files
+from zoo.training.resume import newest
 
 READ = {"text": text, "pairs": pairs, "ranking": ranking}
 RUNS = {
@@ -239,17 +242,14 @@ def test_data_of_another_kind(summaries, place):
 
 
 def test_a_run_on_text_goes_on_and_its_best_epoch_stays_the_best(run, summary, tmp_path):
-    config = yaml.safe_load((run / "config.yaml").read_text())
-    checkpoints = copytree(run / "checkpoints", tmp_path / "checkpoints")
-    state = torch.load(checkpoints / "last.ckpt", weights_only=True)
-    (callback,) = (value for key, value in state["callbacks"].items() if key.startswith("BestCheckpoint"))
-    callback["best_model_score"] = torch.tensor(2.0)  # better than any accuracy to come
-    torch.save(state, checkpoints / "last.ckpt")
-    changes = {"trainer": TRAINER | {"max_epochs": 4}, "run_dir": str(tmp_path / "more")}
-    more = zoo.fit(**config | changes | {"ckpt_path": str(checkpoints / "last.ckpt")})
-    assert (more["epochs"], more["resumed_from"]) == (4, str(checkpoints / "last.ckpt"))
-    assert more["metrics"] == summary["metrics"]
-    assert (tmp_path / "more/model/model.safetensors").read_bytes() == (run / "model/model.safetensors").read_bytes()
+    more = copytree(run, tmp_path / "more")
+    last, state = newest(more)
+    state["zoo_state"]["best"]["score"] = 2.0  # better than any accuracy to come
+    AtomicCheckpointIO().save_checkpoint(state, last)
+    made = zoo.fit(resume=str(more), trainer=TRAINER | {"max_epochs": 4})
+    assert (made["epochs"], made["resumed_from"]) == (4, str(last))
+    assert made["metrics"] == summary["metrics"]
+    assert (more / "model/model.safetensors").read_bytes() == (run / "model/model.safetensors").read_bytes()
 
 
 def test_going_on_begins_after_the_last_epoch_and_not_after_the_best(place, summaries, tmp_path):
@@ -257,27 +257,26 @@ def test_going_on_begins_after_the_last_epoch_and_not_after_the_best(place, summ
     config = yaml.safe_load((place / "text" / "config.yaml").read_text())
     config |= {"optimizer": {"lr": 1e-30, "weight_decay": 0.0}}  # every epoch is as good as the first
     still = zoo.fit(**config, run_dir=str(tmp_path / "still"))
-    best, last = (torch.load(tmp_path / f"still/checkpoints/{name}.ckpt", weights_only=True) for name in ("best", "last"))
-    assert (best["epoch"], last["epoch"], still["epochs"]) == (0, 1, 2)
-    options = {"trainer": TRAINER | {"max_epochs": 3}, "run_dir": str(tmp_path / "more")}
-    zoo.fit(**config | options, ckpt_path=str(tmp_path / "still/checkpoints/last.ckpt"))
-    more = torch.load(tmp_path / "more/checkpoints/last.ckpt", weights_only=True)
+    last = newest(tmp_path / "still")[1]
+    assert (last["zoo_state"]["best"]["epoch"], last["zoo_state"]["position"], still["epochs"]) == (1, [2, 0], 2)
+    zoo.fit(resume=str(tmp_path / "still"), trainer=TRAINER | {"max_epochs": 3})
+    more = newest(tmp_path / "still")[1]
     assert more["global_step"] == last["global_step"] // 2 * 3
-    assert {path.name for path in (tmp_path / "more/checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
-    assert torch.load(tmp_path / "still/checkpoints/last.ckpt", weights_only=True)["global_step"] == last["global_step"]
+    names = {path.name for path in checkpoint_files(tmp_path / "still/checkpoints")}
+    assert names == {"epoch-0001.ckpt", "epoch-0002.ckpt", "epoch-0003.ckpt"}  # the best and the newest two
 
 
 @pytest.mark.parametrize(
     "change", [{"embedding": "complex_order"}, {"data": "text(path='other-text.tsv')"}, {"vectors": "none.txt"}], ids=str
 )
-def test_going_on_with_something_else_is_refused(place, summaries, change, tmp_path, monkeypatch):
+def test_going_on_with_something_else_is_refused(place, summaries, change, monkeypatch):
     monkeypatch.chdir(place)
     (place / "none.txt").write_text("film 1 2 3\n")
-    config = yaml.safe_load((place / "text" / "config.yaml").read_text()) | change
+    before = sorted((place / "text").rglob("*"))
     (key,) = change
     with pytest.raises(InputError, match=f"has {key}="):
-        zoo.fit(**config, ckpt_path=str(place / "text/checkpoints/last.ckpt"), run_dir=str(tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
+        zoo.fit(resume=str(place / "text"), **change, trainer={"max_epochs": 5})
+    assert sorted((place / "text").rglob("*")) == before
 
 
 # --- what a run can be told ---

@@ -18,9 +18,12 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 import zoo
 from zoo.errors import InputError
 from zoo.training.callbacks import ProgressLines
+from zoo.training.checkpoints import Checkpoints
+from zoo.training.metrics_table import MetricsTable
 from zoo.training.options import TRAINER_ARGUMENTS, Fit, Schedule
 from zoo.training.resolve import resolve
-from zoo.training.trainer import MetricsTable, check_trainer, make_trainer
+from zoo.training.resume import newest
+from zoo.training.trainer import check_trainer, make_trainer
 
 RUN = Fit("vit", "real")
 
@@ -122,34 +125,28 @@ def test_a_trainer_for_a_run(tmp_path):
     trainer = make_trainer({"max_epochs": 3, "accelerator": "cpu"}, tmp_path, RUN)
     assert [type(logger) for logger in trainer.loggers] == [MetricsTable, TensorBoardLogger]
     assert all(Path(logger.log_dir).is_relative_to(tmp_path) for logger in trainer.loggers)
-    assert trainer.checkpoint_callback.monitor == "val_loss"
-    assert [callback.filename for callback in trainer.checkpoint_callbacks] == ["best", "last"]
+    (keeper,) = (callback for callback in trainer.callbacks if isinstance(callback, Checkpoints))
+    assert (keeper.monitor, keeper.enabled, trainer.checkpoint_callbacks) == ("val_loss", True, [])
+    assert trainer.callbacks[0] is keeper  # before everything that logs
     assert trainer.max_epochs == 3
     assert any(isinstance(callback, ProgressLines) for callback in trainer.callbacks)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_trainer_for_evaluation_keeps_nothing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    trainer = make_trainer({"accelerator": "cpu"})
-    assert trainer.loggers == []
-    assert not any(isinstance(callback, ModelCheckpoint) for callback in trainer.callbacks)
 
 
 def test_what_the_user_says_wins_over_our_defaults(tmp_path):
     settings = {"accelerator": "cpu", "logger": False, "enable_checkpointing": False, "log_every_n_steps": 3}
     trainer = make_trainer(settings | {"enable_progress_bar": False}, tmp_path, RUN)
     assert trainer.loggers == []
-    assert trainer.checkpoint_callback is None
+    assert not any(isinstance(callback, Checkpoints) and callback.enabled for callback in trainer.callbacks)
     assert trainer.log_every_n_steps == 3
     assert not any(isinstance(callback, ProgressLines) for callback in trainer.callbacks)
 
 
-def test_the_users_callbacks_come_beside_ours(tmp_path):
-    mine = Callback()
+@pytest.mark.parametrize("mine", [Callback(), ModelCheckpoint("mine")], ids=["callback", "checkpoint"])
+def test_the_users_callbacks_come_beside_ours(tmp_path, mine):
     trainer = make_trainer({"accelerator": "cpu", "callbacks": [mine]}, tmp_path, RUN)
     assert mine in trainer.callbacks
-    assert trainer.checkpoint_callback is not None
+    assert any(isinstance(callback, Checkpoints) and callback.enabled for callback in trainer.callbacks)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +184,7 @@ def test_a_callback_from_yaml_acts_in_the_run(options):
 
 def test_max_steps_ends_a_run(options):
     made = zoo.fit(**options(trainer={"max_epochs": 50, "max_steps": 4}))
-    assert torch.load(Path(made["checkpoint"]).with_name("last.ckpt"), weights_only=True)["global_step"] == 4
+    assert newest(Path(made["run_dir"]))[1]["global_step"] == 4
     assert made["epochs"] == 2
 
 

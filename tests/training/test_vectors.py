@@ -115,8 +115,10 @@ def test_a_run_repeats_from_its_configuration(place, made, tmp_path):
 
 
 def test_a_run_goes_on(place, made, tmp_path):
-    config = yaml.safe_load((place / "run" / "config.yaml").read_text()) | {"trainer": TRAINER | {"max_epochs": 3}}
-    more = zoo.fit(**config, ckpt_path=str(place / "run/checkpoints/last.ckpt"), run_dir=str(tmp_path / "more"))
+    from shutil import copytree
+
+    copytree(place / "run", tmp_path / "more")
+    more = zoo.fit(resume=str(tmp_path / "more"), trainer=TRAINER | {"max_epochs": 3})
     assert more["epochs"] == 3
     both = [table_of(run).table(torch.arange(5)) for run in (tmp_path / "more", place / "run")]
     assert torch.equal(*both)

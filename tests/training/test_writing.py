@@ -25,6 +25,7 @@ from zoo.registry import Spec
 from zoo.tasks import task_type
 from zoo.training.average import average
 from zoo.training.options import Average
+from zoo.training.resume import newest
 
 ENGLISH = ["one", "two", "three", "four", "five", "six"]
 FRENCH = dict(zip(ENGLISH, ["un", "deux", "trois", "quatre", "cinq", "six"], strict=True))
@@ -172,9 +173,10 @@ def test_a_run_that_goes_on_is_one_that_never_stopped(run, tmp_path):
     config["schedule"] = {"name": "constant", "warmup": 0.0}
     weights = []
     for name, epochs, start in (("whole", 3, None), ("half", 1, None), ("rest", 3, "half")):
-        options = config | {"trainer": TRAINER | {"max_epochs": epochs}, "run_dir": str(tmp_path / name)}
-        zoo.fit(**options, ckpt_path=None if start is None else str(tmp_path / start / "checkpoints/last.ckpt"))
-        weights.append(torch.load(tmp_path / name / "checkpoints/last.ckpt", weights_only=True)["state_dict"])
+        folder = tmp_path / (start or name)
+        given = {"resume": str(folder)} if start else config | {"run_dir": str(folder)}
+        zoo.fit(**given | {"trainer": TRAINER | {"max_epochs": epochs}})
+        weights.append(newest(folder)[1]["state_dict"])
     whole, half, rest = weights
     assert all(torch.allclose(whole[key], rest[key], atol=1e-6) for key in whole)
     assert not all(torch.allclose(whole[key], half[key], atol=1e-3) for key in whole)
@@ -376,10 +378,11 @@ def test_a_run_that_goes_on_in_the_middle_of_an_epoch_is_one_that_never_stopped(
     weights = []
     for run, steps, start in (("whole", 8, None), ("half", 4, None), ("rest", 8, "half")):
         trainer = {"max_steps": steps, "val_check_interval": 4, "limit_val_batches": 1, "accelerator": "cpu"}
-        path = None if start is None else str(tmp_path / start / "checkpoints/last.ckpt")
-        zoo.fit(**options, run_dir=str(tmp_path / run), ckpt_path=path, trainer=trainer | {"enable_progress_bar": False})
-        checkpoint = torch.load(tmp_path / run / "checkpoints/last.ckpt", weights_only=True)
-        assert (checkpoint["epoch"], checkpoint["global_step"]) == (0, steps)
+        folder = tmp_path / (start or run)
+        given = {"resume": str(folder)} if start else options | {"run_dir": str(folder)}
+        zoo.fit(**given, trainer=trainer | {"enable_progress_bar": False})
+        checkpoint = newest(folder)[1]
+        assert (checkpoint["zoo_state"]["position"], checkpoint["global_step"]) == ([0, steps], steps)
         weights.append(checkpoint["state_dict"])
     whole, half, rest = weights
     assert all(torch.allclose(whole[key], rest[key], atol=1e-6) for key in whole)

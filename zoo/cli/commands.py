@@ -33,7 +33,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from zoo.errors import InputError
+from zoo.errors import InputError, Stop
 from zoo.training.processes import end_with_parent, is_first_process
 
 COMMANDS = {
@@ -56,7 +56,7 @@ COMMANDS = {
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    0 is success, 1 a defect or a failed check, 2 the user's input, 130 an interruption.
+    0 is success, 1 a defect or a failed check, 2 the user's input, 130 Ctrl-C and 143 SIGTERM.
     """
     # Small networks synchronise their threads every few microseconds. Threads that spin while they wait gain a little on an
     # idle machine and lose an order of magnitude on a busy one (benchmarks/results/threads.json). Torch reads it when imported.
@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
         # Whoever read our output has gone; Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (InputError, KeyboardInterrupt, Exception) as error:
+    except (InputError, KeyboardInterrupt, Stop, Exception) as error:
         if debug:
             raise
         return explain(error)
@@ -153,10 +153,10 @@ def own_version() -> str:
 def explain(error: BaseException) -> int:
     """Say what went wrong in one line on stderr, and return the exit code."""
     text = " ".join(str(error).split())
-    if isinstance(error, InputError | KeyboardInterrupt):
+    if isinstance(error, InputError | KeyboardInterrupt | Stop):
         if is_first_process():  # the other processes of a run say the same
             print(f"zoo: {text or 'interrupted'}", file=sys.stderr)
-        return 2 if isinstance(error, InputError) else 130
+        return 2 if isinstance(error, InputError) else 128 + getattr(error, "signum", 2)
     if isinstance(error, OSError) and error.strerror:
         place = f" ({error.filename})" if error.filename else ""
         print(f"zoo: {error.strerror}{place}", file=sys.stderr)

@@ -3,12 +3,31 @@
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from zoo.cli.commands import quiet, show
-from zoo.cli.parser import Parser
+from zoo.cli.parser import Parser, Words
+from zoo.errors import InputError
 from zoo.training.options import Average, Fit, build
 from zoo.training.processes import is_first_process
+
+
+class _FitParser(Parser):
+    """``--resume RUN`` reads config.yaml of the run before other files and flags."""
+
+    def split(self, argv: list[str]) -> Words:
+        words, run = super().split(argv), None
+        for name, value in words.flags:
+            run = value if name == "--resume" else run
+        if run in (None, "auto", "null"):
+            return words
+        if any(name == "--run_dir" for name, _ in words.flags):
+            raise InputError("--resume RUN goes on in the folder of the run: leave --run_dir out")
+        config = Path(str(run)).expanduser() / "config.yaml"
+        if not config.is_file():
+            raise InputError(f"--resume {run}: there is no run to go on with, {config} is missing")
+        return words._replace(files=[str(config), *words.files])
 
 
 def make_parser(command: str) -> Parser:
@@ -19,7 +38,7 @@ def make_parser(command: str) -> Parser:
     if command == "average":
         parser = Parser(command, "Take the mean of a run's last weights and measure it; train with --keep first.", Average)
         return parser.positional("run", "a run (runs/NAME) that was trained with --keep").switch("--json", "print JSON")
-    parser = Parser(command, "Train a network over an algebra, measure it, and keep it in a run folder.", Fit)
+    parser = _FitParser(command, "Train a network over an algebra, measure it, and keep it in a run folder.", Fit)
     return parser.switch("--print_config", "print the effective configuration as YAML and stop")
 
 
@@ -65,7 +84,7 @@ def average(values: dict[str, Any]) -> int:
 
 def recover(values: dict[str, Any]) -> int:
     """Write the model of a run that could not write it, and print where it is."""
-    from zoo.training.checkpoints import recover
+    from zoo.training.resume import recover
 
     quiet()
     made = recover(values["run"])

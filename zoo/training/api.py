@@ -1,9 +1,12 @@
 """``zoo.fit``: the options of ``zoo fit`` by keyword, and Python objects wherever an option takes a spec."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from zoo.errors import InputError
 from zoo.training.fit import fit as run
+from zoo.training.folder import read_config
 from zoo.training.folds import cross_validate
 from zoo.training.objects import Objects, take_objects
 from zoo.training.options import Fit, build
@@ -26,9 +29,23 @@ def fit(**options: Any) -> dict[str, Any]:
         InputError: If a name, an option, the data or the folder is wrong.
     """
     objects, named = take_objects(options)
-    built = build(Fit, named)
+    built = build(Fit, with_run(named))
     if built.folds is None:
         return run(built, objects)
     if objects != Objects():
         raise InputError("folds: every fold builds its own objects, so give specs; zoo.register makes a name for yours")
     return cross_validate(built)
+
+
+def with_run(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options, and for what was not given those of the run that `resume` names."""
+    given = dict(options)
+    if given.get("resume") in (None, "auto"):
+        return given
+    if given.get("run_dir") is not None:
+        raise InputError("resume goes on in the folder of the run: leave run_dir out")
+    found = read_config(Path(given["resume"]).expanduser())
+    for name, value in given.items():
+        both = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)
+        found[name] = {**found[name], **value} if both else value
+    return found

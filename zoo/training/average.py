@@ -11,9 +11,11 @@ from zoo.checkpoint import find, load_network, read_config, save
 from zoo.checkpoint.integrity import read_json
 from zoo.errors import InputError
 from zoo.inference.model import load
-from zoo.training.checkpoints import kept, network_state, read_checkpoint, settled_by
+from zoo.training.checkpoints import RUN, kept
 from zoo.training.fit import finite
+from zoo.training.folder import read_config as read_run_config
 from zoo.training.options import Average
+from zoo.training.resume import network_state, read_own
 from zoo.training.trainer import check_trainer
 
 OWN = ("config.json", "model.safetensors", "README.md", "manifest.json")
@@ -73,14 +75,14 @@ def last(folder: Path, count: int) -> list[Path]:
     Raises:
         InputError: If there are fewer.
     """
-    paths = kept(folder / "checkpoints")
+    paths = kept(folder / "checkpoints")[-read_run_config(folder).get("keep", 1) :]
     if count < 1:
         raise InputError(f"--last {count}: use a whole number from 1")
     if len(paths) < count:
         some = f", or take --last {len(paths)}" if len(paths) > 1 else ""
         raise InputError(
             f"{folder} has {len(paths)} kept checkpoints, not {count}: train with --keep {max(count, 2)} and as many epochs or "
-            f"validations (--trainer.val_check_interval){some}"
+            f"validations, or --checkpoint-every 500steps{some}"
         )
     return paths[-count:]
 
@@ -112,8 +114,8 @@ def weights(path: Path, config: Mapping[str, Any], net: Mapping[str, Tensor]) ->
     Raises:
         InputError: If it is another one.
     """
-    checkpoint = read_checkpoint(path)
-    theirs = settled_by(checkpoint)
+    checkpoint = read_own(path, path.parents[1])
+    theirs = checkpoint[RUN]
     for key in NETWORK:
         if theirs.get(key) != config.get(key):
             raise InputError(f"'{path}' is of another run: it has {key} = {theirs.get(key)}, not {config.get(key)}; remove it")

@@ -99,13 +99,18 @@ class StopOnDivergence(Callback):
             self._diverged = diverged if self._diverged is None else self._diverged | diverged
         interval = getattr(trainer, "log_every_n_steps", 0) or 50
         if (batch_idx + 1) % interval == 0:
-            self._look(trainer)
+            self.look(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Look at the end of the epoch."""
-        self._look(trainer)
+        self.look(trainer)
 
-    def _look(self, trainer: Trainer) -> None:
+    def look(self, trainer: Trainer) -> None:
+        """Look in all processes, at the same step.
+
+        Raises:
+            InputError: If the loss of a step since the last look was not finite.
+        """
         if self._diverged is None:
             return
         anywhere = self._diverged.float()
@@ -144,6 +149,18 @@ class MovingAverage(WeightAveraging):
                     mean.copy_(weight)
 
         super().__init__(multi_avg_fn=average)
+        self._swapped = False
+
+    def _swap_models(self, pl_module: LightningModule) -> None:
+        super()._swap_models(pl_module)
+        self._swapped = not self._swapped
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Add the weights that the mean is of; within a validation the network holds the mean."""
+        super().on_save_checkpoint(trainer, pl_module, checkpoint)
+        if self._swapped:
+            swapped = {"state_dict": checkpoint["current_model_state"], "current_model_state": checkpoint["state_dict"]}
+            checkpoint |= swapped
 
 
 class EqualBuffers(Callback):

@@ -1,284 +1,313 @@
-"""Training checkpoints: which are written, what they hold, going on from one, and the model of a run that crashed."""
+"""Training checkpoints of a run: when they are written, what they hold, which of them stay."""
+
+from __future__ import annotations
 
 import math
-import os
 import re
-import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-import lightning.pytorch as pl
-import torch
-from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
-from torch import Tensor, nn
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+from torch import Tensor, tensor
 
-from zoo.backbones.build import backbone, untrained
-from zoo.checkpoint import save
-from zoo.errors import InputError
-from zoo.training.folder import hold
-from zoo.training.options import Fit
-from zoo.training.processes import is_first_process
+from zoo.checkpoint.atomic import write_text
+from zoo.errors import InputError, Stop
+from zoo.training import state
+from zoo.training.callbacks import StopOnDivergence
+from zoo.training.checkpoint_io import stated_checksum
+from zoo.training.metrics_table import MetricsTable
+from zoo.training.options import Fit, parse_interval
+from zoo.training.signals import Signals
 
-_RUN, _MODEL = "zoo_run", "zoo_model"
-# What a checkpoint has settled: the optimizer and the schedule are restored from it, whatever the new run was told.
-_NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors")
+RUN, MODEL, STATE = "zoo_run", "zoo_model", "zoo_state"
+RUN_ID = "checkpoints/run_id"
+"""The file that says which run the checkpoints of a folder are of."""
+# What a run has settled once it has begun: it cannot be gone on with under other values.
+_NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "task")
 _SETTLED = (*_NETWORK, "optimizer", "schedule", "label_smoothing", "ema", "batch_size", "seed")
+_NAME = re.compile(r"(?:resume-)?epoch-(\d+)(?:-step-(\d+))?\.ckpt")
 
 
-class RunRecord(Callback):
-    """Write into every training checkpoint which run it is of, and how to rebuild the model without the data.
+class Checkpoints(Callback):
+    """Write a checkpoint after every epoch and validation, every so often in between, and when a signal ends the run.
 
-    Args:
-        options: The run, with everything filled in.
-        model: ``config`` and ``files`` of the model folder, ``network``, the keywords that build the network (None if no spec
-            names it), and ``summary``, all JSON values.
-    """
+    All of them are written between two steps, when everything about the last one is logged: at the start of the next or of an
+    epoch, or at the end of training. A checkpoint is called ``epoch-0003.ckpt`` at the end of an epoch, counted from 1, and
+    ``epoch-0003-step-00000250.ckpt`` within one, by the batches of the run; those that neither a validation nor a number of
+    steps asked for are called ``resume-epoch-...`` and are no part of the last ones that `Fit.keep` counts.
 
-    def __init__(self, options: Fit, model: Mapping[str, Any]) -> None:
-        self.options, self.model = options, dict(model)
-
-    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add both to a checkpoint."""
-        checkpoint[_RUN], checkpoint[_MODEL] = settled(self.options), self.model
-
-
-class BestCheckpoint(ModelCheckpoint):
-    """Keep the epoch that validation likes best, also across a resumption into another folder.
+    A new checkpoint names the best one so far by its checksum, so one file is the state of the run. The newest two stay, their
+    best ones, and the last `Fit.keep`.
 
     Args:
         folder: The run's folder.
         options: The run.
-        monitor: The value that tells, and whether its ``min`` or ``max`` is best.
+        monitor: The value that tells which validation was best, and whether its ``min`` or ``max`` is.
+        signals: Ctrl-C and SIGTERM.
+        enabled: Whether anything is written; a run still stops at a signal.
+
+    Attributes:
+        model: How to rebuild the model without the data, see `zoo.training.fit.Run`.
+        best: ``file``, ``sha256``, ``monitor``, ``score``, ``epoch`` (from 1) and ``step`` of the best checkpoint, or None.
+        newest: The file that was written last.
+        finished: Whether training has come to its end.
     """
 
-    def __init__(self, folder: Path, options: Fit, monitor: tuple[str, str] = ("val_loss", "min")) -> None:
-        name, mode = monitor
-        super().__init__(folder / "checkpoints", "best", monitor=name, mode=mode, enable_version_counter=False)
-        self.options = options
+    def __init__(self, folder: Path, options: Fit, monitor: tuple[str, str], signals: Signals, enabled: bool = True) -> None:
+        self.folder, self.options, self.enabled, self.run_id = folder / "checkpoints", options, enabled, uuid4().hex
+        self.monitor, self.mode = monitor
+        self.signals, self.divergence = signals, StopOnDivergence()
+        self.model: Mapping[str, Any] = {}
+        self.best: dict[str, Any] | None = None
+        self.finished, self.newest = False, ""
+        self._best_before: dict[str, Any] | None = None
+        self._due, self._better = False, False
+        self._seconds, self._steps = parse_interval(options.checkpoint_every)
+        self._position: dict[str, Any] | None = None  # of the checkpoint that is being written
+        self._saved = 0  # batches of the run, in the newest checkpoint
+        self._restored: dict[str, Any] | None = None  # of this process, until the first step has it
+        self._goes_on: list[int] | None = None  # the position of the checkpoint that was read
+        self._sums: dict[str, list[Any]] = {}
+        self._validation_state: dict[str, Any] = {}
+        self._start = self._clock = time.monotonic()
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Bring the best epoch so far along; Lightning forgets it when the folder is another."""
-        if self.options.ckpt_path is not None and state_dict.get("best_model_path"):
-            old, new = best_beside(self.options.ckpt_path), Path(str(self.dirpath)) / "best.ckpt"
-            if is_first_process():
-                new.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(old, new)
-            best = {"best_model_path": str(new), "kth_best_model_path": str(new), "last_model_path": ""}
-            kept = {"best_k_models": {str(new): state_dict["best_model_score"]}, "dirpath": self.dirpath}
-            state_dict = {**state_dict, **best, **kept}
-        super().load_state_dict(state_dict)
+    @property
+    def seconds(self) -> float:
+        """How long the run has trained, in all processes that went on with it."""
+        return time.monotonic() - self._start
 
+    # --- when ---
 
-class LastCheckpoint(ModelCheckpoint):
-    """Keep the last whole epoch; some versions of Lightning have ``save_last`` wait for the next epoch that is a best one.
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Take over the signals, and say if there will be too few checkpoints to keep."""
+        self.signals.graceful, self._clock = True, time.monotonic()
+        if self.enabled and trainer.is_global_zero and not self._saved:
+            self.folder.mkdir(exist_ok=True)
+            write_text(self.folder.parent / RUN_ID, f"{self.run_id}\n")
+        if self._goes_on is not None:
+            state.set_loader(trainer, self._goes_on)
+        expected = expected_checkpoints(trainer, self._steps)
+        if trainer.is_global_zero and self.enabled and self.options.keep > max(expected, 1):
+            text = f"--keep {self.options.keep}: this run has {expected} validations to keep a checkpoint of"
+            print(f"{text}; --checkpoint-every 500steps makes more", flush=True)  # noqa: T201 (its purpose)
 
-    Args:
-        folder: The run's folder.
-    """
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write the checkpoint of the epoch before, or begin where an earlier process has ended one."""
+        if self._restored is not None:
+            self._restore(pl_module)
+            state.begin_epoch(trainer)
+        elif self._due:
+            self._save(trainer, (trainer.current_epoch, 0), regular=True, begun=False)
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder / "checkpoints", "last", enable_version_counter=False)
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        """Write the checkpoint of the step before if one is due, and stop if a signal has come."""
+        if self._restored is not None:
+            self._restore(pl_module)
+        loop = trainer.fit_loop.epoch_loop
+        done, total = loop.batch_progress.current.completed, loop.batch_progress.total.completed
+        by_steps = self._steps and not state.accumulating(trainer, done) and trainer.global_step % self._steps == 0
+        asked = self._asked(trainer)
+        if self._due or (total > self._saved and (by_steps or (asked and not state.accumulating(trainer, done)))):
+            self._save(trainer, (trainer.current_epoch, done), regular=self._due or bool(by_steps))
+        if asked > 1 and not state.accumulating(trainer, done):
+            raise Stop(asked)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Forget the run that this one goes on from: its checkpoint is not ours to replace."""
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Complete the sums of an epoch that another process has begun."""
+        if self._sums:
+            state.add_epoch_sums(trainer, self._sums)
+            self._sums = {}
 
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Have a checkpoint written; log what was summed up before, if all that was left of the epoch was its validation."""
+        self._due = True
+        for name, (value, count) in self._sums.items():
+            pl_module.log(name.partition(".")[2], value / count if count else value, on_epoch=True, prog_bar=True, batch_size=1)
+        self._sums = {}
 
-class KeptCheckpoints(Checkpoint):
-    """Keep the last training checkpoints, one of every epoch and of every validation within an epoch.
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Keep the random numbers that validation begins with."""
+        if trainer.state.fn == "fit":
+            if self._restored is not None:
+                self._restore(pl_module)
+            self._validation_state = state.random_state(trainer.strategy.root_device)
 
-    They are called ``epoch-0003.ckpt`` at the end of an epoch, counted from 1, and ``epoch-0003-step-00000250.ckpt`` within
-    one. A resumption into another folder brings them along.
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Stop in a validation, which is measured anew then; several processes stop after it, together."""
+        if trainer.state.fn == "fit" and trainer.world_size == 1 and self.signals.received and self.signals.graceful:
+            done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
+            self._save(trainer, (trainer.current_epoch, done), regular=False, validate=True)
+            raise Stop(self.signals.received)
 
-    Args:
-        folder: The run's folder.
-        options: The run.
-
-    Raises:
-        InputError: If none is to be kept.
-    """
-
-    def __init__(self, folder: Path, options: Fit) -> None:
-        if options.keep < 1:
-            raise InputError(f"keep={options.keep}: use a whole number from 1, the last epoch is always kept")
-        self.folder, self.options = folder / "checkpoints", options
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Keep a checkpoint within an epoch."""
-        if trainer.state.fn == "fit" and not trainer.is_last_batch and not trainer.sanity_checking:
-            self._keep(trainer, f"epoch-{trainer.current_epoch + 1:04d}-step-{trainer.global_step:08d}.ckpt")
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Keep the checkpoint of an epoch."""
-        self._keep(trainer, f"epoch-{trainer.current_epoch + 1:04d}.ckpt")
-
-    def _keep(self, trainer: pl.Trainer, name: str) -> None:
-        """Write a checkpoint and drop the oldest one."""
-        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Compare with the best validation so far and have a checkpoint written."""
+        if trainer.state.fn != "fit" or trainer.sanity_checking or not self.enabled:
             return
+        self._validation_state, self._due = {}, True
+        if self.monitor not in trainer.callback_metrics:
+            raise InputError(f"validation has logged no {self.monitor}, which tells the best epoch: log it in the task")
+        score = float(trainer.callback_metrics[self.monitor])
+        before = self.best["score"] if self.best is not None else math.nan
+        if math.isnan(before) or (score < before if self.mode == "min" else score > before):
+            self._best_before, self._better = self.best, True
+            where = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
+            self.best = {"file": "", "sha256": None, "monitor": self.monitor, "score": score, **where}
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Write the last checkpoint; within an epoch, where a number of steps can end a run, it goes on there."""
+        self.finished, self.signals.graceful = True, False
+        progress = trainer.fit_loop.epoch_loop.batch_progress
+        done = progress.current.completed
+        if progress.is_last_batch or done >= trainer.num_training_batches:
+            self._save(trainer, (trainer.current_epoch, 0), regular=True, begun=False)
+        else:
+            self._save(trainer, (trainer.current_epoch - 1, done), regular=True)
+        if self.signals.received:
+            raise Stop(self.signals.received)
+
+    def _asked(self, trainer: Trainer) -> int:
+        """Return the signal that has come to any process, 1 if it is time for a checkpoint, or 0."""
+        late = self.enabled and self._seconds is not None and time.monotonic() - self._clock >= self._seconds
+        asked = self.signals.received or int(late and trainer.is_global_zero)
+        if trainer.world_size == 1:
+            return asked
+        everywhere: Tensor = trainer.strategy.reduce(tensor(asked, device=trainer.strategy.root_device), reduce_op="max")
+        return int(everywhere)
+
+    # --- what ---
+
+    def _save(
+        self, trainer: Trainer, position: tuple[int, int], *, regular: bool, validate: bool = False, begun: bool = True
+    ) -> None:
+        if not self.enabled:
+            return
+        self.divergence.look(trainer)
+        self._saved = trainer.fit_loop.epoch_loop.batch_progress.total.completed
+        name = checkpoint_name(position, self._saved, regular)
+        if self.best is not None and self._better:
+            self.best["file"] = name
+        tables = [logger for logger in trainer.loggers if isinstance(logger, MetricsTable)]
+        for logger in trainer.loggers if trainer.is_global_zero else ():
+            if isinstance(logger, MetricsTable):
+                logger.save()
+            elif isinstance(logger, TensorBoardLogger):
+                logger.experiment.flush()
+        self._position = {"position": position, "validate": validate, "begun": begun}
+        self._rows = tables[0].rows if tables else 0
         trainer.save_checkpoint(self.folder / name)
+        self._position, self._due, self._clock, before, self.newest = None, False, time.monotonic(), self.newest, name
         if trainer.is_global_zero:
-            for path in kept(self.folder)[: -self.options.keep]:
-                path.unlink()
+            if self.best is not None and self._better:
+                self.best["sha256"] = stated_checksum(self.folder / name)
+            self._remove_old({name, before})
+        self._better = False
 
-    def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Bring the checkpoints before this one along."""
-        if self.options.ckpt_path is None or not trainer.is_global_zero:
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Add what Lightning leaves out."""
+        checkpoint[RUN], checkpoint[MODEL] = settled(self.options), dict(self.model)
+        if self._position is None:  # somebody else's checkpoint, at whatever moment
             return
-        found = kept(Path(self.options.ckpt_path).parent)
-        before = [path for path in found if position(path) <= (checkpoint["epoch"] + 1, math.inf)]
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for path in before[-self.options.keep :]:
-            shutil.copyfile(path, self.folder / path.name)
+        epoch, batches = self._position["position"]
+        random = self._validation_state if self._position["validate"] else state.random_state(trainer.strategy.root_device)
+        mine = {"random": random, "gradients": state.gradients(trainer, pl_module, batches)}
+        mine["sums"] = state.epoch_sums(trainer) if batches else {}
+        checkpoint[STATE] = {
+            "run_id": self.run_id,
+            "ranks": state.gathered(mine, trainer),
+            "best": self.best,
+            "best_before": self._best_before,
+            "position": [epoch, batches],
+            "finished": self.finished,
+            "rows": self._rows,
+            "seconds": self.seconds,
+            "epochs": trainer.current_epoch,
+            "logged_steps": state.logged_steps(trainer) + bool(self._position["validate"]),
+        }
+        state.set_position(checkpoint, trainer, **self._position)
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Take over where a checkpoint ended."""
+        found = checkpoint[STATE]
+        self._saved = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["completed"]
+        self._start, self._goes_on = self._start - found["seconds"], found["position"]
+        self.run_id, self.best, self._best_before = found["run_id"], found["best"], found["best_before"]
+        if self.best is not None and self.best["sha256"] is None:
+            self.best["sha256"] = stated_checksum(self.folder / self.best["file"])
+        if len(found["ranks"]) == trainer.world_size:
+            self._restored = found["ranks"][trainer.global_rank]
+            self._sums = self._restored["sums"]
+
+    def _restore(self, module: LightningModule) -> None:
+        assert self._restored is not None
+        state.restore_random_state(self._restored["random"], module.device)
+        state.restore_gradients(module, self._restored["gradients"])
+        self._restored = None
+
+    def _remove_old(self, newest: set[str]) -> None:
+        """Remove the checkpoints that nobody needs, those after the newest one apart: they are of a future that is gone."""
+        found = checkpoint_files(self.folder)
+        last = next((number for number, path in enumerate(found) if path.name == self.newest), len(found) - 1)
+        found = found[: last + 1]
+        regular = [path for path in found if not path.name.startswith("resume-")]
+        best = {part["file"] for part in (self.best, self._best_before) if part is not None}
+        stay = {path.name for path in [*found[-2:], *regular[-self.options.keep :]]} | best | newest
+        for path in found:
+            if path.name not in stay:
+                path.unlink(missing_ok=True)
 
 
-_KEPT = re.compile(r"epoch-(\d+)(?:-step-(\d+))?\.ckpt")
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Return the checkpoints of a run in the order of training."""
+    return sorted((path for path in folder.glob("*.ckpt") if _NAME.fullmatch(path.name)), key=_order)
+
+
+def _order(path: Path) -> tuple[float, float, str]:
+    match = _NAME.fullmatch(path.name)
+    assert match is not None
+    return int(match[1]), float(match[2] or math.inf), path.name
 
 
 def kept(folder: Path) -> list[Path]:
-    """Return the checkpoints that `KeptCheckpoints` has left in a folder, the oldest first."""
-    return sorted((path for path in folder.glob("epoch-*.ckpt") if _KEPT.fullmatch(path.name)), key=position)
+    """Return the checkpoints that `Fit.keep` counts, the oldest first."""
+    return [path for path in checkpoint_files(folder) if not path.name.startswith("resume-")]
 
 
-def position(path: Path) -> tuple[float, float]:
-    """Return the epoch of a kept checkpoint, counted from 1, and its step, which is infinite at the end of an epoch."""
-    match = _KEPT.fullmatch(path.name)
-    assert match is not None
-    return int(match[1]), float(match[2] or math.inf)
+def checkpoint_name(position: tuple[int, int], total: int, regular: bool) -> str:
+    """Return the name of the checkpoint of a position (epochs and batches that are done)."""
+    epoch, batches = position
+    where = f"epoch-{epoch:04d}.ckpt" if batches == 0 else f"epoch-{epoch + 1:04d}-step-{total:08d}.ckpt"
+    return where if regular else f"resume-{where}"
+
+
+def expected_checkpoints(trainer: Trainer, steps: int) -> int:
+    """Return how many checkpoints `Fit.keep` can count in a run."""
+    total, batches = trainer.estimated_stepping_batches, trainer.num_training_batches
+    if math.isinf(total) or math.isinf(batches) or trainer.val_check_batch is None:
+        return 2**31
+    per_epoch = max(1, math.ceil(batches / trainer.accumulate_grad_batches))
+    epochs = math.ceil(total / per_epoch)
+    if math.isinf(trainer.val_check_batch):
+        validations = epochs
+    elif trainer.check_val_every_n_epoch is None:
+        validations = int(total * trainer.accumulate_grad_batches // trainer.val_check_batch) + epochs
+    else:
+        validations = epochs * max(1, int(batches // trainer.val_check_batch))
+    return validations + (int(total) // steps if steps else 0)
 
 
 def settled(options: Fit) -> dict[str, Any]:
-    """Return what of a run a checkpoint has settled, flat, by the names of the flags."""
+    """Return what of a run cannot change any more, flat, by the names of the flags."""
     flat: dict[str, Any] = {}
     for name, value in asdict(options).items():
         if name in _SETTLED:
             flat |= {f"{name}.{part}": v for part, v in value.items()} if isinstance(value, Mapping) else {name: value}
     return flat
-
-
-def settled_by(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a run this checkpoint has settled."""
-    return dict(checkpoint[_RUN])
-
-
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Read a training checkpoint of ours, without unpickling objects.
-
-    Raises:
-        InputError: If it is none.
-    """
-    try:
-        checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        if not all(torch.is_tensor(value) for value in checkpoint["state_dict"].values()) or not settled_by(checkpoint):
-            raise ValueError("not what a run writes")
-    except Exception as error:  # torch raises whatever the bytes happen to lead to
-        raise InputError(f"'{path}' is no training checkpoint, such as checkpoints/last.ckpt of a run") from error
-    return checkpoint
-
-
-def best_beside(path: str) -> Path:
-    """The best checkpoint of the run that a checkpoint belongs to."""
-    return Path(path).with_name("best.ckpt")
-
-
-def model_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how to rebuild the model of a checkpoint, see `RunRecord`; empty if nobody wrote that down."""
-    return dict(checkpoint.get(_MODEL) or {})
-
-
-def network_state(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the state of the network in a checkpoint, by the network's own names."""
-    state = checkpoint["state_dict"].items()
-    return {name.removeprefix("net."): value for name, value in state if name.startswith("net.")}
-
-
-def check_resume(options: Fit) -> dict[str, Any] | None:
-    """Read the checkpoint that a run goes on from; needs neither data nor a network. None without one.
-
-    Raises:
-        InputError: If it is missing, no checkpoint of ours or made with other settings, or its best epoch is missing.
-    """
-    path = options.ckpt_path
-    if path is None:
-        return None
-    if not Path(path).is_file():
-        raise InputError(f"there is no checkpoint '{path}' to go on from")
-    checkpoint = read_checkpoint(path)
-    check_best(path, checkpoint)
-    theirs = settled(Fit("", "")) | settled_by(checkpoint)  # an option younger than the checkpoint was at its default
-    for name, value in settled(options).items():
-        if theirs.get(name) != value:
-            raise InputError(f"the checkpoint '{path}' has {name}={theirs.get(name)}, not {value}: use its run's config.yaml")
-    return checkpoint
-
-
-def check_network(options: Fit, checkpoint: Mapping[str, Any] | None, task: nn.Module) -> None:
-    """Compare the shapes in the checkpoint that a run goes on from with those of its task.
-
-    Raises:
-        InputError: If one differs.
-    """
-    if checkpoint is None:
-        return
-    theirs = {name: value.shape for name, value in checkpoint["state_dict"].items()}
-    ours = {name: value.shape for name, value in task.state_dict().items()}
-    if wrong := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
-        text = f"the checkpoint '{options.ckpt_path}' is of another network: {wrong[0]} differs; use its run's config.yaml"
-        raise InputError(text)
-
-
-def check_best(path: str, checkpoint: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint without the best epoch of its run beside it, or with one that it does not know of.
-
-    Raises:
-        InputError: If there is none, or a later epoch is the best one.
-    """
-    best = best_beside(path)
-    if not best.is_file():
-        raise InputError(f"the best epoch so far, {best}, is not beside the checkpoint: keep the folder together")
-    if torch.load(best, map_location="cpu", weights_only=True)["epoch"] > checkpoint["epoch"]:
-        raise InputError(f"the best epoch, {best}, came after the checkpoint '{path}': go on from last.ckpt")
-
-
-def load_best(trainer: pl.Trainer, task: pl.LightningModule, folder: Path) -> str | None:
-    """Put the best epoch's weights back and return its checkpoint; None if none was kept."""
-    path: str = getattr(trainer.checkpoint_callback, "best_model_path", "")
-    if not path:
-        return None
-    task.load_state_dict(torch.load(path, map_location="cpu", weights_only=True)["state_dict"])
-    return str(folder / os.path.relpath(path, folder))
-
-
-def recover(run: str | Path) -> dict[str, Any]:
-    """Write the model folder of a run from checkpoints/best.ckpt, without its data; the model is not tested.
-
-    Args:
-        run: The folder of a run that was killed, crashed or ran out of memory or disk.
-
-    Returns:
-        ``folder`` of the model, ``checkpoint`` and ``epoch`` (from 1) that it was made of.
-
-    Raises:
-        InputError: If the run has a model or no best checkpoint, is still under way, or was made of Python objects that
-            cannot be rebuilt.
-    """
-    folder = Path(run).expanduser()
-    if not folder.is_dir():
-        raise InputError(f"there is no run folder '{folder}'")
-    if (folder / "model").exists():
-        raise InputError(f"'{folder}' has its model: there is nothing to recover")
-    best = folder / "checkpoints" / "best.ckpt"
-    if not best.is_file():
-        raise InputError(f"'{folder}' has no checkpoints/best.ckpt: no epoch of it was finished")
-    with hold(folder):
-        checkpoint = read_checkpoint(best)
-        model = model_of(checkpoint)
-        if not model or model["network"] is None:
-            raise InputError(f"'{best}' is of Python objects that no spec names: build the network and load its state_dict")
-        config, summary = model["config"], model["summary"] | {"metrics": {}, "epochs": checkpoint["epoch"] + 1}
-        net = backbone(untrained(config["backbone"]), config["algebra"], **model["network"])
-        net.load_state_dict(network_state(checkpoint))
-        save(folder / "model", net, config, summary, model["files"])
-    return {"folder": str(folder / "model"), "checkpoint": str(best), "epoch": checkpoint["epoch"] + 1}

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-import time
+import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -14,16 +14,17 @@ import torch
 
 from zoo.checkpoint import save
 from zoo.checkpoint.atomic import write_json
-from zoo.errors import InputError
+from zoo.errors import InputError, Interrupted, Stop
 from zoo.tasks.base import Task
-from zoo.training.callbacks import progress
-from zoo.training.checkpoints import RunRecord, check_network, check_resume, load_best
+from zoo.training.checkpoints import Checkpoints, checkpoint_files
 from zoo.training.folder import RunFolder, claim, write_config
 from zoo.training.network import build_network, model_config, rebuild_options, summarize, vectors_for
 from zoo.training.objects import Objects
 from zoo.training.options import Fit
 from zoo.training.processes import Processes, join
 from zoo.training.resolve import Plan, check_data, plan
+from zoo.training.resume import Resumed, check_network, read_best, resume
+from zoo.training.signals import Signals
 from zoo.training.trainer import check_ranks, check_trainer, make_trainer
 
 
@@ -38,7 +39,7 @@ class Run:
         trainer: The Trainer.
         summary: What can be said before training; grows into summary.json.
         record: ``config`` and ``files`` of the model folder, ``network``, the keywords that build the network (None if no spec
-            names it), and ``summary``.
+            names it), and ``summary``, all JSON values.
     """
 
     plan: Plan
@@ -47,6 +48,11 @@ class Run:
     trainer: pl.Trainer
     summary: dict[str, Any]
     record: dict[str, Any]
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The callback that writes training checkpoints."""
+        return next(found for found in self.trainer.callbacks if isinstance(found, Checkpoints))  # type: ignore[attr-defined]
 
 
 def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
@@ -63,25 +69,29 @@ def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
     Raises:
         InputError: If a name, an option, the data or the folder is wrong, before anything is trained; or if the loss is not
             finite any more, or a data file turns out to be broken when it is read.
-        KeyboardInterrupt: If it was interrupted; checkpoints/last.ckpt holds the last whole epoch.
+        Interrupted: At Ctrl-C or SIGTERM, after a checkpoint was written; the text says how to go on.
     """
     planned = plan(options, objects)
     settings = check_trainer(planned.options.trainer)
-    checkpoint = check_resume(planned.options)
     in_order = "token_stream" in planned.recipe.inputs or getattr(planned.objects.net, "has_memory", False)
     processes = join(settings, in_order, planned.options.ddp_timeout)
-    with claimed(planned.options, processes) as folder, matmul_precision(planned.options.matmul_precision):
+    with (
+        Signals() as signals,
+        claimed(planned.options, processes) as folder,
+        matmul_precision(planned.options.matmul_precision),
+        interruptions(folder),
+    ):
         try:
-            run = set_up(planned, settings, checkpoint, folder.path, processes)
+            resumed = resume(planned.options, folder.path) if folder.resumed else None
+            run = set_up(planned, settings, resumed, folder.path, processes, signals)
         except BaseException:
             folder.discard()
             raise
-        seconds = train(run, folder)
-        run.summary |= {"seconds": round(seconds, 2), "epochs": run.trainer.current_epoch, "metrics": {}}
-        run.summary |= {"checkpoint": load_best(run.trainer, run.task, folder.path), "device": device_name(run.trainer)}
+        train(run, folder, resumed)
         write_model(run)
         if getattr(planned.data, "has_test", True):
-            metrics = run.trainer.test(run.task, planned.data, verbose=False)[0]
+            with interruptions(folder, f"the model is there but not tested: zoo test {shlex.quote(str(folder.path))}"):
+                metrics = run.trainer.test(run.task, planned.data, verbose=False)[0]
             run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
             write_model(run)
         if run.trainer.is_global_zero:
@@ -89,12 +99,33 @@ def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
     return run.summary
 
 
+@contextmanager
+def interruptions(folder: RunFolder, advice: str = "") -> Iterator[None]:
+    """Say how to go on when a signal has ended a run: as advised, or from the newest checkpoint.
+
+    Raises:
+        Interrupted: For the signal, or for Ctrl-C where Lightning itself or a callback has seen it.
+    """
+    try:
+        yield
+    except (Stop, SystemExit) as stop:
+        found = checkpoint_files(folder.path / "checkpoints")
+        if found and not advice:
+            where = found[-1].stem.removeprefix("resume-").replace("-", " ")
+            advice = f"what was trained up to {where} is kept, go on with: zoo fit --resume {shlex.quote(str(folder.path))}"
+        elif not advice:
+            folder.discard()
+            advice = "no checkpoint was written yet, nothing is kept"
+        raise Interrupted(f"stopped; {advice}", getattr(stop, "signum", signal.SIGINT)) from stop
+
+
 def set_up(
     planned: Plan,
     settings: Mapping[str, Any],
-    checkpoint: Mapping[str, Any] | None,
+    resumed: Resumed | None,
     folder: Path,
     processes: Processes,
+    signals: Signals,
 ) -> Run:
     """Build the Trainer, set up the data, build the network and the task, and write config.yaml.
 
@@ -102,7 +133,7 @@ def set_up(
         InputError: If something does not fit together.
     """
     options, data = planned.options, planned.data
-    trainer = make_trainer(settings, folder, options, planned.task.monitor)
+    trainer = make_trainer(settings, folder, options, planned.task.monitor, signals, resumed)
     pl.seed_everything(options.seed, verbose=False)
     processes.prepare(data)
     vectors, info = None, getattr(data, "info", None)
@@ -115,19 +146,22 @@ def set_up(
     if not isinstance(task, Task):
         task = planned.task.from_info(net, info, getattr(data, "tokenizer", None), **planned.task_options)
         task.save_hyperparameters(dict(task.hparams), logger=False)  # the options of the run, logged below, say the same
-    check_network(options, checkpoint, task)
+    check_network(resumed, task)
     check_ranks(trainer, net)
     summary = summarize(planned, net, vectors) | {"run_dir": str(folder)}
+    summary["resumed_from"] = None if resumed is None else str(resumed.path)
     config, files = model_config(planned, net, summary), dict(getattr(data, "files", {}))
     record = {"config": config, "files": files, "network": rebuild_options(planned), "summary": summary}
-    trainer.callbacks.insert(0, RunRecord(options, record))  # type: ignore[attr-defined]
+    run = Run(planned, folder, task, trainer, summary, record)
+    run.checkpoints.model = record
     if trainer.is_global_zero:
+        (folder / "summary.json").unlink(missing_ok=True)  # of a run that was finished and is trained further
         write_config(folder, options)
-        for logger in trainer.loggers:
+        for logger in trainer.loggers if resumed is None else ():
             logger.log_hyperparams(asdict(options))
     if options.compile:
         net.compile()  # in place: the names in its state_dict stay
-    return Run(planned, folder, task, trainer, summary, record)
+    return run
 
 
 @contextmanager
@@ -139,12 +173,12 @@ def claimed(options: Fit, processes: Processes) -> Iterator[RunFolder]:
     """
     mine: list[RunFolder] = []
 
-    def claim_folder() -> str:
+    def claim_folder() -> tuple[str, bool]:
         mine.append(claim(options))
-        return str(mine[0].path)
+        return str(mine[0].path), mine[0].resumed
 
-    path = processes.first(claim_folder)
-    with mine[0] if mine else RunFolder(Path(path)) as folder:
+    path, resumed = processes.first(claim_folder)
+    with mine[0] if mine else RunFolder(Path(path), resumed=resumed) as folder:
         yield folder
 
 
@@ -165,26 +199,30 @@ def finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def train(run: Run, folder: RunFolder) -> float:
-    """Run the training loop and return its seconds.
+def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
+    """Run the training loop, unless an earlier process has, and put the best weights back.
 
     Raises:
         InputError: If the loss is not finite any more, or a data file is broken.
-        KeyboardInterrupt: If the user stopped it; Lightning itself would end the process.
     """
-    start = time.perf_counter()
-    try:
-        run.trainer.fit(run.task, run.plan.data, ckpt_path=run.plan.options.ckpt_path)
-    except (SystemExit, InputError) as error:
-        last = folder.path / "checkpoints" / "last.ckpt"
-        if not any(last.parent.glob("*.ckpt")) and run.trainer.current_epoch == 0:
-            folder.discard()
-        if isinstance(error, InputError):
+    keeper, checkpoint = run.checkpoints, None
+    if resumed is not None and resumed.finished:
+        keeper.best, checkpoint = resumed.state["best"], resumed.checkpoint
+        run.summary |= {"seconds": round(resumed.state["seconds"], 2), "epochs": resumed.state["epochs"]}
+    else:
+        try:
+            run.trainer.fit(run.task, run.plan.data, ckpt_path=None if resumed is None else str(resumed.path))
+        except InputError:
+            if not checkpoint_files(keeper.folder):
+                folder.discard()
             raise
-        command = shlex.join(["zoo", "fit", "-c", str(folder.path / "config.yaml"), "--ckpt-path", str(last)])
-        advice = f"go on with: {command}" if last.exists() else "no epoch was finished"
-        raise KeyboardInterrupt(f"stopped in {progress(run.trainer).replace('/', ' of ')}; {advice}") from error
-    return time.perf_counter() - start
+        run.summary |= {"seconds": round(keeper.seconds, 2), "epochs": run.trainer.current_epoch}
+    run.summary |= {"metrics": {}, "device": device_name(run.trainer), "checkpoint": None}
+    if best := run.trainer.strategy.broadcast(keeper.best):
+        checkpoint = read_best(folder.path, best)
+        run.summary["checkpoint"] = str(keeper.folder / best["file"])
+    if checkpoint is not None:
+        run.task.load_state_dict(checkpoint["state_dict"])
 
 
 def write_model(run: Run) -> None:

@@ -6,12 +6,12 @@ import re
 import shutil
 import socket
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from inspect import Parameter, signature
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import yaml
 
@@ -34,10 +34,11 @@ class RunFolder:
     Args:
         path: The folder.
         handle: The open lock file; None in a process that has not claimed the folder itself.
+        resumed: Whether the run in it goes on.
     """
 
-    def __init__(self, path: Path, handle: int | None = None) -> None:
-        self.path, self._handle = path, handle
+    def __init__(self, path: Path, handle: int | None = None, resumed: bool = False) -> None:
+        self.path, self._handle, self.resumed = path, handle, resumed
 
     def __enter__(self) -> Self:
         return self
@@ -53,28 +54,68 @@ class RunFolder:
             os.close(self._handle)
             self._handle = None
 
+    def release(self) -> int | None:
+        """Return the lock file, which is another object's from now on."""
+        handle, self._handle = self._handle, None
+        return handle
+
     def discard(self) -> None:
         """Remove the folder of a run that has nothing to show, and runs/ if that is empty now."""
-        if self._handle is None:
-            return
-        with suppress(OSError):
-            shutil.rmtree(self.path)
-            if self.path.parent == RUNS:
-                RUNS.rmdir()
+        if self._handle is not None and not self.resumed:
+            with suppress(OSError):
+                for path in self.path.iterdir():  # the lock last: whoever claims the folder then owns all that is in it
+                    if path.name != LOCK:
+                        shutil.rmtree(path) if path.is_dir() else path.unlink()
+                self.close()
+                self.path.rmdir()
+                if self.path.parent == RUNS:
+                    RUNS.rmdir()
         self.close()
 
 
 def claim(options: Fit) -> RunFolder:
-    """Create the folder of a run: `run_dir`, or the next free name in runs/ that says what the run trains.
+    """Create the folder of a run: `run_dir`, or the next free name in runs/; or open that of the run that goes on.
 
     Raises:
-        InputError: If a given folder is not empty or another run writes to it, or the place is not writable.
+        InputError: If a given folder is not empty or another run writes to it, the place is not writable, or there is no run
+            to go on with.
     """
     try:
+        if options.resume == "auto":
+            return _unfinished(options) or claim(replace(options, resume=None))
+        if options.resume is not None:
+            return _reopened(Path(options.resume).expanduser())
         return _claim(Path(options.run_dir).expanduser()) if options.run_dir is not None else _claim_new(run_name(options))
     except OSError as error:
         text = f"cannot create the run folder '{error.filename}': {error.strerror}; choose another with --run-dir"
         raise InputError(text) from error
+
+
+def _reopened(folder: Path) -> RunFolder:
+    """Hold the folder of a run that goes on, without what a crash has left half written."""
+    read_config(folder)
+    held = hold(folder)
+    for pattern in ("checkpoints/.*.part", *(f".{name}-*" for name in ("config.yaml", "metrics.csv", "summary.json", "model"))):
+        for path in folder.glob(pattern):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return RunFolder(folder, held.release(), resumed=True)
+
+
+def _unfinished(options: Fit) -> RunFolder | None:
+    """Hold the newest run of this configuration that has begun and is neither finished nor under way."""
+    given = options.run_dir
+    folders = [Path(given).expanduser()] if given is not None else sorted(RUNS.glob("*/"), key=_modified, reverse=True)
+    for folder in folders:
+        if (folder / "summary.json").exists() or not any(folder.glob("checkpoints/*.ckpt")):
+            continue
+        with suppress(InputError):
+            if read_config(folder) == config_values(options):
+                return _reopened(folder)
+    return None
+
+
+def _modified(folder: Path) -> float:
+    return max((path.stat().st_mtime for path in folder.glob("checkpoints/*.ckpt")), default=0.0)
 
 
 def _claim_new(name: str) -> RunFolder:
@@ -162,11 +203,35 @@ def shortest(group: str, text: str) -> str:
     return str(Spec(spec.name, kept))
 
 
+def config_values(options: Fit) -> dict[str, Any]:
+    """Return what config.yaml says of a run."""
+    own = ("run_dir", "resume")  # of this run alone: a repetition begins anew, in a folder of its own
+    values = {key: value for key, value in asdict(options).items() if key not in own and value is not None}
+    values["trainer"] = {key: value for key, value in options.trainer.items() if value is not None}
+    return dict(yaml.safe_load(yaml.dump(values, Dumper=_Dumper, sort_keys=False)))
+
+
 def write_config(folder: Path, options: Fit) -> None:
     """Write config.yaml: enough for ``zoo fit -c`` to repeat the run."""
-    own = ("run_dir", "ckpt_path")  # of this run alone: a repetition begins anew, in a folder of its own
-    values = {key: value for key, value in asdict(options).items() if key not in own and value is not None}
-    write_text(folder / "config.yaml", yaml.dump(values, Dumper=_Dumper, sort_keys=False))
+    write_text(folder / "config.yaml", yaml.safe_dump(config_values(options), sort_keys=False))
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """Read config.yaml of a run.
+
+    Raises:
+        InputError: If there is no such run, or the file holds something else.
+    """
+    path = run / "config.yaml"
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"'{run}' is no run to go on with: {path} cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"'{path}' is no YAML any more: write it again as zoo fit --print_config prints it") from error
+    if not isinstance(values, dict):
+        raise InputError(f"'{path}' holds no options")
+    return values
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types

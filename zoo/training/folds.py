@@ -7,7 +7,7 @@ from typing import Any
 
 from zoo import registry
 from zoo.checkpoint.atomic import write_json
-from zoo.errors import InputError
+from zoo.errors import InputError, Interrupted
 from zoo.registry import Spec
 from zoo.training.fit import fit
 from zoo.training.folder import claim, write_config
@@ -34,8 +34,8 @@ def cross_validate(options: Fit) -> dict[str, Any]:
         InputError: If the data come with a split, or something is wrong that `fit` refuses.
     """
     options = resolve(options)
-    if options.ckpt_path is not None:
-        raise InputError("--ckpt_path goes on with one run: give it with the config.yaml of the fold, not with --folds")
+    if options.resume is not None:
+        raise InputError("--resume goes on with one run: give it the folder of a fold, and leave --folds out")
     options = replace(options, trainer={"devices": 1, **options.trainer})
     if str(options.trainer["devices"]) != "1":
         raise InputError(f"--folds trains on one device, not on --trainer.devices {options.trainer['devices']}: leave it out")
@@ -55,7 +55,7 @@ def cross_validate(options: Fit) -> dict[str, Any]:
                 summaries.append(fit(replace(one, run_dir=str(folder.path / f"fold-{number:02d}"))))
         except KeyboardInterrupt as stop:
             done = f"stopped in fold {len(summaries) + 1} of {len(rows)}; {len(summaries)} finished ones are in {folder.path}"
-            raise KeyboardInterrupt(f"{done}, and --folds begins anew") from stop
+            raise Interrupted(f"{done}, and --folds begins anew", getattr(stop, "signum", 2)) from stop
         finally:
             if not any(folder.path.glob("fold-*")):
                 folder.discard()

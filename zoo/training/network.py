@@ -121,7 +121,6 @@ def summarize(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, 
         **({"decoding": asdict(options.decoding)} if hasattr(plan.task, "decoding") else {}),
         "stayed_real": stayed_real(net),
         "vectors_found": found,
-        "resumed_from": options.ckpt_path,
         **({"note": note} if given else {}),
     }
 

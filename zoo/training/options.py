@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from zoo.errors import InputError
 from zoo.registry.signatures import build_options as build
 from zoo.registry.signatures import check_option as checked
 from zoo.tasks.decoding.options import Decoding
@@ -21,6 +22,7 @@ __all__ = [
     "Schedule",
     "build",
     "checked",
+    "parse_interval",
     "parser_message",
 ]
 
@@ -123,7 +125,7 @@ class Fit:
         label_smoothing: Share of the probability that training spreads over all answers; by default what the task advises.
         metrics: Further metrics, by the names of torchmetrics classes, such as MulticlassCalibrationError.
         ema: Decay, such as 0.999, of a running mean of the weights, which is what is measured and kept.
-        keep: Training checkpoints that stay for zoo average: the last so many, one of every epoch or validation.
+        keep: Training checkpoints that stay for zoo average: the last so many, of every epoch, validation or number of steps.
         decoding: How texts are written when they are tested.
         batch_size: Examples per step; by default what the backbone recommends, mostly 32.
         num_workers: Processes that load data; 0 loads in the main one.
@@ -132,7 +134,8 @@ class Fit:
         matmul_precision: Of float32 matrix products: highest, high (TF32 on GPUs that have it) or medium.
         ddp_timeout: Seconds that one of several processes waits for the others, before it ends the run.
         run_dir: Folder of the run; by default a new one in runs/ with a telling name.
-        ckpt_path: A training checkpoint (checkpoints/last.ckpt of a run) to go on from.
+        checkpoint_every: Time (30s, 10m, 1.5h) or steps (500steps) between training checkpoints within an epoch, or never.
+        resume: A run (runs/NAME) to go on with, in its folder; or auto for the newest unfinished one of this configuration.
         trainer: Arguments of Lightning's Trainer, such as --trainer.max_epochs.
     """
 
@@ -159,7 +162,8 @@ class Fit:
     matmul_precision: str | None = None
     ddp_timeout: float = 1800
     run_dir: str | None = None
-    ckpt_path: str | None = None
+    checkpoint_every: str = "10m"
+    resume: str | None = None
     trainer: dict[str, Any] = field(default_factory=dict)
 
 
@@ -201,6 +205,25 @@ class Info:
     scope: str = "all"
     embedding: str | None = None
     task: str | None = None
+
+
+def parse_interval(text: str) -> tuple[float | None, int]:
+    """Return the seconds, or else the steps, between two checkpoints; neither for ``never``.
+
+    Raises:
+        InputError: If it is neither a time nor a number of steps.
+
+    >>> parse_interval("10m"), parse_interval("500steps"), parse_interval("never")
+    ((600.0, 0), (None, 500), (None, 0))
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h|steps?)", text.strip())
+    if text == "never":
+        return None, 0
+    if match is None or not float(match[1]) or (match[2].startswith("step") and "." in match[1]):
+        raise InputError(f"checkpoint_every={text}: use a time such as 30s, 10m or 1.5h, steps such as 500steps, or never")
+    if match[2].startswith("step"):
+        return None, int(match[1])
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]], 0
 
 
 def parser_message(text: str) -> str:

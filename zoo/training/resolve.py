@@ -16,7 +16,7 @@ from zoo.tasks.base import Task
 from zoo.tasks.decoding.options import Decoding
 from zoo.tasks.optimization import check_optimizer, check_schedule
 from zoo.training.objects import Objects, is_object
-from zoo.training.options import Fit
+from zoo.training.options import Fit, parse_interval
 
 INPUTS = {
     "image": "images",
@@ -150,6 +150,7 @@ def check_numbers(options: Fit) -> None:
         raise InputError(f"matmul_precision={options.matmul_precision}: use highest, high or medium")
     if options.keep < 1:
         raise InputError(f"keep={options.keep}: use a whole number from 1, the last epoch is always kept")
+    parse_interval(options.checkpoint_every)
     if options.ema is not None and not 0 < options.ema < 1:
         raise InputError(f"ema={options.ema} is the decay of a mean: use a number between 0 and 1, such as 0.999")
 

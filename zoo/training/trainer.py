@@ -2,7 +2,6 @@
 
 import re
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from enum import Enum
@@ -12,107 +11,88 @@ from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import LearningRateMonitor
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.callbacks import Checkpoint, LearningRateMonitor
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
+from lightning.pytorch.plugins.io import CheckpointIO
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 
 from zoo.errors import InputError, one_line, shorten
-from zoo.training.callbacks import EqualBuffers, MovingAverage, ProgressBar, ProgressLines, SplitNote, StopOnDivergence
-from zoo.training.checkpoints import BestCheckpoint, KeptCheckpoints, LastCheckpoint
+from zoo.training.callbacks import EqualBuffers, MovingAverage, ProgressBar, ProgressLines, SplitNote
+from zoo.training.checkpoint_io import AtomicCheckpointIO
+from zoo.training.checkpoints import Checkpoints
+from zoo.training.metrics_table import MetricsTable
 from zoo.training.options import Fit, parser_message
 from zoo.training.processes import build_trainer
-
-
-class MetricsTable(CSVLogger):
-    """Write metrics.csv into the run's folder; hyperparameters are in config.yaml.
-
-    Args:
-        folder: The run's folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, name="", version="")
-
-    @property
-    def experiment(self) -> Any:
-        """The writer, made without Lightning's warning that the folder is not empty."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return super().experiment
-
-    def log_hyperparams(self, params: Any = None) -> None:
-        """Write nothing."""
+from zoo.training.resume import Resumed
+from zoo.training.signals import Signals
 
 
 def make_trainer(
     settings: Mapping[str, Any],
-    folder: Path | None = None,
-    options: Fit | None = None,
+    folder: Path,
+    options: Fit,
     monitor: tuple[str, str] = ("val_loss", "min"),
+    signals: Signals | None = None,
+    resumed: Resumed | None = None,
 ) -> Trainer:
-    """Build a Trainer from checked arguments and our defaults.
+    """Build the Trainer of a run from checked arguments and our defaults.
 
     Args:
         settings: Arguments of Lightning's Trainer from `check_trainer`.
-        folder: The run's folder for logs and checkpoints; None for a Trainer that only evaluates.
-        options: The run; None likewise.
+        folder: The run's folder, for logs and checkpoints.
+        options: The run.
         monitor: The validation value that tells which epoch was best, and whether ``min`` or ``max`` is.
+        signals: Ctrl-C and SIGTERM.
+        resumed: Where the run goes on.
 
     Raises:
-        InputError: If Lightning refuses a combination.
+        InputError: If Lightning refuses a combination, checkpoints are to be kept and not to be kept, or a number is wrong.
     """
-    terminal = sys.stdout.isatty()
+    terminal, signals = sys.stdout.isatty(), signals or Signals()
     defaults: dict[str, Any] = {"enable_model_summary": False, "log_every_n_steps": 10, "enable_progress_bar": terminal}
-    given = {name: value for name, value in settings.items() if value is not None}
+    defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0, "enable_checkpointing": True}
+    given = defaults | {name: value for name, value in settings.items() if value is not None}
     if isinstance(given.get("val_check_interval"), int):
-        defaults["check_val_every_n_epoch"] = None  # steps are counted through all epochs
-    callbacks: list[Callback] = []
-    if folder is None or options is None:
-        defaults |= {"logger": False, "enable_checkpointing": False}
-    else:
-        defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0}
-        given["logger"] = run_loggers(given.get("logger"), folder)
-        callbacks += run_callbacks(given, folder, options, monitor)
-        if given.get("enable_progress_bar", True):
-            callbacks.append(SplitNote(options.data or "the data"))
-    if given.get("enable_progress_bar", True):
-        callbacks.append(ProgressBar(leave=False) if terminal else ProgressLines())
-    return build_trainer(defaults | given | {"callbacks": callbacks + as_list(given.get("callbacks"))})
+        given.setdefault("check_val_every_n_epoch", None)  # steps are counted through all epochs
+    if options.keep > 1 and not given["enable_checkpointing"]:
+        raise InputError(f"--keep {options.keep} keeps checkpoints, --trainer.enable_checkpointing false none: leave one out")
+    keeps = given["enable_checkpointing"] and not given.get("fast_dev_run")
+    checkpoints = Checkpoints(folder, options, monitor, signals, enabled=bool(keeps))
+    given["logger"] = run_loggers(given.get("logger"), folder, resumed)
+    callbacks = [checkpoints, checkpoints.divergence, EqualBuffers()]
+    if given["logger"]:
+        callbacks.append(LearningRateMonitor(logging_interval="step"))
+    if options.ema is not None:
+        callbacks.append(MovingAverage(options.ema))
+    if settings.get("enable_progress_bar") is not False:
+        callbacks += [SplitNote(options.data or "the data"), ProgressBar(leave=False) if terminal else ProgressLines()]
+    given["callbacks"] = callbacks + as_list(given.get("callbacks"))
+    # Ours is no `Checkpoint` of Lightning: that would be called after everything that logs.
+    given["enable_checkpointing"] = any(isinstance(callback, Checkpoint) for callback in given["callbacks"])
+    plugins = as_list(given.get("plugins"))
+    if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+        given["plugins"] = [*plugins, AtomicCheckpointIO()]
+    trainer = build_trainer(given)
+    signals.take_over(trainer)
+    return trainer
 
 
-def run_loggers(given: Any, folder: Path) -> list[Logger]:
-    """Return metrics.csv, tensorboard/ and beside them the user's loggers; ``False`` turns all of them off."""
+def run_loggers(given: Any, folder: Path, resumed: Resumed | None) -> list[Logger]:
+    """Return metrics.csv, tensorboard/ and beside them the user's loggers; ``False`` turns all of them off.
+
+    What the run had logged after the checkpoint that it goes on from is logged again, and removed or hidden before.
+    """
     if given is False:
         return []
-    tensorboard = TensorBoardLogger(folder, name="", version="tensorboard")
-    return [MetricsTable(folder), tensorboard, *([] if given is True else as_list(given))]
+    rows, steps = (0, None) if resumed is None else (resumed.state["rows"], resumed.state["logged_steps"])
+    tensorboard = TensorBoardLogger(folder, name="", version="tensorboard", purge_step=steps)
+    return [MetricsTable(folder, rows), tensorboard, *([] if given is True else as_list(given))]
 
 
 def as_list(value: Any) -> list[Any]:
     """Return an argument that may be one object, several or none as a list."""
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
-
-
-def run_callbacks(settings: Mapping[str, Any], folder: Path, options: Fit, monitor: tuple[str, str]) -> list[Callback]:
-    """Build the callbacks of a run, and those that keep its weights.
-
-    Raises:
-        InputError: If checkpoints are to be kept and not to be kept, or a number is out of range.
-    """
-    callbacks: list[Callback] = [StopOnDivergence(), EqualBuffers()]
-    if settings["logger"]:
-        callbacks.append(LearningRateMonitor(logging_interval="step"))
-    if options.ema is not None:
-        callbacks.append(MovingAverage(options.ema))
-    keepers: list[Callback] = [BestCheckpoint(folder, options, monitor), LastCheckpoint(folder)]
-    if options.keep != 1:
-        keepers.append(KeptCheckpoints(folder, options))
-    if settings.get("enable_checkpointing", True):
-        return callbacks + keepers
-    if options.keep > 1:
-        raise InputError(f"--keep {options.keep} keeps checkpoints, --trainer.enable_checkpointing false none: leave one out")
-    return callbacks
 
 
 def check_ranks(trainer: Trainer, net: nn.Module) -> None:

@@ -1,0 +1,243 @@
+"""A run that is stopped and goes on is the run that was never stopped, bit for bit."""
+
+import json
+import os
+import random
+import signal
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch import Callback
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.data import DataLoader, TensorDataset
+
+import zoo
+from zoo.data.images.files import digits
+from zoo.training.resume import newest
+
+WORDS = ("one", "two", "three", "four", "five", "six")
+
+
+class Crash(Callback):
+    """Ends the process's run without warning before a step, counted over all epochs."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_train_batch_start(self, trainer, module, batch, batch_idx):
+        if trainer.fit_loop.total_batch_idx == self.step:
+            raise RuntimeError("out of memory")
+
+
+class Press(Callback):
+    """Sends a signal at a step, or in the validation after it."""
+
+    def __init__(self, step, number=signal.SIGINT, validation=False):
+        self.step, self.number, self.validation = step, number, validation
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        if not self.validation and trainer.fit_loop.total_batch_idx == self.step:
+            os.kill(os.getpid(), self.number)
+
+    def on_validation_start(self, trainer, module):
+        if self.validation and trainer.fit_loop.total_batch_idx == self.step:
+            os.kill(os.getpid(), self.number)
+
+
+def tensors(value, name=""):
+    """Return all tensors and numbers of a checkpoint by name."""
+    if isinstance(value, dict):
+        return {key: item for k, v in value.items() for key, item in tensors(v, f"{name}.{k}").items()}
+    if isinstance(value, list | tuple):
+        return {key: item for k, v in enumerate(value) for key, item in tensors(v, f"{name}.{k}").items()}
+    return {name: value}
+
+
+def state(run):
+    """Return what a run leaves behind: weights, optimizer, schedule, scaler, averages, random numbers."""
+    checkpoint = newest(Path(run))[1]
+    parts = ("state_dict", "current_model_state", "averaging_state", "optimizer_states", "lr_schedulers", "MixedPrecision")
+    kept = {name: checkpoint[name] for name in parts if name in checkpoint}
+    return tensors(kept | {"random": checkpoint["zoo_state"]["ranks"]})
+
+
+def same(first, second):
+    """Return the names of what differs between two runs, metrics.csv and the test metrics included."""
+    a, b = state(first), state(second)
+    differs = [name for name in a.keys() | b.keys() if name not in a or name not in b or not equal(a[name], b[name])]
+    differs += [] if table(first) == table(second) else ["metrics.csv"]
+    summaries = [json.loads((Path(run) / "summary.json").read_text()) for run in (first, second)]
+    return differs + [key for key in ("metrics", "epochs") if summaries[0][key] != summaries[1][key]]
+
+
+def equal(a, b):
+    return torch.equal(a, b) if torch.is_tensor(a) else a == b
+
+
+def table(run):
+    return (Path(run) / "metrics.csv").read_text()
+
+
+def stopped(options, callback, **more):
+    """Train until the callback ends the run, in the folder `stopped`."""
+    trainer = options["trainer"] | {"callbacks": [callback]}
+    with pytest.raises((RuntimeError, KeyboardInterrupt)):
+        zoo.fit(**options | {"run_dir": "stopped", "trainer": trainer} | more)
+
+
+def resumed():
+    zoo.fit(resume="stopped", trainer={"callbacks": None})
+
+
+BASE = {"trainer": {"max_epochs": 3, "accelerator": "cpu", "log_every_n_steps": 1, "limit_train_batches": 5}}
+IMAGE = BASE | {"backbone": "vit(dim=16,depth=1,dropout=0.2)", "algebra": "quaternion", "data": "digits"}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, corpus):
+    monkeypatch.chdir(tmp_path)
+    for kind in ("text", "pairs", "ranking"):
+        corpus(Path(f"{kind}.tsv"), kind, 200)
+    draw = random.Random(0)
+    Path("pairs").mkdir()
+    for split, count in (("train", 120), ("val", 12), ("test", 12)):
+        texts = [" ".join(draw.choices(WORDS, k=draw.randrange(1, 6))) for _ in range(count)]
+        for side in ("en", "fr"):
+            Path(f"pairs/{split}.{side}").write_text("".join(f"{text}\n" for text in texts))
+    Path("book.txt").write_text("".join(f"{draw.choice(WORDS)} " for _ in range(3000)))
+    return tmp_path
+
+
+KINDS = {
+    "image": ("vit(dim=16,depth=1,dropout=0.2)", "digits"),
+    "text": ("fasttext(dim=8,hidden=8,dropout=0.2)", "text(path=text.tsv)"),
+    "pairs": ("decomposable_attention(dim=8,dropout=0.2)", "pairs(path=pairs.tsv)"),
+    "ranking": ("lstm(dim=8,hidden=8)", "ranking(path=ranking.tsv)"),
+    "corpus": ("gpt(dim=16,depth=1,heads=2,dropout=0.2)", "corpus(path=book.txt,max_length=16)"),
+    "stream": ("transformer_xl(dim=16,depth=1,heads=2,dropout=0.2)", "corpus(path=book.txt,max_length=16)"),
+    "parallel": (
+        "transformer(dim=8,depth=1,heads=2,ffn=8,dropout=0.2)",
+        "parallel(path=pairs,source=en,target=fr,batch_tokens=60)",
+    ),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_data_goes_on_within_an_epoch(place, kind, workers):
+    backbone, data = KINDS[kind]
+    options = BASE | {"backbone": backbone, "algebra": "quaternion", "data": data, "num_workers": workers, "batch_size": 8}
+    options["trainer"] = options["trainer"] | {"max_epochs": 2}
+    zoo.fit(**options, run_dir="whole")
+    stopped(options, Press(6))
+    resumed()
+    assert same("whole", "stopped") == []
+
+
+@pytest.mark.parametrize("step", range(1, 15))
+def test_a_crash_at_every_step(place, step):
+    options = IMAGE | {"checkpoint_every": "2steps", "ema": 0.9, "keep": 4}
+    zoo.fit(**options, run_dir="whole")
+    stopped(options, Crash(step))
+    if not any(Path("stopped").glob("checkpoints/*.ckpt")):
+        pytest.skip("before the first checkpoint")
+    resumed()
+    assert same("whole", "stopped") == []
+    assert names("whole") == names("stopped")
+
+
+def names(run):
+    return sorted(path.name for path in (Path(run) / "checkpoints").glob("epoch-*"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"val_check_interval": 0.4},
+        {"val_check_interval": 3},
+        {"accumulate_grad_batches": 2},
+        {"accumulate_grad_batches": 2, "val_check_interval": 0.2},
+        {"precision": "bf16-mixed"},
+        {"check_val_every_n_epoch": 2},
+        {"gradient_clip_val": 0.1},
+        {"log_every_n_steps": 3},
+        {"max_steps": 8},
+        {"limit_val_batches": 0},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("step", [4, 5, 7])
+def test_it_does_not_matter_how_the_trainer_is_set(place, change, step):
+    options = IMAGE | {"trainer": IMAGE["trainer"] | change, "checkpoint_every": "1steps"}
+    zoo.fit(**options, run_dir="whole")
+    stopped(options, Crash(step))
+    resumed()
+    assert same("whole", "stopped") == []
+
+
+@pytest.mark.parametrize("change", [{}, {"val_check_interval": 0.4}, {"accumulate_grad_batches": 2}], ids=str)
+@pytest.mark.parametrize("ema", [None, 0.9])
+@pytest.mark.parametrize("validation", [False, True])
+@pytest.mark.parametrize("step", [4, 7, 9, 14])
+def test_a_signal_in_training_and_in_validation(place, step, validation, ema, change):
+    options = IMAGE | {"trainer": IMAGE["trainer"] | change, "ema": ema}
+    if validation and (step + 1) % 5 and "val_check_interval" not in change:
+        pytest.skip("no validation there")
+    if validation and "val_check_interval" in change and step not in (3, 1, 6, 8, 11, 13):
+        step = {4: 3, 7: 6, 9: 8, 14: 13}[step]
+    zoo.fit(**options, run_dir="whole")
+    stopped(options, Press(step, signal.SIGTERM, validation))
+    resumed()
+    assert same("whole", "stopped") == []
+
+
+def test_it_can_be_stopped_again_and_again(place):
+    options = IMAGE | {"checkpoint_every": "1steps"}
+    zoo.fit(**options, run_dir="whole")
+    stopped(options, Crash(2))
+    for step in (3, 5, 6, 10, 11, 14):
+        with pytest.raises(RuntimeError):
+            zoo.fit(resume="stopped", trainer={"callbacks": [Crash(step)]})
+    resumed()
+    assert same("whole", "stopped") == []
+    found = [EventAccumulator(str(Path(run) / "tensorboard")).Reload() for run in ("whole", "stopped")]
+    values = [{tag: [(e.step, e.value) for e in one.Scalars(tag)] for tag in one.Tags()["scalars"]} for one in found]
+    assert values[0] == values[1]
+
+
+class Plain(pl.LightningDataModule):
+    """Data whose order is drawn from the global generators, as anyone's is."""
+
+    task = "image_classification"
+
+    def __init__(self):
+        super().__init__()
+        self.own = digits(batch_size=32)
+
+    def setup(self, stage=None):
+        self.own.setup()
+        self.info = self.own.info
+
+    def train_dataloader(self):
+        return DataLoader(TensorDataset(*self.own.dataset("train").__getitems__(list(range(320)))), 32, shuffle=True)
+
+    def val_dataloader(self):
+        return self.own.val_dataloader()
+
+    def test_dataloader(self):
+        return self.own.test_dataloader()
+
+
+def test_anyones_data_go_on_at_the_end_of_an_epoch(place, capsys):
+    options = IMAGE | {"data": Plain()}
+    zoo.fit(**options, run_dir="whole")
+    stopped(options, Crash(7))
+    capsys.readouterr()
+    zoo.fit(resume="stopped", data=Plain(), trainer={"callbacks": None})
+    assert same("whole", "stopped") == []
+    assert "another order" not in capsys.readouterr().out
+    stopped(options | {"run_dir": "within"}, Press(7), run_dir="within")
+    zoo.fit(resume="within", data=Plain(), trainer={"callbacks": None})
+    assert "the data module has a loader of its own: from here on its batches come in another order" in capsys.readouterr().out

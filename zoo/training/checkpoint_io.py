@@ -1,0 +1,128 @@
+"""Training checkpoints as files: whole or not there, and checksummed to the last bit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from lightning.pytorch.plugins.io import CheckpointIO
+
+from zoo.checkpoint.atomic import sync
+from zoo.errors import InputError, one_line
+
+_MARK = b"zoo-sha256:"
+_TRAILER = len(_MARK) + 64 + 1
+_CHUNK = 2**20
+
+
+class _Hashed:
+    """A file that torch writes to, its SHA-256, and the error that torch would replace by one of its own."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.sha256 = file, hashlib.sha256()
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        self.sha256.update(data)
+        try:
+            return self.file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        pass
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """Write training checkpoints so that neither a crash nor a full disk nor a flipped bit goes unnoticed.
+
+    A file is written beside its place, flushed to the disk and renamed. It ends with the SHA-256 of everything before, which
+    ``torch.load`` ignores: file and checksum are one.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            OSError: If it cannot be written; what was there before stays.
+        """
+        path = Path(path)
+        part = path.with_name(f".{path.name}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with part.open("wb", buffering=_CHUNK) as file:
+                hashed = _Hashed(file)
+                try:
+                    torch.save(checkpoint, hashed)  # type: ignore[arg-type]  # torch asks for no more than `write`
+                except RuntimeError as error:
+                    raise hashed.error or error from None
+                file.write(_MARK + hashed.sha256.hexdigest().encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path)
+            sync(path.parent)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot write a checkpoint: {error.strerror}", str(path)) from error
+        finally:
+            with suppress(OSError):
+                part.unlink()
+
+    def load_checkpoint(
+        self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Read a checkpoint, see `read_checkpoint`."""
+        return read_checkpoint(path)
+
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Remove a checkpoint."""
+        Path(path).unlink(missing_ok=True)
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU, if it is as it was written; objects are never unpickled.
+
+    Raises:
+        InputError: If it is missing, damaged or no checkpoint of the zoo.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            stated = _stated(file)
+            if stated is None:
+                raise InputError(f"'{path}' is no training checkpoint of the zoo, or was cut short: no checksum at its end")
+            left, sha256 = file.seek(0, os.SEEK_END) - _TRAILER, hashlib.sha256()
+            file.seek(0)
+            while left and (data := file.read(min(left, _CHUNK))):
+                sha256.update(data)
+                left -= len(data)
+            if sha256.hexdigest() != stated:
+                raise InputError(f"the checkpoint '{path}' is damaged: its checksum differs")
+            file.seek(0)
+            found = torch.load(file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise InputError(f"cannot read the checkpoint '{path}': {error.strerror}") from error
+    except InputError:
+        raise
+    except Exception as error:  # torch raises whatever the bytes happen to lead to
+        raise InputError(f"'{path}' is no training checkpoint of the zoo: {one_line(error, 80)}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("state_dict"), dict):
+        raise InputError(f"'{path}' is no training checkpoint of the zoo: it has no state_dict")
+    return found
+
+
+def stated_checksum(path: Path) -> str | None:
+    """Return the SHA-256 that the end of a checkpoint says it has; None if it says nothing."""
+    with path.open("rb") as file:
+        return _stated(file)
+
+
+def _stated(file: BinaryIO) -> str | None:
+    if file.seek(0, os.SEEK_END) < _TRAILER:
+        return None
+    file.seek(-_TRAILER, os.SEEK_END)
+    trailer = file.read()
+    return trailer[len(_MARK) : -1].decode(errors="replace") if trailer.startswith(_MARK) and trailer.endswith(b"\n") else None

@@ -1,0 +1,190 @@
+"""Go on with a run: its newest whole checkpoint, what may change on the way, and the model of a run that crashed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from zoo.backbones.build import backbone, untrained
+from zoo.checkpoint import save
+from zoo.errors import InputError
+from zoo.training.checkpoint_io import read_checkpoint, stated_checksum
+from zoo.training.checkpoints import MODEL, RUN, RUN_ID, STATE, checkpoint_files, settled
+from zoo.training.folder import config_values, hold, read_config
+from zoo.training.options import Fit
+from zoo.training.processes import is_first_process
+
+_ENDS = ("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "callbacks")
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where a run goes on.
+
+    Attributes:
+        path: The checkpoint.
+        checkpoint: What it holds.
+        finished: Whether nothing is left to train.
+    """
+
+    path: Path
+    checkpoint: dict[str, Any]
+    finished: bool
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What `zoo.training.checkpoints.Checkpoints` has noted."""
+        found: dict[str, Any] = self.checkpoint[STATE]
+        return found
+
+
+def resume(options: Fit, folder: Path) -> Resumed:
+    """Read the newest whole checkpoint of a run, and say where it goes on and what has changed.
+
+    Raises:
+        InputError: If there is none, the run has settled other values, or it is finished and nothing has changed.
+    """
+    old, new = flat(read_config(folder)), flat(config_values(options))
+    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    path, checkpoint = newest(folder)
+    theirs = settled(Fit("", "")) | checkpoint[RUN]  # an option younger than the checkpoint was at its default
+    for name, value in settled(options).items():
+        if theirs.get(name) != value:
+            raise InputError(f"the run '{folder}' has {name}={theirs.get(name)}, not {value}: begin a new run for another one")
+    finished = checkpoint[STATE]["finished"] and not any(name.removeprefix("trainer.") in _ENDS for name in names)
+    if finished and (folder / "summary.json").exists():
+        raise InputError(f"the run '{folder}' is finished: raise --trainer.max_epochs or max_steps to train it further")
+    if is_first_process():
+        changed = ", ".join(f"{name} {old.get(name)} -> {new.get(name)}" for name in names)
+        where = path.stem.removeprefix("resume-").replace("-", " ")
+        print(f"resuming {folder} after {where}" + (f"; changed: {changed}" if changed else ""), flush=True)  # noqa: T201
+    return Resumed(path, checkpoint, finished)
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by the names of their flags."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= {f"{name}.{part}": item for part, item in value.items()} if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """Return the newest checkpoint of a run that is whole, and what it holds; newer ones that are not are named on stderr.
+
+    Raises:
+        InputError: If there is none.
+    """
+    wrong: list[str] = []
+    for path in reversed(checkpoint_files(folder / "checkpoints")):
+        try:
+            checkpoint = read_own(path, folder)
+            best = checkpoint[STATE]["best"]
+            if best is not None and best["file"] != path.name:
+                read_best(folder, best)
+        except InputError as error:
+            wrong.append(str(error))
+            continue
+        if wrong and is_first_process():
+            print(f"zoo: {wrong[0]}; the one before it, {path.name}, is whole and used", file=sys.stderr)  # noqa: T201
+        return path, checkpoint
+    if wrong:
+        raise InputError(f"{wrong[0]}; no checkpoint before it is whole")
+    raise InputError(f"'{folder}' has no checkpoint: no step of it was finished")
+
+
+def read_own(path: Path, folder: Path) -> dict[str, Any]:
+    """Read a checkpoint of this run.
+
+    Raises:
+        InputError: If it is damaged, none of ours or of another run.
+    """
+    checkpoint = read_checkpoint(path)
+    if not isinstance(checkpoint.get(STATE), dict) or not isinstance(checkpoint.get(RUN), dict):
+        raise InputError(f"'{path}' is no training checkpoint of a run of the zoo")
+    if (own := read_id(folder)) is not None and checkpoint[STATE]["run_id"] != own:
+        raise InputError(f"the checkpoint '{path}' is of another run")
+    return checkpoint
+
+
+def read_best(folder: Path, best: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the best checkpoint of a run.
+
+    Args:
+        folder: The run.
+        best: ``file`` and ``sha256`` as a later checkpoint says; the checksum is None in the best one itself.
+
+    Raises:
+        InputError: If it is damaged or another one.
+    """
+    path = folder / "checkpoints" / best["file"]
+    checkpoint = read_own(path, folder)
+    if best["sha256"] is not None and stated_checksum(path) != best["sha256"]:
+        raise InputError(f"the best checkpoint '{path}' is not the one that this run has written")
+    return checkpoint
+
+
+def read_id(folder: Path) -> str | None:
+    """Return what tells the run from all others; None if nobody noted it."""
+    path = folder / RUN_ID
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else None
+
+
+def check_network(resumed: Resumed | None, task: nn.Module) -> None:
+    """Compare the shapes in the checkpoint that a run goes on from with those of its task.
+
+    Raises:
+        InputError: If one differs.
+    """
+    if resumed is None:
+        return
+    theirs = {name: value.shape for name, value in resumed.checkpoint["state_dict"].items()}
+    ours = {name: value.shape for name, value in task.state_dict().items()}
+    if wrong := sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)):
+        raise InputError(f"the checkpoint '{resumed.path}' is of another network: {wrong[0]} differs")
+
+
+def network_state(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Return the state of the network in a checkpoint, by the network's own names."""
+    state = checkpoint["state_dict"].items()
+    return {name.removeprefix("net."): value for name, value in state if name.startswith("net.")}
+
+
+def recover(run: str | Path) -> dict[str, Any]:
+    """Write the model folder of a run from its best checkpoint, without its data; the model is not tested.
+
+    Args:
+        run: The folder of a run that was killed, crashed or ran out of memory or disk.
+
+    Returns:
+        ``folder`` of the model, ``checkpoint`` and ``epoch`` (from 1) that it was made of.
+
+    Raises:
+        InputError: If the run has a model or no best checkpoint, is still under way, or was made of Python objects that
+            cannot be rebuilt.
+    """
+    folder = Path(run).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"there is no run folder '{folder}'")
+    if (folder / "model").exists():
+        raise InputError(f"'{folder}' has its model: there is nothing to recover")
+    with hold(folder):
+        best = newest(folder)[1][STATE]["best"]
+        if best is None:
+            raise InputError(f"'{folder}' was stopped before its first validation: go on with zoo fit --resume {folder}")
+        checkpoint = read_best(folder, best)
+        model = checkpoint[MODEL]
+        if not model or model["network"] is None:
+            text = f"'{best['file']}' is of Python objects that no spec names: build the network and load its state_dict"
+            raise InputError(text)
+        config, summary = model["config"], model["summary"] | {"metrics": {}, "epochs": best["epoch"]}
+        net = backbone(untrained(config["backbone"]), config["algebra"], **model["network"])
+        net.load_state_dict(network_state(checkpoint))
+        save(folder / "model", net, config, summary, model["files"])
+    made = {"folder": folder / "model", "checkpoint": folder / "checkpoints" / best["file"]}
+    return {name: str(path) for name, path in made.items()} | {"epoch": best["epoch"]}
