@@ -98,6 +98,13 @@ def is_attention(module: nn.Module) -> bool:
     return _cuts(module) or not any(_cuts(m) for m in inside)
 
 
+def vectors_written(owner: nn.Module, own: str) -> int:
+    """Count the queries, keys and values of a head that a child of an attention module writes; 0 if it is no such matrix."""
+    if own == "in_proj" and isinstance(owner, nn.MultiheadAttention):
+        return 3
+    return _WRITERS.get(own, 0) if own not in ("gate", "pwise") and _own_number(owner, _HEADS) is not None else 0
+
+
 def _known(owner: Any, own: str, module: nn.Module, role: str | None, rule: Rule | str) -> MatrixLayout:
     if isinstance(rule, str):
         return MatrixLayout(role, None, rule)

@@ -1,0 +1,416 @@
+"""Lottery tickets in a Trainer: rewinding, masks that hold through every kind of step, checkpoints, mistakes."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+import zoo
+from zoo.errors import InputError
+from zoo.pruning import LotteryTicket, lottery, prunable, rounds_until
+from zoo.pruning import masks as lib
+from zoo.training.callbacks import MovingAverage
+
+
+class Net(LightningModule):
+    """A network with whatever can go wrong: batch norm, dropout, a hypercomplex and a real layer."""
+
+    def __init__(self, optimizer=None, algebra="quaternion"):
+        super().__init__()
+        self.inner = zoo.layers.Linear(zoo.algebra(algebra), 8, 16)
+        self.norm, self.drop, self.head = nn.BatchNorm1d(16), nn.Dropout(0.1), nn.Linear(16, 3)
+        self.make = optimizer or (lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.5))
+
+    def forward(self, x):
+        return self.head(self.drop(self.norm(self.inner(x)).relu()))
+
+    def training_step(self, batch, index):
+        return F.cross_entropy(self(batch[0]), batch[1])
+
+    def configure_optimizers(self):
+        return self.make(self.parameters())
+
+
+QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+
+
+def trainer(*callbacks, **options):
+    options = QUIET | {"max_epochs": 2, "accelerator": "cpu", "num_sanity_val_steps": 0} | options
+    return Trainer(callbacks=list(callbacks), **options)
+
+
+def data(seed=0):
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(64, 8, generator=draw)
+    return DataLoader(TensorDataset(x, x[:, :3].argmax(1)), batch_size=16)
+
+
+def tensors(module):
+    return {name: t.detach().clone() for name, t in (*module.named_parameters(), *module.named_buffers())}
+
+
+def net(**options):
+    torch.manual_seed(0)
+    return Net(**options)
+
+
+def same_bits(a, b):
+    return a.dtype == b.dtype and torch.equal(
+        a.contiguous().flatten().view(torch.uint8), b.contiguous().flatten().view(torch.uint8)
+    )
+
+
+class Look:
+    """Keep what a round starts from."""
+
+    def __new__(cls, seen):
+        from lightning.pytorch import Callback
+
+        class Looking(Callback):
+            def on_train_start(self, trainer, module):
+                seen.append((tensors(module), copy.deepcopy(trainer.optimizers[0].state_dict()["state"])))
+
+        return Looking()
+
+
+@pytest.mark.parametrize("rewind_step", [0, 3])
+@pytest.mark.parametrize("unit", ["number", "element"])
+def test_rounds_begin_with_the_rewind_point_and_exact_counts(rewind_step, unit):
+    ticket, seen, made, ends = LotteryTicket(0.4, rewind_step=rewind_step, unit=unit), [], [], []
+
+    def fit_one(ticket):
+        made.append(net())
+        trainer(ticket, Look(seen)).fit(made[-1], data())
+        ends.append(tensors(made[-1]))
+
+    rounds = list(lottery(fit_one, ticket, 3))
+    left = {"inner.weight_module.components": 32 // (4 if unit == "element" else 1), "head.weight": 48}
+    for number, done in enumerate(rounds):
+        weights = 32, 48
+        units = left["inner.weight_module.components"] * (4 if unit == "element" else 1), left["head.weight"]
+        assert (done.number, done.survivors, done.weights) == (number, sum(units), sum(weights))
+        left = {name: count - round(0.4 * count) for name, count in left.items()}
+    point = ticket.rewind_point
+    assert point.keys() == seen[0][0].keys()
+    for number, (start, optimizer) in enumerate(seen[(rewind_step > 0) :]):
+        assert optimizer == {}, "a new optimizer"
+        for name, value in start.items():
+            mask = ticket.masks.get(name, torch.ones_like(value, dtype=torch.bool))
+            assert same_bits(value[mask], point[name][mask]), f"{name} in round {number}"
+    if rewind_step:
+        assert not torch.equal(point["head.weight"], seen[0][0]["head.weight"])
+        assert int(point["norm.num_batches_tracked"]) == 3
+    # The last masks are laid over trained weights, and nothing is pruned from them any more.
+    for name, mask in ticket.masks.items():
+        assert ((ends[-1][name] != 0) == mask).all()
+        assert not torch.equal(ends[-1][name], point[name] * mask)
+
+
+def test_the_rewind_point_shares_no_memory():
+    ticket, module = LotteryTicket(0.5), net()
+    before = tensors(module)
+    trainer(ticket).fit(module, data())
+    live = {t.untyped_storage().data_ptr() for t in (*module.parameters(), *module.buffers())}
+    assert not live & {t.untyped_storage().data_ptr() for t in ticket.rewind_point.values()}
+    assert not live & {t.untyped_storage().data_ptr() for t in ticket.masks.values()}
+    assert all(same_bits(value, before[name]) for name, value in ticket.rewind_point.items())
+    trained = tensors(module)
+    ticket.prune()
+    assert all(same_bits(value, trained[name]) for name, value in tensors(module).items()), "pruning changes no weight"
+
+
+def test_a_round_is_what_the_same_seed_trains():
+    """Two rounds in one process equal one ticket that is loaded into a new one: nothing else is carried over."""
+    ends = []
+    for _ in range(2):
+        ticket = LotteryTicket(0.3)
+
+        def fit_one(ticket):
+            module = Net()
+            trainer(ticket).fit(module, data())
+            return tensors(module)
+
+        *_, last = lottery(fit_one, ticket, 2, seed=7)
+        ends.append(last.result)
+    fresh, end = LotteryTicket(0.3), None
+    fresh.load_state_dict(copy.deepcopy(ticket.state_dict()))
+    for done in lottery(fit_one, fresh, 2, seed=7):
+        end = done.result
+        assert done.number == 2
+    for name, value in ends[0].items():
+        assert same_bits(value, ends[1][name])
+        assert same_bits(value, end[name])
+
+
+class Noisy(torch.optim.SGD):
+    """An optimizer that moves weights without a gradient, as orthogonal updates do."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = super().step(closure)
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.add_(0.1)
+        return loss
+
+
+def lookahead(parameters):
+    from timm.optim import Lookahead
+
+    return Lookahead(torch.optim.AdamW(parameters, lr=0.05), k=2)
+
+
+KINDS = {
+    "adamw": ({}, {}),
+    "momentum": ({"optimizer": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True)}, {}),
+    "clip": ({}, {"gradient_clip_val": 0.1}),
+    "accumulate": ({}, {"accumulate_grad_batches": 2}),
+    "bf16-mixed": ({}, {"precision": "bf16-mixed"}),
+    "bf16-true": ({}, {"precision": "bf16-true"}),
+    "ema": ({}, {}),
+    "noisy": ({"optimizer": lambda p: Noisy(p, lr=0.1)}, {}),
+    "lookahead": ({"optimizer": lookahead}, {}),
+    "lbfgs": ({"optimizer": lambda p: torch.optim.LBFGS(p, lr=0.1, max_iter=3)}, {}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pruned_stays_pruned(kind):
+    from lightning.pytorch import Callback
+
+    options, settings = KINDS[kind]
+    ticket, steps = LotteryTicket(0.6), []
+
+    class Watch(Callback):
+        def on_train_batch_end(self, trainer, module, *_):
+            found = dict(module.named_parameters())
+            assert all(not found[name][~mask].any() for name, mask in ticket.masks.items())
+            steps.append(sum(int((found[name] != 0).sum()) for name in ticket.masks))
+
+    for number in range(2):
+        average = [MovingAverage(0.5)] if kind == "ema" else []
+        module = net(**options)
+        # Also a callback that comes before the ticket sees masked weights; an optimizer without torch's hooks is masked later.
+        order = [ticket, Watch()] if kind == "lookahead" else [Watch(), *average, ticket]
+        trainer(*order, **settings).fit(module, data())
+        weights = dict(module.named_parameters())
+        for name, mask in ticket.masks.items():
+            assert not weights[name][~mask].any()
+            assert not torch.equal(weights[name].float(), ticket.rewind_point[name].float() * mask), "it was trained"
+        if not number:
+            ticket.prune()
+    survivors, weights = ticket.count()
+    assert survivors == 80 - round(0.6 * 32) - round(0.6 * 48)
+    assert weights == 80
+    assert steps[-1] == survivors
+
+
+def test_clipping_sees_the_survivors_alone():
+    """With most weights pruned, a gradient of pruned weights must not take part in the norm."""
+    norms = []
+
+    class Net2(Net):
+        def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None):
+            grads = {name: p.grad for name, p in self.named_parameters()}
+            norms.append(all(not grads[name][~mask].any() for name, mask in ticket.masks.items()))
+            self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    ticket = LotteryTicket(0.9)
+    for _ in range(2):
+        trainer(ticket, gradient_clip_val=0.1).fit(Net2(), data())
+        ticket.prune() if not ticket.round else None
+    assert norms
+    assert all(norms[8:])
+
+
+def test_nothing_is_added_to_the_module():
+    ticket, module = LotteryTicket(0.5), net()
+    keys, hooks = list(module.state_dict()), {m: (m._forward_hooks, m._forward_pre_hooks) for m in module.modules()}
+    before = {name: type(p) for name, p in module.named_parameters()}
+    for _ in range(2):
+        trainer(ticket).fit(module, data())
+        ticket.prune()
+    assert list(module.state_dict()) == keys
+    assert {name: type(p) for name, p in module.named_parameters()} == before
+    assert list(module.modules()) == list(hooks)
+    assert not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in module.modules())
+
+
+@pytest.mark.parametrize("score", ["random", "movement", "snip"])
+def test_other_scores(score):
+    tickets, starts = [], []
+    for seed in (0, 0, 1):
+        ticket = LotteryTicket(0.5, score=score, seed=seed)
+        for number in range(2):
+            seen = []
+            torch.manual_seed(1)
+            trainer(ticket, Look(seen)).fit(net(), data())
+            starts.append((number, seen[0][0]))
+            if score == "snip":
+                assert ticket.count()[0] == (40, 20)[number], "pruned in the first step"
+            if not number:
+                ticket.prune()
+        tickets.append(ticket)
+    assert tickets[0].count() == (20 if score == "snip" else 40, 80)
+    assert lib.digest(tickets[0].masks) == lib.digest(tickets[1].masks)
+    assert (lib.digest(tickets[0].masks) != lib.digest(tickets[2].masks)) == (score == "random")
+
+
+def test_snip_and_movement_are_what_the_papers_say():
+    module, batch = net(optimizer=lambda p: torch.optim.SGD(p, lr=0.1)), next(iter(data()))
+    module.drop.p = 0.0
+    copied = copy.deepcopy(module)
+    names = list(prunable(copied))
+    snip, movement = LotteryTicket(0.5, score="snip"), LotteryTicket(0.5, score="movement")
+    trainer(snip, max_steps=1).fit(copy.deepcopy(module), data())
+    trainer(movement, max_steps=2).fit(module, data())
+    sums, found = {}, dict(copied.named_parameters())
+    optimizer = torch.optim.SGD(copied.parameters(), lr=0.1)
+    for batch in list(data())[:2]:
+        optimizer.zero_grad()
+        copied.training_step(batch, 0).backward()
+        if not sums:
+            expected = {name: (found[name] * found[name].grad).detach().abs() for name in names}
+        sums = {name: sums.get(name, 0) - (found[name] * found[name].grad).detach() for name in names}
+        optimizer.step()
+    movement.prune()
+    for name in names:
+        for masks, values in ((snip.masks, expected), (movement.masks, sums)):
+            kept = masks[name]
+            assert int(kept.sum()) == kept.numel() // 2
+            assert values[name][kept].min() > values[name][~kept].max()
+
+
+def test_a_checkpoint_carries_the_ticket(tmp_path):
+    """Trained in one go, and stopped in the middle of the second round: the same to the bit."""
+    ends = []
+    for stop in (False, True):
+        ticket, module = LotteryTicket(0.5, score="movement"), net()
+        trainer(ticket).fit(module, data())
+        ticket.prune()
+        module = net()
+        module.drop.p = 0.0
+        if stop:
+            path = tmp_path / "stopped.ckpt"
+            first = trainer(ticket, max_epochs=1)
+            first.fit(module, data())
+            first.save_checkpoint(path)
+            saved = torch.load(path, weights_only=True)["callbacks"]["LotteryTicket"]
+            assert saved["masks"].keys() == ticket.masks.keys()
+            ticket, module = LotteryTicket(0.5, score="movement"), Net()
+            module.drop.p = 0.0
+            trainer(ticket).fit(module, data(), ckpt_path=path, weights_only=True)
+        else:
+            trainer(ticket).fit(module, data())
+        ticket.prune()
+        ends.append((tensors(module), ticket))
+    (one, a), (two, b) = ends
+    assert all(same_bits(value, two[name]) for name, value in one.items())
+    assert a.round == b.round == 2
+    assert lib.digest(a.masks) == lib.digest(b.masks)
+    assert all(same_bits(value, b.rewind_point[name]) for name, value in a.rewind_point.items())
+
+
+def test_it_works_with_zoo_fit(options):
+    ticket = LotteryTicket(0.4, matrices="qkv", scope="component")
+    for done in lottery(lambda ticket: zoo.fit(**options({"callbacks": [ticket]})), ticket, 1):
+        model = zoo.load(done.result["run_dir"])
+        kept = {name: int((p != 0).sum()) for name, p in model.net.named_parameters() if "qkv" in name and "bias" not in name}
+        assert kept == {"blocks.0.attn.qkv.weight_module.components": done.survivors}
+        assert done.survivors == (768 if done.number == 0 else 768 - 12 * round(0.4 * 64))
+
+
+def renamed():
+    module = net()
+    module.outer = module.head
+    del module.head
+    return module
+
+
+def other_shape():
+    module = net()
+    module.head = nn.Linear(16, 4)
+    return module
+
+
+def second_norm():
+    module = net()
+    module.more = nn.BatchNorm1d(16)
+    return module
+
+
+def two_optimizers(**_):
+    module = net()
+    module.automatic_optimization = False
+    module.configure_optimizers = lambda: [torch.optim.SGD(module.parameters(), lr=0.1) for _ in range(2)]
+    return module
+
+
+def after_one_round(module=None, **options):
+    ticket = LotteryTicket(0.5, **options)
+    trainer(ticket).fit(net(), data())
+    ticket.prune()
+    if module is not None:
+        trainer(ticket).fit(module, data())
+    return ticket
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: LotteryTicket(1.5), "rate=1.5"),
+        (lambda: LotteryTicket(0.5, rewind_step=-1), "rewind_step=-1"),
+        (lambda: LotteryTicket(0.5, rewind_step=5, score="snip"), "leave rewind_step out"),
+        (lambda: LotteryTicket(0.5).prune(), "nothing was trained"),
+        (lambda: after_one_round(renamed()), "masked parameter 'head.weight' is not in this module"),
+        (lambda: after_one_round(other_shape()), "'head.weight' has shape [4, 16], and [3, 16] in the first round"),
+        (lambda: after_one_round(second_norm()), "tensor 'more.bias' was not in the module of the first round"),
+        (
+            lambda: trainer(LotteryTicket(0.5, rewind_step=99)).fit(net(), data()),
+            "rewind_step=99 is never reached: the round has 8",
+        ),
+        (lambda: trainer(LotteryTicket(0.5, score="snip")).fit(two_optimizers(), data()), "this module has several"),
+        (lambda: after_one_round().load_state_dict(LotteryTicket(0.4).state_dict()), "has rate=0.4, not 0.5"),
+        (lambda: LotteryTicket(0.5).setup(SimpleNamespace(strategy=FSDPStrategy()), None, "fit"), "FSDP shards weights"),
+        (
+            lambda: LotteryTicket(0.5).setup(trainer(strategy="ddp_spawn", devices=2), None, "fit"),
+            "processes by spawn or fork",
+        ),
+        (lambda: list(lottery(print, LotteryTicket(0.5), -1)), "rounds=-1"),
+        (lambda: rounds_until(1.5, 0.4), "until=1.5"),
+        (lambda: rounds_until(0.1, 1.4), "rate=1.4"),
+    ],
+)
+def test_mistakes_are_one_line(call, said):
+    with pytest.raises(InputError) as error:
+        call()
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_ddp_is_let_through():
+    LotteryTicket(0.5).setup(SimpleNamespace(strategy=DDPStrategy()), None, "fit")
+
+
+def test_a_control_with_another_initialisation():
+    ticket = after_one_round()
+    torch.manual_seed(5)
+    other = Net()
+    ticket.remember(other)
+    seen = []
+    trainer(ticket, Look(seen)).fit(net(), data())
+    for name, value in seen[0][0].items():
+        mask = ticket.masks.get(name, torch.ones_like(value, dtype=torch.bool))
+        assert same_bits(value[mask], ticket.rewind_point[name][mask])
+    assert same_bits(ticket.rewind_point["head.weight"], other.head.weight)
+
+
+@pytest.mark.parametrize(("share", "rate", "rounds"), [(0.01, 0.4, 10), (0.5, 0.5, 1), (0.25, 0.5, 2), (0.9, 0.5, 1)])
+def test_rounds_until(share, rate, rounds):
+    assert rounds_until(share, rate) == rounds

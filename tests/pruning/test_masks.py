@@ -1,0 +1,259 @@
+"""What is prunable, scores and exact counts, against a slow definition."""
+
+from decimal import ROUND_HALF_EVEN, Decimal
+from itertools import product
+
+import pytest
+import torch
+from timm.layers import LayerNorm
+from torch import nn
+
+import zoo
+from zoo.errors import InputError
+from zoo.layers import LSTM, Embedding, Linear
+from zoo.pruning import masks as lib
+
+QUATERNION = zoo.algebra("quaternion")
+
+
+def tiny(algebra="quaternion", **options):
+    torch.manual_seed(0)
+    sizes = {"in_channels": 1, "image_size": 8, "num_classes": 3}
+    return zoo.backbone("vit(dim=16, depth=1, heads=2)", algebra, **sizes | options)
+
+
+def dropped(score, alive, count):
+    """Of a flat list of scores, the positions to drop: the lowest scores, of equal ones the first."""
+    order = sorted((s, i) for i, (s, a) in enumerate(zip(score, alive, strict=True)) if a)
+    return {i for _, i in order[:count]}
+
+
+def expected_count(rate, left):
+    return int((Decimal(str(rate)) * left).quantize(Decimal(1), ROUND_HALF_EVEN))
+
+
+# --- what is prunable ---
+
+
+@pytest.mark.parametrize("algebra", ["real", "quaternion", "phm-4"])
+def test_every_matrix_of_a_vit_and_nothing_else_is_prunable(algebra):
+    net = tiny(algebra)
+    found = lib.prunable(net)
+    own = ".weight_module.components"
+    assert sorted(found) == sorted(
+        ["patch_embed.proj.weight", "head.weight"]
+        + [f"blocks.0.{name}{own}" for name in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")]
+        if algebra != "real"
+        else [f"{n}.weight" for n in ("patch_embed.proj", "head")]
+        + [n for n, _ in net.named_parameters() if n.startswith("blocks") and ("attn" in n or "mlp" in n) and "bias" not in n]
+    )
+    names = dict(net.named_parameters())
+    assert all(found[name].parameter is names[name] for name in found)
+    assert not any(word in name for name in found for word in ("bias", "norm", "cls_token", "pos_embed", "structure"))
+
+
+def test_plain_torch_modules_are_found():
+    net = nn.ModuleDict(
+        {
+            "linear": nn.Linear(4, 3),
+            "conv": nn.Conv2d(2, 4, 3),
+            "up": nn.ConvTranspose1d(2, 4, 3),
+            "attention": nn.MultiheadAttention(8, 2),
+            "other": nn.MultiheadAttention(8, 2, kdim=4, vdim=4),
+            "lstm": nn.LSTM(4, 5),
+            "norm": LayerNorm(4),
+            "batch": nn.BatchNorm1d(4),
+            "table": nn.Embedding(7, 4),
+        }
+    )
+    assert sorted(lib.prunable(net)) == sorted(
+        ["linear.weight", "conv.weight", "up.weight", "lstm.weight_ih_l0", "lstm.weight_hh_l0"]
+        + ["attention.in_proj_weight", "attention.out_proj.weight", "other.out_proj.weight"]
+        + [f"other.{letter}_proj_weight" for letter in "qkv"]
+    )
+
+
+def test_layers_of_the_zoo_are_found_and_their_tables_are_not():
+    net = nn.ModuleDict(
+        {"lstm": LSTM(QUATERNION, 8, 8), "table": Embedding(QUATERNION, 8, 8), "linear": Linear(QUATERNION, 8, 8)}
+    )
+    found = lib.prunable(net)
+    assert sorted(found) == [
+        "linear.weight_module.components",
+        "lstm.cells.0.from_hidden.0.components",
+        "lstm.cells.0.from_input.0.components",
+    ]
+    assert all(one.components for one in found.values())
+
+
+def test_a_table_that_a_layer_shares_is_no_matrix():
+    net = nn.ModuleDict({"table": nn.Embedding(7, 4), "head": nn.Linear(4, 7, bias=False), "inner": nn.Linear(4, 4)})
+    net["head"].weight = net["table"].weight
+    assert list(lib.prunable(net)) == ["inner.weight"]
+    assert "table.weight" in lib.prunable(net, include=["table.*"])
+
+
+def test_what_is_asked_for_is_added_and_what_is_left_out_is_not_there():
+    net = tiny()
+    assert {"cls_token", "norm.weight"} <= set(lib.prunable(net, include=["cls_token", "norm.*"]))
+    assert "head.weight" not in lib.prunable(net, exclude=["head*"])
+    net.head.weight.requires_grad_(False)
+    assert "head.weight" not in lib.prunable(net), "what is not trained is not pruned"
+
+
+@pytest.mark.parametrize("algebra", ["real", "quaternion"])
+def test_queries_keys_and_values_are_three_matrices_each(algebra):
+    (name, one), *rest = lib.prunable(tiny(algebra), "qkv").items()
+    assert ".attn.qkv." in name
+    assert (rest, one.parts) == ([], 3)
+    net = nn.TransformerEncoderLayer(8, 2)
+    assert [(name, one.parts) for name, one in lib.prunable(net, "qkv").items()] == [("self_attn.in_proj_weight", 3)]
+    zoo.convert(net, "quaternion")
+    assert [(name, one.parts) for name, one in lib.prunable(net, "qkv").items()] == [("self_attn.in_proj.components", 3)]
+    cross = zoo.layers.Attention(QUATERNION, 8, 2, cross=True)
+    assert [one.parts for one in lib.prunable(cross, "qkv").values()] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: lib.prunable(nn.BatchNorm1d(3)), "no matrix that is trained"),
+        (lambda: lib.prunable(nn.Linear(3, 3), "qkv"), "no queries, keys or values"),
+        (lambda: lib.prunable(nn.Linear(3, 3), "heads"), "'heads': use all or qkv"),
+        (lambda: lib.prunable(nn.Linear(3, 3), include=["nothing.*"]), "'nothing.*' fits no parameter"),
+        (lambda: lib.prunable(nn.Linear(3, 3), exclude=["nothing.*"]), "'nothing.*' fits no parameter"),
+        (lambda: lib.Pruning(rate=0.0), "rate=0.0"),
+        (lambda: lib.Pruning(rate=1.0), "rate=1.0"),
+        (lambda: lib.Pruning(rate=float("nan")), "rate=nan"),
+        (lambda: lib.Pruning(rate="a lot"), "rate='a lot'"),
+        (lambda: lib.Pruning(score="size"), "score 'size': use magnitude, random, movement or snip"),
+        (lambda: lib.Pruning(scope="layer"), "scope 'layer': use tensor, component or global"),
+        (lambda: lib.Pruning(unit="row"), "unit 'row': use number or element"),
+        (lambda: lib.Pruning(unit="element", scope="component"), "an element has all components"),
+        (lambda: lib.Pruning(pattern=(4, 2)), "pattern=(4, 2)"),
+        (lambda: lib.Pruning(pattern=2), "pattern=2"),
+        (lambda: lib.Pruning(pattern=(2, 4), scope="global"), "a pattern is of each row"),
+        (lambda: lib.next_masks(*state(nn.Linear(6, 4)), lib.Pruning(pattern=(2, 4))), "weight has 6 input"),
+    ],
+)
+def test_mistakes_are_one_line(call, said):
+    with pytest.raises(InputError) as error:
+        call()
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# --- scores and counts ---
+
+
+def state(net, which="all"):
+    """Prunable matrices, their magnitudes as scores of numbers, and full masks."""
+    found = lib.prunable(net, which)
+    return found, {name: one.parameter.detach().clone() for name, one in found.items()}, lib.full_masks(found)
+
+
+def groups(found, scope):
+    """The slow definition of what is ranked together: lists of (name, index)."""
+    cells = {}
+    for name, one in found.items():
+        shape = one.parameter.shape
+        for index in product(*map(range, shape)):
+            part = index[one.out_axis] * one.parts // shape[one.out_axis]
+            component = index[0] if one.components else 0
+            key = {"tensor": (name, part), "component": (name, part, component), "global": ()}[scope]
+            cells.setdefault(key, []).append((name, index))
+    return list(cells.values())
+
+
+@pytest.mark.parametrize("algebra", ["real", "quaternion"])
+@pytest.mark.parametrize("scope", lib.SCOPES)
+@pytest.mark.parametrize("score", ["magnitude", "movement"])
+def test_numbers_are_dropped_as_the_slow_definition_says(algebra, scope, score):
+    net = nn.ModuleList([zoo.layers.Attention(zoo.algebra(algebra), 8, 1), nn.Conv2d(2, 3, 2)])
+    found, values, masks = state(net)
+    for value in values.values():  # many ties
+        value.mul_(4).round_()
+    pruning = lib.Pruning(rate=0.3, scope=scope, score=score)
+    for _ in range(3):
+        new = lib.next_masks(found, values, masks, pruning)
+        for group in groups(found, scope):
+            rank = [abs(float(values[n][i])) if score == "magnitude" else float(values[n][i]) for n, i in group]
+            alive = [bool(masks[n][i]) for n, i in group]
+            gone = dropped(rank, alive, expected_count(0.3, sum(alive)))
+            assert [bool(new[n][i]) for n, i in group] == [a and k not in gone for k, a in enumerate(alive)]
+        masks = new
+
+
+@pytest.mark.parametrize("scope", ["tensor", "global"])
+@pytest.mark.parametrize("score", lib.SCORES)
+def test_whole_elements_go_together(scope, score):
+    net = nn.ModuleList([Linear(QUATERNION, 8, 12), nn.Linear(5, 3)])
+    found, values, masks = state(net)
+    pruning = lib.Pruning(rate=0.4, scope=scope, unit="element", score=score)
+    new = lib.next_masks(found, values, masks, pruning)
+    first, second = new.values()
+    assert (first == first[:1]).all()
+    w, other = (v.double() for v in values.values())
+    rank = w.square().sum(0).sqrt() if score == "magnitude" else w.sum(0).abs() if score == "snip" else w.sum(0)
+    other = other.abs() if score in ("magnitude", "snip") else other
+    kept = first[0].flatten().tolist(), second.flatten().tolist()
+    if scope == "tensor":
+        for ranks, keeps in zip((rank.flatten().tolist(), other.flatten().tolist()), kept, strict=True):
+            gone = dropped(ranks, [True] * len(ranks), expected_count(0.4, len(ranks)))
+            assert [i for i, k in enumerate(keeps) if not k] == sorted(gone)
+    else:
+        ranks = rank.flatten().tolist() + other.flatten().tolist()
+        gone = dropped(ranks, [True] * len(ranks), expected_count(0.4, len(ranks)))
+        assert [i for i, k in enumerate(kept[0] + kept[1]) if not k] == sorted(gone)
+
+
+@pytest.mark.parametrize(("rate", "count", "left"), [(0.5, 5, 3), (0.5, 7, 3), (0.1, 25, 23), (0.3, 5, 3), (0.57, 50, 22)])
+def test_counts_round_half_to_even(rate, count, left):
+    found, values, masks = state(nn.Linear(count, 1, bias=False))
+    assert lib.remaining(lib.next_masks(found, values, masks, lib.Pruning(rate=rate))) == left
+
+
+def test_equal_scores_go_by_position():
+    found, values, masks = state(nn.Linear(10, 1))
+    values["weight"].fill_(1.0)
+    assert lib.next_masks(found, values, masks, lib.Pruning(rate=0.4))["weight"].tolist() == [[False] * 4 + [True] * 6]
+
+
+@pytest.mark.parametrize("unit", lib.UNITS)
+@pytest.mark.parametrize("layer", [lambda: Linear(QUATERNION, 32, 8), lambda: nn.Conv2d(8, 4, 3), lambda: nn.Linear(8, 4)])
+def test_a_pattern_keeps_two_of_four_inputs(unit, layer):
+    found, values, masks = state(layer())
+    ((name, one),) = found.items()
+    new = lib.next_masks(found, values, masks, lib.Pruning(pattern=(2, 4), unit=unit))[name]
+    score = values[name].abs()
+    if unit == "element" and one.components:
+        score = values[name].double().square().sum(0, keepdim=True).expand_as(score)
+    score, kept = (t.movedim(one.in_axis, -1).reshape(-1, 4).tolist() for t in (score, new))
+    for row, keep in zip(score, kept, strict=True):
+        assert {i for i, k in enumerate(keep) if not k} == dropped(row, [True] * 4, 2)
+
+
+def test_random_scores_have_their_own_generator():
+    found = lib.prunable(nn.Linear(9, 9))
+    before = torch.get_rng_state()
+    drawn = [lib.random_values(found, seed)["weight"] for seed in (1, 1, 2)]
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+def test_scores_that_are_no_numbers_are_refused():
+    found, values, masks = state(nn.Linear(3, 3))
+    values["weight"][0, 0] = float("nan")
+    with pytest.raises(InputError, match="weight holds NaN"):
+        lib.next_masks(found, values, masks, lib.Pruning())
+
+
+def test_masks_of_equal_content_have_equal_digests():
+    masks = lib.full_masks(lib.prunable(nn.Linear(3, 3)))
+    other = {name: mask.clone() for name, mask in masks.items()}
+    assert lib.digest(masks) == lib.digest(other)
+    other["weight"][0, 0] = False
+    assert lib.digest(masks) != lib.digest(other)
+    assert lib.digest(masks) != lib.digest({"other": masks["weight"]})
+    assert lib.digest(masks) != lib.digest({"weight": masks["weight"].flatten()})

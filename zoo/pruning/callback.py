@@ -1,0 +1,281 @@
+"""The Lightning callback that trains lottery tickets."""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import DDPStrategy, DeepSpeedStrategy, SingleDeviceStrategy
+from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
+
+from zoo.errors import InputError, check_rules
+from zoo.pruning.masks import Masks, Prunable, Pruning, digest, full_masks, next_masks, prunable, random_values, remaining
+
+
+class LotteryTicket(Callback):
+    """Train lottery tickets (Frankle and Carbin 2019): prune, rewind what survives, train again.
+
+    It works on any LightningModule, in any Trainer of one device or of DDP. A round is one ``fit`` of a new Trainer that is
+    given this same object, with a module whose parameters have the same names every time. At the start of a round all
+    parameters and buffers are set to the rewind point bit for bit and the masks are laid over them; gradients are masked before
+    each step of an optimizer (before they are clipped) and weights after it. Nothing is added to the module, so a forward costs
+    what it did. After the round `prune` makes the masks of the next one from the trained weights, which stay as they are.
+
+    A checkpoint of Lightning holds masks, round and rewind point as plain tensors, and ``fit(ckpt_path=...)`` goes on within
+    the round. With DDP the masks of rank 0 count, and at the start of every round the ranks compare a SHA-256 of masks and
+    weights.
+
+    Args:
+        rate: Share of the survivors that a round prunes, see `zoo.pruning.Pruning`, as for ``score``, ``scope``, ``unit`` and
+            ``pattern``. With ``score="snip"`` every round prunes in its own first step, the first round too.
+        score: ``magnitude``, ``random``, ``movement`` or ``snip``.
+        scope: ``tensor``, ``component`` or ``global``.
+        unit: ``number`` or ``element``.
+        pattern: (N, M) in place of a rate.
+        matrices: ``all`` or ``qkv``, see `zoo.pruning.prunable`, as for ``include`` and ``exclude``.
+        include: Shell patterns of names of further parameters.
+        exclude: Shell patterns of names that are not pruned.
+        rewind_step: Steps of the first round after which the rewind point is taken (Frankle et al. 2020), in
+            ``trainer.global_step``; 0 for the initialisation. Schedules start anew in every round all the same.
+        seed: Seed of random scores.
+
+    Attributes:
+        round: Rounds that were pruned, from 0.
+        masks: True where a weight survives, by parameter name; empty before the first fit.
+        rewind_point: Copies of all parameters and buffers by name; empty until it is taken.
+
+    Raises:
+        InputError: If an option is out of range.
+    """
+
+    def __init__(
+        self,
+        rate: float = 0.2,
+        *,
+        score: str = "magnitude",
+        scope: str = "tensor",
+        unit: str = "number",
+        pattern: tuple[int, int] | None = None,
+        matrices: str = "all",
+        include: Iterable[str] = (),
+        exclude: Iterable[str] = (),
+        rewind_step: int = 0,
+        seed: int = 0,
+    ) -> None:
+        self.pruning = Pruning(rate, score, scope, unit, pattern)
+        self.matrices, self.include, self.exclude = matrices, tuple(include), tuple(exclude)
+        self.rewind_step, self.seed = rewind_step, seed
+        whole = isinstance(rewind_step, int) and rewind_step >= 0
+        check_rules(
+            (whole, f"rewind_step={rewind_step!r}: use a number of steps, 0 for the initialisation"),
+            (not rewind_step or score != "snip", "snip prunes at the initialisation: leave rewind_step out"),
+        )
+        self.round = 0
+        self.masks: Masks = {}
+        self.rewind_point: dict[str, Tensor] = {}
+        self._sums: dict[str, Tensor] = {}
+        self._is_due = True
+        """Whether snip has not pruned in this round."""
+        self._fitted: nn.Module | None = None
+        self._is_resumed = False
+        self._found: dict[str, Prunable] = {}
+        self._pruned: list[tuple[nn.Parameter, Tensor]] = []
+        self._hooks: list[RemovableHandle] = []
+        self._is_unhooked = False
+
+    # --- between rounds ---
+
+    def prune(self, module: nn.Module | None = None) -> None:
+        """End a round: make the masks of the next one from trained weights, which are not changed.
+
+        Args:
+            module: The weights that decide; by default those of the module that was fitted last, as they are now.
+
+        Raises:
+            InputError: If nothing was fitted, there is no rewind point, or the module is another one.
+        """
+        module = self._fitted if module is None else module
+        if module is None or not self.masks:
+            raise InputError("nothing was trained with this ticket: call trainer.fit with callbacks=[ticket] first")
+        if not self.rewind_point:
+            raise InputError(f"the first round ended before rewind_step={self.rewind_step}: train longer or rewind to less")
+        found = self._matching(module)
+        score = self.pruning.score
+        if score == "movement" and not self._sums:
+            raise InputError("movement is summed in training, and this round had no step: call trainer.fit first")
+        if score != "snip":
+            weights = {name: one.parameter for name, one in found.items()}
+            values = {"magnitude": weights, "movement": self._sums}.get(score) or random_values(found, self.seed + self.round)
+            self._prune(found, values)
+        self.round, self._sums, self._is_due = self.round + 1, {}, True
+
+    def count(self) -> tuple[int, int]:
+        """Count the surviving and all prunable weights."""
+        return remaining(self.masks), sum(mask.numel() for mask in self.masks.values())
+
+    def remember(self, module: nn.Module) -> None:
+        """Take the rewind point from a module; of one that is drawn anew for the control with another initialisation."""
+        self.rewind_point = {name: t.detach().to("cpu", copy=True) for name, t in _tensors(module)}
+
+    def _prune(self, found: dict[str, Prunable], values: Any) -> None:
+        masks = {name: self.masks[name].to(one.parameter.device) for name, one in found.items()}
+        self.masks = {name: mask.cpu() for name, mask in next_masks(found, values, masks, self.pruning).items()}
+
+    def _matching(self, module: nn.Module) -> dict[str, Prunable]:
+        """Return what can be pruned, after comparing it with the masks."""
+        found = prunable(module, self.matrices, include=self.include, exclude=self.exclude)
+        shapes = {name: list(one.parameter.shape) for name, one in found.items()}
+        _compare({name: list(mask.shape) for name, mask in self.masks.items()} or shapes, shapes, "masked parameter")
+        return found
+
+    # --- a round ---
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Refuse strategies that shard weights over devices, or whose processes end with a fit."""
+        if stage != "fit":
+            return
+        self._is_resumed = False
+        strategy = trainer.strategy
+        name = type(strategy).__name__.removesuffix("Strategy")
+        if not isinstance(strategy, SingleDeviceStrategy | DDPStrategy) or isinstance(strategy, DeepSpeedStrategy):
+            raise InputError(f"{name} shards weights, and lottery tickets need whole ones: use one device, or strategy='ddp'")
+        if strategy.launcher is not None and not isinstance(strategy.launcher, _SubprocessScriptLauncher):
+            raise InputError("processes by spawn or fork end with their round and lose the ticket: use strategy='ddp'")
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin a round: rewind, unless a checkpoint was loaded, and lay the masks over the weights."""
+        if self.pruning.score in ("movement", "snip") and len(trainer.optimizers) != 1:
+            raise InputError(f"{self.pruning.score} is measured in the steps of one optimizer: this module has several")
+        self._found = self._matching(pl_module)
+        self._fitted = pl_module
+        self.masks = trainer.strategy.broadcast(self.masks or {k: m.cpu() for k, m in full_masks(self._found).items()})
+        if not self._is_resumed:
+            self._sums = {}
+            if self.rewind_point:
+                self._rewind(pl_module)
+            elif not self.rewind_step:
+                self.remember(pl_module)
+        self._lay_masks()
+        self._check_ranks(trainer, pl_module)
+        self._hooks = [one.register_step_post_hook(self._after_step) for one in trainer.optimizers]
+        # Some wrappers of optimizers have a step of their own, without torch's hooks.
+        self._is_unhooked = not all(getattr(type(one).step, "hooked", False) for one in trainer.optimizers)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Refuse a rewind point that training does not reach."""
+        if not self.rewind_point and trainer.estimated_stepping_batches < self.rewind_step:
+            steps = f"the round has {trainer.estimated_stepping_batches} steps"
+            raise InputError(f"rewind_step={self.rewind_step} is never reached: {steps}")
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
+        """Mask the gradients, before they are clipped; measure movement or the sensitivity of snip."""
+        if self.pruning.score == "movement":
+            for name, product in self._products().items():
+                self._sums[name] = self._sums[name].to(product) - product if name in self._sums else -product
+        if self.pruning.score == "snip" and self._is_due:
+            self._prune(self._found, self._products())
+            self.masks, self._is_due = trainer.strategy.broadcast(self.masks), False
+            self._lay_masks()
+        for parameter, pruned in self._pruned:
+            if parameter.grad is not None and not parameter.grad.is_sparse:
+                parameter.grad.masked_fill_(pruned, 0)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Take a late rewind point."""
+        if self._is_unhooked:
+            self._mask_weights()
+        if not self.rewind_point and trainer.global_step >= self.rewind_step:
+            self.remember(pl_module)
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End training; the masks stay laid over the trained weights."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def _products(self) -> dict[str, Tensor]:
+        """Return w dL/dw of the prunable weights; without a gradient, zero."""
+        pairs = {name: (one.parameter.detach(), one.parameter.grad) for name, one in self._found.items()}
+        return {name: torch.zeros_like(w) if g is None else w * g for name, (w, g) in pairs.items()}
+
+    def _rewind(self, module: nn.Module) -> None:
+        tensors = dict(_tensors(module))
+        shapes = ({name: list(t.shape) for name, t in group.items()} for group in (self.rewind_point, tensors))
+        _compare(*shapes, "tensor")
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                tensor.copy_(self.rewind_point[name])
+
+    def _lay_masks(self) -> None:
+        """Lay the masks over the weights, of which those without a pruned weight need none."""
+        masks = ((one.parameter, self.masks[name]) for name, one in self._found.items())
+        self._pruned = [(parameter, ~mask.to(parameter.device)) for parameter, mask in masks if not mask.all()]
+        self._mask_weights()
+
+    @torch.no_grad()
+    def _mask_weights(self) -> None:
+        # Not a product with the mask: that of infinity is not zero.
+        for parameter, pruned in self._pruned:
+            parameter.masked_fill_(pruned, 0)
+
+    def _after_step(self, *_: Any) -> None:
+        self._mask_weights()
+
+    def _check_ranks(self, trainer: Trainer, module: nn.Module) -> None:
+        """Compare masks and weights of all ranks."""
+        if trainer.world_size == 1:
+            return
+        own = bytes.fromhex(digest(self.masks) + digest(dict(module.named_parameters())))
+        sent = torch.tensor(list(own), dtype=torch.uint8, device=trainer.strategy.root_device)
+        first, *others = trainer.strategy.all_gather(sent).cpu().tolist()
+        for rank, other in enumerate(others, 1):
+            if other != first:
+                what = "masks" if other[:32] != first[:32] else "weights"
+                raise InputError(f"rank {rank} has other {what} than rank 0 at the start of round {self.round}: stopped")
+
+    # --- checkpoints ---
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return masks, round and rewind point, for checkpoints of Lightning."""
+        state = {"round": self.round, "masks": self.masks, "rewind_point": self.rewind_point}
+        return state | {"sums": self._sums, "is_due": self._is_due, "options": self._options()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on with a ticket that was saved.
+
+        Raises:
+            InputError: If it was pruned with other options.
+        """
+        for name, value in self._options().items():
+            saved = state_dict["options"][name]
+            check_rules((saved == value, f"the saved lottery ticket has {name}={saved!r}, not {value!r}: use the same options"))
+        self.round, self.masks, self.rewind_point = (state_dict[key] for key in ("round", "masks", "rewind_point"))
+        self._sums, self._is_due, self._is_resumed = state_dict["sums"], state_dict["is_due"], True
+
+    def _options(self) -> dict[str, Any]:
+        names = ("matrices", "include", "exclude", "rewind_step", "seed")
+        return {name: getattr(self, name) for name in names} | vars(self.pruning)
+
+
+def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Name all parameters and buffers."""
+    return chain(module.named_parameters(), module.named_buffers())
+
+
+def _compare(expected: dict[str, list[int]], found: dict[str, list[int]], what: str) -> None:
+    """Compare names and shapes of a module with those of the first round."""
+    advice = "build the same module in every round"
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in found:
+            raise InputError(f"{what} '{name}' is not in this module, as it was in the first round: {advice}")
+        if name not in expected:
+            raise InputError(f"{what} '{name}' was not in the module of the first round: {advice}")
+        if expected[name] != found[name]:
+            shapes = f"{found[name]}, and {expected[name]} in the first round"
+            raise InputError(f"{what} '{name}' has shape {shapes}: {advice}")

@@ -1,0 +1,288 @@
+"""Masks over the matrices of a module: what is prunable, scores, exact counts. Pure functions; nothing here keeps state."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from zoo.conversion.attention_layout import is_conv1d_of_transformers, vectors_written
+from zoo.errors import InputError, check_rules
+from zoo.layers.weight import Weight
+
+SCORES = ("magnitude", "random", "movement", "snip")
+SCOPES = ("tensor", "component", "global")
+UNITS = ("number", "element")
+MATRICES = ("all", "qkv")
+
+Tensors = Mapping[str, Tensor]
+Masks = dict[str, Tensor]
+"""For each prunable parameter a bool tensor of its shape: True where a weight survives."""
+
+
+class Prunable(NamedTuple):
+    """A parameter that can be pruned.
+
+    Attributes:
+        parameter: [out, in, *kernel], or the components of a `zoo.layers.weight.Weight` [m, out, in, *kernel].
+        components: Whether its first axis counts the components of algebra elements.
+        parts: Matrices side by side on the output axis: 3 for a fused qkv, each of which is a tensor of its own.
+        out_axis: The axis of the output channels.
+        in_axis: The axis of the input channels.
+    """
+
+    parameter: nn.Parameter
+    components: bool = False
+    parts: int = 1
+    out_axis: int = 0
+    in_axis: int = -1
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """How to prune.
+
+    Args:
+        rate: Share of the surviving units to prune in a round, above 0 and below 1. Of r survivors of a scope exactly
+            rate * r are pruned, rounded half to even; equal scores by position, the first ones first.
+        score: What is pruned where it is lowest: ``magnitude`` |w| of the trained weights; ``random``; ``movement``
+            -sum w dL/dw over the steps of a round (Sanh et al. 2020, Eq. 7); ``snip`` |w dL/dw| in the first step of a round
+            (Lee et al. 2019, Eq. 5).
+        scope: What is ranked together: each ``tensor`` (of a fused qkv, q, k and v by themselves), each ``component`` matrix
+            of it (Mukhopadhyay et al. 2025, Algorithm 1), or ``global``, all together.
+        unit: ``number``, or ``element``: all components of an algebra element together. The magnitude of an element is its
+            Euclidean norm; of the other scores it has the sum.
+        pattern: (N, M) keeps at most N of every M units that follow each other along the input axis; the rate is not used.
+
+    Raises:
+        InputError: If a value is none of these, or two do not go together.
+    """
+
+    rate: float = 0.2
+    score: str = "magnitude"
+    scope: str = "tensor"
+    unit: str = "number"
+    pattern: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        fine = isinstance(self.rate, float) and 0 < self.rate < 1
+        check_rules((fine, f"rate={self.rate!r} is the share that a round prunes: use a number above 0 and below 1, as 0.4"))
+        for name, known in (("score", SCORES), ("scope", SCOPES), ("unit", UNITS)):
+            known_text = f"{', '.join(known[:-1])} or {known[-1]}"
+            check_rules((getattr(self, name) in known, f"unknown {name} '{getattr(self, name)}': use {known_text}"))
+        whole = self.unit == "element"
+        check_rules((not whole or self.scope != "component", "an element has all components: unit=element needs another scope"))
+        if self.pattern is not None:
+            pair = [x for x in self.pattern if isinstance(x, int)] if isinstance(self.pattern, tuple | list) else []
+            fine = len(pair) == 2 and 0 < pair[0] < pair[1]
+            check_rules(
+                (fine, f"pattern={self.pattern!r}: use (N, M) with 0 < N < M, as (2, 4)"),
+                (self.scope == "tensor", f"a pattern is of each row, not {self.scope}: leave the scope out"),
+            )
+
+
+# --- what is prunable ---
+
+
+def prunable(
+    model: nn.Module, matrices: str = "all", *, include: Iterable[str] = (), exclude: Iterable[str] = ()
+) -> dict[str, Prunable]:
+    """Return what can be pruned in any module, by the names of ``model.named_parameters()``.
+
+    That is every trained matrix of linear, convolutional, recurrent and attention layers, of torch, of Hugging Face's GPT-2
+    and over any algebra; never norms, biases, embedding tables (nor a layer that shares one), class tokens, positions or
+    learned products, unless ``include`` names them.
+
+    Args:
+        model: A module.
+        matrices: ``all``, or ``qkv``: queries, keys and values alone, as in Algorithm 1 of Mukhopadhyay et al. (2025).
+        include: Shell patterns of names of further parameters.
+        exclude: Shell patterns of names of parameters that are left out.
+
+    Raises:
+        InputError: If nothing is left, a pattern fits no parameter, or ``matrices`` is unknown.
+
+    Example:
+        >>> list(prunable(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))))
+        ['0.weight']
+    """
+    check_rules((matrices in MATRICES, f"unknown matrices '{matrices}': use {' or '.join(MATRICES)}"))
+    own, tables = _by_owner(model)
+    names = {name: p for name, p in model.named_parameters() if not is_lazy(p)}
+    found = {name: own[id(p)] for name, p in names.items() if id(p) in own and id(p) not in tables and p.requires_grad}
+    if matrices == "qkv":
+        found = {name: one for name, one in found.items() if one.parts}
+    found = {name: one._replace(parts=max(one.parts, 1)) for name, one in found.items()}
+    for pattern in include:
+        for name in _matching(pattern, names):
+            found.setdefault(name, own.get(id(names[name]), Prunable(names[name]))._replace(parts=1))
+    for pattern in exclude:
+        for name in _matching(pattern, names):
+            found.pop(name, None)
+    kind = "no queries, keys or values that are" if matrices == "qkv" else "no matrix that is"
+    check_rules((bool(found), f"nothing to prune: {type(model).__name__} has {kind} trained"))
+    return {name: found[name] for name in names if name in found}
+
+
+def _matching(pattern: str, names: Iterable[str]) -> list[str]:
+    matching = [name for name in names if fnmatchcase(name, pattern)]
+    check_rules((bool(matching), f"'{pattern}' fits no parameter of this module"))
+    return matching
+
+
+def _by_owner(model: nn.Module) -> tuple[dict[int, Prunable], set[int]]:
+    """Return the matrices of a module and the tables among its parameters, by id; parts are 0 for what is no q, k or v."""
+    modules = dict(model.named_modules())
+    found: dict[int, Prunable] = {}
+    tables: set[int] = set()
+    for name, module in modules.items():
+        above, _, own = name.removesuffix(".weight_module").rpartition(".")
+        parts = vectors_written(modules[above], own) if own else 0
+        for key, parameter in module._parameters.items():
+            if parameter is None:
+                continue
+            if isinstance(module, nn.Embedding | nn.EmbeddingBag) or (isinstance(module, Weight) and module.transposed):
+                tables.add(id(parameter))
+            one = _matrix(module, key, parameter, parts)
+            if one is not None:
+                found[id(parameter)] = one
+    return found, tables
+
+
+def _matrix(module: nn.Module, key: str, parameter: nn.Parameter, parts: int) -> Prunable | None:
+    """Describe a parameter of a module if it is a matrix of it."""
+    if isinstance(module, Weight):
+        axis = int(module.inp.n > 1)
+        return Prunable(parameter, bool(axis), parts, axis, axis + 1)
+    if isinstance(module, nn.MultiheadAttention):
+        parts = 3 if key == "in_proj_weight" else 1
+        return Prunable(parameter, False, parts, 0, 1) if key.endswith("proj_weight") else None
+    if isinstance(module, nn.RNNBase):
+        return Prunable(parameter, False, 0, 0, 1) if key.startswith("weight") else None
+    if key != "weight":
+        return None
+    if isinstance(module, nn.modules.conv._ConvTransposeNd) or is_conv1d_of_transformers(module):
+        return Prunable(parameter, False, parts, 1, 0)
+    return Prunable(parameter, False, parts, 0, 1) if isinstance(module, _LAYERS) else None
+
+
+_LAYERS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
+
+
+# --- scores ---
+
+
+def random_values(found: Mapping[str, Prunable], seed: int) -> dict[str, Tensor]:
+    """Draw a number in [0, 1) for every weight, by a generator of its own and the same on every device."""
+    draw = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.rand(one.parameter.shape, generator=draw, dtype=torch.float64).to(one.parameter.device)
+        for name, one in found.items()
+    }
+
+
+def _scores(name: str, values: Tensor, one: Prunable, pruning: Pruning) -> Tensor:
+    """Return the scores of the units, [1, out, in, *kernel] for elements, from weights, draws, or products w dL/dw."""
+    if not values.isfinite().all():
+        raise InputError(f"{name} holds NaN or infinity: training diverged, so nothing can be ranked")
+    if pruning.unit == "element" and one.components:
+        # In float64, so that every device ranks alike.
+        values = values.double()
+        if pruning.score == "magnitude":
+            return torch.linalg.vector_norm(values, dim=0, keepdim=True)
+        values = values.sum(0, keepdim=True)
+    return values.abs() if pruning.score in ("magnitude", "snip") else values
+
+
+# --- masks ---
+
+
+def full_masks(found: Mapping[str, Prunable]) -> Masks:
+    """Return masks of which nothing is pruned."""
+    return {name: torch.ones_like(one.parameter, dtype=torch.bool) for name, one in found.items()}
+
+
+def next_masks(found: Mapping[str, Prunable], values: Tensors, masks: Tensors, pruning: Pruning) -> Masks:
+    """Prune once more: return new masks, which keep pruned what is pruned.
+
+    Args:
+        found: What can be pruned, see `prunable`.
+        values: What the score is made of, in the shape of each parameter: the weights (``magnitude``), `random_values`, or
+            sums of -w dL/dw (``movement``) or w dL/dw (``snip``).
+        masks: The masks so far.
+        pruning: How to prune.
+
+    Raises:
+        InputError: If a value is not finite, or a pattern does not divide an input axis.
+
+    Example:
+        >>> net = nn.Linear(5, 1, bias=False)
+        >>> values = {"weight": torch.tensor([[3.0, -1.0, 2.0, -5.0, 1.0]])}
+        >>> next_masks(prunable(net), values, full_masks(prunable(net)), Pruning(rate=0.4))["weight"]
+        tensor([[ True, False,  True,  True, False]])
+    """
+    new = {name: masks[name].clone() for name in found}
+    groups: list[list[tuple[Tensor, Tensor]]] = []
+    for name, one in found.items():
+        scores, alive = _scores(name, values[name].detach(), one, pruning), new[name]
+        if scores.shape != alive.shape:  # whole elements
+            alive = new[name] = alive.any(0, keepdim=True)
+        if pruning.pattern is not None:
+            _keep_pattern(name, scores, alive, one, *pruning.pattern)
+            continue
+        parts = 1 if pruning.scope == "global" else one.parts
+        pairs = zip(scores.chunk(parts, one.out_axis), alive.chunk(parts, one.out_axis), strict=True)
+        for pair in pairs:
+            split = pruning.scope == "component" and one.components
+            groups += [[(s, a)] for s, a in zip(*pair, strict=True)] if split else [[pair]]
+    if pruning.scope == "global":
+        groups = [[pair for group in groups for pair in group]]
+    for group in groups:
+        _drop_lowest(group, pruning.rate)
+    return {name: new[name] & masks[name] for name in found}
+
+
+def _drop_lowest(pairs: list[tuple[Tensor, Tensor]], rate: float) -> None:
+    """Drop a share of the survivors with the lowest scores of a group, in place."""
+    flat = [alive.flatten().clone() for _, alive in pairs]
+    device = flat[0].device
+    values = torch.cat([scores.flatten()[alive].to(device) for (scores, _), alive in zip(pairs, flat, strict=True)])
+    # The decimal number that the user wrote, and not the binary one beside it: 0.57 of 50 are 28.5.
+    count = round(Fraction(str(rate)) * len(values))
+    kept = torch.ones_like(values, dtype=torch.bool)
+    kept[values.argsort(stable=True)[:count]] = False
+    shares = kept.split([int(alive.sum()) for alive in flat])
+    for (_, target), alive, share in zip(pairs, flat, shares, strict=True):
+        alive[alive.clone()] = share.to(alive.device)
+        target.copy_(alive.view(target.shape))
+
+
+def _keep_pattern(name: str, scores: Tensor, alive: Tensor, one: Prunable, n: int, m: int) -> None:
+    """Keep the n highest scores of every m along the input axis, in place."""
+    if scores.shape[one.in_axis] % m:
+        size = scores.shape[one.in_axis]
+        raise InputError(f"{name} has {size} input channels, which groups of {m} do not share: exclude it, or use a rate")
+    rows, kept = (t.movedim(one.in_axis, -1).unflatten(-1, (-1, m)) for t in (scores, alive))
+    order = rows.masked_fill(~kept, -torch.inf).argsort(dim=-1, stable=True)
+    kept.masked_fill_(torch.zeros_like(kept).scatter_(-1, order[..., : m - n], True), False)
+
+
+def remaining(masks: Tensors) -> int:
+    """Count the weights that survive."""
+    return sum(int(mask.sum()) for mask in masks.values())
+
+
+def digest(tensors: Tensors) -> str:
+    """Return the SHA-256 of names, shapes, kinds and values of tensors; equal on all devices."""
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        found.update(f"{name} {list(tensor.shape)} {tensor.dtype};".encode())
+        found.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
