@@ -88,20 +88,20 @@ def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
             folder.discard()
             raise
         train(run, folder, resumed)
-        write_model(run)
-        if getattr(planned.data, "has_test", True):
-            with interruptions(folder, f"the model is there but not tested: zoo test {shlex.quote(str(folder.path))}"):
-                metrics = run.trainer.test(run.task, planned.data, verbose=False)[0]
-            run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
+        with interruptions(folder, trained=True):
             write_model(run)
+            if getattr(planned.data, "has_test", True):
+                metrics = run.trainer.test(run.task, planned.data, verbose=False)[0]
+                run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
+                write_model(run)
         if run.trainer.is_global_zero:
             write_json(folder.path / "summary.json", run.summary)
     return run.summary
 
 
 @contextmanager
-def interruptions(folder: RunFolder, advice: str = "") -> Iterator[None]:
-    """Say how to go on when a signal has ended a run: as advised, or from the newest checkpoint.
+def interruptions(folder: RunFolder, trained: bool = False) -> Iterator[None]:
+    """Say how to go on when a signal has ended a run: test the model that is there, or train on from the newest checkpoint.
 
     Raises:
         Interrupted: For the signal, or for Ctrl-C where Lightning itself or a callback has seen it.
@@ -109,14 +109,16 @@ def interruptions(folder: RunFolder, advice: str = "") -> Iterator[None]:
     try:
         yield
     except (Stop, SystemExit) as stop:
-        found = checkpoint_files(folder.path / "checkpoints")
-        if found and not advice:
+        name, found = shlex.quote(str(folder.path)), checkpoint_files(folder.path / "checkpoints")
+        if trained and (folder.path / "model").exists():
+            text = f"the model is there but not tested: zoo test {name}"
+        elif found:
             where = found[-1].stem.removeprefix("resume-").replace("-", " ")
-            advice = f"what was trained up to {where} is kept, go on with: zoo fit --resume {shlex.quote(str(folder.path))}"
-        elif not advice:
+            text = f"what was trained up to {where} is kept, go on with: zoo fit --resume {name}"
+        else:
             folder.discard()
-            advice = "no checkpoint was written yet, nothing is kept"
-        raise Interrupted(f"stopped; {advice}", getattr(stop, "signum", signal.SIGINT)) from stop
+            text = "no checkpoint was written yet, nothing is kept"
+        raise Interrupted(f"stopped; {text}", getattr(stop, "signum", signal.SIGINT)) from stop
 
 
 def set_up(

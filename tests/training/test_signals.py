@@ -1,0 +1,179 @@
+"""Ctrl-C, SIGTERM and kill -9 against the real command line: what is left goes on, and the exit code says what happened."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
+SMALL = ("--backbone=vit(dim=16,depth=1,dropout=0.1)", "--algebra=quaternion", "--trainer.accelerator=cpu")
+LONG = (*SMALL, "--trainer.limit_train_batches=5", "--trainer.max_epochs=40", "--checkpoint-every=2steps")
+
+
+def start(folder, *words):
+    """Start ``zoo`` with these words in a process group of its own."""
+    command = [sys.executable, "-m", "zoo", *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, start_new_session=True, **pipes)
+
+
+def finish(process):
+    out, err = process.communicate(timeout=240)
+    return process.returncode, out, err
+
+
+def wait_for(process, line):
+    """Read what a run prints until a line begins like this."""
+    for text in process.stdout:
+        if text.startswith(line):
+            return
+    raise AssertionError(process.stderr.read())
+
+
+def model(run):
+    return (run / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The run that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("whole")
+    code, _, err = finish(start(folder, "fit", *LONG, "--run-dir=run"))
+    assert (code, err) == (0, "")
+    return folder / "run"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_in_training(tmp_path, whole, number, code):
+    process = start(tmp_path, "fit", *LONG, "--run-dir=run")
+    wait_for(process, "epoch 2/40")
+    process.send_signal(number)
+    ended, _, err = finish(process)
+    assert ended == code
+    assert err.startswith("zoo: stopped; what was trained up to epoch ")
+    assert err.endswith("is kept, go on with: zoo fit --resume run\n")
+    assert len(err.splitlines()) == 1
+    assert not (tmp_path / "run" / "model").exists()
+    words = shlex.split(err.partition("go on with: zoo ")[2])
+    ended, out, err = finish(start(tmp_path, *words))
+    assert (ended, err) == (0, "")
+    assert out.startswith("resuming run after epoch 00")
+    assert model(tmp_path / "run") == model(whole)
+    assert (tmp_path / "run" / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_while_the_model_is_tested(tmp_path, number, code):
+    short = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.limit_val_batches=2", "--batch-size=1")
+    process = start(tmp_path, "fit", *SMALL, *short, "--run-dir=run")
+    while not (tmp_path / "run" / "model").exists():
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(number)
+    assert finish(process)[::2] == (code, "zoo: stopped; the model is there but not tested: zoo test run\n")
+    assert not (tmp_path / "run" / "summary.json").exists()
+    ended, out, err = finish(start(tmp_path, "test", "run"))
+    assert (ended, err) == (0, "")
+    assert "accuracy" in out
+
+
+def test_kill_9_and_auto(tmp_path, whole):
+    """Killed twice, with the same command each time; the third time it ends."""
+    for line in ("epoch 3/40", "epoch 20/40"):
+        process = start(tmp_path, "fit", *LONG, "--resume=auto")
+        wait_for(process, line)
+        process.kill()
+        assert finish(process)[0] == -signal.SIGKILL
+    ended, out, err = finish(start(tmp_path, "fit", *LONG, "--resume=auto"))
+    assert (ended, err) == (0, "")
+    assert out.startswith("resuming runs/")
+    (run,) = (tmp_path / "runs").iterdir()
+    assert model(run) == model(whole)
+    assert (run / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
+
+
+def test_runs_that_start_at_once_in_one_folder(tmp_path):
+    words = ("fit", *SMALL, "--trainer.max_epochs=20", "--trainer.limit_train_batches=3", "--run-dir=run")
+    ended = [finish(process) for process in [start(tmp_path, *words) for _ in range(3)]]
+    assert sorted(code for code, _, _ in ended) == [0, 2, 2]
+    for code, _, err in ended:
+        assert code == 0 or (len(err.splitlines()) == 1 and ("writes to 'run'" in err or "'run' is not empty" in err))
+    epochs = [row for row in (tmp_path / "run" / "metrics.csv").read_text().splitlines() if row.startswith("19,")]
+    assert len(epochs) == 3  # the last step, the validation and the training loss of the last epoch, of one run
+
+
+def test_two_processes_stop_together_and_go_on(tmp_path):
+    two = (*LONG, "--trainer.devices=2", "--trainer.max_epochs=30", "--num-workers=0")
+    code, _, err = finish(start(tmp_path, "fit", *two, "--run-dir=whole"))
+    assert (code, err) == (0, "")
+    process = start(tmp_path, "fit", *two, "--run-dir=run")
+    wait_for(process, "epoch 3/30")
+    os.killpg(process.pid, signal.SIGTERM)  # as a scheduler does: all processes at once
+    code, _, err = finish(process)
+    assert (code, len(err.splitlines())) == (143, 1)
+    assert err.endswith("go on with: zoo fit --resume run\n")
+    deadline = time.monotonic() + 15
+    while group(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert group(process.pid) == []
+    code, _, err = finish(start(tmp_path, "fit", "--resume=run"))
+    assert (code, err) == (0, "")
+    assert model(tmp_path / "run") == model(tmp_path / "whole")
+    assert (tmp_path / "run" / "metrics.csv").read_text() == (tmp_path / "whole" / "metrics.csv").read_text()
+
+
+def group(number):
+    """Return the processes of a group that are alive."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[2]) == number and fields[0] != "Z":
+            found.append(stat.parent.name)
+    return found
+
+
+def test_all_processes_stop_when_the_loss_of_one_is_not_finite(tmp_path):
+    """Two gloo ranks; only the second one sees it, and both end at the same step."""
+    callback = tmp_path / "zoo_test_diverge.py"
+    callback.write_text(
+        "import torch\n"
+        "from lightning.pytorch import Callback\n"
+        "class Diverge(Callback):\n"
+        "    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):\n"
+        "        open(f'steps{trainer.global_rank}', 'a').write('x')\n"
+        "    def on_train_batch_start(self, trainer, module, batch, batch_idx):\n"
+        "        if (trainer.global_rank, batch_idx) == (1, 3):\n"
+        "            torch.nn.init.constant_(module.net.head.weight, float('nan'))\n"
+    )
+    information = tmp_path / "zoo_test_diverge-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo-test-diverge\nVersion: 1.0\n")
+    (information / "top_level.txt").write_text("zoo_test_diverge\n")
+    config = tmp_path / "c.yaml"
+    config.write_text("trainer: {callbacks: [{class_path: zoo_test_diverge.Diverge}], log_every_n_steps: 4}\n")
+    paths = os.pathsep.join([str(tmp_path), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+    words = ["-c", "c.yaml", *LONG, "--trainer.limit_train_batches=20", "--run-dir=run", "--trainer.devices=2"]
+    command = [sys.executable, "-m", "zoo", "fit", *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=ENVIRONMENT | {"PYTHONPATH": paths},
+        start_new_session=True,
+        **pipes,
+    )
+    code, _, err = finish(process)
+    assert (code, err) == (2, "zoo: training diverged in epoch 1: the loss is not finite; use a smaller --optimizer.lr\n")
+    assert [len((tmp_path / f"steps{rank}").read_text()) for rank in (0, 1)] == [3, 3]
+    deadline = time.monotonic() + 15
+    while group(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert group(process.pid) == []
