@@ -16,6 +16,7 @@ work
   recover     the model of a run that crashed, from its best checkpoint: zoo recover runs/NAME
   predict     classify images or texts, translate: zoo predict runs/NAME picture.png
   generate    generate text: zoo generate runs/NAME --prompt "zebra: "
+  verify      check the files of a model and its checkpoints: zoo verify runs/NAME
   report      tables and plots of a run: zoo report frequencies runs/NAME
 
   -h, --help      this page; zoo COMMAND --help shows the options of a command
@@ -49,6 +50,7 @@ COMMANDS = {
     "predict": "zoo.cli.models",
     "generate": "zoo.cli.models",
     "report": "zoo.cli.report",
+    "verify": "zoo.cli.report",
 }
 """The module of each command, imported when it is asked for: ``make_parser(command)`` and ``run(command, values) -> int``."""
 

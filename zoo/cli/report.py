@@ -1,19 +1,25 @@
-"""``zoo info`` and ``zoo report``: the parameters of a network, and what a trained model has learned."""
+"""``zoo info``, ``report`` and ``verify``: a network's parameters, what a model has learned, and whether it is whole."""
 
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from zoo import registry
 from zoo.cli.commands import quiet, show
 from zoo.cli.parser import Parser
+from zoo.errors import InputError
 from zoo.training.options import Fit, Info, build
 
 
 def make_parser(command: str) -> Parser:
-    """Return the parser of either command."""
+    """Return the parser of any of the three commands."""
     if command == "info":
         parser = Parser(command, "Count the parameters of a network beside its twin over the reals.", Info)
+    elif command == "verify":
+        parser = Parser(command, "Check every file of a trained model, and the training checkpoints beside it.")
+        parser.positional("run", "a run (runs/NAME) or model folder")
     else:
         parser = Parser(command, "Report what a trained model has learned.")
         parser.positional("report", 'spec of the report, such as frequencies or "frequencies(top=20)" (zoo list reports)')
@@ -22,8 +28,8 @@ def make_parser(command: str) -> Parser:
 
 
 def run(command: str, values: dict[str, Any]) -> int:
-    """Print how many parameters a network has and where they are, or make one report of a run."""
-    return info(values) if command == "info" else report(values)
+    """Print how many parameters a network has and where they are, make one report of a run, or check its files."""
+    return {"info": info, "report": report, "verify": verify}[command](values)
 
 
 def info(values: dict[str, Any]) -> int:
@@ -57,3 +63,42 @@ def report(values: dict[str, Any]) -> int:
     text = f"{made.text}\nwritten: {', '.join(files.values())}"
     show({"run": run, **made.values, **files}, values["json"], lambda _: print(text))
     return 0
+
+
+def verify(values: dict[str, Any]) -> int:
+    """Check the checksums of a model and its checkpoints, rebuild its network, and print each; exit 1 if one is damaged.
+
+    Nothing is unpickled. A model may be without a run, and a run that was stopped without a model.
+    """
+    from zoo import checkpoint
+    from zoo.training.checkpoints import checkpoint_files
+    from zoo.training.resume import read_own
+
+    quiet()
+    run = Path(values["run"]).expanduser()
+    rows, training = [], checkpoint_files(run / "checkpoints")
+
+    def check(path: Path, what: Callable[[], str]) -> None:
+        try:
+            rows.append({"file": str(path), "status": "ok", "note": what()})
+        except InputError as error:
+            rows.append({"file": str(path), "status": "damaged", "note": str(error)})
+
+    def position(path: Path) -> str:
+        return f"after step {read_own(path, run)['global_step']}"
+
+    def model() -> str:
+        config = checkpoint.read_config(folder)
+        if config["backbone"] is None or config["algebra"] is None:
+            return "every file is as it was saved; its network has no spec and was not rebuilt"
+        net = checkpoint.load_network(folder, config)
+        return f"{config['backbone']} over {config['algebra']}, {sum(p.numel() for p in net.parameters()):,} parameters"
+
+    if not training or (run / "model").exists():
+        folder = checkpoint.find(run)
+        check(folder, model)
+    for path in training:
+        check(path, partial(position, path))
+    width = max(len(row["file"]) for row in rows)
+    show(rows, values["json"], lambda _: print("\n".join(f"{r['status']:<8} {r['file']:<{width}}  {r['note']}" for r in rows)))
+    return 1 if any(row["status"] != "ok" for row in rows) else 0
