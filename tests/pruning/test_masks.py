@@ -257,3 +257,14 @@ def test_masks_of_equal_content_have_equal_digests():
     assert lib.digest(masks) != lib.digest(other)
     assert lib.digest(masks) != lib.digest({"other": masks["weight"]})
     assert lib.digest(masks) != lib.digest({"weight": masks["weight"].flatten()})
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64])
+def test_what_is_pruned_becomes_zero_whatever_it_was(dtype):
+    weight = nn.Parameter(torch.tensor([[1.5, float("inf"), float("nan")], [-2.0, 3.0, -0.0]]).to(dtype))
+    mask = torch.tensor([[True, False, False], [True, False, False]])
+    version = weight._version
+    lib.clear_bits(weight, lib.bit_mask(mask, weight))
+    assert weight.tolist() == [[1.5, 0.0, 0.0], [-2.0, 0.0, 0.0]]
+    assert not torch.view_as_real(weight.detach().to(torch.complex64)).flatten().signbit()[[2, 4, 8, 10]].any()
+    assert weight._version > version, "a change that the kept matrix of a layer notices"

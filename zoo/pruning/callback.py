@@ -1,6 +1,6 @@
 """The Lightning callback that trains lottery tickets."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -13,7 +13,19 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from zoo.errors import InputError, check_rules
-from zoo.pruning.masks import Masks, Prunable, Pruning, digest, full_masks, next_masks, prunable, random_values, remaining
+from zoo.pruning.masks import (
+    Masks,
+    Prunable,
+    Pruning,
+    bit_mask,
+    clear_bits,
+    digest,
+    full_masks,
+    next_masks,
+    prunable,
+    random_values,
+    remaining,
+)
 
 
 class LotteryTicket(Callback):
@@ -128,8 +140,8 @@ class LotteryTicket(Callback):
     def _matching(self, module: nn.Module) -> dict[str, Prunable]:
         """Return what can be pruned, after comparing it with the masks."""
         found = prunable(module, self.matrices, include=self.include, exclude=self.exclude)
-        shapes = {name: list(one.parameter.shape) for name, one in found.items()}
-        _compare({name: list(mask.shape) for name, mask in self.masks.items()} or shapes, shapes, "masked parameter")
+        shapes = _shapes({name: one.parameter for name, one in found.items()})
+        _compare(_shapes(self.masks) or shapes, shapes, "masked parameter")
         return found
 
     # --- a round ---
@@ -161,7 +173,7 @@ class LotteryTicket(Callback):
                 self.remember(pl_module)
         self._lay_masks()
         self._check_ranks(trainer, pl_module)
-        self._hooks = [one.register_step_post_hook(self._after_step) for one in trainer.optimizers]
+        self._hooks = [one.register_step_post_hook(self._mask_weights) for one in trainer.optimizers]
         # Some wrappers of optimizers have a step of their own, without torch's hooks.
         self._is_unhooked = not all(getattr(type(one).step, "hooked", False) for one in trainer.optimizers)
 
@@ -180,9 +192,9 @@ class LotteryTicket(Callback):
             self._prune(self._found, self._products())
             self.masks, self._is_due = trainer.strategy.broadcast(self.masks), False
             self._lay_masks()
-        for parameter, pruned in self._pruned:
-            if parameter.grad is not None and not parameter.grad.is_sparse:
-                parameter.grad.masked_fill_(pruned, 0)
+        for parameter, bits in self._pruned:
+            if (grad := parameter.grad) is not None and not grad.is_sparse:
+                clear_bits(grad, bits)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -206,8 +218,7 @@ class LotteryTicket(Callback):
 
     def _rewind(self, module: nn.Module) -> None:
         tensors = dict(_tensors(module))
-        shapes = ({name: list(t.shape) for name, t in group.items()} for group in (self.rewind_point, tensors))
-        _compare(*shapes, "tensor")
+        _compare(_shapes(self.rewind_point), _shapes(tensors), "tensor")
         with torch.no_grad():
             for name, tensor in tensors.items():
                 tensor.copy_(self.rewind_point[name])
@@ -215,17 +226,12 @@ class LotteryTicket(Callback):
     def _lay_masks(self) -> None:
         """Lay the masks over the weights, of which those without a pruned weight need none."""
         masks = ((one.parameter, self.masks[name]) for name, one in self._found.items())
-        self._pruned = [(parameter, ~mask.to(parameter.device)) for parameter, mask in masks if not mask.all()]
+        self._pruned = [(parameter, bit_mask(mask, parameter)) for parameter, mask in masks if not mask.all()]
         self._mask_weights()
 
-    @torch.no_grad()
-    def _mask_weights(self) -> None:
-        # Not a product with the mask: that of infinity is not zero.
-        for parameter, pruned in self._pruned:
-            parameter.masked_fill_(pruned, 0)
-
-    def _after_step(self, *_: Any) -> None:
-        self._mask_weights()
+    def _mask_weights(self, *_: Any) -> None:
+        for parameter, bits in self._pruned:
+            clear_bits(parameter, bits)
 
     def _check_ranks(self, trainer: Trainer, module: nn.Module) -> None:
         """Compare masks and weights of all ranks."""
@@ -266,6 +272,10 @@ class LotteryTicket(Callback):
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Name all parameters and buffers."""
     return chain(module.named_parameters(), module.named_buffers())
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[int]]:
+    return {name: list(tensor.shape) for name, tensor in tensors.items()}
 
 
 def _compare(expected: dict[str, list[int]], found: dict[str, list[int]], what: str) -> None:

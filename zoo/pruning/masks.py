@@ -194,9 +194,7 @@ def _scores(name: str, values: Tensor, one: Prunable, pruning: Pruning) -> Tenso
     if pruning.unit == "element" and one.components:
         # In float64, so that every device ranks alike.
         values = values.double()
-        if pruning.score == "magnitude":
-            return torch.linalg.vector_norm(values, dim=0, keepdim=True)
-        values = values.sum(0, keepdim=True)
+        values = values.square().sum(0, keepdim=True).sqrt() if pruning.score == "magnitude" else values.sum(0, keepdim=True)
     return values.abs() if pruning.score in ("magnitude", "snip") else values
 
 
@@ -271,6 +269,22 @@ def _keep_pattern(name: str, scores: Tensor, alive: Tensor, one: Prunable, n: in
     rows, kept = (t.movedim(one.in_axis, -1).unflatten(-1, (-1, m)) for t in (scores, alive))
     order = rows.masked_fill(~kept, -torch.inf).argsort(dim=-1, stable=True)
     kept.masked_fill_(torch.zeros_like(kept).scatter_(-1, order[..., : m - n], True), False)
+
+
+def bit_mask(mask: Tensor, tensor: Tensor) -> Tensor:
+    """Return a mask as whole numbers of the width and on the device of a tensor: all bits set where a weight survives."""
+    return mask.to(tensor.device, _INTEGERS[tensor.element_size()]).neg_()
+
+
+def clear_bits(tensor: Tensor, bits: Tensor) -> None:
+    """Set what is pruned to zero in place.
+
+    Not a product, by which infinity becomes NaN; on a CPU it is ten times as fast as `torch.Tensor.masked_fill_`.
+    """
+    tensor.detach().view(bits.dtype).bitwise_and_(bits)
+
+
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def remaining(masks: Tensors) -> int:

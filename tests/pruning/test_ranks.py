@@ -1,0 +1,68 @@
+"""Two processes have the same masks, whatever their seeds, and stop if they have not the same weights."""
+
+import json
+import os
+import subprocess
+import sys
+
+import torch
+
+from tests.pruning.test_callback import Net
+from zoo.pruning import Pruning, prunable
+from zoo.pruning import masks as lib
+
+SCRIPT = """
+import json, os, sys
+import torch
+from lightning.pytorch.strategies import DDPStrategy
+from tests.pruning.test_callback import Net, data, tensors, trainer
+from zoo.errors import InputError
+from zoo.pruning import LotteryTicket, lottery
+from zoo.pruning.masks import digest
+
+torch.set_num_threads(1)
+rank, told = int(os.environ.get("LOCAL_RANK", 0)), {}
+
+
+def ddp(*callbacks):
+    return trainer(*callbacks, strategy=DDPStrategy(process_group_backend="gloo"), devices=2)
+
+
+def fit_one(ticket):
+    torch.manual_seed(rank + 1)  # another network and another dropout on every rank
+    module = Net()
+    ddp(ticket).fit(module, data())
+    torch.save([tensors(module), ticket.masks], f"round-{score}-{ticket.round}-{rank}.pt")
+
+
+for score in ("magnitude", "random"):
+    ticket = LotteryTicket(0.4, score=score, seed=rank)
+    told[score] = [[done.survivors, digest(ticket.masks)] for done in lottery(fit_one, ticket, 2)]
+    told[score].append(digest(ticket.rewind_point))
+if rank:
+    ticket.rewind_point["head.bias"][1] += 1
+try:
+    ddp(ticket).fit(Net(), data())
+except InputError as error:
+    told["error"] = str(error)
+with open(f"rank-{rank}.json", "w") as file:
+    json.dump(told, file)
+"""
+
+
+def test_two_ranks_have_one_ticket(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    one, two = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1))
+    assert one == two
+    assert [count for count, _ in one["magnitude"][:3]] == [80, 48, 28]
+    assert one["error"] == "rank 1 has other weights than rank 0 at the start of round 2: stopped"
+    # One rank makes the same masks of the same weights.
+    (weights, masks), (_, expected) = (torch.load(tmp_path / f"round-magnitude-{number}-0.pt") for number in (1, 2))
+    found = prunable(Net())
+    values = {name: weights[name] for name in found}
+    assert lib.digest(lib.next_masks(found, values, masks, Pruning(0.4))) == lib.digest(expected)
