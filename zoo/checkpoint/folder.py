@@ -21,6 +21,7 @@ from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
 from zoo.checkpoint.integrity import (
+    Header,
     check_algebra,
     check_header,
     file_record,
@@ -33,6 +34,7 @@ from zoo.checkpoint.integrity import (
 from zoo.conversion import convert
 from zoo.errors import InputError, one_line
 from zoo.layers.factory import ROLES
+from zoo.pruning.packed import load_packed, pack_file, unpack_header
 from zoo.registry.spec import Spec
 from zoo.tasks import task_type
 
@@ -40,7 +42,7 @@ FORMAT = 2
 LIBRARIES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
 SPECS = ("backbone", "algebra", "scope", "init")
 OPTIONAL: dict[str, type] = dict.fromkeys(("embedding", "task", "data"), str)
-OPTIONAL |= dict.fromkeys(("info", "model_kwargs", "conversion", "decoding"), dict)
+OPTIONAL |= dict.fromkeys(("info", "model_kwargs", "conversion", "decoding", "sparse"), dict)
 """Keys that may be missing, and the kinds of their values."""
 TABLES = 50 * 2**20
 """Bytes that a network's tables, such as positions, may take beside twice the bytes of its weights."""
@@ -52,6 +54,7 @@ def save(
     config: Mapping[str, Any],
     summary: Mapping[str, Any],
     files: Mapping[str, str] | None = None,
+    sparse: bool = False,
 ) -> None:
     """Write a model folder as a whole or not at all.
 
@@ -63,19 +66,23 @@ def save(
             the ``model_kwargs`` of a network alone. What no spec names is None.
         summary: ``versions``, ``metrics`` and the like, for the manifest and the card.
         files: Texts that the model needs beside its weights, by file name: its tokenizer.
+        sparse: Whether to store only the numbers that are not zero, and one bit for each number (`zoo.pruning.packed`); the
+            key ``sparse`` of the configuration then holds the shapes of such tensors.
     """
     spec = config["algebra"]
     values: dict[str, Any] = {"format": FORMAT, "algebra": spec}
-    values |= {key: config[key] for key in (*SPECS, *OPTIONAL) if config.get(key) is not None}
+    values |= {key: config[key] for key in (*SPECS, *OPTIONAL) if config.get(key) is not None and key != "sparse"}
     values["algebra_sha256"] = config["algebra_sha256"] if spec is None else fingerprint_of(spec)
     values["versions"] = summary["versions"]
     with new_folder(folder) as part:
-        write_json(part / "config.json", values)
         weights = part / "model.safetensors"
         try:
             save_model(net, str(weights))
+            if sparse:
+                values["sparse"] = pack_file(weights)
         except SafetensorError as error:  # no room, for one; others expect an OSError
             raise OSError(errno.EIO, str(error).partition(": ")[2] or str(error), str(folder / weights.name)) from error
+        write_json(part / "config.json", values)
         for name, text in (files or {}).items():
             write_text(part / name, text)
         write_text(part / "README.md", card(config, summary))
@@ -155,23 +162,27 @@ def load_network(
     """
     config = read_config(path) if config is None else config
     weights = find(path) / "model.safetensors"
-    name = config["backbone"] or "the module"
+    name, sparse = config["backbone"] or "the module", config["sparse"] or {}
+    header, masks = unpack_header(weights, read_header(weights), sparse)
     try:
         if info is None and config["info"] is not None:
             info = task_type(config["task"])[0].info_type.from_dict(config["info"])
         over = check_algebra(config, product)
-        net = build(config, over, info, weights) if module is None else convert_again(module, over, config)
+        net = build(config, over, info, weights, header) if module is None else convert_again(module, over, config)
     except InputError as error:
         raise with_missing_plugins(error, config) from error
-    check_header(weights, net, name)
+    check_header(weights, net, name, header)
     try:
-        load_model(net, str(weights))
+        if sparse:
+            load_packed(net, weights, sparse, masks)
+        else:
+            load_model(net, str(weights))
     except (RuntimeError, SafetensorError) as error:
         raise InputError(f"the weights in {weights.parent} do not fit {name}: {one_line(error)}") from error
     return net.eval()
 
 
-def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Path) -> nn.Module:
+def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Path, header: Header) -> nn.Module:
     """Build the network of a configuration; its sizes are compared with the header of the weights before memory is taken.
 
     Raises:
@@ -184,7 +195,7 @@ def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Pa
     sizes = config["model_kwargs"] or {} if info is None else {**info.model_kwargs, "vectors": getattr(info, "vectors", None)}
     options: dict[str, Any] = {key: config[key] for key in ("scope", "init", "embedding")} | sizes
     spec = untrained(config["backbone"])
-    with torch.random.fork_rng(devices=[]), limited(weights, spec):
+    with torch.random.fork_rng(devices=[]), limited(weights, spec, header):
         try:
             with torch.device("meta"):
                 outline = backbone(spec, config["algebra"] or over, **options)
@@ -192,7 +203,7 @@ def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Pa
             raise
         except Exception:  # It computes with numbers while it is built, or a spec is wrong, which the next line says.
             return backbone(spec, over, **options)
-        check_header(weights, outline, config["backbone"])
+        check_header(weights, outline, config["backbone"], header)
         tables = sum(table.nbytes for table in outline.buffers())
         if tables > TABLES + 2 * weights.stat().st_size:
             raise InputError(f"the weights in {weights.parent} do not fit {spec}: its tables would take {tables:,} bytes")
@@ -200,12 +211,11 @@ def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Pa
 
 
 @contextmanager
-def limited(weights: Path, spec: str) -> Iterator[None]:
+def limited(weights: Path, spec: str, header: Header) -> Iterator[None]:
     """Refuse to build a network of far more parameters than there are tensors in a weights file, before all are made.
 
     A network of a timm model has its real layers first and then the converted ones, hence not just as many.
     """
-    header = read_header(weights)
     numbers = sum(math.prod(shape) for shape, _ in header.values())
     for key, value in Spec.parse(spec).options.items():
         if isinstance(value, int) and value > max(numbers, 10_000):

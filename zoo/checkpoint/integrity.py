@@ -22,6 +22,8 @@ DTYPES = {
     **{"BF16": torch.bfloat16, "U8": torch.uint8, "BOOL": torch.bool, "C64": torch.complex64},
 }
 """Kinds of numbers in a weights file, by the names of its format."""
+Header = dict[str, tuple[list[int], torch.dtype]]
+"""Shape and dtype of each tensor by its name."""
 HEADER_BYTES = 2**22
 """Largest header of a weights file, and largest JSON file, that is read: 20,000 tensors have less."""
 
@@ -95,15 +97,15 @@ def _finite(text: str) -> float:
     return value
 
 
-def check_header(path: Path, net: nn.Module, name: str) -> None:
+def check_header(path: Path, net: nn.Module, name: str, header: Header) -> None:
     """Compare the header of a weights file with a network, which may be on the meta device: names, shapes, kinds of numbers.
 
     Raises:
-        InputError: If the file is no safetensors file, or a tensor of it is not one of the network's.
+        InputError: If a tensor of it is not one of the network's.
     """
     message = f"the weights in {path.parent} do not fit {name}"
     expected = {key: (list(tensor.shape), tensor.dtype) for key, tensor in net.state_dict(keep_vars=True).items()}
-    for key, (shape, dtype) in read_header(path).items():
+    for key, (shape, dtype) in header.items():
         if key not in expected:
             raise InputError(f"{message}: {shorten(key)} of shape {shape} is not in the network")
         if shape != expected[key][0]:
@@ -112,7 +114,7 @@ def check_header(path: Path, net: nn.Module, name: str) -> None:
             raise InputError(f"{message}: {shorten(key)} holds {dtype}, the network {expected[key][1]}")
 
 
-def read_header(path: Path) -> dict[str, tuple[list[int], torch.dtype]]:
+def read_header(path: Path) -> Header:
     """Return shape and dtype of each tensor in a weights file by its name.
 
     Raises:

@@ -28,6 +28,7 @@ def save(
     init: str = "variance",
     embedding: str | None = None,
     metrics: Mapping[str, float | None] | None = None,
+    sparse: bool = False,
     **model_kwargs: Any,
 ) -> Path:
     """Write a model folder that `zoo.load` reads: weights as safetensors, specs, checksums and a card.
@@ -46,6 +47,7 @@ def save(
         init: Its initialisation.
         embedding: Spec of its token embedding.
         metrics: Metrics to write into the card and the manifest; by default those that a `Model` came with.
+        sparse: Whether to store a pruned network small: only the numbers that are not zero, and one bit for each number.
         model_kwargs: The sizes that `zoo.backbone` was given, such as ``num_classes=10``.
 
     Raises:
@@ -75,7 +77,7 @@ def save(
         names = {"backbone": backbone, "algebra": algebra, "scope": scope, "init": init, "embedding": embedding}
         config = converted(net) if backbone is None else built(net, names, model_kwargs)
     summary = {"metrics": dict(metrics or {}), "parameters": count(net), "versions": library_versions(config)}
-    checkpoint.save(folder, net, config, summary, files)
+    checkpoint.save(folder, net, config, summary, files, sparse)
     return folder
 
 

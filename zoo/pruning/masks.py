@@ -19,6 +19,8 @@ SCORES = ("magnitude", "random", "movement", "snip")
 SCOPES = ("tensor", "component", "global")
 UNITS = ("number", "element")
 MATRICES = ("all", "qkv")
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Whole numbers by their bytes."""
 
 Tensors = Mapping[str, Tensor]
 Masks = dict[str, Tensor]
@@ -273,7 +275,7 @@ def _keep_pattern(name: str, scores: Tensor, alive: Tensor, one: Prunable, n: in
 
 def bit_mask(mask: Tensor, tensor: Tensor) -> Tensor:
     """Return a mask as whole numbers of the width and on the device of a tensor: all bits set where a weight survives."""
-    return mask.to(tensor.device, _INTEGERS[tensor.element_size()]).neg_()
+    return mask.to(tensor.device, INTEGERS[tensor.element_size()]).neg_()
 
 
 def clear_bits(tensor: Tensor, bits: Tensor) -> None:
@@ -282,9 +284,6 @@ def clear_bits(tensor: Tensor, bits: Tensor) -> None:
     Not a product, by which infinity becomes NaN; on a CPU it is ten times as fast as `torch.Tensor.masked_fill_`.
     """
     tensor.detach().view(bits.dtype).bitwise_and_(bits)
-
-
-_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def remaining(masks: Tensors) -> int:

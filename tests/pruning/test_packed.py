@@ -1,0 +1,145 @@
+"""Tickets on disk: small, bit-equal when loaded, and refused in one line when damaged."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import zoo
+from tests.faults.hostile import seal
+from zoo.errors import InputError
+from zoo.pruning import Pruning, prunable
+from zoo.pruning import masks as lib
+
+SIZES = {"in_channels": 1, "image_size": 8, "num_classes": 3}
+
+
+def pruned(rate=0.9, spec="vit(dim=64, depth=2)", algebra="quaternion", dtype=torch.float32):
+    torch.manual_seed(0)
+    net = zoo.backbone(spec, algebra, **SIZES).to(dtype).eval()
+    found = prunable(net)
+    weights = {name: one.parameter for name, one in found.items()}
+    masks = lib.next_masks(found, weights, lib.full_masks(found), Pruning(rate))
+    for name, weight in weights.items():
+        lib.clear_bits(weight, lib.bit_mask(masks[name], weight))
+    return net, masks
+
+
+def stored(net, folder, spec="vit(dim=64, depth=2)", **options):
+    return zoo.save(net, folder, backbone=spec, algebra="quaternion", **{"sparse": True} | options, **SIZES)
+
+
+def bits(tensor):
+    return tensor.contiguous().flatten().view(torch.uint8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("rate", [0.1, 0.9, 0.99])
+def test_a_sparse_folder_is_small_and_comes_back_bit_equal(tmp_path, rate, dtype):
+    net, masks = pruned(rate, dtype=dtype)
+    with torch.no_grad():
+        net.head.weight[0, 0] = -0.0  # a bit is set
+    file = stored(net, tmp_path / "model") / "model.safetensors"
+    loaded = zoo.load(tmp_path / "model").net.state_dict()
+    assert loaded.keys() == net.state_dict().keys()
+    for name, value in net.state_dict().items():
+        assert torch.equal(bits(loaded[name].to(dtype)), bits(value)), name
+    numbers = sum(p.numel() for name, p in net.named_parameters() if name not in masks)
+    item = torch.finfo(dtype).bits / 8
+    kept = (lib.remaining(masks) + numbers) * item
+    mask_bytes = sum(mask.numel() for mask in masks.values()) / 8
+    data = file.stat().st_size - int.from_bytes(file.read_bytes()[:8], "little") - 8
+    assert data <= 1.1 * (kept + mask_bytes)
+
+
+def test_the_whole_file_is_within_a_tenth(tmp_path):
+    """With header and all, for a network of a size that is worth it."""
+    spec = "vit(dim=256, depth=2)"
+    net, masks = pruned(0.95, spec)
+    file = stored(net, tmp_path / "model", spec) / "model.safetensors"
+    others = sum(p.numel() for name, p in net.named_parameters() if name not in masks)
+    expected = 4 * (lib.remaining(masks) + others) + sum(mask.numel() for mask in masks.values()) / 8
+    assert file.stat().st_size <= 1.1 * expected
+
+
+def test_a_sparse_model_is_saved_dense_again(tmp_path):
+    net, _ = pruned()
+    stored(net, tmp_path / "sparse")
+    stored(net, tmp_path / "dense", sparse=False)
+    again = zoo.save(zoo.load(tmp_path / "sparse"), tmp_path / "again")
+    assert (again / "model.safetensors").read_bytes() == (tmp_path / "dense" / "model.safetensors").read_bytes()
+    assert "sparse" not in json.loads((again / "config.json").read_text())
+    assert "sparse" not in json.loads((tmp_path / "dense" / "config.json").read_text())
+
+
+def test_shared_tensors_and_learned_products_come_back(tmp_path):
+    net = nn.ModuleDict({"a": nn.Linear(64, 64), "b": nn.Linear(64, 64), "c": nn.Linear(64, 64)})
+    zoo.convert(net, "phm-4", skip=["b", "c"])
+    net["c"].weight = net["b"].weight
+    with torch.no_grad():
+        net["b"].weight[1:] = 0
+        net["a"].components[1:] = 0
+        net["a"].algebra.structure[0] = 0
+    zoo.save(net, tmp_path / "model", sparse=True)
+    real = nn.ModuleDict({"a": nn.Linear(64, 64), "b": nn.Linear(64, 64), "c": nn.Linear(64, 64)})
+    real["c"].weight = real["b"].weight
+    loaded = zoo.load(tmp_path / "model", module=real).net
+    assert loaded["c"].weight is loaded["b"].weight
+    for name, value in net.state_dict().items():
+        assert torch.equal(bits(loaded.state_dict()[name]), bits(value)), name
+
+
+NAME = "blocks.0.attn.qkv.weight_module.components"
+
+
+def change_config(**changes):
+    def change(config, tensors):
+        config["sparse"] |= changes
+
+    return change
+
+
+def flip(config, tensors):
+    tensors[f"{NAME}.mask"][0] ^= 1
+
+
+def past_the_end(config, tensors):
+    config["sparse"]["cls_token"], tensors["cls_token.mask"] = [1, 1, 60], torch.zeros(8, dtype=torch.uint8)
+    tensors["cls_token.mask"][-1] = 128
+    tensors["cls_token"] = torch.ones(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (change_config(**{NAME: [4, 48, 17]}), "is not packed as config.json says, [4, 48, 17]"),
+        (change_config(**{NAME: [2**60, 2**60]}), "is not packed as config.json says"),
+        (change_config(**{NAME: [4, 48, -16]}), "is not packed as config.json says"),
+        (change_config(**{NAME: "much"}), "is not packed as config.json says, much"),
+        (change_config(**{NAME: [48, 4, 16]}), "of shape [48, 4, 16] has shape [4, 48, 16] in the network"),
+        (change_config(nothing=[8]), "'nothing' is not packed"),
+        (change_config(cls_token=[1, 1, 64]), "'cls_token' is not packed"),
+        (lambda config, tensors: config.update(sparse=[1]), "a value of the wrong kind for sparse"),
+        (lambda config, tensors: config.pop("sparse"), "in the network"),
+        (flip, "values, and a mask of"),
+        (past_the_end, "has 1 values, and a mask of 1 bits for 60 numbers"),
+        (lambda config, tensors: tensors.pop(NAME), "is not packed"),
+        (lambda config, tensors: tensors.pop("pos_embed"), "'pos_embed' is missing"),
+        (lambda config, tensors: tensors.update({f"{NAME}.mask": tensors[f"{NAME}.mask"].float()}), "is not packed"),
+    ],
+)
+def test_damage_is_one_line(tmp_path, change, said):
+    net, _ = pruned()
+    folder = stored(net, tmp_path / "model")
+    config, tensors = json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+    change(config, tensors)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(tensors, folder / "model.safetensors")
+    seal(folder)
+    with pytest.raises(InputError) as error:
+        zoo.load(folder)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
