@@ -15,7 +15,7 @@ from zoo.cli.models import Evaluate, Generate, Predict
 from zoo.cli.parser import Parser, is_flag
 from zoo.errors import InputError
 from zoo.training.options import TRAINER_ARGUMENTS, Average, Fit, Info
-from zoo.training.resolve import resolve
+from zoo.training.resolve import effective as effective_options
 
 NAMES = ("--backbone", "vit", "--algebra", "real")
 CALLS = {"fit": NAMES} | dict.fromkeys(("test", "validate", "predict", "generate"), ("run",))
@@ -51,7 +51,7 @@ def effective(call):
 def test_what_is_printed_is_what_a_run_would_have(effective):
     """Defaults are those of the options class, and of the backbone: nothing is left to be found out later."""
     values = effective(*NAMES)
-    assert values == asdict_without_none(resolve(Fit("vit", "real")))
+    assert values == asdict_without_none(effective_options(Fit("vit", "real")))
     assert values["optimizer"]["lr"] == 2e-3
     assert (values["data"], values["batch_size"], values["trainer"]) == ("digits", 32, {"max_epochs": 50})
 
@@ -338,3 +338,23 @@ def test_the_parser_itself_refuses_with_one_kind_of_error():
     for words in (["--nope"], ["--seed", "x"], ["-c", "nofile.yaml"]):
         with pytest.raises(InputError):
             make_parser("fit").parse([*NAMES, *words])
+
+
+@pytest.mark.parametrize(
+    ("words", "task", "embedding"),
+    [
+        (("vit", "quaternion"), "image_classification", None),
+        (("fasttext", "quaternion"), "text_classification", "table"),
+        (("fasttext", "complex_order"), "text_classification", "complex_order"),
+        (("gpt", "real"), "language_model", "table"),
+        (("transformer", "real"), "text_classification", "table"),
+    ],
+    ids=str,
+)
+def test_print_config_says_what_is_effective_and_repeats_itself(call, tmp_path, words, task, embedding):
+    code, out, err = call("fit", "--backbone", words[0], "--algebra", words[1], "--print_config")
+    assert (code, err) == (0, "")
+    found = yaml.safe_load(out)
+    assert (found["task"].partition("(")[0], found.get("embedding")) == (task, embedding)
+    (tmp_path / "again.yaml").write_text(out)
+    assert call("fit", "-c", "again.yaml", "--print_config") == (0, out, "")

@@ -35,7 +35,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from zoo.errors import InputError, Stop
-from zoo.training.processes import end_with_parent, is_first_process
+from zoo.training.processes import end_with_parent, is_first_process, wait_for_parent
 
 COMMANDS = {
     "list": "zoo.cli.listing",
@@ -158,6 +158,7 @@ def explain(error: BaseException) -> int:
     if isinstance(error, InputError | KeyboardInterrupt | Stop):
         if is_first_process():  # the other processes of a run say the same
             print(f"zoo: {text or 'interrupted'}", file=sys.stderr)
+        wait_for_parent()
         return 2 if isinstance(error, InputError) else 128 + getattr(error, "signum", 2)
     if isinstance(error, OSError) and error.strerror:
         place = f" ({error.filename})" if error.filename else ""

@@ -65,9 +65,9 @@ def print_config(options: Fit) -> None:
     """Print the configuration that a run would have, the defaults of its backbone filled in, as YAML."""
     import yaml
 
-    from zoo.training.resolve import resolve
+    from zoo.training.resolve import effective
 
-    values = {key: value for key, value in asdict(resolve(options)).items() if value is not None}
+    values = {key: value for key, value in asdict(effective(options)).items() if value is not None}
     yaml.safe_dump(json.loads(json.dumps(values)), sys.stdout, sort_keys=False)  # tuples become lists
 
 

@@ -24,19 +24,7 @@ NETWORK = ("backbone", "algebra", "scope", "init", "data", "embedding")
 
 
 def average(run: str | Path, options: Average) -> dict[str, Any]:
-    """Write a model with the mean weights of the run's last checkpoints (Vaswani et al. 2017, section 6.1), and measure it.
-
-    Args:
-        run: A run folder, trained with ``keep``.
-        options: How many, and where to.
-
-    Returns:
-        ``folder``, ``averaged`` (checkpoints), ``validation`` and ``metrics`` (on the test split) of the new model, and those
-        of the run's own as ``before``.
-
-    Raises:
-        InputError: If there are too few checkpoints, one is not of this run, or the new folder exists.
-    """
+    """Write a model with the mean weights of the run's last checkpoints (Vaswani et al. 2017, section 6.1), and measure it."""
     config, model = read_config(run), find(run)
     folder = Path(run).expanduser() if model != Path(run).expanduser() else model.parent
     out = folder / "average" if options.out is None else Path(options.out).expanduser()
@@ -70,11 +58,7 @@ def measured(run: str | Path, splits: Sequence[str], options: Average) -> dict[s
 
 
 def last(folder: Path, count: int) -> list[Path]:
-    """Return the last so many checkpoints that a run has kept, the oldest first.
-
-    Raises:
-        InputError: If there are fewer.
-    """
+    """Return the last so many checkpoints that a run has kept, the oldest first."""
     paths = kept(folder / "checkpoints")[-read_run_config(folder).get("keep", 1) :]
     if count < 1:
         raise InputError(f"--last {count}: use a whole number from 1")
@@ -88,16 +72,7 @@ def last(folder: Path, count: int) -> list[Path]:
 
 
 def mean(paths: Sequence[Path], config: Mapping[str, Any], net: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the arithmetic mean of the networks in checkpoints, summed in double precision; whole numbers are the last ones.
-
-    Args:
-        paths: The checkpoints, the oldest first.
-        config: Of the run's model.
-        net: Its state, whose names, shapes and dtypes the mean has.
-
-    Raises:
-        InputError: If a checkpoint is of another network.
-    """
+    """Return the mean of the networks in checkpoints, summed in double precision; whole numbers are the last ones."""
     total: dict[str, Tensor] = {}
     for path in paths:
         for name, value in weights(path, config, net).items():
@@ -109,11 +84,7 @@ def mean(paths: Sequence[Path], config: Mapping[str, Any], net: Mapping[str, Ten
 
 
 def weights(path: Path, config: Mapping[str, Any], net: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state of the network in a checkpoint.
-
-    Raises:
-        InputError: If it is another one.
-    """
+    """Return the state of the network in a checkpoint."""
     checkpoint = read_own(path, path.parents[1])
     theirs = checkpoint[RUN]
     for key in NETWORK:

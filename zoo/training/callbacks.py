@@ -106,11 +106,7 @@ class StopOnDivergence(Callback):
         self.look(trainer)
 
     def look(self, trainer: Trainer) -> None:
-        """Look in all processes, at the same step.
-
-        Raises:
-            InputError: If the loss of a step since the last look was not finite.
-        """
+        """Look in all processes, at the same step."""
         if self._diverged is None:
             return
         anywhere = self._diverged.float()

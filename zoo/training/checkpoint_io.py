@@ -46,11 +46,7 @@ class AtomicCheckpointIO(CheckpointIO):
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None) -> None:
-        """Write a checkpoint.
-
-        Raises:
-            OSError: If it cannot be written; what was there before stays.
-        """
+        """Write a checkpoint."""
         path = Path(path)
         part = path.with_name(f".{path.name}.part")
         try:
@@ -84,11 +80,7 @@ class AtomicCheckpointIO(CheckpointIO):
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU, if it is as it was written; objects are never unpickled.
-
-    Raises:
-        InputError: If it is missing, damaged or no checkpoint of the zoo.
-    """
+    """Read a checkpoint onto the CPU, if it is as it was written; objects are never unpickled."""
     try:
         with Path(path).open("rb") as file:
             stated = _stated(file)

@@ -101,11 +101,7 @@ def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
 
 @contextmanager
 def interruptions(folder: RunFolder, trained: bool = False) -> Iterator[None]:
-    """Say how to go on when a signal has ended a run: test the model that is there, or train on from the newest checkpoint.
-
-    Raises:
-        Interrupted: For the signal, or for Ctrl-C where Lightning itself or a callback has seen it.
-    """
+    """Say how to go on when a signal has ended a run: test the model that is there, or train on from the newest checkpoint."""
     try:
         yield
     except (Stop, SystemExit) as stop:
@@ -129,11 +125,7 @@ def set_up(
     processes: Processes,
     signals: Signals,
 ) -> Run:
-    """Build the Trainer, set up the data, build the network and the task, and write config.yaml.
-
-    Raises:
-        InputError: If something does not fit together.
-    """
+    """Build the Trainer, set up the data, build the network and the task, and write config.yaml."""
     options, data = planned.options, planned.data
     trainer = make_trainer(settings, folder, options, planned.task.monitor, signals, resumed)
     pl.seed_everything(options.seed, verbose=False)
@@ -168,11 +160,7 @@ def set_up(
 
 @contextmanager
 def claimed(options: Fit, processes: Processes) -> Iterator[RunFolder]:
-    """Let process 0 claim the folder of the run, and tell the others where it is, until the run ends.
-
-    Raises:
-        InputError: In all of them, if it cannot be claimed.
-    """
+    """Let process 0 claim the folder of the run, and tell the others where it is, until the run ends."""
     mine: list[RunFolder] = []
 
     def claim_folder() -> tuple[str, bool]:
@@ -202,11 +190,7 @@ def finite(value: float) -> float | None:
 
 
 def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
-    """Run the training loop, unless an earlier process has, and put the best weights back.
-
-    Raises:
-        InputError: If the loss is not finite any more, or a data file is broken.
-    """
+    """Run the training loop, unless an earlier process has, and put the best weights back."""
     keeper, checkpoint = run.checkpoints, None
     if resumed is not None and resumed.finished:
         keeper.best, checkpoint = resumed.state["best"], resumed.checkpoint

@@ -74,12 +74,7 @@ class RunFolder:
 
 
 def claim(options: Fit) -> RunFolder:
-    """Create the folder of a run: `run_dir`, or the next free name in runs/; or open that of the run that goes on.
-
-    Raises:
-        InputError: If a given folder is not empty or another run writes to it, the place is not writable, or there is no run
-            to go on with.
-    """
+    """Create the folder of a run: `run_dir`, or the next free name in runs/; or open that of the run that goes on."""
     try:
         if options.resume == "auto":
             return _unfinished(options) or claim(replace(options, resume=None))
@@ -144,11 +139,7 @@ def _claim(folder: Path) -> RunFolder:
 
 
 def hold(folder: Path) -> RunFolder:
-    """Keep other processes from writing to a folder that exists.
-
-    Raises:
-        InputError: If one does.
-    """
+    """Keep other processes from writing to a folder that exists."""
     lock = folder / LOCK
     handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -217,11 +208,7 @@ def write_config(folder: Path, options: Fit) -> None:
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """Read config.yaml of a run.
-
-    Raises:
-        InputError: If there is no such run, or the file holds something else.
-    """
+    """Read config.yaml of a run."""
     path = run / "config.yaml"
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))

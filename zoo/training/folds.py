@@ -21,18 +21,7 @@ _SHARED = (*_OPTIONS, "task", "parameters", "versions")
 
 
 def cross_validate(options: Fit) -> dict[str, Any]:
-    """Run every fold in a folder of its own and return their summary, which is also written to ``summary.json``.
-
-    The folds are decided by the data alone, the same for every seed; of the rest of the rows a share is held out to choose the
-    epoch, so nothing is ever selected on a test fold.
-
-    Returns:
-        ``metrics`` and ``std`` (mean over folds, and standard deviation between them), ``folds`` (each fold's metrics), and
-        what a run's summary says.
-
-    Raises:
-        InputError: If the data come with a split, or something is wrong that `fit` refuses.
-    """
+    """Run every fold in a folder of its own and return their summary, which is also written to ``summary.json``."""
     options = resolve(options)
     if options.resume is not None:
         raise InputError("--resume goes on with one run: give it the folder of a fold, and leave --folds out")

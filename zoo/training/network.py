@@ -25,11 +25,7 @@ Vectors = tuple[Tensor, Tensor]
 
 
 def build_network(plan: Plan, vectors: Vectors | None) -> nn.Module:
-    """Build the network of a run for its data, which are set up, and try one forward pass.
-
-    Raises:
-        InputError: If the network cannot be built or does not fit the data or the task.
-    """
+    """Build the network of a run for its data, which are set up, and try one forward pass."""
     options, info, net = plan.options, getattr(plan.data, "info", None), plan.objects.net
     if net is None:
         spec = plan.objects.backbone or options.backbone
@@ -41,11 +37,7 @@ def build_network(plan: Plan, vectors: Vectors | None) -> nn.Module:
 
 
 def network_options(options: Fit, info: Any) -> dict[str, Any]:
-    """Return the keywords that a network is built with, beside its spec and its algebra.
-
-    Raises:
-        InputError: If the data module says nothing about its data.
-    """
+    """Return the keywords that a network is built with, beside its spec and its algebra."""
     if info is None:
         raise InputError("the data module has no info for a backbone to be built from: give a task with its network")
     own = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
@@ -53,14 +45,7 @@ def network_options(options: Fit, info: Any) -> dict[str, Any]:
 
 
 def vectors_for(data: Any, path: str | None) -> Vectors | None:
-    """Read the vectors of the tokens that the data know, and note their width in the info of the data.
-
-    Returns:
-        The matrix [V, width] and which rows were found [V]; None without a path.
-
-    Raises:
-        InputError: If the file is wrong, or holds none of the tokens.
-    """
+    """Read the vectors of the tokens that the data know, and note their width in the info of the data."""
     if path is None:
         return None
     matrix, found = read_vectors(path, data.tokenizer.tokens)
@@ -69,11 +54,7 @@ def vectors_for(data: Any, path: str | None) -> Vectors | None:
 
 
 def load_vectors(net: nn.Module, vectors: Vectors | None) -> None:
-    """Give pretrained vectors to the token embedding of a network.
-
-    Raises:
-        InputError: If no module of it takes any.
-    """
+    """Give pretrained vectors to the token embedding of a network."""
     if vectors is None:
         return
     takers: list[Any] = [module for module in net.modules() if hasattr(module, "load_vectors")]

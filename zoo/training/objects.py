@@ -46,11 +46,7 @@ class Objects:
 
 
 def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:
-    """Separate objects from options, and leave in their place the spec that they stand for, or their type.
-
-    Raises:
-        InputError: If an object is of the wrong type, or two of them exclude each other.
-    """
+    """Separate objects from options, and leave in their place the spec that they stand for, or their type."""
     kinds: dict[str, tuple[Any, str]] = {
         "algebra": (lambda value: isinstance(value, Algebra), "an Algebra"),
         "backbone": (callable, "a torch.nn.Module or a factory"),

@@ -160,7 +160,7 @@ class Fit:
     seed: int = 0
     compile: bool = False
     matmul_precision: str | None = None
-    ddp_timeout: float = 1800
+    ddp_timeout: float = 1800.0
     run_dir: str | None = None
     checkpoint_every: str = "10m"
     resume: str | None = None

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -46,6 +47,12 @@ def end_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     if os.getppid() != int(os.environ.get(PARENT, os.getppid())) or os.getppid() == 1:  # it was gone before
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait_for_parent() -> None:
+    """Let the process that started this one say what happened: Lightning kills it as soon as this one has failed."""
+    if PARENT in os.environ and not is_first_process():
+        time.sleep(10)  # `end_with_parent` ends this earlier
 
 
 def launched_devices() -> dict[str, int]:

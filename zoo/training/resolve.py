@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo import registry
+from zoo.algebras import algebra as make_algebra
 from zoo.backbones import recipe_of
 from zoo.backbones.build import check_spec
 from zoo.backbones.recipe import Recipe
@@ -52,11 +53,7 @@ class Plan:
 
 
 def plan(options: Fit, objects: Objects | None = None) -> Plan:
-    """Fill in and check everything about a run that needs no data; nothing is written and no data are read.
-
-    Raises:
-        InputError: If a name or an option is wrong, or two of them do not fit together.
-    """
+    """Fill in and check everything about a run that needs no data; nothing is written and no data are read."""
     objects = objects or Objects()
     options, recipe = resolve(options, objects), recipe_for(options.backbone, objects)
     if objects.net is None and objects.backbone is None:
@@ -91,11 +88,7 @@ def chosen(options: Fit) -> list[str]:
 
 
 def resolve(options: Fit, objects: Objects | None = None) -> Fit:
-    """Fill in what the user left to the backbone and check names and limits, without reading data.
-
-    Raises:
-        InputError: If a name is unknown, a number is out of range, or a schedule has no end.
-    """
+    """Fill in what the user left to the backbone and check names and limits, without reading data."""
     objects = objects or Objects()
     check_numbers(options)
     groups = {"backbone": "zoo.backbones", "algebra": "zoo.algebras", "embedding": "zoo.embeddings", "data": "zoo.datasets"}
@@ -125,12 +118,17 @@ def resolve(options: Fit, objects: Objects | None = None) -> Fit:
     )
 
 
-def stands(options: Fit, name: str, objects: Objects) -> bool:
-    """Return whether an option stands for an object that was given.
+def effective(options: Fit) -> Fit:
+    """Resolve options, and fill in the task that the data are for and the word embedding that the algebra advises."""
+    options = resolve(options)
+    inputs = recipe_for(options.backbone).inputs
+    reads_words = bool(inputs) and inputs[0] not in ("image", "vector")
+    advised = make_algebra(options.algebra).defaults.get("embedding", "table") if reads_words else None
+    return replace(options, task=options.task or make_data(options).task, embedding=options.embedding or advised)
 
-    Raises:
-        InputError: If it stands for one of another process, as config.yaml of such a run says.
-    """
+
+def stands(options: Fit, name: str, objects: Objects) -> bool:
+    """Return whether an option stands for an object that was given."""
     if getattr(objects, name, None) is not None or (name in ("backbone", "algebra") and objects.net is not None):
         return True
     if is_object(getattr(options, name)):
@@ -139,11 +137,7 @@ def stands(options: Fit, name: str, objects: Objects) -> bool:
 
 
 def check_numbers(options: Fit) -> None:
-    """Check the numbers of a run that are no task's and no data module's.
-
-    Raises:
-        InputError: If one is out of range.
-    """
+    """Check the numbers of a run that are no task's and no data module's."""
     if not 0 <= options.seed < 2**32:
         raise InputError(f"seed={options.seed}: use a whole number from 0 to {2**32 - 1}")
     if options.matmul_precision not in (None, "highest", "high", "medium"):
@@ -180,11 +174,7 @@ def recipe_for(backbone: str, objects: Objects | None = None) -> Recipe:
 
 
 def make_data(options: Fit, objects: Objects | None = None) -> Any:
-    """Make the data module that the options name, without touching any data.
-
-    Raises:
-        InputError: If an option of it is wrong, or the data are not for the task.
-    """
+    """Make the data module that the options name, without touching any data."""
     objects = objects or Objects()
     if objects.data is not None:
         return objects.data
@@ -206,11 +196,7 @@ def shares_inputs(task: str, other: str) -> bool:
 
 
 def check_data(options: Fit, recipe: Recipe, data: Any) -> None:
-    """Compare what the data hold, once they are set up, with what the backbone reads and with the options for text.
-
-    Raises:
-        InputError: If they do not fit together.
-    """
+    """Compare what the data hold, once they are set up, with what the backbone reads and with the options for text."""
     kind = data.info.inputs
     held = INPUTS.get(kind, kind)
     if recipe.inputs and kind not in recipe.inputs:
@@ -226,22 +212,14 @@ def check_data(options: Fit, recipe: Recipe, data: Any) -> None:
 
 
 def load_data(options: Fit) -> Any:
-    """Make, prepare and set up the data module that the options name.
-
-    Raises:
-        InputError: If the data are wrong, or do not fit the backbone.
-    """
+    """Make, prepare and set up the data module that the options name."""
     data = ready(make_data(options))
     check_data(options, recipe_for(options.backbone), data)
     return data
 
 
 def task_options(options: Fit) -> dict[str, Any]:
-    """Return the keywords of the task that the options of a run stand for.
-
-    Raises:
-        InputError: If the optimizer or the schedule is unknown, or a number is out of range.
-    """
+    """Return the keywords of the task that the options of a run stand for."""
     o, s = options.optimizer, options.schedule
     check_optimizer(o.name, o.lr, o.weight_decay, o.betas, o.eps, prefix="optimizer.")
     check_schedule(s.name, s.warmup, s.floor, prefix="schedule.")

@@ -44,11 +44,7 @@ class Resumed:
 
 
 def resume(options: Fit, folder: Path) -> Resumed:
-    """Read the newest whole checkpoint of a run, and say where it goes on and what has changed.
-
-    Raises:
-        InputError: If there is none, the run has settled other values, or it is finished and nothing has changed.
-    """
+    """Read the newest whole checkpoint of a run, and say where it goes on and what has changed."""
     old, new = flat(read_config(folder)), flat(config_values(options))
     names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     path, checkpoint = newest(folder)
@@ -75,11 +71,7 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Return the newest checkpoint of a run that is whole, and what it holds; newer ones that are not are named on stderr.
-
-    Raises:
-        InputError: If there is none.
-    """
+    """Return the newest checkpoint of a run that is whole, and what it holds; newer ones that are not are named on stderr."""
     wrong: list[str] = []
     for path in reversed(checkpoint_files(folder / "checkpoints")):
         try:
@@ -99,11 +91,7 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def read_own(path: Path, folder: Path) -> dict[str, Any]:
-    """Read a checkpoint of this run.
-
-    Raises:
-        InputError: If it is damaged, none of ours or of another run.
-    """
+    """Read a checkpoint of this run."""
     checkpoint = read_checkpoint(path)
     if not isinstance(checkpoint.get(STATE), dict) or not isinstance(checkpoint.get(RUN), dict):
         raise InputError(f"'{path}' is no training checkpoint of a run of the zoo")
@@ -113,15 +101,7 @@ def read_own(path: Path, folder: Path) -> dict[str, Any]:
 
 
 def read_best(folder: Path, best: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the best checkpoint of a run.
-
-    Args:
-        folder: The run.
-        best: ``file`` and ``sha256`` as a later checkpoint says; the checksum is None in the best one itself.
-
-    Raises:
-        InputError: If it is damaged or another one.
-    """
+    """Read the best checkpoint of a run."""
     path = folder / "checkpoints" / best["file"]
     checkpoint = read_own(path, folder)
     if best["sha256"] is not None and stated_checksum(path) != best["sha256"]:
@@ -136,11 +116,7 @@ def read_id(folder: Path) -> str | None:
 
 
 def check_network(resumed: Resumed | None, task: nn.Module) -> None:
-    """Compare the shapes in the checkpoint that a run goes on from with those of its task.
-
-    Raises:
-        InputError: If one differs.
-    """
+    """Compare the shapes in the checkpoint that a run goes on from with those of its task."""
     if resumed is None:
         return
     theirs = {name: value.shape for name, value in resumed.checkpoint["state_dict"].items()}
@@ -156,18 +132,7 @@ def network_state(checkpoint: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def recover(run: str | Path) -> dict[str, Any]:
-    """Write the model folder of a run from its best checkpoint, without its data; the model is not tested.
-
-    Args:
-        run: The folder of a run that was killed, crashed or ran out of memory or disk.
-
-    Returns:
-        ``folder`` of the model, ``checkpoint`` and ``epoch`` (from 1) that it was made of.
-
-    Raises:
-        InputError: If the run has a model or no best checkpoint, is still under way, or was made of Python objects that
-            cannot be rebuilt.
-    """
+    """Write the model folder of a run from its best checkpoint, without its data; the model is not tested."""
     folder = Path(run).expanduser()
     if not folder.is_dir():
         raise InputError(f"there is no run folder '{folder}'")

@@ -83,17 +83,7 @@ def restore_gradients(module: LightningModule, found: dict[str, Any]) -> None:
 def set_position(
     checkpoint: dict[str, Any], trainer: Trainer, position: tuple[int, int], *, validate: bool, begun: bool
 ) -> None:
-    """Let Lightning's loops go on between two steps, exactly: neither a batch nor a validation is repeated or left out.
-
-    Its own states are those of the hooks in which its callbacks save, some of them one step or one validation off.
-
-    Args:
-        checkpoint: To be written.
-        trainer: Of the run.
-        position: The epoch, from 0, and how many of its batches are done.
-        validate: Whether a validation comes before the next step.
-        begun: Whether the hooks at the start of the epoch were called.
-    """
+    """Let Lightning's loops go on between two steps, exactly: neither a batch nor a validation is repeated or left out."""
     epoch, batches = position
     loops = checkpoint["loops"]["fit_loop"]
     done = {"processed": epoch, "completed": epoch}

@@ -36,19 +36,7 @@ def make_trainer(
     signals: Signals | None = None,
     resumed: Resumed | None = None,
 ) -> Trainer:
-    """Build the Trainer of a run from checked arguments and our defaults.
-
-    Args:
-        settings: Arguments of Lightning's Trainer from `check_trainer`.
-        folder: The run's folder, for logs and checkpoints.
-        options: The run.
-        monitor: The validation value that tells which epoch was best, and whether ``min`` or ``max`` is.
-        signals: Ctrl-C and SIGTERM.
-        resumed: Where the run goes on.
-
-    Raises:
-        InputError: If Lightning refuses a combination, checkpoints are to be kept and not to be kept, or a number is wrong.
-    """
+    """Build the Trainer of a run from checked arguments and our defaults."""
     terminal, signals = sys.stdout.isatty(), signals or Signals()
     defaults: dict[str, Any] = {"enable_model_summary": False, "log_every_n_steps": 10, "enable_progress_bar": terminal}
     defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0, "enable_checkpointing": True}
@@ -79,10 +67,7 @@ def make_trainer(
 
 
 def run_loggers(given: Any, folder: Path, resumed: Resumed | None) -> list[Logger]:
-    """Return metrics.csv, tensorboard/ and beside them the user's loggers; ``False`` turns all of them off.
-
-    What the run had logged after the checkpoint that it goes on from is logged again, and removed or hidden before.
-    """
+    """Return metrics.csv, tensorboard/ and beside them the user's loggers; ``False`` turns all of them off."""
     if given is False:
         return []
     rows, steps = (0, None) if resumed is None else (resumed.state["rows"], resumed.state["logged_steps"])
@@ -102,12 +87,7 @@ def check_ranks(trainer: Trainer, net: nn.Module) -> None:
 
 
 def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Check arguments against the types in the signature of Lightning's Trainer and build the objects that a file describes.
-
-    Raises:
-        InputError: If Lightning has no such argument, does not accept the value, or an object needs a package that is not
-            installed.
-    """
+    """Check arguments against the types in the signature of Lightning's Trainer and build the objects that a file describes."""
     built = dict(values)
     for name, kind in (("logger", Logger), ("callbacks", Callback)):
         if isinstance(items := values.get(name), Mapping | list | str | tuple):
@@ -130,11 +110,7 @@ def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_object(name: str, kind: type, value: Any) -> Any:
-    """Build a logger or callback from ``{class_path: ..., init_args: {...}}`` or a class path; return an object as it is.
-
-    Raises:
-        InputError: If it is none, needs a package that is not installed, or asks for more than a configuration may.
-    """
+    """Build a logger or callback from ``{class_path: ..., init_args: {...}}`` or a class path; return an object as it is."""
     if isinstance(value, kind):
         return value
     parser = ArgumentParser(exit_on_error=False)
@@ -155,22 +131,14 @@ def build_object(name: str, kind: type, value: Any) -> Any:
 
 
 def check_classes(value: Any) -> None:
-    """Refuse a class path, anywhere in a value, of no installed package: a stranger's file may have a module beside it.
-
-    Raises:
-        InputError: If there is one; nothing was imported then.
-    """
+    """Refuse a class path, anywhere in a value, of no installed package: a stranger's file may have a module beside it."""
     for item in leaves(value, "class_path"):
         if str(item).partition(".")[0] not in packages_distributions():
             raise InputError(f"class {shorten(str(item))} is of no installed package: install it, or give zoo.fit the object")
 
 
 def check_plain(value: Any) -> None:
-    """Refuse functions and classes among the arguments that were read for an object.
-
-    Raises:
-        InputError: If there is one.
-    """
+    """Refuse functions and classes among the arguments that were read for an object."""
     if code := [item for item in leaves(value) if not is_plain(item)]:
         raise InputError(f"{code[0]!r:.60} is code, which a configuration may not name: give zoo.fit the object")
 
