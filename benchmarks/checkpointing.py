@@ -1,8 +1,8 @@
 """Measure what exact resume costs: ``python -m benchmarks.checkpointing``.
 
-Training steps of the default vision transformer on digits, in one process: every other step goes without the callback that notes
-signals, time and position. Beside it the writing of a checkpoint, ours and Lightning's in turn, and the share of a training that
-writing one every ten minutes takes. Writes results/checkpointing.json.
+Training steps of the default vision transformer on digits, in one process: every other step goes without the callback that
+notes signals, time and position. Beside it the writing of a checkpoint, ours and Lightning's in turn, and the share of a
+training that writing one every ten minutes takes. Writes results/checkpointing.json.
 """
 
 import json
