@@ -20,6 +20,7 @@ VECTOR = {"in_features": 480, "out_features": 480}
 BACKBONES = {
     "vit": ("vit(dim={dim}, heads=2, depth=2)", IMAGE),
     "timm": ("timm/test_resnet", {"in_channels": 3, "image_size": 32, "num_classes": 10}),
+    "convnet": ("convnet/conv-2", IMAGE),
     "linear": ("linear", VECTOR),
     "decomposable_attention": ("decomposable_attention(dim={dim})", PAIR),
     "gpt": ("gpt(dim={dim}, depth=1, heads=2, ffn={dim})", CORPUS),

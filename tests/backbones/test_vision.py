@@ -179,3 +179,68 @@ def test_an_image_that_the_model_cannot_take_is_bad_input():
     with pytest.raises(InputError, match="test_vit") as caught:
         make_timm("timm/test_vit", image_size=0)
     assert "\n" not in str(caught.value)
+
+
+class TestViTWithWideHeads(BackboneContract):
+    spec = "vit(dim={dim}, heads=2, head_dim=16, depth=2, representation_size=24, qkv_bias=false)"
+    info = INFO
+
+
+def counts(spec, rule, **info):
+    """All parameters, and those that are no vectors: what the papers' tables count."""
+    with torch.device("meta"):
+        model = registry.create("zoo.backbones", spec, Layers(rule), **info)
+    return [sum(p.numel() for p in model.parameters() if p.ndim > least) for least in (0, 1)]
+
+
+def test_the_networks_of_fraction():
+    """Mukhopadhyay et al. (2025), Table 1: 1.1M / 0.3M (CIFAR-10), 1.2M / 0.3M (CIFAR-100), 28.95M / 7.72M (MedMNIST), cut off.
+
+    CIFAR: 8 heads of 64 channels at dim 64, patches of 8 pixels and no bias for q, k and v fit both columns. MedMNIST, with one
+    channel and few classes: without the vectors, that is norms and biases.
+    """
+    cifar = "vit(dim=64, depth=6, heads=8, head_dim=64, mlp_ratio=8.0, patch=8, qkv_bias=false)"
+    matrices = 6 * (4 * 64 * 512 + 2 * 64 * 512)
+    vectors = 6 * (64 + 512 + 64 + 4 * 64) + 2 * 64 + 64  # biases of a block and its norms; last norm, patches
+    for classes, real, quaternion in ((10, 1.1, 0.3), (100, 1.2, 0.3)):
+        info = {"in_channels": 3, "image_size": 32, "num_classes": classes}
+        outside = 3 * 8 * 8 * 64 + 17 * 64 + 64 + 64 * classes
+        for rule, n, published in (("real", 1, real), ("quaternion", 4, quaternion)):
+            total, without = counts(cifar, rule, **info)
+            assert total == matrices // n + outside + vectors + classes
+            assert without == matrices // n + outside
+            assert total // 100_000 / 10 == published
+    med = "vit(dim=768, depth=8, heads=8, mlp_ratio=1.0, patch=7, representation_size=768, dropout=0.1)"
+    info = {"in_channels": 1, "image_size": 28, "num_classes": 4}
+    outside = 7 * 7 * 768 + 17 * 768 + 768 + 768 * 768 + 4 * 768
+    for rule, n, published in (("real", 1, 28.95), ("quaternion", 4, 7.72)):
+        total, without = counts(med, rule, **info)
+        assert without == 8 * 6 * 768 * 768 // n + outside
+        assert total == without + 8 * (6 + 4) * 768 + 2 * 768 + 768 + 768 + 4
+        assert without // 10_000 / 100 == published
+
+
+def test_wide_heads_and_the_mlp_head_are_built_as_the_rest():
+    model = make("vit(dim=16, depth=1, heads=2, head_dim=16, representation_size=24)")
+    assert model.conversion.real == {"patch_embed.proj": "stem", "head.0": "head", "head.2": "head"}
+    qkv, proj = model.blocks[0].attn.qkv, model.blocks[0].attn.proj
+    assert (qkv.in_features, qkv.out_features, qkv.out.blocks) == (16, 96, 6)
+    assert (proj.in_features, proj.out_features, proj.inp.blocks) == (32, 16, 2)
+    wide, plain = (make(f"vit(dim=16, depth=1, heads=2{more})", "real") for more in (", head_dim=8", ""))
+    wide.load_state_dict(plain.state_dict())
+    x = torch.randn(2, 1, 8, 8)
+    torch.testing.assert_close(wide.eval()(x), plain.eval()(x))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("heads=4, head_dim=6", "head_dim=6 is no whole number of elements of an algebra with n = 4: use head_dim=8"),
+        ("head_dim=0", "head_dim=0"),
+        ("representation_size=0", "representation_size=0"),
+    ],
+)
+def test_sizes_of_heads_that_do_not_fit(options, said):
+    with pytest.raises(InputError) as error:
+        make(f"vit(dim=32, depth=1, {options})")
+    assert said in str(error.value)

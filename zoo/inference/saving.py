@@ -42,12 +42,12 @@ def save(
         model: What to save.
         folder: The folder; an older model folder there is replaced.
         backbone: Spec of a network, such as ``"timm/resnet18"``.
-        algebra: Its algebra; a converted network knows it.
+        algebra: Its algebra; a converted one knows it.
         scope: Its scope.
         init: Its initialisation.
         embedding: Spec of its token embedding.
         metrics: Metrics to write into the card and the manifest; by default those that a `Model` came with.
-        sparse: Whether to store a pruned network small: only the numbers that are not zero, and one bit for each number.
+        sparse: Whether to store only the numbers that are not zero and one bit for each: small if the network was pruned.
         model_kwargs: The sizes that `zoo.backbone` was given, such as ``num_classes=10``.
 
     Raises:
@@ -68,8 +68,7 @@ def save(
     if isinstance(model, Model):
         if backbone or algebra or embedding or model_kwargs:
             raise InputError("a model knows its specs: leave backbone, algebra, embedding and sizes out")
-        config, net = model.config, model.net
-        metrics = model.metrics if metrics is None else metrics
+        config, net, metrics = model.config, model.net, model.metrics if metrics is None else metrics
         if model.tokenizer is not None:
             files[model.info.tokenizer] = model.tokenizer.to_json()
     else:

@@ -1,0 +1,66 @@
+"""The small networks for images that papers on lottery tickets train."""
+
+from collections import OrderedDict
+
+from torch import nn
+
+from zoo.backbones.recipe import recipe
+from zoo.errors import InputError
+from zoo.layers import Layers
+
+PRESETS: dict[str, tuple[int, tuple[int, ...]]] = {
+    "conv-2": (1, (256, 256)),
+    "conv-4": (2, (256, 256)),
+    "conv-6": (3, (256, 256)),
+    "lenet-300-100": (0, (300, 100)),
+}
+"""Stages of two convolutions, stage s of 64 * 2^s channels, and the hidden layers (Frankle and Carbin 2019, Fig. 2)."""
+
+
+@recipe(data="digits", max_epochs=20, lr=2e-3, inputs=("image",))
+def convnet(
+    layers: Layers,
+    *,
+    in_channels: int = 3,
+    image_size: int = 32,
+    num_classes: int = 10,
+    variant: str = "conv-4",
+    dropout: float = 0.0,
+) -> nn.Module:
+    """LeNet-300-100 and Conv-2, -4 and -6 of Frankle and Carbin (2019), quaternions in Iqbal and Mishra (2023).
+
+    Stages of two 3 x 3 convolutions with ReLU and a maximum over 2 x 2, then hidden layers with ReLU, then the head, which is
+    real as the first convolution is. LeNet-300-100 has no convolution, and its first layer, which has most of its weights, is
+    over the algebra; ``scope=all+stem+head`` has every layer over it.
+
+    Args:
+        layers: The factory that knows the algebra.
+        in_channels: Channels of an image, [B, in_channels, image_size, image_size].
+        image_size: Side of an image in pixels.
+        num_classes: Logits, [B, num_classes].
+        variant: ``conv-2``, ``conv-4``, ``conv-6`` or ``lenet-300-100``, the part after the slash.
+        dropout: Probability before each hidden layer and the head.
+    """
+    if variant not in PRESETS:
+        raise InputError(f"unknown preset convnet/{variant}: use {', '.join(f'convnet/{name}' for name in PRESETS)}")
+    stages, hidden = PRESETS[variant]
+    if image_size < 2**stages:
+        raise InputError(f"image_size={image_size}: {variant} halves images {stages} times, use {2**stages} pixels or more")
+    parts: OrderedDict[str, nn.Module] = OrderedDict()
+    channels, side = in_channels, image_size
+    for stage in range(stages):
+        for place in (1, 2):
+            role = "stem" if (stage, place) == (0, 1) else "conv"
+            parts[f"conv{2 * stage + place}"] = layers.conv2d(channels, 64 * 2**stage, 3, padding=1, role=role)
+            parts[f"relu{2 * stage + place}"] = nn.ReLU()
+            channels = 64 * 2**stage
+        parts[f"pool{stage + 1}"] = nn.MaxPool2d(2)
+        side //= 2
+    parts["flatten"] = nn.Flatten()  # channel by channel, so what was component-major stays it
+    features = channels * side**2
+    for number, width in enumerate(hidden, 1):
+        parts[f"dropout{number}"] = nn.Dropout(dropout)
+        parts[f"fc{number}"], parts[f"fc_relu{number}"] = layers.linear(features, width, role="ffn"), nn.ReLU()
+        features = width
+    parts["head_dropout"], parts["head"] = nn.Dropout(dropout), layers.linear(features, num_classes, role="head")
+    return nn.Sequential(parts)
