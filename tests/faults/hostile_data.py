@@ -1,0 +1,253 @@
+"""Data and configurations that a stranger could offer: each makes files in a folder and returns the command line that reads them.
+
+What is promised to be large takes little room on the disk; what is unpacked to be large is long enough to be noticed.
+"""
+
+import gzip
+import io
+import json
+import lzma
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+Case = Callable[[Path], list[str]]
+
+MIB = 2**20
+IMAGES = ["fit", "--backbone", "vit(dim=16,depth=1,heads=1)", "--algebra", "quaternion"]
+TEXTS = ["fit", "--backbone", "fasttext(dim=16)", "--algebra", "quaternion"]
+WRITER = ["fit", "--backbone", "gpt/nano", "--algebra", "quaternion"]
+TRANSLATOR = ["fit", "--backbone", "transformer(dim=16,depth=1,heads=1)", "--algebra", "quaternion"]
+FEW = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--trainer.accelerator", "cpu", "--run-dir", "run"]
+
+
+def command(base: list[str], data: str) -> list[str]:
+    return [*base, *FEW, "--data", data]
+
+
+# --- arrays ---
+
+
+def labelled(split: str, label: int, dtype: str = "uint64") -> Case:
+    """An archive with one label of some size in a split."""
+
+    def make(folder: Path) -> list[str]:
+        arrays = {}
+        for name in ("train", "val", "test"):
+            arrays[f"{name}_images"] = np.zeros((8, 8, 8), np.uint8)
+            arrays[f"{name}_labels"] = np.arange(8, dtype=dtype) % 2
+        arrays[f"{split}_labels"][3] = label
+        np.savez(folder / "a.npz", **arrays)
+        return command(IMAGES, "npz(path=a.npz)")
+
+    return make
+
+
+def promised(shape: tuple[int, ...], name: str = "train_images") -> Case:
+    """An array whose header promises more than there is."""
+
+    def make(folder: Path) -> list[str]:
+        head = io.BytesIO()
+        np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": shape})
+        with zipfile.ZipFile(folder / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(f"{name}.npy", head.getvalue() + bytes(64))
+        return command(IMAGES, "npz(path=a.npz)")
+
+    return make
+
+
+def zipped_zeros(folder: Path) -> list[str]:
+    """An archive of 2 MB with 2 GB of zeros in it, as the header says."""
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "|u1", "fortran_order": False, "shape": (2**15, 256, 256)})
+    with zipfile.ZipFile(folder / "a.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        with archive.open("train_images.npy", "w", force_zip64=True) as file:
+            file.write(head.getvalue())
+            for _ in range(2**11):
+                file.write(bytes(MIB))
+    return command(IMAGES, "npz(path=a.npz)")
+
+
+def objects(folder: Path) -> list[str]:
+    """An archive with an array of pickled objects."""
+    np.savez(folder / "a.npz", train_images=np.array([{}, {}], dtype=object), train_labels=np.arange(2))
+    return command(IMAGES, "npz(path=a.npz)")
+
+
+def bomb_image(folder: Path) -> list[str]:
+    """A PNG of 60,000 x 60,000 pixels."""
+    import struct
+    import zlib
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 0, 0, 0, 0))
+    image = b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(MIB))) + chunk(b"IEND", b"")
+    for kind in "ab":
+        (folder / "images" / kind).mkdir(parents=True)
+        for i in range(4):
+            (folder / "images" / kind / f"{i}.png").write_bytes(image)
+    return command(IMAGES, "imagefolder(path=images)")
+
+
+# --- packed files ---
+
+
+def packed(name: str, data: str, base: list[str], start: bytes, unit: bytes, count: int = 512) -> Case:
+    """A packed file that is `count` MiB long when it is unpacked: it begins with some bytes, then a unit recurs."""
+
+    def make(folder: Path) -> list[str]:
+        piece = unit * (MIB // len(unit))
+        opener = gzip.open(folder / name, "wb", compresslevel=1) if name.endswith(".gz") else lzma.open(folder / name, "wb")
+        with opener as file:
+            file.write(start)
+            for _ in range(count):
+                file.write(piece)
+        return command(base, data)
+
+    return make
+
+
+# --- pipes ---
+
+
+def pipe(name: str, words: Callable[[], list[str]]) -> Case:
+    """A named pipe that nobody writes to."""
+
+    def make(folder: Path) -> list[str]:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(path)
+        return words()
+
+    return make
+
+
+def beside(name: str, others: dict[str, str], words: list[str]) -> Case:
+    """A named pipe among files of texts."""
+
+    def make(folder: Path) -> list[str]:
+        for path, content in others.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(content)
+        return pipe(name, lambda: words)(folder)
+
+    return make
+
+
+# --- configurations ---
+
+
+def config(text: str) -> Case:
+    """A configuration file with this content."""
+
+    def make(folder: Path) -> list[str]:
+        (folder / "c.yaml").write_text(text)
+        return [*IMAGES, *FEW, "-c", "c.yaml"]
+
+    return make
+
+
+def aliases(levels: int = 30, times: int = 10) -> str:
+    """Lists of lists of lists: a few lines that stand for 10^30 values."""
+    lines = ["l0: &l0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * times)}]" for i in range(1, levels)]
+    return "\n".join(lines)
+
+
+def bomb_at(place: str, levels: int = 30) -> str:
+    """The same below an option."""
+    names = place.split(".")
+    head = "\n".join(f"{'  ' * i}{name}:" for i, name in enumerate(names))
+    indent = "  " * len(names)
+    return f"{head}\n" + "\n".join(f"{indent}{line}" for line in aliases(levels).splitlines())
+
+
+REVIEWS = "text\tlabel\n" + "".join(f"film number {i}\t{('bad', 'good')[i % 2]}\n" for i in range(40))
+ROWS = b"a good film indeed\tgood\na bad film indeed\tbad\n"
+
+CORPUS: dict[str, Case] = {
+    **{
+        f"a label of {label:.0e} for {split}": labelled(split, label)
+        for split in ("train", "val", "test")
+        for label in (10**6, 10**9, 10**12, 2**64 - 1)
+    },
+    "a label below zero": labelled("train", -(2**63), "int64"),
+    "an array that promises 20 GB": promised((20 * 10**9,)),
+    "an array that promises 2^62 bytes": promised((2**31, 2**31)),
+    "an array that promises more than can be counted": promised((2**40, 2**40)),
+    "an array of a size below zero": promised((-5, 8, 8)),
+    "an archive that unpacks to 2 GB": zipped_zeros,
+    "an archive of pickled objects": objects,
+    "an image of 60,000 x 60,000 pixels": bomb_image,
+    "a table that is one line of 512 MB": packed("a.tsv.gz", "text(path=a.tsv.gz)", TEXTS, b"text\tlabel\n", b"a"),
+    "a CSV that is one quoted field of 512 MB": packed("a.csv.gz", "text(path=a.csv.gz)", TEXTS, b'text,label\n"', b"a film\n"),
+    "JSON lines that are one line of 512 MB": packed("a.jsonl.gz", "text(path=a.jsonl.gz)", TEXTS, b'{"text": "', b"a"),
+    "a table of empty lines": packed("a.tsv.gz", "text(path=a.tsv.gz)", TEXTS, b"text\tlabel\n", b"\n"),
+    "a CSV of empty lines": packed("a.csv.gz", "text(path=a.csv.gz)", TEXTS, b"text,label\n", b"\n"),
+    "JSON lines that are empty": packed("a.jsonl.gz", "text(path=a.jsonl.gz)", TEXTS, b"", b"\n"),
+    "a table of zeros": packed("a.tsv.gz", "text(path=a.tsv.gz)", TEXTS, b"text\tlabel\n", b"\0"),
+    "a table of zeros, xz": packed("a.tsv.xz", "text(path=a.tsv.xz)", TEXTS, b"text\tlabel\n", b"\0"),
+    "a Parquet file of zeros": packed("a.parquet.gz", "text(path=a.parquet.gz)", TEXTS, b"PAR1", b"\0"),
+    "parallel lines of 512 MB": packed("a.gz", "parallel(source=a.gz, target=a.gz)", TRANSLATOR, b"", b"a"),
+    "a corpus of zeros": packed("a.txt.gz", "corpus(path=a.txt.gz, tokenizer=char)", WRITER, b"", b"\0"),
+    "a pipe for an archive": pipe("a.npz", lambda: command(IMAGES, "npz(path=a.npz)")),
+    "a pipe for a folder of images": pipe("images", lambda: command(IMAGES, "imagefolder(path=images)")),
+    "a pipe for an image": pipe("images/a/1.png", lambda: command(IMAGES, "imagefolder(path=images)")),
+    "a pipe for a table": pipe("a.tsv", lambda: command(TEXTS, "text(path=a.tsv)")),
+    "a pipe for a packed table": pipe("a.tsv.gz", lambda: command(TEXTS, "text(path=a.tsv.gz)")),
+    "a pipe for a table of pairs": pipe("a.jsonl", lambda: command(TEXTS, "pairs(path=a.jsonl)")),
+    "a pipe for a Parquet file": pipe("a.parquet", lambda: command(TEXTS, "text(path=a.parquet)")),
+    "a pipe for a corpus": pipe("a.txt", lambda: command(WRITER, "corpus(path=a.txt)")),
+    "a pipe beside a text": beside("b.txt", {"a.txt": "one\n"}, command(TRANSLATOR, "parallel(source=a.txt, target=b.txt)")),
+    "a pipe for CIFAR": pipe("c/data_batch_1.bin", lambda: command(IMAGES, "cifar10(path=c)")),
+    "a pipe for a training split": pipe("t/train.tsv", lambda: command(TEXTS, "text(path=t)")),
+    "a pipe for vectors": beside("v", {"a.tsv": REVIEWS}, [*command(TEXTS, "text(path=a.tsv)"), "--vectors", "v"]),
+    "a pipe for a checkpoint": pipe("last.ckpt", lambda: [*IMAGES, *FEW, "--ckpt-path", "last.ckpt"]),
+    "a pipe for a model folder": pipe("m", lambda: ["test", "m"]),
+    "a device for a table": lambda folder: command(TEXTS, "text(path=/dev/zero)"),
+    "a device for an archive": lambda folder: command(IMAGES, "npz(path=/dev/zero)"),
+    "a device for vectors": lambda folder: [*TEXTS, *FEW, "--vectors", "/dev/zero"],
+    "a device for a corpus": lambda folder: command(WRITER, "corpus(path=/dev/zero)"),
+    "a device for a configuration": lambda folder: [*IMAGES, *FEW, "-c", "/dev/zero"],
+    "aliases at the top": config(aliases()),
+    **{
+        f"aliases below {place}": config(bomb_at(place))
+        for place in ("trainer", "trainer.logger", "optimizer", "metrics", "backbone", "seed", "decoding.beam")
+    },
+    "an alias to itself": config("trainer: &t\n  logger: *t\n"),
+    "merged mappings": config("a: &a {b: 1}\ntrainer:\n  <<: [*a, *a]\n"),
+    "deep YAML": config("trainer: " + "[" * 10**5 + "]" * 10**5),
+    "deep YAML of mappings": config("trainer: " + "{a: " * 10**4 + "1" + "}" * 10**4),
+    "deep YAML by dashes": config("trainer:\n  " + "- " * 10**4 + "1"),
+    "a name that stands twice": config("seed: 1\nbatch_size: 4\nseed: 2\n"),
+    "a name that stands twice below": config("trainer:\n  max_epochs: 1\n  max_epochs: 2\n"),
+    "a tag of Python": config("seed: !!python/object/apply:os.system [touch ran]\n"),
+    "a tag of Python for a mapping": config("trainer: !!python/object/new:os.system [touch ran]\n"),
+    "a tag of Python for a name": config("metrics: [!!python/name:os.system ]\n"),
+    "a tag of its own": config("seed: !mine 1\n"),
+    "a function for a callback": config("trainer:\n  callbacks:\n  - class_path: os.system\n    init_args: {command: touch ran}\n"),
+    "a class path for a backbone": config("backbone:\n  class_path: os.system\n  init_args: {command: touch ran}\n"),
+    "an interpolation": config("backbone: ${oc.env:HOME}\n"),
+    "a number with a million digits": config("seed: " + "9" * 10**6 + "\n"),
+    "a name of a megabyte": config("x" * 10**6 + ": 1\n"),
+    "a number in base sixty": config("seed: " + ":".join(["59"] * 20_000) + "\n"),
+    "several documents": config("seed: 1\n---\nseed: 2\n"),
+    "bytes that are no text": lambda folder: (folder / "c.yaml").write_bytes(b"\xff\xfe\0\0") and [*IMAGES, *FEW, "-c", "c.yaml"],
+    "zeros for a configuration": lambda folder: (folder / "c.yaml").write_bytes(bytes(MIB)) and [*IMAGES, *FEW, "-c", "c.yaml"],
+    "JSON that writes to the terminal": config(json.dumps({"\x1b]0;owned\x07": 1})),
+    "a value that writes to the terminal": config('seed: "\\e[2J\\n\\u202e"\n'),
+    "a name that writes to the terminal": lambda folder: [*IMAGES, *FEW, "--data", "\x1b[2J"],
+    "a path that writes to the terminal": lambda folder: command(TEXTS, 'text(path="a\x1b[2J\x07b.tsv")'),
+    "a column that writes to the terminal": lambda folder: (
+        (folder / "a.tsv").write_text("\x1b[2J\tlabel\nx\ty\n") and command(TEXTS, "text(path=a.tsv)")
+    ),
+    "a class that writes to the terminal": lambda folder: (
+        [(folder / "i" / name).mkdir(parents=True) for name in ("\x1b[2Ja", "b")] and command(IMAGES, "imagefolder(path=i)")
+    ),
+}
+"""What must be refused, by what it is."""
