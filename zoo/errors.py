@@ -29,14 +29,23 @@ def shorten(text: str, width: int = 60) -> str:
     return repr(text if len(text) <= width else f"{text[: width - 20]}...{text[-17:]}")
 
 
+def printable(text: str) -> str:
+    r"""Put text on one line, and escape what a terminal would obey or not show.
+
+    >>> printable("a\x1b[2J\n  b")
+    'a\\x1b[2J b'
+    """
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in " ".join(text.split()))
+
+
 def one_line(error: BaseException, width: int = 300) -> str:
-    r"""Return the text of an error on one line, even if the error cannot print itself.
+    r"""Return the text of an error on one line, see `printable`, even if the error cannot print itself.
 
     >>> one_line(ValueError("a\n  b"))
     'a b'
     """
     try:
-        text = " ".join(str(error).split())
+        text = printable(str(error))
     except Exception:
         text = "(its text cannot be shown)"
     return (text if len(text) <= width else f"{text[:width]}...") or "(no text)"

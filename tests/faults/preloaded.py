@@ -1,26 +1,29 @@
 """What a command imports before it does anything, imported once: `tests.faults.process` forks from a process that has it."""
 
+import gc
 import os
 import warnings
+from contextlib import suppress
+from importlib import import_module
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported
 warnings.simplefilter("ignore")
 
-import torch
-from lightning.pytorch import Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
+MODULES = """
+    torch sklearn.datasets lightning.pytorch lightning.pytorch.loggers rich.progress tensorboard.compat.proto zoo.cli.fit
+    zoo.cli.models zoo.cli.summary zoo.inference.model zoo.training.api zoo.training.fit zoo.training.folds
+    zoo.cli.configuration
+"""
 
-import zoo.cli.fit
-import zoo.cli.models
-import zoo.inference.model
-import zoo.training.api
-import zoo.training.fit
-import zoo.training.folds
-from zoo import registry
+for name in MODULES.split():
+    import_module(name)
+import_module("torch").set_num_threads(1)
 
-torch.set_num_threads(1)
-__all__ = ["TensorBoardLogger", "Trainer"]
+registry = import_module("zoo.registry")
+for group in registry.GROUPS:
+    for entry in registry.entries(group):
+        with suppress(registry.PluginError):
+            registry.load(entry)
 
-for kind in registry.GROUPS:
-    for entry in registry.entries(kind):
-        registry.load(entry)
+gc.collect()
+gc.freeze()  # a process that is forked shares the pages that its collector does not look at

@@ -27,7 +27,7 @@ class Ended:
         code: Its exit code; negative is the number of the signal that ended it.
         out: What it printed.
         err: What it said on stderr.
-        seconds: How long it took.
+        seconds: Processor time that it took; how long it took on the clock is a matter of what else runs.
         memory: The most bytes of its own that it took beyond those it began with, as seen every 10 ms.
     """
 
@@ -67,19 +67,19 @@ class Running:
         context = multiprocessing.get_context("forkserver")
         arguments = ([*words], folder, dict(env or {}), prepare, self.notes)
         self.process: BaseProcess = context.Process(target=_command, args=arguments)
-        self.start = time.monotonic()
         self.process.start()
 
     def ended(self, timeout: float = 60) -> Ended:
         """Wait for the end; a process that is not over then is killed."""
+        start, seconds = time.monotonic(), 0.0
         taken = [own_memory(self.process.pid)]
-        while self.process.exitcode is None and time.monotonic() - self.start < timeout:
+        while self.process.exitcode is None and time.monotonic() - start < timeout:
             self.process.join(0.01)
             taken.append(own_memory(self.process.pid))
+            seconds = max(seconds, processor_time(self.process.pid))
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join()
-        seconds = time.monotonic() - self.start
         code = self.process.exitcode
         assert code is not None
         return Ended(code, self._note("out"), self._note("err"), seconds, max(taken) - taken[0])
@@ -106,6 +106,15 @@ def own_memory(pid: int | None) -> int:
     except OSError:
         return 0
     return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+
+
+def processor_time(pid: int | None) -> float:
+    """Return the seconds that a process has computed; 0 if it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _command(

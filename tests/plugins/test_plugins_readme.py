@@ -105,7 +105,7 @@ def test_list_shows_the_docstring_and_the_package(capsys, monkeypatch):
 
 
 def test_doctor_loads_it(capsys):
-    doctor.run("doctor", {"isolate": False, "json": True})
+    doctor.run("doctor", {"json": True})
     rows = {row["name"]: (row["status"], row["note"]) for row in json.loads(capsys.readouterr().out)}
     assert rows["cyclic"] == ("ok", "zoo-cyclic 0.1.0")
     assert {rows[name] for name in MORE} == {("ok", "zoo-more 2.0")}

@@ -35,7 +35,7 @@ def test_it_is_listed_with_its_summary_and_removed():
     zoo.register("zoo.algebras", "golden", golden)
     entry = next(entry for entry in registry.entries("algebras") if entry.name == "golden")
     assert (entry.distribution, registry.summary(entry)) == ("local", "Golden integers over the reals: e * e = e + 1.")
-    assert registry.probe(entry) is None
+    assert list(registry.probe([entry])) == [None]
     registry.unregister("algebras", "golden")
     with pytest.raises(InputError, match="unknown algebra 'golden'"):
         zoo.algebra("golden")

@@ -34,7 +34,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from zoo.errors import InputError, Stop
+from zoo.errors import InputError, Stop, printable
 from zoo.training.processes import end_with_parent, is_first_process, wait_for_parent
 
 COMMANDS = {
@@ -154,14 +154,17 @@ def own_version() -> str:
 
 def explain(error: BaseException) -> int:
     """Say what went wrong in one line on stderr, and return the exit code."""
-    text = " ".join(str(error).split())
+    text = printable(str(error))
     if isinstance(error, InputError | KeyboardInterrupt | Stop):
         if is_first_process():  # the other processes of a run say the same
             print(f"zoo: {text or 'interrupted'}", file=sys.stderr)
         wait_for_parent()
         return 2 if isinstance(error, InputError) else 128 + getattr(error, "signum", 2)
+    if isinstance(error, MemoryError):
+        print(f"zoo: not enough memory{f': {text}' if text else ''}", file=sys.stderr)
+        return 1
     if isinstance(error, OSError) and error.strerror:
-        place = f" ({error.filename})" if error.filename else ""
+        place = f" ({printable(str(error.filename))})" if error.filename else ""
         print(f"zoo: {error.strerror}{place}", file=sys.stderr)
         return 1
     if package := broken_package(error):

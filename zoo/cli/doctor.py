@@ -14,7 +14,7 @@ from typing import Any
 from zoo import registry
 from zoo.cli.commands import show
 from zoo.cli.parser import Parser
-from zoo.errors import InputError
+from zoo.errors import InputError, one_line
 
 PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "datasets", "safetensors", "scikit-learn")
 
@@ -22,13 +22,12 @@ PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "d
 def make_parser(command: str) -> Parser:
     """Return the command's parser."""
     parser = Parser(command, "Check Python, torch, devices, plugins and folders.")
-    parser.switch("--isolate", "load each plugin in a process of its own (slow; survives crashes)")
     return parser.switch("--json", "print JSON")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
     """Check and print; exit 1 if anything is broken."""
-    rows = [check(*found) for found in checks(values["isolate"])]
+    rows = [check(*found) for found in checks()]
     broken = [row["name"] for row in rows if row["status"] == "broken"]
     lines = [f"{row['status']:<7} {row['kind']:<9} {row['name']:<28} {row['ms']:>6} ms  {row['note']}" for row in rows]
     lines.append(f"\n{len(broken)} broken: {', '.join(broken)}" if broken else "\nall is well")
@@ -42,11 +41,11 @@ def check(kind: str, name: str, find: Callable[[], str]) -> dict[str, Any]:
     try:
         status, note = "ok", find()
     except Exception as error:  # Any failure is a finding of this check.
-        status, note = "broken", " ".join(str(error).split()) or type(error).__name__
+        status, note = "broken", one_line(error)
     return {"kind": kind, "name": name, "status": status, "ms": round(1000 * (time.perf_counter() - start)), "note": note}
 
 
-def checks(isolate: bool) -> Iterator[tuple[str, str, Callable[[], str]]]:
+def checks() -> Iterator[tuple[str, str, Callable[[], str]]]:
     """Yield all checks: their kind, their name, and a function that returns what to show, or raises."""
     for fault in registry.faults():  # torch and Lightning fail beside a package whose metadata cannot be read
         yield "metadata", fault.distribution, partial(_fail, f"{fault.path}: {fault.reason}")
@@ -55,9 +54,11 @@ def checks(isolate: bool) -> Iterator[tuple[str, str, Callable[[], str]]]:
         yield "package", name, partial(version, name)
     yield "device", "cpu", _cpu
     yield "device", "accelerators", _accelerators
-    for kind in registry.GROUPS:
-        for entry in registry.entries(kind):
-            yield kind.removesuffix("s"), entry.name, partial(_load, entry, isolate)
+    found = [(kind.removesuffix("s"), entry) for kind in registry.GROUPS for entry in registry.entries(kind)]
+    # In another process, which a plugin may end or hang.
+    probed = registry.probe([entry for _, entry in found], 20, ("torch", "lightning.pytorch", "timm", "datasets"))
+    for kind, entry in found:
+        yield kind, entry.name, partial(_loaded, entry, probed)
     cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     while not cache.exists():
         cache = cache.parent
@@ -82,11 +83,9 @@ def _accelerators() -> str:
     return ", ".join(names + (["mps"] if torch.backends.mps.is_available() else [])) or "none: runs use the CPU"
 
 
-def _load(entry: registry.Entry, isolate: bool) -> str:
-    """Load one plugin and return whose it is."""
-    if not isolate:
-        registry.load(entry)
-    elif error := registry.probe(entry):
+def _loaded(entry: registry.Entry, probed: Iterator[str | None]) -> str:
+    """Wait until a plugin is loaded and return whose it is."""
+    if error := next(probed):
         raise InputError(error)
     return f"{entry.distribution} {entry.version}"
 

@@ -8,7 +8,6 @@ import argparse
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Self, get_origin, get_type_hints
 
 from zoo import registry
@@ -129,10 +128,11 @@ class Parser:
         if any(name == "--help" for name, _ in words.flags):
             self._base.print_help()
             raise SystemExit(0)
-        given_keys = {name.removeprefix("--") for name, _ in words.flags}.union(*map(self.check_file, words.files))
+        texts = [self.read_file(file) for file in words.files]
+        given_keys = {name.removeprefix("--") for name, _ in words.flags}.union(*(keys for _, keys in texts))
         self._check_positional(words)
         given = [name if value is None else f"{name}={self._bracketed(name, value)}" for name, value in words.flags]
-        files = [word for file in words.files for word in ("--config", file)]
+        files = [f"--config=\n{text}" for text, _ in texts]  # after a line end, so that it is not taken for a path
         line = [*files, *given, *(["--", *words.positional] if words.positional else [])]
         if self.options is None:
             return dict(vars(self._base.parse_args(line)))
@@ -199,9 +199,11 @@ class Parser:
         hint = f": did you mean {' or '.join(close[:3])}?" if close else ""
         raise InputError(f"unknown flag {name}{hint} (all flags: zoo {self.command} --help)")
 
-    def check_file(self, file: str) -> set[str]:
-        """Return the keys of a configuration file, with dots; an error names the file."""
-        values = read_yaml(file)
+    def read_file(self, file: str) -> tuple[str, set[str]]:
+        """Return the text of a configuration file and its keys, with dots; an error names the file."""
+        from zoo.cli.configuration import read_config
+
+        text, values = read_config(file)
         known = {flag.removeprefix("--") for flag in self.flags if self.flags[flag]}
         known |= {name.partition(".")[0] for name in known}
         keys: set[str] = set()
@@ -211,7 +213,7 @@ class Parser:
             close = get_close_matches(name, known, 1)
             hint = f": did you mean '{close[0]}'?" if close else ""
             raise InputError(f"unknown option '{name}' in the config '{file}'{hint}")
-        return keys
+        return text, keys
 
     def _bracketed(self, name: str, value: str) -> str:
         """Let ``0.9,0.99`` stand for ``[0.9, 0.99]``, and one name for a list of it, after a flag that takes several values."""
@@ -243,24 +245,6 @@ def is_flag(word: str) -> bool:
     if not word.startswith("-") or word == "-" or " " in word.partition("=")[0]:
         return False
     return not word[1:].replace(".", "", 1).isdigit()
-
-
-def read_yaml(file: str) -> dict[str, Any]:
-    """Read a file of options; an error names it."""
-    import yaml
-
-    try:
-        values = yaml.safe_load(Path(file).expanduser().read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read the config '{file}': {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        place = getattr(error, "problem_mark", None)
-        line = f" in line {place.line + 1}" if place else ""
-        raise InputError(f"the config '{file}' is no YAML{line}: {getattr(error, 'problem', error)}") from error
-    if not isinstance(values, dict):
-        what = "is empty" if values is None else f"holds {type(values).__name__}, not options by name"
-        raise InputError(f"the config '{file}' {what}")
-    return values
 
 
 def check_names(values: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from zoo.data.sources import existing
-from zoo.data.text.files import base_suffix, not_utf8, opened
+from zoo.data.text.files import LONGEST_LINE, base_suffix, not_utf8, opened
 from zoo.errors import InputError
 
 Vector = npt.NDArray[np.float32]
@@ -20,6 +21,7 @@ Found = Iterator[tuple[str, Vector]]
 
 NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 CHUNK = 1 << 20  # bytes of a binary file to read at a time
+WIDEST = 2**16  # numbers of a vector at most
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -49,9 +51,9 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor
 
 def _text(stream: IO[bytes], path: Path, wanted: set[str]) -> tuple[int, Found]:
     """Read the width off the first line; return it with the wanted entries."""
-    first = stream.readline()
+    first = stream.readline(LONGEST_LINE)
     fields = first.rstrip().split(b" ")
-    lines: Iterable[tuple[int, bytes]] = enumerate(stream, 2)
+    lines: Iterable[tuple[int, bytes]] = enumerate(iter(partial(stream.readline, LONGEST_LINE), b""), 2)
     if len(fields) == 2 and all(field.isdigit() for field in fields):
         return _width(int(fields[1]), path), _lines(lines, int(fields[1]), path, wanted)
     return _width(len(fields) - 1, path), _lines(chain([(1, first)], lines), len(fields) - 1, path, wanted)
@@ -60,6 +62,8 @@ def _text(stream: IO[bytes], path: Path, wanted: set[str]) -> tuple[int, Found]:
 def _width(width: int, path: Path) -> int:
     if width < 1:
         raise InputError(f"{path}:1: no vector; a line is a word and its numbers, with blanks between")
+    if width > WIDEST:
+        raise InputError(f"{path}:1: vectors of {width:,} numbers; at most {WIDEST:,} are read")
     return width
 
 

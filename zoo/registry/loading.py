@@ -6,14 +6,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from zoo.errors import InputError, one_line
@@ -52,8 +54,8 @@ def load(entry: Entry) -> Callable[..., Any]:
             target: Any = import_module(module)
             for name in attribute.split("."):
                 target = getattr(target, name)
-    except KeyboardInterrupt:
-        raise
+    except KeyboardInterrupt as error:  # by the user, or by the plugin
+        raise KeyboardInterrupt(f"interrupted while {entry} was loaded") from error
     except BaseException as error:  # A plugin may call sys.exit() or raise a BaseException of its own.
         raise plugin_error(entry, "does not load", error) from error
     if not callable(target):
@@ -61,40 +63,87 @@ def load(entry: Entry) -> Callable[..., Any]:
     return target  # type: ignore[no-any-return]
 
 
-# The parent's path goes along, because plugins may depend on folders that were added at run time.
+# The parent's path goes along, because plugins may depend on folders that were added at run time. No key
+# reaches the process: an interrupt is of the plugin's own making.
 _CHILD = """
-import json, os, sys
-path, fields = json.loads(sys.argv[1])
+import json, os, signal, sys
+path, entries, report, common = json.loads(sys.argv[1])
 sys.path[:] = path
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from importlib import import_module
 from zoo.registry.catalogue import Entry
 from zoo.registry.loading import PluginError, load
-try:
-    load(Entry(**fields))
-    print("\\nloaded", flush=True)
-except PluginError as error:
-    print(f"\\n{error}", flush=True)
+for name in common:
+    try:
+        import_module(name)
+    except Exception:
+        pass
+with open(report, "a", encoding="utf-8", errors="backslashreplace", buffering=1) as file:
+    print("began", file=file)
+    for fields in entries:
+        entry = Entry(**fields)
+        try:
+            load(entry)
+            print("loaded", file=file)
+        except PluginError as error:
+            print(error, file=file)
+        except KeyboardInterrupt:
+            print(f"{entry} does not load: KeyboardInterrupt", file=file)
 os._exit(0)
 """
+BEGIN = 120.0
+"""Seconds for Python to begin, and for the common modules."""
 
 
-def probe(entry: Entry, timeout: float = 60.0) -> str | None:
-    """Load an entry in a fresh process, where even a crash does no harm; return what went wrong, or None."""
-    if entry.factory is not None:
-        return None
+def probe(entries: Sequence[Entry], timeout: float = 60.0, common: Sequence[str] = ()) -> Iterator[str | None]:
+    """Load entries in another process, where even a crash does no harm; yield what went wrong with each, or None.
+
+    After an entry that ends the process, or takes longer than ``timeout`` seconds, the others are loaded in a new one. Modules
+    that many of them import may be named as ``common``: the time of each entry is its own then.
+    """
+    answers = _tried_in_turn([entry for entry in entries if entry.factory is None], timeout, common)
+    return (None if entry.factory is not None else next(answers) for entry in entries)
+
+
+def _tried_in_turn(entries: Sequence[Entry], timeout: float, common: Sequence[str]) -> Iterator[str | None]:
+    while entries:
+        for answer in _tried(entries, timeout, common):
+            entries = entries[1:]
+            yield None if answer == "loaded" else answer
+
+
+def _tried(entries: Sequence[Entry], timeout: float, common: Sequence[str]) -> Iterator[str]:
+    """Load entries in one process and yield what it says of each, until one ends it."""
     # A file, not a pipe: a grandchild that keeps a pipe open would make us wait for ever.
-    with tempfile.TemporaryFile("w+") as report:
-        command = [sys.executable, "-P", "-c", _CHILD, json.dumps([list(map(str, sys.path)), asdict(entry)])]
-        streams: Any = {"stdin": subprocess.DEVNULL, "stdout": report, "stderr": subprocess.DEVNULL}
-        try:
-            code = subprocess.run(command, timeout=timeout, **streams).returncode
-        except subprocess.TimeoutExpired:
-            return f"{entry} does not load within {timeout:g} s"
-        report.seek(0)
-        said = report.read().splitlines()
-    if code == 0 and said:
-        return None if said[-1] == "loaded" else said[-1]
-    end = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    return f"{entry} ends the process that loads it ({end})"
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report")
+        report.touch()
+        words = json.dumps([list(map(str, sys.path)), [asdict(entry) for entry in entries], str(report), [*common]])
+        streams: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+        with subprocess.Popen([sys.executable, "-P", "-c", _CHILD, words], **streams) as process:
+            try:
+                yield from _answers(process, report, entries, timeout)
+            finally:
+                process.kill()
+
+
+def _answers(process: subprocess.Popen[bytes], report: Path, entries: Sequence[Entry], timeout: float) -> Iterator[str]:
+    done, since = 0, time.monotonic()  # the first answer is that the process is ready
+    while done <= len(entries):
+        code = process.poll()
+        said = report.read_text(encoding="utf-8").split("\n")[done:-1]
+        for answer in said:
+            done, since = done + 1, time.monotonic()
+            if done > 1:
+                yield answer
+        late = time.monotonic() - since > (timeout if done else BEGIN)
+        if not said and (late or code is not None):
+            end = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+            what = f"ends the process that loads it ({end})" if code is not None else f"does not load within {timeout:g} s"
+            yield f"{entries[max(0, done - 1)]} {what}"
+            return
+        if not said:
+            time.sleep(0.02)
 
 
 def summary(entry: Entry) -> str:

@@ -15,7 +15,8 @@ from zoo.data.images.splits import EncodedImages, Split, hold_out
 from zoo.data.loader import Array
 from zoo.data.options import check_share, options_of
 from zoo.data.sources import existing
-from zoo.errors import InputError
+from zoo.data.text.files import check_unpacked
+from zoo.errors import InputError, one_line
 
 ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"}
 FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -76,10 +77,15 @@ def read_arrays(path: Path) -> dict[str, Array]:
     name = "the archive"
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            check_unpacked(path, sum(info.file_size for info in archive.zip.infolist()))
             found = {}
             for name in archive.files:
                 found[name] = archive[name]
             return found
+    except InputError:
+        raise
+    except MemoryError as error:
+        raise InputError(f"{path}: cannot read {name}: {one_line(error)}; is the archive whole?") from error
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         # A lone .npy array has no context manager, an object array would have to be unpickled.
         reason = "it must be an .npz archive of plain arrays; nothing is unpickled"

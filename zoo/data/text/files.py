@@ -16,7 +16,10 @@ OPEN: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 """Functions that open a packed file, by the ending of its name."""
 
 BLOCK = 2**20  # bytes read at a time
-LONGEST_LINE = 2**26  # bytes of a line at most; a longer one is no text, but may fill the memory
+LONGEST_LINE = 2**24  # bytes of a line at most; a longer one is no text, but may fill the memory
+MOST_TIMES, ALWAYS = 100, 2**24
+"""A packed file may be so many times its size when it is unpacked, and so many bytes in any case. Texts and images are 3 to 20
+times their size; what is made to fill a disk is 1,000 times."""
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -24,6 +27,42 @@ def base_suffix(path: Path) -> str:
     """Return the ending of a file's name, in small letters and without that of the packing."""
     name = path.with_suffix("") if path.suffix.lower() in OPEN else path
     return name.suffix.lower()
+
+
+def check_unpacked(path: Path, size: int) -> None:
+    """Refuse a packed file of which this is the size when it is unpacked, if it is too many times its own."""
+    if size > max(ALWAYS, MOST_TIMES * path.stat().st_size):
+        raise InputError(
+            f"{path}: more than {MOST_TIMES} times its size when it is unpacked; if that is right, unpack it first"
+        )
+
+
+class Unpacked(io.RawIOBase):
+    """A packed file, unpacked while it is read, up to a size, see `check_unpacked`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.stream = path, OPEN[path.suffix.lower()](path, "rb")
+
+    def readable(self) -> bool:  # noqa: D102 (of the base class, as the others)
+        return True
+
+    def seekable(self) -> bool:  # noqa: D102
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: D102
+        count = self.stream.readinto(buffer)
+        check_unpacked(self.path, self.stream.tell())
+        return int(count)
+
+    def seek(self, place: int, whence: int = 0) -> int:  # noqa: D102
+        return int(self.stream.seek(place, whence))
+
+    def tell(self) -> int:  # noqa: D102
+        return int(self.stream.tell())
+
+    def close(self) -> None:  # noqa: D102
+        self.stream.close()
+        super().close()
 
 
 @contextmanager
@@ -34,7 +73,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         if not stat.S_ISREG(mode):
             kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
             raise InputError(f"{path}: this is {kind}, not a file; save the data to a file first")
-        with OPEN.get(path.suffix.lower(), open)(path, "rb") as stream:
+        with io.BufferedReader(Unpacked(path), BLOCK) if path.suffix.lower() in OPEN else path.open("rb") as stream:
             yield stream
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         reason = str(error) or type(error).__name__

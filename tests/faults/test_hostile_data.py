@@ -1,0 +1,45 @@
+"""Data and configurations from strangers: nothing runs or hangs, memory and time stay small, one line says what is wrong."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.hostile_data import CORPUS, FEW, LONG, REVIEWS, TEXTS
+from tests.faults.process import zoo_command
+from zoo.cli.configuration import MOST_BYTES
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are measured in /proc")
+MOST_MEMORY = 100 * 2**20
+"""Bytes beyond twice the files: a line of a table may have 16 MiB, of which there are three copies for a moment."""
+
+
+@pytest.mark.parametrize("name", [name for name in CORPUS if name not in LONG])
+def test_hostile_data_are_refused(tmp_path, name):
+    words = CORPUS[name](tmp_path)
+    size = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+    ended = zoo_command(words, tmp_path, timeout=120, env={"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    assert ended.refused, (ended.code, ended.err)
+    assert not (tmp_path / "ran").exists()
+    assert ended.memory < 2 * size + MOST_MEMORY
+    assert ended.seconds < 10
+
+
+def test_a_configuration_may_come_through_a_pipe(tmp_path):
+    (tmp_path / "a.tsv").write_text(REVIEWS)
+    end, begin = os.pipe()
+    os.write(begin, b"seed: 7\noptimizer: {lr: 1e-3}\n")
+    os.close(begin)
+    words = [*TEXTS, *FEW, "--data", "text(path=a.tsv)", "-c", f"/proc/{os.getpid()}/fd/{end}", "--print_config"]
+    ended = zoo_command(words, tmp_path)
+    os.close(end)
+    assert ended.code == 0, ended.err
+    assert "seed: 7\n" in ended.out
+    assert "lr: 0.001\n" in ended.out
+
+
+def test_the_limit_of_a_configuration(tmp_path):
+    for size, code in ((MOST_BYTES, 0), (MOST_BYTES + 1, 2)):
+        Path(tmp_path, "c.yaml").write_text("seed: 1\n".ljust(size, "#"))
+        assert zoo_command([*TEXTS, "-c", "c.yaml", "--print_config"], tmp_path).code == code
