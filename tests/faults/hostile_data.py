@@ -104,6 +104,22 @@ def packed(name: str, data: str, base: list[str], start: bytes, unit: bytes, cou
     return make
 
 
+def vectors(name: str, start: bytes, unit: bytes = b"") -> Case:
+    """A file of vectors that begins with some bytes; then a unit recurs."""
+
+    def make(folder: Path) -> list[str]:
+        (folder / "a.tsv").write_text(REVIEWS)
+        data = "text(path=a.tsv)"
+        if unit:
+            words = packed(name, data, TEXTS, start, unit)(folder)
+        else:
+            words = command(TEXTS, data)
+            (folder / name).write_bytes(start)
+        return [*words, "--vectors", name]
+
+    return make
+
+
 # --- pipes ---
 
 
@@ -187,6 +203,12 @@ CORPUS: dict[str, Case] = {
     "a Parquet file of zeros": packed("a.parquet.gz", "text(path=a.parquet.gz)", TEXTS, b"PAR1", b"\0"),
     "parallel lines of 128 MB": packed("a.gz", "parallel(source=a.gz, target=a.gz)", TRANSLATOR, b"", b"a"),
     "a corpus of zeros": packed("a.txt.gz", "corpus(path=a.txt.gz, tokenizer=char)", WRITER, b"", b"\0"),
+    "vectors that are one line of 128 MB": vectors("v.gz", b"film", b" 1"),
+    "vectors of zeros": vectors("v.gz", b"", b"\0"),
+    "vectors that recur": vectors("v.gz", b"film 1 2\n", b"a 1 200\n"),
+    "vectors of 10^12 numbers": vectors("v.bin", b"10 1000000000000\nfilm " + bytes(64)),
+    "vectors of as many numbers as have 5,000 digits": vectors("v.txt", b"10 " + b"9" * 5000 + b"\n"),
+    "10^18 vectors": vectors("v.bin", b"1000000000000000000 2\nfilm " + bytes(8)),
     "a pipe for an archive": pipe("a.npz", lambda: command(IMAGES, "npz(path=a.npz)")),
     "a pipe for a folder of images": pipe("images", lambda: command(IMAGES, "imagefolder(path=images)")),
     "a pipe for an image": pipe("images/a/1.png", lambda: command(IMAGES, "imagefolder(path=images)")),

@@ -52,11 +52,12 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor
 def _text(stream: IO[bytes], path: Path, wanted: set[str]) -> tuple[int, Found]:
     """Read the width off the first line; return it with the wanted entries."""
     first = stream.readline(LONGEST_LINE)
-    fields = first.rstrip().split(b" ")
+    fields = first.rstrip().split(b" ", 2)
     lines: Iterable[tuple[int, bytes]] = enumerate(iter(partial(stream.readline, LONGEST_LINE), b""), 2)
-    if len(fields) == 2 and all(field.isdigit() for field in fields):
+    if len(fields) == 2 and all(field.isdigit() and len(field) < 19 for field in fields):
         return _width(int(fields[1]), path), _lines(lines, int(fields[1]), path, wanted)
-    return _width(len(fields) - 1, path), _lines(chain([(1, first)], lines), len(fields) - 1, path, wanted)
+    width = _width(first.rstrip().count(b" "), path)
+    return width, _lines(chain([(1, first)], lines), width, path, wanted)
 
 
 def _width(width: int, path: Path) -> int:
@@ -96,7 +97,7 @@ def _long(line: bytes, width: int, place: str) -> tuple[bytes, bytes, bytes]:
 def _binary(stream: IO[bytes], path: Path, wanted: set[str]) -> tuple[int, Found]:
     """Read count and width off the first line; return the width with the wanted entries."""
     fields = stream.readline(100).split()
-    if len(fields) != 2 or not all(field.isdigit() for field in fields):
+    if len(fields) != 2 or not all(field.isdigit() and len(field) < 19 for field in fields):
         raise InputError(f"{path}: no count and width at the start; is this a binary file of word2vec?")
     width = _width(int(fields[1]), path)
     return width, _records(stream, int(fields[0]), width, path, wanted)
