@@ -236,6 +236,24 @@ def test_auto_goes_on_with_the_newest_unfinished_run_of_the_same_configuration(o
     assert len(folders()) == 4
 
 
+def test_auto_begins_anew_in_a_given_folder_in_which_nothing_was_reached(options):
+    class Crash(Callback):
+        def on_train_batch_start(self, trainer, module, batch, batch_idx):
+            raise RuntimeError("out of memory")
+
+    chosen = options(run_dir="run", resume="auto")
+    with pytest.raises(RuntimeError, match="out of memory"):
+        zoo.fit(**chosen | {"trainer": chosen["trainer"] | {"callbacks": [Crash()]}})
+    text = (Path("run") / "config.yaml").read_text()
+    values = yaml.safe_load(text)
+    del values["trainer"]["callbacks"]
+    (Path("run") / "config.yaml").write_text(yaml.safe_dump(values))
+    assert zoo.fit(**chosen)["resumed_from"] is None
+    assert len((Path("run") / "metrics.csv").read_text().splitlines()) == 4
+    with pytest.raises(InputError, match="is not empty"):  # it is finished now
+        zoo.fit(**chosen)
+
+
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [

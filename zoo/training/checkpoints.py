@@ -164,13 +164,14 @@ class Checkpoints(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the last checkpoint; within an epoch, where a number of steps can end a run, it goes on there."""
-        self.finished, self.signals.graceful = True, False
+        self.finished = True
         progress = trainer.fit_loop.epoch_loop.batch_progress
         done = progress.current.completed
         if progress.is_last_batch or done >= trainer.num_training_batches:
             self._save(trainer, (trainer.current_epoch, 0), regular=True, begun=False)
         else:
             self._save(trainer, (trainer.current_epoch - 1, done), regular=True)
+        self.signals.graceful = False
         if self.signals.received:
             raise Stop(self.signals.received)
 

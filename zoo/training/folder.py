@@ -59,13 +59,17 @@ class RunFolder:
         handle, self._handle = self._handle, None
         return handle
 
+    def clear(self) -> None:
+        """Remove all but the lock, which goes last: whoever claims the folder then owns all that is in it."""
+        for path in self.path.iterdir():
+            if path.name != LOCK:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
     def discard(self) -> None:
         """Remove the folder of a run that has nothing to show, and runs/ if that is empty now."""
         if self._handle is not None and not self.resumed:
             with suppress(OSError):
-                for path in self.path.iterdir():  # the lock last: whoever claims the folder then owns all that is in it
-                    if path.name != LOCK:
-                        shutil.rmtree(path) if path.is_dir() else path.unlink()
+                self.clear()
                 self.close()
                 self.path.rmdir()
                 if self.path.parent == RUNS:
@@ -97,15 +101,23 @@ def _reopened(folder: Path) -> RunFolder:
 
 
 def _unfinished(options: Fit) -> RunFolder | None:
-    """Hold the newest run of this configuration that has begun and is neither finished nor under way."""
+    """Hold the newest run of this configuration that has begun and is neither finished nor under way.
+
+    A given folder without a checkpoint is used anew: whoever restarts a command until it succeeds names one folder.
+    """
     given = options.run_dir
     folders = [Path(given).expanduser()] if given is not None else sorted(RUNS.glob("*/"), key=_modified, reverse=True)
     for folder in folders:
-        if (folder / "summary.json").exists() or not any(folder.glob("checkpoints/*.ckpt")):
+        begun = any(folder.glob("checkpoints/*.ckpt"))
+        if (folder / "summary.json").exists() or not (begun or given):
             continue
         with suppress(InputError):
             if read_config(folder) == config_values(options):
-                return _reopened(folder)
+                if begun:
+                    return _reopened(folder)
+                held = hold(folder)
+                held.clear()
+                return held
     return None
 
 
