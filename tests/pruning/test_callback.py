@@ -422,3 +422,33 @@ def test_a_control_with_another_initialisation():
 @pytest.mark.parametrize(("share", "rate", "rounds"), [(0.01, 0.4, 10), (0.5, 0.5, 1), (0.25, 0.5, 2), (0.9, 0.5, 1)])
 def test_rounds_until(share, rate, rounds):
     assert rounds_until(share, rate) == rounds
+
+
+def test_zoo_fit_goes_on_with_a_ticket_bit_for_bit(options):
+    """A pruned round that is stopped in its second epoch and resumed with a new ticket object ends as the undisturbed one."""
+    from lightning.pytorch import Callback
+
+    class Stop(Callback):
+        def on_train_batch_end(self, trainer, *_):
+            if trainer.global_step == 3:
+                raise KeyboardInterrupt
+
+    def fit(name, *callbacks):
+        return zoo.fit(**options({"max_epochs": 2, "callbacks": list(callbacks)}, run_dir=name))
+
+    tickets = []
+    for name in ("whole", "stopped"):
+        tickets.append(LotteryTicket(0.5, score="movement"))
+        fit(f"{name}-0", tickets[-1])
+        tickets[-1].prune()
+    fit("whole", tickets[0])
+    with pytest.raises(zoo.errors.Interrupted):
+        fit("stopped", tickets[1], Stop())
+    again = LotteryTicket(0.5, score="movement")
+    zoo.fit(resume="stopped", trainer={"callbacks": [again]})
+    one, two = (zoo.load(name).net.state_dict() for name in ("whole", "stopped"))
+    assert all(same_bits(value, two[name]) for name, value in one.items())
+    assert again.count() == tickets[0].count()
+    again.prune()
+    tickets[0].prune()
+    assert lib.digest(again.masks) == lib.digest(tickets[0].masks)

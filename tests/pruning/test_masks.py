@@ -194,7 +194,7 @@ def test_whole_elements_go_together(scope, score):
     first, second = new.values()
     assert (first == first[:1]).all()
     w, other = (v.double() for v in values.values())
-    rank = w.square().sum(0).sqrt() if score == "magnitude" else w.sum(0).abs() if score == "snip" else w.sum(0)
+    rank = w.square().mean(0).sqrt() if score == "magnitude" else w.mean(0).abs() if score == "snip" else w.mean(0)
     other = other.abs() if score in ("magnitude", "snip") else other
     kept = first[0].flatten().tolist(), second.flatten().tolist()
     if scope == "tensor":
@@ -268,3 +268,29 @@ def test_what_is_pruned_becomes_zero_whatever_it_was(dtype):
     assert weight.tolist() == [[1.5, 0.0, 0.0], [-2.0, 0.0, 0.0]]
     assert not torch.view_as_real(weight.detach().to(torch.complex64)).flatten().signbit()[[2, 4, 8, 10]].any()
     assert weight._version > version, "a change that the kept matrix of a layer notices"
+
+
+TEXT = {"vocab_size": 20, "max_length": 8}
+NETWORKS = {
+    "timm/test_resnet": {"in_channels": 3, "image_size": 32, "num_classes": 10},
+    "convnet/conv-2": {"in_channels": 1, "image_size": 8, "num_classes": 10},
+    "gpt(dim=32, depth=1, heads=2, ffn=32)": TEXT,
+    "transformer_xl(dim=32, depth=1, heads=2, ffn=32)": TEXT,
+    "transformer(dim=32, depth=1, heads=2, ffn=32)": TEXT | {"seq2seq": True},
+    "lstm(dim=32, hidden=32)": TEXT | {"num_classes": 4, "pair": False},
+    "decomposable_attention(dim=32)": TEXT | {"num_classes": 4, "pair": True},
+}
+
+
+@pytest.mark.parametrize("spec", NETWORKS)
+@pytest.mark.parametrize("algebra", ["real", "octonion", "complex_order"])
+def test_what_is_left_out_of_a_network_is_small_or_a_table(spec, algebra):
+    net = zoo.backbone(spec, algebra, **NETWORKS[spec])
+    found = lib.prunable(net)
+    for name, parameter in net.named_parameters():
+        is_vector = parameter.ndim < 2 or name.endswith((".u", ".v"))
+        is_table = any(word in name for word in ("table", "position", "embedding")) and "projection" not in name
+        assert (name in found) != (is_vector or is_table), name
+    pruning = lib.Pruning(0.5, scope="global", unit="element")
+    new = lib.next_masks(found, {name: one.parameter for name, one in found.items()}, lib.full_masks(found), pruning)
+    assert 0.4 < lib.remaining(new) / lib.remaining(lib.full_masks(found)) < 0.6, "elements and numbers are compared fairly"

@@ -57,8 +57,8 @@ class Pruning:
             (Lee et al. 2019, Eq. 5).
         scope: What is ranked together: each ``tensor`` (of a fused qkv, q, k and v by themselves), each ``component`` matrix
             of it (Mukhopadhyay et al. 2025, Algorithm 1), or ``global``, all together.
-        unit: ``number``, or ``element``: all components of an algebra element together. The magnitude of an element is its
-            Euclidean norm; of the other scores it has the sum.
+        unit: ``number``, or ``element``: all components of an algebra element together. Its magnitude is the root of their mean
+            square, other scores are their mean, so that ``global`` compares elements and real numbers weight by weight.
         pattern: (N, M) keeps at most N of every M units that follow each other along the input axis; the rate is not used.
 
     Raises:
@@ -196,7 +196,7 @@ def _scores(name: str, values: Tensor, one: Prunable, pruning: Pruning) -> Tenso
     if pruning.unit == "element" and one.components:
         # In float64, so that every device ranks alike.
         values = values.double()
-        values = values.square().sum(0, keepdim=True).sqrt() if pruning.score == "magnitude" else values.sum(0, keepdim=True)
+        values = values.square().mean(0, keepdim=True).sqrt() if pruning.score == "magnitude" else values.mean(0, keepdim=True)
     return values.abs() if pruning.score in ("magnitude", "snip") else values
 
 
