@@ -7,8 +7,8 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss, roc_auc_score
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from zoo.inference.evaluation import make_trainer
 from zoo.tasks import Classification
-from zoo.training.trainer import make_trainer
 
 # Of torch's pytree in Lightning's loaders, and of Lightning on workers; whole runs silence both.
 pytestmark = pytest.mark.filterwarnings(
@@ -30,7 +30,7 @@ def draw(classes: int, count: int = 103, seed: int = 0) -> tuple[torch.Tensor, t
 def measured(task: Classification, logits: torch.Tensor, labels: torch.Tensor, stage: str) -> dict[str, float]:
     """What Lightning logs over batches of unequal size."""
     loader = DataLoader(TensorDataset(logits, labels), batch_size=16)
-    trainer = make_trainer({"accelerator": "cpu"}, None)
+    trainer = make_trainer({}, torch.device("cpu"), torch.nn.Identity())
     run = trainer.test if stage == "test" else trainer.validate
     (found,) = run(task, loader, verbose=False)
     return found

@@ -11,8 +11,8 @@ from zoo.backbones.build import backbone
 from zoo.data import ready
 from zoo.data.corpus.module import CorpusData as unopened_CorpusData
 from zoo.data.corpus.source import Text
+from zoo.inference.evaluation import make_trainer
 from zoo.tasks import LanguageModel
-from zoo.training.trainer import make_trainer
 
 
 def CorpusData(*args, **options):
@@ -55,7 +55,7 @@ def task_of(net: nn.Module, outputs: int, smoothing: float = 0.0) -> LanguageMod
 
 
 def measured(task: LanguageModel, data: CorpusData, stage: str = "test") -> dict[str, float]:
-    trainer = make_trainer({"accelerator": "cpu"}, None)
+    trainer = make_trainer({}, torch.device("cpu"), torch.nn.Identity())
     (found,) = (trainer.test if stage == "test" else trainer.validate)(task, data, verbose=False)
     return {name.removeprefix(f"{stage}_"): value for name, value in found.items()}
 
@@ -157,7 +157,7 @@ def test_a_network_remembers_one_pass_and_measuring_does_not_touch_the_memory_of
     net = Recorder(data.info.vocab_size)
     settings = {"accelerator": "cpu", "max_epochs": 2, "val_check_interval": 5, "limit_train_batches": 10}
     settings |= {"limit_val_batches": 1, "num_sanity_val_steps": 1, "logger": False, "enable_checkpointing": False}
-    trainer = make_trainer(settings, None)
+    trainer = make_trainer(settings, torch.device("cpu"), torch.nn.Identity())
     trainer.fit(task_of(net, data.info.vocab_size), data)
     trained = [count for training, count in net.seen if training]
     assert trained == [*range(10), *range(10)]
@@ -185,7 +185,7 @@ def test_predicting_does_not_remember_what_was_measured():
     task = task_of(net, data.info.vocab_size)
     measured(task, data, "val")
     before = len(net.seen)
-    make_trainer({"accelerator": "cpu"}, None).predict(task, data.test_dataloader())
+    make_trainer({}, torch.device("cpu"), torch.nn.Identity()).predict(task, data.test_dataloader())
     assert net.seen[before:] == [(False, n) for n in range(len(data.test_dataloader()))]
 
 

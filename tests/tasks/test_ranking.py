@@ -11,8 +11,8 @@ from torchmetrics.functional.retrieval import (
     retrieval_reciprocal_rank,
 )
 
+from zoo.inference.evaluation import make_trainer
 from zoo.tasks import AnswerRanking
-from zoo.training.trainer import make_trainer
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.isinstance.treespec, LeafSpec:FutureWarning", "ignore:.*does not have many workers"
@@ -43,7 +43,7 @@ def batches(rows, size: int):
 
 def measured(rows, size: int = 5, stage: str = "test") -> dict[str, float]:
     loader = DataLoader(batches(rows, size), batch_size=None, collate_fn=lambda batch: batch)
-    trainer = make_trainer({"accelerator": "cpu"}, None)
+    trainer = make_trainer({}, torch.device("cpu"), torch.nn.Identity())
     (found,) = (trainer.test if stage == "test" else trainer.validate)(task_of(), loader, verbose=False)
     return found
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from zoo.inference.evaluation import make_trainer
 from zoo.tasks import Regression
-from zoo.training.trainer import make_trainer
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.isinstance.treespec, LeafSpec:FutureWarning", "ignore:.*does not have many workers"
@@ -20,7 +20,7 @@ def test_the_mean_over_all_numbers_of_all_batches(stage, outputs):
     answers, targets = torch.randn(103, outputs, generator=draw), torch.randn(103, outputs, generator=draw)
     task, trainer = (
         Regression(nn.Identity(), outputs),
-        make_trainer({"accelerator": "cpu"}, None),
+        make_trainer({}, torch.device("cpu"), torch.nn.Identity()),
     )
     loader = DataLoader(TensorDataset(answers, targets), batch_size=16)
     (found,) = (trainer.test if stage == "test" else trainer.validate)(task, loader, verbose=False)

@@ -11,8 +11,8 @@ from zoo.data.module import ready
 from zoo.data.parallel.module import ParallelData
 from zoo.data.text import Table
 from zoo.data.text.tokens import BEGIN, END, UNKNOWN
+from zoo.inference.evaluation import make_trainer
 from zoo.tasks import Seq2Seq
-from zoo.training.trainer import make_trainer
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.isinstance.treespec, LeafSpec:FutureWarning",
@@ -81,7 +81,7 @@ def task_of(net: nn.Module, smoothing: float = 0.1, tokenizer=None, **decoding) 
 
 def measured(task: Seq2Seq, data: ParallelData, stage: str = "test") -> dict[str, float]:
     task.tokenizer = data.tokenizer
-    trainer = make_trainer({"accelerator": "cpu"}, None)
+    trainer = make_trainer({}, torch.device("cpu"), torch.nn.Identity())
     (found,) = (trainer.test if stage == "test" else trainer.validate)(task, data, verbose=False)
     return {name.removeprefix(f"{stage}_"): value for name, value in found.items()}
 

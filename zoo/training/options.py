@@ -134,8 +134,8 @@ class Fit:
         matmul_precision: Of float32 matrix products: highest, high (TF32 on GPUs that have it) or medium.
         ddp_timeout: Seconds that one of several processes waits for the others, before it ends the run.
         run_dir: Folder of the run; by default a new one in runs/ with a telling name.
-        checkpoint_every: Time (30s, 10m, 1.5h) or steps (500steps) between training checkpoints within an epoch, or never.
-        resume: A run (runs/NAME) to go on with, in its folder; or auto for the newest unfinished one of this configuration.
+        checkpoint_every: Time between training checkpoints within an epoch (30s, 10m, 1.5h), or steps (500steps), or never.
+        resume: Run to go on with, such as runs/NAME, in its folder; or auto, the newest unfinished one of this configuration.
         trainer: Arguments of Lightning's Trainer, such as --trainer.max_epochs.
     """
 
