@@ -241,6 +241,12 @@ def test_an_algebra_passes_through():
     assert algebra(rule) is rule
 
 
+@pytest.mark.parametrize("wrong", [3, None, torch.ones(1, 1, 1), Algebra])
+def test_what_is_neither_a_spec_nor_an_algebra_is_said_so(wrong):
+    with pytest.raises(InputError, match=r"an algebra is text \(a spec such as 'quaternion'\) or a zoo\.Algebra, not "):
+        algebra(wrong)
+
+
 @pytest.mark.parametrize("spec", ["quaternoin", "quaternion(n=4)", "phm(n=2, lerned=true)", "phm(n=", "no/such"])
 def test_bad_specs_are_one_line(spec):
     with pytest.raises(InputError) as caught:

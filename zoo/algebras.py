@@ -226,10 +226,12 @@ def algebra(spec: str | Algebra) -> Algebra:
     """Create the algebra that a spec such as ``"quaternion"`` or ``"phm(n=8)"`` names; an `Algebra` is returned as it is.
 
     Raises:
-        InputError: If no plugin provides the name, or an option does not fit.
+        InputError: If it is neither, no plugin provides the name, or an option does not fit.
     """
     if isinstance(spec, Algebra):
         return spec
+    if not isinstance(spec, str):
+        raise InputError(f"an algebra is text (a spec such as 'quaternion') or a zoo.Algebra, not {type(spec).__name__}")
     made = registry.create("zoo.algebras", spec)
     if not isinstance(made, Algebra):
         raise InputError(f"the plugin of algebra '{spec}' returned {type(made).__name__}, not zoo.algebras.Algebra")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrize, prune
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 from zoo.algebras import Algebra, algebra, reals
@@ -148,6 +148,33 @@ def swapped_tensors(layer):
     torch.utils.swap_tensors(layer.components, make(seed=1).components)
 
 
+def swapped_for_a_plain_parameter(layer):
+    torch.utils.swap_tensors(layer.components, nn.Parameter(torch.randn(4, 3, 2)))
+
+
+def swapped_until_memory_is_used_again(layer):
+    first = layer.components.data_ptr()
+    for seed in range(1, 40):
+        torch.utils.swap_tensors(layer.components, make(seed=seed).components)
+        if layer.components.data_ptr() == first:
+            break
+
+
+def loaded_by_swapping(layer):
+    other = make(seed=1).state_dict()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        layer.load_state_dict(other)
+        check(layer)
+        layer.load_state_dict({name: 2 * value for name, value in other.items()})
+        check(layer)
+        layer.load_state_dict({name: 3 * value for name, value in other.items()}, assign=True)
+        check(layer)
+        layer.double()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+
+
 def structure_in_place(layer):
     with torch.no_grad():
         layer.algebra.structure.neg_()
@@ -231,6 +258,9 @@ CHANGES = [
     another_dtype_and_back,
     another_parameter,
     swapped_tensors,
+    swapped_for_a_plain_parameter,
+    swapped_until_memory_is_used_again,
+    loaded_by_swapping,
     structure_in_place,
     structure_data,
     structure_loaded,
@@ -249,6 +279,9 @@ CHANGES = [
 def test_any_change_makes_the_kept_matrix_stale(layer, change):
     object.__setattr__(layer, "listed", list(layer.parameters()))
     before = defined(layer)
+    with torch.no_grad():
+        layer(X)
+    assert layer.weight_module._kept is not None
     change(layer)
     check(layer)
     assert not torch.equal(defined(layer).to(before), before)
@@ -401,6 +434,8 @@ WRITES = {
     "assigned data": lambda w: setattr(w, "data", torch.zeros(12, 8)),
     "frozen": lambda w: w.requires_grad_(False),
     "out": lambda w: torch.add(torch.zeros(12, 8), 1, out=w),
+    "foreach": lambda w: torch._foreach_zero_([w]),
+    "foreach of two": lambda w: torch._foreach_copy_([torch.zeros(2), w], [torch.ones(2), torch.ones(12, 8)]),
 }
 
 
@@ -419,7 +454,7 @@ def test_writing_to_a_real_weight_works_as_in_torch(write):
     theirs.load_state_dict({"weight": ours.weight.detach().clone(), "bias": ours.bias.detach().clone()})
     for layer in (ours, theirs):
         torch.manual_seed(1)
-        if write in ("item", "operator", "out", "view"):
+        if write in ("item", "operator", "out", "view", "foreach", "foreach of two"):
             with pytest.raises(RuntimeError, match=r"leaf Variable|require"):
                 WRITES[write](layer.weight)
         else:
@@ -541,13 +576,67 @@ def test_a_parametrization_that_forgets_the_matrix_is_refused():
 
 
 def test_pruning_by_torch_acts_on_the_components():
-    from torch.nn.utils import prune
-
     layer = make("quaternion")
     check(layer)
     prune.l1_unstructured(layer.weight_module, "components", 0.5)
     check(layer)
     assert (layer.components == 0).float().mean() == 0.5
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")
+@pytest.mark.parametrize("spec", ["real", "quaternion"])
+@pytest.mark.parametrize(
+    "tool",
+    [
+        nn.utils.weight_norm,
+        nn.utils.spectral_norm,
+        lambda layer, name="weight": prune.l1_unstructured(layer, name, 0.5),
+        lambda layer, name="weight": prune.ln_structured(layer, name, 0.5, 2, 0),
+        lambda layer, name="weight": prune.global_unstructured([(layer, name)], prune.L1Unstructured, amount=0.5),
+    ],
+    ids=["weight_norm", "spectral_norm", "l1", "structured", "global"],
+)
+def test_tools_that_take_the_parameter_weight_name_the_components(spec, tool):
+    layer = make(spec)
+    check(layer)
+    before = set(layer.state_dict())
+    with pytest.raises(InputError, match=r"give torch's tool layer\.weight_module and 'components'") as error:
+        tool(layer)
+    assert "\n" not in str(error.value)
+    assert set(layer.state_dict()) == before
+    check(layer)
+    tool(layer.weight_module, "components")
+    for _ in range(2):
+        last = layer.components.detach().clone()
+        sgd(layer.train())
+        layer(X)
+        assert not torch.equal(layer.components, last)
+        check(layer.eval())
+
+
+def test_pruned_entries_stay_zero_in_training():
+    layers = [
+        Linear(algebra("quaternion"), 8, 12),
+        Embedding(algebra("quaternion"), 9, 8),
+        Conv1d(algebra("quaternion"), 8, 12, 3),
+    ]
+    for layer, x in zip(layers, (X, torch.arange(9), torch.randn(2, 8, 5)), strict=True):
+        prune.random_unstructured(layer.weight_module, "components", 0.5)
+        mask = layer.weight_module.components_mask
+        for _ in range(2):
+            last = layer.components.detach().clone()
+            sgd(layer, x)
+            layer(x)
+            assert not torch.equal(layer.components, last)
+            assert torch.equal(layer.components == 0, mask == 0)
+
+
+def test_other_parameters_are_missed_as_in_torch():
+    layer = make()
+    with pytest.raises(KeyError, match="nothing"):
+        del layer._parameters["nothing"]
+    del layer.bias
+    assert [name for name, _ in layer.named_parameters()] == ["weight_module.components", "weight_module.algebra.structure"]
 
 
 @pytest.mark.parametrize("wrong", [8, "quaternion", None])
@@ -558,6 +647,23 @@ def test_arguments_in_the_wrong_order_are_one_line(wrong):
         assert "\n" not in str(error.value)
     with pytest.raises(InputError, match="the first argument of a layer"):
         Linear(8, 8, algebra("quaternion"))
+
+
+@pytest.mark.parametrize("spec", ["real", "quaternion"])
+def test_sizes_that_are_no_whole_numbers_are_one_line(spec):
+    product = algebra(spec)
+    builds = [
+        lambda: Linear(product, 8.0, 8),
+        lambda: Linear(product, 8, "8"),
+        lambda: Linear(product, 8, 8, blocks=(1, 2.0)),
+        lambda: Conv2d(product, 8.0, 8, 3),
+        lambda: Embedding(product, 9, 8.0),
+        lambda: LSTM(product, 8, 8.0),
+    ]
+    for build in builds:
+        with pytest.raises(InputError, match=r"the sizes of a layer are whole numbers: .* is a (float|str)") as error:
+            build()
+        assert "\n" not in str(error.value)
 
 
 def test_meta_layers_have_the_shapes_of_others():

@@ -58,8 +58,19 @@ def test_a_second_registration_replaces_the_first():
     assert zoo.algebra("golden").n == 1
 
 
-def test_a_name_that_an_installed_package_has_must_be_qualified():
+def test_a_name_of_an_installed_package_is_refused():
+    with pytest.raises(InputError, match=r"there is algebra 'octonion' of hypercomplex-zoo .* under another name") as error:
+        zoo.register("algebras", "octonion", golden)
+    assert "\n" not in str(error.value)
+    assert zoo.algebra("octonion").n == 8
+    zoo.register("backbones", "octonion", golden)  # of another group
+
+
+def test_a_name_that_a_package_brings_later_must_be_qualified(monkeypatch):
+    monkeypatch.setenv("ZOO_PLUGINS", "off")
+    monkeypatch.setattr("zoo.registry.catalogue.OURS", "nobody")
     zoo.register("algebras", "octonion", golden)
+    monkeypatch.undo()
     with pytest.raises(InputError, match="write local:octonion or hypercomplex-zoo:octonion"):
         zoo.algebra("octonion")
     assert zoo.algebra("local:octonion").n == 2

@@ -12,6 +12,7 @@ from zoo.kernels import AxisLayout
 from zoo.layers.weight import Weight
 
 ADVICE = "the weight of a layer over an algebra is computed: change layer.components instead"
+OWNER = "a layer has no parameter 'weight' of its own: give torch's tool layer.weight_module and 'components'"
 _OPERATORS = "add sub mul div truediv floordiv mod pow and or xor lshift rshift matmul"
 _IN_PLACE = {"__setitem__", "__set__", "__delete__"} | {f"__i{name}__" for name in _OPERATORS.split()}
 
@@ -29,6 +30,8 @@ class ComputedMatrix(Tensor):
         kwargs, name = kwargs or {}, getattr(func, "__name__", "")
         writes = name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
         written = (args[:1] or tuple(kwargs.values())[:1]) if writes else ()
+        if written and isinstance(written[0], list | tuple):  # torch._foreach_zero_ and the like
+            written = tuple(written[0])
         if any(isinstance(t, cls) for t in (*written, kwargs.get("out"))):
             raise InputError(ADVICE)
         with torch._C.DisableTorchFunctionSubclass():
@@ -73,6 +76,16 @@ class Reparametrized(nn.Module):
         return y
 
 
+class _Parameters(dict[str, Any]):
+    """The parameters of a layer: tools of torch that take ``weight`` out of them get an answer, not a KeyError."""
+
+    def __missing__(self, name: str) -> Never:
+        raise InputError(f"{OWNER}, or use torch.nn.utils.parametrizations") if name == "weight" else KeyError(name)
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(name) if name in self else self.__missing__(name)
+
+
 class ComputedWeight(nn.Module):
     """A layer that holds a `Weight` as ``weight_module`` and shows its matrix as ``weight``, where torch's tools look for it.
 
@@ -90,6 +103,10 @@ class ComputedWeight(nn.Module):
     algebra: Algebra = property(attrgetter("weight_module.algebra"))  # type: ignore[assignment]
     inp: AxisLayout = property(attrgetter("weight_module.inp"))  # type: ignore[assignment]
     out: AxisLayout = property(attrgetter("weight_module.out"))  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.__dict__["_parameters"] = _Parameters()
 
     @property
     def weight(self) -> Tensor:
@@ -112,6 +129,8 @@ class ComputedWeight(nn.Module):
             self.weight_module.components = param  # type: ignore[assignment]
         elif name == "weight":
             raise InputError(ADVICE)
+        elif name == "weight_orig":  # torch.nn.utils.prune
+            raise InputError(OWNER)
         else:
             super().register_parameter(name, param)
 

@@ -72,12 +72,13 @@ class Embedding(ComputedWeight):
 
     def forward(self, index: Tensor) -> Tensor:
         """Look up: integers [...] to [..., embedding_dim]; IndexError (on a GPU an assertion) for a word outside the table."""
-        if self.weight_module.is_matrix or self.weight_module.is_reparametrized:
-            return F.embedding(index, self.weight_module(), self.padding_idx)
+        weight = self.weight_module
+        if weight.is_matrix or weight.is_reparametrized or weight._forward_pre_hooks:
+            return F.embedding(index, weight(), self.padding_idx)
         # Torch's own bounds check: a negative word, or one that is padding, would read somebody else's numbers.
         index = torch.arange(self.num_embeddings, device=index.device).index_select(0, index.flatten()).view(index.shape)
         component = index.div(self.inp.width, rounding_mode="floor")
-        w = self.weight_module.elements.permute(2, 0, 1)[index % self.inp.width]
+        w = weight.elements.permute(2, 0, 1)[index % self.inp.width]
         rule = self.algebra.action[:, component].movedim(0, -2)
         y = torch.einsum("...ik,...ic->...kc", rule, w).flatten(-2)[..., : self.embedding_dim]
         return self._without_padding(y, index)

@@ -54,9 +54,10 @@ class Linear(ComputedWeight):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer: [..., in_features] to [..., out_features]."""
-        # Of one row the look-ups of torch's modules are a tenth of the time: no attribute of a module, no call with hooks.
+        # Of one row the look-ups of torch's modules are a tenth of the time: no attribute of a module, no call without need.
         weight: Any = self._modules["weight_module"]
-        return F.linear(x, weight.forward(), self.bias)
+        has_hooks = weight._forward_pre_hooks or weight._forward_hooks
+        return F.linear(x, weight() if has_hooks else weight.forward(), self.bias)
 
     def extra_repr(self) -> str:
         """Show the real sizes, as `torch.nn.Linear` does, and the blocks if there are any."""

@@ -23,6 +23,7 @@ class _Kept(NamedTuple):
     structure: Any
     left: Tensor | None
     state: tuple[Any, ...]
+    memory: tuple[Tensor, ...]
 
 
 class Weight(nn.Module):
@@ -35,9 +36,9 @@ class Weight(nn.Module):
     In evaluation without gradients (``eval()`` and ``no_grad`` or ``inference_mode``) the matrix is kept, n times the memory of
     the components, and reused as long as nothing it was computed from has changed. It is never kept while compiling, exporting,
     tracing or capturing a CUDA graph, nor for components that are not the tracked parameter made here (a parametrization, a
-    tensor swapped in by `torch.func.functional_call`, a parameter assigned or unpickled). Changes from outside torch, through
-    ``components.numpy()`` or from another process, cannot be noticed, nor those of a tensor that was taken from
-    ``components.data`` earlier on; ``train()`` drops the matrix.
+    tensor swapped in by `torch.func.functional_call`, a parameter assigned, swapped in or unpickled). Writes past torch's
+    counters cannot be noticed: through a tensor that was taken from ``components.data`` before, through
+    ``components.numpy()``, or from another process; ``train()`` drops the matrix.
 
     Args:
         algebra: The product, of dimension n; the weight takes a copy, see `Algebra.for_layer`.
@@ -78,6 +79,8 @@ class Weight(nn.Module):
         super().__init__()
         if not isinstance(algebra, Algebra):
             raise InputError(f"the first argument of a layer is its zoo.Algebra, then come the sizes: got {algebra!r:.40}")
+        if wrong := [size for size in (in_channels, out_channels, *blocks) if not hasattr(size, "__index__")]:
+            raise InputError(f"the sizes of a layer are whole numbers: {wrong[0]!r:.40} is a {type(wrong[0]).__name__}")
         n = algebra.n
         self.algebra, self.transposed, self.init, self.gain = algebra.for_layer(), transposed, init, gain
         self.inp, self.out = _layouts(n, in_channels, out_channels, groups, blocks)
@@ -141,7 +144,7 @@ class Weight(nn.Module):
         It looks into torch's own dictionaries: attributes of modules are slow, and one row of features is soon multiplied.
         """
         if self._kept is not None:
-            matrix, w, a, left, state = self._kept
+            matrix, w, a, left, state, _ = self._kept
             product: Any = self._modules["algebra"]
             if (
                 self._parameters.get("components") is w
@@ -161,7 +164,9 @@ class Weight(nn.Module):
         # A tensor made in inference mode could not be used for training later.
         with torch.inference_mode(False), torch.no_grad():
             matrix = self._assemble().contiguous()
-        self.__dict__["_kept"] = _Kept(matrix, w, a, left, _state(matrix, w, a, left))
+            # A tensor that `torch.utils.swap_tensors` changed is the same object with other memory.
+            memory = w.detach(), a.detach()
+        self.__dict__["_kept"] = _Kept(matrix, w, a, left, _state(matrix, w, a, left), memory)
         return matrix
 
     def train(self, mode: bool = True) -> "Weight":
@@ -215,8 +220,9 @@ def _shares(elements: float, width: int, groups: int) -> list[float]:
 
 def _state(matrix: Tensor, w: Any, a: Any, left: Tensor | None) -> tuple[Any, ...]:
     """Return numbers that change with a tensor, whether calls are recorded, and the precision of autocast."""
-    accesses = a.accesses if type(a) is TrackedParameter else 0
-    state: Any = w._version, w.accesses, w.data_ptr(), a._version, accesses, a.data_ptr(), matrix._version, is_tracing()
+    # A structure may be a buffer, and what is swapped in for a tracked parameter a plain one: neither counts.
+    accesses = getattr(w, "accesses", None), getattr(a, "accesses", None)
+    state: Any = w._version, w.data_ptr(), a._version, a.data_ptr(), *accesses, matrix._version, is_tracing()
     if left is not None:
         state += left._version, left.data_ptr()
     if matrix.is_cuda:

@@ -72,8 +72,8 @@ def register(group: str, name: str, factory: Factory) -> Factory: ...
 def register(group: str, name: str, factory: Any = None) -> Any:
     """Add a plugin in this process, for notebooks and scripts; an installed package uses an entry point instead.
 
-    A name that was registered before is replaced, so that a notebook cell can run twice. A name that an installed package has
-    too must be written `local:name`.
+    A name that was registered before is replaced, so that a notebook cell can run twice. A name of an installed package is
+    refused: specs would name either. If a package that is installed later has it too, write `local:name`.
 
     Args:
         group: A key or a value of `GROUPS`, such as ``"algebras"``.
@@ -81,7 +81,7 @@ def register(group: str, name: str, factory: Any = None) -> Any:
         factory: What builds it, as an entry point would point at, and what is returned; without it, `register` is a decorator.
 
     Raises:
-        InputError: There is no such group, the name cannot stand in a spec, or the factory is not callable.
+        InputError: There is no such group, the name cannot stand in a spec or is taken, or the factory is not callable.
 
     Example:
         >>> register("algebras", "nothing", lambda: None)()
@@ -96,6 +96,8 @@ def register(group: str, name: str, factory: Any = None) -> Any:
         return lambda decorated: register(group, name, decorated)
     if not callable(factory):
         raise InputError(f"{singular(group)} {name!r}: register a function that builds it, not {type(factory).__name__}")
+    if taken := next((entry for entry in entries(group) if entry.name == name and entry.distribution != LOCAL), None):
+        raise InputError(f"there is {taken} already: register yours under another name, such as 'my_{name}'")
     _REGISTERED[group, name] = factory
     return factory
 
