@@ -231,7 +231,7 @@ def algebra(spec: str | Algebra) -> Algebra:
     if isinstance(spec, Algebra):
         return spec
     if not isinstance(spec, str):
-        raise InputError(f"an algebra is text (a spec such as 'quaternion') or a zoo.Algebra, not {type(spec).__name__}")
+        raise InputError(f"an algebra is text (a spec, see: zoo list algebras) or a zoo.Algebra, not {type(spec).__name__}")
     made = registry.create("zoo.algebras", spec)
     if not isinstance(made, Algebra):
         raise InputError(f"the plugin of algebra '{spec}' returned {type(made).__name__}, not zoo.algebras.Algebra")
