@@ -452,3 +452,27 @@ def test_zoo_fit_goes_on_with_a_ticket_bit_for_bit(options):
     again.prune()
     tickets[0].prune()
     assert lib.digest(again.masks) == lib.digest(tickets[0].masks)
+
+
+def test_a_test_of_a_checkpoint_leaves_the_ticket_as_it_is(tmp_path):
+    """Lightning loads the state of callbacks in tests too; the movement of the whole round counts."""
+
+    class Tested(Net):
+        def test_step(self, batch, index):
+            self.log("loss", self.training_step(batch, index))
+
+    ticket, module = LotteryTicket(0.5, score="movement"), Tested()
+    first = trainer(ticket, max_epochs=1)
+    first.fit(module, data())
+    first.save_checkpoint(tmp_path / "early.ckpt")
+    ticket = LotteryTicket(0.5, score="movement")
+    module = Tested()
+    trainer(ticket).fit(module, data())
+    before = {name: value.clone() for name, value in ticket.state_dict()["sums"].items()}
+    trainer(ticket).test(module, data(), ckpt_path=tmp_path / "early.ckpt", weights_only=True, verbose=False)
+    assert all(torch.equal(value, before[name]) for name, value in ticket.state_dict()["sums"].items())
+    saved = torch.load(tmp_path / "early.ckpt", weights_only=True)["callbacks"]["LotteryTicket"]
+    ticket.load_state_dict(saved)
+    assert not torch.equal(ticket.state_dict()["sums"]["head.weight"], before["head.weight"]), (
+        "outside of a Trainer it is loaded"
+    )

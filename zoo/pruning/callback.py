@@ -93,7 +93,7 @@ class LotteryTicket(Callback):
         self._is_due = True
         """Whether snip has not pruned in this round."""
         self._fitted: nn.Module | None = None
-        self._is_resumed = False
+        self._is_resumed = self._is_testing = False
         self._found: dict[str, Prunable] = {}
         self._pruned: list[tuple[nn.Parameter, Tensor]] = []
         self._hooks: list[RemovableHandle] = []
@@ -148,7 +148,8 @@ class LotteryTicket(Callback):
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Refuse strategies that shard weights over devices, or whose processes end with a fit."""
-        if stage != "fit":
+        self._is_testing = stage != "fit"
+        if self._is_testing:
             return
         self._is_resumed = False
         strategy = trainer.strategy
@@ -211,6 +212,14 @@ class LotteryTicket(Callback):
             hook.remove()
         self._hooks = []
 
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """End a fit or a test."""
+        self._is_testing = False
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """End a fit or a test that fails."""
+        self._is_testing = False
+
     def _products(self) -> dict[str, Tensor]:
         """Return w dL/dw of the prunable weights; without a gradient, zero."""
         pairs = {name: (one.parameter.detach(), one.parameter.grad) for name, one in self._found.items()}
@@ -258,6 +267,8 @@ class LotteryTicket(Callback):
         Raises:
             InputError: If it was pruned with other options.
         """
+        if self._is_testing:  # Lightning loads callbacks then too, but the ticket is that of the training
+            return
         for name, value in self._options().items():
             saved = state_dict["options"][name]
             check_rules((saved == value, f"the saved lottery ticket has {name}={saved!r}, not {value!r}: use the same options"))
