@@ -110,6 +110,21 @@ def place(tmp_path, monkeypatch, corpus):
     return tmp_path
 
 
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory):
+    """Return the folder of the run with these options that nobody disturbs; it is trained once."""
+    found = {}
+
+    def make(options):
+        key = repr(options)
+        if key not in found:
+            found[key] = tmp_path_factory.mktemp("undisturbed") / "run"
+            zoo.fit(**options, run_dir=str(found[key]))
+        return found[key]
+
+    return make
+
+
 KINDS = {
     "image": ("vit(dim=16,depth=1,dropout=0.2)", "digits"),
     "text": ("fasttext(dim=8,hidden=8,dropout=0.2)", "text(path=text.tsv)"),
@@ -137,15 +152,15 @@ def test_every_kind_of_data_goes_on_within_an_epoch(place, kind, workers):
 
 
 @pytest.mark.parametrize("step", range(1, 15))
-def test_a_crash_at_every_step(place, step):
+def test_a_crash_at_every_step(place, step, undisturbed):
     options = IMAGE | {"checkpoint_every": "2steps", "ema": 0.9, "keep": 4}
-    zoo.fit(**options, run_dir="whole")
+    whole = undisturbed(options)
     stopped(options, Crash(step))
     if not any(Path("stopped").glob("checkpoints/*.ckpt")):
         pytest.skip("before the first checkpoint")
     resumed()
-    assert same("whole", "stopped") == []
-    assert names("whole") == names("stopped")
+    assert same(whole, "stopped") == []
+    assert names(whole) == names("stopped")
 
 
 def names(run):
@@ -169,28 +184,30 @@ def names(run):
     ids=str,
 )
 @pytest.mark.parametrize("step", [4, 5, 7])
-def test_it_does_not_matter_how_the_trainer_is_set(place, change, step):
+def test_it_does_not_matter_how_the_trainer_is_set(place, change, step, undisturbed):
     options = IMAGE | {"trainer": IMAGE["trainer"] | change, "checkpoint_every": "1steps"}
-    zoo.fit(**options, run_dir="whole")
     stopped(options, Crash(step))
     resumed()
-    assert same("whole", "stopped") == []
+    assert same(undisturbed(options), "stopped") == []
 
 
-@pytest.mark.parametrize("change", [{}, {"val_check_interval": 0.4}, {"accumulate_grad_batches": 2}], ids=str)
-@pytest.mark.parametrize("ema", [None, 0.9])
+@pytest.mark.parametrize(
+    ("change", "ema", "validations"),
+    [
+        ({}, 0.9, (4, 9, 14)),
+        ({"val_check_interval": 0.4}, None, (3, 6, 13)),
+        ({"accumulate_grad_batches": 2}, 0.9, (4, 9)),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("validation", [False, True])
-@pytest.mark.parametrize("step", [4, 7, 9, 14])
-def test_a_signal_in_training_and_in_validation(place, step, validation, ema, change):
+def test_a_signal_in_training_and_in_validation(place, validation, change, ema, validations, undisturbed):
     options = IMAGE | {"trainer": IMAGE["trainer"] | change, "ema": ema}
-    if validation and (step + 1) % 5 and "val_check_interval" not in change:
-        pytest.skip("no validation there")
-    if validation and "val_check_interval" in change and step not in (3, 1, 6, 8, 11, 13):
-        step = {4: 3, 7: 6, 9: 8, 14: 13}[step]
-    zoo.fit(**options, run_dir="whole")
-    stopped(options, Press(step, signal.SIGTERM, validation))
-    resumed()
-    assert same("whole", "stopped") == []
+    for step in validations if validation else (4, 7, 9, 14):
+        stopped(options, Press(step, signal.SIGTERM, validation))
+        resumed()
+        assert same(undisturbed(options), "stopped") == []
+        Path("stopped").rename(f"stopped-{step}")
 
 
 def test_it_can_be_stopped_again_and_again(place):

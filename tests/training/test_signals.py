@@ -1,5 +1,6 @@
 """Ctrl-C, SIGTERM and kill -9 against the real command line: what is left goes on, and the exit code says what happened."""
 
+import json
 import os
 import shlex
 import signal
@@ -80,6 +81,11 @@ def test_a_signal_while_the_model_is_tested(tmp_path, number, code):
     ended, out, err = finish(start(tmp_path, "test", "run"))
     assert (ended, err) == (0, "")
     assert "accuracy" in out
+    ended, out, err = finish(start(tmp_path, "fit", "--resume=run"))  # nothing is left to train
+    assert (ended, err) == (0, "")
+    assert "epoch 1/1" not in out
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["metrics"]["accuracy"] > 0
+    assert sum("train_loss" in row for row in (tmp_path / "run" / "metrics.csv").read_text().splitlines()) == 1
 
 
 def test_kill_9_and_auto(tmp_path, whole):

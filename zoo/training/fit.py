@@ -25,6 +25,7 @@ from zoo.training.processes import Processes, join
 from zoo.training.resolve import Plan, check_data, plan
 from zoo.training.resume import Resumed, check_network, read_best, resume
 from zoo.training.signals import Signals
+from zoo.training.state import set_counters
 from zoo.training.trainer import check_ranks, check_trainer, make_trainer
 
 
@@ -203,6 +204,8 @@ def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
                 folder.discard()
             raise
         run.summary |= {"seconds": round(keeper.seconds, 2), "epochs": run.trainer.current_epoch}
+    if resumed is not None and not keeper.finished:  # there was no step left
+        set_counters(run.trainer, resumed.state["epochs"], resumed.state["logged_steps"])
     run.summary |= {"metrics": {}, "device": device_name(run.trainer), "checkpoint": None}
     if best := run.trainer.strategy.broadcast(keeper.best):
         checkpoint = read_best(folder.path, best)

@@ -127,3 +127,9 @@ def begin_epoch(trainer: Trainer) -> None:
 def logged_steps(trainer: Trainer) -> int:
     """Return the number that loggers count the next step by."""
     return int(trainer.fit_loop.epoch_loop._batches_that_stepped)
+
+
+def set_counters(trainer: Trainer, epochs: int, steps: int) -> None:
+    """Let loggers count the test of a run that was trained in another process as they would have there."""
+    trainer.fit_loop.epoch_progress.current.completed = epochs
+    trainer.fit_loop.epoch_loop._batches_that_stepped = steps
