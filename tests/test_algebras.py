@@ -204,6 +204,51 @@ def test_each_layer_has_its_own_rule_unless_it_is_shared():
     assert torch.equal(kept.structure, algebra("complex").structure)
 
 
+def by_assignment(rule, values):
+    rule.structure = torch.nn.Parameter(values) if rule.learned else values
+
+
+SETTERS = {
+    "in place": lambda rule, values: torch.no_grad()(rule.structure.copy_)(values),
+    "data": lambda rule, values: rule.structure.data.copy_(values),
+    "assigned": by_assignment,
+    "loaded": lambda rule, values: rule.load_state_dict({"structure": values}),
+    "one number": lambda rule, values: torch.no_grad()(rule.structure.__setitem__)((0, 0, 0), 9.0),
+}
+
+
+@pytest.mark.parametrize("spec", ["phm-4", "phm(n=4, learned=false)"])
+@pytest.mark.parametrize("way", SETTERS)
+def test_a_product_that_was_set_is_where_every_layer_starts(spec, way):
+    rule = algebra(spec)
+    SETTERS[way](rule, algebra("quaternion").structure.clone())
+    given = rule.structure.detach().clone()
+    one, other = rule.for_layer(), Linear(rule, 8, 8).algebra
+    for own in (one, other, one.for_layer(), copy.deepcopy(rule).for_layer(), pickle.loads(pickle.dumps(rule)).for_layer()):
+        assert own is not rule
+        assert torch.equal(own.structure, given)
+        assert own.structure.requires_grad == rule.learned
+    with torch.no_grad():
+        one.structure.neg_()
+    assert torch.equal(rule.structure, given)
+    assert torch.equal(other.structure, given)
+    assert torch.equal(one.for_layer().structure, -given)
+    other.reset_parameters()
+    assert torch.equal(other.structure, given)
+    rule.reset_parameters()
+    assert not torch.equal(rule.for_layer().structure, rule.for_layer().structure)
+
+
+@pytest.mark.parametrize("move", [lambda rule: rule.double(), lambda rule: rule.bfloat16().float(), lambda rule: rule.cpu()])
+def test_a_drawn_product_that_was_only_moved_is_drawn_anew(move):
+    rule = move(algebra("phm-4"))
+    one = rule.for_layer()
+    assert not torch.equal(one.structure, rule.structure)
+    assert one.structure.dtype == rule.structure.dtype
+    with torch.device("meta"):
+        assert algebra("phm-4").for_layer().structure.is_meta
+
+
 def test_reset_draws_the_rule_again():
     rule = algebra("phm-3")
     torch.manual_seed(0)

@@ -3,6 +3,7 @@
 import copy
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -66,7 +67,8 @@ class Algebra(nn.Module):
     Eq. 3, where the matrix A_i has the entry A[i, j, k] at row k, column j). Every layer holds its own copy, see `for_layer`.
 
     Args:
-        structure: A, [n, n, n], indexed left factor, right factor, result; or a function that draws it, called once per layer.
+        structure: A, [n, n, n], indexed left factor, right factor, result; or a function that draws it, called once per layer
+            (unless the values of ``structure`` are set: then every layer starts from them).
         learned: Whether A is trained.
         shared: Whether all layers of a network use the same A instead of one each.
         left: Basis of a subspace, [m, n], that the weights of a layer are taken from; None for all of R^n. Inputs and outputs
@@ -107,6 +109,7 @@ class Algebra(nn.Module):
             raise InputError("a structure tensor holds finite numbers; this one has NaN or infinity")
         table = table.detach().clone().to(torch.get_default_dtype())
         self.learned, self.shared = learned, shared
+        self._drawn = table.clone()
         if left is not None and (left.ndim != 2 or not 1 <= len(left) <= len(table) or left.shape[1:] != table.shape[1:2]):
             raise InputError(f"left is a basis [m, {len(table)}] of at most {len(table)} elements, not {list(left.shape)}")
         self.spec, self.defaults = "", dict(defaults or {})
@@ -137,6 +140,13 @@ class Algebra(nn.Module):
         """Whether the spec alone fixes the product: it is neither learned nor drawn."""
         return not self.learned and self._draw is None
 
+    @property
+    def drawn(self) -> bool:
+        """Whether the product is a draw that nobody has changed, so that every layer draws one of its own."""
+        if self._draw is None or self.structure.is_meta:
+            return self._draw is not None
+        return torch.equal(self.structure, self._drawn.to(self.structure))
+
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Multiply features element by element: [..., C] and [..., C] to [..., C], component-major, n dividing C."""
         for t in (x, y):
@@ -146,7 +156,7 @@ class Algebra(nn.Module):
         return torch.einsum("ijk,...ic,...jc->...kc", self.structure, x, y).flatten(-2)
 
     def for_layer(self) -> "Algebra":
-        """Return the rule that one more layer should hold: this object if it is shared, else a copy, a drawn one drawn anew.
+        """Return the rule that one more layer should hold: this object if it is shared, else a copy, `drawn` ones drawn anew.
 
         The copy lets one network move to another device or dtype and leave the next one alone.
         """
@@ -154,6 +164,8 @@ class Algebra(nn.Module):
             return self
         own = copy.deepcopy(self)
         if self._draw is not None:
+            if not self.drawn:
+                own._draw = partial(torch.clone, self.structure.detach().clone())
             own.reset_parameters()
         return own
 
@@ -166,6 +178,12 @@ class Algebra(nn.Module):
         if self._draw is not None:
             with torch.no_grad(), torch.device(self.structure.device):
                 self.structure.copy_(self._draw())
+                self._drawn = self.structure.detach().clone()
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "Algebra":
+        self._drawn = fn(self._drawn)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def extra_repr(self) -> str:
         """Show the spec, the dimension, and what of the rule is trained."""

@@ -122,3 +122,10 @@ def test_trying_draws_no_random_numbers():
     torch.manual_seed(0)
     check_spec("transformer", "phm-4")
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_check_leaves_the_values_of_a_shared_product():
+    product = zoo.algebra("phm(n=4, shared=true)")
+    before = product.structure.detach().clone()
+    check_spec("vit(dim=32, depth=1)", product)
+    assert torch.equal(product.structure, before)

@@ -13,9 +13,11 @@ from torch.utils.data import DataLoader, TensorDataset
 import zoo
 from zoo.data.images.files import digits
 from zoo.errors import InputError
+from zoo.layers import Linear
 from zoo.tasks import Classification, ImageClassification
 from zoo.training.objects import MARK, Objects, stands_for_spec, take_objects
 
+VIT = "vit(dim=32, depth=1)"
 CPU = {"max_epochs": 1, "limit_train_batches": 2, "accelerator": "cpu"}
 
 
@@ -81,6 +83,61 @@ def test_an_algebra_that_was_changed_does_not_stand_for_its_spec():
     algebra.structure.neg_()
     assert not stands_for_spec(algebra)
     assert take_objects({"algebra": algebra})[1]["algebra"].endswith(MARK)
+
+
+def set_product(spec="phm-4"):
+    """A learned product that somebody sets, to that of the quaternions."""
+    algebra = zoo.algebra(spec)
+    with torch.no_grad():
+        algebra.structure.copy_(zoo.algebra("quaternion").structure)
+    return algebra
+
+
+def products(net):
+    return [module.structure for module in net.modules() if isinstance(module, zoo.Algebra) and module.n == 4]
+
+
+BUILDS = {
+    "layer": lambda algebra: Linear(algebra, 8, 8),
+    "backbone": lambda algebra: zoo.backbone(VIT, algebra, in_channels=1, image_size=8, num_classes=10),
+    "convert": lambda algebra: zoo.convert(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)), algebra),
+}
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_a_learned_product_that_was_set_is_where_networks_start(build):
+    algebra = set_product()
+    found = products(BUILDS[build](algebra))
+    assert found
+    assert all(torch.equal(one, algebra.structure) and one.requires_grad and one is not algebra.structure for one in found)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_run_starts_from_the_learned_product_it_is_given_and_records_an_object(shared):
+    algebra = set_product("phm(n=4, shared=true)" if shared else "phm-4")
+    given = algebra.structure.detach().clone()
+    made = zoo.fit(algebra=algebra, backbone=VIT, data="digits", run_dir="run", trainer=CPU, optimizer={"lr": 1e-9})
+    assert made["algebra"].endswith(MARK)
+    assert made["note"].startswith("given in Python: algebra")
+    for other in ("quaternion", "phm(n=2, shared=true)" if shared else "phm-2"):
+        with pytest.raises(InputError, match="the weights in run/model do not fit"):
+            zoo.load("run", algebra=zoo.algebra(other))
+    model = zoo.load("run", algebra=algebra)
+    found = products(model.net)
+    assert found
+    for one in found:
+        torch.testing.assert_close(one.detach(), given, atol=1e-5, rtol=0)
+    assert model.evaluate() == pytest.approx(made["metrics"], abs=1e-6)
+
+
+@pytest.mark.parametrize("spec", ["phm-4", "phm(n=4, rule=quaternion)", "phm(n=4, learned=false)", "phm(n=4, shared=true)"])
+def test_a_learned_product_stands_for_its_spec_until_it_is_set(spec):
+    algebra = zoo.algebra(spec)
+    assert stands_for_spec(algebra)
+    assert stands_for_spec(algebra.double())
+    with torch.no_grad():
+        algebra.structure[0, 0, 0] += 1
+    assert not stands_for_spec(algebra)
 
 
 def test_a_network_and_a_data_module_are_used_as_they_are():

@@ -1,5 +1,6 @@
 """From specs to a network: building it, its real twin, counting its parameters, and checks before a run begins."""
 
+import copy
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from typing import Any
@@ -125,7 +126,7 @@ def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
 def _attempt(spec: str, algebra: str | Algebra, options: Mapping[str, Any]) -> str | None:
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            backbone(spec, algebra, **options)
+            backbone(spec, copy.deepcopy(algebra), **options)  # a shared product would lose its values
     except Exception as error:  # A third-party network may compute with numbers while it is built.
         return str(error) if isinstance(error, InputError) and not isinstance(error, registry.PluginError) else None
     return None

@@ -5,6 +5,7 @@ import math
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -198,7 +199,7 @@ def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Pa
     with torch.random.fork_rng(devices=[]), limited(weights, spec, header):
         try:
             with torch.device("meta"):
-                outline = backbone(spec, config["algebra"] or over, **options)
+                outline = backbone(spec, deepcopy(config["algebra"] or over), **options)  # a shared product would be moved
         except InputError:
             raise
         except Exception:  # It computes with numbers while it is built, or a spec is wrong, which the next line says.

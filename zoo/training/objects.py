@@ -100,13 +100,14 @@ def object_name(value: Any) -> str:
 
 
 def stands_for_spec(algebra: Algebra) -> bool:
-    """Return whether the spec of an algebra builds one with the same product; a learned one starts from what it is given."""
+    """Return whether the spec of an algebra builds one with the same product, or one that is drawn as this one was."""
     if not algebra.spec:
         return False
     with torch.random.fork_rng(devices=[]):
         again = make_algebra(algebra.spec)
-    same = algebra.learned == again.learned and algebra.structure.shape == again.structure.shape
-    return same and (not algebra.known or torch.equal(algebra.structure.cpu(), again.structure.cpu()))
+    kinds = [(one.learned, one.shared, one.drawn, one.structure.shape) for one in (algebra, again)]
+    same = kinds[0] == kinds[1]
+    return same and (algebra.drawn or torch.equal(algebra.structure.cpu().double(), again.structure.cpu().double()))
 
 
 def registered_name(kind: type[Task]) -> str | None:
