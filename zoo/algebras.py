@@ -109,7 +109,7 @@ class Algebra(nn.Module):
             raise InputError("a structure tensor holds finite numbers; this one has NaN or infinity")
         table = table.detach().clone().to(torch.get_default_dtype())
         self.learned, self.shared = learned, shared
-        self._drawn = table.clone()
+        self._drawn = None if self._draw is None else table.clone()
         if left is not None and (left.ndim != 2 or not 1 <= len(left) <= len(table) or left.shape[1:] != table.shape[1:2]):
             raise InputError(f"left is a basis [m, {len(table)}] of at most {len(table)} elements, not {list(left.shape)}")
         self.spec, self.defaults = "", dict(defaults or {})
@@ -143,8 +143,8 @@ class Algebra(nn.Module):
     @property
     def drawn(self) -> bool:
         """Whether the product is a draw that nobody has changed, so that every layer draws one of its own."""
-        if self._draw is None or self.structure.is_meta:
-            return self._draw is not None
+        if self._drawn is None or self.structure.is_meta:
+            return self._drawn is not None
         return torch.equal(self.structure, self._drawn.to(self.structure))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -181,7 +181,7 @@ class Algebra(nn.Module):
                 self._drawn = self.structure.detach().clone()
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Algebra":
-        self._drawn = fn(self._drawn)
+        self._drawn = None if self._drawn is None else fn(self._drawn)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 

@@ -15,6 +15,7 @@ TEXT = TOKENS | {"num_classes": 3}
 NETWORKS = {
     "vit": ("vit(dim=16, depth=1, heads=2)", IMAGE | {"image_size": 8}),
     "timm": ("timm/test_resnet", IMAGE),
+    "convnet": ("convnet/conv-2", IMAGE | {"image_size": 8}),
     "linear": ("linear", {"in_features": 8, "out_features": 8}),
     "fasttext": ("fasttext(dim=8, hidden=8)", TEXT),
     "cnn": ("cnn(dim=8, filters=8)", TEXT),
