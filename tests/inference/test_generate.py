@@ -213,6 +213,29 @@ def test_an_answer_is_no_longer_than_any_text_that_was_read(models):
     assert max(len(text.split()) for text in samples(model, "one two", 60, Decoding(temperature=50.0, length=30))) > longest
 
 
+@pytest.mark.parametrize("name", ["gpt", "xl", "pairs"])
+def test_several_prompts_have_a_list_of_texts_each(models, name):
+    model, prompts = models[name], ["one", "one two three"] if name == "pairs" else ["the", "the café"]
+    each = [model.generate(prompt, temperature=0.0, length=6) for prompt in prompts]
+    assert model.generate(prompts, temperature=0.0, length=6) == each
+    assert model.generate(tuple(prompts), temperature=0.0, length=6) == each
+    drawn = model.generate(prompts, 3, temperature=1.0, length=4)
+    assert [len(texts) for texts in drawn] == [3, 3]
+    assert model.generate([], length=4) == []
+
+
+def test_what_is_no_prompt_is_refused(models):
+    model = models["gpt"]
+    said = "give one text, or a list of texts"
+    assert refusal(model.generate, 3) == f"a prompt of type int: {said}"
+    assert refusal(model.generate, ["the", 3]) == f"a prompt of type int: {said}"
+    assert refusal(model.generate, {"prompt": "the"}) == f"a prompt of type dict: {said}"
+    assert refusal(lambda: model.generate(["the"], stream=True)) == "one text is streamed at a time: give one prompt"
+    assert refusal(model.generate, "the", 0) == "num_samples=0: use a whole number from 1"
+    with pytest.raises(InputError, match="this model answers a text"):
+        models["pairs"].generate(["one", ""])
+
+
 def test_nothing_to_begin_with(models):
     assert opening(models["gpt"], None) == opening(models["gpt"], "") == opening(models["bytes"], None) == "\n"
     assert opening(models["gpt"], "the") == opening(models["pairs"], "the") == "the"

@@ -74,6 +74,27 @@ def test_every_kind_of_image_is_the_same_image(model, pictures):
     assert expected.keys() == {"file", "label", "probability"}
 
 
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+def test_pixels_in_any_layout_are_the_same_images(model, kind):
+    pixels = np.random.RandomState(0).randint(0, 256, (5, 8, 8)).astype(np.uint8)
+    expected = model.predict([Image.fromarray(image) for image in pixels])
+    for layout in (pixels, pixels[:, None], pixels[..., None]):
+        assert model.predict(kind(layout)) == expected
+    for layout in (pixels[0], pixels[0][None], pixels[0][..., None], pixels[:1, None]):
+        assert model.predict(kind(layout)) == expected[:1]
+    coloured = np.stack([pixels[0]] * 3)
+    for layout in (coloured.transpose(1, 2, 0), coloured[None], coloured.transpose(1, 2, 0)[None]):
+        assert model.predict(kind(layout)) == expected[:1]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_prepared_arrays_are_predicted_as_prepared_tensors(model, dtype):
+    images = torch.randn(5, 1, 8, 8)
+    expected, prepared = model.predict(images), images.numpy().astype(dtype)
+    for given in (prepared, torch.from_numpy(prepared), prepared[:, 0], prepared.transpose(0, 2, 3, 1), list(prepared[:, 0])):
+        assert model.predict(given) == expected
+
+
 def test_predictions_are_those_of_the_network(model):
     images = torch.randn(5, 1, 8, 8)
     with torch.no_grad():
@@ -107,6 +128,8 @@ def test_vectors_are_predicted_from_python(tmp_path):
     for given in (x, x.numpy(), list(x)):
         found = torch.tensor([row["output"] for row in model.predict(given)])
         torch.testing.assert_close(found, model.net(x).detach())
+    with pytest.raises(InputError, match="input 0 holds numbers that are not finite"):
+        model.predict(x * torch.nan)
 
 
 @pytest.mark.parametrize(
@@ -117,6 +140,15 @@ def test_vectors_are_predicted_from_python(tmp_path):
         (lambda model: model.generate("a text"), "generates no text: use zoo predict"),
         (lambda model: model.predict(3), "image 0 is a int"),
         (lambda model: model.predict(torch.zeros(2, 5, 8, 8)), "image 0 is a Tensor"),
+        (lambda model: model.predict(np.zeros((3, 8, 8), np.uint8)), "may be one in colour or 3 in grey: give [1, 3, 8, 8] or"),
+        (lambda model: model.predict(np.zeros((8, 8), np.int64)), "image 0 is a ndarray of int64 [8, 8]: give a file"),
+        (lambda model: model.predict(np.array([["a"]])), "image 0 is a ndarray of <U1 [1, 1]: give a file"),
+        (lambda model: model.predict(np.zeros((1, 9, 8), np.float32)), "image 0 is a ndarray of float32 [1, 9, 8]"),
+        (lambda model: model.predict(np.full((2, 1, 8, 8), np.nan)), "image 0 holds numbers that are not finite"),
+        (lambda model: model.predict([torch.ones(1, 8, 8), torch.full((1, 8, 8), torch.inf)]), "image 1 holds numbers"),
+        (lambda model: model.evaluate(3), "data=3: give a spec, a data module or data loaders"),
+        (lambda model: zoo.load(""), "the path of the model is empty: give a run (runs/...) or a model folder"),
+        (lambda model: zoo.load("x", task=3), "task=3: give the spec of a task or a subclass of zoo.tasks.Task"),
         (lambda model: model.evaluate(split="train"), "split='train': use val or test"),
         (lambda model: model.evaluate("digits(size=16)"), "image_size = 16, the model was trained with 8"),
         (lambda model: model.to("nowhere"), "unknown device 'nowhere'"),

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import yaml
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
@@ -58,7 +59,8 @@ def test_a_task_trains_in_anyones_trainer_and_comes_back_from_its_checkpoint(tmp
     assert watch.losses[-1] < watch.losses[0]
     logged = (tmp_path / "metrics.csv").read_text().splitlines()
     assert {"train_loss", "train_loss_step", "val_accuracy"} <= set(logged[0].split(","))
-    assert "label_smoothing: 0.1" in (tmp_path / "hparams.yaml").read_text()
+    logged_options = yaml.safe_load((tmp_path / "hparams.yaml").read_text())
+    assert (logged_options["label_smoothing"], logged_options["metrics"]) == (0.1, ["MulticlassCohenKappa"])
     back = Classification.load_from_checkpoint(keeper.best_model_path, net=nn.Linear(4, 3))
     assert (back.label_smoothing, back.hparams.lr, back.hparams.metrics) == (0.1, 0.1, ("MulticlassCohenKappa",))
     assert torch.equal(back.net.weight, torch.load(keeper.best_model_path)["state_dict"]["net.weight"])
@@ -87,6 +89,59 @@ def test_every_task_comes_back_from_a_checkpoint_with_its_options(kind, options,
     assert options.items() <= {**back.hparams, **({"decoding": {"beam": 3}} if "decoding" in options else {})}.items()
     if kind is Seq2Seq:
         assert back.decoding.beam == 3
+
+
+@pytest.mark.parametrize("lengths", [True, False])
+def test_a_language_model_trains_with_and_without_lengths(lengths):
+    """Of characters and bytes: without them only perplexity is measured."""
+    tokens = torch.randint(1, 9, (12, 7), generator=torch.Generator().manual_seed(0))
+    parts = [tokens[:, :-1], tokens[:, 1:], *([torch.full((12, 2), 6)] if lengths else [])]
+    rows = DataLoader(TensorDataset(*parts), batch_size=5)
+    task = LanguageModel(nn.Embedding(9, 9), 9)
+    trainer = Trainer(max_epochs=1, logger=False, enable_checkpointing=False, **QUIET)
+    trainer.fit(task, rows, rows)
+    (found,) = trainer.test(task, rows, verbose=False)
+    assert found["test_perplexity"] == pytest.approx(math.exp(found["test_loss"]), rel=1e-5)
+    bits = {f"test_bits_per_{unit}" for unit in ("character", "byte")}
+    assert found.keys() == {"test_loss", "test_perplexity"} | (bits if lengths else set())
+    if lengths:
+        assert found["test_bits_per_byte"] == pytest.approx(found["test_loss"] / math.log(2), rel=1e-5)
+
+
+def test_lengths_of_another_shape_are_refused():
+    task, tokens = LanguageModel(nn.Embedding(9, 9), 9), torch.ones(2, 3, dtype=torch.int64)
+    for wrong in (torch.tensor([3, 3]), torch.ones(3, 2), [3, 3]):
+        with pytest.raises(InputError, match=r"lengths .* characters and bytes of every text, \[2, 2\], or leave them out"):
+            task.validation_step((tokens, tokens, wrong), 0)
+    with pytest.raises(InputError, match=r"a batch of 1 parts: a language model learns from \(tokens, targets\)"):
+        task.training_step((tokens,), 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Classification(3, num_classes=4), "net=3: a task holds a torch.nn.Module"),
+        (lambda: Classification(nn.Linear, 4), "a task holds a torch.nn.Module"),
+        (lambda: Classification(nn.Linear(4, 3), 0), "num_classes=0: must be a whole number from 2 on"),
+        (lambda: Classification(nn.Linear(4, 3), 2.5), "num_classes=2.5: must be a whole number from 2 on"),
+        (lambda: Regression(nn.Linear(4, 3), 0), "num_targets=0: must be a whole number from 1 on"),
+        (lambda: LanguageModel(nn.Linear(4, 3), -1), "vocab_size=-1: must be a whole number from 1 on"),
+    ],
+)
+def test_what_makes_no_task_is_one_line(make, said):
+    with pytest.raises(InputError, match=said) as error:
+        make()
+    assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("label", [3, -1])
+@pytest.mark.parametrize("kind", [lambda net: Classification(net, 3), AnswerRanking])
+def test_a_label_that_is_none_is_one_line(kind, label):
+    trainer = Trainer(logger=False, max_epochs=1, enable_checkpointing=False, **QUIET)
+    labels = torch.tensor([0, 1, label, 1])
+    rows = DataLoader(TensorDataset(torch.randn(4, 4), labels, torch.zeros(4, dtype=torch.int64)), batch_size=4)
+    with pytest.raises(InputError, match=rf"a label is {label}: labels are whole numbers from 0 to 2"):
+        trainer.fit(kind(nn.Linear(4, 3)), rows)
 
 
 def test_lightnings_learning_rate_can_be_changed():

@@ -168,7 +168,25 @@ def test_a_task_with_its_network_and_data_of_anyone():
     made = zoo.fit(task=task, data=Plain(), run_dir="run", trainer=CPU)
     assert made["metrics"].keys() >= {"loss", "accuracy"}
     assert made["data_sha256"] is None
-    assert torch.equal(zoo.load("run", module=Small()).net.layers[1].weight, task.net.layers[1].weight)
+    model = zoo.load("run", module=Small())
+    assert torch.equal(model.net.layers[1].weight, task.net.layers[1].weight)
+    with pytest.raises(InputError, match=r"a network alone, without a task: apply model\.net"):
+        model.predict(torch.zeros(1, 1, 8, 8))
+    with pytest.raises(InputError, match=r"its data module had no info.*leave task out and apply model\.net"):
+        zoo.load("run", module=Small(), task=Classification)
+
+
+def test_a_task_of_data_that_say_what_they_are():
+    data = digits(batch_size=16)
+    task = Classification(Small(), num_classes=10, lr=0.01)
+    zoo.fit(task=task, data=data, run_dir="run", trainer=CPU)
+    with pytest.raises(InputError, match=r"zoo\.load\(FOLDER, task=ITS_CLASS\)"):
+        zoo.load("run", module=Small())
+    model = zoo.load("run", module=Small(), task=Classification)
+    assert (type(model.task), model.info) == (Classification, data.info)
+    images = torch.randn(3, 1, 8, 8)
+    best = task.net(images).argmax(-1).tolist()
+    assert [row["label"] for row in model.predict(images)] == [str(label) for label in best]
 
 
 def test_a_task_class_and_a_data_module_leave_a_model_folder():

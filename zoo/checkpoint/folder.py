@@ -98,6 +98,8 @@ def find(path: str | Path) -> Path:
     Raises:
         InputError: If there is none.
     """
+    if not str(path):
+        raise InputError("the path of the model is empty: give a run (runs/...) or a model folder")
     path = Path(path).expanduser()
     for folder in (path, path / "model"):
         if (folder / "config.json").is_file():

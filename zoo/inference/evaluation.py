@@ -53,7 +53,8 @@ def evaluate(
     elif isinstance(source, Iterable):
         arguments = {"dataloaders": source}
     else:
-        raise InputError("the model was trained on data without a spec: give data, a spec, a data module or loaders")
+        said = "the model was trained on data without a spec" if data is None else f"data={data!r:.60}"
+        raise InputError(f"{said}: give a spec, a data module or data loaders")
     device = model.device
     try:
         metrics = (runner.test if split == "test" else runner.validate)(task, verbose=False, **arguments)[0]

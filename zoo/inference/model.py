@@ -1,6 +1,6 @@
 """A trained model as an object: load it, let it predict and generate, measure it, save it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import islice
 from pathlib import Path
@@ -128,31 +128,45 @@ class Model:
     ) -> list[str]: ...
     @overload
     def generate(
+        self, prompt: Sequence[str], num_samples: int = ..., stream: Literal[False] = ..., **decoding: Any
+    ) -> list[list[str]]: ...
+    @overload
+    def generate(
         self, prompt: str | None = ..., num_samples: int = ..., *, stream: Literal[True], **decoding: Any
     ) -> Iterator[str]: ...
     def generate(
-        self, prompt: str | None = None, num_samples: int = 1, stream: bool = False, **decoding: Any
-    ) -> list[str] | Iterator[str]:
+        self, prompt: str | Sequence[str] | None = None, num_samples: int = 1, stream: bool = False, **decoding: Any
+    ) -> list[str] | list[list[str]] | Iterator[str]:
         """Generate texts after a prompt, or in answer to it; the prompt is not repeated.
 
         Args:
-            prompt: The text to go on from, or to answer; a language model begins a new line without one.
-            num_samples: Texts to generate.
+            prompt: The text to go on from, or to answer; a language model begins a new line without one. Or several in a list
+                or tuple, which are generated from all at once.
+            num_samples: Texts to generate for each prompt.
             stream: Whether to return the pieces of one text as they come.
             decoding: How tokens are chosen, see `zoo.tasks.decoding.Decoding`; what is not given is as when the model was
                 trained.
 
+        Returns:
+            The texts, a list of `num_samples`; for a list of prompts one such list for each prompt.
+
         Raises:
-            InputError: If the model generates nothing, the prompt cannot be read, or an option is wrong.
+            InputError: If the model generates nothing, a prompt cannot be read, or an option is wrong.
         """
         task = self.generative(decoding)
         task.check_samples(num_samples)
-        prompt = prompt or task.default_prompt()
-        if not stream:
-            return task.generate([prompt] * num_samples)
-        if num_samples != 1:
-            raise InputError(f"{num_samples} samples: one text is streamed at a time")
-        return task.stream(prompt)
+        several = isinstance(prompt, list | tuple)
+        prompts: list[Any] = list(prompt) if several else [prompt]  # type: ignore[arg-type]
+        if wrong := next((one for one in prompts if not isinstance(one, str | None)), None):
+            raise InputError(f"a prompt of type {type(wrong).__name__}: give one text, or a list of texts")
+        prompts = [one or task.default_prompt() for one in prompts]
+        if stream:
+            if several or num_samples != 1:
+                given = "" if several else f"{num_samples} samples: "
+                raise InputError(f"{given}one text is streamed at a time" + ": give one prompt" * several)
+            return task.stream(prompts[0])
+        texts = task.generate([one for one in prompts for _ in range(num_samples)])
+        return [texts[i : i + num_samples] for i in range(0, len(texts), num_samples)] if several else texts
 
     def generative(self, decoding: Mapping[str, Any] | None = None) -> GenerativeTask:
         """Return the task with other options of decoding, if it is one that generates text."""
@@ -170,7 +184,7 @@ class Model:
     def configured(self, decoding: Mapping[str, Any], truncation: bool = False) -> Task:
         """Return a copy of the task, over the same network, with these options."""
         if self.task is None:
-            raise InputError("a network alone, without a task: apply model.net")
+            raise InputError("a network alone, without a task: apply model.net, or load it with task=CLASS if there is one")
         task = copy(self.task)
         if isinstance(task, GenerativeTask):
             task.decoding = build_options(Decoding, {**vars(task.decoding), **decoding})
@@ -198,12 +212,15 @@ def load(
         module: For a network that no spec names: one like it; where it was converted, the real one, which is converted in
             place.
         algebra: For a network over an algebra that no spec names: that algebra.
-        task: For a model that was trained with a task of Python: its class, or a spec.
+        task: For a model that was trained with a task of Python: its class, or a spec. It is made from what the model knows of
+            its data; without a task the model is a network alone.
         device: The device to compute on; ``auto`` is the best that is there.
 
     Raises:
         InputError: If the folder is damaged, a plugin that it names is not installed, or there is no such device.
     """
+    if not (task is None or isinstance(task, str) or (isinstance(task, type) and issubclass(task, Task))):
+        raise InputError(f"task={task!r:.60}: give the spec of a task or a subclass of zoo.tasks.Task")
     config, place = read_config(path), choose_device(device)
     spec: Any = task or config["task"]
     kind, options = task_type(spec) if isinstance(spec, str) else (spec, {})
@@ -212,6 +229,9 @@ def load(
         if kind is None:
             raise InputError(f"'{path}' was trained with a task of Python: zoo.load(FOLDER, task=ITS_CLASS)")
         info = kind.info_type.from_dict(config["info"])
+    elif task is not None:
+        why = "its data module had no info, which says what the network reads and the names of its labels"
+        raise InputError(f"'{path}' cannot have a task, {why}: leave task out and apply model.net")
     net = load_network(path, config, info=info, module=module, product=algebra)
     if kind is not None and info is not None:
         made = kind.from_info(net, info, _read_tokenizer(path, info), **options)

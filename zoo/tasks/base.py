@@ -13,10 +13,14 @@ from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 from zoo.data.info import DataInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
+from zoo.data.options import whole
 from zoo.errors import InputError
 from zoo.tasks.inputs import Example, encode_texts, read_images, read_texts, read_vectors
 from zoo.tasks.metrics import Inputs, MeanLoss, StepOutput, check_names, even_states, named_metrics, update_named
 from zoo.tasks.optimization import check_network, check_optimizer, check_schedule, lr_factor, make_optimizer
+
+SIZES = {"num_classes", "num_labels", "num_targets", "vocab_size"}
+"""The keywords of tasks that count something."""
 
 
 class TaskOptions(TypedDict, total=False):
@@ -90,6 +94,8 @@ class Task(LightningModule):
         metrics: Sequence[str] = (),
     ) -> None:
         super().__init__()
+        if not isinstance(net, nn.Module):
+            raise InputError(f"net={net!r:.60}: a task holds a torch.nn.Module, give the network")
         self.save_hyperparameters(*type(self).options())
         type(self).check_options(**self.hparams)
         check_network(net, optimizer)
@@ -100,6 +106,12 @@ class Task(LightningModule):
             setattr(self, f"{stage}_loss", MeanLoss())
             setattr(self, f"{stage}_metrics", defaults.clone(prefix=f"{stage}_"))
             setattr(self, f"{stage}_named_metrics", named.clone(prefix=f"{stage}_"))
+
+    @property
+    def hparams_initial(self) -> Any:
+        """The keywords as loggers write them, with lists for tuples, of which plain YAML knows nothing."""
+        given = super().hparams_initial
+        return type(given)({name: list(value) if isinstance(value, tuple) else value for name, value in given.items()})
 
     @classmethod
     def options(cls) -> dict[str, inspect.Parameter]:
@@ -133,6 +145,8 @@ class Task(LightningModule):
         check_optimizer(value["optimizer"], value["lr"], value["weight_decay"], value["betas"], value["eps"])
         check_schedule(value["schedule"], value["warmup"], value["floor"])
         check_names(value["metrics"])
+        for name in SIZES & options.keys():
+            whole(name, options[name], 1)
         if not 0 <= (share := value.get("label_smoothing", 0.0)) < 1:
             raise InputError(f"label_smoothing={share} is a share of the probability: use 0 to below 1, such as 0.1")
 
@@ -243,6 +257,10 @@ class Task(LightningModule):
         found = {name: metric for part in collections for name, metric in part.items(keep_base=False)}
         return {f"{stage}_loss": getattr(self, f"{stage}_loss"), **found}
 
+    def is_measured(self, metric: Metric) -> bool:
+        """Return whether a metric has a value at the end of a stage, the same in all processes."""
+        return True
+
     def on_validation_epoch_start(self) -> None:
         """Reset the validation metrics."""
         self._reset("val")
@@ -265,8 +283,9 @@ class Task(LightningModule):
 
     def _log(self, stage: str) -> None:
         for name, metric in self.stage_metrics(stage).items():
-            even_states(metric)
-            self.log(name, metric, on_step=False, on_epoch=True, prog_bar=True)
+            if self.is_measured(metric):
+                even_states(metric)
+                self.log(name, metric, on_step=False, on_epoch=True, prog_bar=True)
 
     def configure_optimizers(self) -> Any:
         """Build the optimizer, with no decay on norms and biases, and a schedule that moves every step."""

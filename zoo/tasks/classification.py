@@ -11,6 +11,7 @@ from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, Multicl
 from torchmetrics.retrieval import RetrievalMAP, RetrievalMRR, RetrievalPrecision
 
 from zoo.data.info import ImageInfo, TextInfo
+from zoo.data.options import whole
 from zoo.errors import InputError
 from zoo.tasks.base import Task, TaskOptions
 from zoo.tasks.inputs import Example
@@ -23,6 +24,22 @@ class AUROC(BinaryAUROC):
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Read logits [B, 2] and labels [B]."""
         super().update(preds.softmax(-1)[:, 1], target)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+    """Return the mean cross entropy in nats of logits [B, C] and labels int64 [B].
+
+    Raises:
+        InputError: If a label is none of 0 to C - 1; on a GPU torch itself stops there.
+    """
+    try:
+        return F.cross_entropy(logits, labels, label_smoothing=smoothing)
+    except IndexError as error:
+        count = logits.shape[-1]
+        wrong = labels[(labels < 0) | (labels >= count)].flatten()
+        if not len(wrong):
+            raise
+        raise InputError(f"a label is {wrong[0]}: labels are whole numbers from 0 to {count - 1} here") from error
 
 
 class Classification(Task):
@@ -41,6 +58,13 @@ class Classification(Task):
     ) -> None:
         super().__init__(net, **options)
         self.num_classes, self.label_smoothing = num_classes, label_smoothing
+
+    @classmethod
+    def check_options(cls, **options: Any) -> None:
+        """Check keywords of the constructor; there are two classes at least."""
+        if "num_classes" in options:
+            whole("num_classes", options["num_classes"], 2)
+        super().check_options(**options)
 
     @classmethod
     def data_options(cls, info: Any) -> dict[str, Any]:
@@ -70,7 +94,7 @@ class Classification(Task):
         inputs, labels = batch[:2]
         logits = self.outputs(inputs)
         smoothing = self.label_smoothing if self.training else 0.0
-        return StepOutput(F.cross_entropy(logits, labels, label_smoothing=smoothing), logits.detach(), labels)
+        return StepOutput(cross_entropy(logits, labels, smoothing), logits.detach(), labels)
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         """Return class probabilities, [B, num_classes]."""
@@ -161,7 +185,7 @@ class AnswerRanking(Task):
         inputs, labels, questions = batch[:3]
         logits = self.outputs(inputs)
         relevance = logits.detach().softmax(-1)[:, 1]
-        return StepOutput(F.cross_entropy(logits, labels), relevance, labels, {"indexes": questions})
+        return StepOutput(cross_entropy(logits, labels), relevance, labels, {"indexes": questions})
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         """Return how probably each answer is right, [B]."""

@@ -89,6 +89,8 @@ class GenerativeTask(Task):
 
     def check_samples(self, count: int) -> None:
         """Check that several texts for one prompt would not all be the same."""
+        if count < 1:
+            raise InputError(f"num_samples={count}: use a whole number from 1")
         drawn = self.decoding.beam == 1 and temperature_of(self.decoding, not self.continues_prompt) > 0
         if count > 1 and not drawn:
             why = "a beam finds one text" if self.decoding.beam > 1 else "nothing is drawn at a temperature of 0"

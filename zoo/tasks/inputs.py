@@ -1,6 +1,6 @@
 """Reading the inputs of a user: texts, lines of files and of standard input, images and arrays, each with its location."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -136,12 +136,13 @@ def read_images(inputs: Sequence[Any], info: ImageInfo) -> Iterator[Example]:
     """Yield every image as the network reads it, float32 [C, S, S].
 
     Args:
-        inputs: Names of files or of folders; Pillow images; uint8 arrays [H, W] or [H, W, C] and tensors [C, H, W] of pixels;
-            float tensors [C, S, S] that are prepared already. One more axis in front makes an array or tensor a batch.
+        inputs: Names of files or of folders; Pillow images; arrays and tensors: uint8 pixels of any size, or floats of the
+            network's own size that are prepared already, as the data module's batches are. Their axes are [H, W], [H, W, C] or
+            [C, H, W], and for several images [N, H, W], [N, H, W, C] or [N, C, H, W]; C is 1, 3 or, of pixels, 4.
         info: Of the data that the network was trained on.
 
     Raises:
-        InputError: If a file is missing or no image, or an array has another shape.
+        InputError: If a file is missing or no image, an array has another shape, or a number is not finite.
     """
     number = 0
     for item in inputs:
@@ -151,9 +152,8 @@ def read_images(inputs: Sequence[Any], info: ImageInfo) -> Iterator[Example]:
             for file in files_in(Path(item), IMAGES):
                 yield Example(str(file), load_image(file, info), {"file": str(file)})
             continue
-        for image in item if isinstance(item, Tensor | np.ndarray) and item.ndim == 4 else [item]:
-            location = f"image {number}"
-            yield Example(location, _prepared(image, info, location), {"image": number})
+        for image in _images(item, info, number):
+            yield Example(f"image {number}", _prepared(image, info, number), {"image": number})
             number += 1
 
 
@@ -167,18 +167,49 @@ def load_image(path: Path, info: ImageInfo) -> Tensor:
         raise InputError(f"cannot read the image {path}: {reason}") from error
 
 
-def _prepared(image: Any, info: ImageInfo, location: str) -> Tensor:
-    shape = (info.in_channels, info.image_size, info.image_size)
-    if isinstance(image, Tensor) and image.dtype == torch.uint8 and image.ndim == 3:
-        image = image.movedim(0, -1).squeeze(-1).cpu().numpy()
-    if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim in (2, 3):
-        image = Image.fromarray(image.squeeze(-1) if image.shape[-1:] == (1,) else image)
-    if isinstance(image, Image.Image):
-        return preprocess(ImageOps.exif_transpose(image), info)
-    if isinstance(image, Tensor) and image.is_floating_point() and image.shape == shape:
+def _images(item: Any, info: ImageInfo, number: int) -> Iterable[Any]:
+    """Return the images of an array or tensor, each [C, H, W]; anything else is one image, or none."""
+    if not isinstance(item, Tensor | np.ndarray):
+        return [item]
+    try:
+        pixels = torch.from_numpy(np.require(item, requirements=["C", "W"])) if isinstance(item, np.ndarray) else item
+    except TypeError as error:  # of texts or objects
+        raise _no_image(item, info, number) from error
+    is_pixels = pixels.dtype == torch.uint8
+    depths = (1, 3, 4) if is_pixels else (info.in_channels,)
+    axes = [-1, -3] if isinstance(item, np.ndarray) else [-3, -1]  # where torch and others have the channels
+    channels = next((axis for axis in axes if pixels.ndim >= 3 and pixels.shape[axis] in depths), None)
+    if not (is_pixels or pixels.is_floating_point()) or pixels.ndim not in (2, 3, 4) or (pixels.ndim == 4 and channels is None):
+        raise _no_image(item, info, number)
+    if pixels.ndim == 3 and channels == -3 and info.in_channels == 1 < len(pixels):
+        n, h, w = pixels.shape
+        either = f"may be one in colour or {n} in grey: give [1, {n}, {h}, {w}] or [{n}, 1, {h}, {w}]"
+        raise InputError(f"image {number} of shape [{n}, {h}, {w}] {either}")
+    found = pixels.unsqueeze(-3) if channels is None else pixels.movedim(channels, -3)
+    if not is_pixels and found.shape[-3:] != (info.in_channels, info.image_size, info.image_size):
+        raise _no_image(item, info, number)
+    return found if found.ndim == 4 else [found]
+
+
+def _prepared(image: Any, info: ImageInfo, number: int) -> Tensor:
+    """Return one image as the network reads it."""
+    if isinstance(image, Tensor) and image.is_floating_point():
+        if not image.isfinite().all():
+            raise InputError(f"image {number} holds numbers that are not finite")
         return image.float()
-    kind = f"{type(image).__name__} of {image.dtype} {list(image.shape)}" if hasattr(image, "shape") else type(image).__name__
-    raise InputError(f"{location} is a {kind}: give a file, a Pillow image, uint8 pixels or a float tensor {list(shape)}")
+    if isinstance(image, Tensor):
+        image = Image.fromarray(image.movedim(0, -1).squeeze(-1).cpu().numpy())
+    if not isinstance(image, Image.Image):
+        raise _no_image(image, info, number)
+    return preprocess(ImageOps.exif_transpose(image), info)
+
+
+def _no_image(item: Any, info: ImageInfo, number: int) -> InputError:
+    shape = [info.in_channels, info.image_size, info.image_size]
+    dtype = str(getattr(item, "dtype", "")).removeprefix("torch.")
+    kind = f"{type(item).__name__} of {dtype} {list(item.shape)}" if hasattr(item, "shape") else type(item).__name__
+    advice = f"give a file, a Pillow image, uint8 pixels or floats {shape} that are prepared as the training images were"
+    return InputError(f"image {number} is a {kind}: {advice}")
 
 
 # --- vectors ---
@@ -196,6 +227,8 @@ def read_vectors(inputs: Sequence[Any], features: int) -> Iterator[Example]:
             raise InputError(f"input {number} is no array of numbers: {error}") from error
         if vectors.ndim not in (1, 2) or vectors.shape[-1] != features:
             raise InputError(f"input {number} has shape {list(vectors.shape)}: give vectors of {features} numbers")
+        if not vectors.isfinite().all():
+            raise InputError(f"input {number} holds numbers that are not finite")
         for vector in vectors.reshape(-1, features):
             yield Example(f"vector {number}", vector, {"input": vector.tolist()})
             number += 1

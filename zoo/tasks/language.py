@@ -29,9 +29,10 @@ class BitsPer(Ratio):
         super().__init__()
         self.column = UNITS.index(unit)
 
-    def update(self, preds: Tensor, target: Tensor, lengths: Tensor) -> None:
-        """Add -ln p of the tokens, any shape, and the characters and bytes of their texts, [B, 2]."""
-        self.add(preds.sum(dtype=self.total.dtype) / math.log(2), lengths[:, self.column].sum())
+    def update(self, preds: Tensor, target: Tensor, lengths: Tensor | None = None) -> None:
+        """Add -ln p of the tokens, any shape, and the characters and bytes of their texts, [B, 2]; nothing without these."""
+        if lengths is not None:
+            self.add(preds.sum(dtype=self.total.dtype) / math.log(2), lengths[:, self.column].sum())
 
 
 class Perplexity(Ratio):
@@ -44,6 +45,15 @@ class Perplexity(Ratio):
     def compute(self) -> Tensor:
         """Return the perplexity."""
         return super().compute().exp()
+
+
+def _checked(lengths: Any, rows: int) -> Tensor:
+    """Check characters and bytes of every text."""
+    shape = (rows, len(UNITS))
+    if isinstance(lengths, Tensor) and lengths.shape == shape:
+        return lengths.long()
+    found = list(lengths.shape) if isinstance(lengths, Tensor) else type(lengths).__name__
+    raise InputError(f"lengths ({found}) must be characters and bytes of every text, {list(shape)}, or leave them out")
 
 
 class LanguageModel(GenerativeTask):
@@ -90,16 +100,23 @@ class LanguageModel(GenerativeTask):
         y: Tensor = self.net(inputs, self.memory[self.training])
         return y
 
-    def step(self, batch: tuple[Tensor, Tensor, Tensor]) -> StepOutput:
-        """Return the cross entropy of a batch (tokens, targets, lengths), computed in float32, and what the metrics read."""
-        tokens, targets, lengths = batch
+    def is_measured(self, metric: Metric) -> bool:
+        """Return whether a batch of any process had what a metric needs: bits per character need characters."""
+        return not isinstance(metric, BitsPer) or bool(self.all_gather(metric.count).sum())
+
+    def step(self, batch: Sequence[Tensor]) -> StepOutput:
+        """Return the cross entropy of a batch (tokens, targets[, lengths]), computed in float32, and what the metrics read."""
+        if len(batch) < 2:
+            raise InputError(f"a batch of {len(batch)} parts: a language model learns from (tokens, targets)")
+        tokens, targets, *lengths = batch[:3]
+        extra = {"lengths": _checked(lengths[0], len(targets))} if lengths else {}
         logits, flat = self.outputs(tokens).flatten(0, 1).float(), targets.flatten()
         if self.training:
             smoothed = F.cross_entropy(logits, flat, ignore_index=0, label_smoothing=self.label_smoothing)
             return StepOutput(smoothed, None, targets)
         nats = F.cross_entropy(logits, flat, ignore_index=0, reduction="none").detach()
         count = (targets != 0).sum()
-        return StepOutput(nats.sum() / count, nats, targets, {"lengths": lengths}, int(count))
+        return StepOutput(nats.sum() / count, nats, targets, extra, int(count))
 
     # --- memory ---
 
