@@ -39,9 +39,9 @@ def frequencies(model: Any, *, top: int = 50) -> Report:
     """
     if top < 1:
         raise InputError(f"frequencies: top={top}: use a whole number from 1")
-    found = find_frequencies(model.net)
     if model.tokenizer is None:
-        raise InputError("this model has no tokenizer, so its words are not known")
+        raise InputError("frequencies reports on the words of a model of text; this one has none")
+    found = find_frequencies(model.net)
     ranking = rank(found, vocabulary(model.tokenizer))
     most, least = ([word._asdict() for word in end] for end in ends(ranking, top))
     files = {"frequencies.csv": as_csv(ranking).encode(), "frequencies.png": draw_density(ranking, str(model.config["data"]))}

@@ -282,6 +282,17 @@ def test_bad_options_of_test(refused, model, words, needles):
     assert [needle for needle in needles if needle not in line] == []
 
 
+def test_an_optimizer_for_matrices_is_refused_before_data_are_read(refused):
+    words = [*BASE, "--data", "npz(path=nowhere.npz)", "--optimizer.name", "muon"]
+    assert "optimizer 'muon' needs real matrices" in refused(*words)
+    assert "nowhere.npz" in refused(*words, "--algebra", "real")
+
+
+def test_a_flag_is_named_as_it_was_typed(refused):
+    assert "unknown flag --batch-size (all flags" in refused("generate", "model", "--batch-size", "2")
+    assert "unknown flag --max-epoch: did you mean --trainer.max_epochs?" in refused(*BASE, "--max-epoch", "2")
+
+
 def test_test_without_a_run(refused):
     line = refused("test")
     assert "missing" in line

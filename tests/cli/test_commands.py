@@ -204,6 +204,14 @@ def test_an_operating_system_error_names_the_place(monkeypatch, capsys):
     assert capsys.readouterr().err == "zoo: No space left on device (runs/a/metrics.csv)\n"
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_standard_output_that_is_full_is_named(unbuffered):
+    with open("/dev/full", "w") as full:
+        command, environment = [sys.executable, "-m", "zoo", "list", "algebras"], {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (1, "zoo: No space left on device (standard output)\n")
+
+
 def test_an_interruption_exits_with_130(monkeypatch, capsys):
     def stopped(words):
         raise KeyboardInterrupt

@@ -84,6 +84,12 @@ def test_an_option_that_is_wrong(write, refused, spec, said):
     assert said in refused("report", spec, "run")
 
 
+def test_a_report_on_words_of_a_model_of_images(call, refused):
+    fit = ("fit", "--backbone", "vit(dim=16,depth=1)", "--algebra", "complex", "--trainer.max_epochs", 1)
+    assert call(*fit, "--trainer.limit_train_batches", 1, "--trainer.accelerator", "cpu", "--run-dir", "run").code == 0
+    assert refused("report", "frequencies", "run") == "frequencies reports on the words of a model of text; this one has none"
+
+
 def test_a_model_without_its_words(write, refused):
     write("complex_order", files=False)
     assert "cannot read run/model/tokenizer.json: No such file" in refused("report", "frequencies", "run")

@@ -132,7 +132,10 @@ def test_a_claim_in_a_folder_that_has_been_used_leaves_it_alone():
     [
         (OPTIONS, "vit-phm-n4-digits-seed1"),
         (Fit("vit(dim=64, depth=2)", "phm-4", "digits(size=8)", seed=1), "vit-depth2-phm-n4-digits-size8-seed1"),
-        (Fit("fasttext", "real", "glosses", embedding="table"), "fasttext-real-table-glosses-seed0"),
+        (Fit("fasttext", "real", "glosses", embedding="table"), "fasttext-real-glosses-seed0"),
+        (Fit("fasttext", "complex_order", "glosses", embedding="complex_order"), "fasttext-complex_order-glosses-seed0"),
+        (Fit("fasttext", "complex_order", "glosses", embedding="table"), "fasttext-complex_order-table-glosses-seed0"),
+        (Fit("fasttext", "complex", "glosses", embedding="complex_order"), "fasttext-complex-complex_order-glosses-seed0"),
         (Fit("timm/resnet18", "quaternion", "npz(path='../a b/c.npz')"), "timm-resnet18-quaternion-npz-path-c.npz-seed0"),
         (Fit("vit", "real", "digits", scope="attention"), "vit-real-attention-digits-seed0"),
     ],

@@ -9,6 +9,7 @@ from lightning.pytorch import Callback
 
 import zoo
 from zoo.errors import InputError
+from zoo.training import fit
 from zoo.training.checkpoint_io import read_checkpoint
 from zoo.training.folder import hold
 from zoo.training.resume import newest, recover
@@ -31,6 +32,29 @@ class Crash(Callback):
     def on_train_epoch_start(self, trainer, module):
         if trainer.current_epoch == self.epoch:
             raise RuntimeError("out of memory")
+
+
+def test_a_full_disk_says_what_is_kept(options, monkeypatch):
+    """When the model is written, and when it is written once more with what its test has found."""
+    save, calls = fit.save, []
+
+    def full(folder, *arguments):
+        calls.append(folder)
+        if len(calls) in (1, 3):
+            raise OSError(28, "No space left on device", f"{folder.parent}/.model-abc/model.safetensors")
+        save(folder, *arguments)
+
+    monkeypatch.setattr(fit, "save", full)
+    with pytest.raises(OSError, match="No space") as error:
+        zoo.fit(**options(run_dir="run"))
+    kept = "what was trained up to epoch 0001 is kept, go on with: zoo fit --resume run"
+    assert error.value.strerror == f"No space left on device (run); {kept}, or write the model alone: zoo recover run"
+    assert recover("run")["folder"] == "run/model"
+    assert zoo.load("run").evaluate()
+    with pytest.raises(OSError, match="No space") as error:
+        zoo.fit(**options(run_dir="two"))
+    assert error.value.strerror == "No space left on device (two); the model is there but not tested: zoo test two"
+    assert (error.value.errno, error.value.filename) == (28, None)
 
 
 def crashed(options, **chosen) -> Path:

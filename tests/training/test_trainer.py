@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
@@ -66,6 +67,38 @@ def test_what_the_signature_does_not_accept(values, needles):
     assert text.startswith("--trainer: ")
     assert [needle for needle in needles if needle not in text] == []
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"precision": 17},
+            "--trainer: option \"trainer.precision\": Expected one of 64, 32, 16, 'transformer-engine', "
+            "'transformer-engine-float16', '16-true', '16-mixed', 'bf16-true', 'bf16-mixed', '32-true', '64-true', '64', '32', "
+            "'16', 'bf16', null. Got value: 17",
+        ),
+        ({"strategy": 3}, '--trainer: option "trainer.strategy": Expected one of str, Strategy. Got value: 3'),
+        (
+            {"logger": "WandbLogger"},
+            "--trainer: trainer.logger: WandbLogger: a class is given with its module, "
+            "such as lightning.pytorch.loggers.WandbLogger",
+        ),
+        (
+            {"callbacks": [{"class_path": "EarlyStopping"}]},
+            "--trainer: trainer.callbacks: EarlyStopping: a class is given with its module, "
+            "such as lightning.pytorch.callbacks.EarlyStopping",
+        ),
+        (
+            {"logger": "csv"},
+            "--trainer: trainer.logger: csv: a class is given with its module, such as lightning.pytorch.loggers.CSVLogger",
+        ),
+    ],
+)
+def test_choices_and_short_names_are_said(values, said):
+    with pytest.raises(InputError) as refusal:
+        check_trainer(values)
+    assert str(refusal.value) == said
 
 
 @pytest.mark.parametrize(
@@ -301,6 +334,8 @@ def test_tensorboard_has_the_hyperparameters(options):
     found = EventAccumulator(str(Path(made["run_dir"]) / "tensorboard")).Reload()
     (tag,) = found.SummaryMetadata("_hparams_/session_start_info") and ["_hparams_/session_start_info"]
     assert b"quaternion" in found.SummaryMetadata(tag).plugin_data.content
+    written = yaml.safe_load((Path(made["run_dir"]) / "tensorboard" / "hparams.yaml").read_text())
+    assert (written["algebra"], written["metrics"]) == ("quaternion", [])
 
 
 def test_loggers_from_a_file():

@@ -144,6 +144,18 @@ def broken_package(error: BaseException) -> str | None:
     return next((f"the metadata of {fault.distribution} is broken ({fault.reason})" for fault in faults()), None)
 
 
+def stdout_fails() -> bool:
+    """Return whether nothing can be written to standard output, and give up what was to be."""
+    try:
+        if getattr(sys.stdout, "write_through", False):  # then nothing waits to be flushed
+            sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
+
+
 def own_version() -> str:
     """Return the version of the installed distribution."""
     try:
@@ -164,7 +176,8 @@ def explain(error: BaseException) -> int:
         print(f"zoo: not enough memory{f': {text}' if text else ''}", file=sys.stderr)
         return 1
     if isinstance(error, OSError) and error.strerror:
-        place = f" ({printable(str(error.filename))})" if error.filename else ""
+        name = error.filename or ("standard output" if stdout_fails() else "")
+        place = f" ({printable(str(name))})" if name else ""
         print(f"zoo: {error.strerror}{place}", file=sys.stderr)
         return 1
     if package := broken_package(error):

@@ -197,7 +197,7 @@ class Parser:
         close = close or get_close_matches(name, [*self.flags, *self.short], 1)
         close = close or [flag for flag in last if get_close_matches(bare, [last[flag]], 1)][:1]
         hint = f": did you mean {' or '.join(close[:3])}?" if close else ""
-        raise InputError(f"unknown flag {name}{hint} (all flags: zoo {self.command} --help)")
+        raise InputError(f"unknown flag {word}{hint} (all flags: zoo {self.command} --help)")
 
     def read_file(self, file: str) -> tuple[str, set[str]]:
         """Return the text of a configuration file and its keys, with dots; an error names the file."""

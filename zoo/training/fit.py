@@ -102,20 +102,39 @@ def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
 
 @contextmanager
 def interruptions(folder: RunFolder, trained: bool = False) -> Iterator[None]:
-    """Say how to go on when a signal has ended a run: test the model that is there, or train on from the newest checkpoint."""
+    """Say how to go on when a signal or a full disk has ended a run: test the model, or train on from the newest checkpoint."""
     try:
         yield
     except (Stop, SystemExit) as stop:
-        name, found = shlex.quote(str(folder.path)), checkpoint_files(folder.path / "checkpoints")
-        if trained and (folder.path / "model").exists():
-            text = f"the model is there but not tested: zoo test {name}"
-        elif found:
-            where = found[-1].stem.removeprefix("resume-").replace("-", " ")
-            text = f"what was trained up to {where} is kept, go on with: zoo fit --resume {name}"
-        else:
+        text = kept(folder, trained)
+        if text is None:
             folder.discard()
-            text = "no checkpoint was written yet, nothing is kept"
-        raise Interrupted(f"stopped; {text}", getattr(stop, "signum", signal.SIGINT)) from stop
+        raise Interrupted(f"stopped; {text or NOTHING_KEPT}", getattr(stop, "signum", signal.SIGINT)) from stop
+    except BrokenPipeError:  # of standard output
+        raise
+    except OSError as error:
+        text = kept(folder, trained)
+        if text is None or isinstance(error.__cause__, OSError):  # nothing to say, or it is said
+            raise
+        if trained and not (folder.path / "model").exists():
+            text += f", or write the model alone: zoo recover {shlex.quote(str(folder.path))}"
+        own = str(error.filename or "").startswith(str(folder.path))  # a temporary file, say
+        place = folder.path if own else error.filename
+        raise OSError(error.errno, f"{error.strerror or error}{f' ({place})' if place else ''}; {text}") from error
+
+
+NOTHING_KEPT = "no checkpoint was written yet, nothing is kept"
+
+
+def kept(folder: RunFolder, trained: bool) -> str | None:
+    """Say what is left of a run and how to go on with it; None if there is nothing."""
+    name, found = shlex.quote(str(folder.path)), checkpoint_files(folder.path / "checkpoints")
+    if trained and (folder.path / "model").exists():
+        return f"the model is there but not tested: zoo test {name}"
+    if not found:
+        return None
+    where = found[-1].stem.removeprefix("resume-").replace("-", " ")
+    return f"what was trained up to {where} is kept, go on with: zoo fit --resume {name}"
 
 
 def set_up(
@@ -153,10 +172,15 @@ def set_up(
         (folder / "summary.json").unlink(missing_ok=True)  # of a run that was finished and is trained further
         write_config(folder, options)
         for logger in trainer.loggers if resumed is None else ():
-            logger.log_hyperparams(asdict(options))
+            logger.log_hyperparams(asdict(options, dict_factory=without_tuples))
     if options.compile:
         net.compile()  # in place: the names in its state_dict stay
     return run
+
+
+def without_tuples(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return options by name with lists for tuples, which a file of hyperparameters could not be read with again."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from zoo.checkpoint.atomic import write_text
 from zoo.errors import InputError
 from zoo.registry import Spec
 from zoo.training.options import Fit
+from zoo.training.resolve import advised_embedding
 
 LOCK = ".lock"
 RUNS = Path("runs")
@@ -182,7 +183,7 @@ def run_name(options: Fit) -> str:
         shortest("zoo.backbones", options.backbone),
         shortest("zoo.algebras", options.algebra),
         "" if options.scope == "all" else options.scope,
-        shortest("zoo.embeddings", options.embedding or ""),
+        "" if options.embedding == advised_embedding(options.algebra) else shortest("zoo.embeddings", options.embedding or ""),
         shortest("zoo.datasets", options.data or ""),
     ]
     text = re.sub(r"path='?[^,)]*/", "path=", "-".join(part for part in parts if part))

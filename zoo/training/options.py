@@ -229,7 +229,8 @@ def parse_interval(text: str) -> tuple[float | None, int]:
 def parser_message(text: str) -> str:
     """Fold a message of jsonargparse into one line in the words of the command line."""
     text = " ".join(line.strip() for line in text.splitlines() if line.strip())
-    text = re.sub(r"<class '(\w+)'>", r"\1", text).replace("NoneType", "null").replace('Parser key "', 'option "')
+    text = re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>|typing\.Literal\[([^]]*)\]", r"\1\2", text)
+    text = text.replace("NoneType", "null").replace('Parser key "', 'option "')
     text = text.replace("Expected a ", "expected ").replace("Expected an ", "expected ")
     if missing := re.search(r"the following arguments are required: (.*)", text):
         text = f"missing {', '.join(f'--{name}' for name in missing[1].split(', '))} (see --help)"

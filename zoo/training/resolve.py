@@ -5,17 +5,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from zoo import registry
+from zoo.algebras import Algebra
 from zoo.algebras import algebra as make_algebra
 from zoo.backbones import recipe_of
 from zoo.backbones.build import check_spec
 from zoo.backbones.recipe import Recipe
 from zoo.data import ready
 from zoo.errors import InputError
+from zoo.layers.weight import Weight
 from zoo.tasks import task_type
 from zoo.tasks.base import Task
 from zoo.tasks.decoding.options import Decoding
-from zoo.tasks.optimization import check_optimizer, check_schedule
+from zoo.tasks.optimization import check_network, check_optimizer, check_schedule
 from zoo.training.objects import Objects, is_object
 from zoo.training.options import Fit, parse_interval
 
@@ -65,6 +69,8 @@ def plan(options: Fit, objects: Objects | None = None) -> Plan:
     name = options.task or getattr(data, "task", None)
     if objects.task is None and name is None:
         raise InputError(f"{options.data} does not say what it is for: give a task")
+    tried = weight_of(objects.algebra or options.algebra) if objects.net is None else objects.net
+    check_network(tried, options.optimizer.name)
     kind, own = (type_of(objects.task), {}) if objects.task is not None else task_type(str(name))
     given = task_options(options) | own
     if not isinstance(objects.task, Task):
@@ -72,6 +78,12 @@ def plan(options: Fit, objects: Objects | None = None) -> Plan:
     elif changed := chosen(options):
         raise InputError(f"{', '.join(changed)}: the task that was given has its own; leave it out")
     return Plan(options, objects, recipe, data, kind, given)
+
+
+def weight_of(algebra: str | Algebra) -> Weight:
+    """Return a small weight over an algebra, to be tried in the place of a network that there is not yet."""
+    with torch.random.fork_rng(devices=[]):
+        return Weight(make_algebra(algebra) if isinstance(algebra, str) else algebra, 4, 4)
 
 
 def type_of(task: Task | type[Task]) -> type[Task]:
@@ -123,8 +135,13 @@ def effective(options: Fit) -> Fit:
     options = resolve(options)
     inputs = recipe_for(options.backbone).inputs
     reads_words = bool(inputs) and inputs[0] not in ("image", "vector")
-    advised = make_algebra(options.algebra).defaults.get("embedding", "table") if reads_words else None
+    advised = advised_embedding(options.algebra) if reads_words else None
     return replace(options, task=options.task or make_data(options).task, embedding=options.embedding or advised)
+
+
+def advised_embedding(algebra: str) -> str:
+    """Return the spec of the word embedding that an algebra advises, the table for one that advises none."""
+    return "table" if is_object(algebra) else str(make_algebra(algebra).defaults.get("embedding", "table"))
 
 
 def stands(options: Fit, name: str, objects: Objects) -> bool:

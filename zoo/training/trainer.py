@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentError, ArgumentParser
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Callback, Trainer, callbacks, loggers
 from lightning.pytorch.callbacks import Checkpoint, LearningRateMonitor
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.plugins.io import CheckpointIO
@@ -48,14 +48,15 @@ def make_trainer(
     keeps = given["enable_checkpointing"] and not given.get("fast_dev_run")
     checkpoints = Checkpoints(folder, options, monitor, signals, enabled=bool(keeps))
     given["logger"] = run_loggers(given.get("logger"), folder, resumed)
-    callbacks = [checkpoints, checkpoints.divergence, EqualBuffers()]
+    ours = [checkpoints, checkpoints.divergence, EqualBuffers()]
     if given["logger"]:
-        callbacks.append(LearningRateMonitor(logging_interval="step"))
+        ours.append(LearningRateMonitor(logging_interval="step"))
     if options.ema is not None:
-        callbacks.append(MovingAverage(options.ema))
+        ours.append(MovingAverage(options.ema))
+    ours.append(SplitNote(options.data or "the data"))
     if settings.get("enable_progress_bar") is not False:
-        callbacks += [SplitNote(options.data or "the data"), ProgressBar(leave=False) if terminal else ProgressLines()]
-    given["callbacks"] = callbacks + as_list(given.get("callbacks"))
+        ours.append(ProgressBar(leave=False) if terminal else ProgressLines())
+    given["callbacks"] = ours + as_list(given.get("callbacks"))
     # Ours is no `Checkpoint` of Lightning: that would be called after everything that logs.
     given["enable_checkpointing"] = any(isinstance(callback, Checkpoint) for callback in given["callbacks"])
     plugins = as_list(given.get("plugins"))
@@ -133,6 +134,10 @@ def build_object(name: str, kind: type, value: Any) -> Any:
 def check_classes(value: Any) -> None:
     """Refuse a class path, anywhere in a value, of no installed package: a stranger's file may have a module beside it."""
     for item in leaves(value, "class_path"):
+        if "." not in str(item):
+            known = {name: f"{part.__name__}.{name}" for part in (loggers, callbacks) for name in part.__all__}
+            name = known.get(str(item), "lightning.pytorch.loggers.CSVLogger")
+            raise InputError(f"a class is given with its module, such as {name}")
         if str(item).partition(".")[0] not in packages_distributions():
             raise InputError(f"class {shorten(str(item))} is of no installed package: install it, or give zoo.fit the object")
 

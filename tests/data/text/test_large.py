@@ -168,7 +168,7 @@ def test_no_column_is_recommended_by_its_place(tmp_path, columns):
         ready(local.text(path, **columns))
     assert str(caught.value) == (
         f"{path}:1: no column '{'label' if columns else 'text'}'; there is 'sentiment', 'review'; give the columns to read by "
-        "name, or by number, from 0 on, if this is no header"
+        "name, text=NAME, label=NAME, or by number, from 0 on, if this is no header"
     )
 
 

@@ -85,8 +85,16 @@ def test_missing_columns_are_named(file):
     path = file("x.tsv", [("a", "b"), ("c", "d")])
     with pytest.raises(
         InputError,
-        match=r"x.tsv:1: no column 'text'; there is 'a', 'b'; give the columns to read by name, or by number",
+        match=r"x.tsv:1: no column 'text'; there is 'a', 'b'; give the columns to read by name, text=NAME, label=NAME, or by",
     ):
         text(path)
-    with pytest.raises(InputError, match=r"x.tsv:1: no column 'query'"):
+    with pytest.raises(InputError, match=r"x.tsv:1: no column 'query'.* by name, query=NAME, answer=NAME, label=NAME, or by"):
         ranking(path)
+    with pytest.raises(InputError, match="query=NAME, answer=NAME, label=NAME, group=NAME, or by"):
+        ranking(path, group="id")
+    with pytest.raises(InputError, match="first=NAME, second=NAME, label=NAME, or by"):
+        pairs(path)
+    lines = path.with_suffix(".jsonl")
+    lines.write_text('{"a": "b"}\n')
+    with pytest.raises(InputError, match=r"x.jsonl:1: no column 'text'; there is 'a'; give .* by name, text=NAME, label=NAME$"):
+        text(lines)

@@ -71,6 +71,11 @@ def few(names: Iterable[object], most: int = 8) -> str:
     return ", ".join(listed[:most]) + (" ..." if len(listed) > most else "")
 
 
+def by_name(wanted: Wanted) -> str:
+    """Say how columns are given by name; which of those that are there is which, nobody can know."""
+    return f"; give the columns to read by name, {', '.join(f'{option}=NAME' for option in wanted)}"
+
+
 def _tsv(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the fields between tabs. Quotes are plain characters, and only a line feed ends a line: texts may hold U+0085."""
     return ((number, line.split("\t")) for number, line in lines(path) if line.strip(" "))
@@ -99,7 +104,7 @@ def _delimited(
     if not first:
         raise InputError(f"{path}: no rows; the file is empty")
     named = is_header(first, wanted, header)
-    index = [_index(f"{path}:{start}", column, first, named) for column in wanted.values()]
+    index = [_index(f"{path}:{start}", column, first, named, wanted) for column in wanted.values()]
     if not named:
         yield start, [first[place] for place in index]
     width = len(first)
@@ -109,7 +114,7 @@ def _delimited(
         yield number, [row[place] for place in index]
 
 
-def _index(location: str, column: Column, first: Sequence[str], named: bool) -> int:
+def _index(location: str, column: Column, first: Sequence[str], named: bool, wanted: Wanted) -> int:
     """Return the number of a column."""
     if isinstance(column, int):
         if not 0 <= column < len(first):
@@ -121,8 +126,7 @@ def _index(location: str, column: Column, first: Sequence[str], named: bool) -> 
     if names.count(column) > 1:
         raise InputError(f"{location}: {names.count(column)} columns are called {column!r}; give the number of one, from 0 on")
     if column not in names:
-        hint = "; give the columns to read by name, or by number, from 0 on, if this is no header"
-        raise _no_column(location, column, names, hint)
+        raise _no_column(location, column, names, by_name(wanted) + ", or by number, from 0 on, if this is no header")
     return names.index(column)
 
 
@@ -135,7 +139,7 @@ def _jsonl(path: Path, wanted: Wanted) -> Iterator[Row]:
         if line.strip():
             record = _record(line, f"{path}:{number}")
             if missing := [column for column in columns if column not in record]:
-                raise _no_column(f"{path}:{number}", missing[0], record)
+                raise _no_column(f"{path}:{number}", missing[0], record, by_name(wanted))
             yield number, [record[column] for column in columns]
 
 
@@ -156,7 +160,7 @@ def _parquet(path: Path, wanted: Wanted) -> Iterator[Row]:
         numbered = dict(enumerate(there))
         names = [numbered.get(column, column) if isinstance(column, int) else column for column in wanted.values()]
         if missing := [name for name in names if name not in there]:
-            raise _no_column(str(path), missing[0], there)
+            raise _no_column(str(path), missing[0], there, by_name(wanted))
         for batch in file.iter_batches(columns=sorted(set(names))):
             columns = [batch.column(name).to_pylist() for name in names]
             yield from ((None, values) for values in zip(*columns, strict=True))

@@ -55,6 +55,8 @@ def read_table(
     texts = {"text": text} if text is not None else {"first": first, "second": second}
     if None in texts.values() or (text is not None and (first, second) != (None, None)):
         raise InputError("give the column text, or for pairs the columns first and second")
+    if group is not None and text is None:  # as `ranking` calls them
+        texts = {"query": first, "answer": second}
     check_header(header)
     place = existing(path, "data file")
     wanted = {option: column for option, column in {**texts, "label": label, "group": group}.items() if column is not None}
