@@ -1,10 +1,10 @@
 """What a model, a checkpoint and a prediction need to know of the data a network was trained on; JSON values only."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
@@ -13,9 +13,6 @@ from zoo.errors import InputError, shorten
 
 INPUTS = ("image", "text", "text_pair", "vector", "tokens", "token_stream", "source_target")
 """The forms of input that the zoo's own data sets have; a third-party data set may bring another."""
-
-
-Info = TypeVar("Info", bound="DataInfo")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +55,7 @@ class DataInfo:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Rebuild the info that `to_dict` wrote, of this class or of the subclass that has just these fields.
+        """Rebuild the info that `to_dict` wrote.
 
         Raises:
             InputError: A field is missing or unknown, or its value is of the wrong type.
@@ -66,8 +63,6 @@ class DataInfo:
         known = {field.name: field.default is MISSING for field in fields(cls)}
         needed = {name for name, required in known.items() if required}
         if wrong := (set(values) - known.keys()) | (needed - set(values)):
-            if kind := next((kind for kind in _subclasses(cls) if {field.name for field in fields(kind)} == set(values)), None):
-                return kind.from_dict(values)
             raise InputError(f"data info: missing or unknown fields {sorted(wrong)}; expected {sorted(known)}")
         hints = get_type_hints(cls)
         for name, value in values.items():
@@ -75,13 +70,6 @@ class DataInfo:
                 raise InputError(f"data info: {name} = {value!r}: expected {_expected(hints[name])}")
         plain: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in values.items()}
         return cls(**plain)
-
-
-def _subclasses(kind: type[Info]) -> Iterator[type[Info]]:
-    """Yield all subclasses, those of a class before it."""
-    for one in kind.__subclasses__():
-        yield from _subclasses(one)
-        yield one
 
 
 SCALARS: dict[Any, tuple[str, Callable[[Any], bool]]] = {

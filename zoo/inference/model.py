@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self, TextIO, overload
@@ -13,6 +14,7 @@ from torch import nn
 from zoo.algebras import Algebra
 from zoo.checkpoint import find, load_network, read_config
 from zoo.checkpoint.integrity import read_json
+from zoo.data.info import DataInfo
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.errors import InputError
 from zoo.layers.token_embedding import PositionEmbedding
@@ -228,7 +230,7 @@ def load(
     if config["info"] is not None:
         if kind is None:
             raise InputError(f"'{path}' was trained with a task of Python: zoo.load(FOLDER, task=ITS_CLASS)")
-        info = kind.info_type.from_dict(config["info"])
+        info = info_type(kind.info_type, config["info"]).from_dict(config["info"])
     elif task is not None:
         why = "its data module had no info, which says what the network reads and the names of its labels"
         raise InputError(f"'{path}' cannot have a task, {why}: leave task out and apply model.net")
@@ -236,6 +238,14 @@ def load(
     if kind is not None and info is not None:
         made = kind.from_info(net, info, _read_tokenizer(path, info), **options)
     return Model(net, config, made, read_json(find(path) / "manifest.json").get("metrics")).to(place)
+
+
+def info_type(base: type[DataInfo], values: Mapping[str, Any]) -> type[DataInfo]:
+    """Return the class of what a folder says of its data: of a base and its subclasses the one that has just these fields."""
+    kinds = [base]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    return next((kind for kind in [base, *kinds[::-1]] if {field.name for field in fields(kind)} == set(values)), base)
 
 
 def _read_tokenizer(path: str | Path, info: Any) -> Tokenizer | None:

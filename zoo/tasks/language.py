@@ -102,7 +102,7 @@ class LanguageModel(GenerativeTask):
 
     def is_measured(self, metric: Metric) -> bool:
         """Return whether a batch of any process had what a metric needs: bits per character need characters."""
-        return not isinstance(metric, BitsPer) or bool(self.all_gather(metric.count).sum())
+        return not isinstance(metric, BitsPer) or bool(torch.as_tensor(self.all_gather(metric.count)).sum())
 
     def step(self, batch: Sequence[Tensor]) -> StepOutput:
         """Return the cross entropy of a batch (tokens, targets[, lengths]), computed in float32, and what the metrics read."""

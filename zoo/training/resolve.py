@@ -63,14 +63,14 @@ def plan(options: Fit, objects: Objects | None = None) -> Plan:
     if objects.net is None and objects.backbone is None:
         layers = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
         check_spec(options.backbone, objects.algebra or options.algebra, **layers)
+    tried = weight_of(objects.algebra or options.algebra) if objects.net is None else objects.net
+    check_network(tried, options.optimizer.name)
     if options.vectors is not None and not Path(options.vectors).expanduser().is_file():
         raise InputError(f"--vectors: the file '{options.vectors}' does not exist")
     data = make_data(options, objects)
     name = options.task or getattr(data, "task", None)
     if objects.task is None and name is None:
         raise InputError(f"{options.data} does not say what it is for: give a task")
-    tried = weight_of(objects.algebra or options.algebra) if objects.net is None else objects.net
-    check_network(tried, options.optimizer.name)
     kind, own = (type_of(objects.task), {}) if objects.task is not None else task_type(str(name))
     given = task_options(options) | own
     if not isinstance(objects.task, Task):

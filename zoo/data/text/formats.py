@@ -71,11 +71,6 @@ def few(names: Iterable[object], most: int = 8) -> str:
     return ", ".join(listed[:most]) + (" ..." if len(listed) > most else "")
 
 
-def by_name(wanted: Wanted) -> str:
-    """Say how columns are given by name; which of those that are there is which, nobody can know."""
-    return f"; give the columns to read by name, {', '.join(f'{option}=NAME' for option in wanted)}"
-
-
 def _tsv(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the fields between tabs. Quotes are plain characters, and only a line feed ends a line: texts may hold U+0085."""
     return ((number, line.split("\t")) for number, line in lines(path) if line.strip(" "))
@@ -126,7 +121,7 @@ def _index(location: str, column: Column, first: Sequence[str], named: bool, wan
     if names.count(column) > 1:
         raise InputError(f"{location}: {names.count(column)} columns are called {column!r}; give the number of one, from 0 on")
     if column not in names:
-        raise _no_column(location, column, names, by_name(wanted) + ", or by number, from 0 on, if this is no header")
+        raise _no_column(location, column, names, wanted, ", or by number, from 0 on, if this is no header")
     return names.index(column)
 
 
@@ -139,7 +134,7 @@ def _jsonl(path: Path, wanted: Wanted) -> Iterator[Row]:
         if line.strip():
             record = _record(line, f"{path}:{number}")
             if missing := [column for column in columns if column not in record]:
-                raise _no_column(f"{path}:{number}", missing[0], record, by_name(wanted))
+                raise _no_column(f"{path}:{number}", missing[0], record, wanted)
             yield number, [record[column] for column in columns]
 
 
@@ -160,7 +155,7 @@ def _parquet(path: Path, wanted: Wanted) -> Iterator[Row]:
         numbered = dict(enumerate(there))
         names = [numbered.get(column, column) if isinstance(column, int) else column for column in wanted.values()]
         if missing := [name for name in names if name not in there]:
-            raise _no_column(str(path), missing[0], there, by_name(wanted))
+            raise _no_column(str(path), missing[0], there, wanted)
         for batch in file.iter_batches(columns=sorted(set(names))):
             columns = [batch.column(name).to_pylist() for name in names]
             yield from ((None, values) for values in zip(*columns, strict=True))
@@ -182,6 +177,7 @@ def _parquet_file(path: Path) -> Iterator[Any]:
             raise InputError(f"{path}: not a Parquet file that can be read ({reason})") from error
 
 
-def _no_column(location: str, column: Column, there: Iterable[object], hint: str = "") -> InputError:
-    """Say that a column is missing and what columns there are."""
-    return InputError(f"{location}: no column {column!r}; there is {few(there) or 'none at all'}{hint}")
+def _no_column(where: str, column: Column, there: Iterable[object], wanted: Wanted | None = None, rest: str = "") -> InputError:
+    """Say that a column is missing and what columns there are; which of them is which, nobody can know."""
+    hint = f"; give the columns to read by name, {', '.join(f'{name}=NAME' for name in wanted)}{rest}" if wanted else ""
+    return InputError(f"{where}: no column {column!r}; there is {few(there) or 'none at all'}{hint}")

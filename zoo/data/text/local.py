@@ -76,10 +76,8 @@ def ranking(
         options: See `TextData`.
     """
     check_header(header)
-    splits = partial(
-        read_splits, path, first=query, second=answer, label=label, group=query if group is None else group, header=header
-    )
-    return TextData(splits, "answer_ranking", **options)
+    columns: dict[str, Any] = {"first": query, "second": answer, "label": label, "group": query if group is None else group}
+    return TextData(partial(read_splits, path, **columns, header=header), "answer_ranking", **options)
 
 
 NUMBERS = {"VBZ": "singular", "VBP": "plural"}

@@ -52,11 +52,10 @@ def read_table(
         header: Whether the first line of a TSV or CSV file names the columns. `auto`: it does if a column is given by name,
             or if it has the word label in the column of labels.
     """
-    texts = {"text": text} if text is not None else {"first": first, "second": second}
+    pair = ("first", "second") if group is None else ("query", "answer")  # as their presets call them
+    texts = {"text": text} if text is not None else dict(zip(pair, (first, second), strict=True))
     if None in texts.values() or (text is not None and (first, second) != (None, None)):
         raise InputError("give the column text, or for pairs the columns first and second")
-    if group is not None and text is None:  # as `ranking` calls them
-        texts = {"query": first, "answer": second}
     check_header(header)
     place = existing(path, "data file")
     wanted = {option: column for option, column in {**texts, "label": label, "group": group}.items() if column is not None}
