@@ -27,6 +27,38 @@ def half(options):
     return chosen, Path(zoo.fit(**chosen)["run_dir"])
 
 
+def test_another_number_of_processes_goes_on_with_the_same_rows(tmp_path, monkeypatch, capfd):
+    """Two processes, then one, against one from the start: the same steps but for rounding."""
+    monkeypatch.chdir(tmp_path)
+    words = [
+        "--backbone=vit(dim=16,depth=1,heads=1)",
+        "--algebra=quaternion",
+        "--data=digits(augment='none')",
+        "--schedule.name=constant",
+    ]
+    words += [
+        "--trainer.accelerator=cpu",
+        "--schedule.warmup=0",
+        "--optimizer.name=sgd",
+        "--optimizer.lr=0.1",
+        "--run-dir=run",
+        "--batch-size=24",
+    ]
+    two = ["--trainer.devices=2", "--trainer.max_steps=3"]
+    subprocess.run([sys.executable, "-m", "zoo", "fit", *words, *two], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    chosen = {"backbone": "vit(dim=16,depth=1,heads=1)", "algebra": "quaternion", "data": "digits(augment='none')"}
+    chosen |= {"schedule": {"name": "constant", "warmup": 0.0}, "optimizer": {"name": "sgd", "lr": 0.1}}
+    alone = {"accelerator": "cpu", "max_steps": 6, "devices": 1}
+    with pytest.raises(InputError, match=r"has 48 rows \(2 x 24\), not 1 x 24: use --batch-size 48"):
+        zoo.fit(resume="run", batch_size=24, trainer=alone)
+    zoo.fit(resume="run", batch_size=48, trainer=alone)
+    assert "2 -> 1 processes" in capfd.readouterr().out
+    zoo.fit(**chosen, batch_size=48, trainer=alone, run_dir="whole")
+    weights = [read_checkpoint(checkpoint_files(Path(run) / "checkpoints")[-1])["state_dict"] for run in ("run", "whole")]
+    for name, value in weights[0].items():
+        torch.testing.assert_close(value, weights[1][name], rtol=1e-4, atol=1e-5)
+
+
 def change(path, edit):
     """Rewrite a checkpoint."""
     state = read_checkpoint(path)

@@ -72,6 +72,7 @@ class Checkpoints(Callback):
         self._saved = 0  # batches of the run, in the newest checkpoint
         self._restored: dict[str, Any] | None = None  # of this process, until the first step has it
         self._goes_on: list[int] | None = None  # the position of the checkpoint that was read
+        self._elsewhere = False  # whether that was written by another number of processes
         self._sums: dict[str, list[Any]] = {}
         self._validation_state: dict[str, Any] = {}
         self._start = self._clock = time.monotonic()
@@ -90,7 +91,7 @@ class Checkpoints(Callback):
             self.folder.mkdir(exist_ok=True)
             write_text(self.folder.parent / RUN_ID, f"{self.run_id}\n")
         if self._goes_on is not None:
-            state.set_loader(trainer, self._goes_on)
+            state.set_loader(trainer, self._goes_on, elsewhere=self._elsewhere)
         expected = expected_checkpoints(trainer, self._steps)
         if trainer.is_global_zero and self.enabled and self.options.keep > max(expected, 1):
             text = f"--keep {self.options.keep}: this run has {expected} validations to keep a checkpoint of"
@@ -243,7 +244,8 @@ class Checkpoints(Callback):
         self.run_id, self.best, self._best_before = found["run_id"], found["best"], found["best_before"]
         if self.best is not None and self.best["sha256"] is None:
             self.best["sha256"] = stated_checksum(self.folder / self.best["file"])
-        if len(found["ranks"]) == trainer.world_size:
+        self._elsewhere = len(found["ranks"]) != trainer.world_size
+        if not self._elsewhere:
             self._restored = found["ranks"][trainer.global_rank]
             self._sums = self._restored["sums"]
 

@@ -83,7 +83,7 @@ def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
         interruptions(folder),
     ):
         try:
-            resumed = resume(planned.options, folder.path) if folder.resumed else None
+            resumed = resume(planned.options, folder.path, processes.count) if folder.resumed else None
             run = set_up(planned, settings, resumed, folder.path, processes, signals)
         except BaseException:
             folder.discard()

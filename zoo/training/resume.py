@@ -43,14 +43,17 @@ class Resumed:
         return found
 
 
-def resume(options: Fit, folder: Path) -> Resumed:
-    """Read the newest whole checkpoint of a run, and say where it goes on and what has changed."""
+def resume(options: Fit, folder: Path, processes: int = 1) -> Resumed:
+    """Read the newest whole checkpoint of a run, and say where it goes on, in how many processes, and what has changed."""
     old, new = flat(read_config(folder)), flat(config_values(options))
     names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     path, checkpoint = newest(folder)
     theirs = settled(Fit("", "")) | checkpoint[RUN]  # an option younger than the checkpoint was at its default
+    before = len(checkpoint[STATE]["ranks"])
     for name, value in settled(options).items():
-        if theirs.get(name) != value:
+        if name == "batch_size" and isinstance(value, int) and processes != before:
+            check_batch(folder, theirs[name], before, value, processes)
+        elif theirs.get(name) != value:
             raise InputError(f"the run '{folder}' has {name}={theirs.get(name)}, not {value}: begin a new run for another one")
     finished = checkpoint[STATE]["finished"] and not any(name.removeprefix("trainer.") in _ENDS for name in names)
     if finished and (folder / "summary.json").exists():
@@ -59,7 +62,23 @@ def resume(options: Fit, folder: Path) -> Resumed:
         changed = ", ".join(f"{name} {old.get(name)} -> {new.get(name)}" for name in names)
         where = path.stem.removeprefix("resume-").replace("-", " ")
         print(f"resuming {folder} after {where}" + (f"; changed: {changed}" if changed else ""), flush=True)  # noqa: T201
+        if processes != before:
+            text = f"{before} -> {processes} processes: the rows of every step are the same but for the last ones of an epoch"
+            print(f"{text}; sums are rounded otherwise, and random numbers (dropout, augmentation) are others", flush=True)  # noqa: T201
     return Resumed(path, checkpoint, finished)
+
+
+def check_batch(folder: Path, theirs: int, before: int, size: int, processes: int) -> None:
+    """Refuse to go on in another number of processes with other steps.
+
+    Raises:
+        InputError: If the rows of a step, those of all processes together, would be more or fewer than before.
+    """
+    rows = theirs * before
+    if size * processes != rows:
+        advice = f"use --batch-size {rows // processes}" if rows % processes == 0 else f"use {before} processes"
+        sizes = f"({before} x {theirs}), not {processes} x {size}"
+        raise InputError(f"a step of the run '{folder}' has {rows} rows {sizes}: {advice}")
 
 
 def flat(values: Mapping[str, Any]) -> dict[str, Any]:

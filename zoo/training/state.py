@@ -12,6 +12,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import distributed
 
 from zoo.data.loader import ResumableLoader
+from zoo.errors import InputError
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
@@ -108,9 +109,16 @@ def set_position(
     }
 
 
-def set_loader(trainer: Trainer, position: Sequence[int]) -> None:
-    """Let the training loader begin at a position; Lightning loads the state of one before it has read the checkpoint."""
+def set_loader(trainer: Trainer, position: Sequence[int], *, elsewhere: bool = False) -> None:
+    """Let the training loader begin at a position; Lightning loads the state of one before it has read the checkpoint.
+
+    Raises:
+        InputError: If it is within an epoch, of `elsewhere` (another number of processes), and batches are made of rows of like
+            length: then that number decides which rows they are.
+    """
     loader = trainer.train_dataloader
+    if elsewhere and position[1] and getattr(loader, "batch_size", None) is None:
+        raise InputError("batches of texts of like length depend on the number of processes: go on with as many as before")
     if isinstance(loader, ResumableLoader):
         loader.load_state_dict({"epoch": position[0], "batches": position[1]})
     elif position[1] and trainer.is_global_zero:
