@@ -95,8 +95,9 @@ class Model:
         """Yield the prediction for each input, batch by batch.
 
         Args:
-            inputs: One or several: for a model of images files, folders of images, Pillow images, arrays or tensors of
-                pixels; for one of text texts (of pairs tuples of two), or files and folders of files with one text a line
+            inputs: One or several: for a model of images files, folders of images, Pillow images, and arrays or tensors of
+                uint8 pixels, or of floats that are prepared as the training images were ([H, W], [H, W, C], [C, H, W], or
+                [N, ...]); for one of text texts (of pairs tuples of two), or files and folders of files with one text a line
                 (of pairs two, with a tab between); for one of vectors arrays or tensors.
             batch_size: Inputs per step.
             truncation: Whether a text longer than the model reads is truncated instead of refused.

@@ -40,7 +40,8 @@ def save(
 
     Args:
         model: What to save.
-        folder: The folder; an older model folder there is replaced.
+        folder: The folder. A model folder that is there already is replaced without a question, as Hugging Face's
+            ``save_pretrained`` does, once the new one is complete; a folder with anything else in it is refused.
         backbone: Spec of a network, such as ``"timm/resnet18"``.
         algebra: Its algebra; a converted one knows it.
         scope: Its scope.
