@@ -124,6 +124,7 @@ def _command(
     prepare: tuple[Callable[..., Any], tuple[Any, ...]] | None,
     notes: Path,
 ) -> None:
+    multiprocessing.set_start_method("fork", force=True)  # of loader workers, as in any other process
     os.environ.update(env)
     os.chdir(folder)
     for number, name in ((1, "out"), (2, "err")):

@@ -1,0 +1,153 @@
+"""Mutations of valid command lines and configuration files: each is refused in at most three lines, or valid by chance."""
+
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.faults.process import Ended, zoo_command
+from tests.faults.runs import fit_words, write_data
+
+ODD = ("", "many", "true", "null", "nan", "-1", "1e309", "9" * 30, "[1, 2", "[1,2]", "{a: 1}", "vit(", "a=b", "(", "--", "..", "/",
+       "/dev/null", "no such file", "\x1b[2J", "a\nb", "\udcff", "é" * 1000, "%s", "$(ls)", "0", "0.5", "-", "quaternion(n=3)",
+       "phm(n=0)", "vit(dim=0)", "vit(dim=-8)", "vit(depth=9.5)", "digits(val=2)", "text(path=..)", "text.tsv", "run")  # fmt: skip
+CONFIG = """
+backbone: vit(dim=16,depth=1,heads=1)
+algebra: quaternion
+data: digits
+optimizer:
+  name: adamw
+  lr: 0.001
+  betas: [0.9, 0.99]
+schedule: {name: cosine, warmup: 0.1}
+batch_size: 64
+seed: 3
+metrics: []
+trainer:
+  max_epochs: 1
+  accelerator: cpu
+"""
+Words = list[str]
+
+
+def stop_before_training() -> None:
+    """Let a command end with 0 where training would begin."""
+    import zoo.training.fit
+
+    def train(*_: object) -> None:
+        os._exit(0)
+
+    zoo.training.fit.train = train  # type: ignore[assignment]
+
+
+def prepare(folder: Path) -> None:
+    """Write what the valid commands read: data, a configuration, and a finished run of images and one of running text."""
+    write_data(folder)
+    (folder / "c.yaml").write_text(CONFIG)
+    for kind, run in (("images", "done"), ("corpus", "writer")):
+        ended = zoo_command(fit_words(kind, run, max_epochs=1, limit_train_batches=2), folder)
+        assert ended.code == 0, ended.err
+
+
+def valid_commands() -> list[Words]:
+    """Return the command lines that are mutated."""
+    few = ["--trainer.limit_test_batches", "1", "--trainer.accelerator", "cpu"]
+    return [
+        *(fit_words(kind, "new") for kind in ("images", "text", "pairs", "corpus")),
+        ["fit", "-c", "c.yaml", "--run-dir", "new"],
+        [*fit_words("text", "new"), "--optimizer.lr", "1e-3", "--schedule.name", "linear", "--ema", "0.9", "--keep", "2"],
+        ["test", "done", "--batch_size", "64", *few],
+        ["validate", "done", "--trainer.limit_val_batches", "1", "--trainer.accelerator", "cpu"],
+        ["generate", "writer", "--prompt", "the", "--decoding.length", "3", "--num_samples", "2"],
+        ["predict", "writer", "a film", "--batch_size", "2"],
+        ["info", "--backbone", "vit(dim=16,depth=1)", "--algebra", "quaternion", "--data", "digits"],
+        ["average", "done", "--last", "1"],
+        ["list", "algebras", "--json"],
+        ["completion", "bash"],
+    ]
+
+
+def misspelt(word: str, draw: random.Random) -> str:
+    """Drop, double or exchange a letter."""
+    place = draw.randrange(len(word)) if word else 0
+    return draw.choice((word[:place] + word[place + 1 :], word[:place] + word[place : place + 1] + word[place:],
+                        word[:place] + word[place + 1 : place + 2] + word[place : place + 1] + word[place + 2 :]))  # fmt: skip
+
+
+def flags_of(words: Words) -> list[int]:
+    return [i for i, word in enumerate(words) if word.startswith("-")]
+
+
+def misspell_flag(words: Words, draw: random.Random) -> Words:
+    place = draw.choice(flags_of(words) or [0])
+    return [*words[:place], misspelt(words[place], draw), *words[place + 1 :]]
+
+
+def misspell_value(words: Words, draw: random.Random) -> Words:
+    place = draw.choice([i for i, word in enumerate(words) if not word.startswith("-")])
+    return [*words[:place], misspelt(words[place], draw), *words[place + 1 :]]
+
+
+def replace_value(words: Words, draw: random.Random) -> Words:
+    place = draw.randrange(1, len(words))
+    return [*words[:place], draw.choice(ODD), *words[place + 1 :]]
+
+
+def drop(words: Words, draw: random.Random) -> Words:
+    place = draw.randrange(len(words))
+    return [*words[:place], *words[place + 1 :]]
+
+
+def swap(words: Words, draw: random.Random) -> Words:
+    one, other = draw.sample(range(len(words)), 2)
+    made = [*words]
+    made[one], made[other] = made[other], made[one]
+    return made
+
+
+def add(words: Words, draw: random.Random) -> Words:
+    place = draw.randrange(1, len(words) + 1)
+    return [*words[:place], draw.choice([*ODD, "--debugg", "--trainer.max_epoch", "-c", "--config=..", "-x"]), *words[place:]]
+
+
+OPERATIONS: tuple[Callable[[Words, random.Random], Words], ...] = (
+    misspell_flag, misspell_value, replace_value, replace_value, drop, swap, add,
+)  # fmt: skip
+
+
+def edit_config(text: str, draw: random.Random) -> str:
+    """Change a configuration: a value, a line, its indentation, or some characters."""
+    lines = text.strip().splitlines()
+    place = draw.randrange(len(lines))
+    name, _, value = lines[place].partition(":")
+    odd = draw.choice([*ODD, "!!python/name:os.system", "*a", "&a [*a]", "{", "'", "2020-01-01", "0x10", "[[[]]]", "\t"])
+    odd = odd.replace("\udcff", "\ufffe")
+    changed = draw.choice((
+        [f"{name}: {odd}"], [f"{misspelt(name, draw)}:{value}"], [f"   {lines[place]}"], [lines[place], lines[place]],
+        [misspelt(lines[place], draw)], [odd],
+    ))  # fmt: skip
+    return "\n".join([*lines[:place], *changed, *lines[place + 1 :]]) + "\n"
+
+
+def mutations(seed: int) -> Iterator[tuple[Words, str]]:
+    """Yield command lines and configuration files, for ever."""
+    draw, commands = random.Random(seed), valid_commands()
+    while True:
+        words, text = draw.choice(commands), CONFIG
+        if "c.yaml" in words and draw.random() < 0.8:
+            text = edit_config(text, draw)
+        else:
+            words = draw.choice(OPERATIONS)(words, draw)
+        yield [word.replace("\0", "") for word in words], text
+
+
+def attempt(folder: Path, words: Words, text: str) -> Ended:
+    """Run a mutation, up to training, and remove what it leaves."""
+    (folder / "c.yaml").write_text(text, encoding="utf-8", errors="surrogateescape")
+    before = {*folder.iterdir()}
+    try:
+        return zoo_command(words, folder, timeout=120, prepare=(stop_before_training, ()))
+    finally:
+        for path in {*folder.iterdir()} - before:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()

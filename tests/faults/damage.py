@@ -1,0 +1,124 @@
+"""Damage to what a run leaves: bits that flip, files cut short, zeros, files of another run; each must be noticed and named."""
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import zoo
+from tests.faults.process import zoo_command
+from tests.faults.runs import fit_words
+from zoo.errors import InputError
+from zoo.training.checkpoint_io import read_checkpoint
+
+Read = Callable[[Path], Any]
+
+
+def make_runs(folder: Path) -> None:
+    """Train a small run, and the same with another seed."""
+    for run, seed in (("one", 0), ("other", 1)):
+        ended = zoo_command(fit_words("images", run, seed), folder)
+        assert ended.code == 0, ended.err
+
+
+def whole_files(folder: Path) -> dict[Path, Read]:
+    """Return the files of a run that its reader must check, each with a function that reads it."""
+    model, found = folder / "model", dict[Path, Read]()
+    found |= {path: lambda path: zoo.load(path.parent) for path in sorted(model.iterdir())}
+    return found | dict.fromkeys(sorted((folder / "checkpoints").glob("*.ckpt")), read_checkpoint)
+
+
+def noticed(path: Path, read: Read, content: bytes) -> bool:
+    """Put other content into a file, and tell whether reading it fails in one line that names the file."""
+    before = path.read_bytes()
+    path.write_bytes(content)
+    try:
+        read(path)
+    except InputError as error:
+        return path.name in str(error) and "\n" not in str(error)
+    except Exception:  # anything else is a defect
+        return False
+    else:
+        return False
+    finally:
+        path.write_bytes(before)
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    """Flip one bit."""
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def flips(run: Path, count: int, seed: int = 0) -> Iterator[tuple[Path, int, bool]]:
+    """Flip random bits of the files of a run, one after the other; yield the file, the bit, and whether it was noticed."""
+    draw, files = random.Random(seed), whole_files(run)
+    for _ in range(count):
+        path = draw.choice([*files])
+        content = path.read_bytes()
+        bit = draw.randrange(8 * len(content))
+        yield path, bit, noticed(path, files[path], flipped(content, bit))
+
+
+def truncations(run: Path, count: int, seed: int = 0) -> Iterator[tuple[Path, int, bool]]:
+    """Cut the files of a run short at random places; yield the file, its length, and whether it was noticed."""
+    draw, files = random.Random(seed), whole_files(run)
+    for _ in range(count):
+        path = draw.choice([*files])
+        content = path.read_bytes()
+        length = draw.randrange(len(content))
+        yield path, length, noticed(path, files[path], content[:length])
+
+
+def zeroed(run: Path, count: int, size: int = 512, seed: int = 0) -> Iterator[tuple[Path, int, bool]]:
+    """Fill blocks of the files of a run with zeros; yield the file, where, and whether it was noticed."""
+    draw, files = random.Random(seed), whole_files(run)
+    for _ in range(count):
+        path = draw.choice([*files])
+        content = path.read_bytes()
+        place = draw.randrange(max(1, len(content) - size))
+        changed = content[:place] + bytes(min(size, len(content) - place)) + content[place + size :]
+        if changed != content:
+            yield path, place, noticed(path, files[path], changed)
+
+
+def swapped(run: Path, other: Path) -> Iterator[tuple[Path, bool]]:
+    """Replace each file of a model folder by that of another run; yield the file, and whether a file of the folder is named.
+
+    It cannot be told whether a file or the manifest is the stale one.
+    """
+    names = [path.name for path in sorted((run / "model").iterdir())]
+    for name in names:
+        path, theirs = run / "model" / name, (other / "model" / name).read_bytes()
+        if theirs != path.read_bytes():
+            before = path.read_bytes()
+            path.write_bytes(theirs)
+            try:
+                zoo.load(path.parent)
+                yield path, False
+            except InputError as error:
+                yield path, any(each in str(error) for each in names)
+            path.write_bytes(before)
+
+
+def swapped_checkpoints(run: Path, other: Path) -> Iterator[tuple[Path, bool]]:
+    """Replace each checkpoint of a run by that of another, and go on; yield it, and whether the run becomes what it would be.
+
+    A checkpoint is sound in itself: the run must notice that it is another's, name it and use the one before, or not read it.
+    """
+    wanted = None
+    names = [path.name for path in sorted((run / "checkpoints").glob("*.ckpt"))]
+    for name in ["", *names]:
+        copy = run.with_name("copy")
+        shutil.copytree(run, copy)
+        if name:
+            theirs = other / "checkpoints" / name
+            shutil.copyfile(theirs if theirs.exists() else max(theirs.parent.glob("*.ckpt")), copy / "checkpoints" / name)
+        ended = zoo_command(["fit", "--resume", "copy", "--trainer.max_epochs", "3"], run.parent)
+        weights = (copy / "model" / "model.safetensors").read_bytes()
+        wanted = wanted or weights
+        if name:
+            yield run / "checkpoints" / name, ended.code == 0 and weights == wanted
+        shutil.rmtree(copy)

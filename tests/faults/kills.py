@@ -1,0 +1,167 @@
+"""Runs that are killed at some point and resumed: they must become, bit for bit, what the undisturbed run is."""
+
+import os
+import random
+import shutil
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.faults.process import Ended, Running
+from tests.faults.runs import fit_words
+
+CHANGES = ("open", "os.rename", "os.remove", "os.mkdir")
+"""Events of Python's audit hooks by which files change."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run to kill: its kind of data, the processes that load them, and those that train."""
+
+    kind: str
+    workers: int = 0
+    ranks: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.workers}-{self.ranks}"
+
+    def words(self, run: str) -> list[str]:
+        return [*fit_words(self.kind, run, workers=self.workers), "--resume", "auto"]
+
+
+@dataclass(frozen=True)
+class Killed:
+    """A run that was killed and resumed.
+
+    Attributes:
+        case: What was killed.
+        point: When: after so many seconds, or before so many changes of files.
+        stage: What the folder held then.
+        wrong: What is wrong with the resumed run; empty if nothing is.
+    """
+
+    case: Case
+    point: str
+    stage: str
+    wrong: str
+
+
+def die_before(number: int, folder: str) -> None:
+    """Kill this process before its nth change of a file below a folder."""
+    left = [number]
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event not in CHANGES or not str(arguments[0]).startswith(folder):
+            return
+        if event == "open" and not isinstance(arguments[1], str) and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            return
+        if event == "open" and isinstance(arguments[1], str) and arguments[1][0] == "r" and "+" not in arguments[1]:
+            return
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+
+
+def count_changes(folder: str, report: str) -> None:
+    """Count the changes of files below a folder, in a file elsewhere."""
+    seen = [0]
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in CHANGES and str(arguments[0]).startswith(folder):
+            if event == "open" and (not isinstance(arguments[1], str) or arguments[1][0] == "r"):
+                return
+            seen[0] += 1
+            descriptor = os.open(report, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.write(descriptor, str(seen[0]).encode())
+            os.close(descriptor)
+
+    sys.addaudithook(watch)
+
+
+def start(case: Case, folder: Path, run: str, prepare: Any = None) -> list[Running]:
+    """Start the processes of a run, as torchrun does where there are several."""
+    if case.ranks == 1:
+        return [Running(case.words(run), folder, prepare=prepare)]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {"TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    shared |= {"LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
+    ranks = [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(case.ranks)]
+    return [Running(case.words(run), folder, env=env, prepare=prepare if env["RANK"] == "0" else None) for env in ranks]
+
+
+def finish(case: Case, folder: Path, run: str, prepare: Any = None) -> list[Ended]:
+    """Train to the end."""
+    return [process.ended(300) for process in start(case, folder, run, prepare)]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The undisturbed run: its files, how long it took, how often it changed files."""
+
+    weights: bytes
+    metrics: str
+    seconds: float
+    changes: int
+
+
+def undisturbed(case: Case, folder: Path) -> Whole:
+    """Train without a disturbance."""
+    began, run = time.monotonic(), f"whole-{case.name}"
+    report = folder / f"changes-{case.name}"
+    ended = finish(case, folder, run, (count_changes, (run, str(report))))
+    assert {each.code for each in ended} == {0}, ended[0].err
+    weights, metrics = (folder / run / "model/model.safetensors").read_bytes(), (folder / run / "metrics.csv").read_text()
+    return Whole(weights, metrics, time.monotonic() - began, int(report.read_text()))
+
+
+def stage_of(run: Path) -> str:
+    """Say what a run has reached, by what is in its folder."""
+    if (run / "summary.json").exists():
+        return "over"
+    if (run / "model").exists():
+        return "test"
+    kept = [path.name for path in run.glob("checkpoints/*.ckpt")]
+    return "training" if kept else "before the first checkpoint"
+
+
+def kill_and_resume(case: Case, whole: Whole, folder: Path, draw: random.Random, run: str) -> Killed:
+    """Kill a run at a random point, resume it, and compare it with the undisturbed one."""
+    stage = "over"
+    while stage == "over":
+        shutil.rmtree(folder / run, ignore_errors=True)
+        change = draw.randrange(1, whole.changes + 1) if draw.random() < 0.5 else 0
+        seconds = draw.uniform(0.1, 1) * whole.seconds
+        processes = start(case, folder, run, (die_before, (change, run)) if change else None)
+        if not change:
+            time.sleep(seconds)
+            processes[draw.randrange(case.ranks)].process.kill()
+        processes[0].process.join(60)
+        for process in processes:  # as torchrun does where one is lost
+            process.process.join(1)
+            process.process.kill()
+        lost = [process.ended() for process in processes]
+        stage = stage_of(folder / run) if any(one.code for one in lost) else "over"
+    point = f"change {change}" if change else f"{seconds:.2f} s"
+    ended = finish(case, folder, run)
+    return Killed(case, point, stage, compare(ended, whole, folder / run))
+
+
+def compare(ended: list[Ended], whole: Whole, run: Path) -> str:
+    """Say what is wrong with a resumed run."""
+    if any(one.code for one in ended):
+        return f"exit codes {[one.code for one in ended]}: {ended[0].err[-300:]}"
+    if (run / "model/model.safetensors").read_bytes() != whole.weights:
+        return "other weights"
+    if (run / "metrics.csv").read_text() != whole.metrics:
+        return "another metrics.csv"
+    strays = [path.name for path in run.rglob("*") if path.name.endswith((".part", ".tmp"))]
+    return f"left behind: {', '.join(strays)}" if strays else ""

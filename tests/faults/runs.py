@@ -1,0 +1,61 @@
+"""Small runs of all kinds of data, each with dropout, in a folder with the files that they read."""
+
+import random
+from pathlib import Path
+
+WORDS = [
+    "a",
+    "the",
+    "good",
+    "bad",
+    "fine",
+    "poor",
+    "film",
+    "plot",
+    "actor",
+    "and",
+    "it",
+    "was",
+    "is",
+    "very",
+    "never",
+    "dull",
+    "great",
+    "story",
+    "of",
+    "in",
+]
+KINDS = ("images", "text", "pairs", "corpus")
+OPTIONS = {
+    "images": ["--backbone", "vit(dim=16,depth=1,heads=1,dropout=0.1)", "--data", "digits", "--batch_size", "256"],
+    "text": ["--backbone", "transformer(dim=16,depth=1,heads=1)", "--data", "text(path=text.tsv)", "--batch_size", "16"],
+    "pairs": ["--backbone", "lstm(dim=16,depth=1)", "--data", "pairs(path=pairs.tsv)", "--batch_size", "16"],
+    "corpus": [
+        "--backbone",
+        "gpt(dim=16,depth=1,heads=1)",
+        "--data",
+        "corpus(path=corpus.txt, max_length=16)",
+        "--batch_size",
+        "8",
+    ],
+}
+"""What the kinds of runs differ in."""
+TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": "false", "log_every_n_steps": 1}
+
+
+def write_data(folder: Path) -> None:
+    """Write the files that the runs read."""
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices(WORDS, k=draw.randrange(3, 9))) for _ in range(240)]
+    rows = [f"{text}\t{('no', 'yes')[' good' in text]}" for text in texts]
+    (folder / "text.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    rows = [f"{a}\t{b}\t{('no', 'yes')[len(a) > len(b)]}" for a, b in zip(texts, reversed(texts), strict=True)]
+    (folder / "pairs.tsv").write_text("\n".join(["first\tsecond\tlabel", *rows]) + "\n")
+    (folder / "corpus.txt").write_text("\n".join(texts) + "\n")
+
+
+def fit_words(kind: str, run: str = "run", seed: int = 0, workers: int = 0, **trainer: object) -> list[str]:
+    """Return the command line of a small run, with checkpoints many times a second."""
+    settings = [word for name, value in (TRAINER | trainer).items() for word in (f"--trainer.{name}", str(value))]
+    own = ["--run_dir", run, "--seed", str(seed), "--num_workers", str(workers), "--checkpoint_every", "0.02s"]
+    return ["fit", "--algebra", "quaternion", *OPTIONS[kind], *own, *settings]

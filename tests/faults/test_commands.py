@@ -1,0 +1,17 @@
+"""Command lines and configurations that are nearly right are refused in a few lines."""
+
+import sys
+from itertools import islice
+
+import pytest
+
+from tests.faults.commands import attempt, mutations, prepare
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are measured in /proc")
+
+
+def test_mutations_are_refused(tmp_path):
+    prepare(tmp_path)
+    tried = [(words, attempt(tmp_path, words, text)) for words, text in islice(mutations(0), 40)]
+    assert [(words, ended) for words, ended in tried if not ended.refused and ended.code != 0] == []
+    assert sum(ended.refused for _, ended in tried) > 20
