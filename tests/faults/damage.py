@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import zoo
+from tests.faults.kills import die_before
 from tests.faults.process import zoo_command
 from tests.faults.runs import fit_words
 from zoo.errors import InputError
@@ -16,10 +17,13 @@ Read = Callable[[Path], Any]
 
 
 def make_runs(folder: Path) -> None:
-    """Train a small run, and the same with another seed."""
+    """Train a small run, the same with another seed, and the first one once more, which is killed in its second epoch."""
     for run, seed in (("one", 0), ("other", 1)):
         ended = zoo_command(fit_words("images", run, seed), folder)
         assert ended.code == 0, ended.err
+    ended = zoo_command(fit_words("images", "part"), folder, prepare=(die_before, (45, "part")))
+    assert ended.code < 0
+    assert (folder / "part" / "checkpoints" / "epoch-0001.ckpt").exists()
 
 
 def whole_files(folder: Path) -> dict[Path, Read]:
@@ -103,22 +107,19 @@ def swapped(run: Path, other: Path) -> Iterator[tuple[Path, bool]]:
             path.write_bytes(before)
 
 
-def swapped_checkpoints(run: Path, other: Path) -> Iterator[tuple[Path, bool]]:
-    """Replace each checkpoint of a run by that of another, and go on; yield it, and whether the run becomes what it would be.
+def swapped_checkpoints(part: Path, whole: Path, other: Path) -> Iterator[tuple[Path, bool]]:
+    """Replace each checkpoint of a run that was killed by that of another, and go on; yield it, and whether all is well.
 
-    A checkpoint is sound in itself: the run must notice that it is another's, name it and use the one before, or not read it.
+    A checkpoint is sound in itself. The run must notice that it is another's and use the one before, or not read it: it must
+    become what the undisturbed run is, or be refused in a line that names the file.
     """
-    wanted = None
-    names = [path.name for path in sorted((run / "checkpoints").glob("*.ckpt"))]
-    for name in ["", *names]:
-        copy = run.with_name("copy")
-        shutil.copytree(run, copy)
-        if name:
-            theirs = other / "checkpoints" / name
-            shutil.copyfile(theirs if theirs.exists() else max(theirs.parent.glob("*.ckpt")), copy / "checkpoints" / name)
-        ended = zoo_command(["fit", "--resume", "copy", "--trainer.max_epochs", "3"], run.parent)
-        weights = (copy / "model" / "model.safetensors").read_bytes()
-        wanted = wanted or weights
-        if name:
-            yield run / "checkpoints" / name, ended.code == 0 and weights == wanted
+    wanted = (whole / "model" / "model.safetensors").read_bytes()
+    for path in sorted((part / "checkpoints").glob("*.ckpt")):
+        copy = part.with_name("copy")
+        shutil.copytree(part, copy)
+        theirs = other / "checkpoints" / path.name
+        shutil.copyfile(theirs if theirs.exists() else max(theirs.parent.glob("*.ckpt")), copy / "checkpoints" / path.name)
+        ended = zoo_command(["fit", "--resume", "copy"], part.parent)
+        model = copy / "model" / "model.safetensors"
+        yield path, model.read_bytes() == wanted if ended.code == 0 else ended.refused and path.name in ended.err
         shutil.rmtree(copy)

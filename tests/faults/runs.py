@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-WORDS = [
+WORDS = (
     "a",
     "the",
     "good",
@@ -16,15 +16,11 @@ WORDS = [
     "and",
     "it",
     "was",
-    "is",
     "very",
     "never",
-    "dull",
     "great",
-    "story",
-    "of",
-    "in",
-]
+    "dull",
+)
 KINDS = ("images", "text", "pairs", "corpus")
 OPTIONS = {
     "images": ["--backbone", "vit(dim=16,depth=1,heads=1,dropout=0.1)", "--data", "digits", "--batch_size", "256"],

@@ -1,0 +1,115 @@
+"""Write docs/reliability.md from the results of the long version."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results" / "reliability.json"
+PAGE = ROOT / "docs" / "reliability.md"
+
+HEAD = """# What a run survives
+
+Made by `python -m tests.faults` from `benchmarks/results/reliability.json`; do not edit. The short version of every section is
+among the tests. What is promised, and how to resume a run, is in [training.md](training.md).
+"""
+TITLES = {
+    "flips": "Damaged files",
+    "hostile": "Data and configurations from strangers",
+    "commands": "Wrong command lines",
+    "ranks": "Lost processes",
+    "disk": "Disks and folders",
+    "kills": "Killed runs",
+}
+TEXTS = {
+    "flips": "Bits of a model folder and of training checkpoints flip, files are cut short, zeroed or exchanged; each must be "
+    "noticed, and the file named.",
+    "hostile": "Files and configurations that are made to run something, to fill the memory or to hang; each must be refused "
+    "in one line.",
+    "commands": "Valid command lines and configuration files with one mistake: exit code 2, at most three lines, no traceback.",
+    "ranks": "One of two processes is killed, fails, hangs or is terminated; the run must end within the timeout and 15 s, "
+    "with an exit code that says so, and leave no process behind.",
+    "disk": "Where a run fails, it must say so in a clear line, and go on from its last good state to the same weights.",
+    "kills": "Runs are killed (kill -9) at a random time or before a random change of a file, and resumed; weights and "
+    "metrics.csv must be those of the undisturbed run, bit for bit.",
+}
+
+
+def write() -> None:
+    """Write the page."""
+    results = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    parts = [HEAD]
+    for name, title in TITLES.items():
+        if name in results:
+            parts.append(f"## {title}\n\n{TEXTS[name]}\n\n{BODIES[name](results[name])}\n\n{made(results[name])}\n")
+    PAGE.write_text("\n".join(parts), encoding="utf-8")
+
+
+def made(found: dict[str, Any]) -> str:
+    """Say when and on what a section was run."""
+    where = found["machine"]
+    versions = f"torch {where['torch']}, lightning {where['lightning']}"
+    commit = (found["commit"] or "none")[:10]
+    return f"{where['date']}, {where['cores']} cores of {where['processor']}, {versions}, commit {commit}."
+
+
+def table(head: list[str], rows: list[list[Any]]) -> str:
+    """Write a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(str(cell).replace('|', '/') for cell in line)} |" for line in lines)
+
+
+def listed(wrong: list[str], what: str) -> str:
+    """List what went wrong."""
+    return "\n".join([f"\n{what}:\n", *(f"- `{' '.join(each.replace('`', ' ').split())}`" for each in wrong)]) if wrong else ""
+
+
+def flips(found: dict[str, Any]) -> str:
+    rows = {name: row for name, row in found.items() if isinstance(row, dict) and "tried" in row}
+    missed = [f"{name}: {each}" for name, row in rows.items() for each in row["missed"]]
+    lines = [[name, row["tried"], row["noticed"]] for name, row in rows.items()]
+    return table(["damage", "tried", "noticed"], lines) + listed(missed, "Not noticed")
+
+
+def hostile(found: dict[str, Any]) -> str:
+    (slow, seconds), (large, memory) = found["slowest"], found["largest"]
+    rows = [
+        ["refused in one line", f"{found['refused']} of {found['tried']}"],
+        ["something was run", found["executed"]],
+        ["within 1 s of processor time", f"{found['within_a_second']} of {found['tried']}"],
+        ["slowest", f"{seconds} s: {slow}"],
+        ["most memory beyond twice the files", f"{memory / 2**20:.0f} MiB: {large}"],
+    ]
+    return table(["", ""], rows) + listed(found["wrong"], "Not refused")
+
+
+def commands(found: dict[str, Any]) -> str:
+    rows = [["refused", f"{found['refused']} of {found['tried']}"], ["valid by chance, beside those", found["valid"]]]
+    return table(["", ""], rows) + listed(found["wrong"], "Not refused")
+
+
+def ranks(found: dict[str, Any]) -> str:
+    names = ("when", "how", "rank", "code", "seconds", "orphans")
+    rows = [[*(row[name] for name in names), "yes" if row["fine"] else "**no**"] for row in found["rows"]]
+    head = ["when", "what", "rank", "exit code", "seconds", "processes left", "as promised"]
+    return f"Timeout {found['timeout']} s.\n\n{table(head, rows)}"
+
+
+def disk(found: dict[str, Any]) -> str:
+    rows = {name: row for name, row in found.items() if isinstance(row, dict) and "tried" in row}
+    wrong = [f"{name}, {each}" for name, row in rows.items() for each in row["wrong"]]
+    lines = [[name, row["tried"], row["tried"] - len(row["wrong"])] for name, row in rows.items()]
+    return table(["what happens", "tried", "as promised"], lines) + listed(wrong, "Not as promised")
+
+
+def kills(found: dict[str, Any]) -> str:
+    rows = []
+    for name, (equal, tried) in found["cases"].items():
+        kind, workers, ranks = name.split("-")
+        rows.append([kind, workers, ranks, f"{equal} of {tried}"])
+    stages = ", ".join(f"{count} {stage}" for stage, count in found["stages"].items())
+    head = f"{found['equal']} of {found['tried']} are equal. When they were killed: {stages}."
+    return f"{head}\n\n{table(['data', 'loader workers', 'ranks', 'equal'], rows)}{listed(found['wrong'], 'Not equal')}"
+
+
+BODIES = {"flips": flips, "hostile": hostile, "commands": commands, "ranks": ranks, "disk": disk, "kills": kills}

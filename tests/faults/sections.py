@@ -1,0 +1,153 @@
+"""The sections of the long version: each tries something many times and returns its figures."""
+
+import random
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from tests.faults import commands as mutated
+from tests.faults import damage, hostile_data
+from tests.faults import disk as disks
+from tests.faults import kills as killing
+from tests.faults.process import zoo_command
+from tests.faults.ranks import GRACE, lose
+from tests.faults.runs import KINDS, write_data
+
+Figures = dict[str, Any]
+
+
+def say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201 (a command)
+
+
+def counted(name: str, found: Iterable[tuple[Any, ...]]) -> Figures:
+    """Count what was tried and how often it was noticed; the last value of each tells."""
+    tried, missed = 0, list[str]()
+    for *what, noticed in found:
+        tried += 1
+        if not noticed:
+            missed.append(" ".join(str(getattr(each, "name", each)) for each in what))
+            say(f"{name}: {missed[-1]} was not noticed")
+        if tried % 100 == 0:
+            say(f"{name}: {tried}")
+    say(f"{name}: {tried - len(missed)} of {tried}")
+    return {"tried": tried, "noticed": tried - len(missed), "missed": missed}
+
+
+def flips(folder: Path) -> Figures:
+    """Damage the files of a run."""
+    damage.make_runs(folder)
+    run, other = folder / "one", folder / "other"
+    return {
+        "a bit flips": counted("bits", damage.flips(run, 1000)),
+        "a file is cut short": counted("cuts", damage.truncations(run, 200)),
+        "a block becomes zeros": counted("zeros", damage.zeroed(run, 200)),
+        "a file of a model folder is another's, or its manifest is stale": counted("swaps", damage.swapped(run, other)),
+        "a checkpoint is another run's": counted("checkpoints", damage.swapped_checkpoints(folder / "part", run, other)),
+    }
+
+
+def hostile(folder: Path) -> Figures:
+    """Read the whole corpus of hostile data and configurations; the model folders are those of the default tests."""
+    refused, wrong, seconds, memory, ran = 0, list[str](), dict[str, float](), dict[str, int](), 0
+    for name, case in hostile_data.CORPUS.items():
+        place = folder / str(len(seconds))
+        place.mkdir()
+        words = case(place)
+        size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+        ended = zoo_command(words, place, timeout=300, env={"XDG_CACHE_HOME": str(place / "cache")})
+        refused += ended.refused
+        ran += (place / "ran").exists()
+        seconds[name], memory[name] = round(ended.seconds, 2), ended.memory - 2 * size
+        if not ended.refused:
+            wrong.append(f"{name}: exit code {ended.code}")
+        say(f"hostile: {name}: {'refused' if ended.refused else ended.err}, {ended.seconds:.1f} s, {ended.memory >> 20} MiB")
+    slow, large = max(seconds, key=lambda name: seconds[name]), max(memory, key=lambda name: memory[name])
+    return {
+        "tried": len(seconds), "refused": refused, "executed": ran, "wrong": wrong,
+        "slowest": [slow, seconds[slow]], "largest": [large, memory[large]],
+        "within_a_second": sum(value <= 1 for value in seconds.values()),
+    }  # fmt: skip
+
+
+def commands(folder: Path, wanted: int = 200) -> Figures:
+    """Try mutations until so many are not valid by chance."""
+    mutated.prepare(folder)
+    refused, valid, wrong = 0, 0, list[str]()
+    for words, text in mutated.mutations(1):
+        ended = mutated.attempt(folder, words, text)
+        if ended.refused:
+            refused += 1
+        elif ended.code == 0:
+            valid += 1
+        else:
+            wrong.append(f"{ascii(' '.join(words))[:300]}: exit code {ended.code}: {ended.err[-200:]}")
+            say(f"commands: {wrong[-1]}")
+        if refused + len(wrong) == wanted:
+            break
+    say(f"commands: {refused} of {wanted} refused, {valid} valid by chance")
+    return {"tried": wanted, "refused": refused, "valid": valid, "wrong": wrong}
+
+
+def ranks(folder: Path, timeout: int = 30) -> Figures:
+    """Lose a rank in every way that `ranks.lose` knows."""
+    rows = []
+    for when in ("start", "step"):
+        for how in ("kill", "raise", "hang", "terminate"):
+            for rank in (0, 1):
+                place = folder / f"{when}-{how}-{rank}"
+                place.mkdir()
+                ending = lose(place, rank, how, when, timeout)
+                limit = timeout + GRACE
+                fine = ending.seconds is not None and ending.seconds <= limit and ending.code != 0 and not ending.orphans
+                rows.append({"when": when, "how": how, "rank": rank, "code": ending.code, "orphans": ending.orphans,
+                             "seconds": ending.seconds and round(ending.seconds, 1), "fine": fine})  # fmt: skip
+                say(f"ranks: {rows[-1]}")
+    return {"timeout": timeout, "rows": rows}
+
+
+def disk(folder: Path) -> Figures:
+    """Try disks that fail."""
+    write_data(folder)
+    found = {}
+    for name, check in disks.checks(folder).items():
+        tried, wrong = 0, []
+        for place, said in check():
+            tried += 1
+            if said:
+                wrong.append(f"{place}: {said}")
+            say(f"disk: {name}, {place}: {said or 'fine'}")
+        found[name] = {"tried": tried, "wrong": wrong}
+    return found
+
+
+def kills(folder: Path, count: int = 200) -> Figures:
+    """Kill runs of all kinds, two at a time."""
+    write_data(folder)
+    cases = [killing.Case(kind, workers, ranks) for ranks in (1, 2) for workers in (0, 2) for kind in KINDS]
+    shares = [count // len(cases) + (i < count % len(cases)) for i in range(len(cases))]
+    with ThreadPoolExecutor(2) as pool:
+        found = [killed for rows in pool.map(_killed, cases, shares, [folder] * len(cases)) for killed in rows]
+    stages = sorted({killed.stage for killed in found})
+    return {
+        "tried": len(found),
+        "equal": sum(not killed.wrong for killed in found),
+        "stages": {stage: sum(killed.stage == stage for killed in found) for stage in stages},
+        "cases": {case.name: [sum(not k.wrong for k in found if k.case == case), share]
+                  for case, share in zip(cases, shares, strict=True)},
+        "wrong": [f"{killed.case.name}, {killed.point}, {killed.stage}: {killed.wrong}" for killed in found if killed.wrong],
+    }  # fmt: skip
+
+
+def _killed(case: killing.Case, count: int, folder: Path) -> list[killing.Killed]:
+    draw = random.Random(case.name)
+    whole = killing.undisturbed(case, folder)
+    return [*_each(case, whole, count, folder, draw)]
+
+
+def _each(case: killing.Case, whole: killing.Whole, count: int, folder: Path, draw: random.Random) -> Iterator[killing.Killed]:
+    for _ in range(count):
+        killed = killing.kill_and_resume(case, whole, folder, draw, f"run-{case.name}")
+        say(f"kills: {case.name}, {killed.point}, {killed.stage}: {killed.wrong or 'equal'}")
+        yield killed

@@ -1,0 +1,32 @@
+"""Files of a run that are damaged are noticed and named, and a run that is killed goes on to the same bits."""
+
+import random
+import sys
+
+import pytest
+
+from tests.faults import damage
+from tests.faults.kills import Case, kill_and_resume, undisturbed
+from tests.faults.runs import write_data
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are measured in /proc")
+
+
+def test_damage_is_noticed(tmp_path):
+    damage.make_runs(tmp_path)
+    run, other = tmp_path / "one", tmp_path / "other"
+    assert [row for row in damage.flips(run, 60) if not row[-1]] == []
+    assert [row for row in damage.truncations(run, 20) if not row[-1]] == []
+    assert [row for row in damage.zeroed(run, 20) if not row[-1]] == []
+    swapped = [*damage.swapped(run, other)]
+    assert "model.safetensors" in [path.name for path, _ in swapped]
+    assert [row for row in swapped if not row[-1]] == []
+
+
+@pytest.mark.parametrize("kind", ["images", "text"])
+def test_a_killed_run_goes_on(tmp_path, kind):
+    write_data(tmp_path)
+    case, draw = Case(kind), random.Random(kind)
+    whole = undisturbed(case, tmp_path)
+    killed = [kill_and_resume(case, whole, tmp_path, draw, "run") for _ in range(3)]
+    assert [one for one in killed if one.wrong] == []
