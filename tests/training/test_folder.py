@@ -1,6 +1,7 @@
 """Every run gets a folder of its own, whoever else starts at the same moment."""
 
 import os
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from zoo.errors import InputError
-from zoo.training.folder import LOCK, claim, run_name, write_config
+from zoo.training.folder import LOCK, claim, hold, run_name, write_config
 from zoo.training.options import Fit, build
 
 OPTIONS = Fit("vit(dim=64)", "phm(n=4)", "digits", seed=1)
@@ -166,3 +167,25 @@ def test_what_is_written_builds_the_same_options(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
     values = yaml.safe_load((tmp_path / "config.yaml").read_text())
     assert build(Fit, values) == replace(options, run_dir=None, resume=None)
+
+
+def test_a_claim_ends_with_its_process_though_loader_workers_live_on(tmp_path):
+    (tmp_path / "run").mkdir()
+    code = """
+import os, sys, time
+from pathlib import Path
+from zoo.training.folder import hold
+
+held = hold(Path("run"))
+if worker := os.fork():
+    Path("worker").write_text(str(worker))
+    os.kill(os.getpid(), 9)
+time.sleep(60)
+"""
+    streams = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False, timeout=120, **streams)
+    worker = int((tmp_path / "worker").read_text())
+    try:
+        hold(tmp_path / "run").close()
+    finally:
+        os.kill(worker, signal.SIGKILL)

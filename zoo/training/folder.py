@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from weakref import WeakSet
 
 import yaml
 
@@ -40,6 +41,7 @@ class RunFolder:
 
     def __init__(self, path: Path, handle: int | None = None, resumed: bool = False) -> None:
         self.path, self._handle, self.resumed = path, handle, resumed
+        _OPEN.add(self)
 
     def __enter__(self) -> Self:
         return self
@@ -76,6 +78,19 @@ class RunFolder:
                 if self.path.parent == RUNS:
                     RUNS.rmdir()
         self.close()
+
+
+_OPEN: WeakSet[RunFolder] = WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """Close lock files in a process that was forked, such as a loader worker: it may outlive the run by seconds."""
+    for folder in tuple(_OPEN):
+        if (handle := folder.release()) is not None:
+            os.close(handle)
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def claim(options: Fit) -> RunFolder:
