@@ -1,6 +1,7 @@
 """From what the user asked for to a run that can begin: names checked, gaps filled, options checked before data are read."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -131,12 +132,19 @@ def resolve(options: Fit, objects: Objects | None = None) -> Fit:
 
 
 def effective(options: Fit) -> Fit:
-    """Resolve options, and fill in the task that the data are for and the word embedding that the algebra advises."""
+    """Resolve options, and fill in the task that the data are for and the word embedding that the algebra advises.
+
+    The task stays open if files of the data are missing: a configuration may be written before them.
+    """
     options = resolve(options)
     inputs = recipe_for(options.backbone).inputs
     reads_words = bool(inputs) and inputs[0] not in ("image", "vector")
     advised = advised_embedding(options.algebra) if reads_words else None
-    return replace(options, task=options.task or make_data(options).task, embedding=options.embedding or advised)
+    task = options.task
+    if task is None:
+        with suppress(InputError):
+            task = make_data(options).task
+    return replace(options, task=task, embedding=options.embedding or advised)
 
 
 def advised_embedding(algebra: str) -> str:

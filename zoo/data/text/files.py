@@ -17,7 +17,7 @@ OPEN: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
 
 BLOCK = 2**20  # bytes read at a time
 LONGEST_LINE = 2**24  # bytes of a line at most; a longer one is no text, but may fill the memory
-MOST_TIMES, ALWAYS = 100, 2**24
+MOST_TIMES, ALWAYS = 100, 100 * 2**20
 """A packed file may be so many times its size when it is unpacked, and so many bytes in any case. Texts and images are 3 to 20
 times their size; what is made to fill a disk is 1,000 times."""
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
