@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,17 +86,18 @@ def count_changes(folder: str, report: str) -> None:
     sys.addaudithook(watch)
 
 
-def start(case: Case, folder: Path, run: str, prepare: Any = None) -> list[Running]:
-    """Start the processes of a run, as torchrun does where there are several."""
+def start(case: Case, folder: Path, run: str, prepare: Any = None, rank: int = 0, more: Sequence[str] = ()) -> list[Running]:
+    """Start the processes of a run, as torchrun does where there are several; one of them is prepared."""
+    words = [*case.words(run), *more]
     if case.ranks == 1:
-        return [Running(case.words(run), folder, prepare=prepare)]
+        return [Running(words, folder, prepare=prepare)]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     shared = {"TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
     shared |= {"LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
-    ranks = [shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(case.ranks)]
-    return [Running(case.words(run), folder, env=env, prepare=prepare if env["RANK"] == "0" else None) for env in ranks]
+    ranks = [shared | {"RANK": str(number), "LOCAL_RANK": str(number)} for number in range(case.ranks)]
+    return [Running(words, folder, env, prepare if number == rank else None) for number, env in enumerate(ranks)]
 
 
 def finish(case: Case, folder: Path, run: str, prepare: Any = None) -> list[Ended]:
@@ -117,6 +119,7 @@ def undisturbed(case: Case, folder: Path) -> Whole:
     """Train without a disturbance."""
     began, run = time.monotonic(), f"whole-{case.name}"
     report = folder / f"changes-{case.name}"
+    shutil.rmtree(folder / run, ignore_errors=True)
     ended = finish(case, folder, run, (count_changes, (run, str(report))))
     assert {each.code for each in ended} == {0}, ended[0].err
     weights, metrics = (folder / run / "model/model.safetensors").read_bytes(), (folder / run / "metrics.csv").read_text()

@@ -27,8 +27,8 @@ TEXTS = {
     "hostile": "Files and configurations that are made to run something, to fill the memory or to hang; each must be refused "
     "in one line.",
     "commands": "Valid command lines and configuration files with one mistake: exit code 2, at most three lines, no traceback.",
-    "ranks": "One of two processes is killed, fails, hangs or is terminated; the run must end within the timeout and 15 s, "
-    "with an exit code that says so, and leave no process behind.",
+    "ranks": "One of two processes, started as torchrun starts them, is killed, fails, hangs or is terminated; the other must "
+    "fail within the timeout and 15 s (torchrun then ends what is left), and the resumed run be the undisturbed one.",
     "disk": "Where a run fails, it must say so in a clear line, and go on from its last good state to the same weights.",
     "kills": "Runs are killed (kill -9) at a random time or before a random change of a file, and resumed; weights and "
     "metrics.csv must be those of the undisturbed run, bit for bit.",
@@ -89,9 +89,9 @@ def commands(found: dict[str, Any]) -> str:
 
 
 def ranks(found: dict[str, Any]) -> str:
-    names = ("when", "how", "rank", "code", "seconds", "orphans")
+    names = ("when", "how", "rank", "codes", "seconds", "resumed")
     rows = [[*(row[name] for name in names), "yes" if row["fine"] else "**no**"] for row in found["rows"]]
-    head = ["when", "what", "rank", "exit code", "seconds", "processes left", "as promised"]
+    head = ["when", "what", "rank", "exit codes", "seconds until the other ended", "resumed run", "as promised"]
     return f"Timeout {found['timeout']} s.\n\n{table(head, rows)}"
 
 

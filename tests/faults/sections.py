@@ -3,15 +3,15 @@
 import random
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from tests.faults import commands as mutated
-from tests.faults import damage, hostile_data
+from tests.faults import damage, hostile_data, lost
 from tests.faults import disk as disks
 from tests.faults import kills as killing
 from tests.faults.process import zoo_command
-from tests.faults.ranks import GRACE, lose
 from tests.faults.runs import KINDS, write_data
 
 Figures = dict[str, Any]
@@ -90,20 +90,22 @@ def commands(folder: Path, wanted: int = 200) -> Figures:
     return {"tried": wanted, "refused": refused, "valid": valid, "wrong": wrong}
 
 
-def ranks(folder: Path, timeout: int = 30) -> Figures:
-    """Lose a rank in every way that `ranks.lose` knows."""
-    rows = []
-    for when in ("start", "step"):
-        for how in ("kill", "raise", "hang", "terminate"):
-            for rank in (0, 1):
-                place = folder / f"{when}-{how}-{rank}"
-                place.mkdir()
-                ending = lose(place, rank, how, when, timeout)
-                limit = timeout + GRACE
-                fine = ending.seconds is not None and ending.seconds <= limit and ending.code != 0 and not ending.orphans
-                rows.append({"when": when, "how": how, "rank": rank, "code": ending.code, "orphans": ending.orphans,
-                             "seconds": ending.seconds and round(ending.seconds, 1), "fine": fine})  # fmt: skip
-                say(f"ranks: {rows[-1]}")
+def ranks(folder: Path, timeout: int = 15) -> Figures:
+    """Lose a rank in every way, at every moment that `lost` knows."""
+    write_data(folder)
+    whole, rows = killing.undisturbed(lost.CASE, folder), []
+    for when, how, rank in product(lost.WHEN, lost.HOW, (0, 1)):
+        found = lost.lose(rank, how, when, whole, folder, timeout)
+        fine = found.seconds is not None and 0 not in found.codes and not found.wrong
+        row = {
+            "when": when,
+            "how": how,
+            "rank": rank,
+            "codes": found.codes,
+            "seconds": found.seconds and round(found.seconds, 1),
+        }
+        rows.append(row | {"resumed": found.wrong or "equal", "fine": fine})
+        say(f"ranks: {rows[-1]}")
     return {"timeout": timeout, "rows": rows}
 
 

@@ -1,0 +1,85 @@
+"""One of two processes of a run is lost; the run must end in time, and go on to the same bits.
+
+The processes are started as torchrun starts them, and its agent is played here: it ends what is left.
+"""
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.kills import Case, Whole, compare, finish, start
+from tests.faults.ranks import GRACE
+
+CASE = Case("images", ranks=2)
+HOW = ("kill", "raise", "hang", "terminate")
+WHEN = ("start", "step", "checkpoint")
+
+
+@dataclass(frozen=True)
+class Lost:
+    """How a run ended of which one process was lost.
+
+    Attributes:
+        codes: Exit codes of the two.
+        seconds: From the loss until the other one had ended by itself; None if it did not in time.
+        wrong: What is wrong with the resumed run; empty if nothing is.
+    """
+
+    codes: tuple[int, int]
+    seconds: float | None
+    wrong: str
+
+
+def go_wrong(how: str, when: str, mark: str) -> None:
+    """Let this process go wrong at its start, in its third step, or when it writes its second checkpoint."""
+
+    def fail() -> None:
+        Path(mark).touch()
+        if how in ("kill", "terminate"):
+            os.kill(os.getpid(), signal.SIGKILL if how == "kill" else signal.SIGTERM)
+        elif how == "hang":
+            time.sleep(1000)
+        else:
+            raise RuntimeError("a rank is gone")
+
+    if when == "start":
+        fail()
+        return
+    from lightning.pytorch import Trainer
+    from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
+
+    kind, name, number = (_TrainingEpochLoop, "advance", 3) if when == "step" else (Trainer, "save_checkpoint", 2)
+    inner, calls = getattr(kind, name), [0]
+
+    def outer(*arguments: object, **options: object) -> object:
+        calls[0] += 1
+        if calls[0] == number:
+            fail()
+        return inner(*arguments, **options)
+
+    setattr(kind, name, outer)
+
+
+def lose(rank: int, how: str, when: str, whole: Whole, folder: Path, timeout: int) -> Lost:
+    """Lose a process, play the agent of torchrun, and resume the run."""
+    run = f"lost-{rank}-{how}-{when}"
+    mark = folder / f"{run}.mark"
+    more = ["--ddp_timeout", str(timeout)]
+    running = start(CASE, folder, run, (go_wrong, (how, when, str(mark))), rank, more)
+    processes = [each.process for each in running]
+    deadline, since = time.monotonic() + 120, None
+    while time.monotonic() < deadline and processes[1 - rank].exitcode is None:
+        processes[1 - rank].join(0.05)
+        if since is None and mark.exists():
+            since = time.monotonic()
+            deadline = since + timeout + GRACE
+    seconds = time.monotonic() - since if processes[1 - rank].exitcode and since is not None else None
+    for stop in (signal.SIGTERM, signal.SIGKILL):
+        for process in processes:
+            if process.exitcode is None and process.pid is not None:
+                os.kill(process.pid, stop)
+                process.join(5)
+    first, second = (each.ended().code for each in running)
+    return Lost((first, second), seconds, compare(finish(CASE, folder, run), whole, folder / run))
