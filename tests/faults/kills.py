@@ -100,9 +100,9 @@ def start(case: Case, folder: Path, run: str, prepare: Any = None, rank: int = 0
     return [Running(words, folder, env, prepare if number == rank else None) for number, env in enumerate(ranks)]
 
 
-def finish(case: Case, folder: Path, run: str, prepare: Any = None) -> list[Ended]:
+def finish(case: Case, folder: Path, run: str, prepare: Any = None, more: Sequence[str] = ()) -> list[Ended]:
     """Train to the end."""
-    return [process.ended(300) for process in start(case, folder, run, prepare)]
+    return [process.ended(300) for process in start(case, folder, run, prepare, more=more)]
 
 
 @dataclass(frozen=True)
