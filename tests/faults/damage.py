@@ -21,7 +21,7 @@ def make_runs(folder: Path) -> None:
     for run, seed in (("one", 0), ("other", 1)):
         ended = zoo_command(fit_words("images", run, seed), folder)
         assert ended.code == 0, ended.err
-    ended = zoo_command(fit_words("images", "part"), folder, prepare=(die_before, (45, "part")))
+    ended = zoo_command(fit_words("images", "part"), folder, prepare=(die_before, (60, "part")))
     assert ended.code < 0
     assert (folder / "part" / "checkpoints" / "epoch-0001.ckpt").exists()
 

@@ -52,20 +52,25 @@ class Killed:
     wrong: str
 
 
+def changes(event: str, arguments: tuple[Any, ...], folder: str) -> bool:
+    """Tell whether an event of an audit hook is about to change a file below a folder."""
+    if event not in CHANGES or not os.path.abspath(str(arguments[0])).startswith(os.path.abspath(folder)):
+        return False
+    if event != "open":
+        return True
+    mode, flags = arguments[1:3]
+    return any(letter in mode for letter in "wax+") if isinstance(mode, str) else bool(flags & (os.O_WRONLY | os.O_RDWR))
+
+
 def die_before(number: int, folder: str) -> None:
     """Kill this process before its nth change of a file below a folder."""
     left = [number]
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        if event not in CHANGES or not str(arguments[0]).startswith(folder):
-            return
-        if event == "open" and not isinstance(arguments[1], str) and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
-            return
-        if event == "open" and isinstance(arguments[1], str) and arguments[1][0] == "r" and "+" not in arguments[1]:
-            return
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if changes(event, arguments, folder):
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(watch)
 
@@ -75,9 +80,7 @@ def count_changes(folder: str, report: str) -> None:
     seen = [0]
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in CHANGES and str(arguments[0]).startswith(folder):
-            if event == "open" and (not isinstance(arguments[1], str) or arguments[1][0] == "r"):
-                return
+        if changes(event, arguments, folder):
             seen[0] += 1
             descriptor = os.open(report, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.write(descriptor, str(seen[0]).encode())

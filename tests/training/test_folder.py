@@ -189,3 +189,13 @@ time.sleep(60)
         hold(tmp_path / "run").close()
     finally:
         os.kill(worker, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("resume", [None, "auto"])
+def test_a_folder_of_a_run_that_was_killed_before_its_configuration_was_whole_is_used(tmp_path, resume):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / LOCK).touch()
+    (folder / ".config.yaml-abc").write_text("backbone: vi")
+    with claim(replace(OPTIONS, run_dir=str(folder), resume=resume)):
+        assert [path.name for path in folder.iterdir()] == [LOCK]

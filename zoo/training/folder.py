@@ -160,6 +160,8 @@ def _claim(folder: Path) -> RunFolder:
     if not lock.exists() and any(folder.iterdir()):
         raise InputError(used)  # and leave nothing of ours in it
     claimed = hold(folder)
+    for path in folder.glob(".config.yaml-*"):  # of a run that was killed while it wrote its first file
+        path.unlink()
     if [path.name for path in folder.iterdir()] != [LOCK]:
         claimed.close()
         raise InputError(used)
