@@ -139,8 +139,17 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", KINDS)
+FEW = {("image", 2), ("text", 0), ("corpus", 2), ("parallel", 0), ("stream", 0)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers"),
+    [
+        pytest.param(kind, workers, marks=() if (kind, workers) in FEW else pytest.mark.slow)
+        for kind in KINDS
+        for workers in (0, 2)
+    ],
+)
 def test_every_kind_of_data_goes_on_within_an_epoch(place, kind, workers):
     backbone, data = KINDS[kind]
     options = BASE | {"backbone": backbone, "algebra": "quaternion", "data": data, "num_workers": workers, "batch_size": 8}
@@ -151,7 +160,9 @@ def test_every_kind_of_data_goes_on_within_an_epoch(place, kind, workers):
     assert same("whole", "stopped") == []
 
 
-@pytest.mark.parametrize("step", range(1, 15))
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=() if step in (3, 8, 14) else pytest.mark.slow) for step in range(1, 15)]
+)
 def test_a_crash_at_every_step(place, step, undisturbed):
     options = IMAGE | {"checkpoint_every": "2steps", "ema": 0.9, "keep": 4}
     whole = undisturbed(options)
@@ -183,7 +194,7 @@ def names(run):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("step", [4, 5, 7])
+@pytest.mark.parametrize("step", [pytest.param(4, marks=pytest.mark.slow), 5, pytest.param(7, marks=pytest.mark.slow)])
 def test_it_does_not_matter_how_the_trainer_is_set(place, change, step, undisturbed):
     options = IMAGE | {"trainer": IMAGE["trainer"] | change, "checkpoint_every": "1steps"}
     stopped(options, Crash(step))
@@ -200,7 +211,7 @@ def test_it_does_not_matter_how_the_trainer_is_set(place, change, step, undistur
     ],
     ids=str,
 )
-@pytest.mark.parametrize("validation", [False, True])
+@pytest.mark.parametrize("validation", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_signal_in_training_and_in_validation(place, validation, change, ema, validations, undisturbed):
     options = IMAGE | {"trainer": IMAGE["trainer"] | change, "ema": ema}
     for step in validations if validation else (4, 7, 9, 14):

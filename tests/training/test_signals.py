@@ -49,7 +49,7 @@ def whole(tmp_path_factory):
     return folder / "run"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)])
 def test_a_signal_in_training(tmp_path, whole, number, code):
     process = start(tmp_path, "fit", *LONG, "--run-dir=run")
     wait_for(process, "epoch 2/40")
@@ -68,7 +68,7 @@ def test_a_signal_in_training(tmp_path, whole, number, code):
     assert (tmp_path / "run" / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow), (signal.SIGINT, 130)])
 def test_a_signal_while_the_model_is_tested(tmp_path, number, code):
     short = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.limit_val_batches=2", "--batch-size=1")
     process = start(tmp_path, "fit", *SMALL, *short, "--run-dir=run")
