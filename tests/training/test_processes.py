@@ -61,6 +61,13 @@ def torchrun(place: Path, words: list[str]) -> list[subprocess.Popen[str]]:
     return [start(place, [*command, "-m", "zoo", *words])]
 
 
+def nodes(place: Path, words: list[str]) -> list[subprocess.Popen[str]]:
+    """Start one process on each of two machines, both of them this one, with torchrun."""
+    meeting = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}"]
+    command = [sys.executable, "-m", "torch.distributed.run", *meeting, "--rdzv-id=zoo", "-m", "zoo", *words]
+    return [start(place, command) for _ in range(2)]
+
+
 def srun(place: Path, words: list[str]) -> list[subprocess.Popen[str]]:
     """Start two processes as srun does on one node."""
     shared = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "1", "SLURM_JOB_ID": "12345"}
@@ -90,6 +97,7 @@ CASES = {
         "parallel(path=pairs, source=en, target=fr, batch_size=4)",
         {"bleu"},
     ),
+    "nodes": (nodes, "cnn(dim=8)", "text(path=text.tsv)", {"loss", "accuracy", "f1"}),
     "srun": (srun, "fasttext(dim=8, hidden=8)", "text(path=text.tsv)", {"loss", "accuracy", "f1"}),
 }
 
