@@ -17,7 +17,10 @@ SHORT = 40
 
 def sources(root: Path, *packages: str) -> list[Path]:
     """List the Python files of packages."""
-    return sorted(path for package in packages for path in (root / package).rglob("*.py") if "__pycache__" not in path.parts)
+    paths = (path for package in packages for path in (root / package).rglob("*.py"))
+    return sorted(
+        path for path in paths if not {"__pycache__", "build"} & set(path.relative_to(root).parts)
+    )  # pip leaves build
 
 
 def names_at_the_top(root: Path) -> list[str]:

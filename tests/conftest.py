@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 # As the command line does, see zoo.cli.commands; it counts only before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# A shell that runs the tests in the background lets them ignore Ctrl-C, and so would every run that they stop with it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 GOOD, BAD, FILLING = ("good", "fine", "great"), ("bad", "poor", "dull"), ("a", "film", "the", "plot", "and", "it")
 

@@ -121,6 +121,7 @@ def test_the_listing_as_text_has_one_line_for_each(capsys, monkeypatch):
     assert head == "backbones"
     ours = [
         "cnn",
+        "convnet",
         "decomposable_attention",
         "fasttext",
         "gpt",
