@@ -6,7 +6,12 @@ class InputError(ValueError):
 
     Raise it for anything a user can correct: a name, a size, a file. The command line prints the line and exits with 2; every
     other exception is a defect of the zoo or of a plugin.
+
+    Attributes:
+        is_shared: Whether all processes of a run are known to raise it, so that one of them says it.
     """
+
+    is_shared = False
 
 
 def check_rules(*rules: tuple[bool, str]) -> None:

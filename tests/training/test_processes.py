@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from lightning.pytorch.strategies import FSDPStrategy
+from PIL import Image
 
 import zoo
 from zoo.training.processes import check_strategy, is_first_process, launched_devices
@@ -129,6 +130,22 @@ def test_an_error_of_the_first_process_ends_all_of_them(place):
     assert len(first[2].splitlines()) == 1
     assert second[1] == second[2] == ""
     assert not (place / "refused").exists()
+
+
+def test_an_error_of_the_second_process_is_said(place):
+    """The second validation image, which the second process reads, is broken."""
+    for split, count in (("train", 8), ("val", 2), ("test", 2)):
+        for number in range(count):
+            path = place / "pictures" / split / "ab"[number % 2] / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (8, 8), 100 * (number % 2)).save(path)
+    (place / "pictures" / "val" / "b" / "1.png").write_bytes(b"no image")
+    words = fit(
+        place, "vit(dim=8,depth=1,heads=1)", "imagefolder(path=pictures,size=8,channels=1,batch_size=1)", "--run-dir=alone"
+    )
+    ((code, _, err),) = finish(lightning(place, words))
+    assert code != 0
+    assert [line for line in err.splitlines() if line.startswith("zoo: process 1: ") and "1.png" in line], err
 
 
 @pytest.mark.parametrize(

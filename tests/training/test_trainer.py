@@ -110,6 +110,12 @@ def test_choices_and_short_names_are_said(values, said):
         ),
         ({"callbacks": [{"class_path": LAMBDA, "init_args": {"on_fit_start": "builtins.print"}}]}, "print> is code"),
         ({"callbacks": [{"class_path": "zoo_test_beside.Evil"}]}, "'zoo_test_beside.Evil' is of no installed package"),
+        ({"plugins": ["zoo_test_beside.Evil"]}, "'zoo_test_beside.Evil' names a module of no installed package"),
+        ({"plugins": "zoo_test_beside.Evil"}, "'zoo_test_beside.Evil' names a module of no installed package"),
+        (
+            {"strategy": {"class_path": DDP, "init_args": {"accelerator": "zoo_test_beside.Evil"}}},
+            "'zoo_test_beside.Evil' names a module of no installed package",
+        ),
         ({"callbacks": "zoo_test_beside.Evil"}, "'zoo_test_beside.Evil' is of no installed package"),
         ({"profiler": {"class_path": "zoo_test_beside.Evil"}}, "'zoo_test_beside.Evil' is of no installed package"),
         ({"plugins": [{"class_path": "zoo_test_beside.Evil"}]}, "'zoo_test_beside.Evil' is of no installed package"),

@@ -269,8 +269,10 @@ def with_missing_plugins(error: InputError, config: Mapping[str, Any]) -> InputE
     """Add to an error the distributions that a model was made with and that are not installed."""
     missing = []
     for name, version in config["versions"].items():
+        if name == "python":
+            continue
         try:
-            distribution("hypercomplex-zoo" if name == "python" else name)
+            distribution(name)
         except PackageNotFoundError:
             missing.append(f"{name} {version}")
     if not missing:

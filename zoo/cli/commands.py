@@ -35,7 +35,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from zoo.errors import InputError, Stop, printable
-from zoo.training.processes import end_with_parent, is_first_process, wait_for_parent
+from zoo.training.processes import end_with_parent, is_first_process, is_known_to_all, wait_for_parent
 
 COMMANDS = {
     "list": "zoo.cli.listing",
@@ -170,7 +170,10 @@ def explain(error: BaseException) -> int:
     if isinstance(error, InputError | KeyboardInterrupt | Stop):
         if is_first_process():  # the other processes of a run say the same
             print(f"zoo: {text or 'interrupted'}", file=sys.stderr)
-        wait_for_parent()
+        else:
+            wait_for_parent()
+            if not is_known_to_all(error):
+                print(f"zoo: process {os.environ.get('RANK', os.environ.get('LOCAL_RANK', '?'))}: {text}", file=sys.stderr)
         return 2 if isinstance(error, InputError) else 128 + getattr(error, "signum", 2)
     if isinstance(error, MemoryError):
         print(f"zoo: not enough memory{f': {text}' if text else ''}", file=sys.stderr)

@@ -179,5 +179,15 @@ def eval_sampler(keys: Sequence[Any]) -> EpochSampler:
     return sampler
 
 
+def check_order(in_order: bool, processes: int) -> None:
+    """Refuse to share out rows that a network with a memory reads in order, as its batches continue each other.
+
+    Raises:
+        InputError: If there are several processes.
+    """
+    if in_order and processes > 1:
+        raise InputError("a network with a memory reads its text in order, in one process: use --trainer.devices 1")
+
+
 def _whole_batch(batch: Any) -> Any:
     return batch

@@ -11,6 +11,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from torch import nn
 
 from zoo import registry
+from zoo.data.loader import check_order
 from zoo.errors import InputError
 from zoo.tasks import task_type
 
@@ -131,6 +132,5 @@ def make_trainer(arguments: dict[str, Any], device: Any, net: nn.Module) -> Trai
         trainer = Trainer(**defaults | {name: value for name, value in arguments.items() if value is not None})
     except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"--trainer: {str(error).strip().splitlines()[0]}") from error
-    if trainer.world_size > 1 and getattr(net, "has_memory", False):
-        raise InputError("a network with a memory reads its text in order, in one process: use --trainer.devices 1")
+    check_order(getattr(net, "has_memory", False), trainer.world_size)
     return trainer

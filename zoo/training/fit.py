@@ -14,6 +14,7 @@ import torch
 
 from zoo.checkpoint import save
 from zoo.checkpoint.atomic import write_json
+from zoo.data.loader import check_order
 from zoo.errors import InputError, Interrupted, Stop
 from zoo.tasks.base import Task
 from zoo.training.checkpoints import Checkpoints, checkpoint_files
@@ -26,7 +27,7 @@ from zoo.training.resolve import Plan, check_data, plan
 from zoo.training.resume import Resumed, check_network, read_best, resume
 from zoo.training.signals import Signals
 from zoo.training.state import set_counters
-from zoo.training.trainer import check_ranks, check_trainer, make_trainer
+from zoo.training.trainer import check_trainer, make_trainer
 
 
 @dataclass
@@ -161,7 +162,7 @@ def set_up(
         task = planned.task.from_info(net, info, getattr(data, "tokenizer", None), **planned.task_options)
         task.save_hyperparameters(dict(task.hparams), logger=False)  # the options of the run, logged below, say the same
     check_network(resumed, task)
-    check_ranks(trainer, net)
+    check_order(getattr(net, "has_memory", False), trainer.world_size)
     summary = summarize(planned, net, vectors) | {"run_dir": str(folder)}
     summary["resumed_from"] = None if resumed is None else str(resumed.path)
     config, files = model_config(planned, net, summary), dict(getattr(data, "files", {}))

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+_meeting = False
+"""Whether this process has begun to join others, with errors of its own from then on."""
+
 PARENT = "ZOO_PARENT_PID"
 """The environment variable that tells a process of a run who started it."""
 JOINING = ("accelerator", "strategy", "devices", "num_nodes", "precision", "plugins", "sync_batchnorm")
@@ -53,6 +56,11 @@ def wait_for_parent() -> None:
     """Let the process that started this one say what happened: Lightning kills it as soon as this one has failed."""
     if PARENT in os.environ and not is_first_process():
         time.sleep(10)  # `end_with_parent` ends this earlier
+
+
+def is_known_to_all(error: BaseException) -> bool:
+    """Tell whether the first process says the same: all errors until the processes meet, and later those that are shared."""
+    return not _meeting or not isinstance(error, InputError) or error.is_shared
 
 
 def launched_devices() -> dict[str, int]:
@@ -103,7 +111,9 @@ class Processes:
                 outcome = None, str(error)
         value, message = self.strategy.broadcast(outcome)
         if message:
-            raise InputError(message)
+            shared = InputError(message)
+            shared.is_shared = True
+            raise shared
         return value  # type: ignore[no-any-return]
 
     def smallest(self, number: int) -> int:
@@ -164,6 +174,8 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
     """
     from torch.distributed import DistError
 
+    from zoo.data.loader import check_order
+
     chosen = {name: value for name, value in settings.items() if name in JOINING and value is not None}
     notes = logging.getLogger("lightning.pytorch")
     level = notes.level
@@ -173,8 +185,7 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
     finally:
         notes.setLevel(level)
     check_strategy(trainer)
-    if in_order and trainer.world_size > 1:
-        raise InputError("a network with a memory reads its text in order, in one process: use --trainer.devices 1")
+    check_order(in_order, trainer.world_size)
     strategy = trainer.strategy
     end_with_parent()
     if strategy.launcher is not None:
@@ -182,6 +193,8 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:
             os.environ[PARENT] = str(os.getpid())
         strategy.launcher.launch(lambda: None, trainer=trainer)
+        global _meeting
+        _meeting = True
         try:
             strategy.setup_environment()
         except DistError as error:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from enum import Enum
 from importlib.metadata import packages_distributions
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from lightning.pytorch.callbacks import Checkpoint, LearningRateMonitor
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.plugins.io import CheckpointIO
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch import nn
 
 from zoo.errors import InputError, one_line, shorten
 from zoo.training.callbacks import EqualBuffers, MovingAverage, ProgressBar, ProgressLines, SplitNote
@@ -81,12 +81,6 @@ def as_list(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
 
 
-def check_ranks(trainer: Trainer, net: nn.Module) -> None:
-    """Refuse several processes for a network whose memory is of the batch before: they share out the rows of its batches."""
-    if trainer.world_size > 1 and getattr(net, "has_memory", False):
-        raise InputError("a network with a memory reads its text in order, in one process: use --trainer.devices 1")
-
-
 def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
     """Check arguments against the types in the signature of Lightning's Trainer and build the objects that a file describes."""
     built = dict(values)
@@ -132,7 +126,13 @@ def build_object(name: str, kind: type, value: Any) -> Any:
 
 
 def check_classes(value: Any) -> None:
-    """Refuse a class path, anywhere in a value, of no installed package: a stranger's file may have a module beside it."""
+    """Refuse a class path, anywhere in a value, of no installed package: a stranger's file may have a module beside it.
+
+    jsonargparse also takes a bare path, and imports its module before it knows whether a class of that name fits.
+
+    Raises:
+        InputError: If there is one; nothing was imported then.
+    """
     for item in leaves(value, "class_path"):
         if "." not in str(item):
             known = {name: f"{part.__name__}.{name}" for part in (loggers, callbacks) for name in part.__all__}
@@ -140,6 +140,17 @@ def check_classes(value: Any) -> None:
             raise InputError(f"a class is given with its module, such as {name}")
         if str(item).partition(".")[0] not in packages_distributions():
             raise InputError(f"class {shorten(str(item))} is of no installed package: install it, or give zoo.fit the object")
+    for item in leaves(value):
+        if isinstance(item, str) and lies_beside(item):
+            raise InputError(f"{shorten(item)} names a module of no installed package: install it, or give zoo.fit the object")
+
+
+def lies_beside(text: str) -> bool:
+    """Return whether a text is a path into a module that is neither installed nor of Python, but could be imported."""
+    name, dot, _ = text.partition(".")
+    if not dot or not name.isidentifier() or name in sys.stdlib_module_names:
+        return False
+    return find_spec(name) is not None and name not in packages_distributions()
 
 
 def check_plain(value: Any) -> None:

@@ -88,7 +88,7 @@ class ImageData(DataModule[ImageInfo]):
         size: Side of the square images in pixels; None keeps the height of an array. Decoded images need it.
         channels: 1 (grey) or 3 (RGB); None keeps that of an array and decodes to RGB.
         val: That share, stratified; the same images whatever the seed.
-        augment: `none`, `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `zoo.data.images.augment.resolve`).
+        augment: `none` (or None), `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `augment.resolve`).
         batch_size, num_workers: See `DataModule`.
         seed: Decides shuffling and augmentation; the splits do not depend on it.
 
@@ -117,13 +117,14 @@ class ImageData(DataModule[ImageInfo]):
         val: float = 0.1,
         batch_size: int = 64,
         num_workers: int = 0,
-        augment: str = "auto",
+        augment: str | None = "auto",
         seed: int = 0,
     ) -> None:
         super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
         self.size = None if size is None else whole("size", size, 1)
         if channels not in (None, 1, 3):
             raise InputError(f"channels={channels}: must be 1 (grey) or 3 (RGB)")
+        augment = augment or "none"  # as a spec writes it
         if augment not in AUGMENTATIONS:
             raise InputError(f"augment={augment!r}: must be one of {', '.join(AUGMENTATIONS)}")
         self.val = check_share(val, "val")
