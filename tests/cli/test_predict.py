@@ -80,6 +80,12 @@ def test_standard_input_and_files_say_the_same(call, place, pipe, tmp_path):
     assert call("predict", place / "text", "lines.txt", "lines.txt").out == expected.out * 2
 
 
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(refused, place, tmp_path):
+    for name in ("lines", "lines.txt"):
+        os.mkfifo(tmp_path / name)
+        assert refused("predict", place / "text", name).startswith(f"{name}: this is a pipe or a device, not a file")
+
+
 def test_a_terminal_is_not_waited_for(refused, place, monkeypatch):
     for stdin in (Terminal(), None):
         monkeypatch.setattr(sys, "stdin", stdin)

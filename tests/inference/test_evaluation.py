@@ -1,15 +1,23 @@
 """Measuring a model on data of a third party, whose module says which options a model decides and which say where rows are."""
 
+import json
+import os
+import signal
+from shutil import copytree
+
 import pytest
 import torch
+from lightning.pytorch import Callback
 from torch.utils.data import TensorDataset
 
 import zoo
+from tests.faults.hostile import seal
+from zoo.cli import main
 from zoo.data import DataModule, ready
 from zoo.data.info import VectorInfo
-from zoo.data.text import TextData, text_options
+from zoo.data.text import TextData, sets, text_options
 from zoo.data.text.local import text
-from zoo.errors import InputError
+from zoo.errors import InputError, Interrupted
 
 TRAINER = {"max_epochs": 1, "limit_train_batches": 3, "accelerator": "cpu", "enable_progress_bar": False}
 
@@ -102,3 +110,29 @@ def test_an_option_of_other_data_comes_from_the_data_of_the_model(place):
     assert model.evaluate("waves(path=b)") == model.evaluate("waves(path=b, rate=4)") == model.evaluate()
     with pytest.raises(InputError, match=r"sets rate, but the model has a value of its own: leave that out"):
         model.evaluate("waves(rate=8)")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_is_named(model, number):
+    class Send(Callback):
+        def on_test_batch_start(self, *_):
+            os.kill(os.getpid(), number)
+
+    with pytest.raises(Interrupted, match="stopped before everything was measured") as stop:
+        model.evaluate(batch_size=1, trainer={"callbacks": [Send()], "accelerator": "cpu", "enable_progress_bar": False})
+    assert stop.value.signum == number
+
+
+def test_a_model_without_its_run_fetches_nothing_by_itself(model, place, tmp_path, monkeypatch, capsys):
+    """What its configuration names may be a stranger's choice; a run folder is the user's own, and --data says it."""
+    folder = copytree(place / "run" / "model", tmp_path / "downloaded" / "x" / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"data": "mr"}))
+    seal(folder)
+    asked = []
+    monkeypatch.setattr(sets, "load", lambda name, *_, **__: asked.append(name) or {})
+    said = f"zoo: '{folder}' was trained on mr, which may have to be fetched: allow it with --data mr\n"
+    assert (main(["test", str(folder)]), capsys.readouterr().err, asked) == (2, said, [])
+    assert (main(["test", str(folder), "--data", "mr"]), asked) == (2, ["mr"])
+    (tmp_path / "downloaded" / "config.yaml").touch()
+    assert (main(["test", str(folder)]), asked) == (2, ["mr", "mr"])

@@ -5,9 +5,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from inspect import signature
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
+from zoo import registry
 from zoo.cli.commands import quiet, show
 from zoo.cli.parser import Parser
 from zoo.errors import InputError
@@ -96,6 +99,20 @@ def run(command: str, values: dict[str, Any]) -> int:
     return {"predict": predict, "generate": generate}.get(command, evaluate)(command, values)
 
 
+def check_local(run: str) -> None:
+    """Refuse to fetch data because the configuration of a model folder without its run, perhaps a stranger's, names them."""
+    from zoo.checkpoint import find, read_config
+
+    folder = find(run)
+    data = read_config(folder)["data"]
+    if data is None or any((place / "config.yaml").is_file() for place in folder.absolute().parents[:2]):
+        return
+    entry, spec = registry.resolve("zoo.datasets", data)
+    place = signature(registry.load(entry)).parameters.get("path")
+    if place is not None and place.default is None and spec.options.get("path") is None:
+        raise InputError(f"'{run}' was trained on {data}, which may have to be fetched: allow it with --data {quote(data)}")
+
+
 def evaluate(command: str, values: dict[str, Any]) -> int:
     """Print the metrics of a run on its test or validation split."""
     run, as_json, decoding, split = values.pop("run"), values.pop("json"), values.pop("decoding"), SPLITS[command]
@@ -105,6 +122,8 @@ def evaluate(command: str, values: dict[str, Any]) -> int:
     from zoo.training.trainer import check_trainer
 
     quiet()
+    if options.data is None:
+        check_local(run)
     sizes = {"batch_size": options.batch_size, "num_workers": options.num_workers}
     trainer = check_trainer(options.trainer)
     metrics = load(run, device=options.device).evaluate(options.data, split, trainer=trainer, **sizes, **decoding)

@@ -1,5 +1,6 @@
 """Measure a trained model on a split of its data, or of other data."""
 
+import signal
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -12,7 +13,7 @@ from torch import nn
 
 from zoo import registry
 from zoo.data.loader import check_order
-from zoo.errors import InputError
+from zoo.errors import InputError, Interrupted
 from zoo.tasks import task_type
 
 
@@ -59,8 +60,9 @@ def evaluate(
     device = model.device
     try:
         metrics = (runner.test if split == "test" else runner.validate)(task, verbose=False, **arguments)[0]
-    except SystemExit as stop:  # what Lightning makes of Ctrl-C
-        raise KeyboardInterrupt("stopped before everything was measured") from stop
+    except SystemExit as stop:  # what Lightning makes of Ctrl-C and of SIGTERM
+        number = signal.SIGTERM if runner.received_sigterm else signal.SIGINT
+        raise Interrupted("stopped before everything was measured", number) from stop
     finally:
         model.to(device)
         model.net.eval()

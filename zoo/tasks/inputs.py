@@ -76,7 +76,7 @@ def read_texts(
 def is_file(word: str) -> bool:
     """Tell the name of a file or a folder from a text; refuse what looks like the name of a file that does not exist."""
     try:
-        found = Path(word).is_file() or bool(Path(word).is_dir() and word.strip("."))
+        found = Path(word).exists() and bool(word.strip("."))
     except OSError:
         return False
     if not found and not any(map(str.isspace, word)) and word.lower().endswith(FILES):
@@ -87,6 +87,8 @@ def is_file(word: str) -> bool:
 def files_in(path: Path, endings: Sequence[str]) -> list[Path]:
     """Return the files with these endings in a folder and the folders in it, by name; a file is returned as it is."""
     if not path.is_dir():
+        if path.exists() and not path.is_file():  # a pipe that nobody writes to would be waited for
+            raise InputError(f"{path}: this is a pipe or a device, not a file; save it to a file first")
         return [path]
     if found := sorted(file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith(tuple(endings))):
         return found
