@@ -47,7 +47,7 @@ def test_words_are_ranked_in_the_folder_of_the_run(write, call, tmp_path):
     net = write("complex_order")
     code, out, err = call("report", "frequencies(top=2)", "run")
     assert (code, err) == (0, "")
-    assert "run/frequencies.png" in out
+    assert "written to run: frequencies.csv, frequencies.png" in out
     with (tmp_path / "run/frequencies.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["word"] for row in rows} == set(" ".join(TEXTS).split())

@@ -1,5 +1,6 @@
 """``zoo info``, ``report`` and ``verify``: a network's parameters, what a model has learned, and whether it is whole."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -21,9 +22,11 @@ def make_parser(command: str) -> Parser:
         parser = Parser(command, "Check every file of a trained model, and the training checkpoints beside it.")
         parser.positional("run", "a run (runs/NAME) or model folder")
     else:
-        parser = Parser(command, "Report what a trained model has learned.")
-        parser.positional("report", 'spec of the report, such as frequencies or "frequencies(top=20)" (zoo list reports)')
-        parser.positional("run", "a run (runs/NAME) or model folder; the files are written there")
+        parser = Parser(command, "Report what a trained model has learned, or how lottery tickets did.")
+        parser.positional("report", 'spec of the report, such as lottery or "frequencies(top=20)" (zoo list reports)')
+        parser.positional("run", "a run (runs/NAME), or a model folder; for lottery one or more runs of zoo lottery")
+        parser.positional("more", "more runs, for a report on several", "*")
+        parser.value("--out", "a new folder for the files, instead of the run's; several runs need one")
     return parser.switch("--json", "print JSON")
 
 
@@ -45,24 +48,56 @@ def info(values: dict[str, Any]) -> int:
 
 
 def report(values: dict[str, Any]) -> int:
-    """Make a report of a trained model, print it and write its files into the run's folder."""
-    run = values["run"]
-    registry.resolve("zoo.reports", values["report"])
+    """Make a report of a trained model or of several runs, print it and write its files into a folder."""
+    runs, spec = [values["run"], *values["more"]], values["report"]
+    entry, _ = registry.resolve("zoo.reports", spec)
+    folder = Path(values["out"]).expanduser() if values["out"] is not None else None
+    if folder is not None and (folder.exists() or not values["out"]):
+        raise InputError(f"'{folder}' exists: choose another folder with --out, or remove it")
+    from zoo.report import takes_runs
+
+    several = takes_runs(registry.load(entry))
+    if len(runs) > 1 and not several:
+        raise InputError(f"{entry.name} reports on one model: give one run")
+    if len(runs) > 1 and folder is None:
+        raise InputError("the files of a report on several runs need a folder: --out FOLDER")
+    if several:
+        made, own, head = registry.create("zoo.reports", spec, runs), Path(runs[0]).expanduser() / "report", {"runs": runs}
+    else:
+        (made, own), head = of_model(spec, runs[0]), {"run": runs[0]}
+    written = write_report(made, folder, own)
+    text = f"{made.text}\nwritten to {folder or own}: {', '.join(made.files)}"
+    show({**head, **made.values, **written}, values["json"], lambda _: print(text))
+    return 0
+
+
+def of_model(spec: str, run: str) -> tuple[Any, Path]:
+    """Make a report of a trained model; return it, and the folder of its run."""
     from zoo.checkpoint import find
-    from zoo.checkpoint.atomic import write_bytes
     from zoo.inference.model import load
 
     quiet()
     place = find(run)
     # Not into the model folder: its manifest lists every file in it.
-    folder = Path(run).expanduser() if place != Path(run).expanduser() else place.parent
-    made = registry.create("zoo.reports", values["report"], load(run))
-    for name, content in made.files.items():
-        write_bytes(folder / name, content)
-    files = {Path(name).suffix.lstrip("."): str(folder / name) for name in made.files}
-    text = f"{made.text}\nwritten: {', '.join(files.values())}"
-    show({"run": run, **made.values, **files}, values["json"], lambda _: print(text))
-    return 0
+    own = Path(run).expanduser() if place != Path(run).expanduser() else place.parent
+    return registry.create("zoo.reports", spec, load(run)), own
+
+
+def write_report(made: Any, folder: Path | None, own: Path) -> dict[str, str]:
+    """Write the files of a report into a new folder or that of its run; return their paths."""
+    from zoo.checkpoint.atomic import new_folder, write_bytes
+
+    if folder is None:
+        own.mkdir(exist_ok=True)
+        for name, content in made.files.items():
+            write_bytes(own / name, content)
+    else:
+        with new_folder(folder) as part:
+            for name, content in made.files.items():
+                (part / name).write_bytes(content)
+    endings = Counter(Path(name).suffix for name in made.files)
+    keys = {name: Path(name).suffix.lstrip(".") if endings[Path(name).suffix] == 1 else name for name in made.files}
+    return {key: str((folder or own) / name) for name, key in keys.items()}
 
 
 def verify(values: dict[str, Any]) -> int:

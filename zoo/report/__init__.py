@@ -1,9 +1,12 @@
 """Reports: tables and pictures of what a network has and what a trained model has learned.
 
 An entry point of the group ``zoo.reports`` is a function ``report(model: zoo.Model, **options) -> Report``; ``zoo report
-"NAME(option=value)" RUN`` calls it, prints the text and writes the files into the run's folder.
+"NAME(option=value)" RUN`` calls it, prints the text and writes the files into the run's folder. If its first argument is named
+``runs`` it gets the folders of one or more runs as texts, ``report(runs: Sequence[str], **options)``, and reads what it needs.
 """
 
+from collections.abc import Callable
+from inspect import signature
 from typing import Any, NamedTuple
 
 from rich.box import SIMPLE_HEAD
@@ -23,6 +26,11 @@ class Report(NamedTuple):
     values: dict[str, Any]
     text: str
     files: dict[str, bytes]
+
+
+def takes_runs(report: Callable[..., Report]) -> bool:
+    """Return whether a report is on the folders of runs, and not on a model."""
+    return next(iter(signature(report).parameters), "") == "runs"
 
 
 def plain_console(**options: Any) -> Console:

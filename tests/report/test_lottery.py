@@ -1,0 +1,308 @@
+"""The report on lottery tickets: its numbers, its files, and one line where there is nothing to draw."""
+
+import json
+import shutil
+from math import log10
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import zoo
+from zoo.cli import main
+from zoo.errors import InputError
+from zoo.pruning import prunable
+from zoo.report.lottery import lottery
+from zoo.report.lottery.crossing import Crossing, compare_all, overtakes
+from zoo.report.lottery.rows import Arm, collect, read_runs
+from zoo.report.lottery.style import percent_ticks, styles
+from zoo.report.lottery.weights import ALL, read_ticket
+
+# --- numbers ---
+
+
+def arms_of(*runs, split="test") -> list[Arm]:
+    return collect(read_runs([str(run) for run in runs]), split)
+
+
+def crossing_of(run) -> Crossing:
+    found, said = compare_all(arms_of(run), read_runs([str(run)])[0].record["mode"])
+    assert said == []
+    return found[0]
+
+
+def test_percents_are_of_the_real_network(lottery_run):
+    real, ours = arms_of(lottery_run(lambda *_: 0.5))
+    assert [point.percent for point in real.points] == pytest.approx([100, 50, 25, 12.5], rel=0.01)
+    row = ours.rows[0, 0]
+    assert ours.points[0].percent == 100 * row["weights"] / row["real_weights"] < 30
+    assert ours.points[1].survivors == ours.rows[0, 1]["survivors"]
+
+
+def test_means_and_spread_are_over_seeds(lottery_run):
+    run = lottery_run(lambda algebra, seed, percent: (0.1, 0.4, 0.7)[seed], seeds=3)
+    point = arms_of(run)[0].points[2]
+    assert (point.mean, point.spread) == (pytest.approx(0.4), pytest.approx(0.3))
+    assert point.seeds == {0: 0.1, 1: 0.4, 2: 0.7}
+    assert arms_of(run, split="val")[0].points[2].mean == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(("mode", "sign"), [("max", 1), ("min", -1)])
+def test_the_crossing_point_of_two_lines(lottery_run, mode, sign):
+    """Over log(percent) the reals fall from 1 at 100 % to 0 at 1 %; 0.5 + 0.1 s is overtaken at 10^(1 + 0.2 s) %."""
+    run = lottery_run(
+        lambda algebra, seed, percent: 2 + sign * (log10(percent) / 2 if algebra == "real" else 0.5 + 0.1 * seed),
+        seeds=2,
+        rounds=7,
+        mode=mode,
+        metric="perplexity",
+    )
+    found = crossing_of(run)
+    assert found.below == pytest.approx(10**1.1)
+    assert found.crossings == [found.below]
+    assert found.by_seed == {0: pytest.approx(10.0), 1: pytest.approx(10**1.2)}
+    assert found.lead == pytest.approx(0.55 - log10(found.low) / 2)
+    assert found.lead_spread == pytest.approx(0.1 / 2**0.5)
+    assert "from 12.6 % of the real weights down to 0.812 %" in found.statement
+
+
+def test_no_crossing_is_said(lottery_run):
+    ahead = crossing_of(lottery_run(lambda algebra, *_: float(algebra != "real"), name="ahead"))
+    assert (ahead.below, ahead.crossings) == (ahead.high, [])
+    assert "everywhere between" in ahead.statement
+    behind = crossing_of(lottery_run(lambda algebra, *_: float(algebra == "real"), name="behind"))
+    assert (behind.below, behind.crossings) == (None, [])
+    assert "no crossing" in behind.statement
+    assert crossing_of(lottery_run(lambda *_: 0.5, name="even")).below is None
+
+
+def test_several_crossings_are_all_said():
+    grid = np.array([1.0, 2.0, 4.0, 8.0])
+    assert overtakes(grid, np.array([1.0, -1.0, 1.0, -1.0])) == (
+        pytest.approx(2**0.5),
+        pytest.approx([2**2.5, 2**1.5, 2**0.5]),
+    )
+    assert overtakes(grid, np.array([-1.0, 1.0, 1.0, -3.0])) == (None, pytest.approx([2**2.25, 2**0.5]))
+    assert overtakes(grid, np.array([1.0, 0.0, 0.0, -1.0])) == (2.0, [2.0])
+
+
+def test_rounds_that_a_seed_lacks_do_not_count_for_the_crossing(lottery_run):
+    run = lottery_run(lambda algebra, seed, percent: seed + 0.1, seeds=2)
+    record = json.loads((run / "lottery.json").read_text())
+    record["rows"] = [row for row in record["rows"] if not (row["seed"] == 1 and row["round"] == 3)]
+    record["stopped"] = [{"algebra": "real", "seed": 1, "round": 2, "reason": "accuracy collapsed"}]
+    (run / "lottery.json").write_text(json.dumps(record))
+    real = arms_of(run)[0]
+    assert [point.round for point in real.complete] == [0, 1, 2]
+    assert real.points[3].mean == 0.1
+    assert crossing_of(run).low == real.points[2].percent
+    notes = lottery([str(run)]).values["notes"]
+    assert "real: not all 2 seeds have round 3 (hollow points)" in notes
+    assert any("accuracy collapsed" in note for note in notes)
+
+
+def test_a_value_that_is_not_finite_is_not_drawn(lottery_run):
+    run = lottery_run(lambda algebra, seed, percent: 0.5)
+    text = (run / "lottery.json").read_text()
+    (run / "lottery.json").write_text(text.replace('"test": {"accuracy": 0.5}', '"test": {"accuracy": null}', 1))
+    assert [point.round for point in arms_of(run)[0].points] == [1, 2, 3]
+    assert "real, seed 0, round 0: no value, not drawn" in lottery([str(run)]).values["notes"]
+
+
+def test_arms_of_several_runs_are_compared_with_their_own_reals(lottery_run):
+    one = lottery_run(lambda algebra, *_: float(algebra != "real"), name="one")
+    two = lottery_run(lambda algebra, *_: 2.0 * (algebra == "real"), name="two")
+    found, said = compare_all(arms_of(one, two), "max")
+    assert [(cross.arm, cross.real, cross.below is None) for cross in found] == [
+        ("quaternion (one)", "real (one)", False),
+        ("quaternion (two)", "real (two)", True),
+    ]
+    assert said == []
+    alone = lottery_run(lambda *_: 0.7, name="alone", algebras=["octonion"])
+    assert [cross.real for cross in compare_all(arms_of(one, alone), "max")[0]] == ["real", "real"]
+    assert "several runs have the real network" in compare_all(arms_of(one, two, alone), "max")[1][0]
+    assert "no run has the real network" in compare_all(arms_of(alone), "max")[1][0]
+
+
+def test_algebras_keep_their_colours(lottery_run):
+    pair = styles(arms_of(lottery_run(lambda *_: 0.5)))
+    more = lottery_run(lambda *_: 0.5, name="more", algebras=["octonion", "quaternion", ("quaternion", "random"), "phm-4"])
+    look = styles(arms_of(more))
+    assert look["quaternion"].color == look["quaternion, random masks"].color == pair["quaternion"].color
+    assert look["quaternion"].dash != look["quaternion, random masks"].dash
+    assert len({style.color for style in look.values()} | {pair["real"].color}) == 4
+
+
+def test_ticks_reach_over_both_ends():
+    assert percent_ticks(0.21, 100) == [0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
+    assert percent_ticks(0.2, 0.2) == [0.2]
+
+
+# --- weights ---
+
+
+def test_histograms_count_what_survives(run_with_models):
+    arm = next(arm for arm in arms_of(run_with_models) if arm.label == "quaternion")
+    ticket, said = read_ticket(arm)
+    assert said == []
+    assert (ticket.seed, ticket.rounds) == (0, [0, 1, 2, 3])
+    net = zoo.load(run_with_models / "quaternion/seed-0/round-02").net
+    weights = {name: one.parameter.detach().numpy() for name, one in prunable(net).items()}
+    assert len(ticket.layers) == 1 + len(weights)
+    every = ticket.layers[ALL]
+    assert every.left[2] == sum(np.count_nonzero(weight) for weight in weights.values()) == arm.rows[0, 2]["survivors"]
+    assert every.numbers == arm.rows[0, 2]["weights"]
+    fc1 = ticket.layers["blocks.0.mlp.fc1"]
+    weight = weights["blocks.0.mlp.fc1.weight_module.components"]
+    assert fc1.counts[2] == np.histogram(weight[weight != 0], fc1.edges)[0].tolist()
+    assert sum(fc1.counts[2]) == pytest.approx(fc1.left[2], abs=2)
+    assert fc1.numbers == weight.size
+    middle = len(fc1.edges) // 2
+    assert fc1.counts[3][middle] == 0 < fc1.counts[0][middle]
+
+
+def test_rounds_whose_models_are_missing_or_damaged_are_named(run_with_models, tmp_path):
+    run = shutil.copytree(run_with_models, tmp_path / "run")
+    weights = run / "real/seed-0/round-01/model/model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    shutil.rmtree(run / "real/seed-0/round-03")
+    shutil.copytree(run / "real/seed-0/round-02", run / "quaternion/seed-0/round-02", dirs_exist_ok=True)
+    arms = arms_of(run)
+    ticket, said = read_ticket(arms[0])
+    assert ticket.rounds == [0, 2]
+    assert len(said) == 1
+    assert said[0].startswith("real, seed 0: no histogram of round 1 (round 3 neither): ")
+    assert "checksum differs" in said[0]
+    ticket, said = read_ticket(arms[1])
+    assert ticket.rounds == [0, 1, 3]
+    assert "round 2" in said[0]
+
+
+# --- files ---
+
+
+def test_its_pictures_are_whole(report):
+    names = {"lottery", "weights", "sparsity", "weights-real", "weights-quaternion", "weights-quaternion-random-masks"}
+    assert set(report.files) == {f"{name}.{kind}" for name in names for kind in ("png", "svg")} | {"lottery.md", "lottery.html"}
+    for name, content in report.files.items():
+        if name.endswith(".png"):
+            assert content.startswith(b"\x89PNG"), name
+        if name.endswith(".svg"):
+            assert ElementTree.fromstring(content).tag == "{http://www.w3.org/2000/svg}svg", name
+
+
+def test_the_table_has_all_rounds(report, run_with_models):
+    lines = report.files["lottery.md"].decode().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| quaternion |")]
+    arm = next(arm for arm in arms_of(run_with_models) if arm.label == "quaternion")
+    assert len(rows) == 1 + len(arm.points)  # one of the crossing points
+    point = arm.points[1]
+    assert rows[2] == [
+        "quaternion",
+        "1",
+        f"{point.percent:.3g} %",
+        f"{point.survivors:,.0f}",
+        "2",
+        f"{point.mean:.4f} ± {point.spread:.4f}",
+    ]
+    assert float(rows[0][1].removesuffix(" %")) == pytest.approx(report.values["crossings"][0]["below"], rel=0.01)
+
+
+def test_a_page_fetches_nothing_and_says_what_its_numbers_are(report, run_with_models):
+    page = report.files["lottery.html"].decode()
+    assert len(page) < 5_000_000
+    assert "default-src 'none'" in page
+    data = json.loads(page.partition('type="application/json">')[2].partition("</script>")[0])
+    assert [arm["label"] for arm in data["arms"]] == list(report.values["arms"])
+
+
+def test_a_name_cannot_break_the_page(lottery_run):
+    run = lottery_run(lambda *_: 0.5, algebras=["real"])
+    bad = "</script><script>alert(1)</script>"
+    (run / "lottery.json").write_text((run / "lottery.json").read_text().replace('"digits"', json.dumps(bad)))
+    page = lottery([str(run)]).files["lottery.html"].decode()
+    assert "<script>alert" not in page
+
+
+def call(capsys, *words):
+    code = main(["report", *map(str, words)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_command_writes_into_the_run_and_again(lottery_run, capsys):
+    run = lottery_run(lambda *_: 0.5)
+    for _ in range(2):
+        code, out, err = call(capsys, "lottery", run)
+        assert (code, err) == (0, "")
+        assert f"written to {run / 'report'}: lottery.png" in out
+    assert {path.name for path in (run / "report").iterdir()} == {f"lottery.{kind}" for kind in ("png", "svg", "md", "html")}
+
+
+def test_several_runs_go_into_a_new_folder(lottery_run, capsys, tmp_path):
+    runs = [lottery_run(lambda *_: 0.5, name=name) for name in ("one", "two")]
+    code, out, _ = call(capsys, "lottery(split=val)", *runs, "--out", tmp_path / "both", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["split"] == "val"
+    assert found["html"] == str(tmp_path / "both/lottery.html")
+    assert (tmp_path / "both/lottery.html").is_file()
+    assert found["arms"]["real (two)"][0]["mean"] == 0.25
+    code, _, err = call(capsys, "lottery", *runs, "--out", tmp_path / "both")
+    assert code == 2
+    assert err == f"zoo: '{tmp_path / 'both'}' exists: choose another folder with --out, or remove it\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["lottery", "nowhere"], "'nowhere' is no lottery run: there is no such folder"),
+        (["lottery", "empty"], "'empty' is no lottery run: there is no lottery.json in it"),
+        (["lottery(split=train)", "run"], "split='train': use val or test"),
+        (["lottery", "run", "run", "--out", "x"], "is given twice"),
+        (["lottery", "run", "other"], "the files of a report on several runs need a folder: --out FOLDER"),
+        (
+            ["lottery", "run", "other", "--out", "x"],
+            "runs of different metric have no common axis (accuracy in run, loss in other)",
+        ),
+        (["lottery", "begun"], "begun/lottery.json has no rows yet: its first round is not finished"),
+        (["lottery", "torn"], "cannot read torn/lottery.json"),
+        (["lottery", "outside"], "row 0 has a folder outside the run"),
+        (["lottery", "wrong"], "row 0 has no survivors of the right kind"),
+        (["lottery", "later"], "format 2, this version reads 1"),
+        (["frequencies", "run", "other"], "frequencies reports on one model: give one run"),
+    ],
+)
+def test_bad_input_is_one_line(lottery_run, capsys, tmp_path, monkeypatch, words, said):
+    monkeypatch.chdir(tmp_path)
+    text = (lottery_run(lambda *_: 0.5, algebras=["real"], rounds=1) / "lottery.json").read_text()
+    record = json.loads(text)
+    row = record["rows"][0]
+    runs = {
+        "other": text.replace('"accuracy"', '"loss"'),
+        "begun": json.dumps(record | {"rows": []}),
+        "torn": text[:100],
+        "outside": json.dumps(record | {"rows": [row | {"folder": "../../x"}]}),
+        "wrong": json.dumps(record | {"rows": [row | {"survivors": "12"}]}),
+        "later": json.dumps(record | {"format": 2}),
+        "empty": "",
+    }
+    for name, content in runs.items():
+        (tmp_path / name).mkdir()
+        if content:
+            (tmp_path / name / "lottery.json").write_text(content)
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = call(capsys, *words)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_metric_that_no_row_has(lottery_run):
+    run = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=1)
+    (run / "lottery.json").write_text((run / "lottery.json").read_text().replace('"test": {"accuracy"', '"test": {"loss"'))
+    with pytest.raises(InputError, match="no accuracy of the split test: try split=val"):
+        lottery([str(run)])

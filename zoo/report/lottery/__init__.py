@@ -1,0 +1,149 @@
+"""The report ``lottery``: a metric against the weights left, the crossing points, and the weights that survive."""
+
+import io
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from zoo.checkpoint.card import number
+from zoo.errors import check_rules
+from zoo.report import Report, plain_console, plain_table
+from zoo.report.lottery.crossing import METHOD, Crossing, compare_all
+from zoo.report.lottery.page import Table, page
+from zoo.report.lottery.plots import both, curves, histograms, ridges, sparsity
+from zoo.report.lottery.rows import Arm, Run, collect, gaps, read_runs
+from zoo.report.lottery.style import Style, axis_title, percent_text, styles
+from zoo.report.lottery.weights import ALL, Ticket, read_ticket
+
+
+def lottery(runs: Sequence[str], *, split: str = "test") -> Report:
+    """Lottery tickets: metric against weights left, crossing points, weights and sparsity per layer (png, svg, html, md).
+
+    The epoch of each round was chosen on the validation split, so the test split decides nothing.
+
+    Args:
+        runs: Folders that ``zoo lottery`` wrote, of the same metric and data.
+        split: ``test`` or ``val``.
+
+    Raises:
+        InputError: If a folder is no such run, has no rows yet, or the runs measure different things.
+    """
+    check_rules((split in ("val", "test"), f"lottery: split={split!r}: use val or test"))
+    found = read_runs(runs)
+    record = found[0].record
+    arms = collect(found, split)
+    look = styles(arms)
+    crossings, said = compare_all(arms, record["mode"])
+    said = gaps(found, arms, split) + said
+    tickets: dict[str, Ticket] = {}
+    for arm in arms:
+        ticket, problems = read_ticket(arm)
+        said += problems
+        if ticket:
+            tickets[arm.label] = ticket
+    metric = record["metric"]
+    title, about = describe(found, arms)
+    files = both("lottery", lambda: curves(arms, look, metric, split, title)) | weight_files(tickets, look, title)
+    tables = [crossing_table(crossings)] if crossings else []
+    tables.append(rounds_table(arms, metric, split))
+    findings = [f"{one.statement}." for one in crossings] or ["No crossing point: no two arms can be compared."]
+    notes = ([METHOD] if crossings else []) + said
+    files["lottery.md"] = as_markdown(title, about, findings, tables, notes)
+    texts = {"title": title, "about": about}
+    files["lottery.html"] = page(
+        arms, tickets, look, metric=metric, split=split, texts=texts, findings=findings, tables=tables, notes=notes
+    )
+    values = {"metric": metric, "mode": record["mode"], "split": split, "crossings": [one._asdict() for one in crossings]}
+    values["arms"] = {arm.label: [point._asdict() for point in arm.points] for arm in arms}
+    return Report(values | {"notes": said}, as_text(title, arms, metric, split, findings, said), files)
+
+
+def describe(runs: Sequence[Run], arms: Sequence[Arm]) -> tuple[str, str]:
+    """Return the title of a report and the line under it."""
+    data = runs[0].record["data"]
+    backbones = list(dict.fromkeys(run.record["backbone"] for run in runs))
+    counts = sorted({len(arm.seeds) for arm in arms})
+    seeds = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' if counts[0] > 1 else ''}"
+    text = f"{seeds}; lines are means over seeds, bands one sample standard deviation. "
+    return f"Lottery tickets of {' and '.join(backbones)} on {data}", text + "The epoch of each round was chosen on validation."
+
+
+def weight_files(tickets: Mapping[str, Ticket], look: Mapping[str, Style], title: str) -> dict[str, bytes]:
+    """Draw the weights of all arms together, of the layers of each arm, and what is left of each layer."""
+    if not tickets:
+        return {}
+    rows = [(label, ticket.layers[ALL], look[label].color) for label, ticket in tickets.items()]
+    files = both("weights", lambda: histograms(rows, f"Surviving weights. {title}"))
+    files |= both("sparsity", lambda: sparsity(tickets, "What is left of each layer"))
+    for label, ticket in tickets.items():
+        name = "-".join("".join(char if char.isalnum() or char in "-_" else " " for char in label).split())
+        files |= both(
+            f"weights-{name}", partial(ridges, ticket, look[label].color, f"Surviving weights of each layer, {label}")
+        )
+    return files
+
+
+def plus_minus(mean: float, spread: float | None) -> str:
+    """Write a metric with its spread over seeds.
+
+    >>> plus_minus(0.97123, 0.0021), plus_minus(0.5, None)
+    ('0.9712 ± 0.0021', '0.5000')
+    """
+    text = number(mean)
+    return text if spread is None else f"{text} ± {spread:{'.2e' if 'e' in text else '.4f'}}"
+
+
+def crossing_table(crossings: Sequence[Crossing]) -> Table:
+    """Tabulate the crossing points."""
+    rows = []
+    for one in crossings:
+        seeds = ", ".join(percent_text(percent) if percent else "none" for percent in one.by_seed.values())
+        ahead = percent_text(one.below) if one.below else "none"
+        ahead += " (all of it)" if one.below and not one.crossings else ""
+        span = f"{percent_text(one.high)} to {percent_text(one.low)}"
+        all_of_them = ", ".join(map(percent_text, one.crossings)) or "none"
+        rows.append((one.arm, ahead, seeds or "no common seed", all_of_them, span, plus_minus(one.lead, one.lead_spread)))
+    head = ("arm", "ahead from", "per seed", "all crossings", "common range", "lead at its low end")
+    return "Crossing points", head, rows
+
+
+def rounds_table(arms: Sequence[Arm], metric: str, split: str) -> Table:
+    """Tabulate all rounds of all arms."""
+    rows = [
+        (
+            arm.label,
+            str(point.round),
+            percent_text(point.percent),
+            f"{round(point.survivors):,}",
+            str(len(point.seeds)),
+            plus_minus(point.mean, point.spread),
+        )
+        for arm in arms
+        for point in arm.points
+    ]
+    head = ("arm", "round", "of the real weights", "weights left", "seeds", axis_title(metric, split))
+    return "Rounds", head, rows
+
+
+def as_markdown(title: str, about: str, findings: Sequence[str], tables: Sequence[Table], notes: Sequence[str]) -> bytes:
+    """Write the report as Markdown."""
+    lines = [f"# {title}", "", about, "", *(f"- {text}" for text in findings)]
+    for name, head, rows in tables:
+        lines += ["", f"## {name}", "", f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
+        lines += [f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in rows]
+    lines += ["", *(f"- {text}" for text in notes)] if notes else []
+    return ("\n".join(lines) + "\n").encode()
+
+
+def as_text(title: str, arms: Sequence[Arm], metric: str, split: str, findings: Sequence[str], notes: Sequence[str]) -> str:
+    """Write the first and the last round of each arm, the crossing points and what is missing."""
+    view = plain_table("", "seeds", "dense", "rounds", "weights left", "then")
+    for arm in arms:
+        first, last = arm.points[0], arm.points[-1]
+        cells = (plus_minus(first.mean, first.spread), str(last.round), percent_text(last.percent))
+        view.add_row(arm.label, str(len(arm.seeds)), *cells, plus_minus(last.mean, last.spread))
+    console = plain_console(file=io.StringIO(), width=160)
+    console.print(f"\n{title}: {axis_title(metric, split)}; percent of the real network's prunable weights\n")
+    console.print(view)
+    for text in (*findings, *notes):
+        console.print(text)
+    return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]

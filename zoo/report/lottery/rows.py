@@ -1,0 +1,232 @@
+"""Read the rows of lottery runs and collect them into arms: an algebra and a control, over seeds and rounds."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+from zoo.checkpoint.integrity import read_json
+from zoo.errors import InputError, one_line, printable
+
+FORMAT = 1
+REAL = "real"
+"""The algebra whose dense network all percentages are of."""
+KEYS: dict[str, type | tuple[type, ...]] = {
+    "algebra": str,
+    "control": (str, type(None)),
+    "seed": int,
+    "round": int,
+    "survivors": int,
+    "weights": int,
+    "real_weights": int,
+    "folder": str,
+}
+"""Keys of a row and the kinds of their values, beside ``val`` and ``test``."""
+
+
+class Run(NamedTuple):
+    """A lottery run: its folder, and what its ``lottery.json`` says."""
+
+    folder: Path
+    record: dict[str, Any]
+
+
+class Point(NamedTuple):
+    """A round of an arm.
+
+    Attributes:
+        round: Its number.
+        survivors: Weights that are left, the mean over seeds.
+        percent: The same in percent of the prunable weights of the real network.
+        mean: The mean of the metric over seeds.
+        spread: Its sample standard deviation, None for one seed.
+        seeds: The values by seed.
+    """
+
+    round: int
+    survivors: float
+    percent: float
+    mean: float
+    spread: float | None
+    seeds: dict[int, float]
+
+
+class Arm(NamedTuple):
+    """A line of the plot.
+
+    Attributes:
+        label: Its name, unique within a report.
+        algebra: The spec of its algebra.
+        control: ``random`` (masks), ``reinit`` (another initialisation), or None.
+        run: The run it is of.
+        rows: Its rows by seed and round.
+        points: One for each round, from the first.
+    """
+
+    label: str
+    algebra: str
+    control: str | None
+    run: Run
+    rows: dict[tuple[int, int], dict[str, Any]]
+    points: list[Point]
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds that have a value in any round."""
+        return sorted({seed for point in self.points for seed in point.seeds})
+
+    @property
+    def complete(self) -> list[Point]:
+        """The rounds that all its seeds have."""
+        return [point for point in self.points if len(point.seeds) == len(self.seeds)]
+
+    @property
+    def dense(self) -> float | None:
+        """The level of the dense network, if this is the arm of the reals and has it."""
+        first = self.points[0]
+        return first.mean if self.algebra == REAL and self.control is None and first.percent == 100 else None
+
+
+def read_runs(folders: Sequence[str]) -> list[Run]:
+    """Read lottery runs whose metrics can share an axis.
+
+    Raises:
+        InputError: If a folder is no lottery run, its file is damaged, it has no rows yet, or two runs cannot share axes.
+    """
+    paths = [Path(folder).expanduser() for folder in folders]
+    twice = [folder for folder, count in Counter(path.resolve() for path in paths).items() if count > 1]
+    if twice:
+        raise InputError(f"'{twice[0]}' is given twice")
+    runs = [Run(path, _read(path)) for path in paths]
+    first = runs[0]
+    for run in runs[1:]:
+        for key in ("metric", "mode", "data"):
+            if run.record[key] != first.record[key]:
+                values = (
+                    f"{printable(str(first.record[key]))} in {first.folder}, {printable(str(run.record[key]))} in {run.folder}"
+                )
+                raise InputError(f"runs of different {key} have no common axis ({values}): make a report of each")
+    return runs
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    file = folder / "lottery.json"
+    if not file.is_file():
+        what = "there is no such folder" if not folder.exists() else "there is no lottery.json in it"
+        raise InputError(f"'{folder}' is no lottery run: {what}; give a folder that zoo lottery wrote")
+    record = read_json(file)
+    if record.get("format") != FORMAT:
+        raise InputError(f"{file} has format {record.get('format')!r:.20}, this version reads {FORMAT}")
+    for key, known in (("metric", ()), ("data", ()), ("backbone", ()), ("mode", ("min", "max"))):
+        if not isinstance(record.get(key), str) or (known and record[key] not in known):
+            raise InputError(f"{file} has no {key} of the right kind: it is damaged")
+    rows = record.get("rows")
+    if not isinstance(rows, list):
+        raise InputError(f"{file} has no rows: it is damaged")
+    if not rows:
+        raise InputError(f"{file} has no rows yet: its first round is not finished")
+    for number, row in enumerate(rows):
+        if problem := _problem(row):
+            raise InputError(f"{file}: row {number} {problem}: it is damaged")
+    keys = Counter((row["algebra"], row["control"], row["seed"], row["round"]) for row in rows)
+    if twice := [key for key, count in keys.items() if count > 1]:
+        raise InputError(f"{file} has two rows of {printable(str(twice[0]))}: it is damaged")
+    return record
+
+
+def _problem(row: Any) -> str:
+    """Say what is wrong with a row, or nothing."""
+    if not isinstance(row, dict):
+        return "is no object"
+    row.setdefault("control", None)
+    for key, kinds in KEYS.items():
+        if not isinstance(row.get(key), kinds) or isinstance(row.get(key), bool):
+            return f"has no {key} of the right kind"
+    if not 0 <= row["survivors"] <= row["weights"] or row["real_weights"] <= 0 or row["round"] < 0:
+        return "has counts that cannot be"
+    if not row["algebra"].isprintable() or not (row["control"] or "").isprintable():
+        return "has a name that cannot be printed"
+    if Path(row["folder"]).is_absolute() or ".." in Path(row["folder"]).parts:
+        return "has a folder outside the run"
+    return "" if all(isinstance(row.get(split), dict | None) for split in ("val", "test")) else "has metrics of the wrong kind"
+
+
+def value_of(row: dict[str, Any], split: str, metric: str) -> float | None:
+    """Return a metric of a row if it has it and it is a finite number."""
+    value: Any = (row.get(split) or {}).get(metric)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else None
+
+
+def collect(runs: Sequence[Run], split: str) -> list[Arm]:
+    """Collect the rows of runs into arms; the reals first, then in the order of the runs, each control after its algebra.
+
+    Raises:
+        InputError: If no row has the metric on this split.
+    """
+    metric = str(runs[0].record["metric"])
+    found: dict[tuple[int, str, str | None], dict[tuple[int, int], dict[str, Any]]] = {}
+    for number, run in enumerate(runs):
+        for row in run.record["rows"]:
+            found.setdefault((number, row["algebra"], row["control"]), {})[row["seed"], row["round"]] = row
+    algebras = list(dict.fromkeys(algebra for _, algebra, _ in found))
+    algebras.sort(key=lambda algebra: algebra != REAL)
+    several = Counter((algebra, control) for _, algebra, control in found)
+    names = run_names(runs)
+    arms = []
+    for number, algebra, control in sorted(found, key=lambda key: (algebras.index(key[1]), key[2] or "", key[0])):
+        rows = found[number, algebra, control]
+        label = f"{algebra}, {CONTROLS.get(control, control)}" if control else algebra
+        label += f" ({names[number]})" if several[algebra, control] > 1 else ""
+        if points := _points(rows, split, metric):
+            arms.append(Arm(label, algebra, control, runs[number], rows, points))
+    if not arms:
+        other = "val" if split == "test" else "test"
+        raise InputError(f"{runs[0].folder} has no {metric} of the split {split}: try split={other}")
+    return arms
+
+
+CONTROLS = {"random": "random masks", "reinit": "new initialisation"}
+
+
+def run_names(runs: Sequence[Run]) -> list[str]:
+    """Name runs by their folders, with the folders above where two have one name."""
+    depth = 1
+    paths = [run.folder.resolve().parts for run in runs]
+    while len({parts[-depth:] for parts in paths}) < len(paths):
+        depth += 1
+    return ["/".join(parts[-depth:]) for parts in paths]
+
+
+def _points(rows: dict[tuple[int, int], dict[str, Any]], split: str, metric: str) -> list[Point]:
+    points = []
+    for number in sorted({number for _, number in rows}):
+        here = {seed: row for (seed, at), row in sorted(rows.items()) if at == number and row["survivors"]}
+        values = {seed: value for seed, row in here.items() if (value := value_of(row, split, metric)) is not None}
+        if values:
+            percent = mean(100 * here[seed]["survivors"] / here[seed]["real_weights"] for seed in values)
+            survivors = mean(here[seed]["survivors"] for seed in values)
+            spread = stdev(values.values()) if len(values) > 1 else None
+            points.append(Point(number, survivors, percent, mean(values.values()), spread, values))
+    return points
+
+
+def gaps(runs: Sequence[Run], arms: Sequence[Arm], split: str) -> list[str]:
+    """Say what the lines leave out: rounds without a value, rounds that not all seeds have, arms that were stopped."""
+    said = []
+    for arm in arms:
+        without = [key for key in arm.rows if not any(key[0] in p.seeds for p in arm.points if p.round == key[1])]
+        said += [f"{arm.label}, seed {seed}, round {number}: no value, not drawn" for seed, number in sorted(without)]
+        if thin := [str(point.round) for point in arm.points if len(point.seeds) < len(arm.seeds)]:
+            said.append(f"{arm.label}: not all {len(arm.seeds)} seeds have round {', '.join(thin)} (hollow points)")
+    for run in runs:
+        stopped = run.record.get("stopped")
+        for one in stopped if isinstance(stopped, list) else []:
+            said.append(f"stopped: {one_line(ValueError(_flat(one)))}")
+    return said
+
+
+def _flat(one: Any) -> str:
+    return ", ".join(f"{key} {value}" for key, value in one.items() if value is not None) if isinstance(one, dict) else str(one)
