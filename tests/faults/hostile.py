@@ -6,12 +6,46 @@ import pickle
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
+from PIL import Image
+
+from zoo.backbones.build import backbone
+from zoo.checkpoint import save
 from zoo.checkpoint.atomic import write_json
 from zoo.checkpoint.integrity import sealed
+from zoo.data import ImageInfo
 
 DEEP = 10**5
+INFO = ImageInfo(
+    in_channels=1,
+    image_size=8,
+    classes=("cat", "dog", "eel"),
+    mean=(0.5,),
+    std=(0.2,),
+    sizes={"train": 9, "val": 1},
+    sha256="ab",
+)
+SPEC = "vit(dim=16,depth=1,heads=1)"
+HARMLESS = ("a mean of 1e308", "a pickle as tokenizer.json", "an importable embedding")
+"""Finite, and a file and an option that a model of images does not read: the folder loads."""
+
+
+def write_sound(folder: Path) -> None:
+    """Write a model folder as it should be."""
+    net = backbone(SPEC, "quaternion", **INFO.model_kwargs)
+    values = {"backbone": SPEC, "algebra": "quaternion", "scope": "all", "init": "variance", "task": "image_classification"}
+    save(folder, net, values | {"data": "digits", "info": INFO.to_dict()}, {"metrics": {}, "versions": {"torch": "2"}})
+
+
+def offer(name: str, sound: Path, place: Path) -> list[str]:
+    """Put the folder of a name in the corpus into a place, and return the command that reads it."""
+    folder = copytree(sound, place / "model")
+    CORPUS[name](folder, place / "ran")
+    seal(folder)
+    Image.new("L", (8, 8)).save(place / "a.png")
+    return ["predict", "model", "a.png"]
 
 
 def seal(folder: Path) -> None:

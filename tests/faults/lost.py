@@ -1,6 +1,7 @@
-"""One of two processes of a run is lost; the run must end in time, and go on to the same bits.
+"""One of two processes of a run is lost while it trains; the run must end in time, and go on to the same bits.
 
-The processes are started as torchrun starts them, and its agent is played here: it ends what is left.
+The processes are started as torchrun starts them, and its agent is played here: it ends what is left. `tests.faults.ranks`
+starts runs as users do.
 """
 
 import os
@@ -14,7 +15,7 @@ from tests.faults.ranks import GRACE
 
 CASE = Case("images", ranks=2)
 HOW = ("kill", "raise", "hang", "terminate")
-WHEN = ("start", "step", "checkpoint")
+WHEN = ("step", "checkpoint")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Lost:
 
 
 def go_wrong(how: str, when: str, mark: str) -> None:
-    """Let this process go wrong at its start, in its third step, or when it writes its second checkpoint."""
+    """Let this process go wrong in its third step, or when it writes its second checkpoint."""
 
     def fail() -> None:
         Path(mark).touch()
@@ -44,9 +45,6 @@ def go_wrong(how: str, when: str, mark: str) -> None:
         else:
             raise RuntimeError("a rank is gone")
 
-    if when == "start":
-        fail()
-        return
     from lightning.pytorch import Trainer
     from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 

@@ -1,7 +1,9 @@
-"""Two processes of which one is killed, fails or hangs."""
+"""Two processes, started by Lightning or torchrun, of which one is killed, fails or hangs."""
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -35,20 +37,20 @@ def go_wrong():
 
 class Wrong(Callback):
     def on_train_batch_end(self, trainer, task, outputs, batch, index):
-        if trainer.global_step == 3:
+        if trainer.global_step == 3 and WHEN == "step":
             go_wrong()
 
 
 Path(f"rank-{os.getpid()}").touch()
-if WHEN == "start" and BAD == 0:  # once the other one is there, before they meet
+if WHEN == "start" and BAD == 0 and "TORCHELASTIC_RUN_ID" not in os.environ:  # once the other is there, before they meet
     from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher as Launcher
     call = Launcher._call_children_scripts
     Launcher._call_children_scripts = lambda self: (call(self), go_wrong())
 elif WHEN == "start":
     go_wrong()
+trainer = {"devices": 2, "accelerator": "cpu", "max_epochs": 2, "enable_progress_bar": False, "callbacks": [Wrong()]}
 zoo.fit(backbone="vit(dim=16,depth=1,heads=1)", algebra="quaternion", data="digits", batch_size=128, run_dir="run",
-        ddp_timeout=%d, trainer={"devices": 2, "accelerator": "cpu", "max_epochs": 2, "enable_progress_bar": False,
-                                 "callbacks": [Wrong()] if WHEN == "step" else []})
+        resume="auto", ddp_timeout=%d, trainer=trainer)
 """
 
 
@@ -79,7 +81,26 @@ def alive(pid: int) -> bool:
         return False
 
 
-def lose(folder: Path, rank: int, how: str, when: str, timeout: int) -> Ending:
+def command(launcher: str, *arguments: str) -> list[str]:
+    """Return the command line that lets Lightning or torchrun start both processes."""
+    if launcher == "lightning":
+        return [sys.executable, "train.py", *arguments]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}"]
+    return [*launch, "train.py", *arguments]
+
+
+def train(folder: Path, arguments: list[str], timeout: int) -> subprocess.Popen[bytes]:
+    """Start a run in a folder, with what is printed in its file ``out``."""
+    (folder / "train.py").write_text(TRAIN % timeout)
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    with (folder / "out").open("wb") as out:
+        return subprocess.Popen(arguments, cwd=folder, env=env, stdout=out, stderr=out, start_new_session=True)
+
+
+def lose(folder: Path, rank: int, how: str, when: str, timeout: int, launcher: str = "lightning") -> Ending:
     """Train with two processes in a folder, of which one goes wrong.
 
     Args:
@@ -88,12 +109,9 @@ def lose(folder: Path, rank: int, how: str, when: str, timeout: int) -> Ending:
         how: ``kill``, ``raise``, ``hang`` or ``terminate``.
         when: At the ``start``, before the processes meet, or after a ``step``.
         timeout: Seconds that a process waits for the others.
+        launcher: ``lightning`` or ``torchrun``.
     """
-    (folder / "train.py").write_text(TRAIN % timeout)
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, "train.py", str(rank), how, when]
-    with (folder / "out").open("wb") as out:
-        process = subprocess.Popen(command, cwd=folder, env=env, stdout=out, stderr=out, start_new_session=True)
+    process = train(folder, command(launcher, str(rank), how, when), timeout)
     try:
         process.wait(timeout=280)
         wrong = [path.stat().st_mtime for path in folder.glob("wrong-*")]
@@ -108,3 +126,22 @@ def lose(folder: Path, rank: int, how: str, when: str, timeout: int) -> Ending:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     return Ending(process.returncode, seconds, len(left), (folder / "run" / "model").exists(), (folder / "out").read_text())
+
+
+def lose_and_resume(folder: Path, rank: int, how: str, when: str, timeout: int, launcher: str) -> tuple[Ending, str]:
+    """Lose a process and run the same command again without a fault; say what is wrong with the run, if anything is.
+
+    The weights are compared with those of ``folder / "whole"``, the undisturbed run, which is trained if it is not there.
+    """
+    whole, place = folder / "whole", folder / f"{launcher}-{rank}-{how}-{when}"
+    if not whole.exists():
+        whole.mkdir()
+        assert train(whole, command("lightning", "9", "", ""), timeout).wait(timeout=280) == 0, (whole / "out").read_text()
+    place.mkdir()
+    ending = lose(place, rank, how, when, timeout, launcher)
+    code = train(place, command(launcher, "9", "", ""), timeout).wait(timeout=280)
+    weights = [path / "run" / "model" / "model.safetensors" for path in (whole, place)]
+    same = code == 0 and weights[0].read_bytes() == weights[1].read_bytes()
+    said = (place / "out").read_text()
+    shutil.rmtree(place)
+    return ending, "" if same else f"other weights, exit code {code}: {said[-200:]}"

@@ -24,11 +24,13 @@ TITLES = {
 TEXTS = {
     "flips": "Bits of a model folder and of training checkpoints flip, files are cut short, zeroed or exchanged; each must be "
     "noticed, and the file named.",
-    "hostile": "Files and configurations that are made to run something, to fill the memory or to hang; each must be refused "
-    "in one line.",
+    "hostile": "Files, configurations and model folders that are made to run something, to fill the memory or to hang; each "
+    "must be refused in one line, or be harmless.",
     "commands": "Valid command lines and configuration files with one mistake: exit code 2, at most three lines, no traceback.",
-    "ranks": "One of two processes, started as torchrun starts them, is killed, fails, hangs or is terminated; the other must "
-    "fail within the timeout and 15 s (torchrun then ends what is left), and the resumed run be the undisturbed one.",
+    "ranks": "One of two processes is killed, fails, hangs or is terminated, before the two have met or in training. Started "
+    "by Lightning or torchrun, the whole job must be over within the timeout and 15 s, with another exit code than 0 and no "
+    "process left; without a launcher the other process must fail by itself in that time. The resumed run must be the "
+    "undisturbed one.",
     "disk": "Where a run fails, it must say so in a clear line, and go on from its last good state to the same weights.",
     "kills": "Runs are killed (kill -9) at a random time or before a random change of a file, and resumed; weights and "
     "metrics.csv must be those of the undisturbed run, bit for bit.",
@@ -72,15 +74,21 @@ def flips(found: dict[str, Any]) -> str:
 
 
 def hostile(found: dict[str, Any]) -> str:
-    (slow, seconds), (large, memory) = found["slowest"], found["largest"]
+    columns = [part for part in (found, found.get("models")) if part]
     rows = [
-        ["refused in one line", f"{found['refused']} of {found['tried']}"],
-        ["something was run", found["executed"]],
-        ["within 1 s of processor time", f"{found['within_a_second']} of {found['tried']}"],
-        ["slowest", f"{seconds} s: {slow}"],
-        ["most memory beyond twice the files", f"{memory / 2**20:.0f} MiB: {large}"],
+        ["tried", *(part["tried"] for part in columns)],
+        ["refused in one line", *(part["refused"] for part in columns)],
+        ["read, and harmless", *(part.get("harmless", 0) for part in columns)],
+        ["something was run", *(part["executed"] for part in columns)],
+        ["within 1 s of processor time", *(part["within_a_second"] for part in columns)],
+        ["slowest", *(f"{part['slowest'][1]} s: {part['slowest'][0]}" for part in columns)],
+        [
+            "most memory beyond twice the files",
+            *(f"{part['largest'][1] / 2**20:.0f} MiB: {part['largest'][0]}" for part in columns),
+        ],
     ]
-    return table(["", ""], rows) + listed(found["wrong"], "Not refused")
+    wrong = [each for part in columns for each in part["wrong"]]
+    return table(["", "data and configurations", "model folders"][: 1 + len(columns)], rows) + listed(wrong, "Not refused")
 
 
 def commands(found: dict[str, Any]) -> str:
@@ -89,9 +97,9 @@ def commands(found: dict[str, Any]) -> str:
 
 
 def ranks(found: dict[str, Any]) -> str:
-    names = ("when", "how", "rank", "codes", "seconds", "resumed")
+    names = ("launcher", "when", "how", "rank", "codes", "seconds", "resumed")
     rows = [[*(row[name] for name in names), "yes" if row["fine"] else "**no**"] for row in found["rows"]]
-    head = ["when", "what", "rank", "exit codes", "seconds until the other ended", "resumed run", "as promised"]
+    head = ["launcher", "when", "what", "rank", "exit codes", "seconds until the end", "resumed run", "as promised"]
     return f"Timeout {found['timeout']} s.\n\n{table(head, rows)}"
 
 

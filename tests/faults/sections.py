@@ -1,8 +1,9 @@
 """The sections of the long version: each tries something many times and returns its figures."""
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 from tests.faults import commands as mutated
 from tests.faults import damage, hostile_data, lost
 from tests.faults import disk as disks
+from tests.faults import hostile as hostile_models
 from tests.faults import kills as killing
+from tests.faults import ranks as launched
 from tests.faults.process import zoo_command
 from tests.faults.runs import KINDS, write_data
 
@@ -49,23 +52,36 @@ def flips(folder: Path) -> Figures:
 
 
 def hostile(folder: Path) -> Figures:
-    """Read the whole corpus of hostile data and configurations; the model folders are those of the default tests."""
-    refused, wrong, seconds, memory, ran = 0, list[str](), dict[str, float](), dict[str, int](), 0
-    for name, case in hostile_data.CORPUS.items():
+    """Read the whole corpus of hostile data and configurations, and then that of model folders."""
+    models, sound = folder / "models", folder / "sound"
+    hostile_models.write_sound(sound)
+    cases = {name: partial(hostile_models.offer, name, sound) for name in hostile_models.CORPUS}
+    for place in (folder / "data", models):
+        place.mkdir()
+    found = _refusals(folder / "data", hostile_data.CORPUS)
+    return found | {"models": _refusals(models, cases, hostile_models.HARMLESS)}
+
+
+def _refusals(folder: Path, cases: Mapping[str, Callable[[Path], list[str]]], harmless: Collection[str] = ()) -> Figures:
+    """Run the command of each case in a folder of its own; the memory that any command takes does not count."""
+    base = zoo_command(["list"], folder).memory
+    refused, fine, wrong, seconds, memory, ran = 0, 0, list[str](), dict[str, float](), dict[str, int](), 0
+    for name, case in cases.items():
         place = folder / str(len(seconds))
         place.mkdir()
         words = case(place)
         size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
         ended = zoo_command(words, place, timeout=300, env={"XDG_CACHE_HOME": str(place / "cache")})
         refused += ended.refused
+        fine += name in harmless and ended.code == 0
         ran += (place / "ran").exists()
-        seconds[name], memory[name] = round(ended.seconds, 2), ended.memory - 2 * size
-        if not ended.refused:
+        seconds[name], memory[name] = round(ended.seconds, 2), ended.memory - base - 2 * size
+        if not ended.refused and (name not in harmless or ended.code):
             wrong.append(f"{name}: exit code {ended.code}")
         say(f"hostile: {name}: {'refused' if ended.refused else ended.err}, {ended.seconds:.1f} s, {ended.memory >> 20} MiB")
     slow, large = max(seconds, key=lambda name: seconds[name]), max(memory, key=lambda name: memory[name])
     return {
-        "tried": len(seconds), "refused": refused, "executed": ran, "wrong": wrong,
+        "tried": len(seconds), "refused": refused, "harmless": fine, "executed": ran, "wrong": wrong,
         "slowest": [slow, seconds[slow]], "largest": [large, memory[large]],
         "within_a_second": sum(value <= 1 for value in seconds.values()),
     }  # fmt: skip
@@ -91,21 +107,24 @@ def commands(folder: Path, wanted: int = 200) -> Figures:
 
 
 def ranks(folder: Path, timeout: int = 15) -> Figures:
-    """Lose a rank in every way, at every moment that `lost` knows."""
+    """Lose a rank in every way, at every moment that `lost` knows, and before the processes have met."""
     write_data(folder)
-    whole, rows = killing.undisturbed(lost.CASE, folder), []
+    whole, rows = killing.undisturbed(lost.CASE, folder), list[Figures]()
     for when, how, rank in product(lost.WHEN, lost.HOW, (0, 1)):
         found = lost.lose(rank, how, when, whole, folder, timeout)
         fine = found.seconds is not None and 0 not in found.codes and not found.wrong
-        row = {
-            "when": when,
-            "how": how,
-            "rank": rank,
-            "codes": found.codes,
-            "seconds": found.seconds and round(found.seconds, 1),
-        }
+        seconds, codes = found.seconds and round(found.seconds, 1), list(found.codes)
+        row = {"launcher": "none", "when": when, "how": how, "rank": rank, "codes": codes, "seconds": seconds}
         rows.append(row | {"resumed": found.wrong or "equal", "fine": fine})
         say(f"ranks: {rows[-1]}")
+    for launcher, when, how, rank in product(("lightning", "torchrun"), ("start", "step"), lost.HOW, (0, 1)):
+        ending, wrong = launched.lose_and_resume(folder, rank, how, when, timeout, launcher)
+        in_time = ending.seconds is not None and ending.seconds <= timeout + launched.GRACE
+        fine = in_time and ending.code != 0 and not (ending.orphans or ending.model or wrong)
+        seconds = ending.seconds and round(ending.seconds, 1)
+        row = {"launcher": launcher, "when": when, "how": how, "rank": rank, "codes": [ending.code], "seconds": seconds}
+        rows.append(row | {"resumed": wrong or "equal", "fine": fine})
+        say(f"ranks: {rows[-1]} {'' if fine else ending.output[-500:]}")
     return {"timeout": timeout, "rows": rows}
 
 

@@ -8,32 +8,14 @@ import pytest
 import torch
 
 import zoo
-from tests.faults.hostile import CORPUS, seal
-from zoo.backbones.build import backbone
-from zoo.checkpoint import save
-from zoo.data import ImageInfo
+from tests.faults.hostile import CORPUS, HARMLESS, seal, write_sound
 from zoo.errors import InputError
-
-INFO = ImageInfo(
-    in_channels=1,
-    image_size=8,
-    classes=("cat", "dog", "eel"),
-    mean=(0.5,),
-    std=(0.2,),
-    sizes={"train": 9, "val": 1},
-    sha256="ab",
-)
-SPEC = "vit(dim=16,depth=1,heads=1)"
-HARMLESS = ("a mean of 1e308", "a pickle as tokenizer.json", "an importable embedding")
-"""Finite, and a file and an option that a model of images does not read: the folder loads."""
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("sound") / "model"
-    net = backbone(SPEC, "quaternion", **INFO.model_kwargs)
-    values = {"backbone": SPEC, "algebra": "quaternion", "scope": "all", "init": "variance", "task": "image_classification"}
-    save(folder, net, values | {"data": "digits", "info": INFO.to_dict()}, {"metrics": {}, "versions": {"torch": "2"}})
+    write_sound(folder)
     zoo.load(folder).predict(torch.zeros(1, 8, 8))  # what is imported at first use does not count below
     return folder
 
