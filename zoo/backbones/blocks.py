@@ -14,13 +14,17 @@ ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
 
 
 class Sizes(NamedTuple):
-    """The sizes of a Transformer: channels, blocks, heads, hidden channels of the feed-forward networks; and its dropout."""
+    """The sizes of a Transformer: channels, blocks, heads, hidden channels of the feed-forward networks; and its dropout.
+
+    ``head_dim``, the channels of a head, is dim / heads if it is None.
+    """
 
     dim: int
     depth: int
     heads: int
     ffn: int
     dropout: float
+    head_dim: int | None = None
 
 
 def preset_sizes(
@@ -33,6 +37,7 @@ def preset_sizes(
     dim: int | None = None,
     depth: int | None = None,
     heads: int | None = None,
+    head_dim: int | None = None,
     ffn: int | None = None,
     dropout: float | None = None,
 ) -> Sizes:
@@ -46,7 +51,8 @@ def preset_sizes(
         variant: Name of a preset; sizes given beside it win.
         dim: Channels of the residual stream.
         depth: Blocks, of the encoder and of the decoder if there are both.
-        heads: Attention heads; dim / heads must be whole algebra elements.
+        heads: Attention heads.
+        head_dim: Channels of a head, whole algebra elements; by default dim / heads.
         ffn: Hidden channels of the feed-forward networks.
         dropout: Probability everywhere.
 
@@ -56,13 +62,13 @@ def preset_sizes(
     chosen = variant or next(iter(presets))
     if chosen not in presets:
         raise InputError(f"unknown preset {backbone}/{chosen}: use {', '.join(f'{backbone}/{name}' for name in presets)}")
-    given = {"dim": dim, "depth": depth, "heads": heads, "ffn": ffn, "dropout": dropout}
+    given = {"dim": dim, "depth": depth, "heads": heads, "head_dim": head_dim, "ffn": ffn, "dropout": dropout}
     sizes = presets[chosen]._replace(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     for name in ("dim", "depth", "heads", "ffn"):
         if getattr(sizes, name) < 1:
             raise InputError(f"{name}={getattr(sizes, name)}: a {backbone} has at least one")
     named = f"{backbone}/{variant}" if variant else backbone
-    check_heads(sizes.dim, sizes.heads, layers.over("attention").n, rotary, named)
+    check_heads(sizes.dim, sizes.heads, layers.over("attention").n, rotary, named, sizes.head_dim)
     return sizes
 
 
@@ -90,7 +96,7 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         dim, heads, ffn, dropout = sizes.dim, sizes.heads, sizes.ffn, sizes.dropout
-        options: dict[str, Any] = {"dropout": dropout, "bias": bias, "gain": gain}
+        options: dict[str, Any] = {"dropout": dropout, "bias": bias, "gain": gain, "head_dim": sizes.head_dim}
         self.relative = relative
         if relative:
             self.attention: nn.Module = layers.relative_attention(dim, heads, **options)

@@ -25,6 +25,8 @@ def convnet(
     image_size: int = 32,
     num_classes: int = 10,
     variant: str = "conv-4",
+    channels: tuple[int, ...] | None = None,
+    hidden: tuple[int, ...] | None = None,
     dropout: float = 0.0,
 ) -> nn.Module:
     """LeNet-300-100 and Conv-2, -4 and -6 of Frankle and Carbin (2019), quaternions in Iqbal and Mishra (2023).
@@ -39,28 +41,43 @@ def convnet(
         image_size: Side of an image in pixels.
         num_classes: Logits, [B, num_classes].
         variant: ``conv-2``, ``conv-4``, ``conv-6`` or ``lenet-300-100``, the part after the slash.
+        channels: Channels of each convolution in place of the preset's, as (32, 32, 64, 64).
+        hidden: Channels of each hidden layer in place of the preset's, as (128, 128).
         dropout: Probability before each hidden layer and the head.
     """
     if variant not in PRESETS:
         raise InputError(f"unknown preset convnet/{variant}: use {', '.join(f'convnet/{name}' for name in PRESETS)}")
-    stages, hidden = PRESETS[variant]
+    stages, preset = PRESETS[variant]
+    widths = _widths("channels", channels, tuple(64 * 2**stage for stage in range(stages) for _ in (1, 2)), variant)
+    hidden = _widths("hidden", hidden, preset, variant)
     if image_size < 2**stages:
         raise InputError(f"image_size={image_size}: {variant} halves images {stages} times, use {2**stages} pixels or more")
     parts: OrderedDict[str, nn.Module] = OrderedDict()
-    channels, side = in_channels, image_size
+    features, side = in_channels, image_size
     for stage in range(stages):
         for place in (1, 2):
             role = "stem" if (stage, place) == (0, 1) else "conv"
-            parts[f"conv{2 * stage + place}"] = layers.conv2d(channels, 64 * 2**stage, 3, padding=1, role=role)
-            parts[f"relu{2 * stage + place}"] = nn.ReLU()
-            channels = 64 * 2**stage
+            number = 2 * stage + place
+            parts[f"conv{number}"] = layers.conv2d(features, widths[number - 1], 3, padding=1, role=role)
+            parts[f"relu{number}"] = nn.ReLU()
+            features = widths[number - 1]
         parts[f"pool{stage + 1}"] = nn.MaxPool2d(2)
         side //= 2
     parts["flatten"] = nn.Flatten()  # channel by channel, so what was component-major stays it
-    features = channels * side**2
+    features *= side**2
     for number, width in enumerate(hidden, 1):
         parts[f"dropout{number}"] = nn.Dropout(dropout)
         parts[f"fc{number}"], parts[f"fc_relu{number}"] = layers.linear(features, width, role="ffn"), nn.ReLU()
         features = width
     parts["head_dropout"], parts["head"] = nn.Dropout(dropout), layers.linear(features, num_classes, role="head")
     return nn.Sequential(parts)
+
+
+def _widths(name: str, given: tuple[int, ...] | None, preset: tuple[int, ...], variant: str) -> tuple[int, ...]:
+    """Return the channels of some layers: those of the preset, or as many that were given."""
+    if given is None:
+        return preset
+    if not isinstance(given, tuple | list) or [*map(type, given)] != [int] * len(preset) or min(given, default=1) < 1:
+        wanted = f"{len(preset)} numbers, as {name}={preset}" if preset else "none at all"
+        raise InputError(f"{name}={given}: {variant} has one number for each of its layers, {wanted}")
+    return tuple(given)

@@ -95,10 +95,7 @@ def _vision_transformer(
 
 def _check_heads(n: int, dim: int, heads: int, head_dim: int | None, representation_size: int | None) -> None:
     """Refuse heads that are not of whole elements, and an MLP head without a hidden channel."""
-    check_heads(dim if head_dim is None else heads * n, heads, n, backbone="vit")
-    if head_dim is not None and (head_dim < 1 or head_dim % n):
-        fitting = f"use head_dim={max(1, -(-head_dim // n)) * n}"
-        raise InputError(f"head_dim={head_dim} is no whole number of elements of an algebra with n = {n}: {fitting}")
+    check_heads(dim, heads, n, backbone="vit", head_dim=head_dim)
     if representation_size is not None and representation_size < 1:
         raise InputError(f"representation_size={representation_size}: an MLP head has one hidden channel or more")
 

@@ -22,18 +22,20 @@ class Attention(nn.Module):
 
     Args:
         algebra: The product, of dimension n.
-        dim: Real channels, a multiple of heads * n.
-        heads: Heads, of dim / heads channels each.
+        dim: Real channels.
+        heads: Heads.
+        head_dim: Real channels of a head, whole elements; by default dim / heads.
         score: ``dot``, ``product`` or ``hermitian``, see `zoo.layers.scores.attend`.
         dropout: Probability to drop an attention weight in training.
         bias: Whether the projections have biases.
-        rotary: Whether queries and keys are rotated by their positions, see `rotate`; dim is a multiple of 2 * heads * n then.
+        rotary: Whether queries and keys are rotated by their positions, see `rotate`; a head has a multiple of 2 * n
+            channels then.
         cross: Whether keys and values come from a second sequence: projections ``q`` and ``kv`` in place of ``qkv``.
         init: Name of the initialisation, see `zoo.layers.init.draw_components`.
         gain: Factor on the initial standard deviation of the output projection.
 
     Raises:
-        InputError: If dim does not split into heads of whole elements, or an option is unknown or does not fit.
+        InputError: If a head is not of whole elements, or an option is unknown or does not fit.
 
     Example:
         >>> Attention(Algebra(torch.ones(2, 2, 2)), 8, heads=2)(torch.ones(1, 5, 8)).shape
@@ -46,6 +48,7 @@ class Attention(nn.Module):
         dim: int,
         heads: int,
         *,
+        head_dim: int | None = None,
         score: str = "dot",
         dropout: float = 0.0,
         bias: bool = True,
@@ -61,16 +64,18 @@ class Attention(nn.Module):
             raise InputError(f"dropout={dropout}: the share of dropped weights is at least 0 and less than 1")
         if rotary and cross:
             raise InputError("rotary positions measure distances in one text: use them in self attention only")
-        check_heads(dim, heads, algebra.n, rotary)
+        check_heads(dim, heads, algebra.n, rotary, head_dim=head_dim)
         self.dim, self.heads, self.n, self.score = dim, heads, algebra.n, score
+        self.head_dim = dim // heads if head_dim is None else head_dim
+        inner = self.head_dim * heads
         self.dropout, self.rotary, self.cross = dropout, rotary, cross
         self.product = None if score == "dot" else algebra.for_layer()
         if cross:
-            self.q = Linear(algebra, dim, dim, bias, blocks=(1, heads), init=init)
-            self.kv = Linear(algebra, dim, 2 * dim, bias, blocks=(1, 2 * heads), init=init)
+            self.q = Linear(algebra, dim, inner, bias, blocks=(1, heads), init=init)
+            self.kv = Linear(algebra, dim, 2 * inner, bias, blocks=(1, 2 * heads), init=init)
         else:
-            self.qkv = Linear(algebra, dim, 3 * dim, bias, blocks=(1, 3 * heads), init=init)
-        self.proj = Linear(algebra, dim, dim, bias, blocks=(heads, 1), init=init, gain=gain)
+            self.qkv = Linear(algebra, dim, 3 * inner, bias, blocks=(1, 3 * heads), init=init)
+        self.proj = Linear(algebra, inner, dim, bias, blocks=(heads, 1), init=init, gain=gain)
 
     def forward(
         self,
@@ -118,8 +123,8 @@ class Attention(nn.Module):
         return out
 
     def _split(self, y: Tensor) -> tuple[Tensor, ...]:
-        """Split what lies side by side: [B, L, k dim] to k tensors [B, H, L, dim / H]."""
-        return tuple(t.transpose(1, 2) for t in y.unflatten(-1, (-1, self.heads, self.dim // self.heads)).unbind(2))
+        """Split what lies side by side: [B, L, k H c] to k tensors [B, H, L, c]."""
+        return tuple(t.transpose(1, 2) for t in y.unflatten(-1, (-1, self.heads, self.head_dim)).unbind(2))
 
     def extra_repr(self) -> str:
         """Show the sizes, and what is not the default."""
@@ -128,8 +133,10 @@ class Attention(nn.Module):
         return ", ".join([f"{self.dim}, heads={self.heads}", *changed])
 
 
-def check_heads(dim: int, heads: int, n: int, rotary: bool = False, backbone: str = "") -> None:
+def check_heads(dim: int, heads: int, n: int, rotary: bool = False, backbone: str = "", head_dim: int | None = None) -> None:
     """Refuse a dim that is no multiple of heads * n, or, if ``rotary``, of twice that, and propose one for ``backbone``.
+
+    With a ``head_dim`` of their own it is that of the heads which must be whole elements, and any dim is right.
 
     Example:
         >>> check_heads(64, 4, 5, backbone="vit")
@@ -138,7 +145,15 @@ def check_heads(dim: int, heads: int, n: int, rotary: bool = False, backbone: st
     """
     if heads < 1:
         raise InputError(f"heads={heads}: attention has at least one head")
-    unit = heads * n * (1 + rotary)
+    unit = n * (1 + rotary)
+    if head_dim is not None:
+        if head_dim < 1 or head_dim % unit:
+            whole = (
+                f"no whole number of elements of an algebra with n = {n}" if head_dim % n else "no pairs of channels to rotate"
+            )
+            raise InputError(f"head_dim={head_dim} is {whole}: use head_dim={max(1, -(-head_dim // unit)) * unit}")
+        dim = unit * heads
+    unit *= heads
     if dim < 1 or dim % unit:
         whole = f" of whole elements of an algebra with n = {n}" if n > 1 else ""
         even = " and of pairs of channels to rotate" if rotary else ""

@@ -34,18 +34,21 @@ class RelativeAttention(nn.Module):
         dim: int,
         heads: int,
         *,
+        head_dim: int | None = None,
         dropout: float = 0.0,
         bias: bool = True,
         init: str = "variance",
         gain: float = 1.0,
     ) -> None:
         super().__init__()
-        check_heads(dim, heads, algebra.n)
+        check_heads(dim, heads, algebra.n, head_dim=head_dim)
         self.dim, self.heads, self.dropout = dim, heads, dropout
-        self.qkv = Linear(algebra, dim, 3 * dim, bias, blocks=(1, 3 * heads), init=init)
-        self.distance = Linear(algebra, dim, dim, False, blocks=(1, heads), init=init)
-        self.proj = Linear(algebra, dim, dim, bias, blocks=(heads, 1), init=init, gain=gain)
-        self.u, self.v = (nn.Parameter(torch.zeros(heads, dim // heads)) for _ in range(2))
+        self.head_dim = dim // heads if head_dim is None else head_dim
+        inner = self.head_dim * heads
+        self.qkv = Linear(algebra, dim, 3 * inner, bias, blocks=(1, 3 * heads), init=init)
+        self.distance = Linear(algebra, dim, inner, False, blocks=(1, heads), init=init)
+        self.proj = Linear(algebra, inner, dim, bias, blocks=(heads, 1), init=init, gain=gain)
+        self.u, self.v = (nn.Parameter(torch.zeros(heads, self.head_dim)) for _ in range(2))
 
     def forward(
         self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, *, cache: KVCache | None = None

@@ -1,7 +1,7 @@
 """The weight of a layer: its components, the real matrix they stand for, and everything that is computed from either."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, is_grad_enabled, nn
@@ -127,6 +127,20 @@ class Weight(nn.Module):
             for change in self.reparametrizations:
                 matrix = change(matrix)
         return matrix
+
+    def keep(self, side: Literal["inp", "out"], elements: Tensor, layout: AxisLayout) -> None:
+        """Keep so many elements of the input or the output axis, [k] by their places, which has this layout from then on.
+
+        A convolution with groups and a parametrized weight are none that this can be done to.
+        """
+        w = self.components
+        axis = int(self.inp.n > 1) + (side == "inp")
+        kept = w.detach().index_select(axis, elements.to(w.device))
+        setattr(self, side, layout)
+        self.components = type(w)(kept, requires_grad=w.requires_grad)
+        self.__dict__["_kept"] = None
+        kernel = tuple(self.elements.shape[3:])
+        self._fans = _fans(self.inp.n, (self.inp.channels, self.inp), (self.out.channels, self.out), 1, kernel)
 
     def reparametrize(self, change: nn.Module) -> None:
         """Apply a function of the matrix, and all that were given before, whenever the matrix is asked for."""

@@ -1,7 +1,8 @@
-"""Lottery tickets: masks, the callback that trains with them and its rounds, and tickets on disk."""
+"""Lottery tickets: masks, the callback that trains with them and its rounds, tickets on disk; and structured pruning."""
 
 from zoo.pruning.callback import LotteryTicket
 from zoo.pruning.masks import Prunable, Pruning, prunable
 from zoo.pruning.rounds import Round, lottery, rounds_until
+from zoo.pruning.structured import Cut, prune_structure
 
-__all__ = ["LotteryTicket", "Prunable", "Pruning", "Round", "lottery", "prunable", "rounds_until"]
+__all__ = ["Cut", "LotteryTicket", "Prunable", "Pruning", "Round", "lottery", "prunable", "prune_structure", "rounds_until"]

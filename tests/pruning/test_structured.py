@@ -1,0 +1,223 @@
+"""A pruned network computes what the network before does with the removed heads, units and channels set to zero."""
+
+from copy import deepcopy
+from pathlib import Path
+from runpy import run_path
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+import zoo
+from zoo.errors import InputError
+from zoo.layers import Linear
+from zoo.pruning import prune_structure
+from zoo.pruning.layer import elements_of, remaining_layout, remove_channels
+
+FOLDER = Path(__file__).parents[2] / "plugins" / "example_dual_numbers"
+DUAL = run_path(str(FOLDER / "zoo_dual_numbers.py"))["dual"]
+"""An algebra of a third party."""
+
+TEXT = {"vocab_size": 11, "max_length": 7}
+IMAGE = {"in_channels": 3, "image_size": 8, "num_classes": 4}
+NETS = {
+    "vit(dim=64, depth=2, patch=4, representation_size=24)": IMAGE,
+    "gpt(dim=64, depth=1, ffn=96, positions=rotary)": TEXT,
+    "gpt(dim=64, depth=1, ffn=96, score=product)": TEXT,
+    "transformer(dim=64, depth=1, ffn=90)": TEXT | {"num_classes": 3},
+    "transformer(dim=64, depth=1, ffn=96, norm_first=false)": TEXT | {"seq2seq": True},
+    "transformer_xl(dim=64, depth=1, ffn=96)": TEXT,
+    "convnet/conv-4(channels=(16, 16, 32, 32), hidden=(24, 24))": IMAGE,
+    "convnet/lenet-300-100": IMAGE,
+}
+ALGEBRAS = ("real", "quaternion", "phm-4", "octonion", "dual")
+
+
+def build(spec, algebra="quaternion", **info):
+    """Return a network whose biases are not zero, and an input."""
+    torch.manual_seed(0)
+    net = zoo.backbone(spec, DUAL() if algebra == "dual" else algebra, **info).eval()
+    for p in net.parameters():
+        if p.ndim == 1:
+            nn.init.normal_(p)
+    if "image_size" in info:
+        return net, (torch.randn(2, 3, 8, 8),)
+    tokens = torch.randint(1, 11, (2, 7))
+    return net, (tokens, tokens.flip(0)) if info.get("seq2seq") else (tokens,)
+
+
+def masked(net, cuts):
+    """Return the network with what the cuts removed set to zero where it is read."""
+    net = deepcopy(net)
+    modules = dict(net.named_modules())
+
+    def hook(channels):
+        def zero(module, args):
+            x = args[0]
+            axis = 1 if isinstance(module, nn.Conv2d | zoo.layers.Conv2d) else x.ndim - 1
+            return x.index_fill(axis, torch.tensor(channels, dtype=torch.long), 0), *args[1:]
+
+        return zero
+
+    for cut in cuts:
+        for name, channels in cut.inputs.items():
+            modules[name].register_forward_pre_hook(hook(channels))
+    return net
+
+
+@pytest.mark.parametrize("algebra", ALGEBRAS)
+@pytest.mark.parametrize("spec", NETS)
+def test_the_network_after_is_the_network_before_with_zeros(spec, algebra):
+    before, inputs = build(spec, algebra, **NETS[spec])
+    for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
+        old = deepcopy(before).to(dtype)
+        new, x = deepcopy(old), [t.to(dtype) if t.is_floating_point() else t for t in inputs]
+        cuts = prune_structure(new, 0.5, *x)
+        with torch.no_grad():
+            wanted = masked(old, cuts)(*x)
+            assert (new(*x) - wanted).abs().max() <= tolerance * max(1.0, float(wanted.abs().max()))
+            assert (new(*x) - old(*x)).abs().max() > 1e-3
+    assert {cut.kind for cut in cuts} == (
+        {"channels", "units"} if "conv-4" in spec else {"units"} if "lenet" in spec else {"heads", "units"}
+    )
+    for cut in cuts:
+        assert cut.after == pytest.approx(cut.before / 2, abs=8)
+        assert 0 < cut.after < cut.before
+    assert zoo.count(new)["total"] < 0.75 * zoo.count(old)["total"]
+
+
+def test_the_residual_width_and_the_head_stay():
+    net, x = build("vit(dim=64, depth=1, patch=4, representation_size=24)", **IMAGE)
+    shapes = {name: p.shape for name, p in net.named_parameters()}
+    prune_structure(net, 0.5, *x)
+    changed = {name for name, p in net.named_parameters() if p.shape != shapes[name]}
+    attention = {"blocks.0.attn.qkv.bias"} | {f"blocks.0.attn.{name}.weight_module.components" for name in ("qkv", "proj")}
+    mlp = {"blocks.0.mlp.fc1.bias"} | {f"blocks.0.mlp.{name}.weight_module.components" for name in ("fc1", "fc2")}
+    assert changed == attention | mlp
+
+
+def test_the_smallest_go_and_of_equals_the_first():
+    net = nn.Sequential(nn.Linear(1, 6, bias=False), nn.ReLU(), nn.Linear(6, 1, bias=False))
+    with torch.no_grad():
+        net[0].weight.copy_(torch.tensor([[3.0], [1], [1], [0], [1], [2]]))
+        net[2].weight.copy_(torch.tensor([[0.0, 1, 1, 9, 1, 0]]))
+    (cut,) = prune_structure(net, 0.5, torch.ones(1, 1))  # norms squared: 9, 2, 2, 81, 2, 4
+    assert cut.inputs == {"2": [1, 2, 4]}
+    assert net[0].weight.flatten().tolist() == [3, 0, 2]
+
+
+def test_the_head_with_the_smallest_matrices_goes():
+    net, x = build("gpt(dim=64, depth=1, ffn=64)", **TEXT)
+    attention = net.blocks[0].attention
+    with torch.no_grad():
+        w = attention.qkv.components.view(4, 3, 4, -1, 16)  # component, q k v, head, element, input
+        w[:, :, 1] *= 1e-3
+        attention.proj.components.view(4, 16, 4, -1)[:, :, 1] *= 1e-3
+    kept = attention.qkv.components.detach().view(4, 3, 4, -1, 16)[:, :, [0, 2, 3]].clone()
+    cut = next(cut for cut in prune_structure(net, 0.25, *x) if cut.kind == "heads")
+    assert (cut.before, cut.after, cut.head_dim) == (4, 3, 16)
+    assert cut.inputs == {"blocks.0.attention.proj": [*range(16, 32)]}
+    assert torch.equal(attention.qkv.components.detach().view(4, 3, 3, -1, 16), kept)
+    assert attention.qkv.weight.shape == (144, 64)
+
+
+def test_units_are_whole_elements():
+    net, x = build("convnet/conv-4(channels=(16, 16, 32, 32), hidden=(24, 24))", **IMAGE)
+    old = deepcopy(net)
+    cuts = {cut.name: cut for cut in prune_structure(net, 0.25, *x)}
+    for channels in (cuts["conv1"].inputs["conv2"], cuts["conv2"].inputs["conv3"]):  # conv1 itself is real
+        assert len(channels) == 4
+        assert len({channel % 4 for channel in channels}) == 1
+    assert net.conv1.out_channels == 12
+    assert net.fc1.in_features == 4 * net.conv4.out_channels
+    kept = sorted({*range(16)} - {*cuts["conv1"].inputs["conv2"]})
+    assert torch.equal(net.conv1.weight, old.conv1.weight[kept])
+    assert torch.equal(net.conv1.bias, old.conv1.bias[kept])
+
+
+def test_padded_elements_go_first():
+    old, x = build("convnet/lenet-300-100", "octonion", **IMAGE)
+    for ratio, sizes in ((0.03, (293, 100)), (0.1, (272, 93))):
+        net = deepcopy(old)
+        cuts = prune_structure(net, ratio, *x)
+        assert tuple(cut.after for cut in cuts) == sizes  # 300 are 38 elements of which 4 have 7 channels
+        with torch.no_grad():
+            assert (net(*x) - masked(old, cuts)(*x)).abs().max() < 1e-6
+
+
+def test_a_share_that_would_leave_nothing_keeps_one():
+    net, x = build("gpt(dim=16, depth=1, heads=2, ffn=16)", **TEXT)
+    cuts = prune_structure(net, 0.99, *x)
+    assert [(cut.kind, cut.after, cut.is_clamped) for cut in cuts] == [("heads", 1, True), ("units", 4, True)]
+    assert net(*x).isfinite().all()
+
+
+def test_networks_of_others_lose_channels():
+    torch.manual_seed(0)
+    old = timm.create_model("resnet18", num_classes=3).eval()
+    zoo.convert(old, "quaternion", skip=["layer[12]*", "conv1"])
+    net, x = deepcopy(old), torch.randn(1, 3, 32, 32)
+    cuts = prune_structure(net, 0.5, x)
+    assert [cut.name for cut in cuts] == [f"layer{i}.{j}.conv1" for i in (1, 2, 3, 4) for j in (0, 1)]
+    with torch.no_grad():
+        assert (net(x) - masked(old, cuts)(x)).abs().max() < 1e-5
+    net.train()
+    net(torch.randn(2, 3, 32, 32)).sum().backward()
+    assert net.layer4[0].conv1.components.grad.shape == (4, 64, 64, 3, 3)
+
+
+def test_modes_gradients_and_hooks_stay():
+    net, x = build("gpt(dim=32, depth=1, ffn=32, dropout=0.1)", **TEXT)
+    net.train()
+    net.blocks[0].norms.eval()
+    net.blocks[0].ffn[0].weight_module.components.requires_grad_(False)
+    prune_structure(net, 0.5, *x)
+    assert net.training
+    assert net.blocks[0].ffn[2].training
+    assert not net.blocks[0].norms.training
+    assert not net.blocks[0].ffn[0].components.requires_grad
+    assert net.blocks[0].ffn[3].components.requires_grad
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
+
+
+def test_drawn_anew_a_pruned_layer_is_like_a_built_one():
+    layer = Linear(zoo.algebra("quaternion"), 32, 64)
+    remove_channels(layer, "inp", [c for c in range(32) if c % 8 < 4])
+    torch.manual_seed(1)
+    layer.reset_parameters()
+    torch.manual_seed(1)
+    assert torch.equal(layer.components, Linear(zoo.algebra("quaternion"), 16, 64).components)
+
+
+def test_parts_of_elements_are_refused():
+    layer = Linear(zoo.algebra("quaternion"), 8, 8, blocks=(1, 2))
+    with pytest.raises(InputError, match="1 of 8 channels are not whole elements of an algebra with n = 4"):
+        remove_channels(layer, "inp", [0])
+    with pytest.raises(InputError, match="whole elements"):
+        remove_channels(layer, "out", [8])
+    assert remaining_layout(layer.inp, [*range(8)]) is None
+    assert elements_of(zoo.layers.Linear(zoo.algebra("quaternion"), 6, 4).inp) == [[0, 2, 4], [1, 3, 5]]
+
+
+@pytest.mark.parametrize(
+    ("net", "ratio", "said"),
+    [
+        ("gpt", 0.0, "ratio=0.0 is the share of heads, units and channels to remove: use one between 0 and 1, as 0.5"),
+        ("gpt", 1.0, "ratio=1.0 is the share"),
+        ("gpt", float("nan"), "ratio=nan is the share"),
+        ("gpt", 0.001, "ratio=0.001 removes nothing"),
+        ("linear", 0.5, "nothing to prune: Linear has no heads, hidden units or channels that can be removed"),
+        ("infinite", 0.5, "holds NaN or infinity"),
+    ],
+)
+def test_what_cannot_be_pruned_is_refused(net, ratio, said):
+    if net == "linear":
+        net, x = nn.Linear(4, 4), (torch.ones(1, 4),)
+    else:
+        broken = net == "infinite"
+        net, x = build("gpt(dim=32, depth=1, ffn=32)", **TEXT)
+        if broken:
+            nn.init.constant_(net.blocks[0].ffn[0].components, float("inf"))
+    with pytest.raises(InputError, match=said):
+        prune_structure(net, ratio, *x)
