@@ -61,6 +61,8 @@ def facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
         data = " ".join(config["data"].replace("`", "'").split())  # a path may hold what Markdown would read otherwise
         text.append(f"trained on `{data}` for {summary['epochs']} epochs (seed {summary['seed']})")
     mean = f" Its weights are the mean of the last {len(averaged)} checkpoints." if averaged else ""
+    if summary.get("pruned"):
+        mean += f" Of a trained network, {summary['pruned']:g} of all heads, hidden units and channels were removed."
     return f"{', '.join(text)}.{mean}" if text else "Saved with `zoo.save`."
 
 

@@ -13,6 +13,8 @@ work
   test        measure a run on its test split: zoo test runs/NAME
   validate    the same on its validation split
   average     mean of a run's last weights: zoo average runs/NAME --last 8
+  prune       fewer heads, units and channels, then fine-tuned: zoo prune runs/NAME --ratio 0.5 --epochs 5
+  export      the model folder of a run elsewhere, without its zeros: zoo export runs/NAME --sparse --to FOLDER
   recover     the model of a run that crashed, from its best checkpoint: zoo recover runs/NAME
   predict     classify images or texts, translate: zoo predict runs/NAME picture.png
   generate    generate text: zoo generate runs/NAME --prompt "zebra: "
@@ -46,6 +48,8 @@ COMMANDS = {
     "test": "zoo.cli.models",
     "validate": "zoo.cli.models",
     "average": "zoo.cli.fit",
+    "prune": "zoo.cli.prune",
+    "export": "zoo.cli.prune",
     "recover": "zoo.cli.fit",
     "predict": "zoo.cli.models",
     "generate": "zoo.cli.models",

@@ -39,6 +39,7 @@ def make_parser(command: str) -> Parser:
         parser = Parser(command, "Take the mean of a run's last weights and measure it; train with --keep first.", Average)
         return parser.positional("run", "a run (runs/NAME) that was trained with --keep").switch("--json", "print JSON")
     parser = _FitParser(command, "Train a network over an algebra, measure it, and keep it in a run folder.", Fit)
+    parser.short["--from"] = "--init_from"
     return parser.switch("--print_config", "print the effective configuration as YAML and stop")
 
 

@@ -25,7 +25,7 @@ class Cut(NamedTuple):
         name: The attention module, or the layer that wrote the units.
         before: Heads before, or real channels.
         after: Heads after, or real channels.
-        inputs: Input channels that each matrix lost which read what was removed, by its name. With these set to zero the network
+        inputs: Input channels lost by each matrix that read what was removed, by its name. With these set to zero the network
             before computes what the network after does.
         head_dim: Real channels of a head.
         width: Real input channels of the writer.

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from zoo import registry
 from zoo.backbones.build import backbone, check_fit, count, real_twin
+from zoo.checkpoint import find, load_network, read_config
 from zoo.checkpoint.folder import conversion_record
-from zoo.checkpoint.integrity import fingerprint
+from zoo.checkpoint.integrity import fingerprint, fingerprint_of
 from zoo.conversion import stayed_real
 from zoo.data.vectors import read_vectors
 from zoo.errors import InputError
@@ -31,6 +32,7 @@ def build_network(plan: Plan, vectors: Vectors | None) -> nn.Module:
         spec = plan.objects.backbone or options.backbone
         net = backbone(spec, plan.objects.algebra or options.algebra, **network_options(options, info))
     load_vectors(net, vectors)
+    load_initial(net, plan)
     if info is not None:
         check_fit(net, options.backbone, info.example_inputs(2), plan.task.num_outputs(info), every=plan.task.per_token)
     return net
@@ -51,6 +53,36 @@ def vectors_for(data: Any, path: str | None) -> Vectors | None:
     matrix, found = read_vectors(path, data.tokenizer.tokens)
     data.info = replace(data.info, vectors=matrix.shape[1])
     return matrix, found
+
+
+def load_initial(net: nn.Module, plan: Plan) -> None:
+    """Give a network the weights of the trained one that ``init_from`` names.
+
+    Raises:
+        InputError: If it is another network, is over another algebra, or reads texts with another tokenizer.
+    """
+    path, options = plan.options.init_from, plan.options
+    if path is None:
+        return
+    config = read_config(path)
+    other = f"--from {path}: it holds {config['backbone'] or 'a network without a spec'} over {config['algebra']}"
+    named = config["algebra"] is not None and not is_object(options.algebra)
+    if named and fingerprint_of(config["algebra"]) != fingerprint_of(options.algebra):
+        raise InputError(f"{other}, not over {options.algebra}")
+    if config["backbone"] is None:
+        raise InputError(f"{other}: give a model whose backbone has one")
+    for name, text in dict(getattr(plan.data, "files", {})).items():
+        file = find(path) / name
+        if not file.is_file() or file.read_text(encoding="utf-8") != text:
+            raise InputError(
+                f"{other}, and its tokenizer is not that of '{options.data}': give the data that it was trained on"
+            )
+    theirs, ours = load_network(path, config).state_dict(), net.state_dict()
+    for name in sorted(ours.keys() | theirs.keys()):
+        one, two = (list(state[name].shape) if name in state else "missing" for state in (ours, theirs))
+        if one != two:
+            raise InputError(f"{other}, another network than {options.backbone} here: '{name}' is {two}, not {one}")
+    net.load_state_dict(theirs)
 
 
 def load_vectors(net: nn.Module, vectors: Vectors | None) -> None:

@@ -118,6 +118,7 @@ class Fit:
         init: Initialisation of the matrices: variance, glorot or polar.
         embedding: Spec of the word embedding; by default what the algebra advises, or table.
         vectors: File of pretrained word vectors (GloVe or word2vec) that the embedding starts from.
+        init_from: Run or model folder whose weights training starts from, of the same backbone and algebra; --from for short.
         folds: Cross-validate in so many runs, for data without a split; each fold is tested once.
         task: What to learn, such as seq2seq, where a backbone can learn several; by default what the data are for.
         optimizer: How weights are updated.
@@ -146,6 +147,7 @@ class Fit:
     init: str = "variance"
     embedding: str | None = None
     vectors: str | None = None
+    init_from: str | None = None
     folds: int | None = None
     task: str | None = None
     optimizer: Optimizer = field(default_factory=Optimizer)
@@ -181,6 +183,31 @@ class Average:
 
     last: int = 8
     out: str | None = None
+    batch_size: int = 64
+    num_workers: int = 0
+    trainer: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Prune:
+    """A trained network made smaller, and trained further.
+
+    Args:
+        ratio: Share of the heads, hidden units and channels that every layer loses, between 0 and 1.
+        out: Folder of the smaller model; by default pruned-RATIO in the run's folder.
+        epochs: Epochs of fine-tuning, with the data and the recipe of the run; 0 for none.
+        lr: Peak learning rate of fine-tuning; by default that of the run.
+        run_dir: Folder of the run that fine-tunes; by default RUN-pruned-RATIO.
+        batch_size: Examples per step when a model is measured.
+        num_workers: Processes that load data; 0 loads in the main one.
+        trainer: Arguments of Lightning's Trainer, such as --trainer.accelerator.
+    """
+
+    ratio: float = 0.5
+    out: str | None = None
+    epochs: int = 0
+    lr: float | None = None
+    run_dir: str | None = None
     batch_size: int = 64
     num_workers: int = 0
     trainer: dict[str, Any] = field(default_factory=dict)

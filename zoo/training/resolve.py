@@ -14,6 +14,7 @@ from zoo.algebras import algebra as make_algebra
 from zoo.backbones import recipe_of
 from zoo.backbones.build import check_spec
 from zoo.backbones.recipe import Recipe
+from zoo.checkpoint import read_config as read_model_config
 from zoo.data import ready
 from zoo.errors import InputError
 from zoo.layers.weight import Weight
@@ -66,6 +67,8 @@ def plan(options: Fit, objects: Objects | None = None) -> Plan:
         check_spec(options.backbone, objects.algebra or options.algebra, **layers)
     tried = weight_of(objects.algebra or options.algebra) if objects.net is None else objects.net
     check_network(tried, options.optimizer.name)
+    if options.init_from is not None:
+        read_model_config(options.init_from)
     if options.vectors is not None and not Path(options.vectors).expanduser().is_file():
         raise InputError(f"--vectors: the file '{options.vectors}' does not exist")
     data = make_data(options, objects)

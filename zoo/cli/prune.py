@@ -1,0 +1,108 @@
+"""``zoo prune`` and ``zoo export``: a smaller network out of a trained one, and a smaller file."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from zoo.cli.commands import quiet, show
+from zoo.cli.parser import Parser
+from zoo.errors import InputError
+from zoo.training.options import Prune, build
+from zoo.training.processes import is_first_process
+
+RUN = "a run (runs/NAME) or model folder"
+
+
+def make_parser(command: str) -> Parser:
+    """Return the parser of either command."""
+    if command == "export":
+        parser = Parser(command, "Write the model folder of a run to another place.").positional("run", RUN)
+        parser.value("--to", "the new folder").switch("--sparse", "store what is not zero, and one bit for each number")
+    else:
+        text = "Remove heads, hidden units and channels of a trained network, measure it, and fine-tune it."
+        parser = Parser(command, text, Prune).positional("run", RUN)
+        parser.switch("--structured", "remove whole heads, units and channels: the only way there is, and may be left out")
+    return parser.switch("--json", "print JSON")
+
+
+def run(command: str, values: dict[str, Any]) -> int:
+    """Prune or export a model, and print what came of it."""
+    as_json = values.pop("json")
+    if command == "export":
+        show(export(values["run"], values["to"], values["sparse"]), as_json, print_export)
+        return 0
+    path, _ = values.pop("run"), values.pop("structured")
+    from zoo.training.prune import prune
+
+    quiet()
+    result = prune(path, build(Prune, values))
+    if is_first_process():
+        show(result | {"cuts": [cut._asdict() for cut in result["cuts"]]}, as_json, lambda _: print_pruned(result))
+    return 0
+
+
+def export(run: str, to: str | None, sparse: bool) -> dict[str, Any]:
+    """Write the model folder of a run to another place, and count bytes and zeros."""
+    if to is None:
+        raise InputError("where to? give --to FOLDER")
+    folder = Path(to).expanduser()
+    if folder.exists():
+        raise InputError(f"'{folder}' exists: choose another folder with --to, or remove it")
+    from zoo.checkpoint import find, read_config
+    from zoo.inference.model import load
+    from zoo.inference.saving import save
+
+    quiet()
+    model = load(run)
+    tensors = list(model.net.parameters())
+    numbers = sum(t.numel() for t in tensors)
+    zeros = numbers - sum(int(t.count_nonzero()) for t in tensors)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    save(model, folder, sparse=sparse)
+    sizes = [(place / "model.safetensors").stat().st_size for place in (find(run), folder)]
+    found = {"folder": to, "parameters": numbers, "zeros": zeros, "bytes_before": sizes[0], "bytes": sizes[1]}
+    return found | {"packed": sorted(read_config(folder)["sparse"] or {}) if sparse else None}
+
+
+def print_export(made: dict[str, Any]) -> None:
+    """Say where the folder is and what was gained."""
+    share = made["zeros"] / made["parameters"]
+    print(
+        f"{made['folder']}: {made['bytes']:,} bytes of weights, {made['bytes_before']:,} before; {share:.1%} of them are zero"
+    )
+    if made["packed"] == []:
+        print("nothing is gained by --sparse: too few weights are zero, a lottery ticket has more (docs/pruning.md)")
+    print(f"use it like a run: zoo test {shlex.quote(made['folder'])}")
+
+
+def print_pruned(result: dict[str, Any]) -> None:
+    """Print what was removed, and the metrics, parameters and time before, after, and fine-tuned."""
+    from zoo.checkpoint.card import number
+    from zoo.report import plain_console, plain_table
+
+    tuned = result.get("tuned")
+    table = plain_table("", "before", "pruned", *(["fine-tuned"] if tuned else []))
+    for title, split in (("validation", "validation"), ("test", "metrics")):
+        for name, value in result["after"][split].items():
+            own = [number(tuned[split].get(name))] if tuned else []
+            table.add_row(f"{title} {name}", number(result["before"][split].get(name)), number(value), *own)
+    parameters, forward = result["parameters"], result["forward"]
+    table.add_row("parameters", f"{parameters['before']:,}", f"{parameters['after']:,}")
+    table.add_row("forward pass, ms", f"{forward['before_ms']:.2f}", f"{forward['after_ms']:.2f}")
+    console = plain_console()
+    console.print(table)
+    share = parameters["after"] / parameters["before"]
+    console.print(f"{share:.1%} of the parameters, {forward['ratio']:.0%} of the time")
+    console.print(f"{result['backbone']} is in {result['folder']}")
+    if clamped := [cut.name for cut in result["cuts"] if cut.is_clamped]:
+        console.print(
+            f"the ratio would have left nothing of {len(clamped)} layers, which keep one head or unit: {clamped[0]}, ..."
+        )
+    folder, run = shlex.quote(result["folder"]), result.get("run_dir")
+    if run:
+        console.print(f"fine-tuned for {result['epochs']} epochs in {run}\n\nnext:\n  zoo test {shlex.quote(run)}")
+    else:
+        console.print(f"\nnext:\n  zoo test {folder}")
+        if result["config"]:
+            spec = shlex.quote(result["backbone"])
+            console.print(f"  zoo fit -c {shlex.quote(result['config'])} --backbone {spec} --from {folder}  # fine-tune it")

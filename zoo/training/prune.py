@@ -1,0 +1,190 @@
+"""A smaller network out of a trained one: pruned by whole heads, units and channels, measured, and fine-tuned."""
+
+import time
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from inspect import signature
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zoo import registry
+from zoo.backbones.build import backbone, count, real_twin, untrained
+from zoo.checkpoint import find, read_config, save
+from zoo.checkpoint.folder import library_versions
+from zoo.checkpoint.integrity import read_json
+from zoo.errors import InputError
+from zoo.inference.model import Model, load
+from zoo.pruning import Cut, prune_structure
+from zoo.pruning.structured import check_ratio
+from zoo.registry import Spec
+from zoo.training.average import OWN, measured
+from zoo.training.fit import fit
+from zoo.training.folder import read_config as read_run_config
+from zoo.training.options import Average, Fit, Prune, build
+
+REPEATS = 21
+
+
+def prune(run: str | Path, options: Prune) -> dict[str, Any]:
+    """Write a model with fewer heads, units and channels than that of a run, measure both, and fine-tune it.
+
+    The smaller network is one that a spec builds, with fewer heads, hidden units or channels in its options, and is read by
+    `zoo.load` like any other. Fine-tuning is a run of its own, with the data and the recipe of the first, from these weights.
+
+    Returns:
+        The folder of the model, its spec, the cuts, parameters and milliseconds of a forward pass before and after, metrics
+        before, after and fine-tuned, and the folder of the fine-tuning run.
+
+    Raises:
+        InputError: If an option is wrong, a folder exists, or the backbone cannot be pruned; then nothing is written.
+    """
+    check_ratio(options.ratio)
+    config, place = read_config(run), find(run)
+    folder = Path(run).expanduser() if place != Path(run).expanduser() else place.parent
+    out = folder / f"pruned-{options.ratio}" if options.out is None else Path(options.out).expanduser()
+    if out.exists():
+        raise InputError(f"'{out}' exists: choose another folder with --out, or remove it")
+    further = further_options(folder, options) if options.epochs else None
+    before = load(run, device="auto")
+    net, spec, cuts = pruned(before, options.ratio)
+    manifest = read_json(place / "manifest.json")
+    files = {name: (place / name).read_text(encoding="utf-8") for name in manifest["files"] if name not in OWN}
+    config |= {"backbone": spec}
+    sizes = {"real_twin": count(real_twin(spec, **network_sizes(before)))["total"]}
+    summary: dict[str, Any] = {"versions": library_versions(config), "parameters": count(net) | sizes, "pruned": options.ratio}
+    splits = ("validation", "metrics") if manifest["metrics"] else ("validation",)
+    how = Average(batch_size=options.batch_size, num_workers=options.num_workers, trainer=options.trainer)
+    config_file = folder / "config.yaml"
+    result: dict[str, Any] = {"folder": str(out), "backbone": spec, "config": None, "cuts": cuts}
+    result |= {"config": str(config_file)} if config_file.is_file() else {}
+    result["before"] = measured(run, splits, how)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as part:  # measured as everybody will: from its folder
+        save(Path(part) / "model", net, config, summary, files)
+        result["after"] = measured(part, splits, how)
+        after = load(part, device="auto")
+    save(out, net, config, summary | result["after"], files, sparse=bool(config["sparse"]))
+    result["parameters"] = {"before": count(before.net)["total"], "after": count(net)["total"]}
+    result["forward"] = forward_times(before, after, options.batch_size)
+    if further is not None:
+        tuned = fit(replace(further, backbone=spec, init_from=str(out)))
+        result |= {"run_dir": tuned["run_dir"], "epochs": tuned["epochs"], "tuned": measured(tuned["run_dir"], splits, how)}
+    return result
+
+
+def further_options(folder: Path, options: Prune) -> Fit:
+    """Return the options of the run that fine-tunes: those of the run in a folder, with other epochs."""
+    run_dir = Path(f"{folder}-pruned-{options.ratio}" if options.run_dir is None else options.run_dir).expanduser()
+    if options.epochs < 0:
+        raise InputError(f"epochs={options.epochs}: use 0 for no fine-tuning, or the number of epochs")
+    if run_dir.exists():
+        raise InputError(f"'{run_dir}' exists: choose another folder for fine-tuning with --run-dir, or remove it")
+    if not (folder / "config.yaml").is_file():
+        raise InputError(f"'{folder}' is a model without its run, so that nothing says how to fine-tune it: leave --epochs out")
+    first = build(Fit, read_run_config(folder))
+    lr = first.optimizer.lr if options.lr is None else options.lr
+    trainer = {name: value for name, value in first.trainer.items() if name not in ("max_steps", "max_epochs")}
+    trainer |= {"max_epochs": options.epochs} | options.trainer
+    own: dict[str, Any] = {"trainer": trainer, "run_dir": str(run_dir), "resume": None, "num_workers": options.num_workers}
+    return replace(first, optimizer=replace(first.optimizer, lr=lr), **own)
+
+
+def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
+    """Return a smaller copy of a model's network, on the CPU, with the spec that builds it and what was removed.
+
+    Raises:
+        InputError: If the backbone cannot be pruned, or its options cannot say the new sizes.
+    """
+    spec = model.config["backbone"]
+    if spec is None or model.info is None or model.config["algebra"] is None:
+        raise InputError("a network without a spec cannot be built smaller: zoo.pruning.prune_structure prunes it in Python")
+    net = deepcopy(model.net).cpu()
+    example = model.info.example_inputs(2)
+    try:
+        cuts = prune_structure(net, ratio, *(example if isinstance(example, tuple) else (example,)))
+    except InputError as error:
+        raise InputError(f"{spec}: {error}") from error
+    smaller = smaller_spec(spec, cuts)
+    with torch.random.fork_rng(devices=[]):
+        built = backbone(smaller, model.config["algebra"], **network_sizes(model))
+    ours, theirs = ({name: t.shape for name, t in one.state_dict().items()} for one in (net, built))
+    if ours != theirs:
+        raise InputError(_cannot(spec))
+    return net, smaller, cuts
+
+
+def network_sizes(model: Model) -> dict[str, Any]:
+    """Return the keywords that build the network of a model, beside its spec and its algebra."""
+    own = {key: model.config[key] for key in ("scope", "init", "embedding")}
+    return {**model.info.model_kwargs, **own, "vectors": getattr(model.info, "vectors", None)}
+
+
+def smaller_spec(spec: str, cuts: Sequence[Cut]) -> str:
+    """Write the new sizes of a network into its spec, under the names that the options of backbones have for them.
+
+    Heads are ``heads`` and ``head_dim``; hidden units ``ffn`` or ``mlp_ratio`` if all layers have as many, or ``hidden``, one
+    number for each layer; channels ``channels``, one for each convolution.
+
+    Raises:
+        InputError: If the backbone has no such option.
+    """
+    taken = signature(registry.load(registry.resolve("zoo.backbones", untrained(spec))[0])).parameters
+    parsed, new = Spec.parse(spec), dict[str, Any]()
+    for kind in sorted({cut.kind for cut in cuts if cut.after < cut.before}):
+        one, *others = own = [cut for cut in cuts if cut.kind == kind]
+        same = all((cut.after, cut.head_dim, cut.width) == (one.after, one.head_dim, one.width) for cut in others)
+        if kind == "heads" and same and {"heads", "head_dim"} <= taken.keys():
+            new |= {"heads": one.after, "head_dim": one.head_dim}
+        elif kind == "units" and same and "ffn" in taken:
+            new["ffn"] = one.after
+        elif kind == "units" and same and "mlp_ratio" in taken:
+            new["mlp_ratio"] = _quotient(one.after, one.width)
+        elif (name := {"units": "hidden", "channels": "channels"}.get(kind)) in taken:
+            new[str(name)] = tuple(cut.after for cut in own)
+        else:
+            raise InputError(_cannot(spec))
+    return str(Spec(parsed.name, {**parsed.options, **new}))
+
+
+def _cannot(spec: str) -> str:
+    """Say that the options of a backbone cannot tell the sizes of a pruned network, and those of which can."""
+    able = []
+    for entry in registry.entries("zoo.backbones"):
+        if entry.ours and {"head_dim", "channels"} & signature(registry.load(entry)).parameters.keys():
+            able.append(entry.name)
+    return (
+        f"{spec} cannot be pruned: no options of this backbone say the sizes that would be left; those of {', '.join(able)} do"
+    )
+
+
+def _quotient(hidden: int, width: int) -> float:
+    """Return the number that int(width * number) makes the hidden units of."""
+    near = hidden / width
+    return near if int(width * near) == hidden else (hidden + 0.5) / width
+
+
+def forward_times(before: Model, after: Model, batch: int) -> dict[str, float]:
+    """Return the median milliseconds of a forward pass of two models, of so many examples side by side, and their ratio."""
+    example = before.info.example_inputs(batch)
+    inputs = [t.to(before.device) for t in (example if isinstance(example, tuple) else (example,))]
+    times: Mapping[str, list[float]] = {"before_ms": [], "after_ms": []}
+    with torch.inference_mode():
+        for _ in range(REPEATS):
+            for name, model in (("before_ms", before), ("after_ms", after)):
+                times[name].append(1000 * _seconds(model.net, inputs))
+    found = {name: round(median(values[1:]), 3) for name, values in times.items()}
+    return found | {"ratio": round(found["after_ms"] / found["before_ms"], 3)}
+
+
+def _seconds(net: nn.Module, inputs: Sequence[Tensor]) -> float:
+    start = time.perf_counter()
+    out = net(*inputs)
+    if out.is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
