@@ -194,7 +194,7 @@ class Prune:
 
     Args:
         ratio: Share of the heads, hidden units and channels that every layer loses, between 0 and 1.
-        out: Folder of the smaller model; by default pruned-RATIO in the run's folder.
+        out: Folder of the smaller model; by default pruned-RATIO in the run's folder, or MODEL-pruned-RATIO.
         epochs: Epochs of fine-tuning, with the data and the recipe of the run; 0 for none.
         lr: Peak learning rate of fine-tuning; by default that of the run.
         run_dir: Folder of the run that fine-tunes; by default RUN-pruned-RATIO.

@@ -27,8 +27,13 @@ from zoo.training.average import OWN, measured
 from zoo.training.fit import fit
 from zoo.training.folder import read_config as read_run_config
 from zoo.training.options import Average, Fit, Prune, build
+from zoo.training.resolve import plan
+from zoo.training.trainer import check_trainer
 
 REPEATS = 21
+SIZES = frozenset({"head_dim", "ffn", "mlp_ratio", "hidden", "channels"})
+"""Options of backbones that say what pruning leaves."""
+_NOT_TAKEN = ("max_epochs", "max_steps", "max_time", "devices", "num_nodes", "strategy")
 
 
 def prune(run: str | Path, options: Prune) -> dict[str, Any]:
@@ -46,13 +51,17 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     """
     check_ratio(options.ratio)
     config, place = read_config(run), find(run)
-    folder = Path(run).expanduser() if place != Path(run).expanduser() else place.parent
-    out = folder / f"pruned-{options.ratio}" if options.out is None else Path(options.out).expanduser()
+    is_run = (place.parent / "config.yaml").is_file()
+    folder, name = (place.parent if is_run else place), f"pruned-{options.ratio}"
+    out = (folder / name if is_run else Path(f"{folder}-{name}")) if options.out is None else Path(options.out).expanduser()
     if out.exists():
         raise InputError(f"'{out}' exists: choose another folder with --out, or remove it")
     further = further_options(folder, options) if options.epochs else None
     before = load(run, device="auto")
     net, spec, cuts = pruned(before, options.ratio)
+    if further is not None:
+        further = replace(further, backbone=spec)
+        plan(further)  # checks all that needs no data, before anything is written
     manifest = read_json(place / "manifest.json")
     files = {name: (place / name).read_text(encoding="utf-8") for name in manifest["files"] if name not in OWN}
     config |= {"backbone": spec}
@@ -60,9 +69,8 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     summary: dict[str, Any] = {"versions": library_versions(config), "parameters": count(net) | sizes, "pruned": options.ratio}
     splits = ("validation", "metrics") if manifest["metrics"] else ("validation",)
     how = Average(batch_size=options.batch_size, num_workers=options.num_workers, trainer=options.trainer)
-    config_file = folder / "config.yaml"
-    result: dict[str, Any] = {"folder": str(out), "backbone": spec, "config": None, "cuts": cuts}
-    result |= {"config": str(config_file)} if config_file.is_file() else {}
+    config_file = str(folder / "config.yaml") if is_run else None
+    result: dict[str, Any] = {"folder": str(out), "backbone": spec, "config": config_file, "cuts": cuts}
     result["before"] = measured(run, splits, how)
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as part:  # measured as everybody will: from its folder
@@ -73,7 +81,7 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     result["parameters"] = {"before": count(before.net)["total"], "after": count(net)["total"]}
     result["forward"] = forward_times(before, after, options.batch_size)
     if further is not None:
-        tuned = fit(replace(further, backbone=spec, init_from=str(out)))
+        tuned = fit(replace(further, init_from=str(out)))
         result |= {"run_dir": tuned["run_dir"], "epochs": tuned["epochs"], "tuned": measured(tuned["run_dir"], splits, how)}
     return result
 
@@ -89,8 +97,12 @@ def further_options(folder: Path, options: Prune) -> Fit:
         raise InputError(f"'{folder}' is a model without its run, so that nothing says how to fine-tune it: leave --epochs out")
     first = build(Fit, read_run_config(folder))
     lr = first.optimizer.lr if options.lr is None else options.lr
-    trainer = {name: value for name, value in first.trainer.items() if name not in ("max_steps", "max_epochs")}
-    trainer |= {"max_epochs": options.epochs} | options.trainer
+    trainer = {name: value for name, value in first.trainer.items() if name not in _NOT_TAKEN}
+    trainer |= {"max_epochs": options.epochs, "devices": 1} | options.trainer
+    if str(trainer["devices"]) != "1":
+        several = "for several devices prune without --epochs, then use zoo fit --from"
+        raise InputError(f"fine-tuning here is on one device, not on --trainer.devices {trainer['devices']}: {several}")
+    check_trainer(trainer)
     own: dict[str, Any] = {"trainer": trainer, "run_dir": str(run_dir), "resume": None, "num_workers": options.num_workers}
     return replace(first, optimizer=replace(first.optimizer, lr=lr), **own)
 
@@ -104,6 +116,8 @@ def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
     spec = model.config["backbone"]
     if spec is None or model.info is None or model.config["algebra"] is None:
         raise InputError("a network without a spec cannot be built smaller: zoo.pruning.prune_structure prunes it in Python")
+    if not SIZES & options_of(spec):
+        raise InputError(_cannot(spec))
     net = deepcopy(model.net).cpu()
     example = model.info.example_inputs(2)
     try:
@@ -134,12 +148,12 @@ def smaller_spec(spec: str, cuts: Sequence[Cut]) -> str:
     Raises:
         InputError: If the backbone has no such option.
     """
-    taken = signature(registry.load(registry.resolve("zoo.backbones", untrained(spec))[0])).parameters
+    taken = options_of(spec)
     parsed, new = Spec.parse(spec), dict[str, Any]()
     for kind in sorted({cut.kind for cut in cuts if cut.after < cut.before}):
         one, *others = own = [cut for cut in cuts if cut.kind == kind]
         same = all((cut.after, cut.head_dim, cut.width) == (one.after, one.head_dim, one.width) for cut in others)
-        if kind == "heads" and same and {"heads", "head_dim"} <= taken.keys():
+        if kind == "heads" and same and {"heads", "head_dim"} <= taken:
             new |= {"heads": one.after, "head_dim": one.head_dim}
         elif kind == "units" and same and "ffn" in taken:
             new["ffn"] = one.after
@@ -150,6 +164,11 @@ def smaller_spec(spec: str, cuts: Sequence[Cut]) -> str:
         else:
             raise InputError(_cannot(spec))
     return str(Spec(parsed.name, {**parsed.options, **new}))
+
+
+def options_of(spec: str) -> set[str]:
+    """Return the names of the options that a backbone takes."""
+    return set(signature(registry.load(registry.resolve("zoo.backbones", untrained(spec))[0])).parameters)
 
 
 def _cannot(spec: str) -> str:

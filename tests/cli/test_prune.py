@@ -1,0 +1,199 @@
+"""``zoo prune`` and ``zoo export``: what is written, what is printed, and one line for what is wrong."""
+
+import json
+import re
+import shutil
+from types import SimpleNamespace
+
+import pytest
+import torch
+import yaml
+
+import zoo
+from zoo.pruning import Pruning, prunable
+from zoo.pruning import masks as lib
+from zoo.training.prune import pruned
+
+VIT = "vit(dim=32, depth=1, mlp_ratio=3.0)"
+SMALL = ("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.accelerator", "cpu")
+FEW = ("--trainer.accelerator", "cpu", "--trainer.limit_val_batches", "1", "--trainer.limit_test_batches", "1")
+SIZES = {"in_channels": 1, "image_size": 8, "num_classes": 10}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    limits = dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches"), 2)
+    trainer = {"max_epochs": 1, "accelerator": "cpu", "logger": False} | limits
+    zoo.fit(backbone=VIT, algebra="quaternion", run_dir=str(folder), trainer=trainer)
+    return folder
+
+
+@pytest.fixture
+def run(trained, call, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    return "run"
+
+
+def test_a_smaller_model_is_written_and_fine_tuned(call, run, tmp_path):
+    words = ("prune", run, "--structured", "--ratio", "0.5", "--epochs", "1", "--lr", "0.001", *FEW)
+    code, out, err = call(*words, "--trainer.limit_train_batches", "2")
+    assert (code, err) == (0, "")
+    spec = "vit(depth=1, dim=32, head_dim=8, heads=2, mlp_ratio=1.5)"
+    lines = {tuple(line.split()[:2]): line.split()[2:] for line in out.splitlines()}
+    assert [len(lines["test", "accuracy"]), len(lines["validation", "loss"])] == [3, 3]
+    assert f"{spec} is in run/pruned-0.5" in out
+    assert "fine-tuned for 1 epochs in run-pruned-0.5" in out
+    before, after = zoo.load("run"), zoo.load("run/pruned-0.5")
+    assert after.config["backbone"] == zoo.load("run-pruned-0.5").config["backbone"] == spec
+    assert lines["parameters", f"{zoo.count(before.net)['total']:,}"][0] == f"{zoo.count(after.net)['total']:,}"
+    assert "0.5 of all heads" in (tmp_path / "run/pruned-0.5/README.md").read_text()
+    config = yaml.safe_load((tmp_path / "run-pruned-0.5/config.yaml").read_text())
+    assert (config["backbone"], config["init_from"], config["optimizer"]["lr"]) == (spec, "run/pruned-0.5", 0.001)
+    assert config["trainer"]["max_epochs"] == 1
+    found = zoo.load("run-pruned-0.5").net.state_dict()
+    began = after.net.state_dict()
+    changes = [float((found[name] - began[name]).abs().max()) for name in found]
+    assert 0 < max(changes) < 0.02  # two steps of at most the learning rate
+
+
+def test_the_pruned_model_is_the_masked_one(call, run):
+    model = zoo.load(run)
+    code, out, _ = call("prune", run, "--ratio", "0.25", "--json", *FEW)
+    assert code == 0
+    made, images = json.loads(out), torch.randn(4, 1, 8, 8)
+    _, spec, cuts = pruned(model, 0.25)
+    assert made["backbone"] == spec
+    assert [cut["after"] for cut in made["cuts"]] == [3, 72]
+    with torch.no_grad():
+        wanted = masked(model.net, cuts)(images)
+        assert (zoo.load(made["folder"]).net(images) - wanted).abs().max() < 1e-6
+    assert made["parameters"]["after"] < made["parameters"]["before"]
+    assert made["forward"]["after_ms"] > 0
+
+
+def masked(net, cuts):
+    """Return the network with what the cuts removed set to zero where it is read."""
+    for cut in cuts:
+        for name, channels in cut.inputs.items():
+            layer = net.get_submodule(name)
+            layer.register_forward_pre_hook(lambda _, args, gone=channels: args[0].index_fill(-1, torch.tensor(gone), 0))
+    return net
+
+
+def test_weights_to_start_from(call, refused, run):
+    assert call("fit", "-c", "run/config.yaml", "--from", run, "--run-dir", "more", "--lr", "1e-9").code == 2  # optimizer.lr
+    assert call("fit", "-c", "run/config.yaml", "--from", run, "--run-dir", "more", "--optimizer.lr", "1e-12", *SMALL).code == 0
+    one, two = (zoo.load(name).net.state_dict() for name in (run, "more"))
+    assert all(torch.allclose(one[name], two[name], atol=1e-8) for name in one)
+    from_run = ("fit", "-c", "run/config.yaml", "--from")
+    other = "it holds vit(depth=1, dim=32, mlp_ratio=3.0) over quaternion"
+    assert "there is no folder 'nothing'" in refused(*from_run, "nothing", *SMALL)
+    assert refused(*from_run, run, "--algebra", "octonion").endswith(f"--from run: {other}, not over octonion")
+    said = refused(*from_run, run, "--backbone", "vit(dim=32, depth=2)")
+    assert said.startswith(f"--from run: {other}, another network than vit(depth=2, dim=32) here: 'blocks.")
+
+
+def test_a_tokenizer_of_other_texts_is_refused(call, refused, tmp_path):
+    for name, words in (("a", ("good day", "bad night")), ("b", ("fine word", "sad thing"))):
+        rows = (f"{words[i % 2]} {i}\t{i % 2}\n" for i in range(40))
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(rows))
+    words = ("fit", "--backbone", "fasttext(dim=8, hidden=8)", "--algebra", "real", *SMALL)
+    assert call(*words, "--data", "text(path=a.tsv)", "--run_dir", "a").code == 0
+    said = refused(*words, "--data", "text(path=b.tsv)", "--from", "a")
+    assert said.endswith("its tokenizer is not that of 'text(path=b.tsv)': give the data that it was trained on")
+
+
+def test_what_cannot_be_pruned_is_one_line(call, refused, run, tmp_path):
+    assert "ratio=1.0 is the share of heads, units and channels to remove" in refused("prune", run, "--ratio", "1.0")
+    assert "ratio=-0.5" in refused("prune", run, "--ratio", "-0.5")
+    assert "ratio" in refused("prune", run, "--ratio", "half")
+    assert "there is no folder 'nothing'" in refused("prune", "nothing")
+    assert "missing RUN" in refused("prune")
+    assert "removes nothing" in refused("prune", run, "--ratio", "0.001")
+    assert "epochs=-1" in refused("prune", run, "--epochs", "-1")
+    assert "lr=-1" in refused("prune", run, "--epochs", "1", "--lr", "-1")
+    assert "one device, not on --trainer.devices 2" in refused("prune", run, "--epochs", "1", "--trainer.devices", "2")
+    assert "'run/model' exists: choose another folder with --out" in refused("prune", run, "--out", "run/model")
+    (tmp_path / "run-pruned-0.5").mkdir()
+    assert "'run-pruned-0.5' exists: choose another folder for fine-tuning" in refused("prune", run, "--epochs", "1")
+    model = zoo.load(run)
+    zoo.save(model, "alone")
+    assert "is a model without its run" in refused("prune", "alone", "--epochs", "1")
+    (tmp_path / "broken").mkdir()
+    assert "holds no finished model" in refused("prune", "broken")
+
+
+TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
+
+
+@pytest.mark.parametrize(
+    ("spec", "info", "said"),
+    [
+        ("linear", {"in_features": 4, "out_features": 4}, "linear cannot be pruned: no options of this backbone say the sizes"),
+        ("lstm(hidden=8)", TEXT, "lstm(hidden=8): nothing to prune: SequenceClassifier has no heads, hidden units or channels"),
+        ("cnn(filters=4, hidden=8)", TEXT, "cnn(filters=4, hidden=8): nothing to prune"),
+        ("fasttext", TEXT, "fasttext: nothing to prune"),
+        ("decomposable_attention(dim=8)", TEXT, "those of convnet, gpt, transformer, transformer_xl, vit do"),
+        ("timm/resnet10t", SIZES, "timm/resnet10t cannot be pruned"),
+        ("vit(dim=32, depth=1, heads=1, mlp_ratio=0.04)", SIZES, "removes nothing: no layer has enough heads or units"),
+    ],
+)
+def test_a_backbone_that_cannot_be_pruned_is_refused_by_name(spec, info, said):
+    x = torch.ones(2, 7, dtype=torch.long) if "vocab_size" in info else torch.zeros(2, 1, 8, 8)
+    data = SimpleNamespace(model_kwargs=info, example_inputs=lambda _: (x, x) if "decomp" in spec else x)
+    net = zoo.backbone(spec, "real", **info)
+    with pytest.raises(zoo.InputError, match=re.escape(said)):
+        pruned(SimpleNamespace(config={"backbone": spec, "algebra": "real"}, info=data, net=net), 0.5)
+    with pytest.raises(zoo.InputError, match="without a spec"):
+        pruned(SimpleNamespace(config={"backbone": None, "algebra": "real"}, info=data, net=net), 0.5)
+
+
+def test_one_head_and_one_unit_are_kept(call, run):
+    code, out, _ = call("prune", run, "--ratio", "0.99", *FEW)
+    assert code == 0
+    assert "the ratio would have left nothing of 2 layers, which keep one head or unit: blocks.0.attn, ..." in out
+    assert zoo.load("run/pruned-0.99").config["backbone"] == "vit(depth=1, dim=32, head_dim=8, heads=1, mlp_ratio=0.125)"
+
+
+def ticket(run):
+    """Set nine in ten weights of the matrices of a run's model to zero."""
+    model = zoo.load(run)
+    found = prunable(model.net)
+    weights = {name: one.parameter for name, one in found.items()}
+    masks = lib.next_masks(found, weights, lib.full_masks(found), Pruning(0.9))
+    for name, weight in weights.items():
+        lib.clear_bits(weight, lib.bit_mask(masks[name], weight))
+    return model, masks
+
+
+def test_a_ticket_is_exported_small_and_back(call, run, tmp_path):
+    model, masks = ticket(run)
+    zoo.save(model, "dense")
+    code, out, err = call("export", "dense", "--sparse", "--to", "new/small")
+    assert (code, err) == (0, "")
+    file = tmp_path / "new/small/model.safetensors"
+    assert f"{file.stat().st_size:,} bytes of weights" in out
+    others = zoo.count(model.net)["total"] - sum(mask.numel() for mask in masks.values())
+    smallest = 4 * (lib.remaining(masks) + others) + sum(mask.numel() for mask in masks.values()) / 8
+    assert file.stat().st_size - int.from_bytes(file.read_bytes()[:8], "little") - 8 <= 1.1 * smallest
+    assert call("export", "new/small", "--to", "again").code == 0
+    wanted = model.net.state_dict()
+    for folder in ("new/small", "again"):
+        state = zoo.load(folder).net.state_dict()
+        assert all(torch.equal(state[name], wanted[name]) for name in wanted)
+    assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "dense/model.safetensors").read_bytes()
+    code, out, _ = call("prune", "new/small", *FEW)  # a ticket may become smaller as well
+    assert code == 0
+    assert "sparse" in json.loads((tmp_path / "new/small-pruned-0.5/config.json").read_text())
+
+
+def test_without_zeros_nothing_is_gained(call, run, refused):
+    code, out, _ = call("export", run, "--sparse", "--to", "same")
+    assert code == 0
+    assert "nothing is gained by --sparse" in out
+    made = json.loads(call("export", run, "--to", "plain", "--json").out)
+    assert (made["packed"], made["bytes"] == made["bytes_before"]) == (None, True)
+    assert "'same' exists: choose another folder with --to" in refused("export", run, "--to", "same")
+    assert "give --to FOLDER" in refused("export", run)
+    assert "there is no folder 'nothing'" in refused("export", "nothing", "--to", "x/y")
