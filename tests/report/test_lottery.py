@@ -15,7 +15,7 @@ from zoo.pruning import prunable
 from zoo.report.lottery import lottery
 from zoo.report.lottery.crossing import Crossing, compare_all, overtakes
 from zoo.report.lottery.rows import Arm, collect, read_runs
-from zoo.report.lottery.style import percent_ticks, styles
+from zoo.report.lottery.style import log_ticks, styles
 from zoo.report.lottery.weights import ALL, read_ticket
 
 # --- numbers ---
@@ -66,6 +66,14 @@ def test_the_crossing_point_of_two_lines(lottery_run, mode, sign):
     assert "from 12.6 % of the real weights down to 0.812 %" in found.statement
 
 
+def test_on_a_logarithmic_axis_the_logarithm_is_interpolated(lottery_run):
+    """In log-log the reals rise from 2 at 100 % to 2 * 100^2 at 1 %; the constant 50 is passed at 20 %."""
+    run = lottery_run(lambda algebra, seed, p: 2 * (100 / p) ** 2 if algebra == "real" else 50.0, rounds=6, mode="min")
+    found = crossing_of(run)
+    assert found.below == pytest.approx(20.0)
+    assert found.lead == pytest.approx(2 * (100 / found.low) ** 2 - 50)
+
+
 def test_no_crossing_is_said(lottery_run):
     ahead = crossing_of(lottery_run(lambda algebra, *_: float(algebra != "real"), name="ahead"))
     assert (ahead.below, ahead.crossings) == (ahead.high, [])
@@ -98,7 +106,7 @@ def test_rounds_that_a_seed_lacks_do_not_count_for_the_crossing(lottery_run):
     assert crossing_of(run).low == real.points[2].percent
     notes = lottery([str(run)]).values["notes"]
     assert "real: not all 2 seeds have round 3 (hollow points)" in notes
-    assert any("accuracy collapsed" in note for note in notes)
+    assert "real, seed 1: no round after 2, accuracy collapsed" in notes
 
 
 def test_a_value_that_is_not_finite_is_not_drawn(lottery_run):
@@ -134,8 +142,9 @@ def test_algebras_keep_their_colours(lottery_run):
 
 
 def test_ticks_reach_over_both_ends():
-    assert percent_ticks(0.21, 100) == [0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
-    assert percent_ticks(0.2, 0.2) == [0.2]
+    assert log_ticks(0.21, 100) == [0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
+    assert log_ticks(0.2, 0.2) == [0.2]
+    assert log_ticks(4, 3e8) == [10.0**power for power in range(1, 9)]
 
 
 # --- weights ---
@@ -173,11 +182,22 @@ def test_rounds_whose_models_are_missing_or_damaged_are_named(run_with_models, t
     ticket, said = read_ticket(arms[0])
     assert ticket.rounds == [0, 2]
     assert len(said) == 1
-    assert said[0].startswith("real, seed 0: no histogram of round 1 (round 3 neither): ")
+    assert said[0].startswith("real, seed 0: no histogram of rounds 1, 3: ")
     assert "checksum differs" in said[0]
     ticket, said = read_ticket(arms[1])
     assert ticket.rounds == [0, 1, 3]
     assert "round 2" in said[0]
+
+
+def test_what_a_run_has_excluded_is_no_layer(run_with_models):
+    arm = arms_of(run_with_models)[0]
+    arm.run.record["pruning"] = {"matrices": "all", "exclude": ["net.head.*"]}
+    ticket, said = read_ticket(arm)
+    assert ticket is None
+    assert "prunable weights, lottery.json says" in said[0]
+    for row in arm.rows.values():
+        row["weights"] -= 16 * 4
+    assert "head" not in read_ticket(arm)[0].layers
 
 
 # --- files ---
@@ -271,6 +291,7 @@ def test_several_runs_go_into_a_new_folder(lottery_run, capsys, tmp_path):
         (["lottery", "torn"], "cannot read torn/lottery.json"),
         (["lottery", "outside"], "row 0 has a folder outside the run"),
         (["lottery", "wrong"], "row 0 has no survivors of the right kind"),
+        (["lottery", "huge"], "row 0 has counts that cannot be"),
         (["lottery", "later"], "format 2, this version reads 1"),
         (["frequencies", "run", "other"], "frequencies reports on one model: give one run"),
     ],
@@ -286,6 +307,7 @@ def test_bad_input_is_one_line(lottery_run, capsys, tmp_path, monkeypatch, words
         "torn": text[:100],
         "outside": json.dumps(record | {"rows": [row | {"folder": "../../x"}]}),
         "wrong": json.dumps(record | {"rows": [row | {"survivors": "12"}]}),
+        "huge": json.dumps(record | {"rows": [row | {"weights": 10**400}]}),
         "later": json.dumps(record | {"format": 2}),
         "empty": "",
     }

@@ -85,11 +85,12 @@ def weight_files(tickets: Mapping[str, Ticket], look: Mapping[str, Style], title
 def plus_minus(mean: float, spread: float | None) -> str:
     """Write a metric with its spread over seeds.
 
-    >>> plus_minus(0.97123, 0.0021), plus_minus(0.5, None)
-    ('0.9712 ± 0.0021', '0.5000')
+    >>> plus_minus(0.97123, 0.0021), plus_minus(0.5, None), plus_minus(865.826, 47.7612)
+    ('0.9712 ± 0.0021', '0.5000', '865.83 ± 47.76')
     """
-    text = number(mean)
-    return text if spread is None else f"{text} ± {spread:{'.2e' if 'e' in text else '.4f'}}"
+    text = number(mean) if abs(mean) < 10 else f"{mean:.{2 if abs(mean) < 1000 else 0}f}"
+    digits = ".2e" if "e" in text else f".{len(text.partition('.')[2])}f"
+    return text if spread is None else f"{text} ± {spread:{digits}}"
 
 
 def crossing_table(crossings: Sequence[Crossing]) -> Table:
@@ -98,7 +99,7 @@ def crossing_table(crossings: Sequence[Crossing]) -> Table:
     for one in crossings:
         seeds = ", ".join(percent_text(percent) if percent else "none" for percent in one.by_seed.values())
         ahead = percent_text(one.below) if one.below else "none"
-        ahead += " (all of it)" if one.below and not one.crossings else ""
+        ahead += " (whole range)" if one.below and not one.crossings else ""
         span = f"{percent_text(one.high)} to {percent_text(one.low)}"
         all_of_them = ", ".join(map(percent_text, one.crossings)) or "none"
         rows.append((one.arm, ahead, seeds or "no common seed", all_of_them, span, plus_minus(one.lead, one.lead_spread)))
@@ -136,11 +137,11 @@ def as_markdown(title: str, about: str, findings: Sequence[str], tables: Sequenc
 
 def as_text(title: str, arms: Sequence[Arm], metric: str, split: str, findings: Sequence[str], notes: Sequence[str]) -> str:
     """Write the first and the last round of each arm, the crossing points and what is missing."""
-    view = plain_table("", "seeds", "dense", "rounds", "weights left", "then")
+    view = plain_table("", "seeds", "weights", "first", "weights", "last")
     for arm in arms:
         first, last = arm.points[0], arm.points[-1]
-        cells = (plus_minus(first.mean, first.spread), str(last.round), percent_text(last.percent))
-        view.add_row(arm.label, str(len(arm.seeds)), *cells, plus_minus(last.mean, last.spread))
+        ends = [(percent_text(one.percent), plus_minus(one.mean, one.spread)) for one in (first, last)]
+        view.add_row(arm.label, str(len(arm.seeds)), *ends[0], *ends[1])
     console = plain_console(file=io.StringIO(), width=160)
     console.print(f"\n{title}: {axis_title(metric, split)}; percent of the real network's prunable weights\n")
     console.print(view)

@@ -8,13 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.report.lottery.rows import REAL, Arm
+from zoo.report.lottery.rows import REAL, Arm, is_wide
 
 Floats = NDArray[np.float64]
 METHOD = (
-    "Both lines are interpolated linearly between rounds over log(percent), within the range of percent that both have and in "
-    "the rounds that all seeds of an arm have. The means over seeds decide; each seed by itself, both networks with the same "
-    "seed, gives the spread. A lead that is smaller than its spread is not decided."
+    "Both lines are interpolated between rounds as they are drawn: linearly over log(percent), and in the logarithm of the "
+    "metric if its axis is logarithmic. What counts is the range of percent that both have, in the rounds that all seeds have. "
+    "The means over seeds decide; each seed by itself, both networks with the same seed, gives the spread. A lead that is "
+    "smaller than its spread is not decided."
 )
 """How `compare` computes, for the reader of a report."""
 
@@ -73,15 +74,16 @@ def compare_all(arms: Sequence[Arm], mode: str) -> tuple[list[Crossing], list[st
             reason = "several runs have the real network" if own else "no run has the real network"
             said.append(f"{arm.label}: no crossing point, for {reason}{' with this control' if arm.control else ''}")
             continue
-        one = compare(arm, own[0], mode)
+        one = compare(arm, own[0], mode, is_wide(arms))
         found += [one] if one else []
         said += [] if one else [f"{arm.label}: no crossing point, for {own[0].label} has no rounds of as many weights"]
     return found, said
 
 
-def compare(arm: Arm, real: Arm, mode: str) -> Crossing | None:
+def compare(arm: Arm, real: Arm, mode: str, log: bool = False) -> Crossing | None:
     """Compare an arm with the reals, see `METHOD`; None where they have no two common percents."""
     sign = 1.0 if mode == "max" else -1.0
+    scale, back = (np.log, np.exp) if log else (np.asarray, np.asarray)
     lines = [
         (np.array([p.percent for p in one.complete]), {seed: [p.seeds[seed] for p in one.complete] for seed in one.seeds})
         for one in (arm, real)
@@ -90,12 +92,13 @@ def compare(arm: Arm, real: Arm, mode: str) -> Crossing | None:
     if len(grid) < 2:
         return None
 
-    def difference(ours: Sequence[float], theirs: Sequence[float]) -> Floats:
-        return sign * (at(grid, lines[0][0], ours) - at(grid, lines[1][0], theirs))
+    def difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[Floats, float]:
+        pair = [at(grid, line[0], scale(values)) for line, values in zip(lines, (ours, theirs), strict=True)]
+        return sign * (pair[0] - pair[1]), sign * float(back(pair[0][0]) - back(pair[1][0]))
 
-    means = difference([p.mean for p in arm.complete], [p.mean for p in real.complete])
+    means, lead = difference([p.mean for p in arm.complete], [p.mean for p in real.complete])
     seeds = {seed: difference(lines[0][1][seed], lines[1][1][seed]) for seed in arm.seeds if seed in real.seeds}
-    leads = [float(values[0]) for values in seeds.values()]
+    leads = [one for _, one in seeds.values()]
     below, crossings = overtakes(grid, means)
     return Crossing(
         arm.label,
@@ -104,8 +107,8 @@ def compare(arm: Arm, real: Arm, mode: str) -> Crossing | None:
         float(grid[-1]),
         below,
         crossings,
-        {seed: overtakes(grid, values)[0] for seed, values in seeds.items()},
-        float(means[0]),
+        {seed: overtakes(grid, values)[0] for seed, (values, _) in seeds.items()},
+        lead,
         stdev(leads) if len(leads) > 1 else None,
     )
 
@@ -120,10 +123,10 @@ def common_grid(first: Floats, second: Floats) -> Floats:
     return inside
 
 
-def at(grid: Floats, percents: Floats, values: Sequence[float]) -> Floats:
+def at(grid: Floats, percents: Floats, values: Floats) -> Floats:
     """Interpolate linearly over the logarithm of percent."""
     order = np.argsort(percents)
-    found: Floats = np.interp(np.log(grid), np.log(percents[order]), np.asarray(values)[order])
+    found: Floats = np.interp(np.log(grid), np.log(percents[order]), values[order])
     return found
 
 

@@ -6,8 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from zoo.report.lottery.rows import Arm
-from zoo.report.lottery.style import PERCENT_TITLE, Style, axis_title, is_wide, percent_ticks
+from zoo.report.lottery.rows import Arm, is_wide
+from zoo.report.lottery.style import PERCENT_TITLE, Style, axis_title, log_ticks
 from zoo.report.lottery.weights import BINS, REACH, Ticket
 
 Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
@@ -70,15 +70,17 @@ def content(
 ) -> dict[str, Any]:
     """Return the numbers that the page plots."""
     percents = [point.percent for arm in arms for point in arm.points]
+    means = [point.mean for arm in arms for point in arm.points]
     left = [100 * n / layer.numbers for t in tickets.values() for layer in t.layers.values() for n in layer.left.values() if n]
     return {
         "metric": metric.replace("_", " "),
         "xtitle": PERCENT_TITLE,
         "ytitle": axis_title(metric, split),
-        "log": is_wide([point.mean for arm in arms for point in arm.points]),
+        "log": is_wide(arms),
+        "yticks": log_ticks(min(means), max(means)) if is_wide(arms) else [],
         "range": [max(percents) * 1.15, min(percents) / 1.15],
-        "ticks": percent_ticks(min(percents), max(percents)),
-        "shareticks": percent_ticks(min([50.0, *left]), 100),
+        "ticks": log_ticks(min(percents), max(percents)),
+        "shareticks": log_ticks(min([50.0, *left]), 100),
         "arms": [arm_content(arm, look[arm.label]) for arm in arms],
         "rounds": sorted({number for ticket in tickets.values() for number in ticket.rounds}),
         "layers": list(dict.fromkeys(name for ticket in tickets.values() for name in ticket.layers)),

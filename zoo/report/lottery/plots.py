@@ -5,15 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
-from zoo.report.lottery.rows import Arm, Point
+from zoo.report.lottery.rows import Arm, Point, is_wide
 from zoo.report.lottery.style import (
     PERCENT_TITLE,
     Style,
     axis_title,
     chosen,
-    is_wide,
+    log_ticks,
     percent_text,
-    percent_ticks,
 )
 from zoo.report.lottery.weights import ALL, Layer, Ticket
 
@@ -41,8 +40,11 @@ def curves(arms: Sequence[Arm], look: Mapping[str, Style], metric: str, split: s
     axes.set_xscale("log")
     percents = [point.percent for arm in arms for point in arm.points]
     means = [point.mean for arm in arms for point in arm.points]
-    if is_wide(means):
+    if is_wide(arms):
+        values = log_ticks(min(means), max(means))
         axes.set_yscale("log")
+        axes.set_yticks(values, [f"{value:g}" for value in values])
+        axes.set_yticks([], minor=True)
     for arm in arms:
         style = look[arm.label]
         line: dict[str, Any] = {"color": style.color, "linewidth": 1.2 if arm.control else 1.8, "zorder": 3}
@@ -55,7 +57,7 @@ def curves(arms: Sequence[Arm], look: Mapping[str, Style], metric: str, split: s
         axes.fill_between([p.percent for p in spread], low, high, color=style.color, alpha=0.15, linewidth=0)
         if arm.dense is not None:
             axes.axhline(arm.dense, color=style.color, linewidth=0.7, linestyle=(0, (1, 2)), label=f"{arm.label}, dense")
-    ticks = percent_ticks(min(percents), max(percents))
+    ticks = log_ticks(min(percents), max(percents))
     axes.set_xlim(max(percents) * 1.15, min(percents) / 1.15)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
     axes.set_xticks([], minor=True)
@@ -165,7 +167,7 @@ def sparsity(tickets: Mapping[str, Ticket], title: str) -> Any:
         axes.set_yticks([i + 0.5 for i in range(len(names))], names, fontsize=6.5)
         axes.tick_params(length=0)
         axes.invert_yaxis()
-    ticks = percent_ticks(norm.vmin or 1.0, 100)
+    ticks = log_ticks(norm.vmin or 1.0, 100)
     bar = figure.colorbar(mesh, ax=list(panels), ticks=ticks, aspect=30, pad=0.01)
     bar.ax.set_yticklabels([f"{tick:g}" for tick in ticks], fontsize=7)
     bar.ax.minorticks_off()

@@ -1,6 +1,5 @@
 """Read the rows of lottery runs and collect them into arms: an algebra and a control, over seeds and rounds."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,11 +7,13 @@ from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from zoo.checkpoint.integrity import read_json
-from zoo.errors import InputError, one_line, printable
+from zoo.errors import InputError, printable
 
 FORMAT = 1
 REAL = "real"
 """The algebra whose dense network all percentages are of."""
+LARGEST = 1e100
+"""What training that has diverged may report; no axis reaches it."""
 KEYS: dict[str, type | tuple[type, ...]] = {
     "algebra": str,
     "control": (str, type(None)),
@@ -144,7 +145,8 @@ def _problem(row: Any) -> str:
     for key, kinds in KEYS.items():
         if not isinstance(row.get(key), kinds) or isinstance(row.get(key), bool):
             return f"has no {key} of the right kind"
-    if not 0 <= row["survivors"] <= row["weights"] or row["real_weights"] <= 0 or row["round"] < 0:
+    counts = (row["survivors"], row["weights"], row["real_weights"], 2**60)
+    if not 0 <= counts[0] <= counts[1] < counts[3] or not 0 < counts[2] < counts[3] or not 0 <= row["round"] < 1000:
         return "has counts that cannot be"
     if not row["algebra"].isprintable() or not (row["control"] or "").isprintable():
         return "has a name that cannot be printed"
@@ -154,10 +156,10 @@ def _problem(row: Any) -> str:
 
 
 def value_of(row: dict[str, Any], split: str, metric: str) -> float | None:
-    """Return a metric of a row if it has it and it is a finite number."""
+    """Return a metric of a row if it has it and it is a number that can be drawn."""
     value: Any = (row.get(split) or {}).get(metric)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and math.isfinite(value) else None
+    return float(value) if is_number and -LARGEST < value < LARGEST else None
 
 
 def collect(runs: Sequence[Run], split: str) -> list[Arm]:
@@ -178,7 +180,7 @@ def collect(runs: Sequence[Run], split: str) -> list[Arm]:
     arms = []
     for number, algebra, control in sorted(found, key=lambda key: (algebras.index(key[1]), key[2] or "", key[0])):
         rows = found[number, algebra, control]
-        label = f"{algebra}, {CONTROLS.get(control, control)}" if control else algebra
+        label = _label(algebra, control)
         label += f" ({names[number]})" if several[algebra, control] > 1 else ""
         if points := _points(rows, split, metric):
             arms.append(Arm(label, algebra, control, runs[number], rows, points))
@@ -213,6 +215,12 @@ def _points(rows: dict[tuple[int, int], dict[str, Any]], split: str, metric: str
     return points
 
 
+def is_wide(arms: Sequence[Arm]) -> bool:
+    """Return whether a metric, such as perplexity, needs a logarithmic axis."""
+    means = [point.mean for arm in arms for point in arm.points]
+    return min(means) > 0 and max(means) / min(means) > 20
+
+
 def gaps(runs: Sequence[Run], arms: Sequence[Arm], split: str) -> list[str]:
     """Say what the lines leave out: rounds without a value, rounds that not all seeds have, arms that were stopped."""
     said = []
@@ -223,10 +231,14 @@ def gaps(runs: Sequence[Run], arms: Sequence[Arm], split: str) -> list[str]:
             said.append(f"{arm.label}: not all {len(arm.seeds)} seeds have round {', '.join(thin)} (hollow points)")
     for run in runs:
         stopped = run.record.get("stopped")
-        for one in stopped if isinstance(stopped, list) else []:
-            said.append(f"stopped: {one_line(ValueError(_flat(one)))}")
+        said += [_stop(one) for one in stopped if isinstance(one, dict)] if isinstance(stopped, list) else []
     return said
 
 
-def _flat(one: Any) -> str:
-    return ", ".join(f"{key} {value}" for key, value in one.items() if value is not None) if isinstance(one, dict) else str(one)
+def _stop(one: dict[str, Any]) -> str:
+    label = _label(str(one.get("algebra")), one.get("control"))
+    return printable(f"{label}, seed {one.get('seed')}: no round after {one.get('round')}, {one.get('reason')}")[:300]
+
+
+def _label(algebra: str, control: str | None) -> str:
+    return f"{algebra}, {CONTROLS.get(control, control)}" if control else algebra

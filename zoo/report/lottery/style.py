@@ -11,6 +11,7 @@ GREY = "#4d4d4d"
 PALETTE = ("#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7a5195", "#0072b2")
 """Colours that people of any colour vision can tell apart (Okabe and Ito 2008, but for yellow, and a purple)."""
 MARKERS = (("o", "circle"), ("s", "square"), ("^", "triangle-up"), ("D", "diamond"), ("v", "triangle-down"), ("P", "cross"))
+MOST_TICKS = 16
 DASHES = {None: ("-", "solid"), "random": ("--", "dash"), "reinit": (":", "dot")}
 """The lines of controls, as matplotlib and plotly name them."""
 
@@ -43,17 +44,21 @@ def styles(arms: Sequence[Arm]) -> dict[str, Style]:
     return found
 
 
-def percent_ticks(low: float, high: float) -> list[float]:
-    """Return the ticks 1, 2, 5 times powers of ten within a range of percents, and one beyond it at each end.
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return the ticks 1, 2, 5 times powers of ten within a range, and one beyond it at each end; of a long one powers alone.
 
-    >>> percent_ticks(1.5, 100)
+    >>> log_ticks(1.5, 100)
     [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
     """
     powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
     ticks = [float(f"{factor}e{power}") for power in powers for factor in (1, 2, 5)]
     first = max(i for i, tick in enumerate(ticks) if tick <= low * (1 + 1e-9))
     last = min(i for i, tick in enumerate(ticks) if tick >= high * (1 - 1e-9))
-    return ticks[first : last + 1]
+    found = ticks[first : last + 1]
+    if len(found) <= MOST_TICKS:
+        return found
+    tens = [tick for tick in found if math.log10(tick).is_integer()]
+    return tens[:: -(-len(tens) // MOST_TICKS)]
 
 
 def percent_text(percent: float) -> str:
@@ -74,11 +79,6 @@ def chosen(rounds: Sequence[int], most: int = 5) -> list[int]:
     if len(rounds) <= most:
         return list(rounds)
     return [rounds[round(step * (len(rounds) - 1) / (most - 1))] for step in range(most)]
-
-
-def is_wide(values: Sequence[float]) -> bool:
-    """Return whether a metric, such as perplexity, needs a logarithmic axis."""
-    return min(values) > 0 and max(values) / min(values) > 20
 
 
 def axis_title(metric: str, split: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.checkpoint import find, load_network, read_config
 from zoo.errors import InputError
@@ -67,9 +67,8 @@ def read_ticket(arm: Arm) -> tuple[Ticket | None, list[str]]:
             failed[number] = error
     said = []
     if failed:
-        first, *others = failed
-        more = f" (round {', '.join(map(str, others))} neither)" if others else ""
-        said.append(f"{arm.label}, seed {seed}: no histogram of round {first}{more}: {failed[first]}")
+        rounds_text = f"round{'s' if len(failed) > 1 else ''} {', '.join(map(str, failed))}"
+        said.append(f"{arm.label}, seed {seed}: no histogram of {rounds_text}: {next(iter(failed.values()))}")
     if not rounds:
         return None, said
     names = {name: name.removesuffix(".weight_module.components").removesuffix(".weight") for name in sizes}
@@ -85,8 +84,9 @@ def prunable_sizes(config: dict[str, Any], folder: Any, arm: Arm) -> dict[str, i
     pruning = arm.run.record.get("pruning")
     chosen = pruning if isinstance(pruning, dict) else {}
     options = {key: chosen[key] for key in ("include", "exclude") if isinstance(chosen.get(key), list)}
-    found = prunable(load_network(folder, config), chosen.get("matrices", "all"), **options)
-    return {name: one.parameter.numel() for name, one in found.items()}
+    # The names that patterns are compared with are those of the task, which holds the network as ``net``.
+    found = prunable(nn.ModuleDict({"net": load_network(folder, config)}), chosen.get("matrices", "all"), **options)
+    return {name.removeprefix("net."): one.parameter.numel() for name, one in found.items()}
 
 
 def survivors(tensors: dict[str, Tensor], sparse: dict[str, Any], sizes: dict[str, int]) -> Arrays:
