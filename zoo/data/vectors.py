@@ -40,7 +40,8 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor
     with opened(place) as stream:
         width, entries = (_binary if base_suffix(place) == ".bin" else _text)(stream, place, wanted)
         for word, vector in entries:
-            vectors.setdefault(word, vector)
+            vectors[word] = vector
+            wanted.remove(word)
     if not vectors:
         sample = ", ".join(repr(word) for word in words[-3:])
         raise InputError(f"{place}: has none of the {len(words)} words (such as {sample}); another language or tokenizer?")

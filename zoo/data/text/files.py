@@ -100,7 +100,7 @@ def blocks(path: Path) -> Iterator[tuple[int, str]]:
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield every line of a file with its number, from 1 on, without its end; see `blocks`."""
-    for first, piece in blocks(path):
+    for first, piece in _rows(path):
         for number, line in enumerate(piece.removesuffix("\n").split("\n"), first):
             yield number, line.removesuffix("\r")
 
@@ -112,8 +112,16 @@ def read_text(path: Path) -> str:
 
 def csv_lines(path: Path) -> Iterator[str]:
     """Yield the lines of a file as the `csv` module reads them: with their ends, of any kind."""
-    for _, piece in blocks(path):
+    for _, piece in _rows(path):
         yield from io.StringIO(piece, newline="")
+
+
+def _rows(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the pieces of a table; refuse one of empty lines, of which a small packed file may hold any number."""
+    for first, piece in blocks(path):
+        if len(piece) > BLOCK // 2 and piece.isspace():
+            raise InputError(f"{path}:{first}: {len(piece):,} characters of empty lines; is this a table?")
+        yield first, piece
 
 
 def check_utf16(path: Path, start: bytes) -> None:
