@@ -14,9 +14,10 @@ from zoo.errors import InputError
 from zoo.pruning import prunable
 from zoo.report.lottery import lottery
 from zoo.report.lottery.crossing import Crossing, compare_all, overtakes
+from zoo.report.lottery.plots import ridges, sparsity
 from zoo.report.lottery.rows import Arm, collect, read_runs
 from zoo.report.lottery.style import log_ticks, styles
-from zoo.report.lottery.weights import ALL, read_ticket
+from zoo.report.lottery.weights import ALL, Ticket, layer, read_ticket
 
 # --- numbers ---
 
@@ -187,6 +188,21 @@ def test_rounds_whose_models_are_missing_or_damaged_are_named(run_with_models, t
     ticket, said = read_ticket(arms[1])
     assert ticket.rounds == [0, 1, 3]
     assert "round 2" in said[0]
+
+
+def test_a_layer_without_weights_is_drawn_in_grey():
+    from matplotlib.colors import to_rgba
+
+    weights = {0: np.linspace(-1, 1, 10), 1: np.array([0.5]), 3: np.array([])}
+    rows = {ALL: layer(weights, 10), "fc1": layer(weights, 10)}
+    figure = sparsity({"real": Ticket(0, rows)}, "title")
+    figure.canvas.draw()
+    mesh = figure.axes[0].collections[0]
+    colors = [tuple(color) for color in mesh.to_rgba(mesh.get_array())[0]]
+    assert colors[3] == pytest.approx(to_rgba("#d0d0d0"))
+    assert colors[2] == to_rgba("white")  # a round without a model
+    assert len(set(colors)) == 4
+    ridges(Ticket(0, rows), "#000000", "title").canvas.draw()
 
 
 def test_what_a_run_has_excluded_is_no_layer(run_with_models):

@@ -103,7 +103,7 @@ def test_the_maps_have_the_share_of_each_layer(seen, run_with_models):
     left = [float((one.parameter != 0).float().mean()) * 100 for one in prunable(net).values()]
     assert [row[3] for row in seen["shares"][1]] == pytest.approx(left, rel=1e-4)
     assert [row[0] for row in seen["shares"][1]] == pytest.approx([100.0] * len(left))
-    assert seen["mapped"] == [1, 1, 1]
+    assert all(seen["mapped"])
 
 
 def test_nothing_is_fetched(seen):

@@ -14,6 +14,9 @@ from zoo.report.lottery.rows import Arm, Run, collect, gaps, read_runs
 from zoo.report.lottery.style import Style, axis_title, percent_text, styles
 from zoo.report.lottery.weights import ALL, Ticket, read_ticket
 
+MOST_NOTES = 12
+"""Lines on what is missing that the terminal gets."""
+
 
 def lottery(runs: Sequence[str], *, split: str = "test") -> Report:
     """Lottery tickets: metric against weights left, crossing points, weights and sparsity per layer (png, svg, html, md).
@@ -145,6 +148,8 @@ def as_text(title: str, arms: Sequence[Arm], metric: str, split: str, findings: 
     console = plain_console(file=io.StringIO(), width=160)
     console.print(f"\n{title}: {axis_title(metric, split)}; percent of the real network's prunable weights\n")
     console.print(view)
-    for text in (*findings, *notes):
+    for text in (*findings, *notes[:MOST_NOTES]):
         console.print(text)
+    if len(notes) > MOST_NOTES:
+        console.print(f"and {len(notes) - MOST_NOTES} more such lines in lottery.md")
     return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]

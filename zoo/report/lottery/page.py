@@ -46,7 +46,7 @@ def page(
     parts = {
         "title": escape(texts["title"]),
         "about": escape(texts["about"]),
-        "findings": "".join(f"<li>{escape(text)}</li>" for text in findings),
+        "findings": "".join(f"<li>{escape(text)}</li>" for text in findings).replace(" %", "\u00a0%"),
         "reach": f"Each axis reaches {REACH:g} % of the weights of every round; the few beyond it are not drawn.",
         "tables": "".join(map(as_html, tables)) + "".join(f'<p class="quiet">{escape(text)}</p>' for text in notes),
         "data": data,

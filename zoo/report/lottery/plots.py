@@ -99,7 +99,8 @@ def histograms(rows: Sequence[tuple[str, Layer, str]], title: str) -> Any:
             axes.set_xlim(layer.edges[0], layer.edges[-1])
             axes.locator_params(axis="x", nbins=3)
             if number not in layer.counts:
-                axes.text(0.5, 0.5, "no model", transform=axes.transAxes, ha="center", color="#888888", fontsize=8)
+                axes.spines["bottom"].set_visible(False)
+                axes.set_xticks([])
                 continue
             axes.stairs(layer.counts[number], layer.edges, fill=True, color=color)
             axes.set_ylim(0, 1.3 * (max(layer.counts[number]) or 1))
@@ -144,6 +145,7 @@ def ridges(ticket: Ticket, color: str, title: str) -> Any:
 
 def sparsity(tickets: Mapping[str, Ticket], title: str) -> Any:
     """Draw the share of each layer's weights that is left against the round, a heat map for each arm."""
+    from matplotlib import colormaps
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
 
@@ -154,16 +156,23 @@ def sparsity(tickets: Mapping[str, Ticket], title: str) -> Any:
     panels = figure.subplots(high, wide, squeeze=False).ravel()
     for axes in panels[len(tickets) :]:
         axes.set_visible(False)
-    lowest = min(share for ticket in tickets.values() for row in shares(ticket)[1] for share in row if share)
-    norm = LogNorm(min(lowest, 50.0), 100)
+    rounds = range(1 + max(max(ticket.rounds) for ticket in tickets.values()))
+    some = [share for ticket in tickets.values() for row in shares(ticket)[1] for share in row if share]
+    norm = LogNorm(min([50.0, *some]), 100)
+    colors = colormaps["viridis_r"].with_extremes(under="#d0d0d0", bad="white")
     mesh: Any = None
     for (label, ticket), axes in zip(tickets.items(), panels, strict=False):
         names, table = shares(ticket)
-        axes.set_facecolor("#d9d9d9")
-        mesh = axes.pcolormesh([[share or float("nan") for share in row] for row in table], norm=norm, cmap="viridis_r")
+        columns = dict(zip(ticket.rounds, zip(*table, strict=True), strict=True))
+        missing = (float("nan"),) * len(names)
+        # None at all has no logarithm: a number below every other has the colour under the scale.
+        cells = [[share if share != 0 else 1e-9 for share in columns.get(number, missing)] for number in rounds]
+        mesh = axes.pcolormesh(list(zip(*cells, strict=True)), norm=norm, cmap=colors)
         axes.set_title(label, fontsize=9, parse_math=False)
         axes.set_xlabel("round")
-        axes.set_xticks([i + 0.5 for i in range(len(ticket.rounds))], [str(number) for number in ticket.rounds], fontsize=7)
+        every = range(0, len(rounds), 1 + len(rounds) // 15)
+        axes.set_xticks([number + 0.5 for number in every], [str(number) for number in every], fontsize=7)
+        axes.spines[:].set_visible(False)
         axes.set_yticks([i + 0.5 for i in range(len(names))], names, fontsize=6.5)
         axes.tick_params(length=0)
         axes.invert_yaxis()
