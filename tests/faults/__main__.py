@@ -22,6 +22,7 @@ SECTIONS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "ranks": sections.ranks,
     "disk": sections.disk,
     "kills": sections.kills,
+    "lottery": sections.lottery,
 }
 
 

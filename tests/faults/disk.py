@@ -88,7 +88,7 @@ def full(folder: Path, points: int) -> Iterator[tuple[str, str]]:
             wrong = "" if ended.code == 0 or clear(ended) else f"exit code {ended.code}: {ended.err[-300:]}"
             disk.remount(f"size={2**26}")
             again = zoo_command(CASE.words("disk/run"), folder, timeout=120)
-            yield f"{size:,} bytes", wrong or ("" if ended.code == 0 else compare([again], whole, folder / "disk/run"))
+            yield f"{size:,} bytes", wrong or ("" if ended.code == 0 else compare(CASE, [again], whole, folder / "disk/run"))
 
 
 def read_only(folder: Path) -> Iterator[tuple[str, str]]:
@@ -126,7 +126,7 @@ def backwards(folder: Path) -> Iterator[tuple[str, str]]:
     """Train while the clock goes backwards; yield what is wrong."""
     whole = undisturbed(CASE, folder)
     ended = zoo_command(CASE.words("back"), folder, timeout=120, prepare=(turn_clock_back, ()))
-    same = ended.code == 0 and (folder / "back/model/model.safetensors").read_bytes() == whole.weights
+    same = ended.code == 0 and (folder / "back/model/model.safetensors").read_bytes() == whole.made["weights"]
     yield "a minute at every look", "" if same else f"exit code {ended.code}: {ended.err[-300:]}"
 
 

@@ -1,5 +1,6 @@
 """Runs that are killed at some point and resumed: they must become, bit for bit, what the undisturbed run is."""
 
+import json
 import os
 import random
 import shutil
@@ -14,6 +15,8 @@ from typing import Any
 
 from tests.faults.process import Ended, Running
 from tests.faults.runs import fit_words
+from zoo.pruning.masks import digest
+from zoo.training.checkpoint_io import read_checkpoint
 
 CHANGES = ("open", "os.rename", "os.remove", "os.mkdir")
 """Events of Python's audit hooks by which files change."""
@@ -33,6 +36,50 @@ class Case:
 
     def words(self, run: str) -> list[str]:
         return [*fit_words(self.kind, run, workers=self.workers), "--resume", "auto"]
+
+    def stage(self, run: Path) -> str:
+        """Say what a run has reached, by what is in its folder."""
+        if (run / "summary.json").exists():
+            return "over"
+        if (run / "model").exists():
+            return "test"
+        kept = [path.name for path in run.glob("checkpoints/*.ckpt")]
+        return "training" if kept else "before the first checkpoint"
+
+    def made(self, run: Path) -> dict[str, Any]:
+        """Return what a finished run must have made, by name."""
+        return {"weights": (run / "model/model.safetensors").read_bytes(), "metrics.csv": (run / "metrics.csv").read_text()}
+
+
+class Rounds(Case):
+    """Four rounds of lottery tickets, and three of a control arm."""
+
+    @property
+    def name(self) -> str:
+        return f"lottery-{super().name}"
+
+    def words(self, run: str) -> list[str]:
+        one, *rest = super().words(run)
+        assert one == "fit"
+        return ["lottery", *rest, "--rounds", "3", "--controls", "reinit", "--collapse", "1"]
+
+    def stage(self, run: Path) -> str:
+        done, begun = (len([*run.glob(f"*/seed-0/round-*/{name}")]) for name in ("summary.json", "config.yaml"))
+        at = "between" if begun == done else "test" if len([*run.glob("*/seed-0/round-*/model")]) > done else "training"
+        return "over" if done == 7 else f"{at}, {done} of 7 rounds done"
+
+    def made(self, run: Path) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for path in sorted(run.glob("*/seed-0/round-*")):
+            name = "/".join(path.parts[-3:])
+            found |= {f"{what} of {name}": value for what, value in super().made(path).items()}
+        state = read_checkpoint(run / "quaternion/seed-0/ticket.ckpt")
+        ticket = state["ticket"]
+        tensors = {"masks": ticket["masks"], "rewind point": ticket["rewind_point"], "pruned from": state["pruned_from"]}
+        found |= {name: digest(value) for name, value in tensors.items()} | {"round": ticket["round"]}
+        rows = json.loads((run / "lottery.json").read_text())["rows"]
+        strays = [str(path) for path in run.rglob("checkpoints")]
+        return found | {"rows": [{**row, "seconds": 0} for row in rows], "checkpoints": strays}
 
 
 @dataclass(frozen=True)
@@ -110,10 +157,9 @@ def finish(case: Case, folder: Path, run: str, prepare: Any = None, more: Sequen
 
 @dataclass(frozen=True)
 class Whole:
-    """The undisturbed run: its files, how long it took, how often it changed files."""
+    """The undisturbed run: what it made, how long it took, how often it changed files."""
 
-    weights: bytes
-    metrics: str
+    made: dict[str, Any]
     seconds: float
     changes: int
 
@@ -125,18 +171,7 @@ def undisturbed(case: Case, folder: Path) -> Whole:
     shutil.rmtree(folder / run, ignore_errors=True)
     ended = finish(case, folder, run, (count_changes, (run, str(report))))
     assert {each.code for each in ended} == {0}, ended[0].err
-    weights, metrics = (folder / run / "model/model.safetensors").read_bytes(), (folder / run / "metrics.csv").read_text()
-    return Whole(weights, metrics, time.monotonic() - began, int(report.read_text()))
-
-
-def stage_of(run: Path) -> str:
-    """Say what a run has reached, by what is in its folder."""
-    if (run / "summary.json").exists():
-        return "over"
-    if (run / "model").exists():
-        return "test"
-    kept = [path.name for path in run.glob("checkpoints/*.ckpt")]
-    return "training" if kept else "before the first checkpoint"
+    return Whole(case.made(folder / run), time.monotonic() - began, int(report.read_text()))
 
 
 def kill_and_resume(case: Case, whole: Whole, folder: Path, draw: random.Random, run: str) -> Killed:
@@ -155,19 +190,18 @@ def kill_and_resume(case: Case, whole: Whole, folder: Path, draw: random.Random,
             process.process.join(1)
             process.process.kill()
         lost = [process.ended() for process in processes]
-        stage = stage_of(folder / run) if any(one.code for one in lost) else "over"
+        stage = case.stage(folder / run) if any(one.code for one in lost) else "over"
     point = f"change {change}" if change else f"{seconds:.2f} s"
     ended = finish(case, folder, run)
-    return Killed(case, point, stage, compare(ended, whole, folder / run))
+    return Killed(case, point, stage, compare(case, ended, whole, folder / run))
 
 
-def compare(ended: list[Ended], whole: Whole, run: Path) -> str:
+def compare(case: Case, ended: list[Ended], whole: Whole, run: Path) -> str:
     """Say what is wrong with a resumed run."""
     if any(one.code for one in ended):
         return f"exit codes {[one.code for one in ended]}: {ended[0].err[-300:]}"
-    if (run / "model/model.safetensors").read_bytes() != whole.weights:
-        return "other weights"
-    if (run / "metrics.csv").read_text() != whole.metrics:
-        return "another metrics.csv"
+    made = case.made(run)
+    if different := [name for name in made.keys() | whole.made.keys() if made.get(name) != whole.made.get(name)]:
+        return f"other {', '.join(sorted(different))}"
     strays = [path.name for path in run.rglob("*") if path.name.endswith((".part", ".tmp"))]
     return f"left behind: {', '.join(strays)}" if strays else ""

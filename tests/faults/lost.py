@@ -80,4 +80,4 @@ def lose(rank: int, how: str, when: str, whole: Whole, folder: Path, timeout: in
                 os.kill(process.pid, stop)
                 process.join(5)
     first, second = (each.ended().code for each in running)
-    return Lost((first, second), seconds, compare(finish(CASE, folder, run, more=more), whole, folder / run))
+    return Lost((first, second), seconds, compare(CASE, finish(CASE, folder, run, more=more), whole, folder / run))

@@ -20,6 +20,7 @@ TITLES = {
     "ranks": "Lost processes",
     "disk": "Disks and folders",
     "kills": "Killed runs",
+    "lottery": "Killed experiments with lottery tickets",
 }
 TEXTS = {
     "flips": "Bits of a model folder and of training checkpoints flip, files are cut short, zeroed or exchanged; each must be "
@@ -34,6 +35,8 @@ TEXTS = {
     "disk": "Where a run fails, it must say so in a clear line, and go on from its last good state to the same weights.",
     "kills": "Runs are killed (kill -9) at a random time or before a random change of a file, and resumed; weights and "
     "metrics.csv must be those of the undisturbed run, bit for bit.",
+    "lottery": "`zoo lottery` with four rounds and three of a control arm is killed in the same ways, and resumed; the weights and "
+    "metrics of all rounds, masks, rewind point and lottery.json (apart from seconds) must be those of the undisturbed one.",
 }
 
 
@@ -120,4 +123,12 @@ def kills(found: dict[str, Any]) -> str:
     return f"{head}\n\n{table(['data', 'loader workers', 'ranks', 'equal'], rows)}{listed(found['wrong'], 'Not equal')}"
 
 
+def lottery(found: dict[str, Any]) -> str:
+    stages = ", ".join(f"{count} {stage}" for stage, count in found["stages"].items())
+    return (
+        f"{found['equal']} of {found['tried']} are equal. When they were killed: {stages}.{listed(found['wrong'], 'Not equal')}"
+    )
+
+
 BODIES = {"flips": flips, "hostile": hostile, "commands": commands, "ranks": ranks, "disk": disk, "kills": kills}
+BODIES["lottery"] = lottery

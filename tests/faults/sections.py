@@ -1,6 +1,7 @@
 """The sections of the long version: each tries something many times and returns its figures."""
 
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -159,6 +160,14 @@ def kills(folder: Path, count: int = 200) -> Figures:
                   for case, share in zip(cases, shares, strict=True)},
         "wrong": [f"{killed.case.name}, {killed.point}, {killed.stage}: {killed.wrong}" for killed in found if killed.wrong],
     }  # fmt: skip
+
+
+def lottery(folder: Path, count: int = 50) -> Figures:
+    """Kill experiments with lottery tickets."""
+    found = _killed(killing.Rounds("images"), count, folder)
+    return {"tried": len(found), "equal": sum(not killed.wrong for killed in found),
+            "stages": dict(sorted(Counter(killed.stage for killed in found).items())),
+            "wrong": [f"{killed.point}, {killed.stage}: {killed.wrong}" for killed in found if killed.wrong]}  # fmt: skip
 
 
 def _killed(case: killing.Case, count: int, folder: Path) -> list[killing.Killed]:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.faults import damage
-from tests.faults.kills import Case, kill_and_resume, undisturbed
+from tests.faults.kills import Case, Rounds, kill_and_resume, undisturbed
 from tests.faults.runs import write_data
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are measured in /proc")
@@ -28,5 +28,14 @@ def test_a_killed_run_goes_on(tmp_path, kind):
     write_data(tmp_path)
     case, draw = Case(kind), random.Random(kind)
     whole = undisturbed(case, tmp_path)
+    killed = [kill_and_resume(case, whole, tmp_path, draw, "run") for _ in range(3)]
+    assert [one for one in killed if one.wrong] == []
+
+
+@pytest.mark.slow
+def test_killed_rounds_of_lottery_tickets_go_on(tmp_path):
+    case, draw = Rounds("images"), random.Random(3)
+    whole = undisturbed(case, tmp_path)
+    assert len(whole.made) == 2 * 7 + 6
     killed = [kill_and_resume(case, whole, tmp_path, draw, "run") for _ in range(3)]
     assert [one for one in killed if one.wrong] == []

@@ -10,6 +10,7 @@ look around
 
 work
   fit         train: zoo fit --backbone vit --algebra quaternion
+  lottery     prune, rewind, train again: zoo lottery --backbone vit --compare real,quaternion --rounds 10
   test        measure a run on its test split: zoo test runs/NAME
   validate    the same on its validation split
   average     mean of a run's last weights: zoo average runs/NAME --last 8
@@ -47,6 +48,7 @@ COMMANDS = {
     "fit": "zoo.cli.fit",
     "test": "zoo.cli.models",
     "validate": "zoo.cli.models",
+    "lottery": "zoo.cli.lottery",
     "average": "zoo.cli.fit",
     "prune": "zoo.cli.prune",
     "export": "zoo.cli.prune",

@@ -13,10 +13,11 @@ from zoo.training.options import Average, Fit, build
 from zoo.training.processes import is_first_process
 
 
-class _FitParser(Parser):
+class RunParser(Parser):
     """``--resume RUN`` reads config.yaml of the run before other files and flags."""
 
     def split(self, argv: list[str]) -> Words:
+        """Tell flags from files and positional arguments, and put the configuration of the run before the files."""
         words, run = super().split(argv), None
         for name, value in words.flags:
             run = value if name == "--resume" else run
@@ -38,7 +39,7 @@ def make_parser(command: str) -> Parser:
     if command == "average":
         parser = Parser(command, "Take the mean of a run's last weights and measure it; train with --keep first.", Average)
         return parser.positional("run", "a run (runs/NAME) that was trained with --keep").switch("--json", "print JSON")
-    parser = _FitParser(command, "Train a network over an algebra, measure it, and keep it in a run folder.", Fit)
+    parser = RunParser(command, "Train a network over an algebra, measure it, and keep it in a run folder.", Fit)
     parser.short["--from"] = "--init_from"
     return parser.switch("--print_config", "print the effective configuration as YAML and stop")
 

@@ -5,6 +5,7 @@ anything is imported; jsonargparse checks the values against the types of the op
 """
 
 import argparse
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn, Self, get_origin, get_type_hints
 
 from zoo import registry
 from zoo.errors import InputError
+from zoo.registry.spec import split_specs
 from zoo.training.options import TRAINER_ARGUMENTS
 
 SPECS = {
@@ -57,7 +59,7 @@ class Parser:
     def __init__(self, command: str, description: str, options: type | None = None) -> None:
         self.command, self.options, self.flags, self.short = command, options, {"--help": False}, {"-h": "--help"}
         self._positional: list[tuple[str, str]] = []
-        self._several: set[str] = set()
+        self._several: dict[str, bool] = {}  # flags that take several values, and whether these are texts
         self._open = ""
         if options is None:
             self._base: Any = _Plain(prog=f"zoo {command}", description=description, allow_abbrev=False)
@@ -118,7 +120,7 @@ class Parser:
         for key in keys:
             self.flags[f"--{key}"] = True
             if "tuple[" in str(hints[key]) or get_origin(hints[key]) is tuple:
-                self._several.add(f"--{key}")
+                self._several[f"--{key}"] = "str" in str(hints[key])
 
     # --- what is said ---
 
@@ -216,9 +218,12 @@ class Parser:
         return text, keys
 
     def _bracketed(self, name: str, value: str) -> str:
-        """Let ``0.9,0.99`` stand for ``[0.9, 0.99]``, and one name for a list of it, after a flag that takes several values."""
-        several = "," in value or (value.isidentifier() and value != "null")
-        return f"[{value.strip('[]()')}]" if name in self._several and several else value
+        """Let ``0.9,0.99`` stand for ``[0.9, 0.99]``, and ``real,phm(n=4)`` for two texts, where a flag takes several."""
+        if name not in self._several or value == "null" or value.startswith("["):
+            return value
+        if self._several[name] and not value.startswith("("):
+            return json.dumps(split_specs(value))
+        return f"[{value.strip('()')}]" if "," in value else value
 
     def _check_positional(self, words: Words) -> None:
         needed = [name for name, nargs in self._positional if not nargs]
@@ -250,5 +255,7 @@ def is_flag(word: str) -> bool:
 def check_names(values: Mapping[str, Any]) -> None:
     """Refuse names that no installed plugin provides, without importing any."""
     for key, group in SPECS.items():
-        if values.get(key) is not None:
+        if values.get(key) not in (None, ""):
             registry.resolve(group, values[key])
+    for spec in values.get("compare") or ():
+        registry.resolve(SPECS["algebra"], spec)

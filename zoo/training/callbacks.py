@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -26,7 +27,15 @@ class ProgressBar(RichProgressBar):
 
 
 class ProgressLines(Callback):
-    """Print one line per epoch, or per validation of a run that counts in steps, for output that is no terminal."""
+    """Print one line per epoch, or per validation of a run that counts in steps, for output that is no terminal.
+
+    Args:
+        title: What each line begins with.
+        every: Seconds between two lines at least.
+    """
+
+    def __init__(self, title: str = "", every: float = 0.0) -> None:
+        self.title, self.every, self._printed = title, every, time.monotonic()
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Print the metrics of the epoch."""
@@ -39,10 +48,11 @@ class ProgressLines(Callback):
             self._print(trainer)
 
     def _print(self, trainer: Trainer) -> None:
-        if trainer.is_global_zero:
+        if trainer.is_global_zero and time.monotonic() - self._printed >= self.every:
+            self._printed = time.monotonic()
             shown = sorted((name, value) for name, value in trainer.callback_metrics.items() if is_shown(name))
             text = "  ".join(f"{name} {float(value):.4f}" for name, value in shown)
-            print(f"{progress(trainer)}  {text}", flush=True)  # noqa: T201 (its purpose)
+            print(f"{self.title}{progress(trainer)}  {text}", flush=True)  # noqa: T201 (its purpose)
 
 
 def is_shown(name: str) -> bool:
@@ -77,6 +87,10 @@ def progress(trainer: Trainer) -> str:
     if counts_steps(trainer):
         return f"step {trainer.global_step}/{trainer.max_steps}"
     return f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+
+
+class DivergenceError(InputError):
+    """The loss of a run is not finite any more."""
 
 
 class StopOnDivergence(Callback):
@@ -115,7 +129,7 @@ class StopOnDivergence(Callback):
         self._diverged = None
         if float(anywhere):
             where = progress(trainer).partition("/")[0]
-            raise InputError(f"training diverged in {where}: the loss is not finite; use a smaller --optimizer.lr")
+            raise DivergenceError(f"training diverged in {where}: the loss is not finite; use a smaller --optimizer.lr")
 
 
 class MovingAverage(WeightAveraging):

@@ -6,7 +6,7 @@ import math
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -53,7 +53,8 @@ class Checkpoints(Callback):
 
     Attributes:
         model: How to rebuild the model without the data, see `zoo.training.fit.Run`.
-        best: ``file``, ``sha256``, ``monitor``, ``score``, ``epoch`` (from 1) and ``step`` of the best checkpoint, or None.
+        best: ``file``, ``sha256``, ``monitor``, ``score``, ``metrics`` (all of that validation), ``epoch`` (from 1) and ``step``
+            of the best checkpoint, or None.
         newest: The file that was written last.
         finished: Whether training has come to its end.
     """
@@ -157,11 +158,13 @@ class Checkpoints(Callback):
         if self.monitor not in trainer.callback_metrics:
             raise InputError(f"validation has logged no {self.monitor}, which tells the best epoch: log it in the task")
         score = float(trainer.callback_metrics[self.monitor])
+        values = {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("val_")}
         before = self.best["score"] if self.best is not None else math.nan
         if math.isnan(before) or (score < before if self.mode == "min" else score > before):
             self._best_before, self._better = self.best, True
             where = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
-            self.best = {"file": "", "sha256": None, "monitor": self.monitor, "score": score, **where}
+            found = {name.removeprefix("val_"): value for name, value in values.items() if math.isfinite(value)}
+            self.best = {"file": "", "sha256": None, "monitor": self.monitor, "score": score, "metrics": found, **where}
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the last checkpoint; within an epoch, where a number of steps can end a run, it goes on there."""
@@ -310,7 +313,7 @@ def expected_checkpoints(trainer: Trainer, steps: int) -> int:
 def settled(options: Fit) -> dict[str, Any]:
     """Return what of a run cannot change any more, flat, by the names of the flags."""
     flat: dict[str, Any] = {}
-    for name, value in asdict(options).items():
+    for name, value in asdict(replace(options, trainer={})).items():  # the Trainer's may be objects, and large
         if name in _SETTLED:
             flat |= {f"{name}.{part}": v for part, v in value.items()} if isinstance(value, Mapping) else {name: value}
     return flat

@@ -3,7 +3,7 @@
 import math
 import shlex
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -42,6 +42,7 @@ class Run:
         summary: What can be said before training; grows into summary.json.
         record: ``config`` and ``files`` of the model folder, ``network``, the keywords that build the network (None if no spec
             names it), and ``summary``, all JSON values.
+        sparse: Whether only the weights that are not zero are written (`zoo.checkpoint.save`).
     """
 
     plan: Plan
@@ -50,6 +51,7 @@ class Run:
     trainer: pl.Trainer
     summary: dict[str, Any]
     record: dict[str, Any]
+    sparse: bool = False
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -75,46 +77,80 @@ def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
     """
     planned = plan(options, objects)
     settings = check_trainer(planned.options.trainer)
-    in_order = "token_stream" in planned.recipe.inputs or getattr(planned.objects.net, "has_memory", False)
-    processes = join(settings, in_order, planned.options.ddp_timeout)
+    processes = join_for(planned, settings)
     with (
         Signals() as signals,
         claimed(planned.options, processes) as folder,
         matmul_precision(planned.options.matmul_precision),
         interruptions(folder),
     ):
-        try:
-            resumed = resume(planned.options, folder.path, processes.count) if folder.resumed else None
-            run = set_up(planned, settings, resumed, folder.path, processes, signals)
-        except BaseException:
-            folder.discard()
-            raise
+        run, resumed = begin(planned, settings, folder, processes, signals)
         train(run, folder, resumed)
         with interruptions(folder, trained=True):
-            write_model(run)
-            if getattr(planned.data, "has_test", True):
-                metrics = run.trainer.test(run.task, planned.data, verbose=False)[0]
-                run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
-                write_model(run)
-        if run.trainer.is_global_zero:
-            write_json(folder.path / "summary.json", run.summary)
+            measure(run)
     return run.summary
 
 
+def join_for(planned: Plan, settings: Mapping[str, Any]) -> Processes:
+    """Join the processes of a run, see `zoo.training.processes.join`."""
+    in_order = "token_stream" in planned.recipe.inputs or getattr(planned.objects.net, "has_memory", False)
+    return join(settings, in_order, planned.options.ddp_timeout)
+
+
+def begin(
+    planned: Plan,
+    settings: Mapping[str, Any],
+    folder: RunFolder,
+    processes: Processes,
+    signals: Signals,
+    draw: int | None = None,
+) -> tuple[Run, Resumed | None]:
+    """Set a run up in processes that have joined and in a folder that is claimed; return where it goes on, if it does.
+
+    Args:
+        planned: The run.
+        settings: The arguments of its Trainer, checked.
+        folder: Its folder.
+        processes: Its processes.
+        signals: Ctrl-C and SIGTERM.
+        draw: The seed of its initial weights, if that is not the run's.
+    """
+    try:
+        resumed = resume(planned.options, folder.path, processes.count) if folder.resumed else None
+        return set_up(planned, settings, resumed, folder.path, processes, signals, draw), resumed
+    except BaseException:
+        folder.discard()
+        raise
+
+
+def measure(run: Run) -> None:
+    """Write the model, test it if there is a test split, and write it once more with the metrics, and the summary."""
+    write_model(run)
+    if getattr(run.plan.data, "has_test", True):
+        metrics = run.trainer.test(run.task, run.plan.data, verbose=False)[0]
+        run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
+        write_model(run)
+    if run.trainer.is_global_zero:
+        write_json(run.folder / "summary.json", run.summary)
+
+
 @contextmanager
-def interruptions(folder: RunFolder, trained: bool = False) -> Iterator[None]:
+def interruptions(
+    folder: RunFolder, trained: bool = False, say: Callable[[RunFolder, bool], str | None] | None = None
+) -> Iterator[None]:
     """Say how to go on when a signal or a full disk has ended a run: test the model, or train on from the newest checkpoint."""
+    say = say or kept
     try:
         yield
     except (Stop, SystemExit) as stop:
-        text = kept(folder, trained)
+        text = say(folder, trained)
         if text is None:
             folder.discard()
         raise Interrupted(f"stopped; {text or NOTHING_KEPT}", getattr(stop, "signum", signal.SIGINT)) from stop
     except BrokenPipeError:  # of standard output
         raise
     except OSError as error:
-        text = kept(folder, trained)
+        text = say(folder, trained)
         if text is None or isinstance(error.__cause__, OSError):  # nothing to say, or it is said
             raise
         if trained and not (folder.path / "model").exists():
@@ -145,11 +181,12 @@ def set_up(
     folder: Path,
     processes: Processes,
     signals: Signals,
+    draw: int | None = None,
 ) -> Run:
     """Build the Trainer, set up the data, build the network and the task, and write config.yaml."""
     options, data = planned.options, planned.data
     trainer = make_trainer(settings, folder, options, planned.task.monitor, signals, resumed)
-    pl.seed_everything(options.seed, verbose=False)
+    pl.seed_everything(options.seed if draw is None else draw, verbose=False)
     processes.prepare(data)
     vectors, info = None, getattr(data, "info", None)
     if info is not None:
@@ -185,12 +222,12 @@ def without_tuples(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @contextmanager
-def claimed(options: Fit, processes: Processes) -> Iterator[RunFolder]:
+def claimed(options: Fit, processes: Processes, name: str | None = None) -> Iterator[RunFolder]:
     """Let process 0 claim the folder of the run, and tell the others where it is, until the run ends."""
     mine: list[RunFolder] = []
 
     def claim_folder() -> tuple[str, bool]:
-        mine.append(claim(options))
+        mine.append(claim(options, name))
         return str(mine[0].path), mine[0].resumed
 
     path, resumed = processes.first(claim_folder)
@@ -242,7 +279,7 @@ def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
 def write_model(run: Run) -> None:
     """Write the model folder, in process 0."""
     if run.trainer.is_global_zero:
-        save(run.folder / "model", run.task.net, run.record["config"], run.summary, run.record["files"])
+        save(run.folder / "model", run.task.net, run.record["config"], run.summary, run.record["files"], run.sparse)
 
 
 def device_name(trainer: pl.Trainer) -> str:

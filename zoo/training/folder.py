@@ -24,6 +24,7 @@ from zoo.training.options import Fit
 from zoo.training.resolve import advised_embedding
 
 LOCK = ".lock"
+_WRITTEN = ("config.yaml", "metrics.csv", "summary.json", "model", "lottery.json")
 RUNS = Path("runs")
 
 
@@ -93,14 +94,16 @@ def _leave_to_parent() -> None:
 os.register_at_fork(after_in_child=_leave_to_parent)
 
 
-def claim(options: Fit) -> RunFolder:
+def claim(options: Fit, name: str | None = None) -> RunFolder:
     """Create the folder of a run: `run_dir`, or the next free name in runs/; or open that of the run that goes on."""
     try:
         if options.resume == "auto":
             return _unfinished(options) or claim(replace(options, resume=None))
         if options.resume is not None:
             return _reopened(Path(options.resume).expanduser())
-        return _claim(Path(options.run_dir).expanduser()) if options.run_dir is not None else _claim_new(run_name(options))
+        if options.run_dir is not None:
+            return _claim(Path(options.run_dir).expanduser())
+        return _claim_new(name or run_name(options))
     except OSError as error:
         text = f"cannot create the run folder '{error.filename}': {error.strerror}; choose another with --run-dir"
         raise InputError(text) from error
@@ -110,7 +113,7 @@ def _reopened(folder: Path) -> RunFolder:
     """Hold the folder of a run that goes on, without what a crash has left half written."""
     read_config(folder)
     held = hold(folder)
-    for pattern in ("checkpoints/.*.part", *(f".{name}-*" for name in ("config.yaml", "metrics.csv", "summary.json", "model"))):
+    for pattern in ("checkpoints/.*.part", *(f".{name}-*" for name in _WRITTEN)):
         for path in folder.glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     return RunFolder(folder, held.release(), resumed=True)
@@ -124,7 +127,7 @@ def _unfinished(options: Fit) -> RunFolder | None:
     given = options.run_dir
     folders = [Path(given).expanduser()] if given is not None else sorted(RUNS.glob("*/"), key=_modified, reverse=True)
     for folder in folders:
-        begun = any(folder.glob("checkpoints/*.ckpt"))
+        begun = any(folder.glob("checkpoints/*.ckpt")) or any(folder.glob("*/seed-*"))  # a run, or rounds of lottery tickets
         if (folder / "summary.json").exists() or not (begun or given):
             continue
         with suppress(InputError):
@@ -203,9 +206,18 @@ def run_name(options: Fit) -> str:
         "" if options.embedding == advised_embedding(options.algebra) else shortest("zoo.embeddings", options.embedding or ""),
         shortest("zoo.datasets", options.data or ""),
     ]
-    text = re.sub(r"path='?[^,)]*/", "path=", "-".join(part for part in parts if part))
-    text = re.sub(r"[^A-Za-z0-9_.]+", "-", text.replace("=", "")).strip("-.")
-    return f"{text[:100]}-seed{options.seed}"
+    return f"{file_name('-'.join(part for part in parts if part))}-seed{options.seed}"
+
+
+def file_name(text: str) -> str:
+    """Return a name for a folder that is read like a text, such as a spec.
+
+    Example:
+        >>> file_name("phm(n=4, rule='a/b')")
+        'phm-n4-rule-a-b'
+    """
+    text = re.sub(r"path='?[^,)]*/", "path=", text)
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", text.replace("=", "")).strip("-.")[:100]
 
 
 def shortest(group: str, text: str) -> str:

@@ -22,6 +22,7 @@ from zoo.training.callbacks import EqualBuffers, MovingAverage, ProgressBar, Pro
 from zoo.training.checkpoint_io import AtomicCheckpointIO
 from zoo.training.checkpoints import Checkpoints
 from zoo.training.metrics_table import MetricsTable
+from zoo.training.objects import is_object
 from zoo.training.options import Fit, parser_message
 from zoo.training.processes import build_trainer
 from zoo.training.resume import Resumed
@@ -112,6 +113,8 @@ def build_object(name: str, kind: type, value: Any) -> Any:
     parser.add_argument("--object", type=kind)
     instantiate = getattr(parser, "instantiate", parser.instantiate_classes)
     path = value.get("class_path") if isinstance(value, Mapping) else value
+    if isinstance(path, str) and is_object(path):
+        raise InputError(f"trainer.{name}: {path}: a file cannot hold it, and only the call that gave it can go on")
     try:
         check_classes({"class_path": value} if isinstance(value, str) else value)
         parsed = parser.parse_object({"object": value})

@@ -1,0 +1,61 @@
+"""``zoo lottery``: check names and flags at once, then import torch and train."""
+
+import shlex
+from typing import Any
+
+from zoo.checkpoint.card import number
+from zoo.cli.commands import quiet
+from zoo.cli.fit import RunParser
+from zoo.cli.parser import Parser
+from zoo.training.options import Lottery, build
+from zoo.training.processes import is_first_process
+
+
+def make_parser(command: str) -> Parser:
+    """Return the parser of the command."""
+    text = "Train, prune, rewind, train again: lottery tickets of one algebra or several; every round is a run of zoo fit."
+    return RunParser(command, text, Lottery)
+
+
+def run(command: str, values: dict[str, Any]) -> int:
+    """Train the rounds of an experiment that are not done yet, and print what all of them came to."""
+    from zoo.training.lottery import lottery
+
+    quiet()
+    found = lottery(build(Lottery, values))
+    if is_first_process():
+        print_results(found)
+    return 0
+
+
+def print_results(found: dict[str, Any]) -> None:
+    """Print the figure of every arm by round, the mean over seeds, and the next commands."""
+    from zoo.report import plain_console, plain_table
+
+    rows, name = found["rows"], found["metric"]
+    split = "test" if all(name in row["test"] for row in rows) else "val"
+    arms = list(dict.fromkeys((row["algebra"], row["control"]) for row in rows))
+    table = plain_table("round", "left", *(f"{algebra}{f' ({control})' if control else ''}" for algebra, control in arms))
+    for index in sorted({row["round"] for row in rows}):
+        mine = [row for row in rows if row["round"] == index]
+        cells = [f"{mine[0]['survivors'] / mine[0]['weights']:.1%}"]
+        for arm in arms:
+            values = [row[split].get(name) for row in mine if (row["algebra"], row["control"]) == arm]
+            cells.append(number(sum(values) / len(values)) if values and None not in values else "")
+        table.add_row(str(index), *cells)
+    first = {row["algebra"]: f"{row['weights'] / row['real_weights']:.1%}" for row in rows}
+    table.add_row("of real", "", *(first[algebra] for algebra, _ in arms))
+    console = plain_console(width=max(80, 20 + 16 * len(arms)))
+    console.print()
+    console.print(table)
+    seeds = len({row["seed"] for row in rows})
+    mean = f", mean of {seeds} seeds" if seeds > 1 else ""
+    console.print(f"{split} {name}{mean}; left: share of a network's own weights; of real: all of them, of the real network's")
+    for one in found["stopped"]:
+        control = f" ({one['control']})" if one["control"] else ""
+        console.print(f"{one['algebra']}{control}, seed {one['seed']}, ends with round {one['round']}: {one['reason']}")
+    folder = shlex.quote(found["run_dir"])
+    console.print(f"everything is in {found['run_dir']}\n\nnext:")
+    console.print(f"  zoo report lottery {folder}  # the curves, in percent of the real network's weights")
+    console.print(f"  zoo test {folder}/{rows[-1]['folder']}  # a ticket is a run like any other")
+    console.print(f"  zoo lottery --resume {folder} --rounds {found['rounds'] + 3}  # or more --seeds, --compare, --controls")
