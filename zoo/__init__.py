@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from zoo.inference.saving import save
     from zoo.layers import Layers
     from zoo.registry import register
-    from zoo.training.api import fit
+    from zoo.training.api import fit, lottery
 
 __all__ = [
     "Algebra",
@@ -40,6 +40,7 @@ __all__ = [
     "fit",
     "laws",
     "load",
+    "lottery",
     "register",
     "save",
 ]
@@ -57,6 +58,7 @@ _HOMES = {
     "fit": "zoo.training.api",
     "laws": "zoo.algebras",
     "load": "zoo.inference.model",
+    "lottery": "zoo.training.api",
     "register": "zoo.registry",
     "save": "zoo.inference.saving",
 }

@@ -35,7 +35,7 @@ TEXTS = {
     "disk": "Where a run fails, it must say so in a clear line, and go on from its last good state to the same weights.",
     "kills": "Runs are killed (kill -9) at a random time or before a random change of a file, and resumed; weights and "
     "metrics.csv must be those of the undisturbed run, bit for bit.",
-    "lottery": "`zoo lottery` with four rounds and three of a control arm is killed in the same ways, and resumed; the weights and "
+    "lottery": "`zoo lottery` with four rounds and three of a control arm is killed in the same ways, and resumed; weights and "
     "metrics of all rounds, masks, rewind point and lottery.json (apart from seconds) must be those of the undisturbed one.",
 }
 

@@ -1,6 +1,7 @@
 """``zoo lottery``: check names and flags at once, then import torch and train."""
 
 import shlex
+import sys
 from typing import Any
 
 from zoo.checkpoint.card import number
@@ -14,11 +15,14 @@ from zoo.training.processes import is_first_process
 def make_parser(command: str) -> Parser:
     """Return the parser of the command."""
     text = "Train, prune, rewind, train again: lottery tickets of one algebra or several; every round is a run of zoo fit."
-    return RunParser(command, text, Lottery)
+    return RunParser(command, text, Lottery).switch("--print_config", "print the effective configuration as YAML and stop")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
     """Train the rounds of an experiment that are not done yet, and print what all of them came to."""
+    if values.pop("print_config"):
+        print_config(build(Lottery, values))
+        return 0
     from zoo.training.lottery import lottery
 
     quiet()
@@ -26,6 +30,16 @@ def run(command: str, values: dict[str, Any]) -> int:
     if is_first_process():
         print_results(found)
     return 0
+
+
+def print_config(options: Lottery) -> None:
+    """Print the configuration that an experiment would have, everything filled in, as YAML."""
+    import yaml
+
+    from zoo.training.experiment import check
+    from zoo.training.folder import config_values
+
+    yaml.safe_dump(config_values(check(options)[0]), sys.stdout, sort_keys=False)
 
 
 def print_results(found: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""``zoo.fit``: the options of ``zoo fit`` by keyword, and Python objects wherever an option takes a spec."""
+"""``zoo.fit`` and ``zoo.lottery``: the options of the commands by keyword, and for `fit` objects wherever it takes a spec."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,8 +8,9 @@ from zoo.errors import InputError
 from zoo.training.fit import fit as run
 from zoo.training.folder import read_config
 from zoo.training.folds import cross_validate
+from zoo.training.lottery import lottery as train_rounds
 from zoo.training.objects import Objects, take_objects
-from zoo.training.options import Fit, build
+from zoo.training.options import Fit, Lottery, build
 
 
 def fit(**options: Any) -> dict[str, Any]:
@@ -35,6 +36,25 @@ def fit(**options: Any) -> dict[str, Any]:
     if objects != Objects():
         raise InputError("folds: every fold builds its own objects, so give specs; zoo.register makes a name for yours")
     return cross_validate(built)
+
+
+def lottery(**options: Any) -> dict[str, Any]:
+    """Train lottery tickets round after round; the same options as ``zoo lottery``, the same folder, the same results.
+
+    Args:
+        options: See `zoo.training.options.Lottery`; ``pruning`` is a dict, like those of `fit`. Specs alone: every round builds
+            its own objects.
+
+    Returns:
+        What is also written to lottery.json, and ``run_dir``.
+
+    Raises:
+        InputError: If a name, an option, the data or the folder is wrong.
+    """
+    objects, named = take_objects(options)
+    if objects != Objects():
+        raise InputError("every round builds its own objects, so give specs; zoo.register makes a name for yours")
+    return train_rounds(build(Lottery, with_run(named)))
 
 
 def with_run(options: Mapping[str, Any]) -> dict[str, Any]:

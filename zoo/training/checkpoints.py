@@ -53,8 +53,8 @@ class Checkpoints(Callback):
 
     Attributes:
         model: How to rebuild the model without the data, see `zoo.training.fit.Run`.
-        best: ``file``, ``sha256``, ``monitor``, ``score``, ``metrics`` (all of that validation), ``epoch`` (from 1) and ``step``
-            of the best checkpoint, or None.
+        best: ``file``, ``sha256``, ``monitor``, ``score``, ``metrics`` (of that validation), ``epoch`` (from 1) and ``step`` of
+            the best checkpoint, or None.
         newest: The file that was written last.
         finished: Whether training has come to its end.
     """

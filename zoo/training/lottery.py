@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,17 +113,18 @@ class Rounds:
         """Train all rounds of all arms."""
         experiment = self.experiment
         self._say(plan_text(experiment))
+        self.processes.first(experiment.write)
         for arm, number in experiment.open_rounds():
             try:
                 self._round(arm, number)
             except DivergenceError as error:
                 experiment.diverged.append(experiment.note(arm, number, str(error)))
-            self.processes.first(lambda arm=arm, number=number: self._finish(arm, number))
+            self.processes.smallest(0)  # all have read what goes now
+            self.processes.first(partial(self._finish, arm, number))
             if row := experiment.row(arm, number):
                 self._say(row_text(experiment, arm, row) + self._time_to_go())
             if stopped := experiment.stopped(arm):
                 self._say(f"{arm.title}: no more rounds, {stopped['reason']}")
-        self.processes.first(experiment.write)
         if not experiment.rows:
             raise InputError("; ".join(dict.fromkeys(one["reason"] for one in experiment.diverged)))
 
