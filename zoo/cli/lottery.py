@@ -4,7 +4,6 @@ import shlex
 import sys
 from typing import Any
 
-from zoo.checkpoint.card import number
 from zoo.cli.commands import quiet
 from zoo.cli.fit import RunParser
 from zoo.cli.parser import Parser
@@ -44,6 +43,7 @@ def print_config(options: Lottery) -> None:
 
 def print_results(found: dict[str, Any]) -> None:
     """Print the figure of every arm by round, the mean over seeds, and the next commands."""
+    from zoo.checkpoint.card import number
     from zoo.report import plain_console, plain_table
 
     rows, name = found["rows"], found["metric"]

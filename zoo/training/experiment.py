@@ -14,7 +14,7 @@ from zoo.errors import InputError, check_rules
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry.spec import split_specs
 from zoo.training.folder import RunFolder, config_values, file_name, read_config, run_name, shortest, write_config
-from zoo.training.options import Fit, Lottery
+from zoo.training.options import Fit, Lottery, without_tuples
 from zoo.training.resolve import Plan, plan
 from zoo.training.resume import flat
 
@@ -296,7 +296,7 @@ class Experiment:
         found: dict[str, Any] = {"format": 1, "backbone": options.backbone, "data": options.data, "task": self.task}
         found |= {"metric": self.metric[0], "mode": self.metric[1], "rate": options.rate, "rounds": self.rounds}
         stopped = [one for arm in self.arms if (one := self.stopped(arm))]
-        return found | {"pruning": asdict(options.pruning), "rows": self.rows, "stopped": stopped}
+        return found | {"pruning": asdict(options.pruning, dict_factory=without_tuples), "rows": self.rows, "stopped": stopped}
 
     def write(self) -> None:
         """Write lottery.json; in process 0."""

@@ -21,7 +21,7 @@ from zoo.training.checkpoints import Checkpoints, checkpoint_files
 from zoo.training.folder import RunFolder, claim, write_config
 from zoo.training.network import build_network, model_config, rebuild_options, summarize, vectors_for
 from zoo.training.objects import Objects
-from zoo.training.options import Fit
+from zoo.training.options import Fit, without_tuples
 from zoo.training.processes import Processes, join
 from zoo.training.resolve import Plan, check_data, plan
 from zoo.training.resume import Resumed, check_network, read_best, resume
@@ -214,11 +214,6 @@ def set_up(
     if options.compile:
         net.compile()  # in place: the names in its state_dict stay
     return run
-
-
-def without_tuples(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return options by name with lists for tuples, which a file of hyperparameters could not be read with again."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
 
 
 @contextmanager

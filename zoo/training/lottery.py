@@ -140,7 +140,7 @@ class Rounds:
         row, self.experiment.metric = self.processes.first(lambda: self.experiment.read_row(arm, number))
         self.experiment.rows.append(row)
 
-    def _train_round(self, arm: Arm, number: int, place: Mapping[str, str]) -> None:
+    def _train_round(self, arm: Arm, number: int, place: Mapping[str, Any]) -> None:
         """Train a round as a run in its own folder."""
         ticket = LotteryTicket(**self._ticket_options(arm))
         options = replace(run_options(self.experiment.options), algebra=arm.algebra, seed=arm.seed, **place)
@@ -174,6 +174,8 @@ class Rounds:
         """Give a ticket the masks and the rewind point of its round; those in a checkpoint come in their place."""
         found = prunable(run.task, ticket.matrices, include=ticket.include, exclude=ticket.exclude)
         if arm.control is None and number == 0:
+            values = {name: one.parameter for name, one in found.items()}
+            next_masks(found, values, full_masks(found), replace(ticket.pruning, score="magnitude"))  # before it has trained
             return
         state = self._read_ticket(arm)
         if arm.control is None:

@@ -26,6 +26,7 @@ __all__ = [
     "checked",
     "parse_interval",
     "parser_message",
+    "without_tuples",
 ]
 
 TRAINER_ARGUMENTS = (
@@ -287,6 +288,11 @@ class Info:
     scope: str = "all"
     embedding: str | None = None
     task: str | None = None
+
+
+def without_tuples(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return options by name with lists for tuples, as they come out of a file."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
 
 
 def parse_interval(text: str) -> tuple[float | None, int]:

@@ -1,0 +1,451 @@
+"""``zoo lottery``: the rounds of several arms in one folder, what they promise, and what they refuse."""
+
+import copy
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+
+import zoo
+from zoo.errors import InputError, Interrupted
+from zoo.pruning import Pruning, prunable
+from zoo.pruning.masks import digest, full_masks, next_masks
+from zoo.training import lottery as module
+from zoo.training.callbacks import DivergenceError
+from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
+from zoo.training.experiment import Arm, Experiment
+from zoo.training.folder import hold
+from zoo.training.options import Lottery
+
+TINY = "vit(dim=16,depth=1,heads=1,dropout=0.1)"
+TRAINER = {
+    "max_epochs": 1,
+    "accelerator": "cpu",
+    "limit_train_batches": 4,
+    "val_check_interval": 2,
+    "logger": False,
+    "enable_progress_bar": False,
+}
+OPTIONS = {"backbone": TINY, "algebra": "quaternion", "data": "digits", "rounds": 2, "batch_size": 128, "collapse": 1.0}
+OPTIONS |= {"optimizer": {"lr": 0.01}, "schedule": {"name": "constant", "warmup": 0.0}}
+
+
+class Recorder(Callback):
+    """Keep the weights that each training begins and ends with."""
+
+    def __init__(self):
+        self.began, self.ended = [], []
+
+    def on_train_start(self, trainer, pl_module):
+        self.began.append({name: p.detach().clone() for name, p in pl_module.named_parameters()})
+
+    def on_train_end(self, trainer, pl_module):
+        self.ended.append({name: p.detach().clone() for name, p in pl_module.named_parameters()})
+
+
+def options(trainer=None, **changes):
+    return {**OPTIONS, **changes, "trainer": {**TRAINER, **(trainer or {})}}
+
+
+def made(run):
+    """Return what an experiment has made, apart from times."""
+    run = Path(run)
+    found = {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("model/model.safetensors")}
+    for path in run.rglob("ticket.ckpt"):
+        state = read_checkpoint(path)
+        parts = (state["ticket"]["masks"], state["ticket"]["rewind_point"], state["pruned_from"])
+        found[str(path.relative_to(run))] = [state["ticket"]["round"], *map(digest, parts)]
+    rows = json.loads((run / "lottery.json").read_text())["rows"]
+    return found | {"rows": [{**row, "seconds": 0} for row in rows]}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An experiment with both controls, what it recorded, and its folder."""
+    place, recorder = tmp_path_factory.mktemp("lottery"), Recorder()
+    before = os.getcwd()
+    os.chdir(place)
+    try:
+        found = zoo.lottery(**options(controls=["random", "reinit"], trainer={"callbacks": [recorder]}))
+    finally:
+        os.chdir(before)
+    return found, recorder, place / found["run_dir"]
+
+
+def test_what_an_experiment_leaves(whole):
+    found, _, run = whole
+    assert run.name == "lottery-vit-depth1-dim16-dropout0.1-heads1-quaternion-digits-seed0"
+    assert json.loads((run / "lottery.json").read_text()) == {k: v for k, v in found.items() if k != "run_dir"}
+    assert (found["metric"], found["mode"], found["rounds"], found["stopped"]) == ("accuracy", "max", 2, [])
+    arms = [(row["control"], row["round"]) for row in found["rows"]]
+    assert arms == [(None, 0), (None, 1), (None, 2), ("random", 1), ("random", 2), ("reinit", 1), ("reinit", 2)]
+    by_round = [{row["survivors"] for row in found["rows"] if row["round"] == number} for number in range(3)]
+    masks = [192, 64, 256, 256, 64, 160]  # qkv, proj, fc1, fc2, patches, head
+    counts = [sum(masks), *(sum(round_(size, number) for size in masks) for number in (1, 2))]
+    assert by_round == [{count} for count in counts]
+    for row in found["rows"]:
+        assert (row["weights"], row["real_weights"]) == (sum(masks), 3296)
+        folder = run / row["folder"]
+        assert not (folder / "checkpoints").exists()
+        assert {"loss", "accuracy"} <= row["val"].keys() & row["test"].keys()
+        assert json.loads((folder / "model/manifest.json").read_text())["metrics"] == row["test"]
+    assert [*run.glob("*/seed-0/ticket.ckpt")] == [run / "quaternion/seed-0/ticket.ckpt"]
+
+
+def round_(size, number):
+    """Return how many of a tensor survive a round; a fused qkv is three of them."""
+    parts = 3 if size == 192 else 1
+    left = size // parts
+    for _ in range(number):
+        left -= round(0.4 * left)
+    return parts * left
+
+
+def test_survivors_begin_at_the_rewind_point_and_the_last_weights_decide(whole):
+    found, recorder, run = whole
+    state = read_checkpoint(run / "quaternion/seed-0/ticket.ckpt")
+    since, rewind = state["pruned_from"], state["ticket"]["rewind_point"]
+    for row, began in zip(found["rows"], recorder.began, strict=True):
+        expected = {name: value.clone() for name, value in rewind.items() if name in began}
+        masks = {name: rounds > row["round"] for name, rounds in since.items()}
+        same = {name: torch.equal(began[name] != 0, mask) for name, mask in masks.items()}
+        if row["control"] == "random":
+            assert not any(same.values())
+            masks = {name: began[name] != 0 for name in masks}
+        else:
+            assert all(same.values())
+        for name, mask in masks.items():
+            expected[name][~mask] = 0
+        assert (digest(expected) == digest(began)) == (row["control"] != "reinit")
+    reinit = [began for row, began in zip(found["rows"], recorder.began, strict=True) if row["control"] == "reinit"]
+    first, second = (one["net.blocks.0.attn.qkv.weight_module.components"] for one in reinit)
+    kept = second != 0
+    assert torch.equal(first[kept], second[kept]), "one other initialisation for all rounds"
+    # The masks of round 1 are those of the last weights of round 0, and not those of its best epoch.
+    net = prunable(zoo.load(run / "quaternion/seed-0/round-00").net)
+    ended = {name.removeprefix("net."): value for name, value in recorder.ended[0].items()}
+    masks = next_masks(net, {name: ended[name] for name in net}, full_masks(net), Pruning(0.4))
+    assert digest(masks) == digest({name.removeprefix("net."): rounds > 1 for name, rounds in since.items()})
+
+
+def test_the_model_of_a_round_is_pruned(whole):
+    run = whole[2]
+    since = read_checkpoint(run / "quaternion/seed-0/ticket.ckpt")["pruned_from"]
+    for number in (1, 2):
+        net = zoo.load(run / f"quaternion/seed-0/round-{number:02d}").net
+        for name, one in prunable(net).items():
+            assert torch.equal(one.parameter != 0, since[f"net.{name}"] > number)
+    sizes = [(run / f"quaternion/seed-0/round-{number:02d}/model/model.safetensors").stat().st_size for number in (0, 2)]
+    assert sizes[1] < sizes[0], "only what survives is stored"
+
+
+class Crash(BaseException):
+    """The end of a process, as it were."""
+
+
+def test_a_crash_in_any_phase_changes_nothing(whole, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    chosen = options(controls=["random", "reinit"], checkpoint_every="1steps", run_dir="run")
+    calls = {"n": 0}
+
+    def after(count, function):
+        def wrapped(*args, **kwargs):
+            calls["n"] += 1
+            if calls["n"] == count:
+                raise Crash
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    places = [
+        (AtomicCheckpointIO, "save_checkpoint", 4),
+        (module, "measure", 1),
+        (Experiment, "read_row", 1),
+        (module.Rounds, "_finish", 1),
+        (AtomicCheckpointIO, "save_checkpoint", 3),
+        (module.Rounds, "_prune", 1),
+        (module, "measure", 2),
+    ]
+    for where, name, count in places:
+        calls["n"] = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(where, name, after(count, getattr(where, name)))
+            with pytest.raises(Crash):
+                zoo.lottery(**chosen)
+        chosen = {"resume": "run"}
+    zoo.lottery(resume="run")
+    assert made("run") == made(whole[2])
+
+
+def test_a_signal_stops_a_round_that_goes_on_later(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    class Terminate(Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            if len([*Path("run").rglob("summary.json")]) == 1 and trainer.global_step == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Interrupted, match="go on with: zoo lottery --resume run") as stopped:
+        zoo.lottery(**options(run_dir="run", rounds=1, trainer={"callbacks": [Terminate()]}))
+    assert stopped.value.signum == signal.SIGTERM
+    assert len(json.loads(Path("run/lottery.json").read_text())["rows"]) == 1
+    with pytest.raises(InputError, match=r"has trainer\.callbacks"):
+        zoo.lottery(resume="run", trainer={"callbacks": []})
+
+
+def test_rounds_and_algebras_are_added(whole, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    first = zoo.lottery(**options(rounds=0, run_dir="run"))
+    more = zoo.lottery(resume="run", rounds=1, compare="dual")
+    rows = [(row["algebra"], row["round"]) for row in more["rows"]]
+    assert more["rows"][0] == first["rows"][0]
+    assert sorted(rows) == sorted((algebra, number) for algebra in ("quaternion", "dual") for number in (0, 1))
+    assert "1 done" in capsys.readouterr().out
+    shares = {row["algebra"]: row["weights"] / row["real_weights"] for row in more["rows"]}
+    assert 1 > shares["dual"] > shares["quaternion"]
+
+
+# --- every backbone ---
+
+NETWORKS = {
+    "timm": ("timm/test_vit", "phm(n=2)", "digits(size=32)"),
+    "convolutions": ("convnet/lenet-300-100", "complex", "digits"),
+    "text": ("transformer(dim=16,depth=1,heads=1)", "clifford(p=0,q=2)", "text(path=text.tsv)"),
+    "recurrent": ("lstm(dim=16,depth=1)", "quaternion", "pairs(path=pairs.tsv)"),
+    "running text": ("gpt(dim=16,depth=1,heads=1)", "octonion", "corpus(path=text.tsv,max_length=8)"),
+    "vectors": ("linear", "quaternion", "rotation"),
+}
+FIRST = ("text", "running text", "vectors")
+REST = [name for name in NETWORKS if name not in FIRST]
+
+
+@pytest.mark.parametrize(
+    "name", [*FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS if name not in FIRST)]
+)
+def test_a_round_of_any_network(name, tmp_path, monkeypatch, corpus):
+    monkeypatch.chdir(tmp_path)
+    for kind in ("text", "pairs"):
+        corpus(tmp_path / f"{kind}.tsv", kind)
+    backbone, algebra, data = NETWORKS[name]
+    small = {"limit_train_batches": 2, "limit_val_batches": 1, "limit_test_batches": 1}
+    found = zoo.lottery(**options(backbone=backbone, algebra=algebra, data=data, rounds=1, batch_size=8, trainer=small))
+    dense, pruned = found["rows"]
+    assert dense["survivors"] == dense["weights"] < dense["real_weights"]
+    assert abs(pruned["survivors"] / pruned["weights"] - 0.6) <= max(0.02, 0.5 / dense["weights"])
+
+
+@pytest.mark.parametrize(
+    ("pruning", "left"),
+    [
+        ({"score": "snip"}, [0.6, 0.36]),
+        pytest.param({"score": "movement", "scope": "global"}, [1, 0.6], marks=pytest.mark.slow),
+        pytest.param({"pattern": (2, 4), "exclude": ("*patch*",)}, [1, 0.5], marks=pytest.mark.slow),
+        ({"unit": "element", "rewind_step": 2, "exclude": ("*head*",)}, [1, 0.6]),
+    ],
+    ids=str,
+)
+def test_other_ways_of_pruning(pruning, left, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = zoo.lottery(**options(rounds=1, pruning=pruning, controls=["random"], seed=3))
+    tickets = [row["survivors"] / row["weights"] for row in found["rows"] if not row["control"]]
+    assert tickets == pytest.approx(left, abs=0.01)
+    for row in found["rows"]:
+        if row["control"]:
+            twin = next(one for one in found["rows"] if not one["control"] and one["round"] == row["round"])
+            assert row["survivors"] == twin["survivors"]
+
+
+# --- arms that end ---
+
+
+def experiment(values, high=True, **changes):
+    """An experiment of two arms whose ticket has these figures by round."""
+    arms = [Arm("a", None, 0, "a"), Arm("a", "random", 0, "a")]
+    rows = [{"algebra": "a", "control": None, "seed": 0, "round": i, "val": {"x": v}} for i, v in enumerate(values)]
+    chosen = Lottery("b", **{"rounds": 4, "controls": ("random",), **changes})
+    return Experiment(Path("e"), chosen, "t", ("x", "max" if high else "min"), arms, rows)
+
+
+@pytest.mark.parametrize(
+    ("values", "high", "changes", "ends"),
+    [
+        ([0.8, 0.7], True, {}, None),
+        ([0.8, 0.7, 0.39], True, {}, 2),
+        ([0.8, 0.7, 0.39], True, {"collapse": 0.6}, None),
+        ([0.8, 0.7, 0.7, 0.7, 0.1], True, {}, None),  # the last round, which ends it anyway
+        ([0.2, 0.9], False, {}, None),
+        ([0.2, 0.9], False, {"collapse": 0.5}, 1),
+        ([0.2, 0.3], False, {"collapse": 0.5}, None),
+    ],
+)
+def test_an_arm_ends_when_its_figure_collapses(values, high, changes, ends):
+    found = experiment(values, high, **changes)
+    stopped = found.stopped(found.arms[0])
+    assert (stopped and stopped["round"]) == ends
+    upcoming = next((number for arm, number in found.open_rounds() if arm.control is None), None)
+    assert upcoming == (None if ends or len(values) > 4 else len(values))
+
+
+def test_a_control_has_the_rounds_of_its_ticket():
+    found = experiment([0.8, 0.7, 0.1])
+    assert [number for arm, number in found.open_rounds() if arm.control][:1] == [1]
+    assert found.left() == 0, "all that is certain"
+
+
+def test_an_arm_whose_training_diverges_ends_alone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    train = module.train
+
+    def diverge(run, *rest):
+        if run.plan.options.algebra == "real" and "round-01" in str(run.folder):
+            raise DivergenceError("training diverged in epoch 1: the loss is not finite")
+        train(run, *rest)
+
+    monkeypatch.setattr(module, "train", diverge)
+    found = zoo.lottery(**options(algebra="", compare=("real", "quaternion"), rounds=1, run_dir="run"))
+    assert [(row["algebra"], row["round"]) for row in found["rows"]] == [("real", 0), ("quaternion", 0), ("quaternion", 1)]
+    assert {row["algebra"]: row["weights"] / row["real_weights"] for row in found["rows"]} == {
+        "real": 1,
+        "quaternion": 992 / 3296,
+    }
+    assert [(one["algebra"], one["round"]) for one in found["stopped"]] == [("real", 1)]
+    assert zoo.lottery(resume="run") == found
+
+
+# --- several processes ---
+
+SCRIPT = """
+import os, sys
+from pathlib import Path
+from zoo.cli import main
+from zoo.training import lottery
+
+read = lottery.read_checkpoint
+
+def other(path):
+    state = read(path)
+    if Path(path).name == "ticket.ckpt" and state["ticket"]["round"] == 2 and os.environ.get("LOCAL_RANK") == "1":
+        state["ticket"]["rewind_point"]["net.head.bias"][1] += 1
+    return state
+
+lottery.read_checkpoint = other
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_two_processes_train_one_ticket_and_stop_if_they_differ(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    words = ["--backbone", TINY, "--algebra", "quaternion", "--data", "digits", "--rounds", "2", "--run-dir", "run"]
+    words += ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "2", "--trainer.accelerator", "cpu"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+    command = [sys.executable, "script.py", "lottery", *words, "--trainer.devices", "2", "--ddp-timeout", "60"]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 2, done.stderr[-3000:]
+    assert "rank 1 has other weights than rank 0 at the start of round 2: stopped" in done.stderr
+    rows = json.loads((tmp_path / "run/lottery.json").read_text())["rows"]
+    assert [row["survivors"] for row in rows] == [992, 594]
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"rate": 1.0}, "rate=1.0 is the share"),
+        ({"rounds": None, "until": 1.5}, "until=1.5 is a share of the weights above 0 and below 1"),
+        ({"until": 0.1}, "--rounds and --until"),
+        ({"rounds": 201}, "rounds=201"),
+        ({"rounds": None, "until": 1e-9, "rate": 0.05}, "more than 200 rounds"),
+        ({"seeds": 0}, "seeds=0"),
+        ({"seed": 2**32 - 1, "seeds": 2}, "the last one is"),
+        ({"controls": ("shuffle",)}, "unknown control 'shuffle': use random or reinit"),
+        ({"controls": ("random",), "pruning": {"score": "random"}}, "leave one of them out"),
+        ({"collapse": 0.0}, "collapse=0.0"),
+        ({"folds": 2}, "--folds is for zoo fit"),
+        ({"keep": 3}, "--keep"),
+        ({"algebra": ""}, "missing --algebra"),
+        ({"compare": ("phm-4", "phm(n=4)")}, "would both be 'phm-n4'"),
+        ({"compare": ("octonoin",)}, "octonion"),
+        ({"pruning": {"scope": "layer"}}, "unknown scope 'layer'"),
+        ({"pruning": {"exclude": ("*",)}}, "nothing to prune"),
+        ({"pruning": {"pattern": (2, 4)}}, "net.patch_embed.proj.weight has 1 input channels"),
+        ({"pruning": {"matrices": "qkv"}, "backbone": "convnet/lenet-300-100"}, "nothing to prune"),
+        ({"trainer": {"enable_checkpointing": False}}, "need training checkpoints"),
+        ({"trainer": {"strategy": "fsdp"}}, "FSDP"),
+        ({"backbone": lambda layers, **info: None}, "give specs"),
+    ],
+    ids=str,
+)
+def test_one_line_and_nothing_left(changes, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"^[^\n]*$") as error:
+        zoo.lottery(**options(**changes))
+    assert text in str(error.value)
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.fixture
+def begun(whole, tmp_path, monkeypatch):
+    """A copy of an experiment, whose call had no object in it."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(whole[2], "run")
+    config = Path("run/config.yaml")
+    lines = [line for line in config.read_text().splitlines() if "callbacks" not in line and "object given" not in line]
+    config.write_text("\n".join(lines) + "\n")
+    return Path("run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"rate": 0.2}, "has rate=0.4, not 0.2"),
+        ({"pruning": {"scope": "global"}}, "has pruning.scope=tensor, not global"),
+        ({"trainer": {"max_epochs": 3}}, "has trainer.max_epochs=1, not 3"),
+        ({"data": "digits(augment='none')"}, "has data=digits, not"),
+        ({"run_dir": "other"}, "leave run_dir out"),
+    ],
+    ids=str,
+)
+def test_settled_options_do_not_change(begun, changes, text):
+    before = made(begun), (begun / "config.yaml").read_text()
+    with pytest.raises(InputError) as error:
+        zoo.lottery(resume="run", **changes)
+    assert text in str(error.value)
+    assert (made(begun), (begun / "config.yaml").read_text()) == before
+
+
+def test_folders_of_others(begun):
+    with pytest.raises(InputError, match="not empty"):
+        zoo.lottery(**options(run_dir="run"))
+    with pytest.raises(InputError, match="is a run of zoo fit, no experiment"):
+        zoo.lottery(resume="run/quaternion/seed-0/round-01")
+    with pytest.raises(InputError, match=r"other/config\.yaml cannot be read"):
+        zoo.lottery(resume="other")
+    with hold(begun), pytest.raises(InputError, match=r"another run \(.*\) writes to 'run'"):
+        zoo.lottery(resume="run", rounds=3)
+
+
+def test_a_ticket_of_another_network(begun):
+    path = begun / "quaternion/seed-0/ticket.ckpt"
+    state = read_checkpoint(path)
+    renamed = copy.deepcopy(state)
+    for part in (renamed["ticket"]["masks"], renamed["ticket"]["rewind_point"], renamed["pruned_from"]):
+        part["net.top.weight"] = part.pop("net.head.weight")
+    AtomicCheckpointIO().save_checkpoint(renamed, path)
+    with pytest.raises(InputError, match=r"masked parameter 'net\.head\.weight' was not in the module of the first round"):
+        zoo.lottery(resume="run", rounds=3)
+    state["ticket"]["round"] = 2
+    AtomicCheckpointIO().save_checkpoint(state, path)
+    with pytest.raises(InputError, match=r"ticket\.ckpt' is that of round 2, and round 3 is due"):
+        zoo.lottery(resume="run", rounds=3)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(InputError, match=r"ticket\.ckpt' is no training checkpoint of the zoo, or was cut short"):
+        zoo.lottery(resume="run", rounds=3)
