@@ -14,7 +14,9 @@ from zoo.training.processes import is_first_process
 def make_parser(command: str) -> Parser:
     """Return the parser of the command."""
     text = "Train, prune, rewind, train again: lottery tickets of one algebra or several; every round is a run of zoo fit."
-    return RunParser(command, text, Lottery).switch("--print_config", "print the effective configuration as YAML and stop")
+    parser = RunParser(command, text, Lottery)
+    parser.short["--from"] = "--init_from"
+    return parser.switch("--print_config", "print the effective configuration as YAML and stop")
 
 
 def run(command: str, values: dict[str, Any]) -> int:

@@ -101,6 +101,7 @@ def check_numbers(options: Lottery) -> None:
     share = options.collapse is None or 0 < options.collapse <= 1
     check_rules(
         (not unknown, f"unknown control '{unknown[:1] and unknown[0]}': use {' or '.join(CONTROLS)}"),
+        ("reinit" not in options.controls or not options.init_from, "--controls reinit draws weights, and --from gives them"),
         (not both, "--pruning.score random is what --controls random is compared with: leave one of them out"),
         (options.rounds is None or options.until is None, "--rounds and --until both say how many rounds there are: give one"),
         (options.rounds is None or number, f"rounds={options.rounds}: use a whole number from 0 to {_MOST}"),
