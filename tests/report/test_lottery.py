@@ -15,7 +15,7 @@ from zoo.pruning import prunable
 from zoo.report.lottery import lottery
 from zoo.report.lottery.crossing import Crossing, compare_all, overtakes
 from zoo.report.lottery.plots import ridges, sparsity
-from zoo.report.lottery.rows import Arm, collect, read_runs
+from zoo.report.lottery.rows import Arm, collect, measured, read_runs
 from zoo.report.lottery.style import log_ticks, styles
 from zoo.report.lottery.weights import ALL, Ticket, layer, read_ticket
 
@@ -23,11 +23,13 @@ from zoo.report.lottery.weights import ALL, Ticket, layer, read_ticket
 
 
 def arms_of(*runs, split="test") -> list[Arm]:
-    return collect(read_runs([str(run) for run in runs]), split)
+    return collect(read_runs([str(run) for run in runs]), split, "accuracy")
 
 
 def crossing_of(run) -> Crossing:
-    found, said = compare_all(arms_of(run), read_runs([str(run)])[0].record["mode"])
+    runs = read_runs([str(run)])
+    metric, mode = measured(runs, "", "")
+    found, said = compare_all(collect(runs, "test", metric), mode)
     assert said == []
     return found[0]
 
@@ -342,5 +344,11 @@ def test_bad_input_is_one_line(lottery_run, capsys, tmp_path, monkeypatch, words
 def test_a_metric_that_no_row_has(lottery_run):
     run = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=1)
     (run / "lottery.json").write_text((run / "lottery.json").read_text().replace('"test": {"accuracy"', '"test": {"loss"'))
-    with pytest.raises(InputError, match="no accuracy of the split test: try split=val"):
+    with pytest.raises(InputError, match="no round has accuracy of the split test: it has loss"):
         lottery([str(run)])
+    assert lottery([str(run)], split="val").values["arms"]["real"][0]["mean"] == 0.25
+    assert lottery([str(run)], metric="loss", mode="min").values["mode"] == "min"
+    with pytest.raises(InputError, match="is loss to be low or high\\? add mode=min or mode=max"):
+        lottery([str(run)], metric="loss")
+    with pytest.raises(InputError, match="mode=min: the run says max for accuracy"):
+        lottery([str(run)], metric="accuracy", mode="min")

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from zoo.checkpoint.card import number
 from zoo.errors import check_rules
@@ -10,7 +11,7 @@ from zoo.report import Report, plain_console, plain_table
 from zoo.report.lottery.crossing import METHOD, Crossing, compare_all
 from zoo.report.lottery.page import Table, page
 from zoo.report.lottery.plots import both, curves, histograms, ridges, sparsity
-from zoo.report.lottery.rows import Arm, Run, collect, gaps, read_runs
+from zoo.report.lottery.rows import Arm, Run, collect, gaps, measured, read_runs
 from zoo.report.lottery.style import Style, axis_title, percent_text, styles
 from zoo.report.lottery.weights import ALL, Ticket, read_ticket
 
@@ -18,7 +19,7 @@ MOST_NOTES = 12
 """Lines on what is missing that the terminal gets."""
 
 
-def lottery(runs: Sequence[str], *, split: str = "test") -> Report:
+def lottery(runs: Sequence[str], *, split: str = "test", metric: str = "", mode: str = "") -> Report:
     """Lottery tickets: metric against weights left, crossing points, weights and sparsity per layer (png, svg, html, md).
 
     The epoch of each round was chosen on the validation split, so the test split decides nothing.
@@ -26,24 +27,25 @@ def lottery(runs: Sequence[str], *, split: str = "test") -> Report:
     Args:
         runs: Folders that ``zoo lottery`` wrote, of the same metric and data.
         split: ``test`` or ``val``.
+        metric: The metric to draw, such as perplexity; by default the one that the runs have chosen their epochs by.
+        mode: Whether another metric is to be high (``max``) or low (``min``).
 
     Raises:
         InputError: If a folder is no such run, has no rows yet, or the runs measure different things.
     """
     check_rules((split in ("val", "test"), f"lottery: split={split!r}: use val or test"))
     found = read_runs(runs)
-    record = found[0].record
-    arms = collect(found, split)
+    metric, mode = measured(found, metric, mode)
+    arms = collect(found, split, metric)
     look = styles(arms)
-    crossings, said = compare_all(arms, record["mode"])
-    said = gaps(found, arms, split) + said
+    crossings, said = compare_all(arms, mode)
+    said = gaps(found, arms) + said
     tickets: dict[str, Ticket] = {}
     for arm in arms:
         ticket, problems = read_ticket(arm)
         said += problems
         if ticket:
             tickets[arm.label] = ticket
-    metric = record["metric"]
     title, about = describe(found, arms)
     files = both("lottery", lambda: curves(arms, look, metric, split, title)) | weight_files(tickets, look, title)
     tables = [crossing_table(crossings)] if crossings else []
@@ -55,7 +57,7 @@ def lottery(runs: Sequence[str], *, split: str = "test") -> Report:
     files["lottery.html"] = page(
         arms, tickets, look, metric=metric, split=split, texts=texts, findings=findings, tables=tables, notes=notes
     )
-    values = {"metric": metric, "mode": record["mode"], "split": split, "crossings": [one._asdict() for one in crossings]}
+    values: dict[str, Any] = {"metric": metric, "mode": mode, "split": split, "crossings": [one._asdict() for one in crossings]}
     values["arms"] = {arm.label: [point._asdict() for point in arm.points] for arm in arms}
     return Report(values | {"notes": said}, as_text(title, arms, metric, split, findings, said), files)
 

@@ -62,7 +62,7 @@ def curves(arms: Sequence[Arm], look: Mapping[str, Style], metric: str, split: s
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
     axes.set_xticks([], minor=True)
     axes.set_xlabel(PERCENT_TITLE)
-    axes.set_ylabel(axis_title(metric, split))
+    axes.set_ylabel(axis_title(metric, split), parse_math=False)
     axes.grid(True, color="#e6e6e6", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(fill(title, 95), fontsize=11, x=0.02, ha="left", parse_math=False)

@@ -7,7 +7,7 @@ from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from zoo.checkpoint.integrity import read_json
-from zoo.errors import InputError, printable
+from zoo.errors import InputError, check_rules, printable
 
 FORMAT = 1
 REAL = "real"
@@ -91,25 +91,47 @@ class Arm(NamedTuple):
 
 
 def read_runs(folders: Sequence[str]) -> list[Run]:
-    """Read lottery runs whose metrics can share an axis.
+    """Read lottery runs.
 
     Raises:
-        InputError: If a folder is no lottery run, its file is damaged, it has no rows yet, or two runs cannot share axes.
+        InputError: If a folder is no lottery run, its file is damaged, it has no rows yet, or two are of different data.
     """
     paths = [Path(folder).expanduser() for folder in folders]
     twice = [folder for folder, count in Counter(path.resolve() for path in paths).items() if count > 1]
     if twice:
         raise InputError(f"'{twice[0]}' is given twice")
     runs = [Run(path, _read(path)) for path in paths]
+    check_same(runs, "data")
+    return runs
+
+
+def check_same(runs: Sequence[Run], key: str) -> None:
+    """Refuse runs that differ in what an axis needs."""
     first = runs[0]
     for run in runs[1:]:
-        for key in ("metric", "mode", "data"):
-            if run.record[key] != first.record[key]:
-                values = (
-                    f"{printable(str(first.record[key]))} in {first.folder}, {printable(str(run.record[key]))} in {run.folder}"
-                )
-                raise InputError(f"runs of different {key} have no common axis ({values}): make a report of each")
-    return runs
+        one, other = (printable(str(run.record[key])) for run in (first, run))
+        if one != other:
+            which = f"{one} in {first.folder}, {other} in {run.folder}"
+            raise InputError(f"runs of different {key} have no common axis ({which}): make a report of each")
+
+
+def measured(runs: Sequence[Run], metric: str, mode: str) -> tuple[str, str]:
+    """Return the metric to be drawn, and whether it is to be high (``max``) or low (``min``).
+
+    Raises:
+        InputError: If none is given and the runs watch different ones, or it is not known which is better.
+    """
+    if not metric:
+        for key in ("metric", "mode"):
+            check_same(runs, key)
+    metric = metric or str(runs[0].record["metric"])
+    known = {run.record["mode"] for run in runs if run.record["metric"] == metric}
+    check_rules(
+        (mode in ("", "min", "max"), f"lottery: mode={mode!r}: use min or max"),
+        (bool(mode) or len(known) == 1, f"lottery: is {metric} to be low or high? add mode=min or mode=max"),
+        (not mode or known <= {mode}, f"lottery: mode={mode}: the run says {''.join(known)} for {metric}"),
+    )
+    return metric, mode or known.pop()
 
 
 def _read(folder: Path) -> dict[str, Any]:
@@ -162,13 +184,12 @@ def value_of(row: dict[str, Any], split: str, metric: str) -> float | None:
     return float(value) if is_number and -LARGEST < value < LARGEST else None
 
 
-def collect(runs: Sequence[Run], split: str) -> list[Arm]:
+def collect(runs: Sequence[Run], split: str, metric: str) -> list[Arm]:
     """Collect the rows of runs into arms; the reals first, then in the order of the runs, each control after its algebra.
 
     Raises:
         InputError: If no row has the metric on this split.
     """
-    metric = str(runs[0].record["metric"])
     found: dict[tuple[int, str, str | None], dict[tuple[int, int], dict[str, Any]]] = {}
     for number, run in enumerate(runs):
         for row in run.record["rows"]:
@@ -185,8 +206,8 @@ def collect(runs: Sequence[Run], split: str) -> list[Arm]:
         if points := _points(rows, split, metric):
             arms.append(Arm(label, algebra, control, runs[number], rows, points))
     if not arms:
-        other = "val" if split == "test" else "test"
-        raise InputError(f"{runs[0].folder} has no {metric} of the split {split}: try split={other}")
+        there = sorted({name for run in runs for row in run.record["rows"] for name in row.get(split) or {}})
+        raise InputError(f"no round has {metric} of the split {split}: it has {printable(', '.join(there)) or 'no metrics'}")
     return arms
 
 
@@ -221,7 +242,7 @@ def is_wide(arms: Sequence[Arm]) -> bool:
     return min(means) > 0 and max(means) / min(means) > 20
 
 
-def gaps(runs: Sequence[Run], arms: Sequence[Arm], split: str) -> list[str]:
+def gaps(runs: Sequence[Run], arms: Sequence[Arm]) -> list[str]:
     """Say what the lines leave out: rounds without a value, rounds that not all seeds have, arms that were stopped."""
     said = []
     for arm in arms:
