@@ -43,7 +43,7 @@ def test_a_smaller_model_is_written_and_fine_tuned(call, run, tmp_path):
     lines = {tuple(line.split()[:2]): line.split()[2:] for line in out.splitlines()}
     assert [len(lines["test", "accuracy"]), len(lines["validation", "loss"])] == [3, 3]
     assert f"{spec} is in run/pruned-0.5" in out
-    assert "fine-tuned for 1 epochs in run-pruned-0.5" in out
+    assert "fine-tuned for 1 epoch in run-pruned-0.5" in out
     before, after = zoo.load("run"), zoo.load("run/pruned-0.5")
     assert after.config["backbone"] == zoo.load("run-pruned-0.5").config["backbone"] == spec
     assert lines["parameters", f"{zoo.count(before.net)['total']:,}"][0] == f"{zoo.count(after.net)['total']:,}"
@@ -111,6 +111,7 @@ def test_what_cannot_be_pruned_is_one_line(call, refused, run, tmp_path):
     assert "there is no folder 'nothing'" in refused("prune", "nothing")
     assert "missing RUN" in refused("prune")
     assert "removes nothing" in refused("prune", run, "--ratio", "0.001")
+    assert "--lr and --run-dir are of fine-tuning: give --epochs" in refused("prune", run, "--lr", "0.1")
     assert "epochs=-1" in refused("prune", run, "--epochs", "-1")
     assert "lr=-1" in refused("prune", run, "--epochs", "1", "--lr", "-1")
     assert "one device, not on --trainer.devices 2" in refused("prune", run, "--epochs", "1", "--trainer.devices", "2")

@@ -1,6 +1,8 @@
 """``zoo prune`` and ``zoo export``: a smaller network out of a trained one, and a smaller file."""
 
 import shlex
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,8 @@ def run(command: str, values: dict[str, Any]) -> int:
     from zoo.training.prune import prune
 
     quiet()
-    result = prune(path, build(Prune, values))
+    with redirect_stdout(sys.stderr if as_json else sys.stdout):  # what training says is no JSON
+        result = prune(path, build(Prune, values))
     if is_first_process():
         show(result | {"cuts": [cut._asdict() for cut in result["cuts"]]}, as_json, lambda _: print_pruned(result))
     return 0
@@ -100,7 +103,8 @@ def print_pruned(result: dict[str, Any]) -> None:
         )
     folder, run = shlex.quote(result["folder"]), result.get("run_dir")
     if run:
-        console.print(f"fine-tuned for {result['epochs']} epochs in {run}\n\nnext:\n  zoo test {shlex.quote(run)}")
+        epochs = f"{result['epochs']} epoch{'s' * (result['epochs'] != 1)}"
+        console.print(f"fine-tuned for {epochs} in {run}\n\nnext:\n  zoo test {shlex.quote(run)}")
     else:
         console.print(f"\nnext:\n  zoo test {folder}")
         if result["config"]:

@@ -138,7 +138,6 @@ class Weight(nn.Module):
         kept = w.detach().index_select(axis, elements.to(w.device))
         setattr(self, side, layout)
         self.components = type(w)(kept, requires_grad=w.requires_grad)
-        self.__dict__["_kept"] = None
         kernel = tuple(self.elements.shape[3:])
         self._fans = _fans(self.inp.n, (self.inp.channels, self.inp), (self.out.channels, self.out), 1, kernel)
 

@@ -56,6 +56,8 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     out = (folder / name if is_run else Path(f"{folder}-{name}")) if options.out is None else Path(options.out).expanduser()
     if out.exists():
         raise InputError(f"'{out}' exists: choose another folder with --out, or remove it")
+    if not options.epochs and (options.lr is not None or options.run_dir is not None):
+        raise InputError("--lr and --run-dir are of fine-tuning: give --epochs, or leave them out")
     further = further_options(folder, options) if options.epochs else None
     before = load(run, device="auto")
     net, spec, cuts = pruned(before, options.ratio)
