@@ -17,6 +17,7 @@ import zoo
 from zoo.errors import InputError, Interrupted
 from zoo.pruning import Pruning, prunable
 from zoo.pruning.masks import digest, full_masks, next_masks
+from zoo.report.lottery import lottery as lottery_report
 from zoo.training import lottery as module
 from zoo.training.callbacks import DivergenceError
 from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
@@ -449,3 +450,12 @@ def test_a_ticket_of_another_network(begun):
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(InputError, match=r"ticket\.ckpt' is no training checkpoint of the zoo, or was cut short"):
         zoo.lottery(resume="run", rounds=3)
+
+
+def test_the_report_reads_all_of_it(whole):
+    found, _, run = whole
+    report = lottery_report([str(run)])
+    assert not [note for note in report.values["notes"] if "no histogram" in note]
+    drawn = [point for points in report.values["arms"].values() for point in points]
+    assert sum(len(point["seeds"]) for point in drawn) == len(found["rows"])
+    assert {"weights.png", "weights-quaternion.png", "weights-quaternion-random-masks.png"} <= set(report.files)
