@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import zoo
 from zoo import registry
 from zoo.errors import InputError
 from zoo.layers import Layers
@@ -55,3 +56,21 @@ def test_what_is_over_the_algebra():
 def test_mistakes(variant, size, said):
     with pytest.raises(InputError, match=said):
         weights(variant, size=size)
+
+
+def test_channels_of_each_layer():
+    spec = "convnet/conv-4(channels=(8, 12, 16, 20), hidden=(24, 28))"
+    net = zoo.backbone(spec, "quaternion", in_channels=1, image_size=8, num_classes=3)
+    assert [getattr(net, f"conv{i}").out_channels for i in (1, 2, 3, 4)] == [8, 12, 16, 20]
+    assert [net.fc1.in_features, net.fc1.out_features, net.fc2.out_features] == [80, 24, 28]
+    for options, said in (
+        (
+            "conv-4(channels=(8, 8))",
+            r"channels=\(8, 8\): conv-4 has one number for each of its layers, 4 numbers, as channels=",
+        ),
+        ("conv-4(hidden=(8, 0))", r"hidden=\(8, 0\): conv-4"),
+        ("conv-4(hidden=8)", "hidden=8: conv-4"),
+        ("lenet-300-100(channels=(8,))", "lenet-300-100 has one number for each of its layers, none at all"),
+    ):
+        with pytest.raises(InputError, match=said):
+            zoo.backbone(f"convnet/{options}", "real", in_channels=1, image_size=8, num_classes=3)

@@ -114,7 +114,7 @@ def test_what_cannot_be_pruned_is_one_line(call, refused, run, tmp_path):
     assert "--lr and --run-dir are of fine-tuning: give --epochs" in refused("prune", run, "--lr", "0.1")
     assert "epochs=-1" in refused("prune", run, "--epochs", "-1")
     assert "lr=-1" in refused("prune", run, "--epochs", "1", "--lr", "-1")
-    assert "one device, not on --trainer.devices 2" in refused("prune", run, "--epochs", "1", "--trainer.devices", "2")
+    assert "one device, not on --trainer.devices 2" in refused("prune", run, "--trainer.devices", "2")
     assert "'run/model' exists: choose another folder with --out" in refused("prune", run, "--out", "run/model")
     (tmp_path / "run-pruned-0.5").mkdir()
     assert "'run-pruned-0.5' exists: choose another folder for fine-tuning" in refused("prune", run, "--epochs", "1")
@@ -148,6 +148,36 @@ def test_a_backbone_that_cannot_be_pruned_is_refused_by_name(spec, info, said):
         pruned(SimpleNamespace(config={"backbone": spec, "algebra": "real"}, info=data, net=net), 0.5)
     with pytest.raises(zoo.InputError, match="without a spec"):
         pruned(SimpleNamespace(config={"backbone": None, "algebra": "real"}, info=data, net=net), 0.5)
+
+
+SMALLER = {
+    "gpt(dim=32, depth=1, heads=2, ffn=48, positions=rotary)": "ffn=24, head_dim=16, heads=1",
+    "gpt/micro(dim=32, depth=2, heads=2, ffn=48, score=product)": "depth=2, dim=32, ffn=24, head_dim=16, heads=1",
+    "transformer(dim=32, depth=1, heads=2, ffn=48)": "ffn=24, head_dim=16, heads=1",
+    "transformer(dim=32, depth=1, heads=2, ffn=48, norm_first=false, seq2seq=true)": "ffn=24, head_dim=16, heads=1",
+    "transformer_xl(dim=32, depth=1, heads=2, ffn=48)": "ffn=24, head_dim=16, heads=1",
+    "convnet/conv-2(channels=(16, 16), hidden=(32, 16))": "convnet/conv-2(channels=(8, 8), hidden=(16, 8))",
+    "convnet/lenet-300-100": "convnet/lenet-300-100(hidden=(152, 56))",
+    "vit(dim=48, depth=2, heads=2, mlp_ratio=0.9)": "vit(depth=2, dim=48, head_dim=24, heads=1, mlp_ratio=0.4583333333333333)",
+}
+
+
+@pytest.mark.parametrize("algebra", ["real", "octonion"])
+@pytest.mark.parametrize("spec", SMALLER)
+def test_the_spec_builds_the_network(spec, algebra):
+    x = torch.randint(1, 11, (2, 7)) if spec[0] in "gt" else torch.randn(2, 1, 8, 8)
+    inputs = (x, x.flip(0)) if "seq2seq" in spec else (x,)
+    info = SIZES if spec[0] in "cv" else TEXT
+    data = SimpleNamespace(model_kwargs=info, example_inputs=lambda _: inputs if len(inputs) > 1 else x)
+    config = {"backbone": spec, "algebra": algebra, "scope": "all", "init": "variance", "embedding": None}
+    net, smaller, cuts = pruned(SimpleNamespace(config=config, info=data, net=zoo.backbone(spec, algebra, **info)), 0.5)
+    if algebra == "octonion":
+        assert SMALLER[spec] in smaller
+    built = zoo.backbone(smaller, algebra, **info)
+    built.load_state_dict(net.state_dict())
+    with torch.no_grad():
+        assert torch.equal(built.eval()(*inputs), net.eval()(*inputs))
+    assert {cut.before for cut in cuts if cut.kind == "heads"} <= {2}
 
 
 def test_one_head_and_one_unit_are_kept(call, run):

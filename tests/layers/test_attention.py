@@ -426,3 +426,18 @@ def test_kept_rotary_tables_equal_those_computed_anew(dtype):
     assert x.grad.isfinite().all()
     assert rotate(x.to("meta"), 4).is_meta
     assert torch.equal(rotate(x, 4), expected)
+
+
+@pytest.mark.parametrize("cross", [False, True])
+def test_heads_of_any_width(cross):
+    layer = Attention(algebra("quaternion"), 20, 3, head_dim=8, cross=cross)
+    x = torch.randn(2, 5, 20)
+    assert layer(x, *([x] if cross else [])).shape == x.shape
+    assert layer.proj.in_features == 24
+    for options, said in (
+        ({"head_dim": 6}, "head_dim=6 is no whole number of elements of an algebra with n = 4: use head_dim=8"),
+        ({"head_dim": 0}, "head_dim=0"),
+        ({"head_dim": 4, "rotary": True}, "head_dim=4 is no pairs of channels to rotate: use head_dim=8"),
+    ):
+        with pytest.raises(InputError, match=said):
+            Attention(algebra("quaternion"), 20, 3, **options)

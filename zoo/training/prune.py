@@ -50,6 +50,9 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
         InputError: If an option is wrong, a folder exists, or the backbone cannot be pruned; then nothing is written.
     """
     check_ratio(options.ratio)
+    if str(options.trainer.get("devices", 1)) != "1":
+        several = "for several prune without --epochs, and fine-tune with zoo fit --from"
+        raise InputError(f"zoo prune works on one device, not on --trainer.devices {options.trainer['devices']}: {several}")
     config, place = read_config(run), find(run)
     is_run = (place.parent / "config.yaml").is_file()
     folder, name = (place.parent if is_run else place), f"pruned-{options.ratio}"
@@ -101,9 +104,6 @@ def further_options(folder: Path, options: Prune) -> Fit:
     lr = first.optimizer.lr if options.lr is None else options.lr
     trainer = {name: value for name, value in first.trainer.items() if name not in _NOT_TAKEN}
     trainer |= {"max_epochs": options.epochs, "devices": 1} | options.trainer
-    if str(trainer["devices"]) != "1":
-        several = "for several devices prune without --epochs, then use zoo fit --from"
-        raise InputError(f"fine-tuning here is on one device, not on --trainer.devices {trainer['devices']}: {several}")
     check_trainer(trainer)
     own: dict[str, Any] = {"trainer": trainer, "run_dir": str(run_dir), "resume": None, "num_workers": options.num_workers}
     return replace(first, optimizer=replace(first.optimizer, lr=lr), **own)
