@@ -31,10 +31,12 @@ setTimeout(() => {
   select.dispatchEvent(new Event("input")); slider.dispatchEvent(new Event("input"));
   const panels = [...document.querySelectorAll("#histograms .js-plotly-plot")];
   const maps = [...document.querySelectorAll("#shares .js-plotly-plot")];
+  Plotly.Fx.hover(curves, [{curveNumber: full.indexOf(named[1]), pointNumber: 2}]);
   setTimeout(() => document.getElementById("probe").textContent = JSON.stringify({
     drawn, names: named.map(t => t.name), dash: named.map(t => t.line.dash),
     ticks: [...curves.querySelectorAll(".xtick text")].map(t => t.textContent),
     legend: [...curves.querySelectorAll(".legendtext")].map(t => t.textContent),
+    hover: [...curves.querySelectorAll(".hoverlayer tspan")].map(t => t.textContent).filter(Boolean),
     dense: full.filter(t => t.meta === "dense").map(t => t.y[0]),
     spread: full.filter(t => t.meta === "spread").map(t => [...t.y]),
     bars: panels.map(p => p.calcdata[0].map(bar => [bar.p, bar.s])),
@@ -82,6 +84,14 @@ def test_the_drawn_points_are_the_numbers_of_the_report(seen, report):
 def test_the_axis_has_ticks_in_percent(seen):
     assert seen["ticks"] == ["5", "10", "20", "50", "100"]
     assert seen["legend"] == ["real", "real, dense", "quaternion", "quaternion, random masks"]
+
+
+def test_hovering_over_a_point_tells_its_numbers(seen, report):
+    point = report.values["arms"]["quaternion"][2]
+    text = " ".join(seen["hover"])
+    assert "quaternion" in text
+    assert f"round 2, 2 seeds {point['percent']:.3g} %, {point['survivors']:,.0f} weights" in text
+    assert f"accuracy {point['mean']:#.4g} ± {point['spread']:#.2g}" in text
 
 
 def test_the_bars_are_the_weights_of_the_chosen_layer_and_round(seen, run_with_models):
