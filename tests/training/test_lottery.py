@@ -208,7 +208,7 @@ def test_rounds_and_algebras_are_added(whole, tmp_path, monkeypatch, capsys):
     rows = [(row["algebra"], row["round"]) for row in more["rows"]]
     assert more["rows"][0] == first["rows"][0]
     assert sorted(rows) == sorted((algebra, number) for algebra in ("quaternion", "dual") for number in (0, 1))
-    assert "1 done" in capsys.readouterr().out
+    assert "1 are done" in capsys.readouterr().out
     shares = {row["algebra"]: row["weights"] / row["real_weights"] for row in more["rows"]}
     assert 1 > shares["dual"] > shares["quaternion"]
 

@@ -52,6 +52,8 @@ def print_results(found: dict[str, Any]) -> None:
     split = "test" if all(name in row["test"] for row in rows) else "val"
     arms = list(dict.fromkeys((row["algebra"], row["control"]) for row in rows))
     table = plain_table("round", "left", *(f"{algebra}{f' ({control})' if control else ''}" for algebra, control in arms))
+    weights = {row["algebra"]: f"{row['weights']:,}" for row in rows}
+    table.add_row("weights", "", *(weights[algebra] for algebra, _ in arms))
     for index in sorted({row["round"] for row in rows}):
         mine = [row for row in rows if row["round"] == index]
         cells = [f"{mine[0]['survivors'] / mine[0]['weights']:.1%}"]
@@ -59,14 +61,12 @@ def print_results(found: dict[str, Any]) -> None:
             values = [row[split].get(name) for row in mine if (row["algebra"], row["control"]) == arm]
             cells.append(number(sum(values) / len(values)) if values and None not in values else "")
         table.add_row(str(index), *cells)
-    first = {row["algebra"]: f"{row['weights'] / row['real_weights']:.1%}" for row in rows}
-    table.add_row("of real", "", *(first[algebra] for algebra, _ in arms))
     console = plain_console(width=max(80, 20 + 16 * len(arms)))
     console.print()
     console.print(table)
     seeds = len({row["seed"] for row in rows})
     mean = f", mean of {seeds} seeds" if seeds > 1 else ""
-    console.print(f"{split} {name}{mean}; left: share of a network's own weights; of real: all of them, of the real network's")
+    console.print(f"{split} {name}{mean}; weights: those of a network's matrices; left: the share of them that survives")
     for one in found["stopped"]:
         control = f" ({one['control']})" if one["control"] else ""
         console.print(f"{one['algebra']}{control}, seed {one['seed']}, ends with round {one['round']}: {one['reason']}")

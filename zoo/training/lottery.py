@@ -261,10 +261,15 @@ def duration(seconds: float) -> str:
 def plan_text(experiment: Experiment) -> str:
     """Say what will be trained."""
     options, left = experiment.options, experiment.left()
-    share = "" if options.pruning.pattern else f", each without {options.rate:.0%} of the weights before"
-    rounds = f"round 0 and {experiment.rounds} pruned{share}"
-    done = f", {len(experiment.rows)} done" if experiment.rows else ""
-    return f"{len(experiment.arms)} arms; {rounds}; {left} trainings{done}; everything is in {experiment.folder}"
+    count, pattern = len(experiment.arms), options.pruning.pattern
+    how = (
+        f"{pattern[0]} of {pattern[1]} weights stay"
+        if pattern
+        else f"each drops {options.rate:.0%} of the weights that are left"
+    )
+    rounds = f"round 0 with all weights, then {experiment.rounds}: {how}"
+    done = f", {len(experiment.rows)} are done" if experiment.rows else ""
+    return f"{count} arm{'s' * (count > 1)}; {rounds}; {left} trainings to go{done}; everything is in {experiment.folder}"
 
 
 def row_text(experiment: Experiment, arm: Arm, row: Mapping[str, Any]) -> str:
