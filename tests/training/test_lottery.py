@@ -385,12 +385,13 @@ def test_two_processes_train_one_ticket_and_stop_if_they_differ(tmp_path):
     ],
     ids=str,
 )
-def test_one_line_and_nothing_left(changes, text, tmp_path, monkeypatch):
+def test_one_line_and_nothing_left(changes, text, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match=r"^[^\n]*$") as error:
         zoo.lottery(**options(**changes))
     assert text in str(error.value)
     assert [*tmp_path.iterdir()] == []
+    assert capfd.readouterr().out == ""
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def lottery(**options: Any) -> dict[str, Any]:
 
     Args:
         options: See `zoo.training.options.Lottery`; ``pruning`` is a dict, like those of `fit`. Specs alone: every round builds
-            its own objects.
+            its own objects, but callbacks and loggers that are objects see all rounds.
 
     Returns:
         What is also written to lottery.json, and ``run_dir``.

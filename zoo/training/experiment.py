@@ -85,7 +85,9 @@ def check(options: Lottery) -> tuple[Lottery, Plan]:
     folders = [file_name(shortest("zoo.algebras", name)) for name in algebras]
     for number, folder in enumerate(folders):
         if (other := folders.index(folder)) != number:
-            raise InputError(f"--compare: the folders of '{algebras[other]}' and '{algebras[number]}' would both be '{folder}'")
+            raise InputError(
+                f"--compare: the folders of '{algebras[other]}' and '{algebras[number]}' would both be '{folder}': is it one?"
+            )
     return options, planned[0]
 
 

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -107,13 +107,14 @@ class Rounds:
     processes: Processes
     signals: Signals
     _trained: int = 0
-    _began: float = field(default_factory=time.monotonic)
+    _began: float = 0.0
 
     def train(self) -> None:
         """Train all rounds of all arms."""
         experiment = self.experiment
-        self._say(plan_text(experiment))
         self.processes.first(experiment.write)
+        if not experiment.left():
+            self._begin()
         for arm, number in experiment.open_rounds():
             try:
                 self._round(arm, number)
@@ -159,8 +160,11 @@ class Rounds:
             try:
                 self._prepare(ticket, arm, number, run)
             except InputError:
+                for logger in run.trainer.loggers:
+                    logger.finalize("failed")
                 claim.discard()
                 raise
+            self._begin()
             train(run, claim, resumed)
             run.summary |= self.processes.first(lambda: self._prune(ticket, arm, number, run, resumed))
             measure(run)
@@ -239,6 +243,12 @@ class Rounds:
     def _say(self, text: str) -> None:
         if self.processes.rank == 0:
             print(text, flush=True)  # noqa: T201 (its purpose)
+
+    def _begin(self) -> None:
+        """Say once what will be trained."""
+        if not self._began:
+            self._began = time.monotonic()
+            self._say(plan_text(self.experiment))
 
     def _time_to_go(self) -> str:
         """Say how long the rest will take, if rounds go on to take as long as those of this process."""
