@@ -27,15 +27,14 @@ from zoo.training.options import Lottery
 
 TINY = "vit(dim=16,depth=1,heads=1,dropout=0.1)"
 TRAINER = {
-    "max_epochs": 1,
+    "max_epochs": 2,
     "accelerator": "cpu",
-    "limit_train_batches": 4,
-    "val_check_interval": 2,
+    "limit_train_batches": 2,
     "logger": False,
     "enable_progress_bar": False,
 }
 OPTIONS = {"backbone": TINY, "algebra": "quaternion", "data": "digits", "rounds": 2, "batch_size": 128, "collapse": 1.0}
-OPTIONS |= {"optimizer": {"lr": 0.01}, "schedule": {"name": "constant", "warmup": 0.0}}
+OPTIONS |= {"optimizer": {"lr": 0.2}, "schedule": {"name": "constant", "warmup": 0.0}}
 
 
 class Recorder(Callback):
@@ -129,6 +128,7 @@ def test_survivors_begin_at_the_rewind_point_and_the_last_weights_decide(whole):
     first, second = (one["net.blocks.0.attn.qkv.weight_module.components"] for one in reinit)
     kept = second != 0
     assert torch.equal(first[kept], second[kept]), "one other initialisation for all rounds"
+    assert found["rows"][0]["epoch"] == 1, "or the best weights would be the last"
     # The masks of round 1 are those of the last weights of round 0, and not those of its best epoch.
     net = prunable(zoo.load(run / "quaternion/seed-0/round-00").net)
     ended = {name.removeprefix("net."): value for name, value in recorder.ended[0].items()}
@@ -145,6 +145,13 @@ def test_the_model_of_a_round_is_pruned(whole):
             assert torch.equal(one.parameter != 0, since[f"net.{name}"] > number)
     sizes = [(run / f"quaternion/seed-0/round-{number:02d}/model/model.safetensors").stat().st_size for number in (0, 2)]
     assert sizes[1] < sizes[0], "only what survives is stored"
+
+
+def test_the_model_of_a_round_is_that_of_its_best_epoch(whole):
+    _, recorder, run = whole
+    net = zoo.load(run / "quaternion/seed-0/round-00").net
+    last = {name.removeprefix("net."): value for name, value in recorder.ended[0].items()}
+    assert digest(dict(net.named_parameters())) != digest(last)
 
 
 class Crash(BaseException):
@@ -235,7 +242,7 @@ def test_a_round_of_any_network(name, tmp_path, monkeypatch, corpus):
     for kind in ("text", "pairs"):
         corpus(tmp_path / f"{kind}.tsv", kind)
     backbone, algebra, data = NETWORKS[name]
-    small = {"limit_train_batches": 2, "limit_val_batches": 1, "limit_test_batches": 1}
+    small = {"max_epochs": 1, "limit_val_batches": 1, "limit_test_batches": 1}
     found = zoo.lottery(**options(backbone=backbone, algebra=algebra, data=data, rounds=1, batch_size=8, trainer=small))
     dense, pruned = found["rows"]
     assert dense["survivors"] == dense["weights"] < dense["real_weights"]
@@ -248,7 +255,7 @@ def test_a_round_of_any_network(name, tmp_path, monkeypatch, corpus):
         ({"score": "snip"}, [0.6, 0.36]),
         pytest.param({"score": "movement", "scope": "global"}, [1, 0.6], marks=pytest.mark.slow),
         pytest.param({"pattern": (2, 4), "exclude": ("*patch*",)}, [1, 0.5], marks=pytest.mark.slow),
-        ({"unit": "element", "rewind_step": 2, "exclude": ("*head*",)}, [1, 0.6]),
+        ({"unit": "element", "exclude": ("*head*",)}, [1, 0.6]),
     ],
     ids=str,
 )
@@ -261,6 +268,18 @@ def test_other_ways_of_pruning(pruning, left, tmp_path, monkeypatch):
         if row["control"]:
             twin = next(one for one in found["rows"] if not one["control"] and one["round"] == row["round"])
             assert row["survivors"] == twin["survivors"]
+
+
+def test_late_rewinding(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recorder = Recorder()
+    zoo.lottery(**options(rounds=1, pruning={"rewind_step": 2}, run_dir="run", trainer={"callbacks": [recorder]}))
+    state = read_checkpoint("run/quaternion/seed-0/ticket.ckpt")
+    first, second = recorder.began
+    for name, since in state["pruned_from"].items():
+        point = state["ticket"]["rewind_point"][name]
+        assert not torch.equal(point, first[name])
+        assert torch.equal(second[name], point.masked_fill(since <= 1, 0))
 
 
 # --- arms that end ---
@@ -410,7 +429,7 @@ def begun(whole, tmp_path, monkeypatch):
     [
         ({"rate": 0.2}, "has rate=0.4, not 0.2"),
         ({"pruning": {"scope": "global"}}, "has pruning.scope=tensor, not global"),
-        ({"trainer": {"max_epochs": 3}}, "has trainer.max_epochs=1, not 3"),
+        ({"trainer": {"max_epochs": 3}}, "has trainer.max_epochs=2, not 3"),
         ({"data": "digits(augment='none')"}, "has data=digits, not"),
         ({"run_dir": "other"}, "leave run_dir out"),
     ],
