@@ -65,7 +65,7 @@ class Rounds(Case):
 
     def stage(self, run: Path) -> str:
         done, begun = (len([*run.glob(f"*/seed-0/round-*/{name}")]) for name in ("summary.json", "config.yaml"))
-        at = "between" if begun == done else "test" if len([*run.glob("*/seed-0/round-*/model")]) > done else "training"
+        at = "between rounds" if begun == done else "test" if len([*run.glob("*/seed-0/round-*/model")]) > done else "training"
         return "over" if done == 7 else f"{at}, {done} of 7 rounds done"
 
     def made(self, run: Path) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def lottery(folder: Path, count: int = 50) -> Figures:
     """Kill experiments with lottery tickets."""
     found = _killed(killing.Rounds("images"), count, folder)
     return {"tried": len(found), "equal": sum(not killed.wrong for killed in found),
-            "stages": dict(sorted(Counter(killed.stage for killed in found).items())),
+            "stages": dict(sorted(Counter(killed.stage.partition(",")[0] for killed in found).items())),
             "wrong": [f"{killed.point}, {killed.stage}: {killed.wrong}" for killed in found if killed.wrong]}  # fmt: skip
 
 
