@@ -12,12 +12,15 @@ import zoo
 from benchmarks import papers, papers_rows
 from zoo import registry
 from zoo.cli import main
-from zoo.training.options import Fit, build
+from zoo.pruning import prunable
+from zoo.training.experiment import check
+from zoo.training.options import Fit, Lottery, build
 from zoo.training.resolve import load_data, resolve
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 ROWS = sorted((ROOT / "configs" / "papers").rglob("*.yaml"))
+LOTTERIES = sorted((ROOT / "configs" / "lottery").glob("*.yaml"))
 SHARED = ROOT.parent / "shared" / "data"
 DEFAULTS = {"vit_digits": "vit", "resnet18_digits": "timm/resnet18"}
 
@@ -29,11 +32,31 @@ def options(path: Path) -> Fit:
 SHORT = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--trainer.limit_test_batches", "1"]
 
 
-@pytest.mark.parametrize("path", sorted(set(CONFIGS) - set(ROWS)), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted({*CONFIGS} - {*ROWS, *LOTTERIES}), ids=lambda path: path.stem)
 def test_the_file_runs(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["fit", "-c", str(path), *SHORT]) == 0, capsys.readouterr().err
     assert "test accuracy" in capsys.readouterr().out
+
+
+CIFAR = {"in_channels": 3, "image_size": 32, "num_classes": 10}
+NETWORKS = {
+    "conv4_cifar10": (CIFAR, 2_425_024),
+    "gpt_shakespeare": ({"vocab_size": 65, "max_length": 64}, 786_432),
+    "vit_cifar10": (CIFAR, 1_192_576),
+    "vit_digits": ({"in_channels": 1, "image_size": 8, "num_classes": 10}, 197_504),
+    "vit_pneumoniamnist": ({"in_channels": 1, "image_size": 28, "num_classes": 2}, 101_568),
+}
+"""What the data of an experiment say of its network, and the weights that can be pruned over the reals."""
+
+
+@pytest.mark.parametrize("path", LOTTERIES, ids=lambda path: path.stem)
+def test_an_experiment_is_four_algebras_and_three_seeds(path):
+    checked, _ = check(build(Lottery, yaml.safe_load(path.read_text(encoding="utf-8"))))
+    assert (checked.compare, checked.seeds) == (("real", "quaternion", "octonion", "phm-4"), 3)
+    info, weights = NETWORKS[path.stem]
+    net = zoo.backbone(checked.backbone, "real", **info)
+    assert sum(one.parameter.numel() for one in prunable(net).values()) == weights
 
 
 @pytest.mark.parametrize("name", ["complex_order/trec_transformer_order", "quaternion_nlp/wikiqa_qatt", "phm/snli_phm5"])
@@ -62,7 +85,7 @@ def test_a_row_of_a_paper_names_a_network_and_data_that_exist(path):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_the_file_says_how_to_run_it(path):
     first = path.read_text(encoding="utf-8").splitlines()[0]
-    assert re.fullmatch(r"# zoo fit -c (\S+)", first)
+    assert re.fullmatch(rf"# zoo {'lottery' if path in LOTTERIES else 'fit'} -c (\S+)", first)
     assert first.endswith(path.relative_to(ROOT).as_posix())
 
 

@@ -1,0 +1,98 @@
+"""Run experiments with lottery tickets: ``python -m benchmarks.lottery configs/lottery/*.yaml --root DATA --runs FOLDER``.
+
+Every file in configs/lottery/ is an experiment that ``zoo lottery -c FILE`` runs too. The folder of each, in ``--runs``, is
+gone on with if it is there, and kept. Writes results/lottery/NAME.json after an experiment, docs/images/lottery_NAME.png and
+docs/lottery.md; ``--collect`` takes the rounds that are done, without training more; no file writes the page alone.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import zoo
+from benchmarks import machine
+from benchmarks.papers import commit, rooted
+from benchmarks.papers_plots import IMAGES
+from zoo.report.lottery import crossing_table, rounds_table
+from zoo.report.lottery.crossing import METHOD, compare_all
+from zoo.report.lottery.plots import both, curves
+from zoo.report.lottery.rows import collect, read_runs
+from zoo.report.lottery.style import styles
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "lottery"
+PAGE = ROOT / "docs" / "lottery.md"
+HEAD = """# Lottery tickets: what was measured
+
+Made by `python -m benchmarks.lottery` from `benchmarks/results/lottery`; do not edit. How tickets are trained, and how to read
+the pictures, is in [pruning.md](pruning.md). Epochs and masks are chosen on training and validation rows; the figures are of
+the test rows.
+"""
+
+
+def main() -> None:
+    """Run experiments and write their results and the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="configurations in configs/lottery")
+    parser.add_argument("--root", type=Path, help="read data sets from the folders of their names here, instead of the Hub")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the folders of the experiments are")
+    parser.add_argument("--collect", action="store_true", help="train nothing, and take the rounds that are done")
+    given = parser.parse_args()
+    for file in given.files:
+        options, folder = yaml.safe_load(file.read_text(encoding="utf-8")), given.runs / f"lottery-{file.stem}"
+        if not given.collect:
+            begun = {"resume": str(folder)} if (folder / "lottery.json").exists() else {"run_dir": str(folder)}
+            zoo.lottery(**{**options, "data": rooted(options["data"], given.root), **begun})
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        record = json.loads((folder / "lottery.json").read_text(encoding="utf-8")) | {"data": options["data"]}
+        found = {"config": options, "commit": commit(), "machine": machine.info(), "lottery": record}
+        (RESULTS / f"{file.stem}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write(PAGE, IMAGES)
+
+
+def write(page: Path, images: Path) -> None:
+    """Write the page and its pictures."""
+    parts = [HEAD, METHOD, ""]
+    for file in sorted(RESULTS.glob("*.json")):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        name, record = f"lottery_{file.stem}", found["lottery"]
+        with tempfile.TemporaryDirectory() as folder:
+            Path(folder, "lottery.json").write_text(json.dumps(record), encoding="utf-8")
+            runs = read_runs([folder])
+        metric, mode = record["metric"], record["mode"]
+        arms = collect(runs, "test", metric)
+        look = styles(arms)
+        title = f"{record['backbone']} on {record['data']}"
+        picture = both(name, lambda: curves(arms, look, metric, "test", title))  # noqa: B023 (called at once)
+        (images / f"{name}.png").write_bytes(picture[f"{name}.png"])
+        crossings, said = compare_all(arms, mode)
+        parts += [f"## {file.stem.replace('_', ' ')}", "", about(file.stem, found), "", f"![{title}](images/{name}.png)", ""]
+        parts += [*(f"- {one.statement}." for one in crossings), *(f"- {text}" for text in said), ""]
+        parts += [*table(crossing_table(crossings)), *table(rounds_table(arms, metric, "test"))]
+    page.write_text("\n".join(parts), encoding="utf-8")
+
+
+def about(name: str, found: dict[str, Any]) -> str:
+    """Say what an experiment is, how much of it is done, and on what it was run."""
+    record, where = found["lottery"], found["machine"]
+    stopped = f"; {len(record['stopped'])} arms ended early" if record["stopped"] else ""
+    return (
+        f"[configs/lottery/{name}.yaml](../configs/lottery/{name}.yaml): {len(record['rows'])} trainings, rate {record['rate']}"
+        f"{stopped}. {where['date']}, {where['cores']} cores of {where['processor']}, torch {where['torch']}, "
+        f"commit {(found['commit'] or 'none')[:10]}."
+    )
+
+
+def table(found: tuple[str, Any, Any]) -> list[str]:
+    """Write a table of the report in Markdown."""
+    name, head, rows = found
+    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
+    return [f"{name}:", "", *lines, *(f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in rows), ""]
+
+
+if __name__ == "__main__":
+    main()
