@@ -14,6 +14,7 @@ import torch
 from lightning.pytorch import Callback
 
 import zoo
+from zoo.cli import main
 from zoo.errors import InputError, Interrupted
 from zoo.pruning import Pruning, prunable
 from zoo.pruning.masks import digest, full_masks, next_masks
@@ -215,6 +216,7 @@ def test_rounds_and_algebras_are_added(whole, tmp_path, monkeypatch, capsys):
     rows = [(row["algebra"], row["round"]) for row in more["rows"]]
     assert more["rows"][0] == first["rows"][0]
     assert sorted(rows) == sorted((algebra, number) for algebra in ("quaternion", "dual") for number in (0, 1))
+    assert zoo.lottery(resume="run", until=0.7) == more, "a round is enough"
     assert "1 are done" in capsys.readouterr().out
     shares = {row["algebra"]: row["weights"] / row["real_weights"] for row in more["rows"]}
     assert 1 > shares["dual"] > shares["quaternion"]
@@ -443,13 +445,17 @@ def test_settled_options_do_not_change(begun, changes, text):
     assert (made(begun), (begun / "config.yaml").read_text()) == before
 
 
-def test_folders_of_others(begun):
+def test_folders_of_others(begun, capfd):
     with pytest.raises(InputError, match="not empty"):
         zoo.lottery(**options(run_dir="run"))
-    with pytest.raises(InputError, match="is a run of zoo fit, no experiment"):
+    with pytest.raises(InputError, match="is a single run, no experiment"):
         zoo.lottery(resume="run/quaternion/seed-0/round-01")
     with pytest.raises(InputError, match=r"other/config\.yaml cannot be read"):
         zoo.lottery(resume="other")
+    assert main(["fit", "--resume", "run"]) == 2
+    assert (
+        "zoo: --resume run: these are rounds of lottery tickets, go on with zoo lottery --resume run" in capfd.readouterr().err
+    )
     with hold(begun), pytest.raises(InputError, match=r"another run \(.*\) writes to 'run'"):
         zoo.lottery(resume="run", rounds=3)
 

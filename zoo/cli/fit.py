@@ -26,6 +26,8 @@ class RunParser(Parser):
         if any(name == "--run_dir" for name, _ in words.flags):
             raise InputError("--resume RUN goes on in the folder of the run: leave --run_dir out")
         config = Path(str(run)).expanduser() / "config.yaml"
+        if self.command == "fit" and config.with_name("lottery.json").exists():
+            raise InputError(f"--resume {run}: these are rounds of lottery tickets, go on with zoo lottery --resume {run}")
         if not config.is_file():
             raise InputError(f"--resume {run}: there is no run to go on with, {config} is missing")
         return words._replace(files=[str(config), *words.files])

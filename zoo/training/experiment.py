@@ -68,8 +68,10 @@ class Arm(NamedTuple):
 def check(options: Lottery) -> tuple[Lottery, Plan]:
     """Check the options of an experiment; return them with everything filled in, and the plan of a round of its first arm."""
     before = read_config(Path(options.resume).expanduser()) if options.resume not in (None, "auto") else {}
-    text = f"'{options.resume}' is a run of zoo fit, no experiment with lottery tickets: zoo fit --resume {options.resume}"
+    text = f"'{options.resume}' is a single run, no experiment with lottery tickets: give the folder with lottery.json in it"
     check_rules((not before or "rate" in before, text))
+    if options.until is not None and options.rounds == before.get("rounds"):
+        options = replace(options, rounds=None)  # that of the experiment so far
     together = {name: join(before.get(name), getattr(options, name)) for name in ("compare", "controls")}
     names = join([options.algebra] if options.algebra else [], together.pop("compare"))
     options = replace(options, controls=together["controls"])
@@ -77,6 +79,7 @@ def check(options: Lottery) -> tuple[Lottery, Plan]:
     check_rules((bool(names), "missing --algebra, or --compare with several of them (see zoo lottery --help)"))
     if options.until is None and options.rounds is None:
         options = replace(options, rounds=1 if options.pruning.pattern else _ROUNDS)
+    options = replace(options, rounds=number_of_rounds(options), until=None)
     planned = [plan(replace(options, algebra=name)) for name in names]
     filled = planned[0].options
     assert isinstance(filled, Lottery)
@@ -126,7 +129,7 @@ def join(first: Any, second: Any) -> tuple[str, ...]:
 
 
 def number_of_rounds(options: Lottery) -> int:
-    """Return how many rounds follow round 0."""
+    """Return how many rounds follow round 0, from one option or the other."""
     if options.until is None:
         return options.rounds or 0
     found = rounds_until(options.until, options.rate)
@@ -226,7 +229,7 @@ class Experiment:
     @property
     def rounds(self) -> int:
         """How many rounds follow round 0."""
-        return number_of_rounds(self.options)
+        return self.options.rounds or 0
 
     def round_folder(self, arm: Arm, number: int) -> Path:
         """Return the folder of a round."""
