@@ -232,6 +232,7 @@ NETWORKS = {
     "running text": ("gpt(dim=16,depth=1,heads=1)", "octonion", "corpus(path=text.tsv,max_length=8)"),
     "vectors": ("linear", "quaternion", "rotation"),
 }
+FIGURES = {"running text": ("loss", "min"), "vectors": ("loss", "min")}
 FIRST = ("text", "running text", "vectors")
 REST = [name for name in NETWORKS if name not in FIRST]
 
@@ -248,6 +249,7 @@ def test_a_round_of_any_network(name, tmp_path, monkeypatch, corpus):
     found = zoo.lottery(**options(backbone=backbone, algebra=algebra, data=data, rounds=1, batch_size=8, trainer=small))
     dense, pruned = found["rows"]
     assert dense["survivors"] == dense["weights"] < dense["real_weights"]
+    assert (found["metric"], found["mode"]) == FIGURES.get(name, ("accuracy", "max"))
     assert abs(pruned["survivors"] / pruned["weights"] - 0.6) <= max(0.02, 0.5 / dense["weights"])
 
 
