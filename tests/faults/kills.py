@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.faults.process import Ended, Running
+from tests.faults.process import Ended, Running, zoo_command
 from tests.faults.runs import fit_words
 from zoo.pruning.masks import digest
 from zoo.training.checkpoint_io import read_checkpoint
@@ -152,7 +152,7 @@ def start(case: Case, folder: Path, run: str, prepare: Any = None, rank: int = 0
 
 def finish(case: Case, folder: Path, run: str, prepare: Any = None, more: Sequence[str] = ()) -> list[Ended]:
     """Train to the end."""
-    return [process.ended(300) for process in start(case, folder, run, prepare, more=more)]
+    return [process.ended(900) for process in start(case, folder, run, prepare, more=more)]
 
 
 @dataclass(frozen=True)
@@ -166,6 +166,7 @@ class Whole:
 
 def undisturbed(case: Case, folder: Path) -> Whole:
     """Train without a disturbance."""
+    zoo_command(["list"], folder)  # what all processes are forked from is there when the clock starts
     began, run = time.monotonic(), f"whole-{case.name}"
     report = folder / f"changes-{case.name}"
     shutil.rmtree(folder / run, ignore_errors=True)
