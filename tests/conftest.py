@@ -10,8 +10,11 @@ import pytest
 
 # As the command line does, see zoo.cli.commands; it counts only before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start; here `one_thread` says it
 # A shell that runs the tests in the background lets them ignore Ctrl-C, and so would every run that they stop with it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+collect_ignore = ["faults/preloaded.py"]  # it changes the process that imports it, and is for others to be forked from
 
 GOOD, BAD, FILLING = ("good", "fine", "great"), ("bad", "poor", "dull"), ("a", "film", "the", "plot", "and", "it")
 
