@@ -24,6 +24,8 @@ RANK, BAD, HOW, WHEN = int(os.environ.get("LOCAL_RANK", 0)), int(sys.argv[1]), s
 def go_wrong():
     if RANK != BAD:
         return
+    while len(list(Path().glob("rank-*"))) < 2:  # the other one is there
+        time.sleep(0.1)
     Path(f"wrong-{os.getpid()}").touch()
     if HOW == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -42,10 +44,10 @@ class Wrong(Callback):
 
 
 Path(f"rank-{os.getpid()}").touch()
-if WHEN == "start" and BAD == 0 and "TORCHELASTIC_RUN_ID" not in os.environ:  # once the other is there, before they meet
+if WHEN == "start" and BAD == 0 and "TORCHELASTIC_RUN_ID" not in os.environ:  # before they meet
     from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher as Launcher
-    call = Launcher._call_children_scripts
-    Launcher._call_children_scripts = lambda self: (call(self), go_wrong())
+    launch = Launcher.launch
+    Launcher.launch = lambda self, *args, **options: (launch(self, *args, **options), go_wrong())[0]
 elif WHEN == "start":
     go_wrong()
 trainer = {"devices": 2, "accelerator": "cpu", "max_epochs": 2, "enable_progress_bar": False, "callbacks": [Wrong()]}
