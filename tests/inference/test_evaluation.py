@@ -132,7 +132,8 @@ def test_a_model_without_its_run_fetches_nothing_by_itself(model, place, tmp_pat
     asked = []
     monkeypatch.setattr(sets, "load", lambda name, *_, **__: asked.append(name) or {})
     said = f"zoo: '{folder}' was trained on mr, which may have to be fetched: allow it with --data mr\n"
-    assert (main(["test", str(folder)]), capsys.readouterr().err, asked) == (2, said, [])
+    for command in ("test", "prune"):
+        assert (main([command, str(folder)]), capsys.readouterr().err, asked) == (2, said, [])
     assert (main(["test", str(folder), "--data", "mr"]), asked) == (2, ["mr"])
     (tmp_path / "downloaded" / "config.yaml").touch()
     assert (main(["test", str(folder)]), asked) == (2, ["mr", "mr"])

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import torch
 
 import zoo
 from zoo.cli import main
@@ -192,6 +193,17 @@ def test_rounds_whose_models_are_missing_or_damaged_are_named(run_with_models, t
     assert "round 2" in said[0]
 
 
+def test_a_model_of_nan_is_named(lottery_run):
+    run = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=0, models=True)
+    place = run / "real/seed-0/round-00/model"
+    model = zoo.load(place)
+    next(one for one in prunable(model.net).values()).parameter.data.fill_(torch.nan)
+    shutil.rmtree(place)
+    zoo.save(model, place)
+    report = lottery([str(run)])
+    assert "real, seed 0: no histogram of round 0: its model holds NaN or infinity in" in report.values["notes"][-1]
+
+
 def test_a_layer_without_weights_is_drawn_in_grey():
     from matplotlib.colors import to_rgba
 
@@ -307,9 +319,13 @@ def test_several_runs_go_into_a_new_folder(lottery_run, capsys, tmp_path):
         ),
         (["lottery", "begun"], "begun/lottery.json has no rows yet: its first round is not finished"),
         (["lottery", "torn"], "cannot read torn/lottery.json"),
-        (["lottery", "outside"], "row 0 has a folder outside the run"),
-        (["lottery", "wrong"], "row 0 has no survivors of the right kind"),
-        (["lottery", "huge"], "row 0 has counts that cannot be"),
+        (["lottery", "outside"], "rows[0] has a folder that is none of a round"),
+        (["lottery", "wrong"], "rows[0] has no survivors of the right kind"),
+        (["lottery", "huge"], "rows[0] has counts that cannot be"),
+        (["lottery", "text"], "rows[0] has metrics of the wrong kind"),
+        (["lottery", "title"], "has no metric of the right kind"),
+        (["lottery", "patterns"], "has no pruning of the right kind"),
+        (["lottery", "stopped"], "stopped[0] has a reason that cannot be printed"),
         (["lottery", "later"], "format 2, this version reads 1"),
         (["frequencies", "run", "other"], "frequencies reports on one model: give one run"),
     ],
@@ -325,6 +341,10 @@ def test_bad_input_is_one_line(lottery_run, capsys, tmp_path, monkeypatch, words
         "torn": text[:100],
         "outside": json.dumps(record | {"rows": [row | {"folder": "../../x"}]}),
         "wrong": json.dumps(record | {"rows": [row | {"survivors": "12"}]}),
+        "text": json.dumps(record | {"rows": [row | {"val": {"accuracy": "high"}}]}),
+        "title": text.replace('"accuracy"', json.dumps("\x1b[2J")),
+        "patterns": json.dumps(record | {"pruning": {"include": [1]}}),
+        "stopped": json.dumps(record | {"stopped": [row | {"reason": "\x1b[2J"}]}),
         "huge": json.dumps(record | {"rows": [row | {"weights": 10**400}]}),
         "later": json.dumps(record | {"format": 2}),
         "empty": "",

@@ -95,6 +95,7 @@ def test_what_an_experiment_leaves(whole):
         assert (row["weights"], row["real_weights"]) == (sum(masks), 3296)
         folder = run / row["folder"]
         assert not (folder / "checkpoints").exists()
+        assert "LotteryTicket" not in (folder / "config.yaml").read_text()  # a network can be fine-tuned by it
         assert {"loss", "accuracy"} <= row["val"].keys() & row["test"].keys()
         assert json.loads((folder / "model/manifest.json").read_text())["metrics"] == row["test"]
     assert [*run.glob("*/seed-0/ticket.ckpt")] == [run / "quaternion/seed-0/ticket.ckpt"]
@@ -417,6 +418,14 @@ def test_one_line_and_nothing_left(changes, text, tmp_path, monkeypatch, capfd):
     assert capfd.readouterr().out == ""
 
 
+def test_a_wrong_number_is_said_alone(capfd):
+    words = ["lottery", "--backbone", "vit", "--rounds", "x", "--compare"]
+    assert main([*words, "real,phm(n=4)"]) == 2
+    assert "algebra" not in capfd.readouterr().err
+    assert main([*words, "real,octonoin"]) == 2
+    assert "unknown algebra 'octonoin'" in capfd.readouterr().err
+
+
 @pytest.fixture
 def begun(whole, tmp_path, monkeypatch):
     """A copy of an experiment, whose call had no object in it."""
@@ -454,12 +463,43 @@ def test_folders_of_others(begun, capfd):
         zoo.lottery(resume="run/quaternion/seed-0/round-01")
     with pytest.raises(InputError, match=r"other/config\.yaml cannot be read"):
         zoo.lottery(resume="other")
+    with pytest.raises(InputError, match=r"these are rounds of lottery tickets, go on with zoo lottery --resume \S*run$"):
+        zoo.fit(resume="run/quaternion/seed-0/round-01")
     assert main(["fit", "--resume", "run"]) == 2
     assert (
         "zoo: --resume run: these are rounds of lottery tickets, go on with zoo lottery --resume run" in capfd.readouterr().err
     )
     with hold(begun), pytest.raises(InputError, match=r"another run \(.*\) writes to 'run'"):
         zoo.lottery(resume="run", rounds=3)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda found: found["rows"][0].update(folder="../other"), "rows[0] has a folder that is none of a round"),
+        (lambda found: found["rows"][0].update(folder="quaternion/seed-0/round-0;id"), "rows[0] has a folder that is none"),
+        (lambda found: found["rows"][0].update(survivors=0, weights=0), "rows[0] has counts that cannot be"),
+        (lambda found: found["rows"][0].update(val=None), "rows[0] has metrics of the wrong kind"),
+        (lambda found: found.update(stopped=[{"reason": "training diverged"}]), "stopped[0] has no algebra"),
+    ],
+    ids=range(5),
+)
+def test_results_of_a_stranger(begun, change, text):
+    file, others = begun / "lottery.json", Path("other/checkpoints")
+    others.mkdir(parents=True)
+    found = json.loads(file.read_text())
+    change(found)
+    file.write_text(json.dumps(found))
+    with pytest.raises(InputError) as error:
+        zoo.lottery(resume="run")
+    assert text in str(error.value)
+    assert "remove the file" in str(error.value)
+    assert others.is_dir()
+    file.unlink()
+    summary = begun / "quaternion/seed-0/round-00/summary.json"
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | {"metrics": "good"}))
+    with pytest.raises(InputError, match=r"is not that of a round \(it has metrics of the wrong kind"):
+        zoo.lottery(resume="run")
 
 
 def test_a_ticket_of_another_network(begun):
@@ -475,6 +515,10 @@ def test_a_ticket_of_another_network(begun):
     AtomicCheckpointIO().save_checkpoint(state, path)
     with pytest.raises(InputError, match=r"ticket\.ckpt' is that of round 2, and round 3 is due"):
         zoo.lottery(resume="run", rounds=3)
+    for wrong in ({}, {"ticket": state["ticket"] | {"masks": [1]}}, {"pruned_from": {}}, {"ticket": 5}):
+        AtomicCheckpointIO().save_checkpoint((state if wrong else {"state_dict": {}}) | wrong, path)
+        with pytest.raises(InputError, match=r"ticket\.ckpt' is no lottery ticket"):
+            zoo.lottery(resume="run", rounds=3)
     path.write_bytes(path.read_bytes()[:-200])
     with pytest.raises(InputError, match=r"ticket\.ckpt' is no training checkpoint of the zoo, or was cut short"):
         zoo.lottery(resume="run", rounds=3)

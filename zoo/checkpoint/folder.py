@@ -45,6 +45,8 @@ SPECS = ("backbone", "algebra", "scope", "init")
 OPTIONAL: dict[str, type] = dict.fromkeys(("embedding", "task", "data"), str)
 OPTIONAL |= dict.fromkeys(("info", "model_kwargs", "conversion", "decoding", "sparse"), dict)
 """Keys that may be missing, and the kinds of their values."""
+SEVERAL = ("*", "seed-*/round-*", "*/seed-*/round-*")
+"""Where the runs of a folder are: of runs/, and of an experiment with lottery tickets."""
 TABLES = 50 * 2**20
 """Bytes that a network's tables, such as positions, may take beside twice the bytes of its weights."""
 
@@ -108,7 +110,8 @@ def find(path: str | Path) -> Path:
         raise InputError(f"there is no folder '{path}': give a run (runs/...) or a model folder")
     if path.is_file():
         raise InputError(f"'{path}' is a file: give the run's folder (runs/...) or its model folder")
-    if runs := sorted(str(folder.parent.parent) for folder in path.glob("*/model/config.json")):
+    runs = sorted(str(file.parent.parent) for some in SEVERAL for file in path.glob(f"{some}/model/config.json"))
+    if runs:
         raise InputError(f"'{path}' is a folder of runs: give one of them, such as {runs[0]}")
     raise InputError(f"'{path}' holds no finished model (no model/config.json): was the run stopped before its end?")
 

@@ -9,7 +9,7 @@ from typing import Any
 from zoo.cli.commands import quiet, show
 from zoo.cli.parser import Parser, Words
 from zoo.errors import InputError
-from zoo.training.options import Average, Fit, build
+from zoo.training.options import Average, Fit, build, check_single
 from zoo.training.processes import is_first_process
 
 
@@ -26,8 +26,8 @@ class RunParser(Parser):
         if any(name == "--run_dir" for name, _ in words.flags):
             raise InputError("--resume RUN goes on in the folder of the run: leave --run_dir out")
         config = Path(str(run)).expanduser() / "config.yaml"
-        if self.command == "fit" and config.with_name("lottery.json").exists():
-            raise InputError(f"--resume {run}: these are rounds of lottery tickets, go on with zoo lottery --resume {run}")
+        if self.command == "fit":
+            check_single(str(run))
         if not config.is_file():
             raise InputError(f"--resume {run}: there is no run to go on with, {config} is missing")
         return words._replace(files=[str(config), *words.files])

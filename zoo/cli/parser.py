@@ -257,5 +257,6 @@ def check_names(values: Mapping[str, Any]) -> None:
     for key, group in SPECS.items():
         if values.get(key) not in (None, ""):
             registry.resolve(group, values[key])
-    for spec in values.get("compare") or ():
+    compare = values.get("compare") or ()
+    for spec in split_specs(compare) if isinstance(compare, str) else compare:
         registry.resolve(SPECS["algebra"], spec)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.cli.commands import quiet, show
+from zoo.cli.models import check_local
 from zoo.cli.parser import Parser
 from zoo.errors import InputError
 from zoo.training.options import Prune, build
@@ -37,8 +38,11 @@ def run(command: str, values: dict[str, Any]) -> int:
     from zoo.training.prune import prune
 
     quiet()
+    options = build(Prune, values)
+    if options.data is None:
+        check_local(path)
     with redirect_stdout(sys.stderr if as_json else sys.stdout):  # what training says is no JSON
-        result = prune(path, build(Prune, values))
+        result = prune(path, options)
     if is_first_process():
         show(result | {"cuts": [cut._asdict() for cut in result["cuts"]]}, as_json, lambda _: print_pruned(result))
     return 0

@@ -270,7 +270,7 @@ class LotteryTicket(Callback):
         if self._is_testing:  # Lightning loads callbacks then too, but the ticket is that of the training
             return
         for name, value in self._options().items():
-            saved = state_dict["options"][name]
+            saved = state_dict["options"].get(name)
             check_rules((saved == value, f"the saved lottery ticket has {name}={saved!r}, not {value!r}: use the same options"))
         self.round, self.masks, self.rewind_point = (state_dict[key] for key in ("round", "masks", "rewind_point"))
         self._sums, self._is_due, self._is_resumed = state_dict["sums"], state_dict["is_due"], True

@@ -10,7 +10,7 @@ from zoo.training.folder import read_config
 from zoo.training.folds import cross_validate
 from zoo.training.lottery import lottery as train_rounds
 from zoo.training.objects import Objects, take_objects
-from zoo.training.options import Fit, Lottery, build
+from zoo.training.options import Fit, Lottery, build, check_single
 
 
 def fit(**options: Any) -> dict[str, Any]:
@@ -30,6 +30,8 @@ def fit(**options: Any) -> dict[str, Any]:
         InputError: If a name, an option, the data or the folder is wrong.
     """
     objects, named = take_objects(options)
+    if isinstance(named.get("resume"), str | Path):
+        check_single(str(named["resume"]))
     built = build(Fit, with_run(named))
     if built.folds is None:
         return run(built, objects)

@@ -46,13 +46,18 @@ def average(run: str | Path, options: Average) -> dict[str, Any]:
     return {"folder": str(out), "averaged": averaged, **found, "before": before}
 
 
-def measured(run: str | Path, splits: Sequence[str], options: Average) -> dict[str, dict[str, float | None]]:
-    """Return the metrics of a model on its validation and test (``metrics``) splits; empty where one is not asked for."""
+def measured(
+    run: str | Path, splits: Sequence[str], options: Average, data: str | None = None
+) -> dict[str, dict[str, float | None]]:
+    """Return the metrics of a model on the validation and test (``metrics``) splits of its data, or of others.
+
+    A split that is not asked for is empty.
+    """
     found: dict[str, dict[str, float | None]] = {"validation": {}, "metrics": {}}
     for split in splits:
         stage = "val" if split == "validation" else "test"
         sizes = {"batch_size": options.batch_size, "num_workers": options.num_workers}
-        metrics = load(run, device="auto").evaluate(split=stage, trainer=check_trainer(options.trainer), **sizes)
+        metrics = load(run, device="auto").evaluate(data, stage, trainer=check_trainer(options.trainer), **sizes)
         found[split] = {name: finite(value) for name, value in metrics.items()}
     return found
 

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
 from zoo.checkpoint.atomic import write_json
+from zoo.checkpoint.integrity import read_json
+from zoo.checkpoint.lottery import FORMAT, RESULTS, is_name, read_results, row_problem
 from zoo.errors import InputError, check_rules
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry.spec import split_specs
+from zoo.training.checkpoint_io import read_checkpoint
 from zoo.training.folder import RunFolder, config_values, file_name, read_config, run_name, shortest, write_config
 from zoo.training.options import Fit, Lottery, without_tuples
 from zoo.training.resolve import Plan, plan
 from zoo.training.resume import flat
 
-RESULTS = "lottery.json"
 CONTROLS = ("random", "reinit")
 DIVERGED = "training diverged"
-"""Begins the text of `zoo.training.callbacks.Diverged`."""
+"""Begins the text of a `zoo.training.callbacks.DivergenceError`."""
 _ROUNDS, _MOST = 10, 200
 _MAY_CHANGE = {"algebra", "compare", "controls", "seeds", "rounds", "until", "collapse"}
 _MAY_CHANGE |= {"num_workers", "ddp_timeout", "checkpoint_every", "trainer.enable_progress_bar"}
@@ -175,7 +179,10 @@ def begin_experiment(folder: RunFolder, options: Lottery) -> dict[str, Any]:
     if folder.resumed:
         check_changes(folder.path, options)
         if path.exists():
-            found = read_results(path)
+            try:
+                found = read_results(path)
+            except InputError as error:
+                raise InputError(f"{error}; remove the file, and it is written anew") from error
         for row in found["rows"]:
             shutil.rmtree(folder.path / row["folder"] / "checkpoints", ignore_errors=True)
     write_config(folder.path, options)
@@ -192,16 +199,19 @@ def check_changes(folder: Path, options: Lottery) -> None:
             raise InputError(f"{text}: begin a new one (rounds, seeds, algebras and controls can be added to this one)")
 
 
-def read_results(path: Path) -> dict[str, Any]:
-    """Read lottery.json."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        assert found["format"] == 1
-        assert all(row["folder"] and row["algebra"] for row in found["rows"]), "a row"
-        assert all(one["reason"] for one in found["stopped"]), "an arm"
-    except (OSError, ValueError, KeyError, TypeError, AssertionError) as error:
-        raise InputError(f"'{path}' is damaged, or of another version: remove it, and it is written anew") from error
-    return dict(found)
+def read_ticket(path: Path) -> dict[str, Any]:
+    """Read ticket.ckpt; names and shapes are compared with the network when a round begins."""
+    state = read_checkpoint(path)
+    ticket: dict[str, Any] = state["ticket"] if isinstance(state.get("ticket"), dict) else {}
+    since: Any = state.get("pruned_from")
+    tables = [since, *(ticket.get(name) for name in ("masks", "rewind_point", "sums"))]
+    tensors = all(isinstance(one, dict) and all(isinstance(value, Tensor) for value in one.values()) for one in tables)
+    if not tensors or not isinstance(ticket.get("options"), dict) or not {"round", "is_due"} <= ticket.keys():
+        raise InputError(f"'{path}' is no lottery ticket: begin a new experiment")
+    shapes = [{name: (value.shape, value.dtype) for name, value in one.items()} for one in (ticket["masks"], since)]
+    if shapes[0] != {name: (shape, torch.bool) for name, (shape, _) in shapes[1].items()}:
+        raise InputError(f"'{path}' is no lottery ticket, for its masks differ: begin a new experiment")
+    return state
 
 
 @dataclass
@@ -285,21 +295,23 @@ class Experiment:
     def read_row(self, arm: Arm, number: int) -> tuple[dict[str, Any], tuple[str, str]]:
         """Read from its summary what a round came to, and the figure that is watched."""
         folder = self.round_folder(arm, number)
-        try:
-            summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-            found = summary["lottery"]
-            own = ("survivors", "weights", "real_weights", "val")
-            row = {"algebra": arm.algebra, "control": arm.control, "seed": arm.seed, "round": number}
-            row |= {**{name: found[name] for name in own}, "test": summary["metrics"], "epoch": found["epoch"]}
-            row |= {"seconds": summary["seconds"], "folder": str(folder.relative_to(self.folder))}
-            return row, (found["metric"], found["mode"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"'{folder / 'summary.json'}' is not that of a round: begin a new experiment") from error
+        summary = read_json(folder / "summary.json")
+        found = summary.get("lottery")
+        found = found if isinstance(found, dict) else {}
+        row = {"algebra": arm.algebra, "control": arm.control, "seed": arm.seed, "round": number}
+        row |= {name: found.get(name) for name in ("survivors", "weights", "real_weights", "val")}
+        row |= {"test": summary.get("metrics"), "epoch": found.get("epoch"), "seconds": summary.get("seconds")}
+        row |= {"folder": str(folder.relative_to(self.folder))}
+        metric, mode = found.get("metric"), found.get("mode")
+        fine = is_name(metric) and mode in ("min", "max")
+        if problem := row_problem(row) or ("" if fine else "has no metric"):
+            raise InputError(f"'{folder / 'summary.json'}' is not that of a round (it {problem}): begin a new experiment")
+        return row, (str(metric), str(mode))
 
     def results(self) -> dict[str, Any]:
         """Return what lottery.json holds."""
         options = self.options
-        found: dict[str, Any] = {"format": 1, "backbone": options.backbone, "data": options.data, "task": self.task}
+        found: dict[str, Any] = {"format": FORMAT, "backbone": options.backbone, "data": options.data, "task": self.task}
         found |= {"metric": self.metric[0], "mode": self.metric[1], "rate": options.rate, "rounds": self.rounds}
         stopped = [one for arm in self.arms if (one := self.stopped(arm))]
         return found | {"pruning": asdict(options.pruning, dict_factory=without_tuples), "rows": self.rows, "stopped": stopped}

@@ -32,6 +32,7 @@ from zoo.training.experiment import (
     begin_experiment,
     check,
     experiment_name,
+    read_ticket,
     run_options,
     ticket_options,
 )
@@ -144,13 +145,13 @@ class Rounds:
     def _train_round(self, arm: Arm, number: int, place: Mapping[str, Any]) -> None:
         """Train a round as a run in its own folder."""
         ticket = LotteryTicket(**self._ticket_options(arm))
-        options = replace(run_options(self.experiment.options), algebra=arm.algebra, seed=arm.seed, **place)
-        callbacks = [*as_list(options.trainer.get("callbacks")), ticket]
-        planned = plan(replace(options, trainer={**options.trainer, "callbacks": callbacks}))
+        planned = plan(replace(run_options(self.experiment.options), algebra=arm.algebra, seed=arm.seed, **place))
         settings = check_trainer(planned.options.trainer)
+        # Not an option: config.yaml of the round is then the recipe of its network, to fine-tune it, say.
+        settings["callbacks"] = [*as_list(settings.get("callbacks")), ticket]
         if settings.get("enable_progress_bar") is None and not sys.stdout.isatty():
-            lines = ProgressLines(f"{arm.title}, round {number}: ", every=60.0)
-            settings |= {"enable_progress_bar": False, "callbacks": [*settings["callbacks"], lines]}
+            settings["enable_progress_bar"] = False
+            settings["callbacks"].append(ProgressLines(f"{arm.title}, round {number}: ", every=60.0))
         draw = redrawn_seed(arm.seed) if arm.control == "reinit" else None
         with claimed(planned.options, self.processes) as claim:
             run, resumed = begin(planned, settings, claim, self.processes, self.signals, draw)
@@ -236,7 +237,7 @@ class Rounds:
 
     def _read_ticket(self, arm: Arm) -> dict[str, Any]:
         """Read the ticket of an arm, or of the one that it is a control of."""
-        return read_checkpoint(self._ticket_file(arm))
+        return read_ticket(self._ticket_file(arm))
 
     # --- progress ---
 

@@ -5,6 +5,7 @@ This module imports no torch, so that the command line can check a call before i
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from zoo.errors import InputError
@@ -23,6 +24,7 @@ __all__ = [
     "PruningOptions",
     "Schedule",
     "build",
+    "check_single",
     "checked",
     "parse_interval",
     "parser_message",
@@ -250,6 +252,7 @@ class Prune:
 
     Args:
         ratio: Share of the heads, hidden units and channels that every layer loses, between 0 and 1.
+        data: Spec of the data set to measure on; by default what the model was trained on.
         out: Folder of the smaller model; by default pruned-RATIO in the run's folder, or MODEL-pruned-RATIO.
         epochs: Epochs of fine-tuning, with the data and the recipe of the run; 0 for none.
         lr: Peak learning rate of fine-tuning; by default that of the run.
@@ -260,6 +263,7 @@ class Prune:
     """
 
     ratio: float = 0.5
+    data: str | None = None
     out: str | None = None
     epochs: int = 0
     lr: float | None = None
@@ -288,6 +292,23 @@ class Info:
     scope: str = "all"
     embedding: str | None = None
     task: str | None = None
+
+
+def check_single(run: str) -> None:
+    """Refuse to go on with rounds of lottery tickets as with a single run: it would train without the masks.
+
+    Args:
+        run: The folder of an experiment, or that of a round, three folders below it.
+
+    Raises:
+        InputError: If it is one of them.
+    """
+    folder = Path(run).expanduser().absolute()
+    round_of = folder.parents[2:3] if re.fullmatch(r"round-\d+", folder.name) else ()
+    for place in (folder, *round_of):
+        if (place / "lottery.json").exists():
+            whole = run if place == folder else place
+            raise InputError(f"--resume {run}: these are rounds of lottery tickets, go on with zoo lottery --resume {whole}")
 
 
 def without_tuples(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -76,18 +76,22 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     how = Average(batch_size=options.batch_size, num_workers=options.num_workers, trainer=options.trainer)
     config_file = str(folder / "config.yaml") if is_run else None
     result: dict[str, Any] = {"folder": str(out), "backbone": spec, "config": config_file, "cuts": cuts}
-    result["before"] = measured(run, splits, how)
+    result["before"] = measured(run, splits, how, options.data)
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as part:  # measured as everybody will: from its folder
         save(Path(part) / "model", net, config, summary, files)
-        result["after"] = measured(part, splits, how)
+        result["after"] = measured(part, splits, how, options.data)
         after = load(part, device="auto")
     save(out, net, config, summary | result["after"], files, sparse=bool(config["sparse"]))
     result["parameters"] = {"before": count(before.net)["total"], "after": count(net)["total"]}
     result["forward"] = forward_times(before, after, options.batch_size)
     if further is not None:
         tuned = fit(replace(further, init_from=str(out)))
-        result |= {"run_dir": tuned["run_dir"], "epochs": tuned["epochs"], "tuned": measured(tuned["run_dir"], splits, how)}
+        result |= {
+            "run_dir": tuned["run_dir"],
+            "epochs": tuned["epochs"],
+            "tuned": measured(tuned["run_dir"], splits, how, options.data),
+        }
     return result
 
 

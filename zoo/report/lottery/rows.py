@@ -6,25 +6,13 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from zoo.checkpoint.integrity import read_json
+from zoo.checkpoint.lottery import RESULTS, read_results
 from zoo.errors import InputError, check_rules, printable
 
-FORMAT = 1
 REAL = "real"
 """The algebra whose dense network all percentages are of."""
 LARGEST = 1e100
 """What training that has diverged may report; no axis reaches it."""
-KEYS: dict[str, type | tuple[type, ...]] = {
-    "algebra": str,
-    "control": (str, type(None)),
-    "seed": int,
-    "round": int,
-    "survivors": int,
-    "weights": int,
-    "real_weights": int,
-    "folder": str,
-}
-"""Keys of a row and the kinds of their values, beside ``val`` and ``test``."""
 
 
 class Run(NamedTuple):
@@ -135,53 +123,19 @@ def measured(runs: Sequence[Run], metric: str, mode: str) -> tuple[str, str]:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    file = folder / "lottery.json"
-    if not file.is_file():
-        what = "there is no such folder" if not folder.exists() else "there is no lottery.json in it"
+    if not (folder / RESULTS).is_file():
+        what = "there is no such folder" if not folder.exists() else f"there is no {RESULTS} in it"
         raise InputError(f"'{folder}' is no lottery run: {what}; give a folder that zoo lottery wrote")
-    record = read_json(file)
-    if record.get("format") != FORMAT:
-        raise InputError(f"{file} has format {record.get('format')!r:.20}, this version reads {FORMAT}")
-    for key, known in (("metric", ()), ("data", ()), ("backbone", ()), ("mode", ("min", "max"))):
-        if not isinstance(record.get(key), str) or (known and record[key] not in known):
-            raise InputError(f"{file} has no {key} of the right kind: it is damaged")
-    rows = record.get("rows")
-    if not isinstance(rows, list):
-        raise InputError(f"{file} has no rows: it is damaged")
-    if not rows:
-        raise InputError(f"{file} has no rows yet: its first round is not finished")
-    for number, row in enumerate(rows):
-        if problem := _problem(row):
-            raise InputError(f"{file}: row {number} {problem}: it is damaged")
-    keys = Counter((row["algebra"], row["control"], row["seed"], row["round"]) for row in rows)
-    if twice := [key for key, count in keys.items() if count > 1]:
-        raise InputError(f"{file} has two rows of {printable(str(twice[0]))}: it is damaged")
+    record = read_results(folder / RESULTS)
+    if not record["rows"]:
+        raise InputError(f"{folder / RESULTS} has no rows yet: its first round is not finished")
     return record
-
-
-def _problem(row: Any) -> str:
-    """Say what is wrong with a row, or nothing."""
-    if not isinstance(row, dict):
-        return "is no object"
-    row.setdefault("control", None)
-    for key, kinds in KEYS.items():
-        if not isinstance(row.get(key), kinds) or isinstance(row.get(key), bool):
-            return f"has no {key} of the right kind"
-    counts = (row["survivors"], row["weights"], row["real_weights"], 2**60)
-    if not 0 <= counts[0] <= counts[1] < counts[3] or not 0 < counts[2] < counts[3] or not 0 <= row["round"] < 1000:
-        return "has counts that cannot be"
-    if not row["algebra"].isprintable() or not (row["control"] or "").isprintable():
-        return "has a name that cannot be printed"
-    if Path(row["folder"]).is_absolute() or ".." in Path(row["folder"]).parts:
-        return "has a folder outside the run"
-    return "" if all(isinstance(row.get(split), dict | None) for split in ("val", "test")) else "has metrics of the wrong kind"
 
 
 def value_of(row: dict[str, Any], split: str, metric: str) -> float | None:
     """Return a metric of a row if it has it and it is a number that can be drawn."""
-    value: Any = (row.get(split) or {}).get(metric)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and -LARGEST < value < LARGEST else None
+    value = row[split].get(metric)
+    return float(value) if value is not None and -LARGEST < value < LARGEST else None
 
 
 def collect(runs: Sequence[Run], split: str, metric: str) -> list[Arm]:
@@ -251,14 +205,13 @@ def gaps(runs: Sequence[Run], arms: Sequence[Arm]) -> list[str]:
         if thin := [str(point.round) for point in arm.points if len(point.seeds) < len(arm.seeds)]:
             said.append(f"{arm.label}: not all {len(arm.seeds)} seeds have round {', '.join(thin)} (hollow points)")
     for run in runs:
-        stopped = run.record.get("stopped")
-        said += [_stop(one) for one in stopped if isinstance(one, dict)] if isinstance(stopped, list) else []
+        said += [_stop(one) for one in run.record["stopped"]]
     return said
 
 
 def _stop(one: dict[str, Any]) -> str:
-    label = _label(str(one.get("algebra")), one.get("control"))
-    return printable(f"{label}, seed {one.get('seed')}: no round after {one.get('round')}, {one.get('reason')}")[:300]
+    label = _label(one["algebra"], one["control"])
+    return f"{label}, seed {one['seed']}: no round after {one['round']}, {one['reason']}"[:300]
 
 
 def _label(algebra: str, control: str | None) -> str:

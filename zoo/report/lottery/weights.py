@@ -81,9 +81,8 @@ def read_ticket(arm: Arm) -> tuple[Ticket | None, list[str]]:
 
 def prunable_sizes(config: dict[str, Any], folder: Any, arm: Arm) -> dict[str, int]:
     """Return how many numbers each prunable parameter of a model has, as its run chose them."""
-    pruning = arm.run.record.get("pruning")
-    chosen = pruning if isinstance(pruning, dict) else {}
-    options = {key: chosen[key] for key in ("include", "exclude") if isinstance(chosen.get(key), list)}
+    chosen = arm.run.record["pruning"]
+    options = {key: chosen.get(key, ()) for key in ("include", "exclude")}
     # The names that patterns are compared with are those of the task, which holds the network as ``net``.
     found = prunable(nn.ModuleDict({"net": load_network(folder, config)}), chosen.get("matrices", "all"), **options)
     return {name.removeprefix("net."): one.parameter.numel() for name, one in found.items()}
@@ -95,6 +94,8 @@ def survivors(tensors: dict[str, Tensor], sparse: dict[str, Any], sizes: dict[st
     if missing:
         raise InputError(f"its model has no {missing[0]}")
     values = {name: tensors[name].float().numpy().ravel() for name in sizes}
+    if wrong := next((name for name, value in values.items() if not np.isfinite(value).all()), None):
+        raise InputError(f"its model holds NaN or infinity in {wrong}")
     return {name: value if name in sparse else value[value != 0] for name, value in values.items()}
 
 
