@@ -102,7 +102,7 @@ def test_rounds_that_a_seed_lacks_do_not_count_for_the_crossing(lottery_run):
     run = lottery_run(lambda algebra, seed, percent: seed + 0.1, seeds=2)
     record = json.loads((run / "lottery.json").read_text())
     record["rows"] = [row for row in record["rows"] if not (row["seed"] == 1 and row["round"] == 3)]
-    record["stopped"] = [{"algebra": "real", "seed": 1, "round": 2, "reason": "accuracy collapsed"}]
+    record["stopped"] = [{"algebra": "real", "control": None, "seed": 1, "round": 2, "reason": "accuracy collapsed"}]
     (run / "lottery.json").write_text(json.dumps(record))
     real = arms_of(run)[0]
     assert [point.round for point in real.complete] == [0, 1, 2]
