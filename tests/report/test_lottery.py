@@ -268,6 +268,14 @@ def test_a_page_fetches_nothing_and_says_what_its_numbers_are(report, run_with_m
     assert [arm["label"] for arm in data["arms"]] == list(report.values["arms"])
 
 
+def test_a_name_that_no_font_has_warns_nobody(lottery_run, recwarn):
+    run = lottery_run(lambda *_: 0.5, algebras=["real"])
+    name = "npz(path=\u6570\u636e.npz)"
+    (run / "lottery.json").write_text((run / "lottery.json").read_text().replace('"digits"', json.dumps(name)))
+    assert name in lottery([str(run)]).files["lottery.html"].decode()
+    assert not recwarn
+
+
 def test_a_name_cannot_break_the_page(lottery_run):
     run = lottery_run(lambda *_: 0.5, algebras=["real"])
     bad = "</script><script>alert(1)</script>"

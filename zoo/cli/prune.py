@@ -74,9 +74,8 @@ def export(run: str, to: str | None, sparse: bool) -> dict[str, Any]:
 def print_export(made: dict[str, Any]) -> None:
     """Say where the folder is and what was gained."""
     share = made["zeros"] / made["parameters"]
-    print(
-        f"{made['folder']}: {made['bytes']:,} bytes of weights, {made['bytes_before']:,} before; {share:.1%} of them are zero"
-    )
+    sizes = f"{made['bytes']:,} bytes of weights, {made['bytes_before']:,} before"
+    print(f"{made['folder']}: {sizes}; {share:.1%} of the parameters are zero")
     if made["packed"] == []:
         print("nothing is gained by --sparse: too few weights are zero, a lottery ticket has more (docs/pruning.md)")
     print(f"use it like a run: zoo test {shlex.quote(made['folder'])}")

@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
 from typing import Any
+from warnings import catch_warnings, filterwarnings
 
 from zoo.report.lottery.rows import Arm, Point, is_wide
 from zoo.report.lottery.style import (
@@ -22,7 +23,11 @@ def both(name: str, draw: Callable[[], Any]) -> dict[str, bytes]:
     from matplotlib import rc_context
 
     files = {}
-    with rc_context({"svg.hashsalt": name, "font.size": 9, "axes.linewidth": 0.6, "axes.edgecolor": "#888888"}):
+    with (
+        catch_warnings(),
+        rc_context({"svg.hashsalt": name, "font.size": 9, "axes.linewidth": 0.6, "axes.edgecolor": "#888888"}),
+    ):
+        filterwarnings("ignore", "Glyph", UserWarning)  # of a data set's name, say; the page shows it
         figure = draw()
         for kind, options in (("png", {"dpi": 150}), ("svg", {"metadata": {"Date": None}})):
             picture = io.BytesIO()
