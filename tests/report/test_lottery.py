@@ -334,6 +334,7 @@ def test_several_runs_go_into_a_new_folder(lottery_run, capsys, tmp_path):
         (["lottery", "title"], "has no metric of the right kind"),
         (["lottery", "patterns"], "has no pruning of the right kind"),
         (["lottery", "stopped"], "stopped[0] has a reason that cannot be printed"),
+        (["lottery", "many"], "101 lines are too many for a plot"),
         (["lottery", "later"], "format 2, this version reads 1"),
         (["frequencies", "run", "other"], "frequencies reports on one model: give one run"),
     ],
@@ -354,6 +355,7 @@ def test_bad_input_is_one_line(lottery_run, capsys, tmp_path, monkeypatch, words
         "patterns": json.dumps(record | {"pruning": {"include": [1]}}),
         "stopped": json.dumps(record | {"stopped": [row | {"reason": "\x1b[2J"}]}),
         "huge": json.dumps(record | {"rows": [row | {"weights": 10**400}]}),
+        "many": json.dumps(record | {"rows": [row | {"algebra": f"a{number}"} for number in range(101)]}),
         "later": json.dumps(record | {"format": 2}),
         "empty": "",
     }
@@ -367,6 +369,24 @@ def test_bad_input_is_one_line(lottery_run, capsys, tmp_path, monkeypatch, words
     assert said in err
     assert len(err.splitlines()) == 1
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_file_in_the_place_of_the_report(lottery_run, capsys):
+    run = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=1)
+    (run / "report").write_text("mine")
+    code, _, err = call(capsys, "lottery", str(run))
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert "report' is a file: move it, or choose a folder with --out" in err
+    assert (run / "report").read_text() == "mine"
+
+
+def test_names_are_no_markup(lottery_run):
+    run = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=1)
+    text = (run / "lottery.json").read_text()
+    (run / "lottery.json").write_text(text.replace('"real"', '"real<img src=x>"'))
+    files = lottery([str(run)]).files
+    assert b"real&lt;img" in files["lottery.md"]
+    assert not [name for name, content in files.items() if b"<img src=x" in content]
 
 
 def test_a_metric_that_no_row_has(lottery_run):

@@ -1,5 +1,6 @@
 """Every run gets a folder of its own, whoever else starts at the same moment."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -118,6 +119,20 @@ def test_a_folder_is_given_back_or_discarded():
     (folder.path / "metrics.csv").touch()
     folder.discard()
     assert not folder.path.exists()
+
+
+@pytest.mark.parametrize("name", ["mkdir", "write"])
+def test_a_full_disk_is_no_mistake_of_the_user(name, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "mine")
+
+    monkeypatch.setattr(os, name, full)
+    if name == "write":  # the name of the holder; the first file that matters says that the disk is full
+        claim(replace(OPTIONS, run_dir="mine")).discard()
+    else:
+        with pytest.raises(OSError, match="No space left on device"):
+            claim(replace(OPTIONS, run_dir="mine"))
+    assert not Path("mine").exists()
 
 
 def test_a_claim_in_a_folder_that_has_been_used_leaves_it_alone():

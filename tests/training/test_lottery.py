@@ -404,6 +404,7 @@ def test_two_processes_train_one_ticket_and_stop_if_they_differ(tmp_path):
         ({"pruning": {"matrices": "qkv"}, "backbone": "convnet/lenet-300-100"}, "nothing to prune"),
         ({"trainer": {"enable_checkpointing": False}}, "need training checkpoints"),
         ({"trainer": {"strategy": "fsdp"}}, "FSDP"),
+        ({"trainer": {"limit_train_batches": 0}}, "a network that was not trained is no result"),
         ({"backbone": print}, "give specs"),
     ],
     ids=lambda value: value if isinstance(value, str) else ",".join(value),

@@ -88,6 +88,8 @@ def write_report(made: Any, folder: Path | None, own: Path) -> dict[str, str]:
     from zoo.checkpoint.atomic import new_folder, write_bytes
 
     if folder is None:
+        if own.is_file():
+            raise InputError(f"'{own}' is a file: move it, or choose a folder with --out")
         own.mkdir(exist_ok=True)
         for name, content in made.files.items():
             write_bytes(own / name, content)

@@ -1,5 +1,6 @@
 """The folder of a run: its name, the claim that keeps other runs out, config.yaml."""
 
+import errno
 import fcntl
 import os
 import re
@@ -105,6 +106,8 @@ def claim(options: Fit, name: str | None = None) -> RunFolder:
             return _claim(Path(options.run_dir).expanduser())
         return _claim_new(name or run_name(options))
     except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise
         text = f"cannot create the run folder '{error.filename}': {error.strerror}; choose another with --run-dir"
         raise InputError(text) from error
 
@@ -188,7 +191,8 @@ def hold(folder: Path) -> RunFolder:
         folder.mkdir(parents=True, exist_ok=True)
         return hold(folder)
     os.ftruncate(handle, 0)
-    os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+    with suppress(OSError):  # a disk that is full: the first file that matters says so
+        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
     return RunFolder(folder, handle)
 
 

@@ -185,6 +185,8 @@ def with_end(options: Fit, max_epochs: int) -> dict[str, Any]:
         raise InputError("a schedule needs an end: give --trainer.max_steps, or --schedule.name constant --schedule.warmup 0")
     if epochs == 0 or steps == 0:
         raise InputError("--trainer.max_epochs and --trainer.max_steps begin at 1: a network that was not trained is no result")
+    if options.trainer.get("limit_train_batches") == 0:
+        raise InputError("--trainer.limit_train_batches begins at 1: a network that was not trained is no result")
     given = dict(options.trainer)
     return given if epochs is not None or steps is not None else {**given, "max_epochs": max_epochs}
 

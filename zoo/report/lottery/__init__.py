@@ -137,7 +137,7 @@ def as_markdown(title: str, about: str, findings: Sequence[str], tables: Sequenc
         lines += ["", f"## {name}", "", f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
         lines += [f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in rows]
     lines += ["", *(f"- {text}" for text in notes)] if notes else []
-    return ("\n".join(lines) + "\n").encode()
+    return ("\n".join(lines).replace("<", "&lt;") + "\n").encode()  # names may be a stranger's
 
 
 def as_text(title: str, arms: Sequence[Arm], metric: str, split: str, findings: Sequence[str], notes: Sequence[str]) -> str:

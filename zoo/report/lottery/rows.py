@@ -13,6 +13,8 @@ REAL = "real"
 """The algebra whose dense network all percentages are of."""
 LARGEST = 1e100
 """What training that has diverged may report; no axis reaches it."""
+MOST_ARMS = 100
+"""Lines that a report may have."""
 
 
 class Run(NamedTuple):
@@ -148,6 +150,8 @@ def collect(runs: Sequence[Run], split: str, metric: str) -> list[Arm]:
     for number, run in enumerate(runs):
         for row in run.record["rows"]:
             found.setdefault((number, row["algebra"], row["control"]), {})[row["seed"], row["round"]] = row
+    if len(found) > MOST_ARMS:
+        raise InputError(f"{len(found):,} lines are too many for a plot, which has at most {MOST_ARMS}: give fewer runs")
     algebras = list(dict.fromkeys(algebra for _, algebra, _ in found))
     algebras.sort(key=lambda algebra: algebra != REAL)
     several = Counter((algebra, control) for _, algebra, control in found)
