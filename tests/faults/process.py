@@ -133,7 +133,7 @@ def _command(
         os.close(file)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w", buffering=1)  # noqa: SIM115
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", buffering=1), open(2, "w", buffering=1)  # noqa: SIM115
     sys.argv = ["zoo", *words]
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + ADDRESSES,) * 2)

@@ -11,29 +11,39 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.process import Running
+
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1"}
 SMALL = ("--backbone=vit(dim=16,depth=1,dropout=0.1)", "--algebra=quaternion", "--trainer.accelerator=cpu")
 LONG = (*SMALL, "--trainer.limit_train_batches=5", "--trainer.max_epochs=40", "--checkpoint-every=2steps")
 
 
 def start(folder, *words):
-    """Start ``zoo`` with these words in a process group of its own."""
+    """Start ``zoo`` with these words in a process group of its own, forked from one that has imported everything."""
+    return Running(words, folder, {"PYTHONUNBUFFERED": "1"}, (os.setsid, ()))
+
+
+def launch(folder, *words):
+    """Start ``zoo`` as a user does, with a process that can start others."""
     command = [sys.executable, "-m", "zoo", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, start_new_session=True, **pipes)
 
 
 def finish(process):
+    if isinstance(process, Running):
+        ended = process.ended(240)
+        return ended.code, ended.out, ended.err
     out, err = process.communicate(timeout=240)
     return process.returncode, out, err
 
 
 def wait_for(process, line):
-    """Read what a run prints until a line begins like this."""
-    for text in process.stdout:
-        if text.startswith(line):
-            return
-    raise AssertionError(process.stderr.read())
+    """Wait until a run prints a line that begins like this."""
+    said = process.notes.with_suffix(".out")
+    while not (said.exists() and f"\n{line}" in f"\n{said.read_text()}"):
+        assert process.process.exitcode is None, finish(process)
+        time.sleep(0.005)
 
 
 def model(run):
@@ -53,7 +63,7 @@ def whole(tmp_path_factory):
 def test_a_signal_in_training(tmp_path, whole, number, code):
     process = start(tmp_path, "fit", *LONG, "--run-dir=run")
     wait_for(process, "epoch 2/40")
-    process.send_signal(number)
+    os.kill(process.process.pid, number)
     ended, _, err = finish(process)
     assert ended == code
     assert err.startswith("zoo: stopped; what was trained up to epoch ")
@@ -73,9 +83,9 @@ def test_a_signal_while_the_model_is_tested(tmp_path, number, code):
     short = ("--trainer.max_epochs=1", "--trainer.limit_train_batches=2", "--trainer.limit_val_batches=2", "--batch-size=1")
     process = start(tmp_path, "fit", *SMALL, *short, "--run-dir=run")
     while not (tmp_path / "run" / "model").exists():
-        assert process.poll() is None
+        assert process.process.exitcode is None
         time.sleep(0.005)
-    process.send_signal(number)
+    os.kill(process.process.pid, number)
     assert finish(process)[::2] == (code, "zoo: stopped; the model is there but not tested: zoo test run\n")
     assert not (tmp_path / "run" / "summary.json").exists()
     ended, out, err = finish(start(tmp_path, "test", "run"))
@@ -93,7 +103,7 @@ def test_kill_9_and_auto(tmp_path, whole):
     for line in ("epoch 3/40", "epoch 20/40"):
         process = start(tmp_path, "fit", *LONG, "--resume=auto")
         wait_for(process, line)
-        process.kill()
+        process.process.kill()
         assert finish(process)[0] == -signal.SIGKILL
     ended, out, err = finish(start(tmp_path, "fit", *LONG, "--resume=auto"))
     assert (ended, err) == (0, "")
@@ -115,10 +125,10 @@ def test_runs_that_start_at_once_in_one_folder(tmp_path):
 
 def test_two_processes_stop_together_and_go_on(tmp_path):
     two = (*LONG, "--trainer.devices=2", "--trainer.max_epochs=30", "--num-workers=0")
-    code, _, err = finish(start(tmp_path, "fit", *two, "--run-dir=whole"))
+    code, _, err = finish(launch(tmp_path, "fit", *two, "--run-dir=whole"))
     assert (code, err) == (0, "")
-    process = start(tmp_path, "fit", *two, "--run-dir=run")
-    wait_for(process, "epoch 3/30")
+    process = launch(tmp_path, "fit", *two, "--run-dir=run")
+    assert any(line.startswith("epoch 3/30") for line in process.stdout)
     os.killpg(process.pid, signal.SIGTERM)  # as a scheduler does: all processes at once
     code, _, err = finish(process)
     assert (code, len(err.splitlines())) == (143, 1)
@@ -127,7 +137,7 @@ def test_two_processes_stop_together_and_go_on(tmp_path):
     while group(process.pid) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert group(process.pid) == []
-    code, _, err = finish(start(tmp_path, "fit", "--resume=run"))
+    code, _, err = finish(launch(tmp_path, "fit", "--resume=run"))
     assert (code, err) == (0, "")
     assert model(tmp_path / "run") == model(tmp_path / "whole")
     assert (tmp_path / "run" / "metrics.csv").read_text() == (tmp_path / "whole" / "metrics.csv").read_text()
