@@ -16,6 +16,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = ["faults/preloaded.py"]  # it changes the process that imports it, and is for others to be forked from
 
+LONG = ("test_readme", "test_signals", "test_processes", "test_resume", "test_lottery")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that start processes, so that no worker waits for them at the end."""
+    items.sort(key=lambda item: item.path.stem not in LONG)
+
+
 GOOD, BAD, FILLING = ("good", "fine", "great"), ("bad", "poor", "dull"), ("a", "film", "the", "plot", "and", "it")
 
 
