@@ -12,6 +12,8 @@ from pathlib import Path
 
 GRACE = 15
 """Seconds after the timeout in which everything must be over."""
+AGENT = 30
+"""Seconds that torchrun leaves a process that hangs between SIGTERM and SIGKILL."""
 PATIENT = 300
 """The timeout of runs in which nothing goes wrong."""
 TRAIN = """

@@ -30,8 +30,8 @@ TEXTS = {
     "commands": "Valid command lines and configuration files with one mistake: exit code 2, at most three lines, no traceback.",
     "ranks": "One of two processes is killed, fails, hangs or is terminated, before the two have met or in training. Started "
     "by Lightning or torchrun, the whole job must be over within the timeout and 15 s, with another exit code than 0 and no "
-    "process left; without a launcher the other process must fail by itself in that time. The resumed run must be the "
-    "undisturbed one.",
+    "process left; torchrun leaves a process that hangs 30 s more between SIGTERM and SIGKILL. Without a launcher the other "
+    "process must fail by itself within the timeout and 15 s. The resumed run must be the undisturbed one.",
     "disk": "Where a run fails, it must say so in a clear line, and go on from its last good state to the same weights.",
     "kills": "Runs are killed (kill -9) at a random time or before a random change of a file, and resumed; weights and "
     "metrics.csv must be those of the undisturbed run, bit for bit.",

@@ -120,7 +120,8 @@ def ranks(folder: Path, timeout: int = 15) -> Figures:
         say(f"ranks: {rows[-1]}")
     for launcher, when, how, rank in product(("lightning", "torchrun"), ("start", "step"), lost.HOW, (0, 1)):
         ending, wrong = launched.lose_and_resume(folder, rank, how, when, timeout, launcher)
-        in_time = ending.seconds is not None and ending.seconds <= timeout + launched.GRACE
+        limit = timeout + launched.GRACE + (launched.AGENT if (launcher, how) == ("torchrun", "hang") else 0)
+        in_time = ending.seconds is not None and ending.seconds <= limit
         fine = in_time and ending.code != 0 and not (ending.orphans or ending.model or wrong)
         seconds = ending.seconds and round(ending.seconds, 1)
         row = {"launcher": launcher, "when": when, "how": how, "rank": rank, "codes": [ending.code], "seconds": seconds}
