@@ -14,8 +14,6 @@ GRACE = 15
 """Seconds after the timeout in which everything must be over."""
 AGENT = 30
 """Seconds that torchrun leaves a process that hangs between SIGTERM and SIGKILL."""
-PATIENT = 300
-"""The timeout of runs in which nothing goes wrong."""
 TRAIN = """
 import os, signal, sys, time
 from pathlib import Path
@@ -142,10 +140,10 @@ def lose_and_resume(folder: Path, rank: int, how: str, when: str, timeout: int, 
     whole, place = folder / "whole", folder / f"{launcher}-{rank}-{how}-{when}"
     if not whole.exists():
         whole.mkdir()
-        assert train(whole, command("lightning", "9", "", ""), PATIENT).wait(timeout=280) == 0, (whole / "out").read_text()
+        assert train(whole, command("lightning", "9", "", ""), timeout).wait(timeout=280) == 0, (whole / "out").read_text()
     place.mkdir()
     ending = lose(place, rank, how, when, timeout, launcher)
-    code = train(place, command(launcher, "9", "", ""), PATIENT).wait(timeout=280)
+    code = train(place, command(launcher, "9", "", ""), timeout).wait(timeout=280)
     weights = [path / "run" / "model" / "model.safetensors" for path in (whole, place)]
     same = code == 0 and weights[0].read_bytes() == weights[1].read_bytes()
     said = (place / "out").read_text()
