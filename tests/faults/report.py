@@ -61,7 +61,8 @@ def made(found: dict[str, Any]) -> str:
 def table(head: list[str], rows: list[list[Any]]) -> str:
     """Write a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(str(cell).replace('|', '/') for cell in line)} |" for line in lines)
+    cells = ([" ".join(str(cell).replace("|", "/").split())[:200] for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def listed(wrong: list[str], what: str) -> str:
