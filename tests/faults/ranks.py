@@ -19,6 +19,7 @@ import os, signal, sys, time
 from pathlib import Path
 from lightning.pytorch import Callback
 import zoo
+import zoo.training.fit  # what takes long
 
 RANK, BAD, HOW, WHEN = int(os.environ.get("LOCAL_RANK", 0)), int(sys.argv[1]), sys.argv[2], sys.argv[3]
 

@@ -1,6 +1,8 @@
 """Two processes of which one dies: the run ends in time, with an exit code that says so, and nobody is left."""
 
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -16,3 +18,21 @@ def test_a_lost_rank_ends_the_run(tmp_path, rank, how, when):
     assert ending.seconds is not None, ending.output
     assert (ending.code != 0, ending.orphans, ending.model) == (True, 0, False), ending.output
     assert ending.seconds < 2 * GRACE, "nobody waits for the timeout; twice the time, for a busy machine"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
+def test_a_process_that_never_meets_the_first_one_is_ended_with_it(tmp_path):
+    ending = lose(tmp_path, 1, "hang", "start", 5)
+    assert (ending.code, ending.model) == (1, False), ending.output
+    assert "did not meet within 5 s" in ending.output
+    assert running_in(tmp_path) == []
+
+
+def running_in(folder):
+    """Return the processes that work in a folder, with what they run."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (process / "cwd").readlink() == folder:
+                found.append((process / "cmdline").read_bytes())
+    return found

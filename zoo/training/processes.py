@@ -198,6 +198,7 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
         try:
             strategy.setup_environment()
         except DistError as error:
+            strategy.launcher.kill(signal.SIGKILL)  # those that this process has started, and that may hang
             text = f"the {trainer.world_size} processes of the run did not meet within {timeout:g} s"
             raise InputError(f"{text} (raise --ddp-timeout, or see what the others said): {one_line(error)}") from error
     return Processes(strategy)
