@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError
 
 import zoo
+from tests.faults.hostile import INFO, SPEC
 from zoo.backbones.build import count
 from zoo.checkpoint import folder as folders
 from zoo.checkpoint import load_network, read_config, save
@@ -20,22 +21,11 @@ from zoo.data import ImageInfo
 from zoo.data.text import TextInfo
 from zoo.errors import InputError
 
-INFO = ImageInfo(
-    in_channels=1,
-    image_size=8,
-    classes=("cat", "dog", "eel"),
-    mean=(0.5,),
-    std=(0.2,),
-    sizes={"train": 9, "val": 1},
-    sha256="ab",
-)
-BACKBONE = "vit(dim=16,depth=1,heads=1)"
-
 
 def described(algebra: str, **changes: object) -> dict[str, object]:
     """What a run says of a network over an algebra."""
     config = {
-        "backbone": BACKBONE,
+        "backbone": SPEC,
         "algebra": algebra,
         "scope": "all",
         "init": "variance",
@@ -150,7 +140,7 @@ def test_what_is_in_the_folder(sound):
     config = read_config(sound)
     assert ImageInfo.from_dict(config["info"]) == INFO
     assert {key: config[key] for key in ("backbone", "algebra", "scope", "init")} == {
-        "backbone": BACKBONE,
+        "backbone": SPEC,
         "algebra": "quaternion",
         "scope": "all",
         "init": "variance",

@@ -15,6 +15,7 @@ from lightning.pytorch import Callback
 
 import zoo
 from zoo.cli import main
+from zoo.cli.lottery import print_results
 from zoo.errors import InputError, Interrupted
 from zoo.pruning import Pruning, prunable
 from zoo.pruning.masks import digest, full_masks, next_masks
@@ -531,3 +532,18 @@ def test_the_report_reads_all_of_it(whole):
     drawn = [point for points in report.values["arms"].values() for point in points]
     assert sum(len(point["seeds"]) for point in drawn) == len(found["rows"])
     assert {"weights.png", "weights-quaternion.png", "weights-quaternion-random-masks.png"} <= set(report.files)
+
+
+def test_a_mean_over_fewer_seeds_says_so(capsys):
+    def row(seed, number, value):
+        arm = {"algebra": "real", "control": None, "seed": seed, "round": number, "folder": "r"}
+        return arm | {"survivors": 6 if number else 10, "weights": 10, "test": {"accuracy": value}}
+
+    rows = [row(0, 0, 0.5), row(1, 0, 0.7), row(1, 1, 0.9)]
+    print_results({"rows": rows, "metric": "accuracy", "stopped": [], "run_dir": "run", "rounds": 1})
+    out = capsys.readouterr().out
+    assert [line.split()[2:] for line in out.splitlines() if line.split()[:1] in (["0"], ["1"])] == [
+        ["0.6000"],
+        ["0.9000", "(1)"],
+    ]
+    assert "mean of 2 seeds, or of as many as in brackets" in out

@@ -44,7 +44,7 @@ def print_config(options: Lottery) -> None:
 
 
 def print_results(found: dict[str, Any]) -> None:
-    """Print the figure of every arm by round, the mean over seeds, and the next commands."""
+    """Print the figure of every arm by round, the mean over the seeds that have the round, and the next commands."""
     from zoo.checkpoint.card import number
     from zoo.report import plain_console, plain_table
 
@@ -52,6 +52,7 @@ def print_results(found: dict[str, Any]) -> None:
     split = "test" if all(name in row["test"] for row in rows) else "val"
     arms = list(dict.fromkeys((row["algebra"], row["control"]) for row in rows))
     table = plain_table("round", "left", *(f"{algebra}{f' ({control})' if control else ''}" for algebra, control in arms))
+    seeds = len({row["seed"] for row in rows})
     weights = {row["algebra"]: f"{row['weights']:,}" for row in rows}
     table.add_row("weights", "", *(weights[algebra] for algebra, _ in arms))
     for index in sorted({row["round"] for row in rows}):
@@ -59,13 +60,13 @@ def print_results(found: dict[str, Any]) -> None:
         cells = [f"{mine[0]['survivors'] / mine[0]['weights']:.1%}"]
         for arm in arms:
             values = [row[split].get(name) for row in mine if (row["algebra"], row["control"]) == arm]
-            cells.append(number(sum(values) / len(values)) if values and None not in values else "")
+            few = f" ({len(values)})" if len(values) < seeds else ""  # a mean over the arms that went on flatters
+            cells.append(f"{number(sum(values) / len(values))}{few}" if values and None not in values else "")
         table.add_row(str(index), *cells)
     console = plain_console(width=max(80, 20 + 16 * len(arms)))
     console.print()
     console.print(table)
-    seeds = len({row["seed"] for row in rows})
-    mean = f", mean of {seeds} seeds" if seeds > 1 else ""
+    mean = f", mean of {seeds} seeds, or of as many as in brackets" if seeds > 1 else ""
     console.print(f"{split} {name}{mean}; weights: those of a network's matrices; left: the share of them that survives")
     for one in found["stopped"]:
         control = f" ({one['control']})" if one["control"] else ""

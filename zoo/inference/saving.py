@@ -70,7 +70,8 @@ def save(
         if backbone or algebra or embedding or model_kwargs:
             raise InputError("a model knows its specs: leave backbone, algebra, embedding and sizes out")
         config, net, metrics = model.config, model.net, model.metrics if metrics is None else metrics
-        files |= {} if model.tokenizer is None else {model.info.tokenizer: model.tokenizer.to_json()}
+        if model.tokenizer is not None:
+            files[model.info.tokenizer] = model.tokenizer.to_json()
     else:
         net = model
         names = {"backbone": backbone, "algebra": algebra, "scope": scope, "init": init, "embedding": embedding}
