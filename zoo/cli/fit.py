@@ -14,7 +14,12 @@ from zoo.training.processes import is_first_process
 
 
 class RunParser(Parser):
-    """``--resume RUN`` reads config.yaml of the run before other files and flags."""
+    """The options of a run or of an experiment; ``--resume RUN`` reads its config.yaml before other files and flags."""
+
+    def __init__(self, command: str, text: str, options: type) -> None:
+        super().__init__(command, text, options)
+        self.short["--from"] = "--init_from"
+        self.switch("--print_config", "print the effective configuration as YAML and stop")
 
     def split(self, argv: list[str]) -> Words:
         """Tell flags from files and positional arguments, and put the configuration of the run before the files."""
@@ -41,9 +46,7 @@ def make_parser(command: str) -> Parser:
     if command == "average":
         parser = Parser(command, "Take the mean of a run's last weights and measure it; train with --keep first.", Average)
         return parser.positional("run", "a run (runs/NAME) that was trained with --keep").switch("--json", "print JSON")
-    parser = RunParser(command, "Train a network over an algebra, measure it, and keep it in a run folder.", Fit)
-    parser.short["--from"] = "--init_from"
-    return parser.switch("--print_config", "print the effective configuration as YAML and stop")
+    return RunParser(command, "Train a network over an algebra, measure it, and keep it in a run folder.", Fit)
 
 
 def run(command: str, values: dict[str, Any]) -> int:

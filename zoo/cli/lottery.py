@@ -14,9 +14,7 @@ from zoo.training.processes import is_first_process
 def make_parser(command: str) -> Parser:
     """Return the parser of the command."""
     text = "Train, prune, rewind, train again: lottery tickets of one algebra or several; every round is a run of zoo fit."
-    parser = RunParser(command, text, Lottery)
-    parser.short["--from"] = "--init_from"
-    return parser.switch("--print_config", "print the effective configuration as YAML and stop")
+    return RunParser(command, text, Lottery)
 
 
 def run(command: str, values: dict[str, Any]) -> int:

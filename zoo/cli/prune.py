@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from zoo.cli.commands import quiet, show
-from zoo.cli.models import check_local
+from zoo.cli.models import RUN, check_local
 from zoo.cli.parser import Parser
 from zoo.errors import InputError
 from zoo.training.options import Prune, build
 from zoo.training.processes import is_first_process
-
-RUN = "a run (runs/NAME) or model folder"
 
 
 def make_parser(command: str) -> Parser:
