@@ -44,8 +44,7 @@ def save(
             ``save_pretrained`` does, once the new one is complete; a folder with anything else in it is refused.
         backbone: Spec of a network, such as ``"timm/resnet18"``.
         algebra: Its algebra; a converted one knows it.
-        scope: Its scope.
-        init: Its initialisation.
+        scope, init: Its scope and its initialisation.
         embedding: Spec of its token embedding.
         metrics: Metrics to write into the card and the manifest; by default those that a `Model` came with.
         sparse: Whether to store only the numbers that are not zero and one bit for each: small if the network was pruned.
