@@ -40,11 +40,11 @@ def save(
 
     Args:
         model: What to save.
-        folder: The folder. A model folder that is there already is replaced without a question, as Hugging Face's
-            ``save_pretrained`` does, once the new one is complete; a folder with anything else in it is refused.
+        folder: The folder. One with another model is replaced once the new one is complete; with anything else it is refused.
         backbone: Spec of a network, such as ``"timm/resnet18"``.
         algebra: Its algebra; a converted one knows it.
-        scope, init: Its scope and its initialisation.
+        scope: Its scope.
+        init: Its initialisation.
         embedding: Spec of its token embedding.
         metrics: Metrics to write into the card and the manifest; by default those that a `Model` came with.
         sparse: Whether to store only the numbers that are not zero and one bit for each: small if the network was pruned.
