@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from zoo.algebras import algebra as algebra
     from zoo.backbones.build import backbone, count
     from zoo.conversion import convert as convert
+    from zoo.conversion import fold as fold
     from zoo.errors import InputError
     from zoo.inference.model import Model, load
     from zoo.inference.saving import save
@@ -38,6 +39,7 @@ __all__ = [
     "convert",
     "count",
     "fit",
+    "fold",
     "laws",
     "load",
     "lottery",
@@ -56,6 +58,7 @@ _HOMES = {
     "convert": "zoo.conversion",
     "count": "zoo.backbones.build",
     "fit": "zoo.training.api",
+    "fold": "zoo.conversion",
     "laws": "zoo.algebras",
     "load": "zoo.inference.model",
     "lottery": "zoo.training.api",

@@ -10,6 +10,7 @@ import torch
 import zoo
 from zoo.errors import InputError
 from zoo.inference.model import Model
+from zoo.layers.weight import Weight
 from zoo.tasks.decoding.options import Decoding
 from zoo.tasks.generation import UNFINISHED
 
@@ -77,6 +78,17 @@ def model(models, name) -> Model:
 
 def prompt_of(model: Model) -> str:
     return "one three two" if not model.task.continues_prompt else "the café"
+
+
+def test_a_folded_model_generates_the_same(model, tmp_path):
+    folded = zoo.fold(model)
+    assert not any(isinstance(module, Weight) for module in folded.net.modules())
+    assert folded.task.net is folded.net
+    for way in (GREEDY, WAYS["beam"]):
+        options = {key: value for key, value in vars(way).items() if value is not None}
+        assert folded.generate(prompt_of(model), **options) == model.generate(prompt_of(model), **options)
+    with pytest.raises(InputError, match="a folded network has no components to save"):
+        zoo.save(folded, tmp_path / "folder")
 
 
 def predict(run, inputs, **options):

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from zoo.backbones.recipe import passes_options_to, recipe
 from zoo.backbones.sequence_classifier import text_classifier
@@ -84,15 +85,19 @@ def cnn(
 class LSTMEncoder(nn.Module):
     """Token embedding and an LSTM that skips padding: tokens [B, L] to [B, L, directions * dim], zero at padding."""
 
-    def __init__(self, token_embedding: nn.Module, lstm: LSTM) -> None:
+    def __init__(self, token_embedding: nn.Module, lstm: LSTM | nn.LSTM) -> None:
         super().__init__()
         self.token_embedding, self.lstm = token_embedding, lstm
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Encode: [B, L] to [B, L, directions * dim]."""
         x, mask = self.token_embedding(tokens), tokens != 0
-        y: Tensor = self.lstm(x, lengths=mask.sum(1))[0]
-        return y
+        if isinstance(self.lstm, LSTM):
+            y: Tensor = self.lstm(x, lengths=mask.sum(1))[0]
+            return y
+        # Torch's own, in a folded network, knows no lengths.
+        packed = pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+        return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=x.shape[1])[0]
 
 
 @recipe(data="glosses", max_epochs=6, lr=2e-3, inputs=("text", "text_pair"))

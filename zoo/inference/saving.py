@@ -62,8 +62,7 @@ def save(
         zoo.errors.InputError: this Sequential was not made by zoo.backbone or zoo.convert: give backbone=SPEC, or convert it
     """
     folder = Path(folder).expanduser()
-    if folder.exists() and any(folder.iterdir()) and not (folder / "manifest.json").is_file():
-        raise InputError(f"'{folder}' is not empty and no model folder: choose another")
+    check_saving(model, folder)
     files: dict[str, str] = {}
     if isinstance(model, Model):
         if backbone or algebra or embedding or model_kwargs:
@@ -78,6 +77,14 @@ def save(
     summary = {"metrics": dict(metrics or {}), "parameters": count(net), "versions": library_versions(config)}
     checkpoint.save(folder, net, config, summary, files, sparse)
     return folder
+
+
+def check_saving(model: Model | nn.Module, folder: Path) -> None:
+    """Refuse a folder that holds something else, and a network without the components that a folder stores."""
+    if folder.exists() and any(folder.iterdir()) and not (folder / "manifest.json").is_file():
+        raise InputError(f"'{folder}' is not empty and no model folder: choose another")
+    if getattr(model.net if isinstance(model, Model) else model, "is_folded", False):
+        raise InputError("a folded network has no components to save: save the one it came from, or its state_dict with torch")
 
 
 def built(net: nn.Module, names: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:

@@ -57,6 +57,17 @@ class _Conv(ComputedWeight):
         y = self._component_major(convolve(self._group_major(x), self.weight_module(), None))
         return y if self.bias is None else y + self.bias.view(-1, *(1,) * len(self.kernel_size))
 
+    def dense_weight(self) -> Tensor:
+        """Return the kernel of the same convolution without groups, [out, in, *kernel]: zero between groups."""
+        weight, places = self.weight_module(), (-1, *(1,) * len(self.kernel_size))
+        # Numbers of channels, from 1 on, take the way of the channels; 0 is what was filled up.
+        channels = torch.arange(1, self.in_channels + 1, device=weight.device).view(places)
+        slots = torch.arange(len(weight), device=weight.device).view(places)
+        inp, out = self._group_major(channels).view(self.groups, -1), self._component_major(slots).flatten()
+        inp = inp.repeat_interleave(len(weight) // self.groups, 0).view(*weight.shape[:2], *places[1:]).expand_as(weight)
+        dense = weight.new_zeros(len(weight), self.in_channels + 1, *self.kernel_size)
+        return dense.scatter(1, inp, weight)[out, 1:]  # type: ignore[no-any-return]
+
     def _group_major(self, x: Tensor) -> Tensor:
         """Reorder channels [n, width] to [groups, n, width / groups]; every component is filled up, so that none moves."""
         n, channel = self.algebra.n, -1 - len(self.kernel_size)

@@ -1,7 +1,7 @@
 """The embedding over any algebra: a linear layer that reads one-hot vectors."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.algebras import Algebra
@@ -67,8 +67,7 @@ class Embedding(ComputedWeight):
     @property
     def output_weight(self) -> Tensor:
         """The table as the matrix of a tied output layer: its padding row is zero and takes no gradient."""
-        table = self.weight_module()
-        return self._without_padding(table, torch.arange(len(table), device=table.device))
+        return _without_padding(self.weight_module(), self.padding_idx)
 
     def forward(self, index: Tensor) -> Tensor:
         """Look up: integers [...] to [..., embedding_dim]; IndexError (on a GPU an assertion) for a word outside the table."""
@@ -81,7 +80,7 @@ class Embedding(ComputedWeight):
         w = weight.elements.permute(2, 0, 1)[index % self.inp.width]
         rule = self.algebra.action[:, component].movedim(0, -2)
         y = torch.einsum("...ik,...ic->...kc", rule, w).flatten(-2)[..., : self.embedding_dim]
-        return self._without_padding(y, index)
+        return _without_padding(y, self.padding_idx, index)
 
     def _clear_padding(self) -> None:
         """Set the padding row of a real table to zero; over an algebra its numbers belong to other rows too."""
@@ -89,11 +88,20 @@ class Embedding(ComputedWeight):
             with torch.no_grad():
                 self.components[self.padding_idx] = 0
 
-    def _without_padding(self, y: Tensor, index: Tensor) -> Tensor:
-        """Set the vectors of the padding word to zero: y is [..., embedding_dim], index [...]."""
-        return y if self.padding_idx is None else y * (index != self.padding_idx).unsqueeze(-1)
-
     def extra_repr(self) -> str:
         """Show the sizes, as torch does."""
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
+
+
+def output_weight(table: Embedding | nn.Embedding) -> Tensor:
+    """Return the table as the matrix of a tied output layer, also that of torch's own layer."""
+    return table.output_weight if isinstance(table, Embedding) else _without_padding(table.weight, table.padding_idx)
+
+
+def _without_padding(y: Tensor, padding_idx: int | None, index: Tensor | None = None) -> Tensor:
+    """Set the vectors of the padding word to zero: y is [..., embedding_dim], index [...], by default 0, 1, 2, ..."""
+    if padding_idx is None:
+        return y
+    index = torch.arange(len(y), device=y.device) if index is None else index
+    return y * (index != padding_idx).unsqueeze(-1)

@@ -1,0 +1,304 @@
+"""Folded networks: torch's own layers, the same numbers, and all that belongs to a layer."""
+
+import copy
+import io
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+import zoo
+from zoo import registry
+from zoo.algebras import algebra
+from zoo.errors import InputError
+from zoo.layers import LSTM, Conv1d, Conv2d, Embedding, Linear, Product
+from zoo.layers.kv_cache import KVCache
+from zoo.layers.weight import Weight
+
+IMAGE = {"in_channels": 1, "image_size": 8, "num_classes": 3}
+TOKENS = {"vocab_size": 20, "max_length": 8}
+TEXT = TOKENS | {"num_classes": 3}
+PAIR = TEXT | {"pair": True}
+SIZE = "dim=32, depth=1, heads=2, ffn=32"
+NETWORKS = {
+    "vit": ("vit(dim=32, depth=1, heads=2)", IMAGE),
+    "timm": ("timm/test_resnet", IMAGE | {"in_channels": 3, "image_size": 32}),
+    "convnet": ("convnet/conv-2", IMAGE),
+    "linear": ("linear", {"in_features": 10, "out_features": 7}),
+    "fasttext": ("fasttext(dim=8, hidden=8)", TEXT),
+    "cnn": ("cnn(dim=8, filters=8)", TEXT),
+    "lstm": ("lstm(dim=8, hidden=8, depth=2, bidirectional=true, rules=gate)", TEXT),
+    "transformer": (f"transformer({SIZE}, score=product)", PAIR),
+    "transformer, seq2seq": (f"transformer({SIZE})", TOKENS | {"seq2seq": True}),
+    "decomposable_attention": ("decomposable_attention(dim=8)", PAIR),
+    "gpt": (f"gpt({SIZE})", TOKENS),
+    "gpt, rotary": (f"gpt({SIZE}, positions=rotary, score=hermitian, tied=false)", TOKENS),
+    "transformer_xl": (f"transformer_xl({SIZE})", TOKENS),
+}
+ALGEBRAS = ["quaternion", "octonion", "phm(n=4)", "real"]
+
+
+def build(name, spec, scope="all"):
+    torch.manual_seed(0)
+    backbone, info = NETWORKS[name]
+    return zoo.backbone(backbone, spec, scope=scope, **info).double().eval()
+
+
+def inputs(name, rows=3):
+    info, draw = NETWORKS[name][1], torch.Generator().manual_seed(0)
+    if "image_size" in info:
+        side = info["image_size"]
+        return (torch.rand(rows, info["in_channels"], side, side, generator=draw, dtype=torch.float64),)
+    if "in_features" in info:
+        return (torch.randn(rows, info["in_features"], generator=draw, dtype=torch.float64),)
+    own = torch.tensor([[8], [3], [1]])[:rows]
+    texts = [torch.randint(1, 20, (rows, length), generator=draw) * (torch.arange(length) < own) for length in (8, 6)]
+    return tuple(texts if info.get("pair") or info.get("seq2seq") else texts[:1])
+
+
+def computed(net):
+    return [name for name, module in net.named_modules() if isinstance(module, Weight)]
+
+
+def test_every_backbone_of_ours_is_tried():
+    ours = {entry.name for entry in registry.entries("zoo.backbones") if entry.ours}
+    assert {name.partition(",")[0] for name in NETWORKS} == ours
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("spec", ALGEBRAS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_folded_network_computes_the_same(name, spec):
+    net, given = build(name, spec), inputs(name)
+    for module in net.modules():  # numbers that a new network has as zeros and ones
+        for parameter in module.parameters(recurse=False):
+            if parameter.ndim == 1:
+                parameter.add_(0.1 * torch.randn_like(parameter))
+    before = copy.deepcopy(net.state_dict())
+    folded = zoo.fold(net)
+    torch.testing.assert_close(folded(*given), net(*given), rtol=1e-10, atol=1e-10)
+    assert computed(net)
+    assert computed(folded) == []
+    assert not any("components" in key for key in folded.state_dict())
+    assert net.state_dict().keys() == before.keys()
+    assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["gpt", "cnn"])
+def test_a_table_over_the_algebra_is_folded(name):
+    net, given = build(name, "quaternion", "all+embed+head"), inputs(name)
+    folded = zoo.fold(net)
+    torch.testing.assert_close(folded(*given), net(*given), rtol=1e-10, atol=1e-10)
+    assert computed(folded) == []
+
+
+LAYERS = {
+    "padded": (lambda a: Linear(a, 10, 7), (5, 10)),
+    "blocks": (lambda a: Linear(a, 8, 24, blocks=(2, 6), bias=False), (2, 3, 8)),
+    "conv1d": (lambda a: Conv1d(a, 6, 9, 3, padding="same", dilation=2, padding_mode="reflect"), (2, 6, 7)),
+    "conv2d": (lambda a: Conv2d(a, 8, 12, (3, 2), stride=(2, 1), padding=1, bias=False), (2, 8, 6, 5)),
+    "groups": (lambda a: Conv2d(a, 12, 24, 3, groups=3), (2, 12, 4, 4)),
+    "uneven groups": (lambda a: Conv1d(a, 20, 8, 3, groups=4), (2, 20, 5)),
+    "depthwise": (lambda a: Conv1d(a, 8, 8, 3, groups=8), (2, 8, 5)),
+}
+
+
+@pytest.mark.parametrize("spec", ["quaternion", "phm(n=3)", "real"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_becomes_torch_s_own(name, spec):
+    make, shape = LAYERS[name]
+    torch.manual_seed(0)
+    layer = make(algebra(spec)).double()
+    if layer.bias is not None:
+        nn.init.normal_(layer.bias)
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    folded = zoo.fold(layer)
+    assert type(folded).__module__.startswith("torch.nn.")
+    assert type(folded).__name__ == type(layer).__name__
+    assert list(folded.state_dict()) == (["weight"] if layer.bias is None else ["weight", "bias"])
+    torch.testing.assert_close(folded(x), layer(x))
+    seed = torch.randn_like(layer(x))
+    ours, theirs = (torch.autograd.grad(f(x), x, seed)[0] for f in (folded, layer))
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("spec", ["quaternion", "phm(n=3)"])
+def test_an_lstm_becomes_torch_s_own(spec):
+    torch.manual_seed(0)
+    options = {"num_layers": 2, "bidirectional": True, "dropout": 0.5}
+    lstm = LSTM(algebra(spec), 6, 5, **options, rules="gate").double().eval()
+    lstm.cells[1].requires_grad_(False)
+    folded = zoo.fold(lstm)
+    assert type(folded) is nn.LSTM
+    assert folded.state_dict().keys() == nn.LSTM(6, 5, **options).state_dict().keys()
+    x, state = torch.randn(3, 7, 6, dtype=torch.float64), tuple(torch.randn(2, 4, 3, 5, dtype=torch.float64))
+    for ours, theirs in ((folded(x), lstm(x)), (folded(x, state), lstm(x, state))):
+        torch.testing.assert_close(ours[0], theirs[0])
+        torch.testing.assert_close(ours[1], theirs[1])
+    assert not folded.training
+    assert {name for name, p in folded.named_parameters() if not p.requires_grad} >= {"weight_ih_l0_reverse", "bias_hh_l0"}
+    assert folded.weight_ih_l0.requires_grad
+
+
+@torch.no_grad()
+def test_an_embedding_keeps_its_padding():
+    torch.manual_seed(0)
+    table = Embedding(algebra("quaternion"), 11, 10, padding_idx=-1)
+    folded = zoo.fold(table)
+    assert type(folded) is nn.Embedding
+    assert folded.padding_idx == 10
+    torch.testing.assert_close(folded.weight.data, table.weight + 0)
+    assert torch.equal(folded(torch.tensor([[10, 3]])), table(torch.tensor([[10, 3]])))
+
+
+def test_mode_dtype_and_what_is_trained_are_kept():
+    net = nn.Sequential(Linear(algebra("phm(n=2)"), 4, 4), Linear(algebra("complex"), 4, 4), nn.Linear(4, 4)).bfloat16()
+    net[0].requires_grad_(False)
+    net[1].bias.requires_grad_(False)
+    net[1].eval()
+    folded = zoo.fold(net)
+    assert {p.dtype for p in folded.parameters()} == {torch.bfloat16}
+    trained = [name for name, p in folded.named_parameters() if p.requires_grad]
+    assert trained == ["1.weight", "2.weight", "2.bias"]
+    assert [m.training for m in folded] == [True, False, True]
+    assert all(p.is_leaf for p in folded.parameters())
+
+
+def test_a_layer_in_two_places_stays_one():
+    layer = Linear(algebra("quaternion"), 8, 8)
+    folded = zoo.fold(nn.ModuleDict({"a": layer, "b": nn.Sequential(layer)}))
+    assert folded["a"] is folded["b"][0]
+
+
+def test_layers_that_share_components_share_a_parameter():
+    torch.manual_seed(0)
+    for spec in ("quaternion", "real"):
+        net = nn.Sequential(*(Linear(algebra(spec), 8, 8) for _ in range(3)))
+        net[1].components = net[0].components
+        folded = zoo.fold(net)
+        assert folded[0].weight is folded[1].weight
+        assert folded[0].weight is not folded[2].weight
+        assert len(list(folded.parameters())) == len(list(net.parameters()))
+    net = nn.Sequential(Linear(algebra("real"), 8, 8), nn.Linear(8, 8))
+    net[1].weight = net[0].components
+    folded = zoo.fold(net)
+    assert folded[0].weight is folded[1].weight
+
+
+def test_a_head_stays_tied_to_its_table():
+    net = zoo.fold(build("gpt", "quaternion"))
+    loss = nn.functional.cross_entropy(net(inputs("gpt")[0]).flatten(0, 1), torch.arange(24) % 20)
+    loss.backward()
+    table = net.token_embedding.embedding.table.weight
+    assert [name for name, p in net.named_parameters() if p.shape[0] == 20] == ["token_embedding.embedding.table.weight"]
+    assert table.grad[0].abs().max() == 0  # padding
+    assert (table.grad[1:].abs().amax(1) > 0).all()  # words that are in no text get theirs from the head
+
+
+def test_hooks_are_kept_and_reach_the_copy():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.calls = Linear(algebra("complex"), 4, 4), []
+            self.layer.register_forward_hook(self.count, with_kwargs=True)
+            self.layer.register_forward_pre_hook(lambda module, args: (args[0] * 2,))
+
+        def count(self, module, args, kwargs, result):
+            self.calls.append(type(module))
+
+        def forward(self, x):
+            return self.layer(x)
+
+    net, x = Counting(), torch.randn(2, 4)
+    folded = zoo.fold(net)
+    assert torch.equal(folded(x), net(x))
+    assert (folded.calls, net.calls) == ([nn.Linear], [Linear])
+
+
+def test_a_parametrized_weight_is_folded_as_it_is():
+    torch.manual_seed(0)
+    layer = nn.utils.parametrizations.weight_norm(Linear(algebra("quaternion"), 8, 8))
+    x = torch.randn(2, 8)
+    torch.testing.assert_close(zoo.fold(layer)(x), layer(x))
+
+
+@torch.no_grad()
+def test_converted_networks_are_plain_again():
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, dropout=0.0)
+    net = zoo.convert(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), "quaternion")
+    x = torch.randn(2, 5, 32)
+    for mode in (True, False):
+        folded = zoo.fold(net.train(mode))
+        torch.testing.assert_close(folded(x), net(x))
+        assert not any(type(module).__module__.startswith("zoo") for module in folded.modules())
+    assert not hasattr(folded, "conversion")
+    plain = timm.create_model("vit_tiny_patch16_224", img_size=16, patch_size=8, embed_dim=32, depth=1, num_heads=2)
+    folded = zoo.fold(zoo.convert(copy.deepcopy(plain), "quaternion"))
+    assert folded.state_dict().keys() == plain.state_dict().keys()
+    plain.load_state_dict(folded.state_dict())
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*", "ignore::torch.jit.TracerWarning")
+@torch.no_grad()
+def test_a_folded_vit_runs_where_the_zoo_is_not():
+    net = zoo.fold(build("vit", "quaternion").float())
+    (x,) = inputs("vit")
+    x = x.float()
+    expected = net(x)
+    traced = torch.jit.trace(net, x)
+    torch.testing.assert_close(traced(x), expected)
+    exported = torch.export.export(net, (x,))
+    assert "zoo" not in str(exported.graph)
+    torch.testing.assert_close(exported.module()(x), expected)
+    assert not any(type(module).__module__.startswith("zoo") for module in net.modules())
+    buffer = io.BytesIO()
+    torch.jit.save(traced, buffer)
+    buffer.seek(0)
+    torch.testing.assert_close(torch.jit.load(buffer)(x), expected)
+
+
+@torch.no_grad()
+def test_a_folded_network_decodes_with_a_cache():
+    net = build("gpt, rotary", "quaternion")
+    folded, (tokens,) = zoo.fold(net), inputs("gpt, rotary", rows=1)
+    ours, theirs = (torch.cat([f.decode_step(tokens[:, i : i + 1], c) for i in range(8)], 1) for f, c in caches(folded, net))
+    torch.testing.assert_close(ours, theirs)
+
+
+def caches(*nets):
+    return [(net, KVCache()) for net in nets]
+
+
+def test_folding_twice_and_folding_a_plain_network_are_copies():
+    net = nn.Sequential(Linear(algebra("complex"), 4, 4), Product(algebra("complex"), 4), nn.Dropout())
+    folded = zoo.fold(net)
+    again, plain = zoo.fold(folded), nn.Linear(2, 2)
+    assert torch.equal(again[0].weight, folded[0].weight)
+    assert again[0].weight is not folded[0].weight
+    assert type(again[1]) is Product
+    assert torch.equal(zoo.fold(plain).weight, plain.weight)
+
+
+def test_in_inference_mode_it_makes_ordinary_parameters():
+    with torch.inference_mode():
+        folded = zoo.fold(Linear(algebra("complex"), 4, 4).eval())
+    folded(torch.ones(1, 4)).sum().backward()
+    assert folded.weight.grad is not None
+
+
+def test_what_cannot_be_folded_is_refused_in_one_line(tmp_path):
+    class Squared(Linear):
+        def forward(self, x):
+            return super().forward(x) ** 2
+
+    for wrong in ("vit", None, nn.Linear):
+        with pytest.raises(InputError, match="fold takes a"):
+            zoo.fold(wrong)
+    with pytest.raises(InputError, match=r"no torch layer computes what '0' \(Squared\) does with its weight"):
+        zoo.fold(nn.Sequential(Squared(algebra("complex"), 4, 4)))
+    with pytest.raises(InputError, match="a folded network has no components to save"):
+        zoo.save(zoo.fold(build("vit", "complex")), tmp_path / "m", backbone=NETWORKS["vit"][0], algebra="complex", **IMAGE)
+    assert not (tmp_path / "m").exists()
