@@ -6,7 +6,9 @@ import random
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from threading import Timer
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +16,7 @@ from lightning.pytorch.strategies import FSDPStrategy
 from PIL import Image
 
 import zoo
-from zoo.training.processes import check_strategy, is_first_process, launched_devices
+from zoo.training.processes import check_strategy, is_first_process, launched_devices, meet, wait_for_server
 
 LIMITS = ("--trainer.max_epochs=1", "--trainer.accelerator=cpu")
 WORDS = ("one", "two", "three", "four", "five")
@@ -193,3 +195,71 @@ def test_sharding_is_refused_where_lightning_allows_it():
     trainer = SimpleNamespace(strategy=FSDPStrategy())
     with pytest.raises(zoo.InputError, match=r"--trainer\.strategy: a run cannot use FSDP, only one device or ddp"):
         check_strategy(trainer)
+
+
+def test_a_process_that_cannot_reach_the_first_one_ends_in_time():
+    """Torch needs up to 2.6 times its timeout: of two backoffs, one inside the other, each has it for itself."""
+    environment = SimpleNamespace(main_address="127.0.0.1", main_port=int(free_port()))
+    begun = time.monotonic()
+    with pytest.raises(OSError, match=f"process 0 does not answer at 127.0.0.1, port {environment.main_port}: .*refused"):
+        meet(SimpleNamespace(global_rank=1, cluster_environment=environment), timeout=0.5)
+    assert 0.3 < time.monotonic() - begun < 2
+
+
+def test_a_process_waits_for_the_first_one():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        Timer(0.2, server.listen).start()
+        wait_for_server(*server.getsockname(), timeout=60)
+        connection, (host, _) = server.accept()
+        connection.close()
+    assert host == "127.0.0.1"
+
+
+LEAVING = """
+import atexit, os, socket, sys, time
+from types import SimpleNamespace
+
+BUSY = []
+
+
+class Busy:
+    def __iter__(self):
+        return iter(BUSY[0] if BUSY else ())
+
+
+atexit.register(sum, Busy())  # registered first, called last: nothing of Python runs between it and the end of the interpreter
+
+from torch import distributed, ones
+from zoo.training.processes import meet
+
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+children = []
+for rank in (0, 1):
+    if child := os.fork():
+        children.append(child)
+        continue
+
+    def begin():
+        distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+
+    environment = SimpleNamespace(main_address="127.0.0.1", main_port=port)
+    meet(SimpleNamespace(global_rank=rank, cluster_environment=environment, setup_environment=begin), timeout=60)
+    if rank == 0:
+        time.sleep(0.3)
+    distributed.all_reduce(ones(1), async_op=True)  # ends in process 1 when Python is about to
+    if rank == 1:
+        BUSY.append(range(50_000_000))
+    else:
+        time.sleep(1)
+    sys.exit()
+print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
+"""
+
+
+def test_processes_end_in_order_after_their_last_operation():
+    """One that ends while Python is torn down ends its process with SIGABRT."""
+    ended = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True, timeout=120)
+    assert ended.stdout == "[0, 0]\n", ended.stderr

@@ -5,10 +5,12 @@ Importing this module imports no torch.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -196,12 +198,59 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
         global _meeting
         _meeting = True
         try:
-            strategy.setup_environment()
-        except DistError as error:
+            meet(strategy, timeout)
+        except (DistError, OSError) as error:
             strategy.launcher.kill(signal.SIGKILL)  # those that this process has started, and that may hang
             text = f"the {trainer.world_size} processes of the run did not meet within {timeout:g} s"
             raise InputError(f"{text} (raise --ddp-timeout, or see what the others said): {one_line(error)}") from error
     return Processes(strategy)
+
+
+def meet(strategy: Strategy, timeout: float) -> None:
+    """Begin the process group, unless there is one; it ends with the process.
+
+    Raises:
+        OSError: If process 0 cannot be reached in time. Torch says so as well, but after up to 2.6 times as long.
+        DistError: If others do not come.
+    """
+    from torch import distributed
+
+    if not distributed.is_initialized():
+        if Processes(strategy).rank != 0:
+            environment = strategy.cluster_environment  # type: ignore[attr-defined]
+            wait_for_server(environment.main_address, environment.main_port, timeout)
+        atexit.register(leave)
+    strategy.setup_environment()
+
+
+def wait_for_server(host: str, port: int, timeout: float) -> None:
+    """Wait until somebody accepts connections.
+
+    Raises:
+        OSError: If nobody has for ``timeout`` seconds.
+    """
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            with socket.create_connection((host, port), max(0.1, end - time.monotonic())) as connection:
+                if connection.getsockname() != connection.getpeername():  # a port of its own, by chance
+                    return
+        except OSError as error:
+            if time.monotonic() > end - 0.1:
+                raise OSError(f"process 0 does not answer at {host}, port {port}: {one_line(error)}") from error
+        time.sleep(0.1)
+
+
+def leave() -> None:
+    """End the process group while Python still runs.
+
+    Gloo's threads let go of tensors after an operation is over. One that does so while the interpreter is torn down ends the
+    process with SIGABRT, after all its work (https://github.com/pytorch/pytorch/issues/190489).
+    """
+    from torch import distributed
+
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def check_strategy(trainer: Trainer) -> None:
