@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import zoo.algebras
-from zoo.algebras import Algebra, Laws, algebra, laws, reals, unit
+from zoo.algebras import Algebra, FactoredAlgebra, Laws, algebra, laws, reals, unit
 from zoo.checkpoint.integrity import fingerprint
 from zoo.errors import InputError
 from zoo.layers import Linear
@@ -217,6 +217,48 @@ SETTERS = {
 }
 
 
+@pytest.mark.parametrize("spec", ["phm-3", "phm(n=3, rank=5)", "phm(n=3, rank=5, learned=false)"])
+def test_factors_of_learned_rules(spec):
+    rule = algebra(spec).double()
+    if "rank" not in spec:
+        assert rule.factors is None
+        return
+    factors = rule.factors
+    assert (factors.rank, rule.n, [f.shape for f in factors]) == (5, 3, [(5, 3)] * 3)
+    expected = sum(torch.einsum("i,j,k->ijk", u, v, w) for u, v, w in zip(*factors, strict=True))
+    torch.testing.assert_close(rule.structure, expected)
+    assert list(rule.state_dict()) == ["factor_matrices"]
+    assert [p.shape for p in rule.parameters()] == [(3, 5, 3)] * rule.learned
+    given = torch.randn_like(rule.rule)
+    rule.load_state_dict({"factor_matrices": given})
+    one = rule.for_layer()
+    assert torch.equal(one.factor_matrices, given)
+    assert not torch.equal(algebra(spec).for_layer().structure, algebra(spec).structure)
+    rule.reset_parameters()
+    assert not torch.equal(rule.for_layer().structure, rule.for_layer().structure)
+
+
+def test_the_gradient_of_a_layer_reaches_its_factors():
+    torch.manual_seed(0)
+    layer = Linear(algebra("phm(n=3, rank=4)"), 6, 9).double()
+    x, names = torch.randn(5, 6, dtype=torch.float64), [name for name, _ in layer.named_parameters()]
+
+    def call(*values):
+        return torch.func.functional_call(layer, dict(zip(names, values, strict=True)), (x,))
+
+    assert any(name.endswith("factor_matrices") for name in names)
+    assert torch.autograd.gradcheck(call, tuple(layer.parameters()))
+
+
+@pytest.mark.parametrize(
+    "wrong", [torch.ones(2, 4, 4), torch.ones(3, 4), torch.ones(3, 0, 4), None, torch.full((3, 1, 1), 1e999)]
+)
+def test_wrong_factors_are_one_line(wrong):
+    with pytest.raises(InputError, match=r"\[3, R, n\]|NaN or infinity") as caught:
+        FactoredAlgebra(wrong)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("spec", ["phm-4", "phm(n=4, learned=false)"])
 @pytest.mark.parametrize("way", SETTERS)
 def test_a_product_that_was_set_is_where_every_layer_starts(spec, way):
@@ -269,6 +311,7 @@ def test_reset_draws_the_rule_again():
         ("phm-8", "Algebra(phm-8, n=8, learned)"),
         ("phm( n=8 )", "Algebra(phm(n=8), n=8, learned)"),
         ("phm(shared=true, n=2)", "Algebra(phm(n=2, shared=True), n=2, learned, shared)"),
+        ("phm(rank=6, n=4)", "FactoredAlgebra(phm(n=4, rank=6), n=4, learned, rank=6)"),
     ],
 )
 def test_repr_shows_the_spec_in_canonical_spelling(spec, shown):

@@ -4,7 +4,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -58,13 +58,36 @@ class TrackedParameter(nn.Parameter):
         return torch._utils._rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
 
 
+class Factors(NamedTuple):
+    r"""A bilinear decomposition of a product into R real multiplications.
+
+        A[i, j, k] = sum_r left[r, i] right[r, j] result[r, k]
+
+    so that x y = result^T ((left x) * (right y)). All three are [R, n].
+    """
+
+    left: Tensor
+    right: Tensor
+    result: Tensor
+
+    @property
+    def rank(self) -> int:
+        """The number R of real multiplications."""
+        return self.left.shape[0]
+
+    def reconstruct(self) -> Tensor:
+        """Rebuild the structure tensor, [n, n, n]."""
+        return torch.einsum("ri,rj,rk->ijk", self.left, self.right, self.result)
+
+
 class Algebra(nn.Module):
     r"""A bilinear product on R^n, given by its structure tensor A.
 
         e_i e_j = sum_k A[i, j, k] e_k        (x y)_k = sum_ij A[i, j, k] x_i y_j
 
     The structure tensor of a known product is a buffer; that of a learned product is a parameter (PHM, Zhang et al. 2021,
-    Eq. 3, where the matrix A_i has the entry A[i, j, k] at row k, column j). Every layer holds its own copy, see `for_layer`.
+    Eq. 3, where the matrix A_i has the entry A[i, j, k] at row k, column j), or computed from one (`FactoredAlgebra`). Every
+    layer holds its own copy, see `for_layer`.
 
     Args:
         structure: A, [n, n, n], indexed left factor, right factor, result; or a function that draws it, called once per layer
@@ -87,6 +110,7 @@ class Algebra(nn.Module):
 
     structure: Tensor
     left: Tensor | None
+    stored: ClassVar[str] = "structure"
 
     def __init__(
         self,
@@ -99,31 +123,45 @@ class Algebra(nn.Module):
     ) -> None:
         super().__init__()
         self._draw = structure if callable(structure) else None
-        table = structure() if callable(structure) else structure
+        rule = structure() if callable(structure) else structure
+        self._check_shape(rule)
+        if not rule.is_meta and not rule.isfinite().all():
+            raise InputError("a structure tensor holds finite numbers; this one has NaN or infinity")
+        rule, n = rule.detach().clone().to(torch.get_default_dtype()), rule.shape[-1]
+        self.learned, self.shared = learned, shared
+        self._drawn = None if self._draw is None else rule.clone()
+        if left is not None and (left.ndim != 2 or not 1 <= len(left) <= n or left.shape[1] != n):
+            raise InputError(f"left is a basis [m, {n}] of at most {n} elements, not {list(left.shape)}")
+        self.spec, self.defaults = "", dict(defaults or {})
+        self.register_buffer("left", None if left is None else left.to(rule), persistent=False)
+        if learned:
+            self.register_parameter(self.stored, TrackedParameter(rule))
+        else:
+            # A rule that a spec fixes is not stored with the weights; a drawn one cannot be found again without them.
+            self.register_buffer(self.stored, rule, persistent=not self.known)
+
+    def _check_shape(self, table: Tensor) -> None:
         if not isinstance(table, Tensor):
             kind = type(table).__name__
             raise InputError(f"a structure tensor is a torch.Tensor [n, n, n], not {kind}: use torch.tensor(...)")
         if table.ndim != 3 or len(set(table.shape)) != 1 or not table.numel():
             raise InputError(f"a structure tensor is [n, n, n] with n >= 1, not {list(table.shape)}")
-        if not table.is_meta and not table.isfinite().all():
-            raise InputError("a structure tensor holds finite numbers; this one has NaN or infinity")
-        table = table.detach().clone().to(torch.get_default_dtype())
-        self.learned, self.shared = learned, shared
-        self._drawn = None if self._draw is None else table.clone()
-        if left is not None and (left.ndim != 2 or not 1 <= len(left) <= len(table) or left.shape[1:] != table.shape[1:2]):
-            raise InputError(f"left is a basis [m, {len(table)}] of at most {len(table)} elements, not {list(left.shape)}")
-        self.spec, self.defaults = "", dict(defaults or {})
-        self.register_buffer("left", None if left is None else left.to(table), persistent=False)
-        if learned:
-            self.structure = TrackedParameter(table)
-        else:
-            # A rule that a spec fixes is not stored with the weights; a drawn one cannot be found again without them.
-            self.register_buffer("structure", table, persistent=not self.known)
+
+    @property
+    def rule(self) -> Tensor:
+        """The parameter or buffer that the product is stored in, by the name ``stored``: here the structure tensor."""
+        rule: Tensor = getattr(self, self.stored)
+        return rule
+
+    @property
+    def factors(self) -> Factors | None:
+        """The factors of the structure tensor, with their gradients, if it is computed from them; else None."""
+        return None
 
     @property
     def n(self) -> int:
         """Dimension over the reals."""
-        return self.structure.shape[0]
+        return self.rule.shape[-1]
 
     @property
     def action(self) -> Tensor:
@@ -143,9 +181,9 @@ class Algebra(nn.Module):
     @property
     def drawn(self) -> bool:
         """Whether the product is a draw that nobody has changed, so that every layer draws one of its own."""
-        if self._drawn is None or self.structure.is_meta:
+        if self._drawn is None or self.rule.is_meta:
             return self._drawn is not None
-        return torch.equal(self.structure, self._drawn.to(self.structure))
+        return torch.equal(self.rule, self._drawn.to(self.rule))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Multiply features element by element: [..., C] and [..., C] to [..., C], component-major, n dividing C."""
@@ -165,20 +203,20 @@ class Algebra(nn.Module):
         own = copy.deepcopy(self)
         if self._draw is not None:
             if not self.drawn:
-                own._draw = partial(torch.clone, self.structure.detach().clone())
+                own._draw = partial(torch.clone, self.rule.detach().clone())
             own.reset_parameters()
         return own
 
     def no_weight_decay(self) -> set[str]:
         """Name the parameters that weight decay must leave alone, by timm's convention: a learned product."""
-        return {"structure"} if self.learned else set()
+        return {self.stored} if self.learned else set()
 
     def reset_parameters(self) -> None:
         """Draw the rule again, if it was drawn; `torch.manual_seed` alone decides the outcome."""
         if self._draw is not None:
-            with torch.no_grad(), torch.device(self.structure.device):
-                self.structure.copy_(self._draw())
-                self._drawn = self.structure.detach().clone()
+            with torch.no_grad(), torch.device(self.rule.device):
+                self.rule.copy_(self._draw())
+                self._drawn = self.rule.detach().clone()
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Algebra":
         self._drawn = None if self._drawn is None else fn(self._drawn)
@@ -189,6 +227,49 @@ class Algebra(nn.Module):
         """Show the spec, the dimension, and what of the rule is trained."""
         flags = [name for name in ("learned", "shared") if getattr(self, name)]
         return ", ".join([self.spec, f"n={self.n}", *flags] if self.spec else [f"n={self.n}", *flags])
+
+
+class FactoredAlgebra(Algebra):
+    r"""A product with R real multiplications, learned or fixed by its factors.
+
+        A[i, j, k] = sum_r U[r, i] V[r, j] W[r, k]
+
+    The parameter is ``factor_matrices``, U, V and W as one tensor [3, R, n]; the structure tensor is computed from it. A free
+    product of R^n takes n^2 multiplications, so with fewer the computation becomes cheaper, not only the weights fewer.
+
+    Args:
+        factor_matrices: U, V and W, [3, R, n], or a function that draws them.
+        options: Those of `Algebra`.
+
+    Example:
+        >>> FactoredAlgebra(torch.ones(3, 1, 2))(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
+        tensor([21., 21.])
+    """
+
+    factor_matrices: Tensor
+    stored = "factor_matrices"
+
+    def __init__(self, factor_matrices: Tensor | Draw, **options: Any) -> None:
+        super().__init__(factor_matrices, **options)
+
+    def _check_shape(self, table: Tensor) -> None:
+        if not isinstance(table, Tensor) or table.ndim != 3 or len(table) != 3 or not table.numel():
+            got = list(table.shape) if isinstance(table, Tensor) else type(table).__name__
+            raise InputError(f"the factors of a product are a torch.Tensor [3, R, n] with R and n >= 1, not {got}")
+
+    @property
+    def factors(self) -> Factors:
+        """U, V and W, [R, n] each."""
+        return Factors(*self.factor_matrices.unbind())
+
+    @property
+    def structure(self) -> Tensor:  # type: ignore[override]
+        """The structure tensor, [n, n, n]."""
+        return self.factors.reconstruct()
+
+    def extra_repr(self) -> str:
+        """Show the rank as well."""
+        return f"{super().extra_repr()}, rank={self.factors.rank}"
 
 
 def reals() -> Algebra:

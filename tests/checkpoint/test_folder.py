@@ -85,6 +85,7 @@ def sign(folder: Path, **files: object) -> None:
         "phm-4",
         "phm(n=4,shared=true)",
         "phm(n=2,learned=false)",
+        "phm(n=4,rank=6,shared=true)",
     ],
 )
 def test_round_trip_is_bit_equal(tmp_path, algebra):

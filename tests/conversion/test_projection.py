@@ -1,11 +1,14 @@
 """Projection onto the nearest hypercomplex weights: exact where it can be, optimal where it cannot."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 
 from zoo.algebras import algebra
-from zoo.conversion.projection import arrange, nearest_components, nearest_product
+from zoo.conversion import convert
+from zoo.conversion.projection import arrange, nearest_components, nearest_product, nearest_rule
 from zoo.kernels import axis_layout, real_matrix
 
 FIXED = ["real", "complex", "quaternion", "octonion", "sedenion", "clifford(p=1,q=1)", "clifford(p=0,q=0,r=1)"]
@@ -147,3 +150,28 @@ def test_dtype_is_kept_and_the_work_is_in_double():
     found = nearest_components(real_matrix(table, w, out, inp), table, out, inp)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, w)
+
+
+@pytest.mark.parametrize("rank", [8, 12])
+def test_the_nearest_factors_of_a_product_that_has_them_are_exact(rank):
+    torch.manual_seed(0)
+    table, start = algebra("quaternion").structure.double(), algebra(f"phm(n=4, rank={rank})").double()
+    fitted = nearest_rule(table, start)
+    torch.testing.assert_close(torch.einsum("ri,rj,rk->ijk", *fitted), table)
+    lengths = fitted.norm(dim=-1)
+    torch.testing.assert_close(lengths[0], lengths[2])
+    assert nearest_rule(table, algebra("phm-4")) is table
+
+
+def test_fewer_factors_project_less_exactly_but_better_than_as_drawn():
+    torch.manual_seed(0)
+    real = torch.nn.Linear(16, 16)
+    errors = []
+    for spec in ("phm-4", "phm(n=4, rank=6)", "phm(n=4, rank=2)"):
+        net = convert(copy.deepcopy(real), spec, weights="project")
+        errors.append((net.weight - real.weight).norm().item())
+    drawn = algebra("phm(n=4, rank=2)").double()
+    w = nearest_components(real.weight.double(), drawn.structure.detach(), *axes(4, (16, 16), (1, 1)))
+    errors.append(error(real.weight, drawn.structure.float(), w.float(), *axes(4, (16, 16), (1, 1))))
+    assert errors == sorted(errors)
+    assert errors[-1] < real.weight.norm()

@@ -20,9 +20,12 @@ from zoo.testing import definition
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
 
 
-def make(spec="phm-4", seed=0):
+SPEC = "phm-4"
+
+
+def make(spec=None, seed=0):
     torch.manual_seed(seed)
-    return Linear(algebra(spec), 8, 12).eval()
+    return Linear(algebra(spec or SPEC), 8, 12).eval()
 
 
 def defined(layer, x=X):
@@ -177,11 +180,11 @@ def loaded_by_swapping(layer):
 
 def structure_in_place(layer):
     with torch.no_grad():
-        layer.algebra.structure.neg_()
+        layer.algebra.rule.neg_()
 
 
 def structure_data(layer):
-    layer.algebra.structure.data.neg_()
+    layer.algebra.rule.data.neg_()
 
 
 def structure_loaded(layer):
@@ -275,8 +278,12 @@ CHANGES = [
 ]
 
 
+@pytest.mark.parametrize("rule", ["phm-4", "phm(n=4, rank=6)"])
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_any_change_makes_the_kept_matrix_stale(layer, change):
+def test_any_change_makes_the_kept_matrix_stale(monkeypatch, rule, change):
+    monkeypatch.setitem(globals(), "SPEC", rule)
+    layer = make()
+    check(layer)
     object.__setattr__(layer, "listed", list(layer.parameters()))
     before = defined(layer)
     with torch.no_grad():

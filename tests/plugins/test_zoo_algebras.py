@@ -73,8 +73,21 @@ class TestPhmFixed(AlgebraContract):
     spec = "phm(n=5, learned=false)"
 
 
+class TestPhmOfRank(AlgebraContract):
+    spec = "phm(n=4, rank=6)"
+
+
+class TestPhmOfRankFixed(AlgebraContract):
+    spec = "phm(n=3, rank=4, learned=false)"
+
+
 class TestPhmFromQuaternion(AlgebraContract):
     spec = "phm(n=4, rule=quaternion)"
+    laws = FIELD._replace(commutative=False)
+
+
+class TestPhmOfRankFromQuaternion(AlgebraContract):
+    spec = "phm(n=4, rule=quaternion, rank=10)"
     laws = FIELD._replace(commutative=False)
 
 
@@ -117,6 +130,50 @@ def test_phm_draws_the_energy_of_a_signed_table():
     assert abs(energy.item() / 64 - 1) < 0.05
 
 
+def test_phm_of_a_rank_draws_the_energy_of_a_signed_table():
+    torch.manual_seed(0)
+    for spec in ("phm(n=8, rank=16)", "phm(n=4, rank=1)"):
+        n = algebra(spec).n
+        energy = torch.stack([algebra(spec).structure.square().sum() for _ in range(400)]).mean()
+        assert abs(energy.item() / n**2 - 1) < 0.15
+
+
+@pytest.mark.parametrize(("name", "rank"), [("complex", 3), ("quaternion", 8), ("octonion", 30), ("clifford(p=1,q=1)", 12)])
+def test_phm_of_a_rank_starts_at_any_product(name, rank):
+    table = algebra(name).structure.double()
+    rule = algebra(f"phm(n={len(table)}, rank={rank}, rule={name!r})").double()
+    assert rule.factors.rank == rank
+    torch.testing.assert_close(rule.structure, table, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "rank"), [("complex", 3), ("quaternion", 8), ("quaternion", 10)])
+def test_training_finds_a_product_with_enough_factors(name, rank):
+    table = algebra(name).structure.double()
+    rule = algebra(f"phm(n={len(table)}, rank={rank}, rule={name})").double()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        rule.rule.add_(0.05 * torch.randn_like(rule.rule))
+    assert (rule.structure - table).abs().max() > 0.05
+    stop = {"tolerance_grad": 1e-14, "tolerance_change": 1e-16}
+    optimizer = torch.optim.LBFGS(rule.parameters(), max_iter=500, line_search_fn="strong_wolfe", **stop)
+
+    def loss():
+        optimizer.zero_grad()
+        value = (rule.structure - table).square().sum()
+        value.backward()
+        return value
+
+    optimizer.step(loss)
+    assert (rule.structure - table).abs().max() < 1e-6
+
+
+def test_spare_factors_of_a_start_are_learned():
+    rule = algebra("phm(n=2, rank=4, rule=complex)")
+    y = rule(*torch.randn(2, 5, 2)).square().sum()
+    (gradient,) = torch.autograd.grad(y, rule.parameters())
+    assert (gradient[2].abs().amax(1) > 0).all()
+
+
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
@@ -125,6 +182,10 @@ def test_phm_draws_the_energy_of_a_signed_table():
         ("phm(n=0)", "1 to 64"),
         ("phm(n=4, rule=complex)", "has n = 2"),
         ("phm", "needs the option 'n'"),
+        ("phm(n=4, rank=0)", "the rank is 1 to n\\^2 = 16"),
+        ("phm(n=4, rank=17)", "the rank is 1 to n\\^2 = 16"),
+        ("phm(n=4, rank=2.5)", "must be a whole number or none"),
+        ("phm(n=4, rank=7, rule=quaternion)", "'quaternion' is computed with 8 multiplications, not fewer"),
     ],
 )
 def test_bad_options_are_one_line(spec, said):

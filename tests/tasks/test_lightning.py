@@ -213,6 +213,7 @@ def test_an_empty_batch_counts_for_nothing():
         ("transformer(dim=16, depth=1, heads=2, positions=learned)", "phm-2", {"num_classes": 2}, {"structure", "table"}),
         ("transformer_xl(dim=16, depth=1, heads=2, ffn=16)", "quaternion", {}, {"u", "v"}),
         ("gpt(dim=16, depth=1, heads=2, ffn=16)", "phm-4", {}, {"structure", "table"}),
+        ("gpt(dim=16, depth=1, heads=2, ffn=16)", "phm(n=4, rank=6)", {}, {"factor_matrices", "table"}),
     ],
 )  # fmt: skip
 def test_learned_products_positions_u_and_v_are_not_decayed(spec, algebra, info, kept):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.algebras import Algebra
 from zoo.kernels import AxisLayout
 
 
@@ -62,3 +63,23 @@ def nearest_product(arranged: Iterable[Tensor], n: int) -> Tensor:
         gram = gram.to(flat.device) + flat @ flat.T
     leading: Tensor = torch.linalg.eigh(gram).eigenvectors[:, -n:]
     return leading.T.reshape(n, n, n).transpose(1, 2) * math.sqrt(n)
+
+
+def nearest_rule(table: Tensor, like: Algebra, sweeps: int = 100) -> Tensor:
+    """Return what comes nearest to a structure tensor in the form in which an algebra stores its own.
+
+    Factors are fitted by alternating least squares, from those that the algebra has (Carroll and Chang 1970, Harshman 1970).
+    """
+    if like.factors is None:
+        return table
+    fitted = [factor.detach().to(table) for factor in like.factors]
+    for _ in range(sweeps):
+        for side in range(3):
+            one, other = (fitted[i] for i in range(3) if i != side)
+            pairs = torch.einsum("ri,rj->rij", one, other).flatten(1)
+            fitted[side] = torch.linalg.pinv(pairs.T) @ table.movedim(side, -1).flatten(0, 1)
+    # What one factor of a product gains another may lose: all three get the same length.
+    found = torch.stack(fitted)
+    lengths = found.norm(dim=-1, keepdim=True)
+    balanced: Tensor = found * (lengths.prod(0).pow(1 / 3) / lengths.clamp_min(1e-30))
+    return balanced

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from zoo.algebras import Algebra
 from zoo.conversion.attention_layout import is_conv1d_of_transformers
 from zoo.conversion.multihead_attention import MultiheadAttention
-from zoo.conversion.projection import arrange, nearest_components, nearest_product
+from zoo.conversion.projection import arrange, nearest_components, nearest_product, nearest_rule
 from zoo.conversion.targets import Skip, Target, survey
 from zoo.errors import InputError
 from zoo.layers import Layers
@@ -142,9 +142,9 @@ def _project(pairs: list[tuple[Tensor, Weight]], product: Algebra) -> None:
     """Set weights over an algebra to what comes nearest to the real matrices they replace."""
     if product.learned and product.shared and pairs:
         together = nearest_product((arrange(matrix, new.out, new.inp) for matrix, new in pairs), product.n)
-        product.structure.copy_(together)
+        product.rule.copy_(nearest_rule(together, product))
     for matrix, new in pairs:
         own = new.algebra
         if product.learned and not product.shared:
-            own.structure.copy_(nearest_product([arrange(matrix, new.out, new.inp)], own.n))
+            own.rule.copy_(nearest_rule(nearest_product([arrange(matrix, new.out, new.inp)], own.n), own))
         new.elements.copy_(nearest_components(matrix, own.action, new.out, new.inp))

@@ -1,35 +1,13 @@
 """Exact ways to multiply with fewer real multiplications than the table has entries."""
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-
-class Factors(NamedTuple):
-    r"""A bilinear decomposition of a product into R real multiplications.
-
-        A[i, j, k] = sum_r left[r, i] right[r, j] result[r, k]
-
-    so that x y = result^T ((left x) * (right y)). All three are [R, n] and in float64.
-    """
-
-    left: Tensor
-    right: Tensor
-    result: Tensor
-
-    @property
-    def rank(self) -> int:
-        """The number R of real multiplications."""
-        return self.left.shape[0]
-
-    def reconstruct(self) -> Tensor:
-        """Rebuild the structure tensor, [n, n, n]."""
-        return torch.einsum("ri,rj,rk->ijk", self.left, self.right, self.result)
+from zoo.algebras import Factors as Factors
 
 
 def factorize(structure: Tensor) -> Factors:
-    """Decompose a structure tensor [n, n, n] exactly, with as few multiplications as we know how.
+    """Decompose a structure tensor [n, n, n] exactly, with as few multiplications as we know how; in float64.
 
     Example:
         >>> complex_numbers = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])

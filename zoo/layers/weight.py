@@ -161,7 +161,7 @@ class Weight(nn.Module):
             product: Any = self._modules["algebra"]
             if (
                 self._parameters.get("components") is w
-                and (product._parameters if product.learned else product._buffers).get("structure") is a
+                and (product._parameters if product.learned else product._buffers).get(product.stored) is a
                 and product._buffers.get("left") is left
                 and state == _state(matrix, w, a, left)
             ):
@@ -170,7 +170,7 @@ class Weight(nn.Module):
 
     def _keep(self) -> Tensor:
         """Assemble the matrix, and keep it if every change of what it is made from can be noticed."""
-        w, a, left = self.components, self.algebra.structure, self.algebra.left
+        w, a, left = self.components, self.algebra.rule, self.algebra.left
         self.__dict__["_kept"] = None
         if is_recording(w) or not isinstance(w, TrackedParameter) or not all(map(_tells_changes, (w, a, left))):
             return self._assemble()

@@ -85,10 +85,11 @@ class LinearContract(Subject):
         assert distance(y, exact) < 5e-2
 
     def test_parameters_are_counted(self) -> None:
-        """N ceil(out / n) ceil(in / n) weights, `out` biases, and the n^3 numbers of a rule that is learned."""
+        """N ceil(out / n) ceil(in / n) weights, `out` biases, and the numbers of a learned rule: n^3, or 3 R n."""
         algebra = self.algebra()
         n = algebra.n
-        rule = n**3 if algebra.learned else 0
+        numbers = n**3 if algebra.factors is None else 3 * algebra.factors.rank * n
+        rule = numbers if algebra.learned else 0
         for inp, out in ((10, 7), (4 * n, 2 * n)):
             expected = n * -(-out // n) * -(-inp // n) + out + rule
             assert sum(p.numel() for p in self.linear(inp, out).parameters()) == expected
@@ -240,7 +241,7 @@ class StateContract(Subject):
         assert one.spec in repr(one)
         assert again.spec == one.spec
         assert (again.n, again.learned, again.shared) == (one.n, one.learned, one.shared)
-        if "structure" not in one.state_dict():
+        if one.known:
             assert torch.equal(again.structure, one.structure)
 
 
