@@ -54,7 +54,8 @@ def made(found: dict[str, Any]) -> str:
     """Say when and on what a section was run."""
     where = found["machine"]
     versions = f"torch {where['torch']}, lightning {where['lightning']}"
-    commit = (found["commit"] or "none")[:10]
+    commit, *changed = (found["commit"] or "none").split("-")  # see benchmarks.papers.commit
+    commit = "-".join([commit[:10], *changed])
     return f"{where['date']}, {where['cores']} cores of {where['processor']}, {versions}, commit {commit}."
 
 
