@@ -1,5 +1,6 @@
 """Files and folders are whole or not there, whatever interrupts the writer."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -65,6 +66,18 @@ def test_a_failure_while_flushing_leaves_the_old_folder(tmp_path, monkeypatch):
         (part / "a").write_text("new")
     assert tree(tmp_path) == {"model/a": "old"}
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("made", ["mkdtemp", "mkstemp"])
+def test_an_error_names_what_is_written_and_no_temporary_file(made, tmp_path, monkeypatch):
+    def denied(prefix, dir):
+        raise PermissionError(errno.EACCES, "Permission denied", f"{dir}/{prefix}x82k")
+
+    monkeypatch.setattr(atomic.tempfile, made, denied)
+    with pytest.raises(PermissionError) as error:  # noqa: SIM117 (one of the two raises it)
+        with new_folder(tmp_path / "a") as part:
+            write_text(part.parent / "a", "")
+    assert error.value.filename == str(tmp_path / "a")
 
 
 def test_everything_is_flushed_before_it_is_renamed(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """The commands: no torch for looking around, exit codes, short errors, and pipes that close."""
 
+import errno
 import json
 import os
 import subprocess
@@ -203,6 +204,17 @@ def test_an_operating_system_error_names_the_place(monkeypatch, capsys):
     monkeypatch.setattr("zoo.cli.commands.dispatch", full)
     assert main(["list"]) == 1
     assert capsys.readouterr().err == "zoo: No space left on device (runs/a/metrics.csv)\n"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_place_that_may_not_be_written_is_the_users_to_choose(number, monkeypatch, capsys):
+    def denied(words):
+        raise OSError(number, os.strerror(number), "disk/x")
+
+    monkeypatch.setattr("zoo.cli.commands.dispatch", denied)
+    assert main(["list"]) == 2
+    said = f"zoo: {os.strerror(number)} (disk/x): choose another place, or see to its permissions\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -121,18 +121,19 @@ def test_a_folder_is_given_back_or_discarded():
     assert not folder.path.exists()
 
 
-@pytest.mark.parametrize("name", ["mkdir", "write"])
-def test_a_full_disk_is_no_mistake_of_the_user(name, monkeypatch):
+@pytest.mark.parametrize("name", ["mkdir", "open", "write"])
+@pytest.mark.parametrize("place", ["mine", None])
+def test_a_full_disk_is_no_mistake_of_the_user(name, place, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "mine")
 
     monkeypatch.setattr(os, name, full)
     if name == "write":  # the name of the holder; the first file that matters says that the disk is full
-        claim(replace(OPTIONS, run_dir="mine")).discard()
+        claim(replace(OPTIONS, run_dir=place)).discard()
     else:
         with pytest.raises(OSError, match="No space left on device"):
-            claim(replace(OPTIONS, run_dir="mine"))
-    assert not Path("mine").exists()
+            claim(replace(OPTIONS, run_dir=place))
+    assert list(Path().iterdir()) == []
 
 
 def test_a_claim_in_a_folder_that_has_been_used_leaves_it_alone():

@@ -14,7 +14,8 @@ from typing import Any
 def new_folder(target: Path) -> Iterator[Path]:
     """Fill a temporary folder beside the target; on success flush it to the disk and put it in the target's place."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    with _naming(target):
+        part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         part.chmod(0o755)
         yield part
@@ -41,7 +42,8 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file through a temporary one beside it."""
-    handle, part = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    with _naming(path):
+        handle, part = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -53,6 +55,16 @@ def write_bytes(path: Path, data: bytes) -> None:
         Path(part).unlink(missing_ok=True)
         raise
     sync(path.parent)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Let an error name what is to be written, not the temporary file or folder beside it."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def to_json(value: Any) -> str:

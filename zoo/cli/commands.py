@@ -27,6 +27,7 @@ work
   --debug         after COMMAND: show the full traceback of an error
 """
 
+import errno
 import json
 import os
 import sys
@@ -187,8 +188,11 @@ def explain(error: BaseException) -> int:
     if isinstance(error, OSError) and error.strerror:
         name = error.filename or ("standard output" if stdout_fails() else "")
         place = f" ({printable(str(name))})" if name else ""
-        print(f"zoo: {error.strerror}{place}", file=sys.stderr)
-        return 1
+        said = isinstance(error.__cause__, OSError)  # how to go on
+        denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and bool(name) and not said
+        advice = ": choose another place, or see to its permissions" if denied else ""
+        print(f"zoo: {error.strerror}{place}{advice}", file=sys.stderr)
+        return 2 if denied else 1
     if package := broken_package(error):
         print(f"zoo: {package}: torch and Lightning fail beside it; mend or uninstall it (zoo doctor)", file=sys.stderr)
         return 2

@@ -76,10 +76,16 @@ class RunFolder:
             with suppress(OSError):
                 self.clear()
                 self.close()
-                self.path.rmdir()
-                if self.path.parent == RUNS:
-                    RUNS.rmdir()
+                _remove(self.path)
         self.close()
+
+
+def _remove(folder: Path) -> None:
+    """Remove an empty folder, and runs/ if that is empty then."""
+    with suppress(OSError):
+        folder.rmdir()
+        if folder.parent == RUNS:
+            RUNS.rmdir()
 
 
 _OPEN: WeakSet[RunFolder] = WeakSet()
@@ -165,7 +171,11 @@ def _claim(folder: Path) -> RunFolder:
     used = f"the run folder '{folder}' is not empty: choose another with --run-dir, or remove it"
     if not lock.exists() and any(folder.iterdir()):
         raise InputError(used)  # and leave nothing of ours in it
-    claimed = hold(folder)
+    try:
+        claimed = hold(folder)
+    except OSError:
+        _remove(folder)
+        raise
     for path in folder.glob(".config.yaml-*"):  # of a run that was killed while it wrote its first file
         path.unlink()
     if [path.name for path in folder.iterdir()] != [LOCK]:
