@@ -215,3 +215,28 @@ def test_a_folder_of_a_run_that_was_killed_before_its_configuration_was_whole_is
     (folder / ".config.yaml-abc").write_text("backbone: vi")
     with claim(replace(OPTIONS, run_dir=str(folder), resume=resume)):
         assert [path.name for path in folder.iterdir()] == [LOCK]
+
+
+@pytest.mark.parametrize(
+    ("change", "goes_on"),
+    [
+        ({"ddp_timeout": 15.0, "num_workers": 2, "checkpoint_every": "1m"}, True),
+        ({"trainer": {"max_epochs": 2, "enable_progress_bar": False}}, True),
+        ({"trainer": {"max_epochs": 3}}, False),
+        ({"label_smoothing": 0.1}, False),
+    ],
+    ids=str,
+)
+def test_auto_finds_a_run_whatever_the_options_that_its_result_does_not_depend_on(change, goes_on):
+    options = replace(OPTIONS, trainer={"max_epochs": 2}, run_dir="mine")
+    with claim(options) as begun:
+        write_config(begun.path, options)
+        (begun.path / "checkpoints").mkdir()
+        (begun.path / "checkpoints" / "resume-step-1.ckpt").touch()
+    changed = replace(options, resume="auto", **change)
+    if goes_on:
+        with claim(changed) as found:
+            assert found.resumed
+    else:
+        with pytest.raises(InputError, match="is not empty"):
+            claim(changed)

@@ -18,17 +18,25 @@ from zoo.errors import InputError, check_rules
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry.spec import split_specs
 from zoo.training.checkpoint_io import read_checkpoint
-from zoo.training.folder import RunFolder, config_values, file_name, read_config, run_name, shortest, write_config
+from zoo.training.folder import (
+    FREE,
+    RunFolder,
+    config_values,
+    file_name,
+    flat,
+    read_config,
+    run_name,
+    shortest,
+    write_config,
+)
 from zoo.training.options import Fit, Lottery, without_tuples
 from zoo.training.resolve import Plan, plan
-from zoo.training.resume import flat
 
 CONTROLS = ("random", "reinit")
 DIVERGED = "training diverged"
 """Begins the text of a `zoo.training.callbacks.DivergenceError`."""
 _ROUNDS, _MOST = 10, 200
-_MAY_CHANGE = {"algebra", "compare", "controls", "seeds", "rounds", "until", "collapse"}
-_MAY_CHANGE |= {"num_workers", "ddp_timeout", "checkpoint_every", "trainer.enable_progress_bar"}
+_MAY_CHANGE = {"algebra", "compare", "controls", "seeds", "rounds", "until", "collapse", *FREE}
 
 
 class Arm(NamedTuple):

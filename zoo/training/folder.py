@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from inspect import Parameter, signature
@@ -27,6 +28,8 @@ from zoo.training.resolve import advised_embedding
 LOCK = ".lock"
 _WRITTEN = ("config.yaml", "metrics.csv", "summary.json", "model", "lottery.json")
 RUNS = Path("runs")
+FREE = {"num_workers", "ddp_timeout", "checkpoint_every", "trainer.enable_progress_bar"}
+"""Options, by the names of their flags, that a run is the same with."""
 
 
 class RunFolder:
@@ -129,18 +132,18 @@ def _reopened(folder: Path) -> RunFolder:
 
 
 def _unfinished(options: Fit) -> RunFolder | None:
-    """Hold the newest run of this configuration that has begun and is neither finished nor under way.
+    """Hold the newest run of this configuration, but for `FREE` options, that has begun and is neither finished nor under way.
 
     A given folder without a checkpoint is used anew: whoever restarts a command until it succeeds names one folder.
     """
-    given = options.run_dir
+    given, wanted = options.run_dir, decisive(config_values(options))
     folders = [Path(given).expanduser()] if given is not None else sorted(RUNS.glob("*/"), key=_modified, reverse=True)
     for folder in folders:
         begun = any(folder.glob("checkpoints/*.ckpt")) or any(folder.glob("*/seed-*"))  # a run, or rounds of lottery tickets
         if (folder / "summary.json").exists() or not (begun or given):
             continue
         with suppress(InputError):
-            if read_config(folder) == config_values(options):
+            if decisive(read_config(folder)) == wanted:
                 if begun:
                     return _reopened(folder)
                 held = hold(folder)
@@ -256,6 +259,19 @@ def config_values(options: Fit) -> dict[str, Any]:
     values = {key: value for key, value in asdict(options).items() if key not in own and value is not None}
     values["trainer"] = {key: value for key, value in options.trainer.items() if value is not None}
     return dict(yaml.safe_load(yaml.dump(values, Dumper=_Dumper, sort_keys=False)))
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by the names of their flags."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= {f"{name}.{part}": item for part, item in value.items()} if isinstance(value, Mapping) else {name: value}
+    return found
+
+
+def decisive(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that decide what a run comes to, by the names of their flags."""
+    return {name: value for name, value in flat(values).items() if name not in FREE}
 
 
 def write_config(folder: Path, options: Fit) -> None:

@@ -15,7 +15,7 @@ from zoo.checkpoint import save
 from zoo.errors import InputError
 from zoo.training.checkpoint_io import read_checkpoint, stated_checksum
 from zoo.training.checkpoints import MODEL, RUN, RUN_ID, STATE, checkpoint_files, settled
-from zoo.training.folder import config_values, hold, read_config
+from zoo.training.folder import config_values, flat, hold, read_config
 from zoo.training.options import Fit
 from zoo.training.processes import is_first_process
 
@@ -79,14 +79,6 @@ def check_batch(folder: Path, theirs: int, before: int, size: int, processes: in
         advice = f"use --batch-size {rows // processes}" if rows % processes == 0 else f"use {before} processes"
         sizes = f"({before} x {theirs}), not {processes} x {size}"
         raise InputError(f"a step of the run '{folder}' has {rows} rows {sizes}: {advice}")
-
-
-def flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options by the names of their flags."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found |= {f"{name}.{part}": item for part, item in value.items()} if isinstance(value, Mapping) else {name: value}
-    return found
 
 
 def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
