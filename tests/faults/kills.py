@@ -150,9 +150,9 @@ def start(case: Case, folder: Path, run: str, prepare: Any = None, rank: int = 0
     return [Running(words, folder, env, prepare if number == rank else None) for number, env in enumerate(ranks)]
 
 
-def finish(case: Case, folder: Path, run: str, prepare: Any = None, more: Sequence[str] = ()) -> list[Ended]:
+def finish(case: Case, folder: Path, run: str, prepare: Any = None) -> list[Ended]:
     """Train to the end."""
-    return [process.ended(900) for process in start(case, folder, run, prepare, more=more)]
+    return [process.ended(900) for process in start(case, folder, run, prepare)]
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def kill_and_resume(case: Case, whole: Whole, folder: Path, draw: random.Random,
 def compare(case: Case, ended: list[Ended], whole: Whole, run: Path) -> str:
     """Say what is wrong with a resumed run."""
     if any(one.code for one in ended):
-        return f"exit codes {[one.code for one in ended]}: {ended[0].err[-300:]}"
+        return f"exit codes {[one.code for one in ended]}: {' | '.join(one.err[-300:] for one in ended)}"
     made = case.made(run)
     if different := [name for name in made.keys() | whole.made.keys() if made.get(name) != whole.made.get(name)]:
         return f"other {', '.join(sorted(different))}"
