@@ -3,8 +3,10 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -232,6 +234,24 @@ def test_an_interruption_exits_with_130(monkeypatch, capsys):
     monkeypatch.setattr("zoo.cli.commands.dispatch", stopped)
     assert main(["list"]) == 130
     assert capsys.readouterr().err == "zoo: interrupted\n"
+
+
+@pytest.mark.parametrize("error", [None, ImportError("cannot load module more than once per process")])
+def test_an_interruption_that_a_library_swallows_counts(error, monkeypatch, capsys):
+    """As numpy and matplotlib do while they are imported."""
+
+    def imports(words):
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        if error:
+            raise error
+        return 0
+
+    monkeypatch.setattr("zoo.cli.commands.dispatch", imports)
+    before = signal.getsignal(signal.SIGINT)
+    assert main(["list"]) == 130
+    assert capsys.readouterr().err == "zoo: interrupted\n"
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_python_m_zoo():

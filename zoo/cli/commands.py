@@ -30,12 +30,16 @@ work
 import errno
 import json
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from types import FrameType
 from typing import Any
 
 from zoo.errors import InputError, Stop, printable
@@ -75,9 +79,13 @@ def main(argv: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    interrupts: list[int] = []
     try:
-        code = dispatch(words)
+        with noted(interrupts):
+            code = dispatch(words)
         sys.stdout.flush()
+        if interrupts:
+            raise KeyboardInterrupt
         return code
     except BrokenPipeError:
         # Whoever read our output has gone; Python would complain once more when it flushes at exit.
@@ -86,7 +94,26 @@ def main(argv: list[str] | None = None) -> int:
     except (InputError, KeyboardInterrupt, Stop, Exception) as error:
         if debug:
             raise
-        return explain(error)
+        return explain(KeyboardInterrupt() if interrupts and isinstance(error, Exception) else error)
+
+
+@contextmanager
+def noted(interrupts: list[int]) -> Iterator[None]:
+    """Note every Ctrl-C before it raises: a library that is being imported may swallow the exception, or fail for it later."""
+    before = signal.getsignal(signal.SIGINT)
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def note(signum: int, frame: FrameType | None) -> Any:
+        interrupts.append(signum)
+        return before(signum, frame)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def open_streams() -> None:
