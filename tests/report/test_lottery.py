@@ -13,7 +13,7 @@ import zoo
 from zoo.cli import main
 from zoo.errors import InputError
 from zoo.pruning import prunable
-from zoo.report.lottery import lottery
+from zoo.report.lottery import file_names, lottery
 from zoo.report.lottery.crossing import Crossing, compare_all, overtakes
 from zoo.report.lottery.plots import ridges, sparsity
 from zoo.report.lottery.rows import Arm, collect, measured, read_runs
@@ -378,6 +378,27 @@ def test_a_file_in_the_place_of_the_report(lottery_run, capsys):
     assert (code, len(err.splitlines())) == (2, 1)
     assert "report' is a file: move it, or choose a folder with --out" in err
     assert (run / "report").read_text() == "mine"
+
+
+@pytest.mark.parametrize("link", ["real/seed-0", "real/seed-0/round-00/model", "report"])
+def test_a_link_out_of_a_strangers_experiment_is_not_followed(lottery_run, capsys, tmp_path, link):
+    run = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=1, models=True)
+    (run / "latest").symlink_to("lottery.json")  # within it a link is fine
+    assert call(capsys, "lottery", run)[0] == 0
+    mine = (run / link).rename(tmp_path / "mine")
+    (run / link).symlink_to(mine)
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = call(capsys, "lottery", run)
+    assert (code, out) == (2, "")
+    assert err == f"zoo: '{run / link}' is a link that leads out of '{run}': put what it leads to in its place\n"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_pictures_have_names_of_their_own():
+    labels = ["phm(n=4)", "phm(n=4, fixed)", "PHM n(4)", "phm n 4-2", "phm/n/4"]
+    names = file_names(labels)
+    assert names == ["phm-n-4", "phm-n-4-fixed", "PHM-n-4-2", "phm-n-4-2-2", "phm-n-4-3"]
+    assert len({name.casefold() for name in names}) == len(labels)
 
 
 def test_names_are_no_markup(lottery_run):

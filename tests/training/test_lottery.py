@@ -503,6 +503,18 @@ def test_results_of_a_stranger(begun, change, text):
         zoo.lottery(resume="run")
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_link_out_of_a_strangers_experiment_is_not_followed(begun, tmp_path, listed):
+    mine = (begun / "quaternion/seed-0").rename(tmp_path / "mine")
+    (mine / "round-00/checkpoints").mkdir()
+    (begun / "quaternion/seed-0").symlink_to(mine)
+    if not listed:
+        (begun / "lottery.json").unlink()
+    with pytest.raises(InputError, match=r"'run/quaternion/seed-0' is a link that leads out of 'run'"):
+        zoo.lottery(resume="run", rounds=3)
+    assert (mine / "round-00/checkpoints").is_dir()
+
+
 def test_a_ticket_of_another_network(begun):
     path = begun / "quaternion/seed-0/ticket.ckpt"
     state = read_checkpoint(path)
@@ -540,10 +552,19 @@ def test_a_mean_over_fewer_seeds_says_so(capsys):
         return arm | {"survivors": 6 if number else 10, "weights": 10, "test": {"accuracy": value}}
 
     rows = [row(0, 0, 0.5), row(1, 0, 0.7), row(1, 1, 0.9)]
-    print_results({"rows": rows, "metric": "accuracy", "stopped": [], "run_dir": "run", "rounds": 1})
+    found = {"rows": rows, "metric": "accuracy", "stopped": [], "run_dir": "run", "rounds": 1, "pruning": {"pattern": None}}
+    print_results(found)
     out = capsys.readouterr().out
+    assert "  zoo lottery --resume run --rounds 4  # or more --seeds, --compare, --controls\n" in out
     assert [line.split()[2:] for line in out.splitlines() if line.split()[:1] in (["0"], ["1"])] == [
         ["0.6000"],
         ["0.9000", "(1)"],
     ]
     assert "mean of 2 seeds, or of as many as in brackets" in out
+
+
+def test_no_more_rounds_are_suggested_after_a_pattern_which_prunes_once(capsys):
+    row = {"algebra": "real", "control": None, "seed": 3, "round": 1, "folder": "r", "survivors": 5, "weights": 10, "test": {}}
+    found = {"rows": [row | {"val": {"loss": 1.0}}], "metric": "loss", "stopped": [], "run_dir": "run", "rounds": 1}
+    print_results(found | {"pruning": {"pattern": [2, 4]}})
+    assert "  zoo lottery --resume run --seeds 2  # or more --compare, --controls\n" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """``lottery.json``, which says what the rounds of an experiment with lottery tickets came to; it may be a stranger's."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -44,6 +45,19 @@ def read_results(path: Path) -> dict[str, Any]:
     if twice := [key for key, count in keys.items() if count > 1]:
         raise InputError(f"{path} has two rows of {printable(str(twice[0]))}: it is damaged")
     return record
+
+
+def check_links(experiment: Path) -> None:
+    """Check that no link leads out of an experiment: files are read, written and removed in its folders.
+
+    Raises:
+        InputError: If one does.
+    """
+    home = Path(os.path.realpath(experiment))
+    for path in sorted(experiment.rglob("*")):
+        if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(home):
+            text = f"'{printable(str(path))}' is a link that leads out of '{experiment}': put what it leads to in its place"
+            raise InputError(text)
 
 
 def is_name(value: Any) -> bool:

@@ -73,4 +73,6 @@ def print_results(found: dict[str, Any]) -> None:
     console.print(f"everything is in {found['run_dir']}\n\nnext:")
     console.print(f"  zoo report lottery {folder}  # the curves, in percent of the real network's weights")
     console.print(f"  zoo test {folder}/{rows[-1]['folder']}  # a ticket is a run like any other")
-    console.print(f"  zoo lottery --resume {folder} --rounds {found['rounds'] + 3}  # or more --seeds, --compare, --controls")
+    once = found["pruning"]["pattern"] is not None  # no later round would prune anything
+    more = f"--seeds {seeds + 1}  # or more" if once else f"--rounds {found['rounds'] + 3}  # or more --seeds,"
+    console.print(f"  zoo lottery --resume {folder} {more} --compare, --controls")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo.checkpoint.atomic import write_json
 from zoo.checkpoint.integrity import read_json
-from zoo.checkpoint.lottery import FORMAT, RESULTS, is_name, read_results, row_problem
+from zoo.checkpoint.lottery import FORMAT, RESULTS, check_links, is_name, read_results, row_problem
 from zoo.errors import InputError, check_rules
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry.spec import split_specs
@@ -185,6 +185,7 @@ def begin_experiment(folder: RunFolder, options: Lottery) -> dict[str, Any]:
     found: dict[str, Any] = {"rows": [], "stopped": [], "metric": "loss", "mode": "min"}
     path = folder.path / RESULTS
     if folder.resumed:
+        check_links(folder.path)
         check_changes(folder.path, options)
         if path.exists():
             try:

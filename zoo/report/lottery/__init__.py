@@ -79,12 +79,27 @@ def weight_files(tickets: Mapping[str, Ticket], look: Mapping[str, Style], title
     rows = [(label, ticket.layers[ALL], look[label].color) for label, ticket in tickets.items()]
     files = both("weights", lambda: histograms(rows, f"Surviving weights. {title}"))
     files |= both("sparsity", lambda: sparsity(tickets, "What is left of each layer"))
-    for label, ticket in tickets.items():
-        name = "-".join("".join(char if char.isalnum() or char in "-_" else " " for char in label).split())
-        files |= both(
-            f"weights-{name}", partial(ridges, ticket, look[label].color, f"Surviving weights of each layer, {label}")
-        )
+    for name, (label, ticket) in zip(file_names(list(tickets)), tickets.items(), strict=True):
+        title = f"Surviving weights of each layer, {label}"
+        files |= both(f"weights-{name}", partial(ridges, ticket, look[label].color, title))
     return files
+
+
+def file_names(labels: Sequence[str]) -> list[str]:
+    """Return a part of a file's name for each label, different on every file system.
+
+    >>> file_names(["phm(n=4)", "quaternion, random masks", "PHM-n-4"])
+    ['phm-n-4', 'quaternion-random-masks', 'PHM-n-4-2']
+    """
+    found: dict[str, str] = {}
+    for label in labels:
+        name = plain = "-".join("".join(char if char.isalnum() or char in "-_" else " " for char in label).split())
+        number = 1
+        while name.casefold() in found:
+            number += 1
+            name = f"{plain}-{number}"
+        found[name.casefold()] = name
+    return list(found.values())
 
 
 def plus_minus(mean: float, spread: float | None) -> str:

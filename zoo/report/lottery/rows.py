@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from zoo.checkpoint.lottery import RESULTS, read_results
+from zoo.checkpoint.lottery import RESULTS, check_links, read_results
 from zoo.errors import InputError, check_rules, printable
 
 REAL = "real"
@@ -128,6 +128,7 @@ def _read(folder: Path) -> dict[str, Any]:
     if not (folder / RESULTS).is_file():
         what = "there is no such folder" if not folder.exists() else f"there is no {RESULTS} in it"
         raise InputError(f"'{folder}' is no lottery run: {what}; give a folder that zoo lottery wrote")
+    check_links(folder)
     record = read_results(folder / RESULTS)
     if not record["rows"]:
         raise InputError(f"{folder / RESULTS} has no rows yet: its first round is not finished")
