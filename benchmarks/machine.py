@@ -30,3 +30,13 @@ def processor() -> str:
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def short(commit: str | None) -> str:
+    """Shorten a commit, as `benchmarks.papers.commit` names it, for a page.
+
+    >>> short("0123456789abcdef"), short("0123456789abcdef-changed"), short(None)
+    ('0123456789', '0123456789-changed', 'none')
+    """
+    name, *changed = (commit or "none").split("-")
+    return "-".join([name[:10], *changed])

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks import machine
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "reliability.json"
 PAGE = ROOT / "docs" / "reliability.md"
@@ -54,9 +56,9 @@ def made(found: dict[str, Any]) -> str:
     """Say when and on what a section was run."""
     where = found["machine"]
     versions = f"torch {where['torch']}, lightning {where['lightning']}"
-    commit, *changed = (found["commit"] or "none").split("-")  # see benchmarks.papers.commit
-    commit = "-".join([commit[:10], *changed])
-    return f"{where['date']}, {where['cores']} cores of {where['processor']}, {versions}, commit {commit}."
+    return (
+        f"{where['date']}, {where['cores']} cores of {where['processor']}, {versions}, commit {machine.short(found['commit'])}."
+    )
 
 
 def table(head: list[str], rows: list[list[Any]]) -> str:
