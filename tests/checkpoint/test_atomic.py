@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zoo.checkpoint import atomic
-from zoo.checkpoint.atomic import new_folder, write_json, write_text
+from zoo.checkpoint.atomic import new_folder, scratch_folder, write_json, write_text
 
 
 class Pulled(BaseException):
@@ -70,7 +70,7 @@ def test_a_failure_while_flushing_leaves_the_old_folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("made", ["mkdtemp", "mkstemp"])
 def test_an_error_names_what_is_written_and_no_temporary_file(made, tmp_path, monkeypatch):
-    def denied(prefix, dir):
+    def denied(suffix=None, prefix=None, dir=None):
         raise PermissionError(errno.EACCES, "Permission denied", f"{dir}/{prefix}x82k")
 
     monkeypatch.setattr(atomic.tempfile, made, denied)
@@ -78,6 +78,10 @@ def test_an_error_names_what_is_written_and_no_temporary_file(made, tmp_path, mo
         with new_folder(tmp_path / "a") as part:
             write_text(part.parent / "a", "")
     assert error.value.filename == str(tmp_path / "a")
+    if made == "mkdtemp":
+        with pytest.raises(PermissionError) as error, scratch_folder(tmp_path / "b"):
+            pass
+        assert error.value.filename == str(tmp_path / "b")
 
 
 def test_everything_is_flushed_before_it_is_renamed(tmp_path, monkeypatch):

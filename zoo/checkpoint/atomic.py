@@ -35,6 +35,16 @@ def new_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(part, ignore_errors=True)
 
 
+@contextmanager
+def scratch_folder(target: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside the target, and remove it in the end."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _naming(target):
+        part = tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent)
+    with part:
+        yield Path(part.name)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file of text as UTF-8, whole or not at all."""
     write_bytes(path, text.encode())

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import Tensor
 
 from zoo.checkpoint import find, load_network, read_config, save
+from zoo.checkpoint.atomic import scratch_folder
 from zoo.checkpoint.integrity import read_json
 from zoo.errors import InputError
 from zoo.inference.model import load
@@ -37,9 +37,8 @@ def average(run: str | Path, options: Average) -> dict[str, Any]:
     files = {name: (model / name).read_text(encoding="utf-8") for name in manifest["files"] if name not in OWN}
     splits = ("validation", "metrics") if manifest["metrics"] else ("validation",)
     before = measured(run, splits, options)  # anew: the run may have measured on other amounts of data
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as part:  # measured as everybody will: from its folder
-        save(Path(part) / "model", net, config, summary, files)
+    with scratch_folder(out) as part:  # measured as everybody will: from its folder
+        save(part / "model", net, config, summary, files)
         found = measured(part, splits, options)
     averaged = [path.name for path in paths]
     save(out, net, config, summary | found | {"averaged": averaged}, files)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 from zoo import registry
 from zoo.backbones.build import backbone, count, real_twin, untrained
 from zoo.checkpoint import find, read_config, save
+from zoo.checkpoint.atomic import scratch_folder
 from zoo.checkpoint.folder import library_versions
 from zoo.checkpoint.integrity import read_json
 from zoo.errors import InputError
@@ -77,9 +77,8 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     config_file = str(folder / "config.yaml") if is_run else None
     result: dict[str, Any] = {"folder": str(out), "backbone": spec, "config": config_file, "cuts": cuts}
     result["before"] = measured(run, splits, how, options.data)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as part:  # measured as everybody will: from its folder
-        save(Path(part) / "model", net, config, summary, files)
+    with scratch_folder(out) as part:  # measured as everybody will: from its folder
+        save(part / "model", net, config, summary, files)
         result["after"] = measured(part, splits, how, options.data)
         after = load(part, device="auto")
     save(out, net, config, summary | result["after"], files, sparse=bool(config["sparse"]))
