@@ -8,10 +8,10 @@ from torch import nn
 
 from zoo.algebras import algebra, reals
 from zoo.errors import InputError
-from zoo.layers import attention
+from zoo.layers import attention, scores
 from zoo.layers.attention import Attention, rotate
 from zoo.layers.kv_cache import KVCache
-from zoo.layers.scores import SCORES, attend
+from zoo.layers.scores import SCORES, arrange, attend
 from zoo.testing import definition
 from zoo.testing.backbone import installed_algebras
 
@@ -154,7 +154,7 @@ def test_masked_keys_have_no_weight_at_all(score):
     torch.testing.assert_close(y, attend(q, k[:, :, seen], v[:, :, seen], structure, score))
 
 
-@pytest.mark.parametrize("score", ["dot", "product"])
+@every_score
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_no_table_of_all_pairs_is_kept(score, masked, dtype):
@@ -167,14 +167,97 @@ def test_no_table_of_all_pairs_is_kept(score, masked, dtype):
         kept.append(t.untyped_storage().nbytes() // t.element_size())
         return t
 
-    def most(score):
-        kept.clear()
-        with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-            attend(q, k, v, structure, score, mask, causal=not masked)
-        return max(kept)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        attend(q, k, v, structure, score, mask, causal=not masked)
+        assert max(kept) < size * size
+        scores._written_out(q, arrange(k, structure, "product"), v, "product", mask, not masked, 0.0, 1.0)
+        assert max(kept) >= size * size
 
-    assert most(score) < size * size
-    assert most("hermitian") >= size * size
+
+# --- hermitian attention in tiles ---
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    monkeypatch.setattr("zoo.layers.hermitian.CPU_TILE", 100)
+
+
+def hermitian(q, k, v, **options):
+    return attend(q, k, v, algebra("quaternion").structure.to(q), "hermitian", **options)
+
+
+@pytest.mark.usefixtures("small_tiles")
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("causal", "keys"), [(False, 70), (True, 70), (True, 77), (True, 20)])
+def test_many_tiles_are_one_attention(masked, causal, keys):
+    q, k, v = (draw(2, 3, size, 8, seed=seed).requires_grad_() for seed, size in enumerate((70, keys, keys)))
+    mask = (torch.arange(keys) >= torch.tensor([[3], [keys - 10]])) if masked else None
+    results = []
+    for f in (attend, written_out):
+        y = f(q, k, v, algebra("quaternion").structure.double(), "hermitian", mask, causal)
+        results.append((y, *torch.autograd.grad(y.pow(3).sum(), (q, k, v))))
+    torch.testing.assert_close(*results)
+
+
+def written_out(q, k, v, structure, score, mask=None, causal=False):
+    return scores._written_out(q, arrange(k, structure, score), v, score, mask, causal, 0.0, q.shape[-1] ** -0.5)
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_gradients_of_gradients():
+    inputs = [draw(1, 2, size, 8, seed=seed).requires_grad_() for seed, size in enumerate((3, 4, 4))]
+    mask = torch.tensor([[True, False, True, True]])
+    for options in ({}, {"causal": True}, {"mask": mask}, {"mask": ~mask & False}):
+        assert torch.autograd.gradcheck(lambda *t, options=options: hermitian(*t, **options), inputs, fast_mode=True)
+        assert torch.autograd.gradgradcheck(lambda *t, options=options: hermitian(*t, **options), inputs, fast_mode=True)
+    y = hermitian(*inputs, dropout=0.5)
+    with pytest.raises(InputError, match="no second derivatives with dropout"):
+        torch.autograd.grad(y.sum(), inputs, create_graph=True)
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_tiles_drop_the_same_weights_forwards_and_backwards():
+    inputs = [draw(1, 2, size, 8, seed=seed).requires_grad_() for seed, size in enumerate((40, 6, 6))]
+
+    def call(*inputs, seed=5):
+        torch.manual_seed(seed)
+        return hermitian(*inputs, dropout=0.4)
+
+    assert torch.equal(call(*inputs), call(*inputs))
+    assert not torch.equal(call(*inputs), call(*inputs, seed=6))
+    assert torch.autograd.gradcheck(call, inputs, fast_mode=True)
+    ones = torch.ones(1, 400, 6, 4)
+    weight = hermitian(draw(1, 400, 40, 8).float(), draw(1, 400, 6, 8).float(), ones, dropout=0.4)
+    assert abs(weight.mean().item() - 1) < 0.01
+    assert ((weight == 0).float().mean().item() - 0.4**6) < 0.002
+
+
+def test_tiles_in_low_precision():
+    q, k, v = (draw(2, 2, 30, 16, seed=seed) for seed in range(3))
+    exact = hermitian(q, k, v, causal=True)
+    for result in (
+        hermitian(*(t.bfloat16() for t in (q, k, v)), causal=True),
+        autocast(lambda: hermitian(*(t.float() for t in (q, k, v)), causal=True)),
+    ):
+        assert result.dtype == torch.bfloat16
+        assert (result.double() - exact).norm() < 0.01 * exact.norm()
+
+
+def autocast(f):
+    with torch.autocast("cpu", torch.bfloat16):
+        return f()
+
+
+def test_compiled_and_transformed_calls_compute_the_same():
+    q, k, v = (draw(2, 2, 6, 8, seed=seed) for seed in range(3))
+    expected = hermitian(q, k, v, causal=True)
+    compiled = torch.compile(attend, fullgraph=True, backend="eager")
+    structure = algebra("quaternion").structure.double()
+    torch.testing.assert_close(compiled(q, k, v, structure, "hermitian", causal=True), expected)
+    rows = torch.func.vmap(lambda *t: hermitian(*(x[None] for x in t), causal=True)[0])
+    torch.testing.assert_close(rows(q, k, v), expected)
+    gradient = torch.func.grad(lambda q: hermitian(q, k, v, causal=True).sum())(q)
+    torch.testing.assert_close(gradient, torch.autograd.functional.vjp(lambda q: hermitian(q, k, v, causal=True).sum(), q)[1])
 
 
 def torchs(ours, theirs):

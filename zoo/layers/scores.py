@@ -2,9 +2,12 @@
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active as is_transformed
 from torch.nn import functional as F
 
 from zoo.errors import InputError
+from zoo.layers.hermitian import HermitianAttention, Visible
+from zoo.layers.weight import is_recording
 
 SCORES = ("dot", "product", "hermitian")
 
@@ -30,8 +33,8 @@ def attend(
     ``hermitian``: softmax(scale |z|) v with z = q conj(k), the same sum with conj(k) for k, where conj keeps component 0 and
     negates the others, and |z| the Euclidean norm over the components of z (Wang et al. 2020, Eq. 14, for any algebra).
 
-    The first two keep no [L, M] tensor for the backward pass without dropout, unless both ``mask`` and ``causal`` are given:
-    the combined mask, [B, L, M], is kept then.
+    ``hermitian`` keeps no [L, M] tensor for the backward pass, and the others none without dropout, unless both ``mask`` and
+    ``causal`` are given: the combined mask, [B, L, M], is kept then.
 
     Args:
         q: Queries, [B, H, L, n c].
@@ -44,22 +47,78 @@ def attend(
         dropout: Probability to drop a weight.
         scale: Factor on the scores before the softmax, by default 1 / sqrt(n c).
     """
+    return attend_arranged(q, arrange(k, structure, score), v, score, mask, causal, dropout, scale)
+
+
+def attend_arranged(
+    q: Tensor,
+    keys: Tensor,
+    v: Tensor,
+    score: str = "dot",
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """Attend to keys that `arrange` has prepared, so that a network that decodes prepares each of them once; see `attend`."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     if q.shape[2] == 1:  # The last token attends to all of them. A branch: torch.export takes no symbolic `is_causal`.
         causal = False
     if score == "dot":
-        return _fused(q, k, v, mask, causal, dropout, scale)
+        return _fused(q, keys, v, mask, causal, dropout, scale)
+    if q.shape[2] > 1 and score == "product":
+        return _by_heads(q, keys, v, mask, causal, dropout, scale)
+    if q.shape[2] > 1 and not (torch.compiler.is_compiling() or is_recording(q) or is_transformed()):
+        return _in_tiles(q, keys, v, mask, causal, dropout, scale)
+    return _written_out(q, keys, v, score, mask, causal, dropout, scale)
+
+
+def arrange(k: Tensor, structure: Tensor | None, score: str) -> Tensor:
+    """Arrange keys so that a real dot product with q is one component of the score.
+
+    [B, H, M, n c] becomes [B, H, n, M, n c]: sum_ij A[i, j, k] q_i . k_j = q . K_k, where component i of K_k is
+    sum_j A[i, j, k] k_j, and conj(k_j) for ``hermitian``. Keys for ``dot`` stay as they are. Errors as in `attend`.
+    """
+    if score == "dot":
+        return k
     if score not in SCORES:
         raise InputError(f"unknown score '{score}': use {', '.join(SCORES)}")
     if structure is None:
         raise InputError(f"the score '{score}' multiplies over an algebra: pass its structure tensor")
-    if score == "hermitian":
-        return _hermitian(q, k, v, structure, mask, causal, dropout, scale)
-    # One softmax for each component of the result: n times as many heads.
     n = structure.shape[0]
-    keys, values = _arrange(k, structure).flatten(1, 2), v.unflatten(-1, (n, -1)).movedim(-2, 2).flatten(1, 2)
-    heads: Tensor = _fused(q.repeat_interleave(n, 1), keys, values, mask, causal, dropout, scale).unflatten(1, (-1, n))
-    return heads.movedim(2, -2).flatten(-2)
+    if score == "hermitian":
+        real, imaginary = k.tensor_split([k.shape[-1] // n], -1)
+        k = torch.cat([real, -imaginary], -1)
+    return torch.einsum("ijk,bhmjc->bhkmic", structure, k.unflatten(-1, (n, -1))).flatten(-2)
+
+
+def _in_tiles(q: Tensor, keys: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float, scale: float) -> Tensor:
+    """Attend by hermitian, see `HermitianAttention`."""
+    batch, heads, queries, _ = q.shape
+    if torch.is_autocast_enabled(q.device.type):
+        q, keys, v = (t.to(torch.get_autocast_dtype(q.device.type)) for t in (q, keys, v))
+    padding = None if mask is None else mask[:, None].expand(-1, heads, -1).flatten(0, 1)
+    seed = int(torch.empty((), dtype=torch.int64).random_()) if dropout else 0
+    visible = Visible(padding, keys.shape[3] - queries + 1 if causal else None, dropout, seed)
+    parts = (t.flatten(0, 1).contiguous() for t in (q * scale, keys, v))
+    y: Tensor = HermitianAttention.apply(*parts, visible)  # type: ignore[no-untyped-call]
+    return y.unflatten(0, (batch, heads))
+
+
+def _by_heads(q: Tensor, keys: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float, scale: float) -> Tensor:
+    """Attend by product with torch's kernel: one softmax for each component of the result, n times as many heads."""
+    n = keys.shape[2]
+    # Queries and values are not copied. Each head weighs all components of the values, and one of them is its own.
+    q, v = (t.flatten(0, 1).unsqueeze(1).expand(-1, n, -1, -1) for t in (q, v))
+    if mask is not None:
+        mask = mask[:, None].expand(-1, keys.shape[1], -1).flatten(0, 1)
+    y = _fused(q, keys.flatten(0, 1), v, mask, causal, dropout, scale)
+    return _own_components(y).unflatten(0, keys.shape[:2])
+
+
+def _own_components(y: Tensor) -> Tensor:
+    """Take component k of the values that were weighed for component k: [..., n, L, n d] to [..., L, n d]."""
+    return y.unflatten(-1, (y.shape[-3], -1)).diagonal(dim1=-4, dim2=-2).movedim(-1, -2).flatten(-2)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float, scale: float) -> Tensor:
@@ -74,29 +133,21 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, d
     return y.masked_fill(empty, 0)
 
 
-def _hermitian(
-    q: Tensor, k: Tensor, v: Tensor, structure: Tensor, mask: Tensor | None, causal: bool, dropout: float, scale: float
+def _written_out(
+    q: Tensor, keys: Tensor, v: Tensor, score: str, mask: Tensor | None, causal: bool, dropout: float, scale: float
 ) -> Tensor:
-    """Attend by the norm of q conj(k); the scores are written out."""
-    n = structure.shape[0]
-    real, imaginary = k.tensor_split([k.shape[-1] // n], -1)
-    z = q.unsqueeze(2) @ _arrange(torch.cat([real, -imaginary], -1), structure).mT
-    # Torch's norm has the gradient zero at zero, where the root of a sum of squares has none.
-    scores = scale * torch.linalg.vector_norm(z, dim=2)
-    if mask is None and not causal:
-        return F.dropout(scores.softmax(-1), dropout) @ v
-    visible, empty = _visible(mask, causal, q, k)
-    y = F.dropout(scores.masked_fill(~visible, float("-inf")).softmax(-1), dropout) @ v
-    return y.masked_fill(empty, 0)
-
-
-def _arrange(k: Tensor, structure: Tensor) -> Tensor:
-    """Arrange keys so that a real dot product with q is one component of the product: [B, H, M, n c] to [B, H, n, M, n c].
-
-    sum_ij A[i, j, k] q_i . k_j = q . K_k, where component i of K_k is sum_j A[i, j, k] k_j.
-    """
-    parts = k.unflatten(-1, (structure.shape[0], -1))
-    return torch.einsum("ijk,bhmjc->bhkmic", structure, parts).flatten(-2)
+    """Attend by product or hermitian as they are defined; the scores are written out."""
+    scores = scale * (q.unsqueeze(2) @ keys.mT)
+    if score == "hermitian":
+        # Torch's norm has the gradient zero at zero, where the root of a sum of squares has none.
+        scores = torch.linalg.vector_norm(scores, dim=2, keepdim=True)
+    empty = None
+    if mask is not None or causal:
+        visible, empty = _visible(mask, causal, q, v)
+        scores = scores.masked_fill(~visible.unsqueeze(2), float("-inf"))
+    y = F.dropout(scores.softmax(-1), dropout) @ v.unsqueeze(2)
+    y = y.squeeze(2) if score == "hermitian" else _own_components(y)
+    return y if empty is None else y.masked_fill(empty, 0)
 
 
 def _visible(mask: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
