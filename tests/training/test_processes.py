@@ -231,8 +231,9 @@ class Busy:
 atexit.register(sum, Busy())  # registered first, called last: nothing of Python runs between it and the end of the interpreter
 
 from torch import distributed, ones
-from zoo.training.processes import meet
+from zoo.training.processes import Processes, meet
 
+FAILS = sys.argv[1] == "fails"
 with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
@@ -246,20 +247,28 @@ for rank in (0, 1):
         distributed.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
 
     environment = SimpleNamespace(main_address="127.0.0.1", main_port=port)
-    meet(SimpleNamespace(global_rank=rank, cluster_environment=environment, setup_environment=begin), timeout=60)
+    strategy = SimpleNamespace(global_rank=rank, world_size=2, cluster_environment=environment, setup_environment=begin)
+    meet(strategy, timeout=60)
     if rank == 0:
-        time.sleep(0.3)
+        time.sleep(1000 if FAILS else 0.3)
     distributed.all_reduce(ones(1), async_op=True)  # ends in process 1 when Python is about to
+    if FAILS:
+        raise SystemExit(1)
+    Processes(strategy).end()
     if rank == 1:
         BUSY.append(range(50_000_000))
     else:
         time.sleep(1)
     sys.exit()
-print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
+codes = [os.waitstatus_to_exitcode(os.waitpid(children[1], 0)[1])]
+if FAILS:
+    os.kill(children[0], 9)
+print([os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]), *codes])
 """
 
 
-def test_processes_end_in_order_after_their_last_operation():
-    """One that ends while Python is torn down ends its process with SIGABRT."""
-    ended = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True, timeout=120)
-    assert ended.stdout == "[0, 0]\n", ended.stderr
+@pytest.mark.parametrize(("how", "codes"), [("succeeds", "[0, 0]"), ("fails", "[-9, 1]")])
+def test_processes_end_in_order_after_their_last_operation(how, codes):
+    """One that ends while Python is torn down ends its process with SIGABRT; after a failure none is waited for."""
+    ended = subprocess.run([sys.executable, "-c", LEAVING, how], capture_output=True, text=True, timeout=120)
+    assert ended.stdout == f"{codes}\n", ended.stderr

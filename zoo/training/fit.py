@@ -88,6 +88,7 @@ def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
         train(run, folder, resumed)
         with interruptions(folder, trained=True):
             measure(run)
+    processes.end()
     return run.summary
 
 

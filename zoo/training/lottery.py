@@ -83,6 +83,7 @@ def lottery(options: Lottery) -> dict[str, Any]:
             if kept(folder) is None:
                 folder.discard()
             raise
+    processes.end()
     return experiment.results() | {"run_dir": str(folder.path)}
 
 

@@ -127,6 +127,15 @@ class Processes:
         value = torch.tensor(number, device=self.strategy.root_device)
         return int(self.strategy.reduce(value, reduce_op="min"))
 
+    def end(self) -> None:
+        """End the process group when Python exits, after a run that was successful: nobody is left to be waited for.
+
+        Gloo's threads let go of tensors after an operation is over. One that does so while the interpreter is torn down ends
+        the process with SIGABRT, after all its work (https://github.com/pytorch/pytorch/issues/190489).
+        """
+        if self.count > 1:
+            atexit.register(leave)
+
     def prepare(self, data: Any) -> None:
         """Let process 0 download and convert the data, then open them in all processes.
 
@@ -143,6 +152,14 @@ class Processes:
                 loader = getattr(data, f"{split}_dataloader")()
                 if self.smallest(len(loader)) == 0:
                     raise InputError(f"too few {split} rows for {self.count} processes: use fewer --trainer.devices")
+
+
+def leave() -> None:
+    """End the process group, if there is one."""
+    from torch import distributed
+
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
@@ -207,7 +224,7 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
 
 
 def meet(strategy: Strategy, timeout: float) -> None:
-    """Begin the process group, unless there is one; it ends with the process.
+    """Begin the process group, unless there is one.
 
     Raises:
         OSError: If process 0 cannot be reached in time. Torch says so as well, but after up to 2.6 times as long.
@@ -215,11 +232,9 @@ def meet(strategy: Strategy, timeout: float) -> None:
     """
     from torch import distributed
 
-    if not distributed.is_initialized():
-        if Processes(strategy).rank != 0:
-            environment = strategy.cluster_environment  # type: ignore[attr-defined]
-            wait_for_server(environment.main_address, environment.main_port, timeout)
-        atexit.register(leave)
+    if not distributed.is_initialized() and Processes(strategy).rank != 0:
+        environment = strategy.cluster_environment  # type: ignore[attr-defined]
+        wait_for_server(environment.main_address, environment.main_port, timeout)
     strategy.setup_environment()
 
 
@@ -239,18 +254,6 @@ def wait_for_server(host: str, port: int, timeout: float) -> None:
             if time.monotonic() > end - 0.1:
                 raise OSError(f"process 0 does not answer at {host}, port {port}: {one_line(error)}") from error
         time.sleep(0.1)
-
-
-def leave() -> None:
-    """End the process group while Python still runs.
-
-    Gloo's threads let go of tensors after an operation is over. One that does so while the interpreter is torn down ends the
-    process with SIGABRT, after all its work (https://github.com/pytorch/pytorch/issues/190489).
-    """
-    from torch import distributed
-
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
 
 
 def check_strategy(trainer: Trainer) -> None:
