@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from zoo.errors import InputError
@@ -67,8 +66,9 @@ def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: Axi
         tensor([[ 1., -2.],
                 [ 2.,  1.]])
     """
-    n, kernel = out.n, components.shape[3:]
-    w = components.reshape(components.shape[0], out.blocks, out.width, inp.blocks, inp.width, -1)
-    m = torch.einsum("ijk,iaobcs->akobjcs", structure, w)
-    m = m.reshape(out.blocks, n * out.width, inp.blocks, n * inp.width, -1)[:, : out.size, :, : inp.size]
-    return m.reshape(out.channels, inp.channels, *kernel)
+    n, m, kernel = out.n, len(components), components.shape[3:]
+    # One product of small matrices and one copy: einsum makes more copies on the way, forward and backward.
+    parts = structure.permute(2, 1, 0).reshape(n * n, m) @ components.reshape(m, -1)
+    parts = parts.view(n, n, out.blocks, out.width, inp.blocks, inp.width, -1)
+    matrix = parts.permute(2, 0, 3, 4, 1, 5, 6).reshape(out.blocks, n * out.width, inp.blocks, n * inp.width, -1)
+    return matrix[:, : out.size, :, : inp.size].reshape(out.channels, inp.channels, *kernel)

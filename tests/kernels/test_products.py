@@ -1,0 +1,169 @@
+"""The factored and the thin kernel compute what the real matrix defines: values, gradients, padding, blocks, threads."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from zoo.algebras import algebra
+from zoo.kernels import axis_layout, real_matrix, threads
+from zoo.kernels.factored import factored_linear, rows_of_tile
+from zoo.kernels.factors import Factors, factorize
+from zoo.kernels.thin import thin_linear
+
+ALGEBRAS = ["complex", "quaternion", "octonion", "clifford(p=2,q=0)", "phm(n=3)"]
+SIZES = [((24, 1), (48, 1)), ((10, 1), (7, 1)), ((24, 3), (24, 2)), ((15, 3), (10, 2))]
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def given(spec, inp, out, rows, dtype=torch.float64, grad=True):
+    torch.manual_seed(0)
+    structure = algebra(spec).structure.detach().double()
+    n = len(structure)
+    inp, out = axis_layout(inp[0], n, inp[1]), axis_layout(out[0], n, out[1])
+    factors = Factors(*(t.to(dtype) for t in factorize(structure)))
+    x = torch.randn(*rows, inp.channels, dtype=dtype, requires_grad=grad)
+    w = torch.randn(n, out.elements, inp.elements, dtype=dtype, requires_grad=grad)
+    bias = torch.randn(out.channels, dtype=dtype, requires_grad=grad)
+    return structure.to(dtype), factors, x, w, bias, out, inp
+
+
+def definition(structure, x, w, bias, out, inp):
+    return F.linear(x, real_matrix(structure, w, out, inp), bias)
+
+
+@pytest.mark.parametrize("rows", [(0,), (1,), (3, 5), (301,)], ids=str)
+@pytest.mark.parametrize(("inp", "out"), SIZES, ids=str)
+@pytest.mark.parametrize("spec", ALGEBRAS)
+def test_values_and_gradients_are_those_of_the_real_matrix(spec, inp, out, rows):
+    structure, factors, x, w, bias, out, inp = given(spec, inp, out, rows)
+    y, expected = factored_linear(x, w, factors, out, inp, bias), definition(structure, x, w, bias, out, inp)
+    torch.testing.assert_close(y, expected)
+    g = torch.randn_like(y)
+    found, wanted = (torch.autograd.grad(t, (x, w, bias), g) for t in (y, expected))
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+    torch.testing.assert_close(thin_linear(x, w, structure, out, inp, bias), expected)
+
+
+@pytest.mark.parametrize("kernel", ["factored", "thin"])
+def test_no_bias(kernel):
+    structure, factors, x, w, _, out, inp = given("quaternion", (10, 1), (8, 1), (5,))
+    y = factored_linear(x, w, factors, out, inp) if kernel == "factored" else thin_linear(x, w, structure, out, inp)
+    torch.testing.assert_close(y, definition(structure, x, w, None, out, inp))
+
+
+@pytest.mark.parametrize("spec", ["complex", "quaternion"])
+def test_gradients_reach_the_factors(spec):
+    _, factors, x, w, bias, out, inp = given(spec, (6, 1), (10, 1), (3,))
+    factors = [t.requires_grad_() for t in factors]
+
+    def product(x, w, bias, *factors):
+        return factored_linear(x, w, Factors(*factors), out, inp, bias)
+
+    assert torch.autograd.gradcheck(product, (x, w, bias, *factors))
+    assert torch.autograd.gradgradcheck(product, (x, w, bias, *factors))
+
+
+@pytest.mark.parametrize("needed", range(6))
+def test_each_gradient_is_right_alone(needed):
+    structure, factors, x, w, bias, out, inp = given("quaternion", (8, 1), (12, 1), (70,), grad=False)
+    tensors = [x, w, bias, *factors]
+    tensors[needed].requires_grad_()
+    y = factored_linear(x, w, Factors(*tensors[3:]), out, inp, bias)
+    table = torch.einsum("ri,rj,rk->ijk", *tensors[3:])
+    found, wanted = (
+        torch.autograd.grad(t.sin().sum(), tensors[needed])[0] for t in (y, definition(table, x, w, bias, out, inp))
+    )
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_any_number_of_threads_and_tiles(count, monkeypatch):
+    monkeypatch.setattr("zoo.kernels.factored.TILE_BYTES", 1)
+    torch.set_num_threads(count)
+    structure, factors, x, w, bias, out, inp = given("octonion", (16, 1), (8, 1), (397,))
+    assert rows_of_tile(30, out, inp, 8) == 64
+    y, expected = factored_linear(x, w, factors, out, inp, bias), definition(structure, x, w, bias, out, inp)
+    torch.testing.assert_close(y, expected)
+    for one, other in zip(*(torch.autograd.grad(t.sin().sum(), (x, w, bias)) for t in (y, expected)), strict=True):
+        torch.testing.assert_close(one, other)
+    assert torch.get_num_threads() == count
+
+
+def test_rows_that_are_not_next_to_each_other_and_a_gradient_that_is_one_number():
+    structure, factors, x, w, bias, out, inp = given("quaternion", (24, 1), (8, 1), (4, 9))
+    wide = torch.randn(4, 9, 48, dtype=torch.float64)
+    for rows in (
+        wide[..., :24],
+        wide[..., ::2],
+        wide[:, ::3, 24:],
+        torch.randn(24, 9, 4, dtype=torch.float64).mT.transpose(0, 1)[..., :24],
+    ):
+        if rows.shape[-1] == 24:
+            torch.testing.assert_close(
+                factored_linear(rows, w, factors, out, inp, bias), definition(structure, rows, w, bias, out, inp)
+            )
+    y = factored_linear(x, w, factors, out, inp, bias).sum()
+    wanted = torch.autograd.grad(definition(structure, x, w, bias, out, inp).sum(), (x, w, bias))
+    for one, other in zip(torch.autograd.grad(y, (x, w, bias)), wanted, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 2e-6), (torch.bfloat16, 4e-2)], ids=str)
+@pytest.mark.parametrize("spec", ["complex", "quaternion", "octonion"])
+def test_rounding_stays_small(spec, dtype, bound):
+    # Relative to the largest entry, of 256 features: combinations add at most log2(n) roundings to those of the definition.
+    structure, factors, x, w, bias, out, inp = given(spec, (256, 1), (256, 1), (512,), dtype)
+    exact = [t.detach().double().requires_grad_() for t in (x, w, bias)]
+    expected = definition(structure.double(), *exact, out, inp)
+    g = torch.randn_like(expected)
+    wanted = torch.autograd.grad(expected, exact, g)
+    y = factored_linear(x, w, factors, out, inp, bias)
+    found = torch.autograd.grad(y, (x, w, bias), g.to(dtype))
+    for one, other in zip((y, *found), (expected, *wanted), strict=True):
+        assert (one.double() - other).abs().max() < bound * other.abs().max()
+    assert (thin_linear(x, w, structure, out, inp, bias).double() - expected).abs().max() < bound * expected.abs().max()
+
+
+def test_only_the_input_and_the_components_are_kept_for_the_backward_pass():
+    _, factors, x, w, bias, out, inp = given("quaternion", (64, 1), (64, 1), (128,))
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        factored_linear(x, w, factors, out, inp, bias)
+    assert sum(t.numel() for t in kept) == x.numel() + w.numel() + sum(t.numel() for t in factors)
+
+
+def test_a_counter_of_operations_sees_all_of_them():
+    _, factors, x, w, bias, out, inp = given("quaternion", (64, 1), (64, 1), (1024,))
+    with FlopCounterMode(display=False) as counter:
+        factored_linear(x, w, factors, out, inp, bias)
+    real = 2 * 1024 * 64 * 64
+    assert real / 2 < counter.get_total_flops() < real
+
+
+def test_inference_mode():
+    structure, factors, x, w, bias, out, inp = given("quaternion", (64, 1), (64, 1), (1024,), grad=False)
+    with torch.inference_mode():
+        y = factored_linear(x, w, factors, out, inp, bias)
+    torch.testing.assert_close(y.clone(), definition(structure, x, w, bias, out, inp))
+
+
+def test_threads_work_alone_and_answer_in_order():
+    assert threads.in_threads(lambda share: (share, torch.get_num_threads()), [1, 2, 3]) == [(1, 1), (2, 1), (3, 1)]
+    assert torch.get_num_threads() == 2
+
+
+def test_an_error_in_a_thread_reaches_the_caller():
+    def fail(share):
+        raise ArithmeticError(f"share {share}")
+
+    with pytest.raises(ArithmeticError, match="share 1"):
+        threads.in_threads(fail, [1, 2])
