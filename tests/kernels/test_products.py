@@ -7,7 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.algebras import algebra
 from zoo.kernels import axis_layout, real_matrix, threads
-from zoo.kernels.factored import factored_linear, rows_of_tile
+from zoo.kernels.block import block_linear
+from zoo.kernels.factored import factored_linear
 from zoo.kernels.factors import Factors, factorize
 from zoo.kernels.thin import thin_linear
 
@@ -44,12 +45,13 @@ def definition(structure, x, w, bias, out, inp):
 @pytest.mark.parametrize("spec", ALGEBRAS)
 def test_values_and_gradients_are_those_of_the_real_matrix(spec, inp, out, rows):
     structure, factors, x, w, bias, out, inp = given(spec, inp, out, rows)
-    y, expected = factored_linear(x, w, factors, out, inp, bias), definition(structure, x, w, bias, out, inp)
-    torch.testing.assert_close(y, expected)
-    g = torch.randn_like(y)
-    found, wanted = (torch.autograd.grad(t, (x, w, bias), g) for t in (y, expected))
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other)
+    expected = definition(structure, x, w, bias, out, inp)
+    g = torch.randn_like(expected)
+    wanted = torch.autograd.grad(expected, (x, w, bias), g)
+    for y in (factored_linear(x, w, factors, out, inp, bias), block_linear(x, w, structure, out, inp, bias)):
+        torch.testing.assert_close(y, expected)
+        for one, other in zip(torch.autograd.grad(y, (x, w, bias), g), wanted, strict=True):
+            torch.testing.assert_close(one, other)
     torch.testing.assert_close(thin_linear(x, w, structure, out, inp, bias), expected)
 
 
@@ -72,9 +74,21 @@ def test_gradients_reach_the_factors(spec):
     assert torch.autograd.gradgradcheck(product, (x, w, bias, *factors))
 
 
+@pytest.mark.parametrize("small", [0, 1000])
+def test_the_block_kernel_can_be_differentiated_twice_and_its_rule_learned(small, monkeypatch):
+    monkeypatch.setattr("zoo.kernels.block.SMALL", small)
+    structure, _, x, w, bias, out, inp = given("quaternion", (6, 1), (10, 1), (3,))
+
+    def product(x, w, bias, structure):
+        return block_linear(x, w, structure, out, inp, bias)
+
+    assert torch.autograd.gradcheck(product, (x, w, bias, structure.requires_grad_()))
+    assert torch.autograd.gradgradcheck(product, (x, w, bias, structure))
+
+
 @pytest.mark.parametrize("needed", range(6))
 def test_each_gradient_is_right_alone(needed):
-    structure, factors, x, w, bias, out, inp = given("quaternion", (8, 1), (12, 1), (70,), grad=False)
+    _, factors, x, w, bias, out, inp = given("quaternion", (8, 1), (12, 1), (70,), grad=False)
     tensors = [x, w, bias, *factors]
     tensors[needed].requires_grad_()
     y = factored_linear(x, w, Factors(*tensors[3:]), out, inp, bias)
@@ -87,10 +101,9 @@ def test_each_gradient_is_right_alone(needed):
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_any_number_of_threads_and_tiles(count, monkeypatch):
-    monkeypatch.setattr("zoo.kernels.factored.TILE_BYTES", 1)
+    monkeypatch.setattr("zoo.kernels.factored.TILE", 64)
     torch.set_num_threads(count)
     structure, factors, x, w, bias, out, inp = given("octonion", (16, 1), (8, 1), (397,))
-    assert rows_of_tile(30, out, inp, 8) == 64
     y, expected = factored_linear(x, w, factors, out, inp, bias), definition(structure, x, w, bias, out, inp)
     torch.testing.assert_close(y, expected)
     for one, other in zip(*(torch.autograd.grad(t.sin().sum(), (x, w, bias)) for t in (y, expected)), strict=True):

@@ -19,8 +19,8 @@ from zoo.kernels.block import AxisLayout, real_matrix
 from zoo.kernels.factors import Factors
 from zoo.kernels.threads import in_threads, scratch
 
-TILE_BYTES = 4 * 2**20
-"""Memory of a tile and its combinations: about two level-2 caches, around which the time is flat."""
+TILE = 256
+"""Rows that are worked on at a time, of any width: of 64 to 512 the fastest or next to it."""
 FEWEST_ROWS = 64
 
 Sums = list[Tensor | None]
@@ -39,12 +39,6 @@ def factored_linear(
     if out.size != out.n * out.width:
         y = y.view(-1, out.blocks, out.n * out.width)[..., : out.size]
     return y.reshape(*x.shape[:-1], out.channels)
-
-
-def rows_of_tile(ranks: int, out: AxisLayout, inp: AxisLayout, itemsize: int) -> int:
-    """Return how many rows are worked on at a time: a power of two from 64 to 512."""
-    fit = TILE_BYTES // (itemsize * (ranks + inp.n) * (inp.elements + out.elements))
-    return 1 << min(max(fit.bit_length() - 1, 6), 9)
 
 
 class _Factored(torch.autograd.Function):
@@ -67,7 +61,7 @@ class _Factored(torch.autograd.Function):
         y = x.new_empty(len(x), out.n * out.elements)
         matrices, to_result = _matrices(left, w).mT, result.T.contiguous()
         shift = None if bias is None else _as_components(bias.detach(), out)
-        tile = _tile(x, len(left), out, inp)
+        tile = _tile(x)
 
         def work(share: Sequence[tuple[Tensor, Tensor]]) -> None:
             parts: _Parts | None = None
@@ -105,7 +99,7 @@ class _Backward:
         """Return the gradients of x, w, bias, the three factors, and None for the layouts."""
         x, out, inp, flat_w = self.x, self.out, self.inp, self.w.flatten(1)
         gx = torch.empty(x.shape, dtype=x.dtype, device=x.device) if self.of_input else x
-        shares = _shares(_tile(x, self.ranks, out, inp), (x, inp), (g, out), (gx, inp))
+        shares = _shares(_tile(x), (x, inp), (g, out), (gx, inp))
 
         def total(parts: list[Sums]) -> tuple[Tensor | None, ...]:
             bias, matrices, right, result = (_sum(one) for one in zip(*parts, strict=True))
@@ -187,13 +181,13 @@ def _matrices(left: Tensor, w: Tensor) -> Tensor:
     return in_threads(lambda flat: left.detach() @ flat, [w.detach().flatten(1)])[0].view(-1, *w.shape[1:])
 
 
-def _tile(x: Tensor, ranks: int, out: AxisLayout, inp: AxisLayout) -> int:
+def _tile(x: Tensor) -> int:
     """Return the rows of a tile, such that all threads have about as many rows to work on."""
     if x.device.type != "cpu":
         return max(len(x), 1)
     threads = min(torch.get_num_threads(), max(1, len(x) // FEWEST_ROWS))
-    tiles = threads * -(-len(x) // (threads * rows_of_tile(ranks, out, inp, x.element_size())))
-    return max(1, -(-len(x) // max(1, tiles)))
+    tiles = max(1, threads * -(-len(x) // (threads * TILE)))
+    return max(1, -(-len(x) // tiles))
 
 
 def _shares(tile: int, *axes: tuple[Tensor, AxisLayout]) -> list[list[Any]]:

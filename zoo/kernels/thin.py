@@ -1,9 +1,11 @@
 """The thin kernel: few rows, as while decoding, where reading the weight is what takes time; every component is read once."""
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.kernels.block import AxisLayout
+from zoo.kernels.block import SMALL, AxisLayout
+from zoo.kernels.threads import alone_if
 
 
 def thin_linear(
@@ -11,17 +13,27 @@ def thin_linear(
 ) -> Tensor:
     r"""Multiply rows from the left by the weight: [..., in] to [..., out], for w [m, out elements, in elements].
 
-    All m n products w_i x_j are one matrix product, [m out / n, in / n] by [in / n, n rows], which reads 1 / n of what the real
-    matrix holds; y_k = sum_ij A[i, j, k] w_i x_j are sums of them. The structure A is [m, n, n].
+    All m n products w_i x_j come from m matrix products, which read 1 / n of what the real matrix holds; the components of y,
+    y_k = sum_ij A[i, j, k] w_i x_j, are sums of them. The structure A is [m, n, n].
     """
     m, n, _ = structure.shape
-    rows = x.reshape(-1, inp.blocks, inp.size)
+    parts = x.reshape(-1, inp.blocks, inp.size)
+    count = len(parts)
     if inp.size != n * inp.width:
-        rows = F.pad(rows, (0, n * inp.width - inp.size))
-    count = len(rows)
-    parts = rows.view(count, inp.blocks, n, inp.width).transpose(1, 2).reshape(count * n, inp.elements)
-    pairs = (w.view(m * out.elements, -1) @ parts.T).view(m, out.elements, count, n)
-    sums = structure.permute(2, 0, 1).reshape(n, m * n) @ pairs.permute(2, 0, 3, 1).reshape(count, m * n, out.elements)
-    y = sums.view(count, n, out.blocks, out.width).transpose(1, 2).reshape(count, out.blocks, n * out.width)
-    y = y[..., : out.size].reshape(*x.shape[:-1], out.channels)
+        parts = F.pad(parts, (0, n * inp.width - inp.size))
+    if inp.blocks > 1:
+        parts = parts.view(count, inp.blocks, n, inp.width).transpose(1, 2)
+    columns = parts.reshape(count * n, inp.elements)
+    # Which side the weight is on makes a difference of up to two in reading it.
+    if len(columns) <= 8:
+        pairs = torch.bmm(columns.expand(m, -1, -1), w.mT).view(m, count, n, out.elements).transpose(0, 1)
+    else:
+        pairs = torch.bmm(w, columns.T.expand(m, -1, -1)).view(m, out.elements, count, n).permute(2, 0, 3, 1)
+    by_row = structure.permute(2, 0, 1).reshape(n, m * n)
+    y = alone_if(pairs.numel() < SMALL, lambda: by_row @ pairs.reshape(count, m * n, out.elements))
+    if out.blocks > 1:
+        y = y.view(count, n, out.blocks, out.width).transpose(1, 2)
+    if out.size != n * out.width:
+        y = y.reshape(count, out.blocks, n * out.width)[..., : out.size]
+    y = y.reshape(*x.shape[:-1], out.channels)
     return y if bias is None else y + bias

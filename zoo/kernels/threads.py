@@ -45,6 +45,18 @@ def in_threads(work: Callable[[S], T], shares: Sequence[S]) -> list[T]:
     return [first, *(other.result() for other in others)]
 
 
+def alone_if(small: bool, function: Callable[[], Tensor]) -> Tensor:
+    """Call a function, in this thread alone if what it computes is so small that to wake the others would take longer."""
+    threads = torch.get_num_threads()
+    if threads == 1 or not small:
+        return function()
+    torch.set_num_threads(1)
+    try:
+        return function()
+    finally:
+        torch.set_num_threads(threads)
+
+
 def scratch(size: int, like: Tensor) -> Tensor:
     """Return ``size`` numbers of undefined value, until this thread asks again: memory that is not given back and forth."""
     if like.device.type != "cpu":

@@ -56,8 +56,10 @@ class Linear(ComputedWeight):
         """Apply the layer: [..., in_features] to [..., out_features]."""
         # Of one row the look-ups of torch's modules are a tenth of the time: no attribute of a module, no call without need.
         weight: Any = self._modules["weight_module"]
-        has_hooks = weight._forward_pre_hooks or weight._forward_hooks
-        return F.linear(x, weight() if has_hooks else weight.forward(), self.bias)
+        if weight._forward_pre_hooks or weight._forward_hooks:
+            return F.linear(x, weight(), self.bias)
+        y: Tensor = weight.linear(x, self.bias)
+        return y
 
     def extra_repr(self) -> str:
         """Show the real sizes, as `torch.nn.Linear` does, and the blocks if there are any."""

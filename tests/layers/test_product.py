@@ -1,0 +1,155 @@
+"""Layers use the kernel that is planned or asked for, and the real matrix wherever only that is right."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+
+import zoo
+from zoo.errors import InputError
+from zoo.kernels import real_matrix
+from zoo.layers import Linear, product
+from zoo.layers.product import set_kernel
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """The kernels that were called."""
+    names = []
+    for kernel in ("block", "factored", "thin"):
+        function = getattr(product, f"{kernel}_linear")
+        spy = lambda *args, kernel=kernel, function=function: names.append(kernel) or function(*args)  # noqa: E731
+        monkeypatch.setattr(product, f"{kernel}_linear", spy)
+    return names
+
+
+def layer(spec="quaternion", inp=12, out=8, **options):
+    torch.manual_seed(0)
+    return Linear(zoo.algebra(spec), inp, out, **options)
+
+
+def with_kernel(kernel, *args, **options):
+    one = layer(*args, **options)
+    set_kernel(one.modules(), kernel)
+    return one
+
+
+def expected(one, x):
+    weight = one.weight_module
+    return torch.nn.functional.linear(x, real_matrix(one.algebra.action, weight.elements, one.out, one.inp), one.bias)
+
+
+@pytest.mark.parametrize("spec", ["complex", "quaternion", "octonion", "phm-3", "phm(n=4, rank=9)", "real"])
+@pytest.mark.parametrize("kernel", ["auto", "block", "factored", "thin"])
+def test_every_kernel_gives_what_the_matrix_gives(kernel, spec):
+    one = with_kernel(kernel, spec, 10, 14).double()
+    x = torch.randn(3, 7, 10, dtype=torch.float64, requires_grad=True)
+    wanted = torch.autograd.grad(expected(one, x).sin().sum(), [x, *one.parameters()])
+    found = torch.autograd.grad(one(x).sin().sum(), [x, *one.parameters()])
+    for this, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(this, other)
+    one.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(one(x), expected(one, x))
+
+
+@pytest.mark.parametrize(("kernel", "training"), [("factored", True), ("block", True), ("thin", False), ("factored", False)])
+def test_a_kernel_that_is_asked_for_is_used(kernel, training, called):
+    one = with_kernel(kernel).train(training)
+    with torch.set_grad_enabled(training):
+        one(torch.randn(5, 12))
+    assert called == [kernel]
+
+
+def test_what_a_kernel_cannot_do_is_left_to_block(called):
+    with_kernel("thin")(torch.randn(5, 12))
+    with_kernel("factored", "phm-4")(torch.randn(5, 12))
+    assert called == ["block", "block"]
+
+
+def test_one_choice_is_made_for_every_number_of_rows(monkeypatch):
+    asked = []
+    monkeypatch.setattr(product, "choose", lambda work: asked.append(work.rows) or "block")
+    one = layer()
+    for rows in (5, 5, 9, 5, 9):
+        one(torch.randn(rows, 12))
+    assert asked == [5, 9]
+    one.double()(torch.randn(5, 12).double())
+    assert asked == [5, 9, 5]
+
+
+def test_large_products_in_training_are_factored_by_themselves(called):
+    layer("quaternion", 512, 512)(torch.randn(4096, 512))
+    layer("quaternion", 16, 16)(torch.randn(8, 16))
+    assert called == ["factored", "block"]
+
+
+def compiled(one, x):
+    return torch.export.export(one, (x,)).module()(x)
+
+
+def traced(one, x):
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch.jit is deprecated, and still used
+        return torch.jit.trace(one.eval(), x, check_trace=False)(x)
+
+
+def mapped(one, x):
+    return torch.func.vmap(one)(x)
+
+
+def in_bfloat16(one, x):
+    with torch.autocast("cpu", torch.bfloat16):
+        return one(x)
+
+
+def forward_mode(one, x):
+    return torch.func.jvp(one, (x,), (torch.ones_like(x),))[0]
+
+
+def parametrized(one, x):
+    torch.nn.utils.parametrizations.spectral_norm(one)
+    return one(x)
+
+
+@pytest.mark.parametrize("use", [compiled, traced, mapped, in_bfloat16, forward_mode, parametrized], ids=lambda f: f.__name__)
+def test_only_the_real_matrix_will_do(use, called):
+    one, x = with_kernel("factored"), torch.randn(5, 12)
+    y = use(one, x)
+    assert called == []
+    if use not in (parametrized, in_bfloat16):
+        torch.testing.assert_close(y, expected(one, x))
+
+
+def test_a_copy_keeps_the_kernel_and_makes_its_own_choices():
+    one = with_kernel("factored")
+    one(torch.randn(5, 12))
+    other = copy.deepcopy(one)
+    assert other.weight_module.product.kernel == "factored"
+    assert other.weight_module.product is not one.weight_module.product
+    torch.testing.assert_close(other(torch.ones(2, 12)), one(torch.ones(2, 12)))
+
+
+def test_weights_of_a_subspace():
+    pure = torch.eye(4)[1:]
+    one = Linear(zoo.Algebra(zoo.algebra("quaternion").structure, left=pure), 12, 8).double()
+    set_kernel(one.modules(), "factored")
+    x = torch.randn(5, 12, dtype=torch.float64)
+    torch.testing.assert_close(one(x), expected(one, x))
+
+
+def test_a_gradient_penalty_reaches_the_weights():
+    one = with_kernel("factored").double()
+    x = torch.randn(5, 12, dtype=torch.float64, requires_grad=True)
+
+    def penalty(y):
+        return torch.autograd.grad(y.square().sum(), x, create_graph=True)[0].square().sum()
+
+    found, wanted = (torch.autograd.grad(penalty(y), one.components)[0] for y in (one(x), expected(one, x)))
+    torch.testing.assert_close(found, wanted)
+
+
+def test_an_unknown_kernel_is_named_with_those_there_are():
+    with pytest.raises(InputError, match="no kernel 'fast': use auto, block, factored, thin"):
+        set_kernel([], "fast")
