@@ -1,7 +1,7 @@
 """The product of a weight with rows of features: which kernel computes it, and when only the real matrix will do."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +12,20 @@ from torch.compiler import is_compiling
 
 from zoo.algebras import Algebra, Factors, TrackedParameter
 from zoo.errors import InputError
-from zoo.kernels import block_linear, factored_linear, factorize, thin_linear
+from zoo.kernels import AxisLayout, block_linear, factored_linear, factorize, thin_linear
 from zoo.kernels.plan import KERNELS, Work, choose
-
-if TYPE_CHECKING:
-    from zoo.layers.weight import Weight
 
 PLAIN = (Tensor, nn.Parameter, TrackedParameter)
 PLANNED = (torch.float32, torch.float64)
+
+
+class Components(Protocol):
+    """What is multiplied with: the components of a `zoo.layers.weight.Weight`, their product and their layouts."""
+
+    components: nn.Parameter
+    algebra: Algebra
+    out: AxisLayout
+    inp: AxisLayout
 
 
 class Product:
@@ -35,7 +41,7 @@ class Product:
         self._choices.clear()
         self._factors.clear()
 
-    def __call__(self, weight: "Weight", x: Tensor, bias: Tensor | None) -> Tensor | None:
+    def __call__(self, weight: Components, x: Tensor, bias: Tensor | None) -> Tensor | None:
         """Multiply rows [..., in] by the weight, and add a bias; None where the real matrix, kept or not, does it best."""
         if is_compiling():
             return None
@@ -55,7 +61,7 @@ class Product:
             return thin_linear(x, w, weight.algebra.action, weight.out, weight.inp, bias)
         return block_linear(x, w, weight.algebra.action, weight.out, weight.inp, bias)
 
-    def factors(self, weight: "Weight", like: Tensor) -> Factors | None:
+    def factors(self, weight: Components, like: Tensor) -> Factors | None:
         """Return the factors of the product, of the dtype and device of a tensor; None if they are no fewer than its pairs."""
         algebra = weight.algebra
         if not algebra.known:
@@ -69,14 +75,14 @@ class Product:
             return found
         return found._replace(left=found.left @ algebra.left.to(like).T)
 
-    def _choose(self, weight: "Weight", x: Tensor, training: bool) -> str:
+    def _choose(self, weight: Components, x: Tensor, training: bool) -> str:
         if self.kernel != "auto":
             return self.kernel
         if x.device.type != "cpu" or x.dtype not in PLANNED:
             return "block"
         return choose(self.work(weight, x.numel() // max(1, weight.inp.channels), training, x))
 
-    def work(self, weight: "Weight", rows: int, training: bool, like: Tensor) -> Work:
+    def work(self, weight: Components, rows: int, training: bool, like: Tensor) -> Work:
         """Describe a product of so many rows to the plan."""
         factors = self.factors(weight, like)
         rank = None if factors is None else len(factors.left)
