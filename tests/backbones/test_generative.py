@@ -9,7 +9,7 @@ import zoo
 from zoo import registry
 from zoo.backbones.build import count
 from zoo.errors import InputError
-from zoo.layers import Layers
+from zoo.layers import Layers, attention, relative_attention
 from zoo.testing import BackboneContract
 from zoo.testing.backbone import fitting_dim, installed_algebras
 
@@ -257,3 +257,36 @@ def test_without_learned_positions_any_length_is_read(name):
     source = None if source is None else torch.cat([source] * 9, 1).masked_fill(torch.cat([source] * 9, 1) == 0, 1)
     assert whole(net, source, tokens(3, 50)).isfinite().all()
     assert build("gpt", "quaternion").max_length == 20
+
+
+@torch.no_grad()
+def test_no_table_is_computed_twice_while_decoding(monkeypatch):
+    """Rotations are looked up once a step for all layers, keys are arranged once, and distances projected once."""
+    turned, arranged, rows = [], [], []
+    monkeypatch.setattr(attention, "rotation", counting(attention.rotation, turned, lambda x, *_: x.shape[-2]))
+    monkeypatch.setattr(attention, "arrange", counting(attention.arrange, arranged, lambda k, *_: k.shape[-2]))
+    told = counting(relative_attention.trigonometric, rows, lambda ids, *_: ids.tolist())
+    monkeypatch.setattr(relative_attention, "trigonometric", told)
+    text = tokens(1, 100)
+    steps = [5] + [1] * 95
+    for name in ("gpt, rotary", "transformer_xl"):
+        net = build(name, "quaternion", max_length=200)
+        cache = net.init_cache()
+        expected = net(text)
+        for seen in (turned, arranged, rows):
+            seen.clear()
+        parts = [net.decode_step(part, cache) for part in text.split(steps, 1)]
+        torch.testing.assert_close(torch.cat(parts, 1), expected)
+        if name == "transformer_xl":
+            assert sorted(one for ids in rows for one in ids) == sorted(2 * [*range(128)])
+        else:
+            assert turned == steps
+            assert arranged == [step for step in steps for _ in range(2)]
+
+
+def counting(f, calls, what):
+    def told(*args):
+        calls.append(what(*args))
+        return f(*args)
+
+    return told

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import zoo
+from zoo.data.text.tokenizer import Tokenizer
 from zoo.errors import InputError
 from zoo.inference.model import Model
 from zoo.layers.weight import Weight
@@ -156,6 +157,18 @@ def test_pieces_are_the_text(model, name, way):
     assert "".join(pieces) == samples(model, prompt, 1, options)[0]
     if way != "beam" and name in ("gpt", "xl", "small"):  # there every token is a letter, and a piece
         assert [len(piece) for piece in pieces] == [1] * 12 + [0]
+
+
+def test_a_long_text_is_not_decoded_again_for_every_piece(models, monkeypatch):
+    decode, lengths = Tokenizer.decode, []
+    monkeypatch.setattr(Tokenizer, "decode", lambda self, ids: lengths.append(len(ids)) or decode(self, ids))
+    pieces = list(stream(models["xl"], "the", Decoding(length=60)))
+    assert len("".join(pieces)) == 60
+    assert max(lengths) <= 3
+    generators, generator = [], torch.Generator
+    monkeypatch.setattr(torch, "Generator", lambda *args: generators.append(args) or generator(*args))
+    list(stream(models["xl"], "the", Decoding(length=60, temperature=1.0)))
+    assert len(generators) == 1
 
 
 def test_pieces_of_bytes_are_whole_letters(models):

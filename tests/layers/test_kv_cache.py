@@ -1,5 +1,6 @@
 """What a network remembers while it reads on."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -43,3 +44,75 @@ def test_rows_are_chosen_in_every_part():
     assert cache.source_mask.flatten().tolist() == [False, False, True]
     assert cache.get(layer)[0].flatten().tolist() == [2, 3, 2, 3, 0, 1]
     assert cache.advance(tokens[[0, 0, 0], :1], None).tolist() == [[2], [2], [1]]
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+@pytest.mark.parametrize("limit", [None, 0, 5, 90])
+def test_a_buffer_holds_what_was_appended(mode, limit):
+    """Through many steps, with and without a choice of rows, against one concatenation."""
+    with mode():
+        cache, layer, torch_draw = KVCache(limit=limit), nn.Identity(), torch.Generator().manual_seed(0)
+        expected = torch.zeros(2, 3, 0, 4)
+        for step in range(150):
+            new = torch.randn(2, 3, 70 if step == 90 else 1 + step % 3, 4, generator=torch_draw)
+            recent = expected if limit is None else expected[:, :, max(0, expected.shape[2] - limit) :]
+            expected = torch.cat([recent, new], 2)
+            keys, values = cache.append(layer, new, -new)
+            before = keys.clone()
+            assert torch.equal(keys, expected)
+            assert torch.equal(values, -expected)
+            if step % 40 == 7:
+                order = torch.tensor([1, 1]) if step == 47 else torch.tensor([1, 0])
+                cache.select(order)
+                expected = expected[order]
+                assert torch.equal(keys, before)  # what was given out stays as it was
+        assert torch.equal(cache.get(layer)[0], expected)
+
+
+def test_a_row_is_copied_once_on_average(monkeypatch):
+    copied = []
+    empty = torch.Tensor.new_empty
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *size: copied.append(size[-2]) or empty(self, *size))
+    cache, layer, new = KVCache(), nn.Identity(), torch.ones(1, 1, 1, 2)
+    with torch.no_grad():
+        for _ in range(1000):
+            cache.append(layer, new, new)
+    assert copied == [64] * 2 + [130] * 2 + [262] * 2 + [526] * 2 + [1054] * 2
+
+
+def test_what_was_kept_in_another_mode_is_gone_on_with():
+    cache, layer, new = KVCache(), nn.Identity(), torch.ones(1, 1, 1, 2)
+    with torch.inference_mode():
+        for _ in range(3):
+            cache.append(layer, new, new)
+    with torch.no_grad():
+        cache.append(layer, new, new)
+    weight = torch.ones(1, 1, 1, 2, requires_grad=True)
+    keys, _ = cache.append(layer, weight * 3, new)
+    cache.append(layer, new, new)
+    keys.sum().backward()
+    assert torch.equal(weight.grad, 3 * new)
+    assert torch.equal(keys, torch.tensor([1.0, 1, 1, 1, 3]).view(1, 1, 5, 1).expand(1, 1, 5, 2))
+
+
+def test_a_table_grows_and_no_row_is_made_twice():
+    cache, made = KVCache(), []
+
+    def make(ids):
+        made.extend(ids.tolist())
+        return 2 * ids
+
+    with torch.no_grad():
+        for length in range(1, 200):
+            assert torch.equal(cache.table("x", length, make), 2 * torch.arange(length))
+    assert made == list(range(256))
+    with torch.enable_grad():
+        assert torch.equal(cache.table("x", 300, make), 2 * torch.arange(300))
+        assert torch.equal(cache.table("x", 300, make), 2 * torch.arange(300))
+
+
+def test_a_step_is_known_by_its_position_ids():
+    cache, ids, calls = KVCache(), torch.arange(3), []
+    for given in (ids, ids, ids.clone()):
+        assert cache.once("x", given, lambda given=given: calls.append(given) or given.tolist()) == [0, 1, 2]
+    assert len(calls) == 2

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.errors import InputError
 from zoo.layers import Layers, TokenEmbedding
@@ -21,14 +20,13 @@ class LMHead(nn.Module):
 
     def __init__(self, layers: Layers, token_embedding: TokenEmbedding, dim: int, vocab_size: int, tied: bool = True) -> None:
         super().__init__()
-        self.tied = tied and getattr(token_embedding.embedding, "shared", None) is not None
+        self.tied = tied and getattr(token_embedding.embedding, "can_be_tied", False)
         self.layer = None if self.tied else layers.linear(dim, vocab_size, False, role="head")
 
     def forward(self, x: Tensor, token_embedding: TokenEmbedding) -> Tensor:
         """Return the logits: [..., dim] to [..., V]."""
-        if self.layer is None:
-            return F.linear(x, token_embedding.embedding.shared)  # type: ignore[arg-type]
-        y: Tensor = self.layer(x)
+        embedding: Any = token_embedding.embedding
+        y: Tensor = embedding.logits(x) if self.layer is None else self.layer(x)
         return y
 
 

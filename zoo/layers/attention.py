@@ -1,7 +1,6 @@
 """Multi-head attention over any algebra, and rotary positions."""
 
 from functools import lru_cache
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +9,7 @@ from zoo.algebras import Algebra
 from zoo.errors import InputError
 from zoo.layers.kv_cache import KVCache
 from zoo.layers.linear import Linear
-from zoo.layers.scores import SCORES, attend
+from zoo.layers.scores import SCORES, arrange, attend_arranged
 from zoo.layers.token_embedding import angles
 from zoo.layers.weight import is_recording
 
@@ -103,28 +102,39 @@ class Attention(nn.Module):
             raise InputError(
                 "cross attention reads x and context" if self.cross else "self attention reads x alone: pass cross=True"
             )
+        structure = None if self.product is None else self.product.structure
         if context is None:
-            q, k, v = self._split(self.qkv(x))
-            if self.rotary:
-                length = 0 if cache is None else cache.length
-                q, k = rotate(q, self.n, position_ids, length), rotate(k, self.n, position_ids, length)
+            q, k, v = self._split(self.qkv(x), position_ids, cache)
+            k = arrange(k, structure, self.score)
             if cache is not None:
                 k, v = cache.append(self, k, v)
         else:
-            kept: Any = None if cache is None else cache.get(self)
+            (q,) = self._split(self.q(x))
+            kept = None if cache is None else cache.get(self)
             if kept is None:
-                kept = self._split(self.kv(context))
+                k, v = self._split(self.kv(context))
+                kept = arrange(k, structure, self.score), v
                 if cache is not None:
                     cache.append(self, *kept)
-            (q,), (k, v) = self._split(self.q(x)), kept
-        structure = None if self.product is None else self.product.structure
-        y = attend(q, k, v, structure, self.score, mask, causal, self.dropout if self.training else 0.0)
+            k, v = kept
+        y = attend_arranged(q, k, v, self.score, mask, causal, self.dropout if self.training else 0.0)
         out: Tensor = self.proj(y.transpose(1, 2).flatten(2))
         return out
 
-    def _split(self, y: Tensor) -> tuple[Tensor, ...]:
-        """Split what lies side by side: [B, L, k H c] to k tensors [B, H, L, c]."""
-        return tuple(t.transpose(1, 2) for t in y.unflatten(-1, (-1, self.heads, self.head_dim)).unbind(2))
+    def _split(self, y: Tensor, position_ids: Tensor | None = None, cache: KVCache | None = None) -> tuple[Tensor, ...]:
+        """Split what lies side by side: [B, L, k H c] to k tensors [B, H, L, c]; rotate all but the last by their positions."""
+        if not self.rotary:
+            return tuple(t.transpose(1, 2) for t in y.unflatten(-1, (-1, self.heads, self.head_dim)).unbind(2))
+        heads = y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        both, v = heads.split([2 * self.heads, self.heads], 1)
+        length = 0 if cache is None else cache.length
+
+        def turn() -> tuple[Tensor, Tensor]:
+            return rotation(both, self.n, position_ids, length)
+
+        key = "rotation", self.n, self.head_dim, y.dtype
+        angles = turn() if cache is None or position_ids is None else cache.once(key, position_ids, turn)
+        return *rotated(both, self.n, *angles).chunk(2, 1), v
 
     def extra_repr(self) -> str:
         """Show the sizes, and what is not the default."""
@@ -177,6 +187,17 @@ def rotate(x: Tensor, n: int, position_ids: Tensor | None = None, length: int = 
     Raises:
         InputError: If a component of a head has an odd number of channels.
     """
+    return rotated(x, n, *rotation(x, n, position_ids, length))
+
+
+def rotated(x: Tensor, n: int, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate pairs of channels by what `rotation` returned."""
+    pairs = x.unflatten(-1, (n, -1, 2))
+    return torch.addcmul(pairs * cos, pairs.flip(-1), sin).flatten(-3)
+
+
+def rotation(x: Tensor, n: int, position_ids: Tensor | None, length: int) -> tuple[Tensor, Tensor]:
+    """Return factors of the channels and of their partners in a pair, for `rotate`'s arguments: [B or 1, 1, L, 1, c / 2, 2]."""
     channels = x.shape[-1] // n
     if x.shape[-1] % n or channels % 2:
         raise InputError(f"rotary positions rotate pairs of channels: a head of {x.shape[-1]} must be a multiple of {2 * n}")
@@ -189,15 +210,16 @@ def rotate(x: Tensor, n: int, position_ids: Tensor | None = None, length: int = 
     else:
         kept = _kept_rotations(max(64, 1 << (length - 1).bit_length()), channels, x.dtype, x.device)
         cos, sin = (table[rows] for table in kept)
-    # From [L, c / 2] or [B, L, c / 2] to the axes of [B, H, L, n, c / 2].
-    cos, sin = (t.unsqueeze(-2) if t.ndim == 2 else t[:, None, :, None] for t in (cos, sin))
-    a, b = x.unflatten(-1, (n, -1, 2)).unbind(-1)
-    return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-3)
+    # From [L, c / 2, 2] or [B, L, c / 2, 2] to the axes of [B, H, L, n, c / 2, 2].
+    cos, sin = ((t if t.ndim == 4 else t[None])[:, None, :, None] for t in (cos, sin))
+    return cos, sin
 
 
 def _rotations(position_ids: Tensor, channels: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (cos, cos) and (-sin, sin) of every angle, [..., c / 2, 2]."""
     angle = angles(position_ids, channels, like)
-    return angle.cos().to(like.dtype), angle.sin().to(like.dtype)
+    cos, sin = angle.cos(), angle.sin()
+    return torch.stack([cos, cos], -1).to(like.dtype), torch.stack([-sin, sin], -1).to(like.dtype)
 
 
 @lru_cache(maxsize=8)

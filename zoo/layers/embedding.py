@@ -94,9 +94,16 @@ class Embedding(ComputedWeight):
         return f"{self.num_embeddings}, {self.embedding_dim}{padding}"
 
 
-def output_weight(table: Embedding | nn.Embedding) -> Tensor:
-    """Return the table as the matrix of a tied output layer, also that of torch's own layer."""
-    return table.output_weight if isinstance(table, Embedding) else _without_padding(table.weight, table.padding_idx)
+def tied_logits(x: Tensor, table: Embedding | nn.Embedding) -> Tensor:
+    """Multiply by a table, as a softmax does that shares it: [..., dim] to [..., V], zero and without gradient at padding."""
+    matrix = table.weight_module() if isinstance(table, Embedding) else table.weight
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return F.linear(x, _without_padding(matrix, table.padding_idx))
+    # While a text is generated a row of logits is much smaller than the table.
+    y = F.linear(x, matrix)
+    if table.padding_idx is not None:
+        y[..., table.padding_idx] = 0
+    return y
 
 
 def _without_padding(y: Tensor, padding_idx: int | None, index: Tensor | None = None) -> Tensor:

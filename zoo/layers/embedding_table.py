@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import InputError
-from zoo.layers.embedding import output_weight
+from zoo.layers.embedding import tied_logits
 from zoo.layers.factory import Layers
 
 PROJECTIONS = ("auto", "none", "linear", "tanh", "relu")
@@ -65,9 +65,13 @@ class EmbeddingTable(nn.Module):
             self.table.components.copy_(torch.where(found[:, None], matrix, drawn))
 
     @property
-    def shared(self) -> Tensor | None:
-        """The table as the matrix of a softmax, [V, dim] (Press & Wolf 2017); None if a projection stands between."""
-        return output_weight(self.table) if isinstance(self.projection, nn.Identity) else None
+    def can_be_tied(self) -> bool:
+        """Whether a softmax can share the table: no projection stands between."""
+        return isinstance(self.projection, nn.Identity)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Multiply by the table, [..., dim] to [..., V] (Press & Wolf 2017); see `zoo.layers.embedding.tied_logits`."""
+        return tied_logits(x, self.table)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Look up and project: [B, L] to [B, L, dim]."""

@@ -29,9 +29,9 @@ class Visible(NamedTuple):
     dropout: float
     seed: int
 
-    def tiles(self, heads: int, n: int, queries: int, keys: int, device: str) -> Iterator[Tile]:
+    def tiles(self, k: Tensor, queries: int) -> Iterator[Tile]:
         """Cut heads and queries."""
-        most = CPU_TILE if device == "cpu" else GPU_TILE
+        (heads, n, keys, _), most = k.shape, CPU_TILE if k.is_cpu else GPU_TILE
         rows = min(queries, max(32, most // (n * keys)))
         together = max(1, most // (n * keys * rows))
         for number, (head, row) in enumerate((h, r) for h in range(0, heads, together) for r in range(0, queries, rows)):
@@ -72,7 +72,7 @@ class HermitianAttention(torch.autograd.Function):
         ctx.visible = visible
         result = values.new_empty(*q.shape[:2], values.shape[-1])
         with torch.autocast(q.device.type, enabled=False):
-            for tile in visible.tiles(*keys.shape[:2], q.shape[1], keys.shape[2], q.device.type):
+            for tile in visible.tiles(keys, q.shape[1]):
                 weights = visible.weights(_norm(_products(q, keys, tile)[0]), tile)
                 weights = (weights * visible.kept(weights, tile)).to(values.dtype)
                 result[tile.heads, tile.queries] = weights @ values[tile.heads, : tile.keys]
@@ -87,7 +87,7 @@ class HermitianAttention(torch.autograd.Function):
             return *_differentiable_gradients(q, keys, values, visible, given), None
         grad_q, grad_keys, grad_values = torch.empty_like(q), torch.zeros_like(keys), torch.zeros_like(values)
         with torch.autocast(q.device.type, enabled=False):
-            for tile in visible.tiles(*keys.shape[:2], q.shape[1], keys.shape[2], q.device.type):
+            for tile in visible.tiles(keys, q.shape[1]):
                 z, repeated = _products(q, keys, tile)
                 norm = _norm(z)
                 weights = visible.weights(norm, tile)

@@ -68,26 +68,35 @@ class RelativeAttention(nn.Module):
         if cache is not None:
             k, v = cache.append(self, k, v)
         scale, keys = q.shape[-1] ** -0.5, k.shape[2]
-        bias = scale * self._by_distance(q + self.v[:, None], keys)
+        bias = scale * self._by_distance(q + self.v[:, None], keys, cache)
+        if cache is not None and length == 1 and mask is None:  # a new token sees all of them
+            return self._attend(q, k, v, bias, scale)
         hidden = torch.ones(length, keys, dtype=torch.bool, device=x.device).triu(keys - length + 1)
         if mask is not None:
             # Padding attends to itself: its result is not used, but without any key it would be NaN.
             itself = torch.eye(length, keys, dtype=torch.bool, device=x.device).roll(keys - length, 1)
             hidden = hidden | (~mask[:, None, None] & ~itself)
         bias = bias.masked_fill(hidden, float("-inf"))
+        return self._attend(q, k, v, bias, scale)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tensor:
         y = F.scaled_dot_product_attention(q + self.u[:, None], k, v, bias, self.dropout if self.training else 0.0, scale=scale)
         out: Tensor = self.proj(y.transpose(1, 2).flatten(2))
         return out
 
-    def _by_distance(self, q: Tensor, keys: int) -> Tensor:
+    def _by_distance(self, q: Tensor, keys: int, cache: KVCache | None = None) -> Tensor:
         """Return q_i . W_r R_(i - j) for queries [B, H, L, c] that are the last of so many keys: [B, H, L, keys].
 
         Entries with j > i have no meaning; the caller masks them.
         """
         batch, heads, length, _ = q.shape
-        position_ids = torch.arange(keys - 1, -1, -1, device=q.device)
-        r = self.distance(trigonometric(position_ids, self.dim, q)).unflatten(-1, (heads, -1))
-        scores = torch.einsum("bhic,khc->bhik", q, r)
+
+        def project(distances: Tensor) -> Tensor:
+            y: Tensor = self.distance(trigonometric(distances.to(q.device), self.dim, q))
+            return y.view(len(distances), heads, -1)
+
+        r = project(torch.arange(keys, device=q.device)) if cache is None else cache.table(self, keys, project)
+        scores = torch.einsum("bhic,khc->bhik", q, r).flip(-1)
         # Row i holds the distances keys - 1 down to 0 and must be shifted left by length - 1 - i columns (their App. B).
         shifted = F.pad(scores, (1, 0)).view(batch, heads, keys + 1, length)
         return shifted[:, :, 1:].reshape(batch, heads, length, keys)

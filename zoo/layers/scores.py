@@ -101,8 +101,8 @@ def _in_tiles(q: Tensor, keys: Tensor, v: Tensor, mask: Tensor | None, causal: b
     seed = int(torch.empty((), dtype=torch.int64).random_()) if dropout else 0
     visible = Visible(padding, keys.shape[3] - queries + 1 if causal else None, dropout, seed)
     parts = (t.flatten(0, 1).contiguous() for t in (q * scale, keys, v))
-    y: Tensor = HermitianAttention.apply(*parts, visible)  # type: ignore[no-untyped-call]
-    return y.unflatten(0, (batch, heads))
+    y: Tensor = HermitianAttention.apply(*parts, visible)
+    return y.view(batch, heads, queries, -1)
 
 
 def _by_heads(q: Tensor, keys: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float, scale: float) -> Tensor:
@@ -113,12 +113,13 @@ def _by_heads(q: Tensor, keys: Tensor, v: Tensor, mask: Tensor | None, causal: b
     if mask is not None:
         mask = mask[:, None].expand(-1, keys.shape[1], -1).flatten(0, 1)
     y = _fused(q, keys.flatten(0, 1), v, mask, causal, dropout, scale)
-    return _own_components(y).unflatten(0, keys.shape[:2])
+    return _own_components(y).view(*keys.shape[:2], q.shape[2], -1)
 
 
 def _own_components(y: Tensor) -> Tensor:
     """Take component k of the values that were weighed for component k: [..., n, L, n d] to [..., L, n d]."""
-    return y.unflatten(-1, (y.shape[-3], -1)).diagonal(dim1=-4, dim2=-2).movedim(-1, -2).flatten(-2)
+    own: Tensor = y.unflatten(-1, (y.shape[-3], -1)).diagonal(dim1=-4, dim2=-2)
+    return own.movedim(-1, -2).flatten(-2)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float, scale: float) -> Tensor:

@@ -97,15 +97,21 @@ class GenerativeTask(Task):
             raise InputError(f"{count} samples: {why}, all would be the same; use --temperature 1, or one sample")
 
     def _pieces(self, tokens: Iterator[Tensor]) -> Iterator[str]:
+        # A token is decoded with those of the piece before it, not with the whole text: what it looks like may depend on them.
         numbers: list[int] = []
-        said = ""
+        before = end = 0
         for token in tokens:
             numbers.append(int(token))
-            text = self.tokenizer.decode(numbers)
-            if not text.endswith(UNFINISHED):
-                yield text[len(said) :]
-                said = text
-        yield self.tokenizer.decode(numbers)[len(said) :]
+            piece = self._after(numbers[before:], end - before)
+            if not piece.endswith(UNFINISHED):
+                yield piece
+                before, end = end, len(numbers)
+        yield self._after(numbers[before:], end - before)
+
+    def _after(self, numbers: list[int], known: int) -> str:
+        """Return what the tokens behind the first ``known`` add to their text."""
+        text: str = self.tokenizer.decode(numbers)
+        return text[len(self.tokenizer.decode(numbers[:known])) :]
 
 
 def prompt_location(texts: Sequence[str], most: int = 40) -> Location:
