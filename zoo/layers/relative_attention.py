@@ -93,7 +93,7 @@ class RelativeAttention(nn.Module):
 
         def project(distances: Tensor) -> Tensor:
             y: Tensor = self.distance(trigonometric(distances.to(q.device), self.dim, q))
-            return y.view(len(distances), heads, -1)
+            return y.view(*distances.shape, heads, -1)
 
         r = project(torch.arange(keys, device=q.device)) if cache is None else cache.table(self, keys, project)
         scores = torch.einsum("bhic,khc->bhik", q, r).flip(-1)
