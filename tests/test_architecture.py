@@ -29,6 +29,7 @@ LAYERS = (
     {"backbones", "pruning"},
     {"tasks"},
     {"checkpoint"},
+    {"hub"},
     {"inference", "report"},
     {"training"},
     {"cli"},

@@ -16,7 +16,7 @@ from zoo.backbones.build import count
 from zoo.checkpoint import folder as folders
 from zoo.checkpoint import load_network, read_config, save
 from zoo.checkpoint.atomic import write_json
-from zoo.checkpoint.integrity import read_json, sealed, verify
+from zoo.checkpoint.manifest import read_json, sealed, verify
 from zoo.data import ImageInfo
 from zoo.data.text import TextInfo
 from zoo.errors import InputError

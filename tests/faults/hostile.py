@@ -14,7 +14,7 @@ from PIL import Image
 from zoo.backbones.build import backbone
 from zoo.checkpoint import save
 from zoo.checkpoint.atomic import write_json
-from zoo.checkpoint.integrity import sealed
+from zoo.checkpoint.manifest import sealed
 from zoo.data import ImageInfo
 
 DEEP = 10**5

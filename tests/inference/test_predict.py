@@ -252,7 +252,7 @@ def test_a_configuration_may_not_point_out_of_its_folder(run, name, tmp_path):
     from shutil import copytree
 
     from zoo.checkpoint.atomic import write_json
-    from zoo.checkpoint.integrity import file_record, read_json, sealed
+    from zoo.checkpoint.manifest import file_record, read_json, sealed
 
     model = copytree(run / "model", tmp_path / "model")
     (tmp_path / "secret.json").write_bytes((model / "tokenizer.json").read_bytes())

@@ -1,5 +1,18 @@
-"""A trained model is a folder: specs, weights, a manifest with checksums, and a card; nothing in it is ever unpickled."""
+"""A trained model is a folder: specs, weights, a manifest with checksums, and a card; nothing in it is ever unpickled.
 
-from zoo.checkpoint.folder import find, load_network, read_config, save
+The manifest and the card need no torch; the names below do, and import it when they are used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zoo.checkpoint.folder import find, load_network, read_config, save
 
 __all__ = ["find", "load_network", "read_config", "save"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'zoo.checkpoint' has no attribute '{name}'")
+    return getattr(import_module("zoo.checkpoint.folder"), name)

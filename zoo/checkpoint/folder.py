@@ -21,17 +21,8 @@ from zoo.algebras import Algebra
 from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import card
-from zoo.checkpoint.integrity import (
-    Header,
-    check_algebra,
-    check_header,
-    file_record,
-    fingerprint_of,
-    read_header,
-    read_json,
-    sealed,
-    verify,
-)
+from zoo.checkpoint.integrity import Header, check_algebra, check_header, fingerprint_of, read_header
+from zoo.checkpoint.manifest import file_record, read_json, sealed, verify
 from zoo.conversion import convert
 from zoo.errors import InputError, one_line
 from zoo.layers.factory import ROLES

@@ -1,8 +1,6 @@
-"""Checks of what comes from a disk or a network: the files, the header of the weights, and the product of the algebra."""
+"""Checks of a model folder beyond its manifest: the header of the weights, and the product of the algebra."""
 
 import hashlib
-import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from zoo.algebras import Algebra, algebra
-from zoo.checkpoint.atomic import to_json
+from zoo.checkpoint.manifest import HEADER_BYTES
 from zoo.errors import InputError, one_line, shorten
 from zoo.registry import resolve
 
@@ -24,77 +22,6 @@ DTYPES = {
 """Kinds of numbers in a weights file, by the names of its format."""
 Header = dict[str, tuple[list[int], torch.dtype]]
 """Shape and dtype of each tensor by its name."""
-HEADER_BYTES = 2**22
-"""Largest header of a weights file, and largest JSON file, that is read: 20,000 tensors have less."""
-
-
-def file_record(path: Path) -> dict[str, Any]:
-    """Return the size in bytes and the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest with the digest of its other entries as its last one."""
-    rest = {key: value for key, value in manifest.items() if key != "sha256"}
-    return rest | {"sha256": hashlib.sha256(to_json(rest).encode()).hexdigest()}
-
-
-def verify(folder: Path) -> dict[str, dict[str, Any]]:
-    """Check every file of a model folder against its manifest; return size and SHA-256 of each by name.
-
-    Raises:
-        InputError: If a listed file is missing or changed, or the manifest is.
-    """
-    path = folder / "manifest.json"
-    if not path.is_file():
-        raise InputError(f"{path} is missing: the folder is damaged, copy it again")
-    manifest = read_json(path)
-    files = manifest.get("files")
-    if not isinstance(files, dict) or not {"config.json", "model.safetensors"} <= files.keys():
-        raise InputError(f"{path} lists no config.json and model.safetensors: the folder is damaged")
-    if path.read_bytes() != to_json(sealed(manifest)).encode():
-        raise InputError(f"{path} is not the file that was saved (its checksum differs): copy the folder again")
-    for name, expected in files.items():
-        path = folder / name
-        if Path(name).name != name or not path.is_file():
-            raise InputError(f"{path} is missing: the folder is damaged, copy it again")
-        if file_record(path) != expected:
-            raise InputError(f"{path} is not the file that was saved (its checksum differs): copy the folder again")
-    return files
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file; names that stand twice and numbers that are not finite are refused.
-
-    Raises:
-        InputError: If the file is missing, larger than `HEADER_BYTES`, or holds something else.
-    """
-    try:
-        if (size := path.stat().st_size) > HEADER_BYTES:
-            raise InputError(f"{path} has {size:,} bytes: at most {HEADER_BYTES:,} are read")
-        value = json.loads(
-            path.read_text(encoding="utf-8"), object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite
-        )
-    except InputError:
-        raise
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"cannot read {path}: {one_line(error)}") from error
-    if not isinstance(value, dict):
-        raise InputError(f"{path} does not hold a JSON object")
-    return value
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(value := dict(pairs)) < len(pairs):
-        raise ValueError(f"a name stands twice among {shorten(', '.join(key for key, _ in pairs))}")
-    return value
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text} is not a finite number")
-    return value
 
 
 def check_header(path: Path, net: nn.Module, name: str, header: Header) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.checkpoint.integrity import read_json
+from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, printable
 
 RESULTS = "lottery.json"

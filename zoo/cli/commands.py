@@ -3,7 +3,7 @@
 usage: zoo COMMAND [OPTIONS]
 
 look around
-  list        what is installed: zoo list [algebras|backbones|datasets|embeddings] [--json]
+  list        what is installed: zoo list [algebras|backbones|datasets|embeddings|checkpoints] [--json]
   info        parameters of a network, layer by layer, beside its twin over the reals
   doctor      check Python, torch, devices, plugins and folders
   completion  a script that completes commands, flags and names: zoo completion bash
@@ -21,6 +21,9 @@ work
   generate    generate text: zoo generate runs/NAME --prompt "zebra: "
   verify      check the files of a model and its checkpoints: zoo verify runs/NAME
   report      tables and plots of a run: zoo report frequencies runs/NAME
+
+share
+  pull        fetch and check a trained model; zoo predict NAME and the others do it too: zoo pull hf:owner/name
 
   -h, --help      this page; zoo COMMAND --help shows the options of a command
   --version       the version
@@ -62,6 +65,7 @@ COMMANDS = {
     "generate": "zoo.cli.models",
     "report": "zoo.cli.report",
     "verify": "zoo.cli.report",
+    "pull": "zoo.cli.sharing",
 }
 """The module of each command, imported when it is asked for: ``make_parser(command)`` and ``run(command, values) -> int``."""
 

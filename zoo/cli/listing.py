@@ -10,6 +10,7 @@ from zoo.cli.commands import COMMANDS, show
 from zoo.cli.parser import SPECS, Parser
 from zoo.errors import InputError
 
+KINDS = (*registry.GROUPS, "checkpoints")
 SHELLS = ("bash", "zsh")
 SCRIPT = """\
 _zoo() {{
@@ -33,7 +34,7 @@ def make_parser(command: str) -> Parser:
         parser = Parser(command, "Print a script that completes commands, flags and installed names; evaluate it in the shell.")
         return parser.positional("shell", f'{" or ".join(SHELLS)}: eval "$(zoo completion bash)"')
     parser = Parser(command, "List the installed algebras, backbones, data sets and so on.")
-    return parser.positional("kind", f"one of {', '.join(registry.GROUPS)}", "?").switch("--json", "print JSON")
+    return parser.positional("kind", f"one of {', '.join(KINDS)}", "?").switch("--json", "print JSON")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
@@ -44,8 +45,12 @@ def run(command: str, values: dict[str, Any]) -> int:
         print(("autoload -U +X bashcompinit && bashcompinit\n" if values["shell"] == "zsh" else "") + script(), end="")
         return 0
     kind = values["kind"]
-    if kind not in (None, *registry.GROUPS):
-        raise InputError(f"unknown kind '{kind}': use {', '.join(registry.GROUPS)}")
+    if kind not in (None, *KINDS):
+        raise InputError(f"unknown kind '{kind}': use {', '.join(KINDS)}")
+    if kind == "checkpoints":
+        from zoo.cli.sharing import list_checkpoints
+
+        return list_checkpoints(values["json"])
     rows = {name: list(map(row_of, registry.entries(name))) for name in ([kind] if kind else registry.GROUPS)}
     text = "\n\n".join(table(name, found) for name, found in rows.items() if found or kind)
     show(rows[kind] if kind else rows, values["json"], lambda _: print(text))

@@ -19,7 +19,7 @@ from zoo.tasks.decoding.options import Decoding
 from zoo.training.processes import is_first_process
 
 SPLITS = {"test": "test", "validate": "val"}
-RUN = "a run (runs/NAME) or model folder"
+RUN = "a run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name@revision, https://..."
 INPUT = (
     "for a model of images an image file or a folder of them; for one of text a text in quotes, a file with one text a line, a "
     "folder of such files, or - for standard input (the default if something is piped in); pairs are two texts, in a file with "
@@ -99,7 +99,7 @@ def run(command: str, values: dict[str, Any]) -> int:
     return {"predict": predict, "generate": generate}.get(command, evaluate)(command, values)
 
 
-def check_local(run: str) -> None:
+def check_local(run: str | Path) -> None:
     """Refuse to fetch data because the configuration of a model folder without its run, perhaps a stranger's, names them."""
     from zoo.checkpoint import find, read_config
 
@@ -115,13 +115,15 @@ def check_local(run: str) -> None:
 
 def evaluate(command: str, values: dict[str, Any]) -> int:
     """Print the metrics of a run on its test or validation split."""
-    run, as_json, decoding, split = values.pop("run"), values.pop("json"), values.pop("decoding"), SPLITS[command]
+    source, as_json, decoding, split = values.pop("run"), values.pop("json"), values.pop("decoding"), SPLITS[command]
     options = build_options(Evaluate, values)
     from zoo.cli.summary import print_metrics
+    from zoo.hub.sources import locate
     from zoo.inference.model import load
     from zoo.training.trainer import check_trainer
 
     quiet()
+    run = locate(source)
     if options.data is None:
         check_local(run)
     sizes = {"batch_size": options.batch_size, "num_workers": options.num_workers}

@@ -32,11 +32,13 @@ def run(command: str, values: dict[str, Any]) -> int:
     if command == "export":
         show(export(values["run"], values["to"], values["sparse"]), as_json, print_export)
         return 0
-    path, _ = values.pop("run"), values.pop("structured")
+    source, _ = values.pop("run"), values.pop("structured")
+    from zoo.hub.sources import locate
     from zoo.training.prune import prune
 
     quiet()
     options = build(Prune, values)
+    path = locate(source)
     if options.data is None:
         check_local(path)
     with redirect_stdout(sys.stderr if as_json else sys.stdout):  # what training says is no JSON
@@ -54,17 +56,19 @@ def export(run: str, to: str | None, sparse: bool) -> dict[str, Any]:
     if folder.exists():
         raise InputError(f"'{folder}' exists: choose another folder with --to, or remove it")
     from zoo.checkpoint import find, read_config
+    from zoo.hub.sources import locate
     from zoo.inference.model import load
     from zoo.inference.saving import save
 
     quiet()
-    model = load(run)
+    path = locate(run)
+    model = load(path)
     tensors = list(model.net.parameters())
     numbers = sum(t.numel() for t in tensors)
     zeros = numbers - sum(int(t.count_nonzero()) for t in tensors)
     folder.parent.mkdir(parents=True, exist_ok=True)
     save(model, folder, sparse=sparse)
-    sizes = [(place / "model.safetensors").stat().st_size for place in (find(run), folder)]
+    sizes = [(place / "model.safetensors").stat().st_size for place in (find(path), folder)]
     found = {"folder": to, "parameters": numbers, "zeros": zeros, "bytes_before": sizes[0], "bytes": sizes[1]}
     return found | {"packed": sorted(read_config(folder)["sparse"] or {}) if sparse else None}
 

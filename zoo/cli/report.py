@@ -9,6 +9,7 @@ from typing import Any
 
 from zoo import registry
 from zoo.cli.commands import quiet, show
+from zoo.cli.models import RUN
 from zoo.cli.parser import Parser
 from zoo.errors import InputError
 from zoo.training.options import Fit, Info, build
@@ -20,7 +21,7 @@ def make_parser(command: str) -> Parser:
         parser = Parser(command, "Count the parameters of a network beside its twin over the reals.", Info)
     elif command == "verify":
         parser = Parser(command, "Check every file of a trained model, and the training checkpoints beside it.")
-        parser.positional("run", "a run (runs/NAME) or model folder")
+        parser.positional("run", RUN)
     else:
         parser = Parser(command, "Report what a trained model has learned, or how lottery tickets did.")
         parser.positional("report", 'spec of the report, such as lottery or "frequencies(top=20)" (zoo list reports)')
@@ -74,13 +75,15 @@ def report(values: dict[str, Any]) -> int:
 def of_model(spec: str, run: str) -> tuple[Any, Path]:
     """Make a report of a trained model; return it, and the folder of its run."""
     from zoo.checkpoint import find
+    from zoo.hub.sources import locate
     from zoo.inference.model import load
 
     quiet()
-    place = find(run)
-    # Not into the model folder: its manifest lists every file in it.
-    own = Path(run).expanduser() if place != Path(run).expanduser() else place.parent
-    return registry.create("zoo.reports", spec, load(run)), own
+    path = locate(run)
+    place = find(path)
+    # Not into the model folder: its manifest lists every file in it. Nor beside one that was pulled.
+    own = path if place != path else place.parent if Path(run).expanduser() == path else Path("report")
+    return registry.create("zoo.reports", spec, load(path)), own
 
 
 def write_report(made: Any, folder: Path | None, own: Path) -> dict[str, str]:
@@ -108,11 +111,12 @@ def verify(values: dict[str, Any]) -> int:
     Nothing is unpickled. A model may be without a run, and a run that was stopped without a model.
     """
     from zoo import checkpoint
+    from zoo.hub.sources import locate
     from zoo.training.checkpoints import checkpoint_files
     from zoo.training.resume import read_own
 
     quiet()
-    run = Path(values["run"]).expanduser()
+    run = locate(values["run"])
     rows, training = [], checkpoint_files(run / "checkpoints")
 
     def check(path: Path, what: Callable[[], str]) -> None:

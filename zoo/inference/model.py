@@ -13,10 +13,11 @@ from torch import nn
 
 from zoo.algebras import Algebra
 from zoo.checkpoint import find, load_network, read_config
-from zoo.checkpoint.integrity import read_json
+from zoo.checkpoint.manifest import read_json
 from zoo.data.info import DataInfo
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.errors import InputError
+from zoo.hub.sources import locate
 from zoo.layers.token_embedding import PositionEmbedding
 from zoo.registry import build_options
 from zoo.tasks import GenerativeTask, Task, task_type
@@ -208,10 +209,11 @@ def load(
     task: str | type[Task] | None = None,
     device: str | torch.device = "cpu",
 ) -> Model:
-    """Load a trained model from a run or model folder, verified.
+    """Load a trained model, verified.
 
     Args:
-        path: The folder.
+        path: A run or model folder, a name of the catalogue, ``hf:owner/name@revision``, ``https://host/folder``; see
+            `zoo.hub.sources.locate`.
         module: For a network that no spec names: one like it; where it was converted, the real one, which is converted in
             place.
         algebra: For a network over an algebra that no spec names: that algebra.
@@ -224,6 +226,7 @@ def load(
     """
     if not (task is None or isinstance(task, str) or (isinstance(task, type) and issubclass(task, Task))):
         raise InputError(f"task={task!r:.60}: give the spec of a task or a subclass of zoo.tasks.Task")
+    path = locate(path)
     config, place = read_config(path), choose_device(device)
     spec: Any = task or config["task"]
     kind, options = task_type(spec) if isinstance(spec, str) else (spec, {})

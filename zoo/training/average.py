@@ -8,7 +8,7 @@ from torch import Tensor
 
 from zoo.checkpoint import find, load_network, read_config, save
 from zoo.checkpoint.atomic import scratch_folder
-from zoo.checkpoint.integrity import read_json
+from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
 from zoo.inference.model import load
 from zoo.training.checkpoints import RUN, kept

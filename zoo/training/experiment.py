@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from zoo.checkpoint.atomic import write_json
-from zoo.checkpoint.integrity import read_json
 from zoo.checkpoint.lottery import FORMAT, RESULTS, check_links, is_name, read_results, row_problem
+from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, check_rules
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry.spec import split_specs

@@ -16,6 +16,7 @@ from zoo.checkpoint.integrity import fingerprint, fingerprint_of
 from zoo.conversion import stayed_real
 from zoo.data.vectors import read_vectors
 from zoo.errors import InputError
+from zoo.hub.sources import locate
 from zoo.training.objects import algebras_of, is_object, stands_for_spec
 from zoo.training.options import Fit
 from zoo.training.resolve import Plan
@@ -61,11 +62,12 @@ def load_initial(net: nn.Module, plan: Plan) -> None:
     Raises:
         InputError: If it is another network, is over another algebra, or reads texts with another tokenizer.
     """
-    path, options = plan.options.init_from, plan.options
-    if path is None:
+    source, options = plan.options.init_from, plan.options
+    if source is None:
         return
+    path = locate(source)
     config = read_config(path)
-    other = f"--from {path}: it holds {config['backbone'] or 'a network without a spec'} over {config['algebra']}"
+    other = f"--from {source}: it holds {config['backbone'] or 'a network without a spec'} over {config['algebra']}"
     named = config["algebra"] is not None and not is_object(options.algebra)
     if named and fingerprint_of(config["algebra"]) != fingerprint_of(options.algebra):
         raise InputError(f"{other}, not over {options.algebra}")

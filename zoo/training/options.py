@@ -123,7 +123,7 @@ class Fit:
         init: Initialisation of the matrices: variance, glorot or polar.
         embedding: Spec of the word embedding; by default what the algebra advises, or table.
         vectors: File of pretrained word vectors (GloVe or word2vec) that the embedding starts from.
-        init_from: Run or model folder whose weights training starts from, of the same backbone and algebra; --from for short.
+        init_from: Source of the weights that training starts from, of the same backbone and algebra; --from for short.
         folds: Cross-validate in so many runs, for data without a split; each fold is tested once.
         task: What to learn, such as seq2seq, where a backbone can learn several; by default what the data are for.
         optimizer: How weights are updated.

@@ -17,7 +17,7 @@ from zoo.backbones.build import backbone, count, real_twin, untrained
 from zoo.checkpoint import find, read_config, save
 from zoo.checkpoint.atomic import scratch_folder
 from zoo.checkpoint.folder import library_versions
-from zoo.checkpoint.integrity import read_json
+from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
 from zoo.inference.model import Model, load
 from zoo.pruning import Cut, prune_structure

@@ -17,6 +17,7 @@ from zoo.backbones.recipe import Recipe
 from zoo.checkpoint import read_config as read_model_config
 from zoo.data import ready
 from zoo.errors import InputError
+from zoo.hub.sources import locate
 from zoo.layers.weight import Weight
 from zoo.tasks import task_type
 from zoo.tasks.base import Task
@@ -68,7 +69,7 @@ def plan(options: Fit, objects: Objects | None = None) -> Plan:
     tried = weight_of(objects.algebra or options.algebra) if objects.net is None else objects.net
     check_network(tried, options.optimizer.name)
     if options.init_from is not None:
-        read_model_config(options.init_from)
+        read_model_config(locate(options.init_from))
     if options.vectors is not None and not Path(options.vectors).expanduser().is_file():
         raise InputError(f"--vectors: the file '{options.vectors}' does not exist")
     data = make_data(options, objects)

@@ -1,0 +1,1 @@
+"""Checkpoints that people pull, check, run and share: sources, the cache, catalogues, releases. Nothing here imports torch."""

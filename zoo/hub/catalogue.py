@@ -1,0 +1,148 @@
+"""Catalogues: which checkpoints there are by name, what they are, and where; JSON files of packages and of web servers."""
+
+import os
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urljoin
+
+from zoo import registry
+from zoo.checkpoint.manifest import HEADER_BYTES, SHA256, parse_json, read_json
+from zoo.errors import InputError, one_line, shorten
+from zoo.hub import cache
+from zoo.hub.download import Address, UnreachableError, read
+
+FORMAT = 1
+NAME = re.compile(r"([\w.-]+:)?[A-Za-z0-9][\w.-]*", re.ASCII)
+"""A checkpoint, or one of a certain catalogue: ``vit-digits``, ``some-package:vit-digits``."""
+WEB = ("http://", "https://")
+KINDS: dict[str, Any] = {"sha256": str, "locations": list, "bytes": int}
+OPTIONAL: dict[str, Any] = dict.fromkeys(("backbone", "algebra", "task", "data", "license"), str)
+OPTIONAL |= {"metrics": dict, "parameters": dict}
+
+
+class Release(NamedTuple):
+    """One entry of a catalogue.
+
+    Attributes:
+        name: How it is pulled.
+        origin: The distribution that brings the catalogue, or ZOO_CATALOGUE.
+        catalogue: The file or URL of the catalogue.
+        facts: What the catalogue says of it: specs, data, metrics, parameters, licence, bytes, sha256, locations.
+    """
+
+    name: str
+    origin: str
+    catalogue: str
+    facts: dict[str, Any]
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of its manifest.json."""
+        return str(self.facts["sha256"])
+
+    def places(self) -> Iterator[str | Path]:
+        """Yield its locations: folders as paths, all others as sources; relative ones are beside the catalogue."""
+        for location in self.facts["locations"]:
+            if location.startswith(("hf:", *WEB)):
+                yield location
+            elif self.catalogue.startswith(WEB):
+                yield urljoin(self.catalogue, location)
+            else:
+                yield Path(self.catalogue).parent / location.removeprefix("file:")
+
+
+def find(name: str) -> Release:
+    """Return the entry of a name; that of ZOO_CATALOGUE wins, others must not share a name.
+
+    Raises:
+        InputError: If there is none, or there are several.
+    """
+    releases, problems = entries()
+    origin, _, own = name.rpartition(":")
+    found = [one for one in releases if one.name == own and origin in ("", one.origin)]
+    if not found:
+        close = get_close_matches(own, [one.name for one in releases], 1)
+        hint = f"did you mean '{close[0]}'? (zoo list checkpoints)" if close else "zoo list checkpoints shows what there is"
+        text = "; ".join([f"there is no folder '{name}', and no checkpoint of that name in the catalogue: {hint}", *problems])
+        raise InputError(text)
+    if found[0].origin != VARIABLE and len({one.sha256 for one in found}) > 1:
+        names = " or ".join(f"{one.origin}:{own}" for one in found)
+        raise InputError(f"several catalogues have a checkpoint '{own}': write {names}")
+    return found[0]
+
+
+VARIABLE = "ZOO_CATALOGUE"
+
+
+def entries() -> tuple[list[Release], list[str]]:
+    """Return the checkpoints of all catalogues, those of ZOO_CATALOGUE first, and what is wrong with catalogues.
+
+    Raises:
+        InputError: If ZOO_CATALOGUE cannot be read. One that a package brings costs only its own entries.
+    """
+    own = os.environ.get(VARIABLE, "")
+    found, problems = (list(of_catalogue(own, VARIABLE)) if own else []), []
+    for entry in registry.entries("catalogues"):
+        try:
+            found += of_catalogue(str(registry.load(entry)()), entry.distribution)
+        except Exception as error:
+            problems.append(f"the {entry} cannot be read: {one_line(error)}")
+    return found, problems
+
+
+def of_catalogue(place: str, origin: str) -> Iterator[Release]:
+    """Yield the entries of a catalogue: a JSON file or its URL, or the folder that has its catalogue.json.
+
+    Raises:
+        InputError: If it cannot be read, or an entry lacks what is needed to pull it.
+    """
+    place = place if place.endswith(".json") else f"{place.rstrip('/')}/catalogue.json"
+    values = fetched(place) if place.startswith(WEB) else read_json(Path(place.removeprefix("file:")).expanduser())
+    if values.get("format") != FORMAT or not isinstance(values.get("checkpoints"), dict):
+        raise InputError(f"{place} is no catalogue of format {FORMAT}, or of a later version: update hypercomplex-zoo")
+    for name, facts in values["checkpoints"].items():
+        check(place, name, facts)
+        yield Release(name, origin, place.removeprefix("file:"), facts)
+
+
+def check(place: str, name: str, facts: Any) -> None:
+    """Refuse an entry that could not be pulled or shown."""
+    wrong = f"{place}: the checkpoint {shorten(name)}"
+    if not NAME.fullmatch(name) or ":" in name:
+        raise InputError(f"{wrong} needs a name of letters, digits, '-', '_' and '.'")
+    if not isinstance(facts, dict):
+        raise InputError(f"{wrong} is no JSON object")
+    for key, kind in {**KINDS, **OPTIONAL}.items():
+        if not isinstance(facts.get(key, None if key in KINDS else kind()), kind):
+            raise InputError(f"{wrong} has no {key} of the kind {kind.__name__}")
+    if not SHA256.fullmatch(facts["sha256"]) or not all(
+        isinstance(one, str) and one.isprintable() for one in facts["locations"]
+    ):
+        raise InputError(f"{wrong} has a wrong sha256 or location")
+
+
+def fetched(url: str) -> dict[str, Any]:
+    """Return the JSON of a catalogue on a web server; from the cache where the server cannot be reached."""
+    note = cache.note("catalogues", url)
+    variable = cache.offline()
+    if variable is None:
+        try:
+            data, _ = read(Address(url), HEADER_BYTES, 1 if note.is_file() else None)
+            values = parse_json(data, url)
+            cache.remember(note, data)
+            return values
+        except UnreachableError as error:
+            if not note.is_file():
+                raise
+            cache.say(f"{error}; taking the copy in the cache")
+    if not note.is_file():
+        raise InputError(f"{url} is not in the cache, and {variable} forbids the network")
+    return read_json(note)
+
+
+def packaged() -> Path:
+    """Return the catalogue of the zoo itself."""
+    return Path(__file__).parent / "catalogue.json"
