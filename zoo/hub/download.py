@@ -6,7 +6,7 @@ from contextlib import closing
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, NamedTuple, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -65,6 +65,15 @@ class _Redirects(HTTPRedirectHandler):
         if urlsplit(newurl).scheme not in schemes:
             raise HTTPError(req.full_url, code, f"it redirects to {printable(newurl)[:100]}", headers, fp)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    def http_error_302(self, req: Request, fp: Any, code: int, msg: str, headers: Any) -> HTTPResponse | None:
+        try:
+            return super().http_error_302(req, fp, code, msg, headers)
+        except Exception:
+            fp.close()  # which urllib leaves open if the new address cannot be read
+            raise
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
 def read(address: Address, most: int, attempts: int | None = None) -> tuple[bytes, Mapping[str, str]]:
@@ -192,20 +201,27 @@ def answer(address: Address, headers: Mapping[str, str]) -> HTTPResponse:
     for name, value in address.secret.items():
         request.add_unredirected_header(name, value)
     outcome: SimpleQueue[Any] = SimpleQueue()
+    too_late = Event()
 
     def ask() -> None:
+        found: Any
         try:
-            outcome.put(build_opener(_Redirects).open(request, timeout=TIMEOUT))
+            found = build_opener(_Redirects).open(request, timeout=TIMEOUT)
         except Exception as error:
-            outcome.put(error)
+            found = error
+        outcome.put(found)
+        if too_late.is_set() and hasattr(found, "close"):
+            found.close()
 
     # urllib's time-out begins anew with every byte of the headers, so that a server could go on for ever.
     Thread(target=ask, daemon=True).start()
     try:
         found = outcome.get(timeout=3 * TIMEOUT)
     except Empty:
+        too_late.set()
         raise AttemptError(f"no answer within {3 * TIMEOUT:g} s") from None
     if isinstance(found, HTTPError):
+        found.close()
         raise refusal(address, found) from found
     if isinstance(found, OSError | HTTPException | ValueError):
         reason = found.reason if isinstance(found, URLError) and isinstance(found.reason, Exception) else found

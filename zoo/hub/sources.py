@@ -15,7 +15,7 @@ from zoo.hub import cache
 from zoo.hub.catalogue import NAME, Release, find
 from zoo.hub.download import Address, UnreachableError, read
 
-HUB = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?", re.ASCII)
+HUB = re.compile(r"hf:(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 

@@ -1,0 +1,46 @@
+"""A model folder, a server of our own, and an empty cache."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+
+from tests.faults.hostile import write_sound
+from tests.hub.server import Hub, serving
+from zoo.hub import download
+
+
+@pytest.fixture(scope="session")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("release") / "model"
+    write_sound(folder)
+    return folder
+
+
+@pytest.fixture
+def model(sound: Path, tmp_path: Path) -> Path:
+    """A model folder that a test may change."""
+    return copytree(sound, tmp_path / "given")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache; pauses are short."""
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+    for name in ("ZOO_CATALOGUE", "ZOO_OFFLINE", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"PAUSE": 0.001, "TIMEOUT": 5.0}.items():
+        monkeypatch.setattr(download, name, value)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    from huggingface_hub import constants
+
+    with serving() as server:
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        monkeypatch.setenv("HF_TOKEN", "")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        yield server

@@ -1,0 +1,164 @@
+"""A small Hugging Face Hub on 127.0.0.1: the routes that pulling and pushing use, a log of requests, and faults on demand."""
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+Fault = Callable[["Handler", bytes], bool]
+"""Answers a GET for a file by itself and returns true, or leaves it to the server."""
+
+
+class Hub:
+    """What a server holds: repositories with commits and branches, and plain files.
+
+    Attributes:
+        repos: Files by name, by commit, by repository.
+        refs: Commits by repository and branch.
+        files: Contents by path, as on any static web server.
+        log: Method, path and Range of every request.
+        fault: What goes wrong, if anything.
+        token: The only token that may read and write, if there is one.
+    """
+
+    def __init__(self) -> None:
+        self.repos: dict[str, dict[str, dict[str, bytes]]] = {}
+        self.refs: dict[tuple[str, str], str] = {}
+        self.files: dict[str, bytes] = {}
+        self.blobs: dict[str, bytes] = {}
+        self.log: list[tuple[str, str, str]] = []
+        self.fault: Fault | None = None
+        self.token = ""
+        self.url = ""
+
+    def commit(self, repo: str, files: dict[str, bytes], branch: str = "main") -> str:
+        commits = self.repos.setdefault(repo, {})
+        sha = hashlib.sha1(f"{repo} {len(commits)}".encode()).hexdigest()
+        commits[sha] = files
+        self.refs[repo, branch] = sha
+        return sha
+
+    def put(self, path: str, folder: Path) -> str:
+        """Serve a folder as plain files and return its URL."""
+        self.files |= {f"/{path}/{file.name}": file.read_bytes() for file in folder.iterdir()}
+        return f"{self.url}/{path}"
+
+    def got(self, ending: str = "") -> list[str]:
+        return [path for method, path, _ in self.log if method == "GET" and path.endswith(ending)]
+
+
+class Handler(BaseHTTPRequestHandler):
+    hub: Hub
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+    def send(self, code: int, body: bytes | dict[str, Any] = b"", **headers: str) -> None:
+        data = json.dumps(body).encode() if isinstance(body, dict) else body
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def note(self) -> bytes:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.hub.log.append((self.command, self.path, self.headers.get("Range", "")))
+        return body
+
+    def allowed(self) -> bool:
+        return not self.hub.token or self.headers.get("Authorization") == f"Bearer {self.hub.token}"
+
+    def do_GET(self) -> None:
+        self.note()
+        found = re.fullmatch(r"/([\w.-]+/[\w.-]+)/resolve/([^/]+)/(.+)", self.path)
+        headers = {}
+        if found:
+            repo, revision, name = found.groups()
+            sha = self.hub.refs.get((repo, revision), revision)
+            content = self.hub.repos.get(repo, {}).get(sha, {}).get(name) if self.allowed() else None
+            headers = {"X_Repo_Commit": sha} if content is not None else {"X_Error_Message": "Repository not found"}
+        else:
+            content = self.hub.files.get(self.path)
+        if self.hub.fault is not None and self.hub.fault(self, content or b""):
+            return
+        if content is None:
+            self.send(401 if found and not self.allowed() else 404, **headers)
+            return
+        tag = f'"{hashlib.sha256(content).hexdigest()}"'
+        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        if start and self.headers.get("If-Range", tag) == tag:
+            span = f"bytes {start}-{len(content) - 1}/{len(content)}"
+            self.send(206, content[start:], ETag=tag, Content_Range=span, **headers)
+        else:
+            self.send(200, content, ETag=tag, **headers)
+
+    do_HEAD = do_GET
+
+    def do_PUT(self) -> None:
+        data = self.note()
+        self.hub.blobs[hashlib.sha256(data).hexdigest()] = data
+        self.send(200)
+
+    def do_POST(self) -> None:
+        body = self.note()
+        if not self.allowed():
+            self.send(401, X_Error_Message="Invalid credentials")
+            return
+        if self.path == "/api/repos/create":
+            values = json.loads(body)
+            repo = f"{values.get('organization') or 'me'}/{values['name']}"
+            self.hub.repos.setdefault(repo, {})
+            self.send(200, {"url": f"{self.hub.url}/{repo}"})
+        elif self.path == "/api/validate-yaml":
+            self.send(200, {"errors": [], "warnings": []})
+        elif "/preupload/" in self.path:
+            wanted = [{**one, "shouldIgnore": False} for one in json.loads(body)["files"]]
+            mode = {True: "lfs", False: "regular"}
+            files = [one | {"uploadMode": mode[one["path"].endswith(".safetensors")]} for one in wanted]
+            self.send(200, {"files": files})
+        elif self.path.endswith("/info/lfs/objects/batch"):
+            upload = {"upload": {"href": f"{self.hub.url}/lfs"}}
+            files = [{**one, "actions": upload} for one in json.loads(body)["objects"]]
+            self.send(200, {"transfer": "basic", "objects": files})
+        elif found := re.fullmatch(r"/api/models/([\w.-]+/[\w.-]+)/commit/([^/]+)", self.path):
+            sha = self.hub.commit(found[1], dict(self.files_of(body)), found[2])
+            address = f"{self.hub.url}/{found[1]}/commit/{sha}"
+            self.send(200, {"commitUrl": address, "commitOid": sha, "hookOutput": ""})
+        else:
+            self.send(404)
+
+    def files_of(self, body: bytes) -> Iterator[tuple[str, bytes]]:
+        for line in body.splitlines():
+            entry = json.loads(line)
+            value = entry["value"]
+            if entry["key"] == "file":
+                yield value["path"], base64.b64decode(value["content"])
+            elif entry["key"] == "lfsFile":
+                yield value["path"], self.hub.blobs[value["oid"]]
+
+
+@contextmanager
+def serving() -> Iterator[Hub]:
+    """Run a server until the block ends."""
+    hub = Hub()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": hub}))
+    server.daemon_threads = True
+    hub.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield hub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

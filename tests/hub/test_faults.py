@@ -1,0 +1,295 @@
+"""Servers, disks and processes that fail: the right files or one clear line, and never half a model in the cache."""
+
+import errno
+import hashlib
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.faults.hostile import seal
+from tests.hub.test_pull import contents, published
+from zoo.checkpoint.atomic import write_json
+from zoo.checkpoint.manifest import read_json, sealed
+from zoo.errors import InputError
+from zoo.hub import download
+from zoo.hub.sources import locate
+
+WEIGHTS = "model.safetensors"
+
+
+def raw(handler, head: str, body: bytes = b"") -> bool:
+    """Answer with these very bytes and end the connection."""
+    handler.wfile.write(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
+    handler.close_connection = True
+    return True
+
+
+def reset(handler) -> bool:
+    """End the connection the hard way."""
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    handler.connection.shutdown(socket.SHUT_RD)
+    handler.connection.close()
+    handler.close_connection = True
+    return True
+
+
+def drip(handler, data: bytes) -> bool:
+    """Send a byte now and then."""
+    try:
+        for byte in data:
+            handler.wfile.write(bytes([byte]))
+            time.sleep(0.05)
+    except OSError:
+        pass
+    handler.close_connection = True
+    return True
+
+
+def flipped(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+OK = "HTTP/1.1 200 OK\nContent-Length: {}"
+FAULTS = {
+    "another file of the same size": (
+        lambda h, c: bool(h.send(200, flipped(c))) or True,
+        "its manifest names",
+    ),
+    "cut short": (lambda h, c: raw(h, OK.format(len(c)), c[: len(c) // 2]), "the connection ended after|bytes read"),
+    "cut short, and says so": (lambda h, c: bool(h.send(200, c[:99])) or True, "the connection ended after 99 of"),
+    "too long": (lambda h, c: bool(h.send(200, c + b"x")) or True, "has more than the"),
+    "endless": (lambda h, c: raw(h, "HTTP/1.1 200 OK", c * 50), "has more than the"),
+    "404": (lambda h, c: bool(h.send(404)) or True, "404 Not Found: is the name right"),
+    "403 with an escape": (lambda h, c: bool(h.send(403, X_Error_Message="no\x1b[2J")) or True, r"403 no\\x1b\[2J"),
+    "429": (lambda h, c: bool(h.send(429)) or True, r"429 Too Many Requests \(4 attempts\)"),
+    "429 for an hour": (lambda h, c: bool(h.send(429, Retry_After="3600")) or True, "asks to wait 3600 s"),
+    "500": (lambda h, c: bool(h.send(500)) or True, r"500 Internal Server Error \(4 attempts\)"),
+    "503": (lambda h, c: bool(h.send(503)) or True, r"503 Service Unavailable \(4 attempts\)"),
+    "a redirect to itself": (lambda h, c: bool(h.send(302, Location=h.path)) or True, "infinite loop"),
+    "a redirect to a file": (lambda h, c: bool(h.send(302, Location="file:///etc/passwd")) or True, "Redirection to url"),
+    "a redirect to nowhere": (lambda h, c: bool(h.send(302, Location="http://[")) or True, "cannot fetch"),
+    "no answer": (lambda h, c: bool(time.sleep(0.9)), r"timed out|no answer"),
+    "a reset": (lambda h, c: reset(h), "reset|closed|ended"),
+    "no HTTP": (lambda h, c: raw(h, "SSH-2.0-OpenSSH"), "SSH|cannot fetch"),
+    "slow headers": (lambda h, c: drip(h, b"HTTP/1.1 200 OK\r\nX: " + b"x" * 40), r"no answer within 0\.6 s"),
+    "a slow body": (lambda h, c: raw(h, OK.format(len(c))) and drip(h, c[:30]), "bytes per second|ended|timed out"),
+}
+SLOW = ("no answer", "slow headers", "a slow body")
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, "manifest.json"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_ends_in_one_line(hub, home, sound, fault, name, monkeypatch):
+    if name == "manifest.json" and fault in ("another file of the same size", "cut short, and says so", "too long", "endless"):
+        pytest.skip("what a manifest says is checked by itself")
+    url, (answer, said) = hub.put("release", sound), FAULTS[fault]
+    hub.fault = lambda handler, content: handler.path.endswith(name) and answer(handler, content)
+    with monkeypatch.context() as patch:
+        if fault in SLOW:
+            patch.setattr(download, "TIMEOUT", 0.2)
+            patch.setattr(download, "PATIENCE", 0.3)
+        with pytest.raises(InputError, match=said) as caught:
+            locate(url)
+    assert len(str(caught.value).splitlines()) == 1
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+    assert published(home) == []
+    hub.fault = None
+    assert contents(locate(url)) == contents(sound), "the next attempt is not the worse for it"
+
+
+@pytest.mark.parametrize("fault", ["another file of the same size", "cut short", "429", "500", "503", "no answer", "a reset"])
+def test_a_fault_that_passes_does_no_harm(hub, home, sound, fault, monkeypatch):
+    url, (answer, _) = hub.put("release", sound), FAULTS[fault]
+    monkeypatch.setattr(download, "TIMEOUT", 0.7)
+    hub.fault = lambda handler, content: (
+        len(hub.got(handler.path)) == 1 and handler.path.endswith(WEIGHTS) and answer(handler, content)
+    )
+    assert contents(locate(url)) == contents(sound)
+
+
+@pytest.mark.parametrize("answer", ["another ETag", "another range", "200 instead", "416", "corrupt rest"])
+def test_going_on_with_another_file(hub, home, sound, answer):
+    """The rest that a server sends may not be of the file that was begun."""
+    url, half = hub.put("release", sound), (sound / WEIGHTS).stat().st_size // 2
+
+    def fault(handler, content):
+        count = len(hub.got(WEIGHTS))
+        if not handler.path.endswith(WEIGHTS) or count > 2:
+            return False
+        if count == 1:
+            return raw(handler, f'{OK.format(len(content))}\nETag: "one"', content[:half])
+        rest = content[half:]
+        answers = {
+            "another ETag": (206, bytes(len(rest)), {"ETag": '"two"', "Content_Range": f"bytes {half}-"}),
+            "another range": (206, content[1:], {"ETag": '"one"', "Content_Range": "bytes 1-"}),
+            "200 instead": (200, content, {}),
+            "416": (416, b"", {}),
+            "corrupt rest": (206, flipped(rest), {"ETag": '"one"', "Content_Range": f"bytes {half}-"}),
+        }
+        code, body, headers = answers[answer]
+        handler.send(code, body, **headers)
+        return True
+
+    hub.fault = fault
+    assert contents(locate(url)) == contents(sound)
+    assert [span for _, path, span in hub.log if path.endswith(WEIGHTS)][:2] == ["", f"bytes={half}-"]
+
+
+BAD_NAMES = {
+    "out of the folder": "../x",
+    "an absolute path": "/etc/x",
+    "a folder": "sub/x",
+    "backslashes": "..\\x",
+    "hidden": ".x",
+    "another case of the same": "README.MD",
+    "the manifest itself": "Manifest.json",
+    "an escape": "x\x1b[2J",
+    "very long": "x" * 101,
+}
+
+
+@pytest.mark.parametrize("name", BAD_NAMES.values(), ids=BAD_NAMES)
+def test_a_manifest_that_names_what_is_no_file_of_its_own(hub, home, model, name):
+    manifest = read_json(model / "manifest.json")
+    manifest["files"][name] = {"size": 1, "sha256": hashlib.sha256(b"x").hexdigest()}
+    write_json(model / "manifest.json", sealed(manifest))
+    url = hub.put("release", model)
+    with pytest.raises(InputError, match="no plain file name") as caught:
+        locate(url)
+    assert str(caught.value).isprintable()
+    assert hub.got() == ["/release/manifest.json"]
+    assert not list(home.rglob("x"))
+    assert published(home) == []
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({"size": 10**18}, "has room for"),
+        ({"size": -1}, "no size and SHA-256"),
+        ({"size": "9"}, "no size and SHA-256"),
+        ({"size": True}, "no size and SHA-256"),
+        ({"sha256": "../../x"}, "no size and SHA-256"),
+    ],
+)
+def test_a_manifest_with_a_wrong_size(hub, home, model, record, said):
+    manifest = read_json(model / "manifest.json")
+    manifest["files"][WEIGHTS] |= record
+    write_json(model / "manifest.json", sealed(manifest))
+    with pytest.raises(InputError, match=said):
+        locate(hub.put("release", model))
+    assert hub.got() == ["/release/manifest.json"]
+
+
+NONSENSE = ("", "[]", "{}", "<html>Not here</html>", '{"files": 3}', "\x00" * 9, "[" * 10**5, "x" * (2**22 + 1))
+
+
+@pytest.mark.parametrize("text", NONSENSE)
+def test_what_is_no_manifest(hub, home, text):
+    hub.files["/release/manifest.json"] = text.encode()
+    with pytest.raises(InputError, match=r"manifest\.json") as caught:
+        locate(f"{hub.url}/release")
+    assert len(str(caught.value)) < 400
+    assert published(home) == []
+
+
+def test_a_manifest_whose_seal_is_broken(hub, home, model):
+    values = json.loads((model / "manifest.json").read_text())
+    (model / "manifest.json").write_text(json.dumps(values | {"metrics": {"accuracy": 1.0}}))
+    with pytest.raises(InputError, match="its checksum differs"):
+        locate(hub.put("release", model))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+def test_a_disk_that_is_full(hub, home, sound, monkeypatch, number):
+    url = hub.put("release", sound)
+    opened = Path.open
+
+    def full(self, mode="r", *args, **options):
+        if self.name == f"{WEIGHTS}.part" and "r" not in mode:
+            raise OSError(number, os.strerror(number), str(self))
+        return opened(self, mode, *args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", full)
+        with pytest.raises(InputError, match=rf"cannot write to the cache .*{os.strerror(number)}; make room"):
+            locate(url)
+    assert published(home) == []
+    assert contents(locate(url)) == contents(sound)
+
+
+def test_a_server_that_is_not_there(home):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(InputError, match=r"Connection refused \(4 attempts\)"):
+            locate(f"http://127.0.0.1:{taken.getsockname()[1]}/x")
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(50, marks=pytest.mark.slow)])
+def test_killed_at_random_points(hub, home, model, monkeypatch, count):
+    """The cache never offers half a model, and whoever comes next gets a whole one."""
+    (model / "more.bin").write_bytes(random.Random(0).randbytes(400_000))
+    seal(model)
+    url, draw = hub.put("release", model), random.Random(count)
+
+    def slowly(handler, content):
+        if not handler.path.endswith("more.bin"):
+            return False
+        start = int(handler.headers.get("Range", "bytes=0-")[6:-1])
+        handler.send_response(206 if start else 200)
+        for name, value in {"ETag": '"x"', "Content-Range": f"bytes {start}-", "Content-Length": len(content) - start}.items():
+            handler.send_header(name, str(value))
+        handler.end_headers()
+        try:
+            for at in range(start, len(content), 20_000):
+                handler.wfile.write(content[at : at + 20_000])
+                time.sleep(0.02)
+        except OSError:
+            handler.close_connection = True
+        return True
+
+    hub.fault = slowly
+    code = "import sys; from zoo.hub.sources import locate; print(1, flush=True); locate(sys.argv[1])"
+    for _ in range(count):
+        with subprocess.Popen([sys.executable, "-c", code, url], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as worker:
+            assert worker.stdout is not None
+            worker.stdout.read(1)
+            time.sleep(draw.uniform(0, 0.5))
+            worker.send_signal(signal.SIGKILL)
+        published(home)
+    hub.fault = None
+    assert contents(locate(url)) == contents(model)
+    assert [path.name for path in home.rglob(".*")] == []
+    assert list((home / "partial").iterdir()) == []
+
+
+def test_a_body_that_is_fast_enough_is_not_given_up(hub, home, model, monkeypatch):
+    (model / "more.bin").write_bytes(bytes(3000))
+    seal(model)
+    monkeypatch.setattr(download, "SLOWEST", 100)
+    monkeypatch.setattr(download, "PATIENCE", 0.2)
+
+    def steady(handler, content):
+        if not handler.path.endswith("more.bin"):
+            return False
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(content)))
+        handler.end_headers()
+        for at in range(0, len(content), 300):
+            handler.wfile.write(content[at : at + 300])
+            time.sleep(0.1)
+        return True
+
+    hub.fault = steady
+    assert contents(locate(hub.put("release", model))) == contents(model)
+    assert len(hub.got("more.bin")) == 1

@@ -1,0 +1,241 @@
+"""Models from web servers and from the Hub: fetched once, kept whole, and used without a network."""
+
+import hashlib
+import http.server
+import os
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.faults.hostile import seal
+from tests.hub.server import serving
+from zoo.checkpoint.manifest import verify
+from zoo.errors import InputError
+from zoo.hub import cache
+from zoo.hub.sources import locate
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def published(home: Path) -> list[Path]:
+    """Return the folders that the cache offers; every one is whole."""
+    folders = sorted((home / "models").glob("*"))
+    for folder in folders:
+        verify(folder, folder.name)
+    return folders
+
+
+def test_a_folder_of_a_web_server(hub, home, sound):
+    url = hub.put("release", sound)
+    folder = locate(url)
+    assert contents(folder) == contents(sound)
+    assert folder == home / "models" / hashlib.sha256((sound / "manifest.json").read_bytes()).hexdigest()
+    assert not list((home / "partial").iterdir())
+    for same in (url, f"{url}/", f"{url}/manifest.json"):
+        hub.log.clear()
+        assert locate(same) == folder
+        assert hub.got() == ["/release/manifest.json"]
+
+
+def test_python_s_own_web_server_is_enough(home, sound):
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(sound)))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        assert contents(locate(f"http://127.0.0.1:{server.server_port}")) == contents(sound)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_a_revision_of_the_hub_stays_what_it_was(hub, home, model):
+    first = hub.commit("me/net", contents(model))
+    (model / "README.md").write_text("other")
+    seal(model)
+    second = hub.commit("me/net", contents(model))
+    assert (locate(f"hf:me/net@{first}") / "README.md").read_text() != "other"
+    assert (locate("hf:me/net") / "README.md").read_text() == "other"
+    assert all(first in path or second in path or path.endswith("main/manifest.json") for path in hub.got())
+    hub.log.clear()
+    locate(f"hf:me/net@{first}")
+    assert hub.log == [], "a commit cannot change"
+    assert len(published(home)) == 2
+
+
+def test_the_files_are_of_one_commit_while_someone_pushes(hub, home, sound, model):
+    first = hub.commit("me/net", contents(sound))
+    (model / "README.md").write_text("other")
+    seal(model)
+
+    def push(handler, content):
+        if handler.path.endswith("main/manifest.json") and len(hub.got("manifest.json")) == 1:
+            handler.send(200, content, X_Repo_Commit=first)
+            hub.commit("me/net", contents(model))
+            return True
+        return False
+
+    hub.fault = push
+    assert contents(locate("hf:me/net")) == contents(sound)
+    assert (locate("hf:me/net") / "README.md").read_text() == "other"
+
+
+def test_a_private_repository_needs_the_token_which_goes_nowhere_else(hub, home, sound, monkeypatch):
+    hub.commit("me/net", contents(sound))
+    hub.token = "hf_secret"
+    with pytest.raises(InputError, match="401 Repository not found: is the name right, and may you read it"):
+        locate("hf:me/net")
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    with serving() as other:
+        seen = []
+        other.files = {f"/{name}": data for name, data in contents(sound).items()}
+        other.fault = lambda handler, content: bool(seen.append(handler.headers.get("Authorization")))
+
+        def redirect(handler, content):
+            if content and handler.path.endswith(".safetensors"):
+                handler.send(302, Location=f"{other.url}/model.safetensors")
+                return True
+            return False
+
+        hub.fault = redirect
+        assert contents(locate("hf:me/net")) == contents(sound)
+        assert seen == [None]
+
+
+def test_without_a_network_the_copy_in_the_cache_is_used(hub, home, sound, monkeypatch, capsys):
+    hub.commit("me/net", contents(sound))
+    folder = locate("hf:me/net")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    hub.log.clear()
+    assert locate("hf:me/net") == folder
+    assert hub.log == []
+    with pytest.raises(InputError, match=r"hf:me/other is not in the cache, and HF_HUB_OFFLINE forbids the network"):
+        locate("hf:me/other")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    hub.fault = lambda handler, content: bool(handler.send(503)) or True
+    capsys.readouterr()
+    assert locate("hf:me/net") == folder
+    said = capsys.readouterr().err
+    assert "503 Service Unavailable; taking the copy in the cache" in said
+    assert len(said.splitlines()) == 1
+    assert len(hub.got()) == 1, "one attempt, as there is a copy"
+
+
+@pytest.mark.parametrize("cut", [1, 900, -1])
+def test_a_partial_download_goes_on(hub, home, sound, cut):
+    """The connection ends in the middle of the weights, and the server is gone; later it is back."""
+    url, weights = hub.put("release", sound), (sound / "model.safetensors").read_bytes()
+
+    def ends(handler, content):
+        if handler.path.endswith("model.safetensors"):
+            if handler.headers.get("Range"):
+                handler.send(503)
+                return True
+            handler.send_response(200)
+            handler.send_header("Content-Length", str(len(content)))
+            handler.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+            handler.end_headers()
+            handler.wfile.write(content[:cut])
+            handler.close_connection = True
+            return True
+        return False
+
+    hub.fault = ends
+    with pytest.raises(InputError, match=r"cannot fetch .*model\.safetensors: 503 .* attempts\)"):
+        locate(url)
+    assert published(home) == []
+    (part,) = (home / "partial").glob("*/model.safetensors.part")
+    assert part.read_bytes() == weights[:cut]
+    hub.fault, hub.log = None, []
+    assert contents(locate(url)) == contents(sound)
+    assert [span for _, path, span in hub.log if path.endswith(".safetensors")] == [f"bytes={len(weights[:cut])}-"]
+    assert hub.got("config.json") == [], "what was whole is not fetched again"
+
+
+def test_eight_processes_at_once_fetch_each_file_once(hub, home, sound):
+    url = hub.put("release", sound)
+    code = "import sys; from zoo.hub.sources import locate; print(locate(sys.argv[1])); assert 'torch' not in sys.modules"
+    run = partial(subprocess.Popen, [sys.executable, "-c", code, url], stdout=subprocess.PIPE, text=True, env={**os.environ})
+    workers = [run(stderr=subprocess.PIPE) for _ in range(8)]
+    outputs = [worker.communicate(timeout=60) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0] * 8, outputs
+    assert {out.strip() for out, _ in outputs} == {str(folder) for folder in published(home)}
+    assert len(hub.got("model.safetensors")) == 1
+
+
+def test_a_tampered_copy_is_fetched_again(hub, home, sound, monkeypatch):
+    url = hub.put("release", sound)
+    weights = locate(url) / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    monkeypatch.setenv("ZOO_OFFLINE", "1")
+    with pytest.raises(InputError, match="not in the cache"):
+        locate(url)
+    monkeypatch.delenv("ZOO_OFFLINE")
+    assert contents(locate(url)) == contents(sound)
+    weights.unlink()
+    weights.symlink_to(sound / "model.safetensors")
+    assert cache.model(weights.parent.name) is None, "a link leads out of the cache"
+    assert contents(locate(url)) == contents(sound)
+    assert not weights.is_symlink()
+
+
+def test_a_copy_with_another_manifest_that_fits_it_is_fetched_again(hub, home, sound):
+    url = hub.put("release", sound)
+    folder = locate(url)
+    (folder / "README.md").write_text("other")
+    seal(folder)
+    verify(folder)  # sound in itself, and not what was pulled
+    assert contents(locate(url)) == contents(sound)
+
+
+def test_a_cache_that_cannot_be_written(hub, home, sound, tmp_path, monkeypatch):
+    url = hub.put("release", sound)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "file" / "home"))
+    with pytest.raises(InputError, match=r"cannot write to the cache .*Not a directory; make room, or let ZOO_HOME"):
+        locate(url)
+    assert (tmp_path / "file").read_text() == ""
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_cache_is_read(hub, home, sound):
+    url = hub.put("release", sound)
+    folder = locate(url)
+    home.chmod(0o500)
+    try:
+        assert locate(url) == folder
+    finally:
+        home.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "source", ["hf:net", "hf:me/net@", "hf:../etc", "hf:me/net/sub", "https://", "http:///x", "file://host/x"]
+)
+def test_a_source_that_is_written_wrongly(hub, source):
+    with pytest.raises(InputError, match=r"no model on the Hub|no address of a web server|another computer"):
+        locate(source)
+    assert hub.log == []
+
+
+def test_local_folders_come_first(hub, sound, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hf:me").mkdir()
+    (tmp_path / "hf:me" / "net").symlink_to(sound)
+    assert locate("hf:me/net") == Path("hf:me/net")
+    assert locate(f"file:{sound}") == locate(sound.as_uri()) == sound
+    assert locate("runs/nothing") == Path("runs/nothing")
+    with pytest.raises(InputError, match=r"there is no folder 'nothing', and no checkpoint of that name"):
+        locate("nothing")
+    assert hub.log == []
