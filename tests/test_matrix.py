@@ -38,7 +38,7 @@ READERS = {
 }
 BACKBONES |= {name: (spec, TEXT) for name, spec in READERS.items()}
 BACKBONES |= {f"{name}-pair": (spec, PAIR) for name, spec in READERS.items()}
-ALGEBRAS = [*installed_algebras(), "clifford(p=0, q=2)"]
+ALGEBRAS = [*installed_algebras(), "clifford(p=0, q=2)", "phm(n=4, rank=6)"]
 
 
 def build(backbone, spec, n=None):

@@ -15,7 +15,8 @@ import zoo
 from zoo.cli import main
 from zoo.data.images.files import digits
 from zoo.errors import InputError
-from zoo.inference.model import choose_device
+from zoo.inference.model import _reads_any_length, choose_device
+from zoo.layers import PositionEmbedding
 
 TRAINER = {"max_epochs": 1, "limit_train_batches": 3, "accelerator": "cpu", "enable_progress_bar": False}
 MOST_CALLS = 12
@@ -344,3 +345,10 @@ def test_what_cannot_be_saved(tmp_path, model):
         zoo.save(model, tmp_path / "mine")
     with pytest.raises(InputError, match="the folder names its backbone"):
         zoo.save(model, tmp_path / "net") and zoo.load(tmp_path / "net", module=Net())
+
+
+@pytest.mark.parametrize(("positions", "any_length"), [("none", True), ("trigonometric", True), ("learned", False)])
+def test_positions_of_a_network_that_names_no_length_are_found(positions, any_length):
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), PositionEmbedding(positions, 4, 9))
+    assert _reads_any_length(net) == any_length
+    assert not _reads_any_length(net[0])

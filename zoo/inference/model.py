@@ -294,4 +294,4 @@ def _reads_any_length(net: nn.Module) -> bool:
     if hasattr(net, "max_length"):
         return net.max_length is None
     tables = [module for module in net.modules() if isinstance(module, PositionEmbedding)]
-    return bool(tables) and all(module.kind != "learned" for module in tables)
+    return bool(tables) and all(module.limit is None for module in tables)
