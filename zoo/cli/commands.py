@@ -21,6 +21,7 @@ work
   generate    generate text: zoo generate runs/NAME --prompt "zebra: "
   verify      check the files of a model and its checkpoints: zoo verify runs/NAME
   report      tables and plots of a run: zoo report frequencies runs/NAME
+  bench       time a network beside its twin over the reals: zoo bench --backbone vit --algebra quaternion
 
 share
   pull        fetch and check a trained model; zoo predict NAME and the others do it too: zoo pull hf:owner/name
@@ -66,6 +67,7 @@ COMMANDS = {
     "report": "zoo.cli.report",
     "verify": "zoo.cli.report",
     "pull": "zoo.cli.sharing",
+    "bench": "zoo.cli.bench",
 }
 """The module of each command, imported when it is asked for: ``make_parser(command)`` and ``run(command, values) -> int``."""
 

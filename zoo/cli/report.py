@@ -19,6 +19,7 @@ def make_parser(command: str) -> Parser:
     """Return the parser of any of the three commands."""
     if command == "info":
         parser = Parser(command, "Count the parameters of a network beside its twin over the reals.", Info)
+        parser.switch("--kernels", "list the kernels that its layers would use, and what they promise, instead")
     elif command == "verify":
         parser = Parser(command, "Check every file of a trained model, and the training checkpoints beside it.")
         parser.positional("run", RUN)
@@ -38,7 +39,13 @@ def run(command: str, values: dict[str, Any]) -> int:
 
 def info(values: dict[str, Any]) -> int:
     """Print the table of a network's parameters."""
-    as_json = values.pop("json")
+    as_json, kernels = values.pop("json"), values.pop("kernels")
+    if kernels:
+        from zoo.training.bench import kernel_table, print_kernels
+
+        quiet()
+        show(kernel_table(Fit(**asdict(build(Info, values)))), as_json, print_kernels)
+        return 0
     from zoo.report.parameters import layer_table, print_table
     from zoo.training.resolve import load_data, resolve
 

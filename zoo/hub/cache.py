@@ -14,13 +14,7 @@ from zoo.checkpoint.atomic import new_folder, write_bytes
 from zoo.checkpoint.manifest import file_record, read_manifest, verify
 from zoo.errors import InputError, one_line
 from zoo.hub.download import Address, download
-
-
-def home() -> Path:
-    """Return the folder of all that is pulled: ZOO_HOME, or one in the user's cache (XDG_CACHE_HOME or ~/.cache)."""
-    if own := os.environ.get("ZOO_HOME"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hypercomplex-zoo"
+from zoo.registry.home import home
 
 
 def offline() -> str | None:

@@ -23,6 +23,8 @@ KERNELS = ("auto", "block", "factored", "thin")
 """What may be asked for: ``block`` is one product with the real matrix, which is kept in evaluation."""
 
 BYTES = 4
+FORWARD_PASSES = 3
+"""How often a tile is moved as it is, forward: copied in, combined, copied out; what is combined comes on top."""
 MARGIN = 0.97
 """Another kernel than block has to promise at least 3 % less: a prediction is no better than that."""
 
@@ -97,7 +99,11 @@ def _factored(work: Work, machine: Machine) -> float:
     i, o = work.inp.elements, work.out.elements
     threads = min(work.threads, max(1, rows // FEWEST_ROWS))
     passes = (3 + work.learns_factors) if work.training else 1
-    moved = rows * BYTES * (i * (9 * n + 3 * rank) + o * (6 * n + 2 * rank) if work.training else (i + o) * (3 * n + rank))
+    moved = (
+        rows
+        * BYTES
+        * (i * (9 * n + 3 * rank) + o * (6 * n + 2 * rank) if work.training else (i + o) * (FORWARD_PASSES * n + rank))
+    )
     combined = 2 * rank * work.m * i * o * (3 if work.training else 1) / machine.speed
     tiles = -(-rows // TILE)
     calls = tiles * (14 if work.training else 5) * machine.call

@@ -5,6 +5,7 @@ from zoo.layers.conv import Conv1d, Conv2d
 from zoo.layers.elements import ElementNorm, Product, Readout
 from zoo.layers.embedding import Embedding
 from zoo.layers.factory import Layers
+from zoo.layers.kernel_choice import set_kernel
 from zoo.layers.linear import Linear
 from zoo.layers.lstm import LSTM
 from zoo.layers.relative_attention import RelativeAttention
@@ -24,4 +25,5 @@ __all__ = [
     "Readout",
     "RelativeAttention",
     "TokenEmbedding",
+    "set_kernel",
 ]

@@ -14,7 +14,7 @@ from zoo.algebras import Algebra, TrackedParameter
 from zoo.errors import InputError
 from zoo.kernels import AxisLayout, axis_layout, real_matrix
 from zoo.layers.init import draw_components
-from zoo.layers.product import Product
+from zoo.layers.kernel_choice import KernelChoice
 
 
 class _Kept(NamedTuple):
@@ -96,7 +96,7 @@ class Weight(nn.Module):
         else:
             self.components = TrackedParameter(torch.empty(algebra.m, *shape))
         self._kept: _Kept | None = None
-        self.product = Product()
+        self.kernel_choice = KernelChoice()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -133,7 +133,7 @@ class Weight(nn.Module):
 
     def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Multiply rows by the matrix and add a bias, [..., in] to [..., out], by the kernel that is the fastest for them."""
-        y = None if self.inp.n == 1 or self.is_reparametrized else self.product(self, x, bias)
+        y = None if self.inp.n == 1 or self.is_reparametrized else self.kernel_choice(self, x, bias)
         return F.linear(x, self.forward(), bias) if y is None else y
 
     def keep(self, side: Literal["inp", "out"], elements: Tensor, layout: AxisLayout) -> None:
@@ -145,7 +145,7 @@ class Weight(nn.Module):
         axis = int(self.inp.n > 1) + (side == "inp")
         kept = w.detach().index_select(axis, elements.to(w.device))
         setattr(self, side, layout)
-        self.product.forget()
+        self.kernel_choice.forget()
         self.components = type(w)(kept, requires_grad=w.requires_grad)
         kernel = tuple(self.elements.shape[3:])
         self._fans = _fans(self.inp.n, (self.inp.channels, self.inp), (self.out.channels, self.out), 1, kernel)
@@ -198,15 +198,15 @@ class Weight(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Weight":
         self.__dict__["_kept"] = None
-        self.product.forget()
+        self.kernel_choice.forget()
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave what is kept out of copies and pickles, but for the kernel that was asked for."""
-        product = Product()
-        product.kernel = self.product.kernel
-        return {**self.__dict__, "_kept": None, "product": product}
+        choice = KernelChoice()
+        choice.kernel = self.kernel_choice.kernel
+        return {**self.__dict__, "_kept": None, "kernel_choice": choice}
 
     def extra_repr(self) -> str:
         """Show the sizes of the components and of the matrix."""

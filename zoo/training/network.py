@@ -17,6 +17,7 @@ from zoo.conversion import stayed_real
 from zoo.data.vectors import read_vectors
 from zoo.errors import InputError
 from zoo.hub.sources import locate
+from zoo.layers.kernel_choice import set_kernel
 from zoo.training.objects import algebras_of, is_object, stands_for_spec
 from zoo.training.options import Fit
 from zoo.training.resolve import Plan
@@ -32,6 +33,7 @@ def build_network(plan: Plan, vectors: Vectors | None) -> nn.Module:
     if net is None:
         spec = plan.objects.backbone or options.backbone
         net = backbone(spec, plan.objects.algebra or options.algebra, **network_options(options, info))
+    set_kernel(net.modules(), options.kernel)
     load_vectors(net, vectors)
     load_initial(net, plan)
     if info is not None:

@@ -137,6 +137,7 @@ class Fit:
         num_workers: Processes that load data; 0 loads in the main one.
         seed: Decides weights, order and augmentation; never the split of the data.
         compile: Compile the network with torch.compile; the first steps take longer.
+        kernel: auto, or the kernel of all matrices: block or factored; auto is planned from what was measured of the machine.
         matmul_precision: Of float32 matrix products: highest, high (TF32 on GPUs that have it) or medium.
         ddp_timeout: Seconds that one of several processes waits for the others, before it ends the run.
         run_dir: Folder of the run; by default a new one in runs/ with a telling name.
@@ -166,6 +167,7 @@ class Fit:
     num_workers: int = 0
     seed: int = 0
     compile: bool = False
+    kernel: str = "auto"
     matmul_precision: str | None = None
     ddp_timeout: float = 1800.0
     run_dir: str | None = None
@@ -292,6 +294,33 @@ class Info:
     scope: str = "all"
     embedding: str | None = None
     task: str | None = None
+
+
+@dataclass
+class Bench:
+    """A network to time beside its twin over the reals.
+
+    Args:
+        backbone: Spec of the network.
+        algebra: Spec of the algebra.
+        data: Spec of the data set that the batch is of; by default the one the backbone recommends.
+        scope: Which matrices are hypercomplex: all, or roles joined by +.
+        embedding: Spec of the word embedding; by default what the algebra advises, or table.
+        task: What it is to learn, such as seq2seq, where a backbone can learn several.
+        batch_size: Examples in the batch.
+        kernel: auto, or the kernel of all matrices: block or factored; auto is planned from what was measured of the machine.
+        rounds: Steps of each network, in turns.
+    """
+
+    backbone: str | None = None
+    algebra: str = "quaternion"
+    data: str | None = None
+    scope: str = "all"
+    embedding: str | None = None
+    task: str | None = None
+    batch_size: int = 64
+    kernel: str = "auto"
+    rounds: int = 15
 
 
 def check_single(run: str) -> None:

@@ -28,7 +28,7 @@ class Components(Protocol):
     inp: AxisLayout
 
 
-class Product:
+class KernelChoice:
     """The kernels of one weight: the one that was asked for, the choices that were made, and the factors of a known product."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Product:
         key = x.numel(), training, torch.get_num_threads()
         kernel = self._choices.get(key)
         if kernel is None:
-            kernel = self._choices[key] = self._choose(weight, x, training)
+            kernel = self._choices[key] = self.choose(weight, x.numel() // max(1, weight.inp.channels), training, x)
         if kernel == "block" and not training:
             return None
         if kernel == "factored" and (factors := self.factors(weight, x)) is not None:
@@ -75,12 +75,13 @@ class Product:
             return found
         return found._replace(left=found.left @ algebra.left.to(like).T)
 
-    def _choose(self, weight: Components, x: Tensor, training: bool) -> str:
+    def choose(self, weight: Components, rows: int, training: bool, like: Tensor) -> str:
+        """Return the kernel that was asked for, or the one that is planned for so many rows of a type and on a device."""
         if self.kernel != "auto":
             return self.kernel
-        if x.device.type != "cpu" or x.dtype not in PLANNED:
+        if like.device.type != "cpu" or like.dtype not in PLANNED:
             return "block"
-        return choose(self.work(weight, x.numel() // max(1, weight.inp.channels), training, x))
+        return choose(self.work(weight, rows, training, like))
 
     def work(self, weight: Components, rows: int, training: bool, like: Tensor) -> Work:
         """Describe a product of so many rows to the plan."""
@@ -101,10 +102,10 @@ def set_kernel(modules: Iterable[nn.Module], kernel: str) -> None:
     if kernel not in KERNELS:
         raise InputError(f"there is no kernel '{kernel}': use {', '.join(KERNELS)}")
     for module in modules:
-        product = getattr(module, "product", None)
-        if isinstance(product, Product):
-            product.kernel = kernel
-            product.forget()
+        choice = getattr(module, "kernel_choice", None)
+        if isinstance(choice, KernelChoice):
+            choice.kernel = kernel
+            choice.forget()
 
 
 def _is_plain(x: Tensor, w: Tensor, bias: Tensor | None) -> bool:

@@ -9,8 +9,8 @@ import torch
 import zoo
 from zoo.errors import InputError
 from zoo.kernels import real_matrix
-from zoo.layers import Linear, product
-from zoo.layers.product import set_kernel
+from zoo.layers import Linear, kernel_choice
+from zoo.layers.kernel_choice import set_kernel
 
 
 @pytest.fixture
@@ -18,9 +18,9 @@ def called(monkeypatch):
     """The kernels that were called."""
     names = []
     for kernel in ("block", "factored", "thin"):
-        function = getattr(product, f"{kernel}_linear")
+        function = getattr(kernel_choice, f"{kernel}_linear")
         spy = lambda *args, kernel=kernel, function=function: names.append(kernel) or function(*args)  # noqa: E731
-        monkeypatch.setattr(product, f"{kernel}_linear", spy)
+        monkeypatch.setattr(kernel_choice, f"{kernel}_linear", spy)
     return names
 
 
@@ -70,7 +70,7 @@ def test_what_a_kernel_cannot_do_is_left_to_block(called):
 
 def test_one_choice_is_made_for_every_number_of_rows(monkeypatch):
     asked = []
-    monkeypatch.setattr(product, "choose", lambda work: asked.append(work.rows) or "block")
+    monkeypatch.setattr(kernel_choice, "choose", lambda work: asked.append(work.rows) or "block")
     one = layer()
     for rows in (5, 5, 9, 5, 9):
         one(torch.randn(rows, 12))
@@ -128,8 +128,8 @@ def test_a_copy_keeps_the_kernel_and_makes_its_own_choices():
     one = with_kernel("factored")
     one(torch.randn(5, 12))
     other = copy.deepcopy(one)
-    assert other.weight_module.product.kernel == "factored"
-    assert other.weight_module.product is not one.weight_module.product
+    assert other.weight_module.kernel_choice.kernel == "factored"
+    assert other.weight_module.kernel_choice is not one.weight_module.kernel_choice
     torch.testing.assert_close(other(torch.ones(2, 12)), one(torch.ones(2, 12)))
 
 

@@ -1,0 +1,320 @@
+"""Measure layers and networks over algebras beside the real ones: ``python -m benchmarks.kernels [--only WORD]``.
+
+Each figure is the ratio to the same layer or network over the reals, in turns in one process, median of many with quartiles;
+with it the operations (`torch.utils.flop_counter`), and the bytes that a training step keeps for its backward pass. Waiting
+threads sleep, as in the command line. Writes results/kernels.json, docs/speed.md and its pictures; ``--only`` measures the
+cases with a word in their name anew, ``--page`` writes the page alone.
+"""
+
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+import zoo
+from benchmarks import machine
+from benchmarks.papers import commit
+from benchmarks.papers_plots import IMAGES
+from zoo.kernels.plan import name as machine_name
+from zoo.kernels.plan import stored
+from zoo.layers import LSTM, Linear
+from zoo.training.bench import side_by_side
+
+RESULTS = Path(__file__).parent / "results" / "kernels.json"
+PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
+ALGEBRAS = ("quaternion", "octonion", "complex", "phm-4")
+Call = Callable[[], Any]
+Asked = tuple[float | None, ...]
+
+TRAINED = [  # rows, inputs, outputs, and the ratios that were aimed at
+    (4096, 512, 512, (0.76, 0.95, 0.92, 1.05)),
+    (4096, 1024, 1024, (0.68, 0.75, 0.86, 1.02)),
+    (4096, 2048, 2048, (0.64, 0.70, 0.84, 1.02)),
+    (1024, 192, 768, (0.85, 1.0, 1.0, 1.05)),
+]
+EVALUATED = [
+    (1, 4096, (0.36, 0.40, 0.65, 0.45)),
+    (8, 4096, (0.38, 0.45, 0.65, 0.50)),
+    (1, 1024, (1.05, None, None, None)),
+    (8, 1024, (0.6, None, None, None)),
+]
+NETWORKS = [
+    ("ViT training step, dim 192", "vit(dim=192, depth=4, heads=4, patch=8)", "image", (0.95, 1.05)),
+    ("ViT training step, dim 768", "vit(dim=768, depth=2, heads=8, patch=8)", "image", (0.72, 0.80)),
+    ("GPT training step, dim 384, block 256", "gpt(dim=384, depth=2, heads=8)", "tokens", (0.90, None)),
+    ("GPT training step, dim 1024, block 256", "gpt(dim=1024, depth=2, heads=8)", "tokens", (0.72, None)),
+]
+
+
+def trained(layer: nn.Module, *shape: int) -> Call:
+    """Return a call that goes forward and backward through a layer."""
+    x, g = torch.randn(*shape, requires_grad=True), None
+
+    def call() -> None:
+        nonlocal g
+        y = layer(x)
+        y = y[0] if isinstance(y, tuple) else y
+        g = torch.randn_like(y) if g is None else g
+        y.backward(g)
+        x.grad = None
+        layer.zero_grad(set_to_none=True)
+
+    return call
+
+
+def evaluated(layer: nn.Module, x: Tensor) -> Call:
+    """Return a call that evaluates a layer."""
+    layer.eval()
+
+    def call() -> None:
+        with torch.inference_mode():
+            layer(x)
+
+    return call
+
+
+def network(spec: str, kind: str, algebra: str) -> Call:
+    """Return a training step of a network: 16 images of 64 x 64, or 4 texts of 256 tokens."""
+    torch.manual_seed(0)
+    if kind == "image":
+        net = zoo.backbone(spec, algebra, in_channels=3, image_size=64, num_classes=10)
+        x, target = torch.randn(16, 3, 64, 64), torch.randint(10, (16,))
+    else:
+        net = zoo.backbone(spec, algebra, vocab_size=256, max_length=256)
+        x, target = torch.randint(1, 256, (4, 256)), torch.randint(1, 256, (4, 256))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
+
+    def call() -> None:
+        F.cross_entropy(net(x).flatten(0, -2), target.flatten()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return call
+
+
+def decoded(algebra: str) -> Call:
+    """Return a call that decodes 8 tokens with a cache after a prompt of 8, batch 1, in a GPT of 12 layers of 1024."""
+    torch.manual_seed(0)
+    net: Any = zoo.backbone("gpt(dim=1024, depth=12, heads=8)", algebra, vocab_size=256, max_length=64).eval()
+
+    @torch.inference_mode()
+    def call() -> None:
+        cache, tokens = net.init_cache(), torch.randint(1, 256, (1, 8))
+        for _ in range(8):
+            tokens = net.decode_step(tokens, cache)[:, -1:].argmax(-1)
+
+    return call
+
+
+def cases() -> Iterator[tuple[str, dict[str, Callable[[], Call]], Asked, int]]:
+    """Yield the name of every case, how its calls are made (the real one first), the ratios aimed at, and the rounds."""
+    for rows, inp, out, asked in TRAINED:
+        made: dict[str, Callable[[], Call]] = {"real": lambda r=rows, i=inp, o=out: trained(nn.Linear(i, o), r, i)}
+        made |= {a: lambda a=a, r=rows, i=inp, o=out: trained(Linear(zoo.algebra(a), i, o), r, i) for a in ALGEBRAS}
+        yield f"Linear, forward and backward, {rows:,} rows, {inp} to {out} features", made, asked, 15
+    for rows, size, wanted in EVALUATED:
+        made = {"real": lambda r=rows, s=size: evaluated(nn.Linear(s, s), torch.randn(r, s))}
+        made |= {a: lambda a=a, r=rows, s=size: evaluated(Linear(zoo.algebra(a), s, s), torch.randn(r, s)) for a in ALGEBRAS}
+        yield f"Linear, evaluation, {size} features, {rows} row{'s' * (rows > 1)}", made, wanted, 41
+    made = {"real": lambda: trained(nn.LSTM(304, 304, batch_first=True), 64, 40, 304)}
+    made |= {a: lambda a=a: trained(LSTM(zoo.algebra(a), 304, 304), 64, 40, 304) for a in ALGEBRAS}
+    yield "LSTM, forward and backward, 64 x 40 steps, 304 features", made, (1.05, 1.05, 1.05, 1.10), 9
+    for name, spec, kind, few in NETWORKS:
+        made = {a: lambda a=a, s=spec, k=kind: network(s, k, a) for a in ("real", "quaternion", "octonion")}
+        yield name, made, few, 9
+    made = {a: lambda a=a: decoded(a) for a in ("real", "quaternion")}
+    yield "GPT, decoding with a cache, dim 1024, 12 layers, batch 1", made, (0.5,), 7
+
+
+def kept_bytes(call: Call) -> int:
+    """Count the bytes that a call keeps for its backward pass, each memory once and without parameters."""
+    found: dict[int, int] = {}
+
+    def note(t: Tensor) -> Tensor:
+        if not isinstance(t, nn.Parameter):
+            found[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+        call()
+    return sum(found.values())
+
+
+def measure(made: dict[str, Callable[[], Call]], asked: Asked, rounds: int, trains: bool) -> list[dict[str, Any]]:
+    """Time the calls of a case, and count their operations and what they keep."""
+    calls = {algebra: make() for algebra, make in made.items()}
+    times = side_by_side(calls, rounds)
+    rows = []
+    for (algebra, call), aim in zip(calls.items(), (None, *asked), strict=False):
+        rows.append({"algebra": algebra, **times[algebra], "asked": aim})
+        if trains:
+            with FlopCounterMode(display=False) as counter:
+                call()
+            rows[-1] |= {"gflop": round(counter.get_total_flops() / 1e9, 4), "kept_mb": round(kept_bytes(call) / 2**20, 3)}
+    return rows
+
+
+def roofline() -> dict[str, float]:
+    """Measure what bounds the ratios: products of matrices as large as the layer's and as its parts, and moving numbers."""
+    big, part = torch.randn(4096, 512), torch.randn(8, 4096, 128)
+    one, small, target = torch.randn(512, 512), torch.randn(8, 128, 128), torch.empty(4096, 512)
+
+    def seconds(call: Call) -> float:
+        times = []
+        for _ in range(30):
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
+        return median(times)
+
+    whole, parts = seconds(lambda: torch.mm(big, one)), seconds(lambda: torch.bmm(part, small))
+    moved = seconds(lambda: target.copy_(big))
+    return {
+        "gflops_512": round(2 * 4096 * 512**2 / whole / 1e9, 1),
+        "gflops_8_parts_of_128": round(2 * 8 * 4096 * 128**2 / parts / 1e9, 1),
+        "copy_gb_per_s": round(2 * big.numel() * 4 / moved / 1e9, 2),
+    }
+
+
+def growth(kind: str) -> dict[str, Any]:
+    """Time training steps at growing sizes: features of a linear layer with 1,024 rows, or tokens of a GPT of dim 256."""
+    sizes = (256, 512, 1024, 2048, 4096) if kind == "features" else (128, 256, 512, 1024, 2048, 4096)
+    points: dict[str, list[float]] = {}
+    for size in sizes:
+        calls: dict[str, Call] = {}
+        for algebra in ("real", "quaternion", "octonion"):
+            if kind == "features":
+                calls[algebra] = trained(Linear(zoo.algebra(algebra), size, size), 1024, size)
+            else:
+                net = zoo.backbone("gpt(dim=256, depth=1, heads=4)", algebra, vocab_size=64, max_length=size)
+                calls[algebra] = tokens_step(net, size)
+        for algebra, found in side_by_side(calls, 5, warmup=1).items():
+            points.setdefault(algebra, []).append(found["ms"])
+    return {"sizes": sizes, "ms": points, "exponents": {a: round(exponent(sizes, ms), 2) for a, ms in points.items()}}
+
+
+def tokens_step(net: nn.Module, length: int) -> Call:
+    """Return a training step on one text."""
+    x = torch.randint(1, 64, (1, length))
+
+    def call() -> None:
+        F.cross_entropy(net(x).flatten(0, -2), x.flatten()).backward()
+        net.zero_grad(set_to_none=True)
+
+    return call
+
+
+def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
+    """Fit the slope of a line through the last three points on logarithmic axes."""
+    xs, ys = [math.log(s) for s in sizes[-3:]], [math.log(v) for v in values[-3:]]
+    mean_x, mean_y = sum(xs) / 3, sum(ys) / 3
+    return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / sum((x - mean_x) ** 2 for x in xs)
+
+
+def plot(kind: str, found: dict[str, Any]) -> None:
+    """Draw how time grows."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    for algebra, values in found["ms"].items():
+        axes.loglog(found["sizes"], values, "o-", label=f"{algebra}, exponent {found['exponents'][algebra]:.2f}")
+    axes.set(xlabel=kind, ylabel="milliseconds of a step, forward and backward")
+    axes.set_xticks(found["sizes"], [f"{size:,}" for size in found["sizes"]])
+    axes.grid(True, alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(IMAGES / f"speed_{kind}.png", dpi=120)
+
+
+def write_page(found: dict[str, Any]) -> None:
+    """Write the page from what was measured."""
+    where, roof = found["machine"], found["roofline"]
+    lines = [
+        "# Speed: what was measured",
+        "",
+        "Made by `python -m benchmarks.kernels` from `benchmarks/results/kernels.json`; do not edit. How a kernel is chosen is",
+        "in [kernels.md](kernels.md). Each figure is a time divided by that of the same layer or network over the reals, in",
+        "turns in one process: median, and in brackets the quartiles. Below 1 is faster. In *italics* what was aimed at;",
+        "**bold** where it was reached.",
+        "",
+        f"{where['date']}, {where['cores']} cores of {where['processor']}, {where['threads']} threads, torch {where['torch']},",
+        f"float32, commit {machine.short(found['commit'])}; the plan's numbers were",
+        f"{'measured' if found['calibrated'] else 'the defaults'}.",
+        "",
+        f"| work | {' | '.join(ALGEBRAS)} |",
+        f"|---|{'---:|' * len(ALGEBRAS)}",
+    ]
+    for name, rows in found["cases"].items():
+        by_algebra = {row["algebra"]: row for row in rows}
+        cells = [cell(by_algebra[algebra]) if algebra in by_algebra else "" for algebra in ALGEBRAS]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "What bounds these figures, in the same run: products of 4,096 rows with a matrix of 512 x 512 ran at",
+        f"{roof['gflops_512']} G operations a second, with 8 of 128 x 128 at {roof['gflops_8_parts_of_128']} G, and numbers",
+        f"were copied at {roof['copy_gb_per_s']} GB a second, read and written. A quaternion product of 4,096 rows and 512",
+        "features takes half the operations of the real one, forward and backward, but moves 210 MB more.",
+        "",
+        "Operations of a step, and what it keeps for its backward pass beside the parameters:",
+        "",
+        "| work | algebra | GFLOP | kept, MiB |",
+        "|---|---|---:|---:|",
+    ]
+    for name, rows in found["cases"].items():
+        kept = [row for row in rows if "kept_mb" in row]
+        lines += [f"| {name} | {row['algebra']} | {row['gflop']:.2f} | {row['kept_mb']:.1f} |" for row in kept]
+    for kind in found["growth"]:
+        lines += ["", f"![time against {kind}](images/speed_{kind}.png)"]
+    PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def cell(row: dict[str, Any]) -> str:
+    """Write a ratio, its quartiles and what was aimed at."""
+    asked = row["asked"]
+    text = f"{row['ratio']:.2f}"
+    text = f"**{text}**" if asked is not None and row["ratio"] <= asked else text
+    return f"{text} ({row['low']:.2f} to {row['high']:.2f})" + (f" *{asked}*" if asked is not None else "")
+
+
+def main() -> None:
+    """Measure all cases, or some of them anew, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="WORD", help="measure the cases with this word in their names")
+    parser.add_argument("--page", action="store_true", help="measure nothing")
+    given = parser.parse_args()
+    found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"cases": {}, "growth": {}}
+    if not given.page:
+        found |= {
+            "machine": machine.info(),
+            "commit": commit(),
+            "calibrated": machine_name() in stored(),
+            "roofline": roofline(),
+        }
+        for name, made, asked, rounds in cases():
+            if given.only in name:
+                found["cases"][name] = measure(made, asked, rounds, "training" in name or "backward" in name)
+                print(name, {row["algebra"]: row["ratio"] for row in found["cases"][name]}, flush=True)
+        for kind in ("features", "tokens"):
+            if given.only in kind:
+                found["growth"][kind] = growth(kind)
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    for kind, points in found["growth"].items():
+        plot(kind, points)
+    write_page(found)
+
+
+if __name__ == "__main__":
+    main()

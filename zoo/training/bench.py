@@ -1,0 +1,178 @@
+"""``zoo bench`` and ``zoo info --kernels``: a network beside its twin over the reals, step by step, and its layers' kernels."""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from statistics import median, quantiles
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from zoo.backbones.build import count
+from zoo.data import ready
+from zoo.errors import InputError
+from zoo.kernels import plan as kernels
+from zoo.layers import Linear
+from zoo.report import plain_console, plain_table
+from zoo.tasks.base import Task
+from zoo.training.network import build_network
+from zoo.training.options import Bench, Fit
+from zoo.training.resolve import plan
+
+Call = Callable[[], Any]
+
+
+def side_by_side(calls: Mapping[str, Call], rounds: int, warmup: int = 3) -> dict[str, dict[str, float]]:
+    """Time calls in turn, in a random order in every round, against the first.
+
+    Returns:
+        For each call the median milliseconds, and the median and the quartiles of the rounds' ratios to the first call.
+    """
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    order, shuffled = list(calls), random.Random(0)
+    for number in range(warmup + rounds):
+        shuffled.shuffle(order)
+        for name in order:
+            start = time.perf_counter()
+            calls[name]()
+            if number >= warmup:
+                times[name].append(time.perf_counter() - start)
+    first = times[next(iter(calls))]
+    found = {}
+    for name, own in times.items():
+        ratios = [one / other for one, other in zip(own, first, strict=True)]
+        low, middle, high = quantiles(ratios, n=4) if len(ratios) > 1 else 3 * ratios
+        found[name] = {
+            "ms": round(1000 * median(own), 4),
+            "ratio": round(middle, 3),
+            "low": round(low, 3),
+            "high": round(high, 3),
+        }
+    return found
+
+
+def bench(options: Bench) -> dict[str, Any]:
+    """Compare a network and its twin over the reals in training and in evaluation, on a batch of its data.
+
+    Returns:
+        ``rows`` of the two networks: times and ratios (see `side_by_side`) of a ``training`` step with the optimizer and of an
+        ``evaluation`` of the batch, ``flops`` of the step (counted by `torch.utils.flop_counter`), ``parameters``.
+
+    Raises:
+        InputError: If an option is wrong, or there are fewer than two rounds.
+    """
+    if options.rounds < 2:
+        raise InputError(f"rounds={options.rounds}: use two or more")
+    given = {key: value for key, value in asdict(options).items() if key != "rounds"}
+    tasks = {algebra: first_batch(Fit(**given | {"algebra": algebra})) for algebra in dict.fromkeys(("real", options.algebra))}
+    training = side_by_side({name: training_step(*pair) for name, pair in tasks.items()}, options.rounds)
+    evaluation = side_by_side({name: evaluation_step(*pair) for name, pair in tasks.items()}, options.rounds)
+    rows = []
+    for name, (task, batch) in tasks.items():
+        with FlopCounterMode(display=False) as counter:
+            training_step(task, batch)()
+        own = {"algebra": name, "parameters": count(task.net)["total"], "flops": counter.get_total_flops()}
+        rows.append(own | {"training": training[name], "evaluation": evaluation[name]})
+    return {"backbone": options.backbone, "batch_size": options.batch_size, "threads": torch.get_num_threads(), "rows": rows}
+
+
+def first_batch(options: Fit) -> tuple[Task, Any]:
+    """Build the task of a run and take the first batch of its training data."""
+    torch.manual_seed(options.seed)
+    planned = plan(options)
+    data = ready(planned.data)
+    net = build_network(planned, None)
+    task = planned.task.from_info(net, data.info, getattr(data, "tokenizer", None), **planned.task_options)
+    return task, next(iter(data.train_dataloader()))
+
+
+def training_step(task: Task, batch: Any) -> Call:
+    """Return a call that takes one step: forward, backward, optimizer."""
+    optimizer = torch.optim.AdamW([p for p in task.parameters() if p.requires_grad], lr=1e-4)
+
+    def step() -> None:
+        task.train()
+        task.step(batch).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def evaluation_step(task: Task, batch: Any) -> Call:
+    """Return a call that evaluates a batch."""
+
+    def step() -> None:
+        task.eval()
+        with torch.inference_mode():
+            task.step(batch)
+
+    return step
+
+
+def kernel_table(options: Fit) -> list[dict[str, Any]]:
+    """List what the plan chooses for the linear layers of a network over an algebra, for a batch of its data.
+
+    Layers of one size and as many rows are one entry: ``layers`` (how many), ``features``, ``rows``, and for ``training``, for
+    ``evaluation`` of as many rows and for one row (``decoding``) the kernel and its predicted time beside the real layer's.
+    """
+    task, batch = first_batch(options)
+    found: dict[tuple[Any, ...], list[Any]] = {}
+
+    def note(layer: nn.Module, args: tuple[Any, ...]) -> None:
+        if isinstance(layer, Linear) and layer.algebra.n > 1:
+            key = layer.in_features, layer.out_features, args[0].numel() // layer.in_features
+            found.setdefault(key, []).append((layer, args[0].detach()))
+
+    hooks = [layer.register_forward_pre_hook(note) for layer in task.modules() if isinstance(layer, Linear)]
+    with torch.no_grad():
+        task.step(batch)
+    for hook in hooks:
+        hook.remove()
+    rows = []
+    for (inp, out, count_of_rows), layers in found.items():
+        layer, x = layers[0]
+        modes = {"training": (count_of_rows, True), "evaluation": (count_of_rows, False), "decoding": (1, False)}
+        own = {name: _choice(layer, x, *mode) for name, mode in modes.items()}
+        rows.append({"layers": len(layers), "features": f"{inp} -> {out}", "rows": count_of_rows, **own})
+    return rows
+
+
+def _choice(layer: Linear, x: torch.Tensor, rows: int, training: bool) -> dict[str, Any]:
+    weight = layer.weight_module
+    work = weight.kernel_choice.work(weight, rows, training, x)
+    machine = kernels.this_machine()
+    predicted = kernels.costs(work, machine)
+    kernel = weight.kernel_choice.choose(weight, rows, training, x)
+    return {"kernel": kernel, "ratio": round(predicted.get(kernel, predicted["block"]) / kernels.real(work, machine), 2)}
+
+
+def print_kernels(rows: list[dict[str, Any]]) -> None:
+    """Print what `kernel_table` returned."""
+    view = plain_table("features", "layers", "rows", "training", "evaluation", "one row")
+    for row in rows:
+        modes = [f"{row[mode]['kernel']} {row[mode]['ratio']:.2f}" for mode in ("training", "evaluation", "decoding")]
+        view.add_row(row["features"], str(row["layers"]), f"{row['rows']:,}", *modes)
+    console = plain_console()
+    console.print(view)
+    console.print("the kernel, and its predicted time beside that of the real layer")
+    if kernels.name() not in kernels.stored():
+        console.print("predicted from numbers of another machine: zoo bench --calibrate measures this one")
+
+
+def print_bench(found: dict[str, Any]) -> None:
+    """Print what `bench` returned."""
+    view = plain_table("algebra", "parameters", "training", "ratio", "evaluation", "ratio")
+    for row in found["rows"]:
+        cells = [f"{row['parameters']:,}"]
+        for own in (row["training"], row["evaluation"]):
+            cells += [f"{own['ms']:.1f} ms", f"{own['ratio']:.2f}+-{(own['high'] - own['low']) / 2:.2f}"]
+        view.add_row(row["algebra"], *cells)
+    console = plain_console()
+    console.print(f"\n{found['backbone']}, batches of {found['batch_size']}, {found['threads']} threads\n")
+    console.print(view)
+    console.print("ratios of steps in turns, median and half the distance of the quartiles; operations of a training step:")
+    console.print(", ".join(f"{row['algebra']} {row['flops'] / 1e9:.2f} GFLOP" for row in found["rows"]))
