@@ -1,5 +1,7 @@
 """Exact ways to multiply with fewer real multiplications than the table has entries."""
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -14,7 +16,13 @@ def factorize(structure: Tensor) -> Factors:
         >>> factorize(complex_numbers).rank
         3
     """
-    a = structure.detach().double().cpu()
+    a = structure.detach().double().cpu().contiguous()
+    return _factorize(len(a), a.numpy().tobytes())
+
+
+@lru_cache(maxsize=64)
+def _factorize(n: int, entries: bytes) -> Factors:
+    a = torch.frombuffer(bytearray(entries), dtype=torch.float64).view(n, n, n)
     factors = min([f for f in (pair_factors(a), hadamard_factors(a)) if f is not None], key=lambda f: f.rank)
     if not is_exact(factors, a):
         raise ArithmeticError("the factors do not rebuild the structure tensor exactly")

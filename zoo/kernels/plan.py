@@ -114,8 +114,8 @@ def _factored(work: Work, machine: Machine) -> float:
 
 def _thin(work: Work, machine: Machine) -> float:
     n, rows, i, o = work.inp.n, work.rows, work.inp.elements, work.out.elements
-    # For several columns a matrix is read at about half the speed that it is read at for one.
-    pairs = max(_product(rows * n, i, work.m * o, machine, work.threads), 2 * BYTES * work.m * i * o / machine.reading)
+    # For several columns a matrix is read at less of the speed that it is read at for one.
+    pairs = max(_product(rows * n, i, work.m * o, machine, work.threads), 1.3 * BYTES * work.m * i * o / machine.reading)
     return pairs + 3 * BYTES * rows * n * work.m * o / machine.traffic + 14 * machine.call
 
 

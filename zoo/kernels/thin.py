@@ -16,8 +16,13 @@ def thin_linear(
     All m n products w_i x_j come from m matrix products, which read 1 / n of what the real matrix holds; the components of y,
     y_k = sum_ij A[i, j, k] w_i x_j, are sums of them. The structure A is [m, n, n].
     """
+    y = alone_if(w.numel() < 2 * SMALL, lambda: _product(x.reshape(-1, inp.blocks, inp.size), w, structure, out, inp))
+    y = y.reshape(*x.shape[:-1], out.channels)
+    return y if bias is None else y + bias
+
+
+def _product(parts: Tensor, w: Tensor, structure: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
     m, n, _ = structure.shape
-    parts = x.reshape(-1, inp.blocks, inp.size)
     count = len(parts)
     if inp.size != n * inp.width:
         parts = F.pad(parts, (0, n * inp.width - inp.size))
@@ -35,5 +40,4 @@ def thin_linear(
         y = y.view(count, n, out.blocks, out.width).transpose(1, 2)
     if out.size != n * out.width:
         y = y.reshape(count, out.blocks, n * out.width)[..., : out.size]
-    y = y.reshape(*x.shape[:-1], out.channels)
-    return y if bias is None else y + bias
+    return y

@@ -16,6 +16,7 @@ from zoo.kernels import AxisLayout, block_linear, factored_linear, factorize, th
 from zoo.kernels.plan import KERNELS, Work, choose
 
 PLAIN = (Tensor, nn.Parameter, TrackedParameter)
+MOST_CHOICES = 1000
 PLANNED = (torch.float32, torch.float64)
 
 
@@ -52,6 +53,8 @@ class KernelChoice:
         key = x.numel(), training, torch.get_num_threads()
         kernel = self._choices.get(key)
         if kernel is None:
+            if len(self._choices) >= MOST_CHOICES:
+                self._choices.clear()
             kernel = self._choices[key] = self.choose(weight, x.numel() // max(1, weight.inp.channels), training, x)
         if kernel == "block" and not training:
             return None
