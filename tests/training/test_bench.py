@@ -15,6 +15,7 @@ from zoo.layers.kernel_choice import KernelChoice
 from zoo.training.bench import bench, kernel_table, side_by_side
 from zoo.training.options import Bench, Fit
 
+VIT = ["--backbone", "vit", "--algebra", "quaternion"]
 TINY = "vit(dim=8, depth=1, heads=1)"
 
 
@@ -34,11 +35,11 @@ def test_ratios_are_to_the_first_call():
 
 
 def test_a_network_beside_its_twin(capsys):
-    assert main(["bench", "--backbone", TINY, "--rounds", "2", "--batch-size", "8"]) == 0
+    assert main(["bench", "--backbone", TINY, "--algebra", "quaternion", "--rounds", "2", "--batch-size", "8"]) == 0
     printed = capsys.readouterr().out
     assert "batches of 8" in printed
     assert "GFLOP" in printed
-    found = bench(Bench(backbone=TINY, rounds=2, batch_size=8))
+    found = bench(Bench(backbone=TINY, algebra="quaternion", rounds=2, batch_size=8))
     assert [row["algebra"] for row in found["rows"]] == ["real", "quaternion"]
     real, own = found["rows"]
     net = zoo.backbone(TINY, "quaternion", in_channels=1, image_size=8, num_classes=10)
@@ -106,11 +107,12 @@ def test_what_is_measured_is_possible():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "give a network, such as --backbone vit, or --calibrate"),
+        ([], "give --backbone and --algebra of a network, or --calibrate"),
+        (["--backbone", "vit"], "give --backbone and --algebra of a network, or --calibrate"),
         (["--backbone", "vit", "--calibrate"], "--calibrate measures the machine, not a network"),
-        (["--backbone", "vit", "--rounds", "1"], "rounds=1: use two or more"),
-        (["--backbone", "vi"], "unknown backbone 'vi': did you mean 'vit'"),
-        (["--backbone", "vit", "--kernel", "fast"], "kernel='fast': use auto, block or factored"),
+        ([*VIT, "--rounds", "1"], "rounds=1: use two or more"),
+        (["--backbone", "vi", "--algebra", "quaternion"], "unknown backbone 'vi': did you mean 'vit'"),
+        ([*VIT, "--kernel", "fast"], "kernel='fast': use auto, block or factored"),
     ],
 )
 def test_wrong_options_are_one_line(given, message, capsys):

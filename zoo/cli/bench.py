@@ -21,13 +21,13 @@ def run(command: str, values: dict[str, Any]) -> int:
     as_json, is_calibration = values.pop("json"), values.pop("calibrate")
     options = build(Bench, values)
     if is_calibration:
-        if options.backbone is not None:
-            raise InputError("--calibrate measures the machine, not a network: leave --backbone out")
+        if options.backbone or options.algebra:
+            raise InputError("--calibrate measures the machine, not a network: leave --backbone and --algebra out")
         quiet()
         show(calibrated(), as_json, print_numbers)
         return 0
-    if options.backbone is None:
-        raise InputError("give a network, such as --backbone vit, or --calibrate to measure the machine")
+    if not (options.backbone and options.algebra):
+        raise InputError("give --backbone and --algebra of a network, or --calibrate to measure the machine")
     from zoo.training.bench import bench, print_bench
 
     quiet()

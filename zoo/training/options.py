@@ -297,27 +297,17 @@ class Info:
 
 
 @dataclass
-class Bench:
+class Bench(Info):
     """A network to time beside its twin over the reals.
 
     Args:
-        backbone: Spec of the network.
-        algebra: Spec of the algebra.
-        data: Spec of the data set that the batch is of; by default the one the backbone recommends.
-        scope: Which matrices are hypercomplex: all, or roles joined by +.
-        embedding: Spec of the word embedding; by default what the algebra advises, or table.
-        task: What it is to learn, such as seq2seq, where a backbone can learn several.
         batch_size: Examples in the batch.
-        kernel: auto, or the kernel of all matrices: block or factored; auto is planned from what was measured of the machine.
+        kernel: auto, or the kernel of all matrices: block or factored.
         rounds: Steps of each network, in turns.
     """
 
-    backbone: str | None = None
-    algebra: str = "quaternion"
-    data: str | None = None
-    scope: str = "all"
-    embedding: str | None = None
-    task: str | None = None
+    backbone: str = ""
+    algebra: str = ""
     batch_size: int = 64
     kernel: str = "auto"
     rounds: int = 15
