@@ -12,6 +12,7 @@ import zoo
 from benchmarks import papers, papers_rows
 from zoo import registry
 from zoo.cli import main
+from zoo.hub.catalogue import find
 from zoo.pruning import prunable
 from zoo.training.experiment import check
 from zoo.training.options import Fit, Lottery, build
@@ -21,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 ROWS = sorted((ROOT / "configs" / "papers").rglob("*.yaml"))
 LOTTERIES = sorted((ROOT / "configs" / "lottery").glob("*.yaml"))
+PRETRAINED = sorted((ROOT / "configs" / "pretrained").glob("*.yaml"))
 SHARED = ROOT.parent / "shared" / "data"
 DEFAULTS = {"vit_digits": "vit", "resnet18_digits": "timm/resnet18"}
 
@@ -32,7 +34,7 @@ def options(path: Path) -> Fit:
 SHORT = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--trainer.limit_test_batches", "1"]
 
 
-@pytest.mark.parametrize("path", sorted({*CONFIGS} - {*ROWS, *LOTTERIES}), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted({*CONFIGS} - {*ROWS, *LOTTERIES, *PRETRAINED}), ids=lambda path: path.stem)
 def test_the_file_runs(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["fit", "-c", str(path), *SHORT]) == 0, capsys.readouterr().err
@@ -102,3 +104,13 @@ def test_the_defaults_are_written_out(name, backbone):
         states.append(zoo.backbone(spec, "quaternion", **info).state_dict())
     assert states[0].keys() == states[1].keys()
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+
+
+@pytest.mark.parametrize("path", PRETRAINED, ids=lambda path: path.stem)
+def test_the_file_of_a_release_is_what_the_release_was_trained_with(path):
+    """Its specs, completed as a run completes them, are those of the checkpoint."""
+    effective = resolve(options(path))
+    facts = find(path.stem).facts
+    assert {key: getattr(effective, key) for key in ("backbone", "algebra", "data")} == {
+        key: facts[key] for key in ("backbone", "algebra", "data")
+    }

@@ -1,13 +1,15 @@
 """The model card, README.md in the folder of a model."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 CARD = """\
 ---
 library_name: hypercomplex-zoo
-tags: {tags}
+{license}tags: {tags}
+datasets: {datasets}
 metrics: {names}
 ---
 
@@ -22,19 +24,27 @@ metrics: {names}
 ```python
 import zoo
 
-model = zoo.load("path/to/this/folder"{module})
+model = zoo.load({source}{module})
+print(model, model.metrics)
 ```
 
-Checked when loaded: every file against `manifest.json`. Versions: {versions}.
+Checked when loaded: every file against `manifest.json`. The metrics are those of its own test split; of other data nothing
+is known. Versions: {versions}.
 """
+MEASURED = ("metrics", "validation", "averaged", "parameters", "pruned", "epochs", "seed")
+"""What a manifest knows of the training of a model, from which the card can be written anew."""
 
 
-def card(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
+def card(
+    config: Mapping[str, Any], summary: Mapping[str, Any], source: str = "path/to/this/folder", license: str | None = None
+) -> str:
     """Write the card of a model.
 
     Args:
         config: The configuration of its folder.
-        summary: Its ``metrics``, ``versions`` and, if known, ``parameters``, ``epochs``, ``seed`` and ``averaged``.
+        summary: Its ``versions`` and what is known of `MEASURED`.
+        source: Where the model can be loaded from.
+        license: The licence of its weights, such as ``apache-2.0``.
     """
     metrics, backbone = summary.get("metrics") or {}, config.get("backbone")
     return CARD.format(
@@ -42,6 +52,9 @@ def card(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
         facts=facts(config, summary),
         tags=json.dumps(["hypercomplex", *([backbone] if backbone else []), config["algebra"]]),
         names=json.dumps(list(metrics)),
+        datasets=json.dumps(re.findall(r"^[\w./-]+", config.get("data") or "")),
+        license=f"license: {json.dumps(license)}\n" if license else "",
+        source=json.dumps(source, ensure_ascii=False),
         rows="\n".join(f"| {name} | {number(value)} |" for name, value in metrics.items()) or "| (no test split) | |",
         module="" if backbone else ", module=the_real_network",
         versions=", ".join(f"{name} {version}" for name, version in summary["versions"].items()),

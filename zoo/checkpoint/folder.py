@@ -20,9 +20,9 @@ from zoo import registry
 from zoo.algebras import Algebra
 from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint.atomic import new_folder, write_json, write_text
-from zoo.checkpoint.card import card
+from zoo.checkpoint.card import MEASURED, card
 from zoo.checkpoint.integrity import Header, check_algebra, check_header, fingerprint_of, read_header
-from zoo.checkpoint.manifest import file_record, read_json, sealed, verify
+from zoo.checkpoint.manifest import file_record, find, read_json, sealed, verify
 from zoo.conversion import convert
 from zoo.errors import InputError, one_line
 from zoo.layers.factory import ROLES
@@ -36,8 +36,6 @@ SPECS = ("backbone", "algebra", "scope", "init")
 OPTIONAL: dict[str, type] = dict.fromkeys(("embedding", "task", "data"), str)
 OPTIONAL |= dict.fromkeys(("info", "model_kwargs", "conversion", "decoding", "sparse"), dict)
 """Keys that may be missing, and the kinds of their values."""
-SEVERAL = ("*", "seed-*/round-*", "*/seed-*/round-*")
-"""Where the runs of a folder are: of runs/, and of an experiment with lottery tickets."""
 TABLES = 50 * 2**20
 """Bytes that a network's tables, such as positions, may take beside twice the bytes of its weights."""
 
@@ -81,30 +79,8 @@ def save(
             write_text(part / name, text)
         write_text(part / "README.md", card(config, summary))
         records = {path.name: file_record(path) for path in sorted(part.iterdir())}
-        measured = {key: summary[key] for key in ("metrics", "validation", "averaged") if key in summary}
+        measured = {key: summary[key] for key in MEASURED if key in summary}
         write_json(part / "manifest.json", sealed({"files": records} | measured))
-
-
-def find(path: str | Path) -> Path:
-    """Return the model folder of a run folder, or the path itself if it is one.
-
-    Raises:
-        InputError: If there is none.
-    """
-    if not str(path):
-        raise InputError("the path of the model is empty: give a run (runs/...) or a model folder")
-    path = Path(path).expanduser()
-    for folder in (path, path / "model"):
-        if (folder / "config.json").is_file():
-            return folder
-    if not path.exists():
-        raise InputError(f"there is no folder '{path}': give a run (runs/...) or a model folder")
-    if path.is_file():
-        raise InputError(f"'{path}' is a file: give the run's folder (runs/...) or its model folder")
-    runs = sorted(str(file.parent.parent) for some in SEVERAL for file in path.glob(f"{some}/model/config.json"))
-    if runs:
-        raise InputError(f"'{path}' is a folder of runs: give one of them, such as {runs[0]}")
-    raise InputError(f"'{path}' holds no finished model (no model/config.json): was the run stopped before its end?")
 
 
 def read_config(path: str | Path) -> dict[str, Any]:

@@ -15,7 +15,31 @@ HEADER_BYTES = 2**22
 """Largest header of a weights file, and largest JSON file, that is read: 20,000 tensors have less."""
 NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
 """Names of files that every file system can hold."""
+SEVERAL = ("*", "seed-*/round-*", "*/seed-*/round-*")
+"""Where the runs of a folder are: of runs/, and of an experiment with lottery tickets."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def find(path: str | Path) -> Path:
+    """Return the model folder of a run folder, or the path itself if it is one.
+
+    Raises:
+        InputError: If there is none.
+    """
+    if not str(path):
+        raise InputError("the path of the model is empty: give a run (runs/...) or a model folder")
+    path = Path(path).expanduser()
+    for folder in (path, path / "model"):
+        if (folder / "config.json").is_file():
+            return folder
+    if not path.exists():
+        raise InputError(f"there is no folder '{path}': give a run (runs/...) or a model folder")
+    if path.is_file():
+        raise InputError(f"'{path}' is a file: give the run's folder (runs/...) or its model folder")
+    runs = sorted(str(file.parent.parent) for some in SEVERAL for file in path.glob(f"{some}/model/config.json"))
+    if runs:
+        raise InputError(f"'{path}' is a folder of runs: give one of them, such as {runs[0]}")
+    raise InputError(f"'{path}' holds no finished model (no model/config.json): was the run stopped before its end?")
 
 
 def file_record(path: Path) -> dict[str, Any]:

@@ -24,7 +24,9 @@ work
   bench       time a network beside its twin over the reals: zoo bench --backbone vit --algebra quaternion
 
 share
-  pull        fetch and check a trained model; zoo predict NAME and the others do it too: zoo pull hf:owner/name
+  pull        fetch and check a trained model, as zoo predict, test and the others do: zoo pull hf:owner/name
+  push        upload a model with its card to the Hugging Face Hub: zoo push runs/NAME hf:owner/name
+  publish     a release folder and its entry in a catalogue: zoo publish runs/NAME --to FOLDER
 
   -h, --help      this page; zoo COMMAND --help shows the options of a command
   --version       the version
@@ -68,6 +70,8 @@ COMMANDS = {
     "verify": "zoo.cli.report",
     "pull": "zoo.cli.sharing",
     "bench": "zoo.cli.bench",
+    "push": "zoo.cli.sharing",
+    "publish": "zoo.cli.sharing",
 }
 """The module of each command, imported when it is asked for: ``make_parser(command)`` and ``run(command, values) -> int``."""
 

@@ -1,27 +1,53 @@
-"""``zoo pull`` and ``zoo list checkpoints``: trained models of others; torch is not imported."""
+"""``zoo pull``, ``push``, ``publish`` and ``list checkpoints``: models of others and for others; torch is not imported."""
 
+import json
 import sys
+from pathlib import Path
 from shlex import quote
 from typing import Any
 
 from zoo.checkpoint.card import number
-from zoo.checkpoint.manifest import read_manifest, verify
-from zoo.cli.commands import show
+from zoo.checkpoint.manifest import find, read_manifest, verify
+from zoo.cli.commands import quiet, show
 from zoo.cli.parser import Parser
 from zoo.errors import InputError
 
+RUN = "a run (runs/NAME) or model folder"
 SOURCE = "a name of zoo list checkpoints, hf:owner/name@revision, https://HOST/FOLDER, or file:FOLDER"
 
 
 def make_parser(command: str) -> Parser:
-    """Return the parser of the command."""
-    parser = Parser(command, "Fetch a trained model into the cache and check every file of it.")
-    return parser.positional("source", SOURCE).switch("--json", "print JSON")
+    """Return the parser of any of the three commands."""
+    if command == "pull":
+        parser = Parser(command, "Fetch a trained model into the cache and check every file of it.")
+        return parser.positional("source", SOURCE).switch("--json", "print JSON")
+    if command == "push":
+        parser = Parser(command, "Upload a trained model, with its card, to the Hugging Face Hub (or to HF_ENDPOINT).")
+        parser.positional("run", RUN).positional("to", "hf:owner/name or hf:owner/name@branch; created if there is none")
+        parser.switch("--private", "a new repository is private")
+    else:
+        parser = Parser(command, "Make a release of a trained model and its entry in a catalogue.").positional("run", RUN)
+        parser.value("--to", "a folder of releases with a catalogue.json, which any web server can offer; or hf:owner/name")
+        parser.value("--name", "its name in the catalogue; by default that of the run's folder")
+    parser.value("--license", "licence of the weights, as the Hub names it: apache-2.0, mit, cc-by-4.0")
+    return parser.switch("--json", "print JSON")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
-    """Fetch a model, and print where it is and what it can do."""
-    show(pull(values["source"]), values["json"], print_pulled)
+    """Fetch a model, upload one, or make a release of one, and print what came of it."""
+    as_json = values.pop("json")
+    if command == "pull":
+        show(pull(values["source"]), as_json, print_pulled)
+        return 0
+    from zoo.hub import release
+
+    quiet()
+    if command == "push":
+        show(release.push(values.pop("run"), **values), as_json, print_pushed)
+        return 0
+    if not values["to"]:
+        raise InputError("where to? give --to FOLDER or --to hf:owner/name")
+    show(release.publish(values.pop("run"), **values), as_json, print_published)
     return 0
 
 
@@ -29,10 +55,7 @@ def pull(source: str) -> dict[str, Any]:
     """Fetch a model and return its folder, bytes and metrics."""
     from zoo.hub.sources import locate
 
-    folder = locate(source)
-    folder = folder if (folder / "manifest.json").exists() else folder / "model"
-    if not folder.is_dir():
-        raise InputError(f"there is no model '{source}': give {SOURCE}")
+    folder = find(locate(source))
     sizes = [record["size"] for record in verify(folder).values()]
     metrics = read_manifest(folder).get("metrics") or {}
     return {"source": source, "folder": str(folder), "files": len(sizes), "bytes": sum(sizes), "metrics": metrics}
@@ -44,6 +67,24 @@ def print_pulled(made: dict[str, Any]) -> None:
     print(f"{made['source']}: {made['files']} files, {made['bytes']:,} bytes, each as its manifest says{metrics}")
     name = quote(made["source"])
     print(f"in {made['folder']}\n\nnext:\n  zoo verify {name}  # rebuild its network\n  zoo test {name}  # measure it")
+
+
+def print_pushed(made: dict[str, Any]) -> None:
+    """Say where the model is for others."""
+    source = quote(made["source"])
+    print(f"pushed: {made['source']}\n\nnext:\n  zoo pull {source}\n  zoo test {source}")
+
+
+def print_published(made: dict[str, Any]) -> None:
+    """Say where the release is, and how others get it."""
+    if made["catalogue"] is None:
+        print(f"pushed: {made['source']}; the entry for a catalogue.json:")
+        print(json.dumps({made["name"]: made["entry"]}, indent=2))
+        return
+    place, name = quote(str(Path(made["catalogue"]).parent)), quote(made["name"])
+    print(f"{made['source']}: {made['entry']['bytes']:,} bytes, and in {made['catalogue']}\n\nnext:")
+    print(f"  ZOO_CATALOGUE={place} zoo test {name}")
+    print(f"  python -m http.server -d {place}  # then, elsewhere: ZOO_CATALOGUE=http://HOST:8000 zoo pull {name}")
 
 
 def list_checkpoints(as_json: bool) -> int:
@@ -76,5 +117,5 @@ def print_checkpoints(rows: list[dict[str, Any]]) -> None:
         origin = "" if row["catalogue"] == "hypercomplex-zoo" else row["catalogue"]
         cells = (row.get("algebra"), row.get("data"), best, f"{total:,}" if total else "", share, f"{row['bytes']:,}")
         table.add_row(row["name"], *map(str, cells), str(row.get("license") or ""), origin)
-    plain_console().print(table)
+    plain_console(width=200).print(table)  # as wide as it needs to be, on a terminal and in a pipe
     print("next:\n  zoo predict NAME INPUT  # fetched, checked and used; zoo pull NAME only fetches")

@@ -118,6 +118,10 @@ def check(place: str, name: str, facts: Any) -> None:
     for key, kind in {**KINDS, **OPTIONAL}.items():
         if not isinstance(facts.get(key, None if key in KINDS else kind()), kind):
             raise InputError(f"{wrong} has no {key} of the kind {kind.__name__}")
+    texts = [*(facts.get(key, "") for key, kind in OPTIONAL.items() if kind is str), *map(str, facts["locations"])]
+    values = [*facts.get("metrics", {}).values(), *facts.get("parameters", {}).values()]
+    if not all(map(str.isprintable, texts)) or not all(isinstance(value, int | float | None) for value in values):
+        raise InputError(f"{wrong} has characters that cannot be printed, or a metric or count that is no number")
     if not SHA256.fullmatch(facts["sha256"]) or not all(
         isinstance(one, str) and one.isprintable() for one in facts["locations"]
     ):
@@ -145,4 +149,4 @@ def fetched(url: str) -> dict[str, Any]:
 
 def packaged() -> Path:
     """Return the catalogue of the zoo itself."""
-    return Path(__file__).parent / "catalogue.json"
+    return Path(__file__).parent / "pretrained" / "catalogue.json"

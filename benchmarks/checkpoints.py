@@ -1,0 +1,36 @@
+"""Write the table of the installed checkpoints into docs/sharing.md: ``python -m benchmarks.checkpoints``."""
+
+from pathlib import Path
+
+from zoo.checkpoint.card import number
+from zoo.hub.catalogue import Release, of_catalogue, packaged
+
+PAGE = Path(__file__).parents[1] / "docs" / "sharing.md"
+BEGIN, END = "<!-- table: zoo/hub/pretrained/catalogue.json -->", "<!-- end of table -->"
+
+
+def row(release: Release) -> str:
+    """Write one checkpoint as a line of Markdown."""
+    facts = release.facts
+    total, twin = facts["parameters"]["total"], facts["parameters"]["real_twin"]
+    name, value = next((name, value) for name, value in facts["metrics"].items() if name != "loss")
+    specs = " | ".join(f"`{facts[key]}`" for key in ("backbone", "algebra", "data"))
+    size = f"{total:,} | {total / twin:.1%} | {facts['bytes'] / 1000:.0f}"
+    return f"| `{release.name}` | {specs} | {name} {number(value)} | {size} | {facts['license']} |"
+
+
+def table() -> str:
+    """Return the table of the catalogue of the zoo itself."""
+    head = "| checkpoint | network | algebra | data | test | parameters | of the real | kB | licence |"
+    rows = [row(release) for release in of_catalogue(str(packaged()), "")]
+    return "\n".join([head, "|---|---|---|---|---|---:|---:|---:|---|", *rows])
+
+
+def updated(text: str) -> str:
+    """Put the present table between its two marks."""
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n{table()}\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(updated(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

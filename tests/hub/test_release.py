@@ -1,0 +1,254 @@
+"""Releases, catalogues and pushes: what one person shares, another pulls bit for bit."""
+
+import json
+import re
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+
+import zoo
+from benchmarks import checkpoints
+from tests.faults.hostile import seal
+from tests.hub.test_pull import contents, published
+from zoo import registry
+from zoo.checkpoint import read_config
+from zoo.checkpoint.manifest import file_record, read_manifest, verify
+from zoo.cli import main
+from zoo.errors import InputError
+from zoo.hub import catalogue
+from zoo.hub.catalogue import find
+from zoo.hub.release import publish, push
+from zoo.hub.sources import locate
+
+CONFIGS = Path(__file__).parents[2] / "configs" / "pretrained"
+# What the Hub's library does with its own HTTP library.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+
+def weights(folder):
+    return zoo.load(folder).net.state_dict()
+
+
+def equal(one, other) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture
+def registered():
+    """Catalogues of other packages, by name."""
+    names = []
+
+    def add(name, place):
+        registry.register("catalogues", name, lambda: place)
+        names.append(name)
+
+    yield add
+    for name in names:
+        registry.unregister("catalogues", name)
+
+
+def test_a_release_on_a_web_server_is_pulled_by_its_name(hub, home, sound, tmp_path, monkeypatch):
+    made = publish(str(sound), str(tmp_path / "site"), "tiny", "mit")
+    entry = json.loads((tmp_path / "site" / "catalogue.json").read_text())["checkpoints"]["tiny"]
+    assert entry == made["entry"]
+    assert entry["sha256"] == file_record(tmp_path / "site" / "tiny" / "manifest.json")["sha256"]
+    assert (entry["algebra"], entry["license"], entry["locations"]) == ("quaternion", "mit", ["tiny"])
+    hub.put("site/tiny", tmp_path / "site" / "tiny")
+    hub.files["/site/catalogue.json"] = (tmp_path / "site" / "catalogue.json").read_bytes()
+    monkeypatch.setenv("ZOO_CATALOGUE", f"{hub.url}/site")
+    assert equal(weights("tiny"), weights(sound))
+    assert [folder.name for folder in published(home)] == [entry["sha256"]]
+    hub.log.clear()
+    locate("tiny")
+    assert hub.got() == ["/site/catalogue.json"], "what the catalogue pins is in the cache"
+    monkeypatch.setenv("ZOO_OFFLINE", "1")
+    hub.log.clear()
+    assert equal(weights("tiny"), weights(sound))
+    assert hub.log == []
+
+
+def test_another_file_than_the_catalogue_pins_is_refused(hub, home, model, tmp_path, monkeypatch):
+    publish(str(model), str(tmp_path / "site"), "tiny")
+    monkeypatch.setenv("ZOO_CATALOGUE", f"{hub.url}/site/catalogue.json")
+    hub.files["/site/catalogue.json"] = (tmp_path / "site" / "catalogue.json").read_bytes()
+    (tmp_path / "site" / "tiny" / "README.md").write_text("other")
+    seal(tmp_path / "site" / "tiny")
+    hub.put("site/tiny", tmp_path / "site" / "tiny")
+    for place in (f"{hub.url}/site", str(tmp_path / "site")):
+        monkeypatch.setenv("ZOO_CATALOGUE", place)
+        with pytest.raises(InputError, match="not the release that the catalogue names"):
+            locate("tiny")
+    assert published(home) == []
+
+
+def test_the_next_location_helps(hub, home, sound, tmp_path, monkeypatch):
+    publish(str(sound), str(tmp_path / "site"), "tiny")
+    hub.commit("me/net", contents(tmp_path / "site" / "tiny"))
+    path = tmp_path / "site" / "catalogue.json"
+    values = json.loads(path.read_text())
+    values["checkpoints"]["tiny"]["locations"] = ["nowhere", f"{hub.url}/gone", "hf:me/net"]
+    path.write_text(json.dumps(values))
+    monkeypatch.setenv("ZOO_CATALOGUE", str(path))
+    assert contents(locate("tiny")) == contents(tmp_path / "site" / "tiny")
+
+
+def test_catalogues_of_packages(home, sound, model, tmp_path, registered, monkeypatch):
+    (model / "config.json").write_bytes((model / "config.json").read_bytes() + b"\n")
+    seal(model)
+    for name, folder in {"one": sound, "two": model}.items():
+        publish(str(folder), str(tmp_path / name), "tiny")
+        registered(name, tmp_path / name)
+    registered("broken", tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"several catalogues have a checkpoint 'tiny': write local:tiny"):
+        find("tiny")
+    registry.unregister("catalogues", "two")
+    assert find("tiny") == find("local:tiny")
+    with pytest.raises(InputError, match=r"did you mean 'tiny'\?.*catalogue 'broken' of local cannot be read: cannot read"):
+        find("tini")
+    monkeypatch.setenv("ZOO_CATALOGUE", str(tmp_path / "two"))
+    assert find("tiny").origin == "ZOO_CATALOGUE"
+
+
+BAD = {
+    "no catalogue": "{}",
+    "another format": '{"format": 9, "checkpoints": {}}',
+    "a name with a path": {"../x": {}},
+    "no digest": {"x": {"bytes": 1, "locations": []}},
+    "a digest with a path": {"x": {"bytes": 1, "locations": [], "sha256": "../../../x"}},
+    "a location with an escape": {"x": {"bytes": 1, "locations": ["a\x1b"], "sha256": "0" * 64}},
+    "a metric that is a text": {"x": {"bytes": 1, "locations": [], "sha256": "0" * 64, "metrics": {"a": "b"}}},
+    "a licence with an escape": {"x": {"bytes": 1, "locations": [], "sha256": "0" * 64, "license": "\x1b[2J"}},
+}
+
+
+@pytest.mark.parametrize("value", BAD.values(), ids=BAD)
+def test_a_wrong_catalogue_is_one_line(home, tmp_path, monkeypatch, capsys, value):
+    text = value if isinstance(value, str) else json.dumps({"format": 1, "checkpoints": value})
+    (tmp_path / "catalogue.json").write_text(text)
+    monkeypatch.setenv("ZOO_CATALOGUE", str(tmp_path))
+    assert main(["list", "checkpoints"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert str(tmp_path) in err
+
+
+def test_the_list_of_checkpoints(home, sound, tmp_path, monkeypatch, capsys):
+    publish(str(sound), str(tmp_path / "site"), "tiny", "mit")
+    monkeypatch.setenv("ZOO_CATALOGUE", str(tmp_path / "site"))
+    assert main(["list", "checkpoints"]) == 0
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("tiny"))
+    assert row.split()[1:3] == ["quaternion", "digits"]
+    assert row.split()[-2:] == ["mit", "ZOO_CATALOGUE"]
+    assert main(["list", "checkpoints", "--json"]) == 0
+    assert next(row for row in json.loads(capsys.readouterr().out) if row["name"] == "tiny")["sha256"] == find("tiny").sha256
+
+
+@pytest.mark.parametrize("algebra", ["real", "octonion", "phm-4"])
+@pytest.mark.parametrize("backbone", ["vit(dim=16,depth=1,heads=1)", "convnet/lenet-300-100"])
+def test_push_and_pull_is_bit_equal(hub, home, tmp_path, algebra, backbone):
+    sizes = {"in_channels": 1, "image_size": 8, "num_classes": 3}
+    net = zoo.backbone(backbone, algebra, **sizes).eval()
+    zoo.save(net, tmp_path / "net", backbone=backbone, algebra=algebra, **sizes)
+    made = push(str(tmp_path / "net"), "hf:me/net", license="apache-2.0")
+    again = zoo.load(made["source"]).net
+    images = torch.randn(2, 1, 8, 8)
+    assert torch.equal(net(images), again(images))
+    assert equal(net.state_dict(), again.state_dict())
+
+
+def test_a_push_is_a_commit_and_its_card_runs(hub, home, sound, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hub.token = "hf_secret"
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+    assert main(["push", str(sound), "hf:me/net", "--license", "apache-2.0", "--json"]) == 0
+    source = json.loads(capsys.readouterr().out)["source"]
+    assert source == f"hf:me/net@{hub.refs['me/net', 'main']}"
+    folder = locate(source)
+    text = (folder / "README.md").read_text()
+    front = text.split("---")[1]
+    for line in ("library_name: hypercomplex-zoo", 'license: "apache-2.0"', 'datasets: ["digits"]', 'tags: ["hypercomplex"'):
+        assert line in front
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert '"hf:me/net"' in code
+    exec(compile(code, "README.md", "exec"), {})
+    assert "zoo.Model(" in capsys.readouterr().out
+    assert read_manifest(folder)["license"] == "apache-2.0"
+    assert equal(weights(folder), weights(sound))
+    assert read_config(folder) == read_config(sound)
+
+
+def test_a_push_that_fails_is_one_line(hub, home, model, sound, monkeypatch):
+    hub.token = "hf_secret"
+    with pytest.raises(InputError, match=r"cannot push to me/net at .*hf auth login, or set HF_TOKEN") as caught:
+        push(str(sound), "hf:me/net")
+    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(InputError, match="no place on the Hub"):
+        push(str(sound), "me/net")
+    with pytest.raises(InputError, match="give an identifier of the Hub"):
+        push(str(sound), "hf:me/net", license="Apache 2")
+    monkeypatch.setenv("ZOO_OFFLINE", "1")
+    with pytest.raises(InputError, match="ZOO_OFFLINE forbids the network"):
+        push(str(sound), "hf:me/net")
+    monkeypatch.delenv("ZOO_OFFLINE")
+    secret = model.parent / "secret"
+    (model / "README.md").rename(secret)
+    (model / "README.md").symlink_to(secret)
+    with pytest.raises(InputError, match="symbolic link"):
+        push(str(model), "hf:me/net")
+    secret.write_text("other")
+    with pytest.raises(InputError, match="not the file that was saved"):
+        push(str(model), "hf:me/net")
+    assert hub.repos == {}
+
+
+def test_a_release_is_not_replaced(home, sound, tmp_path):
+    site = tmp_path / "site"
+    publish(str(sound), str(site), "tiny")
+    publish(str(sound), str(site), "other")
+    before = contents(site / "tiny"), (site / "catalogue.json").read_bytes()
+    with pytest.raises(InputError, match="has a release 'tiny' already"):
+        publish(str(sound), str(site), "tiny")
+    for name in ("../x", "a/b", "a:b", ".x"):
+        with pytest.raises(InputError, match="cannot be the name of a checkpoint"):
+            publish(str(sound), str(site), name)
+    with pytest.raises(InputError, match="is a model folder"):
+        publish(str(sound), str(copytree(sound, tmp_path / "model")), "tiny")
+    assert before == (contents(site / "tiny"), (site / "catalogue.json").read_bytes())
+    assert sorted(path.name for path in site.iterdir()) == ["catalogue.json", "other", "tiny"]
+
+
+def test_the_catalogue_of_the_zoo_is_whole():
+    """Every release of ours is there, small, licensed, sound, and reproducible by its file."""
+    releases = list(catalogue.of_catalogue(str(catalogue.packaged()), "hypercomplex-zoo"))
+    folders = [place for one in releases for place in one.places()]
+    total = 0
+    for one, folder in zip(releases, folders, strict=True):
+        files = verify(folder, one.sha256)
+        size = sum(record["size"] for record in files.values())
+        assert size == one.facts["bytes"] <= 400_000, one.name
+        assert one.facts["license"]
+        assert one.facts["metrics"] == read_manifest(folder)["metrics"]
+        total += size
+        assert (CONFIGS / f"{one.name}.yaml").is_file()
+    assert total <= 4_000_000
+
+
+def test_the_page_has_the_table_of_the_catalogue():
+    text = checkpoints.PAGE.read_text(encoding="utf-8")
+    assert checkpoints.updated(text) == text
+    assert "`vit-digits-quaternion`" in checkpoints.table()
+
+
+def test_an_installed_model_predicts_without_a_network(home, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ZOO_OFFLINE", "1")
+    digits = load_digits()
+    Image.fromarray((digits.images[7] * 15.9).astype("uint8")).save("digit.png")
+    assert main(["predict", "vit-digits-quaternion", "digit.png"]) == 0
+    assert capsys.readouterr().out.split("\t")[1] == str(digits.target[7])
+    assert [path.name for path in tmp_path.iterdir()] == ["digit.png"]

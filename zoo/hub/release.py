@@ -1,0 +1,154 @@
+"""Share a model: a release folder with a card of its own, its entry in a catalogue, a repository on the Hub."""
+
+import hashlib
+import re
+from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from zoo.checkpoint.atomic import new_folder, write_json, write_text
+from zoo.checkpoint.card import MEASURED, card
+from zoo.checkpoint.manifest import file_record, find, read_json, read_manifest, sealed, verify
+from zoo.errors import InputError, check_rules, one_line, shorten
+from zoo.hub import cache
+from zoo.hub.catalogue import FORMAT, NAME, of_catalogue
+from zoo.hub.sources import HUB, locate
+
+FACTS = ("backbone", "algebra", "task", "data")
+
+
+def write_release(model: Path, folder: Path, source: str, license: str | None) -> dict[str, Any]:
+    """Copy a model folder, with a card that says where it can be loaded from; return its facts for a catalogue.
+
+    Args:
+        model: The model folder, of a run or alone.
+        folder: The new folder, empty.
+        source: What the card has readers load.
+        license: The licence of the weights.
+
+    Raises:
+        InputError: If the model is damaged, or a file of it is a symbolic link.
+    """
+    files = verify(model)
+    if links := [name for name in files if (model / name).is_symlink()]:
+        raise InputError(f"{model / links[0]} is a symbolic link: share a folder of plain files")
+    for name in files.keys() - {"README.md"}:
+        copyfile(model / name, folder / name)
+    manifest, config = read_manifest(model), read_json(model / "config.json")
+    summary = model.parent / "summary.json"
+    # The manifest of an older version, or of another run's mean, knows less than the run's summary.
+    known = read_json(summary) if model.name == "model" and summary.is_file() else {}
+    known = {key: known[key] for key in MEASURED if key in known} | {key: manifest[key] for key in MEASURED if key in manifest}
+    versions = {"versions": config.get("versions") or {}}
+    write_text(folder / "README.md", card(config, known | versions, source, license))
+    records = {path.name: file_record(path) for path in sorted(folder.iterdir())}
+    write_json(folder / "manifest.json", sealed({"files": records} | known | ({"license": license} if license else {})))
+    facts = {key: config[key] for key in FACTS if config.get(key)}
+    facts |= {key: known[key] for key in ("metrics", "parameters") if key in known} | ({"license": license} if license else {})
+    return facts | {
+        "bytes": sum(record["size"] for record in verify(folder).values()),
+        "sha256": file_record(folder / "manifest.json")["sha256"],
+    }
+
+
+def publish(model: str, to: str, name: str | None = None, license: str | None = None) -> dict[str, Any]:
+    """Make a release of a model: a folder beside a catalogue.json that any web server can offer, or a repository of the Hub.
+
+    Args:
+        model: A run or model folder, or another source of a model.
+        to: A folder, which may have other releases, or ``hf:owner/name``.
+        name: The name in the catalogue; by default that of the run's folder.
+        license: The licence of the weights, such as ``apache-2.0``.
+
+    Returns:
+        The ``name``, its ``entry`` for a catalogue, the ``catalogue`` that has it now, or None for the Hub, and the ``source``.
+
+    Raises:
+        InputError: If the catalogue has another release of that name, or something cannot be written.
+    """
+    folder = find(locate(model))
+    name = name or (folder.absolute().parent if folder.name == "model" else folder.absolute()).name
+    check_license(license)
+    if not NAME.fullmatch(name) or ":" in name:
+        raise InputError(
+            f"{shorten(name)} cannot be the name of a checkpoint: give --name of letters, digits, '-', '_' and '.'"
+        )
+    if to.startswith("hf:"):
+        made = push(model, to, license=license)
+        return {
+            "name": name,
+            "entry": made["facts"] | {"locations": [made["source"]]},
+            "catalogue": None,
+            "source": made["source"],
+        }
+    place = Path(to.removeprefix("file:")).expanduser()
+    if (place / "config.json").is_file() or (place.exists() and not place.is_dir()):
+        raise InputError(f"'{place}' is a model folder or a file: --to takes a folder for releases and their catalogue.json")
+    catalogue = place / "catalogue.json"
+    place.mkdir(parents=True, exist_ok=True)
+    with cache.locked(hashlib.sha256(str(place.resolve()).encode()).hexdigest()):
+        known = {one.name: one.facts for one in of_catalogue(str(catalogue), "")} if catalogue.exists() else {}
+        if name in known or (place / name).exists():
+            raise InputError(f"'{place}' has a release '{name}' already, which people may have pulled: choose another --name")
+        with new_folder(place / name) as part:
+            entry = write_release(folder, part, name, license) | {"locations": [name]}
+        write_json(catalogue, {"format": FORMAT, "checkpoints": dict(sorted((known | {name: entry}).items()))})
+    return {"name": name, "entry": entry, "catalogue": str(catalogue), "source": str(place / name)}
+
+
+def push(model: str, to: str, *, license: str | None = None, private: bool = False) -> dict[str, Any]:
+    """Upload a model to a repository of the Hugging Face Hub, which is created if there is none.
+
+    Args:
+        model: A run or model folder, or another source of a model.
+        to: ``hf:owner/name``, or ``hf:owner/name@branch``.
+        license: The licence of the weights, such as ``apache-2.0``.
+        private: Whether a new repository is private.
+
+    Returns:
+        The ``source`` of what was uploaded, with its commit, and its ``facts`` for a catalogue.
+
+    Raises:
+        InputError: If the model is damaged, or the Hub refuses it.
+    """
+    match = HUB.fullmatch(to)
+    if match is None:
+        raise InputError(f"{shorten(to)} is no place on the Hub: write hf:owner/name or hf:owner/name@branch")
+    if variable := cache.offline():
+        raise InputError(f"cannot push: {variable} forbids the network")
+    check_license(license)
+    folder = find(locate(model))
+    with TemporaryDirectory() as place:
+        facts = write_release(folder, Path(place), to, license)
+        commit = upload(Path(place), match["repo"], match["revision"], private)
+    return {"source": f"hf:{match['repo']}@{commit}", "facts": facts}
+
+
+def upload(folder: Path, repo: str, branch: str | None, private: bool) -> str:
+    """Upload the files of a folder as one commit, and return it."""
+    from huggingface_hub import HfApi, constants
+
+    if "huggingface.co" not in constants.ENDPOINT:
+        constants.HF_HUB_DISABLE_XET = True  # other servers have plain uploads only
+    api = HfApi(endpoint=constants.ENDPOINT)
+    try:
+        api.create_repo(repo, private=private, exist_ok=True)
+        if branch:
+            api.create_branch(repo, branch=branch, exist_ok=True)
+        done = api.upload_folder(
+            folder_path=folder, repo_id=repo, revision=branch, commit_message="Upload with hypercomplex-zoo"
+        )
+    except Exception as error:  # of the Hub's, of its HTTP library, or of the server's answer; all of them are for the user
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        advice = "; log in with: hf auth login, or set HF_TOKEN" if status in (401, 403) else ""
+        raise InputError(f"cannot push to {repo} at {constants.ENDPOINT}: {one_line(error, 200)}{advice}") from error
+    return str(done.oid)
+
+
+def check_license(license: str | None) -> None:
+    """Refuse what cannot be the identifier of a licence on the Hub."""
+    fine = license is None or re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,60}", license) is not None
+    check_rules(
+        (fine, f"--license {shorten(str(license))}: give an identifier of the Hub, such as apache-2.0, mit or cc-by-4.0")
+    )
