@@ -231,9 +231,13 @@ def plot(kind: str, found: dict[str, Any]) -> None:
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for algebra, values in found["ms"].items():
-        axes.loglog(found["sizes"], values, "o-", label=f"{algebra}, exponent {found['exponents'][algebra]:.2f}")
+        axes.loglog(
+            found["sizes"], values, "o-", label=f"{algebra}, exponent of the last three {found['exponents'][algebra]:.2f}"
+        )
     axes.set(xlabel=kind, ylabel="milliseconds of a step, forward and backward")
+    axes.minorticks_off()
     axes.set_xticks(found["sizes"], [f"{size:,}" for size in found["sizes"]])
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.grid(True, alpha=0.3)
     axes.legend(frameon=False)
     figure.savefig(IMAGES / f"speed_{kind}.png", dpi=120)

@@ -10,7 +10,7 @@ from zoo.errors import InputError
 from zoo.kernels.threads import alone_if
 
 SMALL = 2**18
-"""A matrix of fewer numbers is assembled in one thread, and kept for the backward pass."""
+"""A matrix of no more numbers is assembled in one thread, and kept for the backward pass."""
 
 
 class AxisLayout(NamedTuple):
@@ -97,7 +97,7 @@ class _Block(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, w: Tensor, structure: Tensor, bias: Tensor | None, out: AxisLayout, inp: AxisLayout
     ) -> Tensor:
-        small = out.channels * inp.channels < SMALL
+        small = out.channels * inp.channels <= SMALL
         matrix = alone_if(small, lambda: real_matrix(structure, w, out, inp))
         ctx.save_for_backward(x, w, structure, matrix if small else None)
         ctx.layouts = out, inp
@@ -109,7 +109,7 @@ class _Block(torch.autograd.Function):
         x, w, structure, matrix = ctx.saved_tensors
         out, inp = ctx.layouts
         of_x, of_w, of_structure, of_bias = ctx.needs_input_grad[:4]
-        (m, n, _), small = structure.shape, out.channels * inp.channels < SMALL
+        (m, n, _), small = structure.shape, out.channels * inp.channels <= SMALL
         gx = gw = gs = None
         if of_x:
             if matrix is None or torch.is_grad_enabled():

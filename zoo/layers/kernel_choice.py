@@ -48,16 +48,16 @@ class KernelChoice:
             return None
         w = weight.components
         training = torch.is_grad_enabled() and (x.requires_grad or w.requires_grad)
-        if not _is_plain(x, w, bias):
-            return None
         key = x.numel(), training, torch.get_num_threads()
         kernel = self._choices.get(key)
+        if (kernel == "block" and not training) or not _is_plain(x, w, bias):
+            return None
         if kernel is None:
             if len(self._choices) >= MOST_CHOICES:
                 self._choices.clear()
             kernel = self._choices[key] = self.choose(weight, x.numel() // max(1, weight.inp.channels), training, x)
-        if kernel == "block" and not training:
-            return None
+            if kernel == "block" and not training:
+                return None
         if kernel == "factored" and (factors := self.factors(weight, x)) is not None:
             return factored_linear(x, w, factors, weight.out, weight.inp, bias)
         if kernel == "thin" and not training:
