@@ -8,8 +8,8 @@ from torch import Tensor
 
 from zoo.errors import InputError
 
-CPU_TILE, GPU_TILE = 2**20, 2**26
-"""Products that are computed at a time: on a CPU what its cache holds, and enough that threads seldom meet."""
+CPU_TILE, GPU_TILE = 2**19, 2**26
+"""Products that are computed at a time: on a CPU by each thread, which its cache holds."""
 
 
 class Tile(NamedTuple):
@@ -31,7 +31,7 @@ class Visible(NamedTuple):
 
     def tiles(self, k: Tensor, queries: int) -> Iterator[Tile]:
         """Cut heads and queries."""
-        (heads, n, keys, _), most = k.shape, CPU_TILE if k.is_cpu else GPU_TILE
+        (heads, n, keys, _), most = k.shape, torch.get_num_threads() * CPU_TILE if k.is_cpu else GPU_TILE
         rows = min(queries, max(32, most // (n * keys)))
         together = max(1, most // (n * keys * rows))
         for number, (head, row) in enumerate((h, r) for h in range(0, heads, together) for r in range(0, queries, rows)):
