@@ -229,6 +229,26 @@ def test_a_source_that_is_written_wrongly(hub, source):
     assert hub.log == []
 
 
+TIER_ONE = "import sys; from zoo.cli import main; code = main(sys.argv[1:]); assert 'torch' not in sys.modules; sys.exit(code)"
+
+
+def test_pulling_pushing_and_listing_import_no_torch(hub, home, sound, tmp_path, monkeypatch):
+    """And HF_ENDPOINT names the server, as for everything of the Hub."""
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    site = tmp_path / "site"
+    calls = (["push", sound, "hf:me/net"], ["pull", "hf:me/net"], ["publish", sound, "--to", site, "--name", "x"])
+    for words in (*calls, ["list", "checkpoints"]):
+        done = subprocess.run([sys.executable, "-c", TIER_ONE, *map(str, words)], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert len(published(home)) == 1
+    assert (site / "catalogue.json").is_file()
+
+
+def test_an_empty_source():
+    with pytest.raises(InputError, match="the path of the model is empty"):
+        locate("")
+
+
 def test_local_folders_come_first(hub, sound, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hf:me").mkdir()

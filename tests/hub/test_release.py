@@ -206,6 +206,26 @@ def test_a_push_that_fails_is_one_line(hub, home, model, sound, monkeypatch):
     assert hub.repos == {}
 
 
+def test_a_pulled_model_stands_wherever_a_run_does(hub, home, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hub.commit("me/net", contents(locate("vit-digits-octonion")))
+    name = "hf:me/net"
+    assert main(["info", name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["total"] == find("vit-digits-octonion").facts["parameters"]
+    assert main(["info", name, "--algebra", "real"]) == 2
+    assert "the model knows its specs, leave --algebra out" in capsys.readouterr().err
+    assert main(["verify", name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["status"] == "ok"
+    assert main(["test", name, "--json", "--device", "cpu"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == find("vit-digits-octonion").facts["metrics"]["accuracy"]
+    short = ["--trainer.max_epochs=1", "--trainer.limit_train_batches=1", "--trainer.limit_test_batches=1", "--run-dir=run"]
+    config = CONFIGS / "vit-digits-octonion.yaml"
+    assert main(["fit", "-c", str(config), "--from", name, *short, "--optimizer.lr=1e-30"]) == 0, capsys.readouterr().err
+    assert equal(weights("run"), weights("vit-digits-octonion")), "at such a learning rate they stay what they were"
+    assert main(["export", name, "--to", "out"]) == 0
+    assert equal(weights("out"), weights(name))
+
+
 def test_a_release_is_not_replaced(home, sound, tmp_path):
     site = tmp_path / "site"
     publish(str(sound), str(site), "tiny")

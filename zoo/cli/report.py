@@ -10,15 +10,43 @@ from typing import Any
 from zoo import registry
 from zoo.cli.commands import quiet, show
 from zoo.cli.models import RUN
-from zoo.cli.parser import Parser
+from zoo.cli.parser import Parser, Words
 from zoo.errors import InputError
 from zoo.training.options import Fit, Info, build
+
+
+class InfoParser(Parser):
+    """The options of `zoo info`; those of a trained model are its own."""
+
+    def split(self, argv: list[str]) -> Words:
+        """Tell flags from positional arguments, and put the specs of a model in the place of flags."""
+        words = super().split(argv)
+        own = {name for name, _ in words.flags} - {"--json", "--kernels", "--help"}
+        if not words.positional:
+            return words
+        if own:
+            raise InputError(f"zoo info {words.positional[0]}: the model knows its specs, leave {', '.join(sorted(own))} out")
+        config = trained_config(words.positional[0])
+        keys = ("backbone", "algebra", "data", "scope", "embedding", "task")
+        return words._replace(flags=words.flags + [(f"--{key}", config[key]) for key in keys if config[key] is not None])
+
+
+def trained_config(source: str) -> dict[str, Any]:
+    """Return the configuration of a trained model whose network has a spec."""
+    from zoo.checkpoint import read_config
+    from zoo.hub.sources import locate
+
+    config = read_config(locate(source))
+    if config["backbone"] is None or config["algebra"] is None:
+        raise InputError(f"'{source}' holds a network that no spec names: load it with zoo.load(FOLDER, module=...)")
+    return config
 
 
 def make_parser(command: str) -> Parser:
     """Return the parser of any of the three commands."""
     if command == "info":
-        parser = Parser(command, "Count the parameters of a network beside its twin over the reals.", Info)
+        parser: Parser = InfoParser(command, "Count the parameters of a network beside its twin over the reals.", Info)
+        parser.positional("run", f"{RUN}, in place of the specs", "?")
         parser.switch("--kernels", "list the kernels that its layers would use, and what they promise, instead")
     elif command == "verify":
         parser = Parser(command, "Check every file of a trained model, and the training checkpoints beside it.")
@@ -39,7 +67,7 @@ def run(command: str, values: dict[str, Any]) -> int:
 
 def info(values: dict[str, Any]) -> int:
     """Print the table of a network's parameters."""
-    as_json, kernels = values.pop("json"), values.pop("kernels")
+    as_json, kernels, run = values.pop("json"), values.pop("kernels"), values.pop("run")
     if kernels:
         from zoo.training.bench import kernel_table, print_kernels
 
@@ -47,11 +75,18 @@ def info(values: dict[str, Any]) -> int:
         show(kernel_table(Fit(**asdict(build(Info, values)))), as_json, print_kernels)
         return 0
     from zoo.report.parameters import layer_table, print_table
+    from zoo.tasks import task_type
     from zoo.training.resolve import load_data, resolve
 
     quiet()
     options = resolve(Fit(**asdict(build(Info, values))))
-    show(layer_table(options, load_data(options).info.model_kwargs), as_json, print_table)
+    if run is None:
+        sizes = load_data(options).info.model_kwargs
+    else:  # as it was trained, without its data
+        config = trained_config(run)
+        kept = config["info"] and task_type(config["task"])[0].info_type.from_dict(config["info"])
+        sizes = kept.model_kwargs if kept else config["model_kwargs"]
+    show(layer_table(options, sizes), as_json, print_table)
     return 0
 
 

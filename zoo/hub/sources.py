@@ -44,8 +44,12 @@ def locate(source: str | Path) -> Path:
     Raises:
         InputError: If there is no such model, it cannot be fetched, or it is not what its manifest or the catalogue says.
     """
+    if not str(source):
+        raise InputError(
+            "the path of the model is empty: give a run (runs/...), a model folder, or a name (zoo list checkpoints)"
+        )
     path = Path(source).expanduser()
-    if isinstance(source, Path) or not source or path.exists():
+    if isinstance(source, Path) or path.exists():
         return path
     if source.startswith("file:"):
         return local_folder(source)
