@@ -258,6 +258,15 @@ def test_the_catalogue_of_the_zoo_is_whole():
     assert total <= 4_000_000
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(catalogue.packaged().parent.glob("*/")), ids=lambda path: path.name)
+def test_an_installed_model_measures_what_its_card_says(home, path):
+    facts = find(path.name).facts
+    model = zoo.load(path.name)
+    assert model.evaluate(batch_size=32) == facts["metrics"], "in the batches of its training, to the last bit"
+    assert sum(parameter.numel() for parameter in model.net.parameters()) == facts["parameters"]["total"]
+
+
 def test_the_page_has_the_table_of_the_catalogue():
     text = checkpoints.PAGE.read_text(encoding="utf-8")
     assert checkpoints.updated(text) == text
