@@ -280,9 +280,30 @@ def write_page(found: dict[str, Any]) -> None:
     for name, rows in found["cases"].items():
         kept = [row for row in rows if "kept_mb" in row]
         lines += [f"| {name} | {row['algebra']} | {row['gflop']:.2f} | {row['kept_mb']:.1f} |" for row in kept]
+    lines += ["", *attention()]
     for kind in found["growth"]:
         lines += ["", f"![time against {kind}](images/speed_{kind}.png)"]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def attention() -> list[str]:
+    """Write what `benchmarks.attention_products` measured."""
+    found = json.loads((RESULTS.parent / "attention_products.json").read_text(encoding="utf-8"))
+    lines = [
+        "Attention whose scores are products of algebra elements, 1,024 tokens, forward and backward on one thread: its time",
+        "beside plain attention with torch's kernel, and time and peak memory beside the same scores kept for the backward pass",
+        "(aimed at 3.0, 0.45 and 0.35; `python -m benchmarks.attention_products`, commit",
+        f"{machine.short(found['commit'])}). Over n components a product score is n heads of torch's kernel, so n times plain",
+        "attention is its floor.",
+        "",
+        "| score | algebra | causal | time to plain | time to kept | memory to kept |",
+        "|---|---|---|---:|---:|---:|",
+    ]
+    for row in found["rows"]:
+        memory = f"{row['memory_to_kept']:.2f}" if "memory_to_kept" in row else ""
+        own = f"| {row['score']} | {row['algebra']} | {'yes' if row['causal'] else 'no'} |"
+        lines.append(f"{own} {row['time_to_dot']:.2f} | {row['time_to_kept']:.2f} | {memory} |")
+    return lines
 
 
 def cell(row: dict[str, Any]) -> str:
