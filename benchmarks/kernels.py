@@ -291,7 +291,7 @@ def attention() -> list[str]:
     found = json.loads((RESULTS.parent / "attention_products.json").read_text(encoding="utf-8"))
     lines = [
         "Attention whose scores are products of algebra elements, 1,024 tokens, forward and backward on one thread: its time",
-        "beside plain attention with torch's kernel, and time and peak memory beside the same scores kept for the backward pass",
+        "beside plain attention by torch, and time and peak memory beside the same scores kept for the backward pass",
         "(aimed at 3.0, 0.45 and 0.35; `python -m benchmarks.attention_products`, commit",
         f"{machine.short(found['commit'])}). Over n components a product score is n heads of torch's kernel, so n times plain",
         "attention is its floor.",

@@ -155,3 +155,26 @@ def test_a_gradient_penalty_reaches_the_weights():
 def test_an_unknown_kernel_is_named_with_those_there_are():
     with pytest.raises(InputError, match="no kernel 'fast': use auto, block, factored, thin"):
         set_kernel([], "fast")
+
+
+def one_rank(rank, folder):
+    torch.set_num_threads(2)
+    torch.distributed.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
+    one = with_kernel("factored").double()
+    net = torch.nn.parallel.DistributedDataParallel(one)
+    net(rows_of(rank)).sin().mean().backward()
+    torch.save(one.components.grad, folder / f"{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def rows_of(rank):
+    return torch.randn(200, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(rank))
+
+
+def test_two_processes_agree_on_the_gradient_of_all_rows(tmp_path):
+    torch.multiprocessing.spawn(one_rank, (tmp_path,), nprocs=2)
+    found = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
+    one = with_kernel("block").double()
+    one(torch.cat([rows_of(0), rows_of(1)])).sin().mean().backward()
+    for gradient in found:
+        torch.testing.assert_close(gradient, one.components.grad)
