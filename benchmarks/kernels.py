@@ -59,6 +59,12 @@ NETWORKS = [
 ]
 
 
+def of(net: nn.Module, call: Call) -> Call:
+    """Note whose parameters a call uses."""
+    call.net = net  # type: ignore[attr-defined]
+    return call
+
+
 def trained(layer: nn.Module, *shape: int) -> Call:
     """Return a call that goes forward and backward through a layer."""
     x, g = torch.randn(*shape, requires_grad=True), None
@@ -72,7 +78,7 @@ def trained(layer: nn.Module, *shape: int) -> Call:
         x.grad = None
         layer.zero_grad(set_to_none=True)
 
-    return call
+    return of(layer, call)
 
 
 def evaluated(layer: nn.Module, x: Tensor) -> Call:
@@ -102,7 +108,7 @@ def network(spec: str, kind: str, algebra: str) -> Call:
         optimizer.step()
         optimizer.zero_grad()
 
-    return call
+    return of(net, call)
 
 
 def decoded(algebra: str) -> Call:
@@ -142,9 +148,10 @@ def cases() -> Iterator[tuple[str, dict[str, Callable[[], Call]], Asked, int]]:
 def kept_bytes(call: Call) -> int:
     """Count the bytes that a call keeps for its backward pass, each memory once and without parameters."""
     found: dict[int, int] = {}
+    parameters = {p.untyped_storage().data_ptr() for p in call.net.parameters()}  # type: ignore[attr-defined]
 
     def note(t: Tensor) -> Tensor:
-        if not isinstance(t, nn.Parameter):
+        if t.untyped_storage().data_ptr() not in parameters:
             found[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
         return t
 

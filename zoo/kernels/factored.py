@@ -132,7 +132,7 @@ class _Backward:
                 result.addmm_(parts.of_y.flatten(1), parts.y.flatten(1).T)
             torch.mm(self.factors.result, parts.y.flatten(1), out=parts.of_y.flatten(1))
             if matrices is not None:
-                matrices.baddbmm_(parts.of_y.mT, parts.of_x)
+                torch.baddbmm(matrices, parts.of_y.mT, parts.of_x, out=matrices)  # in place, but counted by torch's counter
             if self.of_input or right is not None:
                 torch.bmm(parts.of_y, m, out=parts.of_x)
             if right is not None:

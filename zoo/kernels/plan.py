@@ -99,11 +99,10 @@ def _factored(work: Work, machine: Machine) -> float:
     i, o = work.inp.elements, work.out.elements
     threads = min(work.threads, max(1, rows // FEWEST_ROWS))
     passes = (3 + work.learns_factors) if work.training else 1
-    moved = (
-        rows
-        * BYTES
-        * (i * (9 * n + 3 * rank) + o * (6 * n + 2 * rank) if work.training else (i + o) * (FORWARD_PASSES * n + rank))
-    )
+    if work.training:
+        moved = BYTES * rows * (i * (9 * n + 3 * rank) + o * (6 * n + 2 * rank))
+    else:
+        moved = BYTES * rows * (i + o) * (FORWARD_PASSES * n + rank)
     combined = 2 * rank * work.m * i * o * (3 if work.training else 1) / machine.speed
     tiles = -(-rows // TILE)
     calls = tiles * (14 if work.training else 5) * machine.call
