@@ -149,7 +149,10 @@ def test_vectors_are_predicted_from_python(tmp_path):
         (lambda model: model.predict(np.full((2, 1, 8, 8), np.nan)), "image 0 holds numbers that are not finite"),
         (lambda model: model.predict([torch.ones(1, 8, 8), torch.full((1, 8, 8), torch.inf)]), "image 1 holds numbers"),
         (lambda model: model.evaluate(3), "data=3: give a spec, a data module or data loaders"),
-        (lambda model: zoo.load(""), "the path of the model is empty: give a run (runs/...) or a model folder"),
+        (
+            lambda model: zoo.load(""),
+            "the path of the model is empty: give a run (runs/...), a model folder, or a name (zoo list checkpoints)",
+        ),
         (lambda model: zoo.load("x", task=3), "task=3: give the spec of a task or a subclass of zoo.tasks.Task"),
         (lambda model: model.evaluate(split="train"), "split='train': use val or test"),
         (lambda model: model.evaluate("digits(size=16)"), "image_size = 16, the model was trained with 8"),
