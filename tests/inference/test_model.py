@@ -151,7 +151,7 @@ def test_vectors_are_predicted_from_python(tmp_path):
         (lambda model: model.evaluate(3), "data=3: give a spec, a data module or data loaders"),
         (
             lambda model: zoo.load(""),
-            "the path of the model is empty: give a run (runs/...), a model folder, or a name (zoo list checkpoints)",
+            "the path of the model is empty: give a run (runs/...), a model folder, or a name",
         ),
         (lambda model: zoo.load("x", task=3), "task=3: give the spec of a task or a subclass of zoo.tasks.Task"),
         (lambda model: model.evaluate(split="train"), "split='train': use val or test"),
