@@ -97,6 +97,16 @@ def test_the_machine_is_measured_and_stored_beside_others(tmp_path, capsys, monk
     assert plan.this_machine().speed == 1.5e10
 
 
+def test_a_damaged_file_is_measured_anew(tmp_path, monkeypatch):
+    monkeypatch.setattr("zoo.kernels.calibration.calibrate", lambda: plan.Machine(speed=1.5e10))
+    path = tmp_path / "home" / "kernels.json"
+    path.parent.mkdir()
+    path.write_text("{")
+    assert main(["info", "--backbone", TINY, "--algebra", "quaternion", "--kernels"]) == 2
+    assert main(["bench", "--calibrate"]) == 0
+    assert plan.stored()[plan.name()].speed == 1.5e10
+
+
 def test_what_is_measured_is_possible():
     machine = calibrate(repeats=2)
     assert all(value > 0 for value in machine)

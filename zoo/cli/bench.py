@@ -41,7 +41,10 @@ def calibrated() -> dict[str, Any]:
     from zoo.kernels.calibration import calibrate
     from zoo.kernels.plan import name, path, stored
 
-    found = {machine: numbers._asdict() for machine, numbers in stored().items()}
+    try:
+        found = {machine: numbers._asdict() for machine, numbers in stored().items()}
+    except InputError:  # damaged, and measured anew
+        found = {}
     own = calibrate()._asdict()
     found[name()] = {key: float(f"{value:.4g}") for key, value in own.items()}
     path().parent.mkdir(parents=True, exist_ok=True)

@@ -149,7 +149,11 @@ def stored() -> dict[str, Machine]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{path()} cannot be read ({error}): delete it, or measure anew with zoo bench --calibrate") from None
+        raise InputError(
+            f"{path()} cannot be read ({error}): delete it, or measure the machine again with zoo bench --calibrate"
+        ) from None
     if any(not (0 < value < float("inf")) for machine in machines.values() for value in machine):
-        raise InputError(f"{path()} holds numbers that are not positive: delete it, or measure anew with zoo bench --calibrate")
+        raise InputError(
+            f"{path()} holds numbers that are not positive: delete it, or measure the machine again with zoo bench --calibrate"
+        )
     return machines
