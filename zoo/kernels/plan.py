@@ -150,10 +150,10 @@ def stored() -> dict[str, Machine]:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise InputError(
-            f"{path()} cannot be read ({error}): delete it, or measure the machine again with zoo bench --calibrate"
+            f"{path()} cannot be read ({error}): delete it, or run zoo bench --calibrate"
         ) from None
     if any(not (0 < value < float("inf")) for machine in machines.values() for value in machine):
         raise InputError(
-            f"{path()} holds numbers that are not positive: delete it, or measure the machine again with zoo bench --calibrate"
+            f"{path()} holds numbers that are not positive: delete it, or run zoo bench --calibrate"
         )
     return machines
