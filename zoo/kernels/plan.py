@@ -149,11 +149,7 @@ def stored() -> dict[str, Machine]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"{path()} cannot be read ({error}): delete it, or run zoo bench --calibrate"
-        ) from None
+        raise InputError(f"{path()} cannot be read ({error}): delete it, or run zoo bench --calibrate") from None
     if any(not (0 < value < float("inf")) for machine in machines.values() for value in machine):
-        raise InputError(
-            f"{path()} holds numbers that are not positive: delete it, or run zoo bench --calibrate"
-        )
+        raise InputError(f"{path()} holds numbers that are not positive: delete it, or run zoo bench --calibrate")
     return machines
