@@ -79,7 +79,7 @@ def write(page: Path, images: Path) -> None:
 def about(name: str, found: dict[str, Any]) -> str:
     """Say what an experiment is, how much of it is done, and on what it was run."""
     record, where = found["lottery"], found["machine"]
-    stopped = f"; {len(record['stopped'])} arms ended early" if record["stopped"] else ""
+    stopped = f"; {len(record['stopped'])} arms ended early, their accuracy had collapsed" if record["stopped"] else ""
     return (
         f"[configs/lottery/{name}.yaml](../configs/lottery/{name}.yaml): {len(record['rows'])} trainings, rate {record['rate']}"
         f"{stopped}. {where['date']}, {where['cores']} cores of {where['processor']}, torch {where['torch']}, "
