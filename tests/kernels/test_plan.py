@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 from zoo.errors import InputError
 from zoo.kernels import axis_layout, plan
@@ -12,9 +13,9 @@ from zoo.kernels.plan import Machine, Work, choose, costs, real
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("ZOO_HOME", str(tmp_path))
-    plan.this_machine.cache_clear()
+    plan._measured.cache_clear()
     yield
-    plan.this_machine.cache_clear()
+    plan._measured.cache_clear()
 
 
 def work(rows, size, n=4, rank=8, training=True, threads=2):
@@ -57,7 +58,7 @@ def test_one_thread_has_nobody_to_wait_for():
 
 def test_what_was_measured_is_read_by_the_name_of_the_machine(tmp_path):
     assert plan.this_machine() == Machine()
-    plan.this_machine.cache_clear()
+    plan._measured.cache_clear()
     path = tmp_path / "kernels.json"
     path.write_text(json.dumps({plan.name(): {"speed": 7e10}, "another": {"speed": 1e9}}))
     assert plan.path() == path
@@ -71,3 +72,34 @@ def test_a_damaged_file_is_named_with_the_way_out(tmp_path, text):
     (tmp_path / "kernels.json").write_text(text)
     with pytest.raises(InputError, match=r"kernels\.json .*zoo bench --calibrate"):
         plan.this_machine()
+
+
+def test_a_folder_that_cannot_be_read_has_no_numbers(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "file"))
+    assert plan.this_machine() == Machine()
+
+
+def test_no_home_is_one_line_for_who_needs_it_and_no_numbers_here(monkeypatch):
+    monkeypatch.delenv("ZOO_HOME")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def unknown():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("zoo.registry.home.Path.home", unknown)
+    with pytest.raises(InputError, match="let ZOO_HOME name a folder"):
+        plan.path()
+    assert plan.this_machine() == Machine()
+
+
+def test_numbers_are_of_the_threads_that_there_are(tmp_path):
+    before = torch.get_num_threads()
+    (tmp_path / "kernels.json").write_text(json.dumps({f"{plan.processor()}, 1 threads": {"speed": 7e10}}))
+    try:
+        torch.set_num_threads(2)
+        assert plan.this_machine() == Machine()
+        torch.set_num_threads(1)
+        assert plan.this_machine() == Machine(speed=7e10)
+    finally:
+        torch.set_num_threads(before)

@@ -118,18 +118,27 @@ def _thin(work: Work, machine: Machine) -> float:
     return pairs + 3 * BYTES * rows * n * work.m * o / machine.traffic + 14 * machine.call
 
 
-@cache
 def this_machine() -> Machine:
-    """Return what was measured on this machine, or the defaults."""
+    """Return what was measured on this machine with as many threads as torch uses now, or the defaults."""
+    return _measured(torch.get_num_threads())
+
+
+@cache
+def _measured(threads: int) -> Machine:
     return stored().get(name(), Machine())
 
 
 def name() -> str:
     """Name the processor and the threads, which the numbers are of."""
+    return f"{processor()}, {torch.get_num_threads()} threads"
+
+
+def processor() -> str:
+    """Return the processor's own name, as far as the system tells it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{models[0] if models else platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def path() -> Path:
@@ -138,17 +147,19 @@ def path() -> Path:
 
 
 def stored() -> dict[str, Machine]:
-    """Read the measured numbers by the names of machines.
+    """Read the measured numbers by the names of machines; none if there is no such file, or no folder that may be read.
 
     Raises:
         InputError: If the file is damaged.
     """
     try:
-        found: Any = json.loads(path().read_text(encoding="utf-8"))
-        machines = {str(key): Machine(**{k: float(v) for k, v in values.items()}) for key, values in found.items()}
-    except FileNotFoundError:
+        text = path().read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError, PermissionError, InputError):
         return {}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    try:
+        found: Any = json.loads(text)
+        machines = {str(key): Machine(**{k: float(v) for k, v in values.items()}) for key, values in found.items()}
+    except (ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{path()} cannot be read ({error}): delete it, or run zoo bench --calibrate") from None
     if any(not (0 < value < float("inf")) for machine in machines.values() for value in machine):
         raise InputError(f"{path()} holds numbers that are not positive: delete it, or run zoo bench --calibrate")
