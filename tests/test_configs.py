@@ -53,9 +53,9 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("path", LOTTERIES, ids=lambda path: path.stem)
-def test_an_experiment_is_four_algebras_and_three_seeds(path):
+def test_an_experiment_compares_algebras_over_three_seeds(path):
     checked, _ = check(build(Lottery, yaml.safe_load(path.read_text(encoding="utf-8"))))
-    assert (checked.compare, checked.seeds) == (("real", "quaternion", "octonion", "phm-4"), 3)
+    assert (checked.compare[:2], checked.seeds) == (("real", "quaternion"), 3)
     info, weights = NETWORKS[path.stem]
     net = zoo.backbone(checked.backbone, "real", **info)
     assert sum(one.parameter.numel() for one in prunable(net).values()) == weights
