@@ -31,7 +31,7 @@ print(model, model.metrics)
 Checked when loaded: every file against `manifest.json`. The metrics are those of its own test split; of other data nothing
 is known. Versions: {versions}.
 """
-MEASURED = ("metrics", "validation", "averaged", "parameters", "pruned", "epochs", "seed")
+MEASURED = ("metrics", "validation", "averaged", "parameters", "pruned", "projected", "epochs", "seed")
 """What a manifest knows of the training of a model, from which the card can be written anew."""
 
 
@@ -76,6 +76,9 @@ def facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     mean = f" Its weights are the mean of the last {len(averaged)} checkpoints." if averaged else ""
     if summary.get("pruned"):
         mean += f" Of a trained network, {summary['pruned']:g} of all heads, hidden units and channels were removed."
+    if "projected" in summary:
+        nearest = "Its weights are the nearest to those of a trained network over the reals"
+        mean += f" {nearest} (mean relative error of a matrix {summary['projected']:g}); they were not trained further."
     return f"{', '.join(text)}.{mean}" if text else "Saved with `zoo.save`."
 
 

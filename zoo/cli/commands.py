@@ -15,6 +15,7 @@ work
   validate    the same on its validation split
   average     mean of a run's last weights: zoo average runs/NAME --last 8
   prune       fewer heads, units and channels, then fine-tuned: zoo prune runs/NAME --ratio 0.5 --epochs 5
+  convert     a trained real network over an algebra: zoo convert --from vit-digits-real --algebra quaternion --to FOLDER
   export      the model folder of a run elsewhere, without its zeros: zoo export runs/NAME --sparse --to FOLDER
   recover     the model of a run that crashed, from its best checkpoint: zoo recover runs/NAME
   predict     classify images or texts, translate: zoo predict runs/NAME picture.png
@@ -62,6 +63,7 @@ COMMANDS = {
     "lottery": "zoo.cli.lottery",
     "average": "zoo.cli.fit",
     "prune": "zoo.cli.prune",
+    "convert": "zoo.cli.convert",
     "export": "zoo.cli.prune",
     "recover": "zoo.cli.fit",
     "predict": "zoo.cli.models",

@@ -4,5 +4,6 @@ from zoo.conversion.folding import fold
 from zoo.conversion.multihead_attention import MultiheadAttention
 from zoo.conversion.replacement import Conversion, convert, stayed_real
 from zoo.conversion.targets import Skip, survey
+from zoo.conversion.transfer import Projection, transfer
 
-__all__ = ["Conversion", "MultiheadAttention", "Skip", "convert", "fold", "stayed_real", "survey"]
+__all__ = ["Conversion", "MultiheadAttention", "Projection", "Skip", "convert", "fold", "stayed_real", "survey", "transfer"]

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from zoo.algebras import Algebra
 from zoo.conversion.attention_layout import is_conv1d_of_transformers
 from zoo.conversion.multihead_attention import MultiheadAttention
-from zoo.conversion.projection import arrange, nearest_components, nearest_product, nearest_rule
 from zoo.conversion.targets import Skip, Target, survey
+from zoo.conversion.transfer import Projection, project
 from zoo.errors import InputError
 from zoo.layers import Layers
 from zoo.layers.weight import Weight
@@ -58,7 +58,8 @@ def convert(
         algebra: A spec such as ``"quaternion"``, an `Algebra`, or a `Layers` factory, whose own scope then counts.
         skip: Shell patterns of module names that stay real, or a function of name and module.
         weights: ``fresh`` draws new ones; ``project`` takes the nearest to the present ones: least squares for a fixed product,
-            and for a learned one the nearest sum of Kronecker products (Van Loan and Pitsianis 1993).
+            and for a learned one the nearest sum of Kronecker products (Van Loan and Pitsianis 1993). How near they come is in
+            ``model.projections``, a list of `zoo.conversion.Projection`.
         scope: Which roles to convert, see `zoo.layers.factory.parse_scope`.
 
     Raises:
@@ -78,15 +79,18 @@ def convert(
     layers = algebra if isinstance(algebra, Layers) else Layers(algebra, scope)
     targets, real = survey(model, layers, skip)
     made = [_build(target, layers) for target in targets]
+    projections: list[Projection] = []
     if weights == "project":
-        pairs = [(_real_weight(target.module), _weight(layer)) for target, layer in zip(targets, made, strict=True)]
-        _project(pairs, layers.algebra)
+        both = zip(targets, made, strict=True)
+        pairs = {target.name: (_real_weight(target.module), _weight(layer)) for target, layer in both}
+        projections = project(pairs, layers.algebra)
     for target, layer in zip(targets, made, strict=True):
         if not target.name:
             model = layer
         for name in filter(None, target.names):
             model.set_submodule(name, layer)
     model.conversion = Conversion(tuple(t.name for t in targets), real)  # type: ignore[assignment]
+    model.projections = projections  # type: ignore[assignment]
     return model
 
 
@@ -135,16 +139,3 @@ def _real_weight(module: Any) -> Tensor:
     """Return the real matrix of a layer, [out, in, *kernel], without its history."""
     weight: Tensor = module.in_proj_weight if isinstance(module, nn.MultiheadAttention) else module.weight
     return weight.detach().T if is_conv1d_of_transformers(module) else weight.detach()
-
-
-@torch.no_grad()
-def _project(pairs: list[tuple[Tensor, Weight]], product: Algebra) -> None:
-    """Set weights over an algebra to what comes nearest to the real matrices they replace."""
-    if product.learned and product.shared and pairs:
-        together = nearest_product((arrange(matrix, new.out, new.inp) for matrix, new in pairs), product.n)
-        product.rule.copy_(nearest_rule(together, product))
-    for matrix, new in pairs:
-        own = new.algebra
-        if product.learned and not product.shared:
-            own.rule.copy_(nearest_rule(nearest_product([arrange(matrix, new.out, new.inp)], own.n), own))
-        new.elements.copy_(nearest_components(matrix, own.action, new.out, new.inp))

@@ -12,6 +12,7 @@ from zoo.errors import InputError
 from zoo.registry.signatures import build_options as build
 from zoo.registry.signatures import check_option as checked
 from zoo.tasks.decoding.options import Decoding
+from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
 
 __all__ = [
     "TRAINER_ARGUMENTS",
@@ -30,51 +31,6 @@ __all__ = [
     "parser_message",
     "without_tuples",
 ]
-
-TRAINER_ARGUMENTS = (
-    "accelerator",
-    "strategy",
-    "devices",
-    "num_nodes",
-    "precision",
-    "logger",
-    "callbacks",
-    "fast_dev_run",
-    "max_epochs",
-    "min_epochs",
-    "max_steps",
-    "min_steps",
-    "max_time",
-    "limit_train_batches",
-    "limit_val_batches",
-    "limit_test_batches",
-    "limit_predict_batches",
-    "overfit_batches",
-    "val_check_interval",
-    "check_val_every_n_epoch",
-    "num_sanity_val_steps",
-    "log_every_n_steps",
-    "enable_checkpointing",
-    "enable_progress_bar",
-    "enable_model_summary",
-    "accumulate_grad_batches",
-    "gradient_clip_val",
-    "gradient_clip_algorithm",
-    "deterministic",
-    "benchmark",
-    "inference_mode",
-    "use_distributed_sampler",
-    "profiler",
-    "detect_anomaly",
-    "barebones",
-    "plugins",
-    "sync_batchnorm",
-    "reload_dataloaders_every_n_epochs",
-    "default_root_dir",
-    "enable_autolog_hparams",
-    "model_registry",
-)
-"""The arguments of Lightning's Trainer, listed because importing it takes seconds; a test compares them with its signature."""
 
 
 @dataclass
@@ -273,6 +229,25 @@ class Prune:
     batch_size: int = 64
     num_workers: int = 0
     trainer: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Convert:
+    """A trained network over the reals, projected onto an algebra.
+
+    Args:
+        source: The trained network: timm/NAME, a run, a model folder, or a name of zoo list checkpoints; --from for short.
+        algebra: Spec of the algebra.
+        to: Folder of the new model.
+        scope: Which matrices are hypercomplex: all, or roles joined by +; by default as in the trained network.
+        data: Spec of the data set that a model of timm gets a new head for; by default it keeps its own.
+    """
+
+    source: str = ""
+    algebra: str = ""
+    to: str = ""
+    scope: str | None = None
+    data: str | None = None
 
 
 @dataclass

@@ -1,0 +1,109 @@
+"""``zoo convert``: what is written and printed, what can be done with it, and one line for what is wrong."""
+
+import json
+import shutil
+
+import pytest
+import timm
+import torch
+
+import zoo
+
+VIT = "vit(dim=32, depth=1)"
+FEW = {"max_epochs": 1, "accelerator": "cpu", "logger": False} | dict.fromkeys(
+    ("limit_train_batches", "limit_val_batches", "limit_test_batches"), 2
+)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    zoo.fit(backbone=VIT, algebra="real", run_dir=str(folder), trainer=FEW)
+    return folder
+
+
+@pytest.fixture
+def run(trained, call, tmp_path):
+    shutil.copytree(trained, tmp_path / "run")
+    return "run"
+
+
+def test_a_run_is_converted_tested_and_trained_further(call, run, tmp_path):
+    code, out, err = call("convert", "--from", run, "--algebra", "quaternion", "--to", "made")
+    assert (code, err) == (0, "")
+    rows = {line.split()[0]: line.split()[-2:] for line in out.splitlines() if line.strip().startswith("blocks.")}
+    assert {*rows} == {f"blocks.0.{name}" for name in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")}
+    errors = [float(error) for error, _ in rows.values()]
+    assert all(0.7 < error < 1 for error in errors)
+    mean = float(out.partition("relative error: mean ")[2].partition(",")[0])
+    assert mean == pytest.approx(sum(errors) / 4, abs=1e-4)
+    assert "zoo fit --backbone 'vit(depth=1, dim=32)' --algebra quaternion --data digits --from made" in out
+    model, real = zoo.load("made"), zoo.load(run)
+    assert (model.config["algebra"], model.config["data"], model.metrics) == ("quaternion", "digits", {})
+    assert torch.equal(model.net.head.weight, real.net.head.weight)
+    assert "the nearest to those of a trained network over the reals" in (tmp_path / "made/README.md").read_text()
+    assert call("verify", "made").code == 0
+    assert "accuracy" in call("test", "made", "--trainer.limit_test_batches", "1", "--trainer.accelerator", "cpu").out
+    words = ("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--trainer.accelerator", "cpu")
+    code, _, err = call("fit", "--backbone", VIT, "--algebra", "quaternion", "--from", "made", "--run-dir", "on", *words)
+    assert (code, err) == (0, "")
+    moved = zoo.load("on").net.blocks[0].attn.qkv.components - model.net.blocks[0].attn.qkv.components
+    assert 0 < float(moved.detach().abs().max()) < 0.01
+
+
+def test_json_and_another_scope(call, run):
+    code, out, _ = call("convert", "--from", run, "--algebra", "phm-2", "--scope", "attention", "--to", "deep/made", "--json")
+    made = json.loads(out)
+    assert code == 0
+    assert [row["layer"] for row in made["layers"]] == ["blocks.0.attn.qkv", "blocks.0.attn.proj"]
+    assert made["error"]["worst"] == max(row["error"] for row in made["layers"])
+    assert all(row["error"] < row["drawn"] for row in made["layers"])
+    assert zoo.load("deep/made").config["scope"] == "attention"
+
+
+def test_a_model_of_timm_keeps_its_classes_or_gets_a_new_head(call, tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    create, path = timm.create_model, tmp_path / "weights.pth"
+    real = create("test_vit")
+    torch.save(real.state_dict(), path)
+
+    def from_file(*args, pretrained=False, **options):
+        options |= {"pretrained_cfg_overlay": {"file": str(path)}} if pretrained else {}
+        return create(*args, pretrained=pretrained, **options)
+
+    monkeypatch.setattr(timm, "create_model", from_file)
+    code, out, err = call("convert", "--from", "timm/test_vit", "--algebra", "real", "--to", "same")
+    assert (code, err) == (0, "")
+    assert "zoo test same --data SPEC" in out
+    model, x = zoo.load("same"), torch.randn(1, 3, 160, 160)
+    with torch.no_grad():
+        torch.testing.assert_close(model.net(x), real.eval()(x))
+    assert (model.info.classes[0], model.info.image_size) == ("tench, Tinca tinca", 160)
+    words = ("--data", "digits(size=32)", "--algebra", "quaternion", "--to", "new", "--json")
+    made, model = json.loads(call("convert", "--from", "timm/test_vit", *words).out), zoo.load("new")
+    assert {row["layer"] for row in made["layers"]} == {*model.net.conversion.converted}
+    assert (model.info.num_classes, made["data"]) == (10, "digits(size=32)")
+    assert torch.equal(model.net.cls_token, real.cls_token)
+    assert torch.allclose(
+        model.net.patch_embed.proj.weight, real.patch_embed.proj.weight.sum(1, keepdim=True)
+    )  # of grey images
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--from", "nowhere", "--algebra", "quaternion", "--to", "x"), "there is no folder 'nowhere', and no checkpoint"),
+        (("--from", "vit-digits-quaternion", "--algebra", "complex", "--to", "x"), "is over quaternion already"),
+        (("--from", "vit-digits-real", "--algebra", "quaternio", "--to", "x"), "did you mean"),
+        (("--from", "vit-digits-real", "--algebra", "quaternion", "--to", "."), "'.' exists: choose another"),
+        (("--from", "vit-digits-real", "--algebra", "quaternion"), "where to? give --to FOLDER"),
+        (("--algebra", "quaternion", "--to", "x"), "which trained network? give --from"),
+        (("--from", "vit-digits-real", "--to", "x"), "which algebra? give --algebra"),
+        (("--from", "vit-digits-real", "--algebra", "octonion", "--to", "x"), "heads"),
+        (("--from", "vit-digits-real", "--algebra", "quaternion", "--scope", "x", "--to", "x"), "unknown scope 'x'"),
+        (("--from", "vit-digits-real", "--algebra", "quaternion", "--data", "digits", "--to", "x"), "leave --data out"),
+        (("--from", "timm/resnet999", "--algebra", "quaternion", "--to", "x"), "has no model 'resnet999'"),
+    ],
+)
+def test_wrong_calls_are_answered_in_one_line(refused, words, said):
+    assert said in refused("convert", *words)

@@ -1,0 +1,141 @@
+"""Trained networks over the reals, projected onto algebras as a whole: exact where they can be, never worse than a draw."""
+
+import pytest
+import timm
+import torch
+from torch import nn
+
+import zoo
+from zoo.algebras import algebra, reals
+from zoo.conversion import convert, transfer
+from zoo.conversion.transfer import summary
+from zoo.errors import InputError
+from zoo.layers.weight import Weight
+
+TEXT = {"vocab_size": 11, "max_length": 7}
+NETWORKS = {
+    "vit(dim=16, depth=1, heads=2)": {"in_channels": 1, "image_size": 8, "num_classes": 3},
+    "convnet/conv-2": {"in_channels": 3, "image_size": 16, "num_classes": 3},
+    "timm/test_resnet": {"in_channels": 3, "image_size": 32, "num_classes": 3},
+    "transformer(dim=16, depth=1, heads=2)": TEXT | {"num_classes": 3},
+    "gpt(dim=16, depth=1, heads=2)": TEXT,
+    "transformer_xl(dim=16, depth=1, heads=2)": TEXT,
+    "lstm(dim=8, hidden=8)": TEXT | {"num_classes": 3},
+    "cnn": TEXT | {"num_classes": 3},
+    "decomposable_attention(dim=16)": TEXT | {"num_classes": 3, "pair": True},
+}
+
+
+def inputs(sizes):
+    torch.manual_seed(1)
+    if "image_size" in sizes:
+        return (torch.randn(2, sizes["in_channels"], sizes["image_size"], sizes["image_size"]),)
+    return tuple(torch.randint(1, 11, (2, 7)) for _ in range(2 if sizes.get("pair") else 1))
+
+
+def over_the_reals(spec, net, **sizes):
+    """Return the real network that computes what one over an algebra does."""
+    twin = zoo.backbone(spec, reals(), **sizes)
+    theirs = net.state_dict()
+    for name, value in twin.state_dict().items():
+        if name in theirs and theirs[name].shape == value.shape:
+            value.copy_(theirs[name])
+    for name, module in twin.named_modules():
+        if isinstance(module, Weight):
+            layer = name.removesuffix(".weight_module")
+            found = net.get_submodule(layer).weight if name != layer else net.get_submodule(name)()
+            module.components.data.copy_(found.detach())
+    return twin
+
+
+@pytest.mark.parametrize("spec", NETWORKS)
+def test_a_network_that_already_is_hypercomplex_is_its_own_projection(spec):
+    sizes = NETWORKS[spec]
+    torch.manual_seed(0)
+    net = zoo.backbone(spec, "quaternion", **sizes).eval()
+    twin, product = over_the_reals(spec, net, **sizes).eval(), algebra("quaternion")
+    again = zoo.backbone(spec, product, **sizes).eval()
+    rows = transfer(twin, again, product)
+    assert rows
+    assert max(row.error for row in rows) < 1e-6
+    x = inputs(sizes)
+    with torch.no_grad():
+        expected, found = net(*x), again(*x)
+        if not sizes.get("pair"):  # which multiplies features too
+            torch.testing.assert_close(twin(*x), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "spec", ["complex", "octonion", "phm-4", "phm(n=4, shared=true)", "phm(n=4, rank=8)", "clifford(p=0,q=0,r=1)"]
+)
+def test_the_error_is_never_above_that_of_a_draw(spec):
+    backbone, sizes = "vit(dim=32, depth=1, heads=2)", NETWORKS["vit(dim=16, depth=1, heads=2)"]
+    torch.manual_seed(0)
+    real, product = zoo.backbone(backbone, reals(), **sizes), algebra(spec)
+    net = zoo.backbone(backbone, product, **sizes)
+    rows = transfer(real, net, product)
+    assert len(rows) == 4
+    for row in rows:
+        assert row.error <= min(1, row.drawn) + 1e-6
+        assert 0 < row.error < row.drawn
+        matrix = dict(real.named_modules())[f"{row.layer}.weight_module"]().detach()
+        ours = dict(net.named_modules())[f"{row.layer}.weight_module"]().detach()
+        assert float((matrix - ours).norm() / matrix.norm()) == pytest.approx(row.error, rel=1e-4)
+    found = summary(rows)
+    assert found["worst"] == max(row.error for row in rows)
+    assert found["mean"] == pytest.approx(sum(row.error for row in rows) / 4)
+
+
+def test_what_is_no_matrix_over_the_algebra_is_copied():
+    spec, sizes = "vit(dim=16, depth=1, heads=2)", NETWORKS["vit(dim=16, depth=1, heads=2)"]
+    real, product = zoo.backbone(spec, reals(), **sizes), algebra("quaternion")
+    for parameter in real.parameters():
+        nn.init.normal_(parameter)
+    net = zoo.backbone(spec, product, **sizes)
+    transfer(real, net, product)
+    theirs = {name.replace(".weight_module.components", ".weight"): value for name, value in real.state_dict().items()}
+    same = [
+        name for name, value in net.state_dict().items() if "weight_module" not in name and torch.equal(theirs[name], value)
+    ]
+    assert {"pos_embed", "cls_token", "patch_embed.proj.weight", "head.weight", "blocks.0.norm1.weight"} <= {*same}
+    assert len(same) == sum("weight_module" not in name for name in net.state_dict())
+
+
+def test_random_matrices_have_the_error_of_matrices_without_structure():
+    torch.manual_seed(0)
+    model = convert(nn.Sequential(nn.Linear(128, 128), nn.Linear(128, 256)), "quaternion", weights="project")
+    for row in model.projections:
+        assert row.error == pytest.approx(row.unstructured, rel=0.02)
+        assert row.unstructured == pytest.approx(0.75**0.5)
+    assert convert(nn.Sequential(nn.Linear(8, 8)), "quaternion").projections == []
+
+
+def test_a_layer_without_a_counterpart_is_named():
+    sizes, product = NETWORKS["vit(dim=16, depth=1, heads=2)"], algebra("quaternion")
+    real = zoo.backbone("vit(dim=16, depth=1, heads=2)", reals(), **sizes)
+    for spec, said in (
+        ("vit(dim=16, depth=2, heads=2)", "no such layer: 'blocks.1.attn.qkv' [48, 16]"),
+        ("vit(dim=32, depth=1, heads=2)", "no such layer: 'blocks.0.attn.qkv' [96, 32]; there it is [48, 16]"),
+    ):
+        net = zoo.backbone(spec, product, **sizes)
+        before = {name: value.clone() for name, value in net.state_dict().items()}
+        with pytest.raises(InputError) as error:
+            transfer(real, net, product)
+        assert str(error.value).endswith(said)
+        assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+def test_a_model_of_timm_is_projected_like_convert_does():
+    torch.manual_seed(0)
+    model = timm.create_model("test_vit", num_classes=3, img_size=32)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    converted = convert(model, "quaternion", weights="project")
+    again = timm.create_model("test_vit", num_classes=3, img_size=32)
+    again.load_state_dict(state)
+    product = algebra("quaternion")
+    net = convert(timm.create_model("test_vit", num_classes=3, img_size=32), product)
+    rows = transfer(again, net, product)
+    assert {row.layer for row in rows} == {*converted.conversion.converted}
+    for (name, ours), theirs in zip(net.state_dict().items(), converted.state_dict().values(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-7), name

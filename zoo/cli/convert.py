@@ -1,0 +1,58 @@
+"""``zoo convert``: a trained network over the reals becomes one over an algebra."""
+
+import shlex
+import sys
+from contextlib import redirect_stdout
+from typing import Any
+
+from zoo.cli.commands import quiet, show
+from zoo.cli.parser import Parser
+from zoo.training.options import Convert, build
+
+
+def make_parser(command: str) -> Parser:
+    """Return the parser."""
+    text = "Project a trained network over the reals onto an algebra, and say how near it comes, layer by layer."
+    parser = Parser(command, text, Convert).switch("--json", "print JSON")
+    parser.short["--from"] = "--source"
+    return parser
+
+
+def run(command: str, values: dict[str, Any]) -> int:
+    """Convert a network, and print the error of every layer."""
+    as_json = values.pop("json")
+    options = build(Convert, values)
+    from zoo.training.convert import convert
+
+    quiet()
+    with redirect_stdout(sys.stderr if as_json else sys.stdout):
+        made = convert(options)
+    show(made, as_json, print_converted)
+    return 0
+
+
+def print_converted(made: dict[str, Any]) -> None:
+    """Print the relative error of every matrix, their mean and the worst, and what to do next."""
+    from zoo.report import plain_console, plain_table
+
+    console, error = plain_console(), made["error"]
+    if error:
+        table = plain_table("layer", "real matrix", "relative error", "of noise")
+        for row in made["layers"]:
+            sizes = " x ".join(map(str, row["shape"]))
+            table.add_row(row["layer"], sizes, f"{row['error']:.4f}", f"{row['unstructured']:.4f}")
+        console.print(table)
+        worst = f"worst {error['worst']:.4f} ({error['worst_layer']})"
+        console.print(
+            f"relative error: mean {error['mean']:.4f}, {worst}; of matrices without structure {error['unstructured']:.4f}"
+        )
+    for reason, names in made["stayed_real"].items():
+        console.print(f"stayed real ({reason}): {', '.join(names)}")
+    total, twin = made["parameters"]["total"], made["parameters"]["real_twin"]
+    console.print(f"{made['folder']}: {total:,} parameters, {total / twin:.1%} of {twin:,}")
+    options = {key: made[key] for key in ("backbone", "algebra", "data", "scope", "embedding")}
+    defaults = {"scope": "all", "data": None, "embedding": None}
+    words = [f"--{key} {shlex.quote(value)}" for key, value in options.items() if value != defaults.get(key, "")]
+    folder = shlex.quote(made["folder"])
+    console.print(f"\nnext:\n  zoo test {folder}{'' if made['data'] else ' --data SPEC'}")
+    console.print(f"  zoo fit {' '.join(words)}{'' if made['data'] else ' --data SPEC'} --from {folder}")

@@ -1,0 +1,139 @@
+"""A trained network over the reals, projected onto an algebra, and written as a model folder."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from zoo.algebras import Algebra
+from zoo.algebras import algebra as make_algebra
+from zoo.backbones.build import backbone, count, untrained
+from zoo.checkpoint import find, save
+from zoo.checkpoint.folder import library_versions
+from zoo.checkpoint.manifest import read_json
+from zoo.conversion import stayed_real, transfer
+from zoo.conversion.transfer import summary
+from zoo.data.info import DataInfo, ImageInfo
+from zoo.errors import InputError, check_rules
+from zoo.hub.sources import locate
+from zoo.inference.model import load
+from zoo.registry import Spec
+from zoo.training.average import OWN
+from zoo.training.objects import REALS
+from zoo.training.options import Convert, Fit
+from zoo.training.resolve import canonical, load_data, resolve
+
+TIMM = "timm/"
+
+
+@dataclass(frozen=True)
+class RealModel:
+    """A network over the reals, and what a model folder must know of it.
+
+    Attributes:
+        net: The network.
+        sizes: The keywords that build it, beside its spec and its algebra.
+        config: The configuration of its folder, see `zoo.checkpoint.save`.
+        files: Texts beside the weights, by file name.
+    """
+
+    net: nn.Module
+    sizes: dict[str, Any]
+    config: dict[str, Any]
+    files: dict[str, str] = field(default_factory=dict)
+
+
+def convert(options: Convert) -> dict[str, Any]:
+    """Project a trained network over the reals onto an algebra, and write a model folder that ``zoo fit --from`` goes on from.
+
+    The network has the weights nearest to the trained ones (`zoo.conversion.transfer`); it is not trained further.
+
+    Returns:
+        The folder, the specs, parameters, the relative error of every matrix and their mean, and what stayed real.
+
+    Raises:
+        InputError: If there is no such source, it is over an algebra already, or the folder exists; then nothing is written.
+    """
+    folder = Path(options.to).expanduser()
+    check_rules(
+        (bool(options.source), "which trained network? give --from: a run, a model folder, a name, or timm/NAME"),
+        (bool(options.algebra), "which algebra? give --algebra; zoo list algebras shows what is installed"),
+        (bool(options.to), "where to? give --to FOLDER"),
+        (not folder.exists(), f"'{folder}' exists: choose another folder with --to, or remove it"),
+    )
+    product = make_algebra(options.algebra)
+    model = read_timm(options) if options.source.startswith(TIMM) else read_own(options)
+    names = {key: model.config[key] for key in ("backbone", "init", "embedding")}
+    scope = options.scope or model.config["scope"]
+    with torch.random.fork_rng(devices=[]):
+        build = {"scope": scope, "init": names["init"], "embedding": names["embedding"], **model.sizes}
+        net = backbone(names["backbone"], product, **build)
+    try:
+        rows = transfer(model.net, net, product)
+    except InputError as error:
+        raise InputError(f"{options.source}: {error}") from error
+    config = model.config | {"algebra": canonical(options.algebra), "scope": scope}
+    errors = summary(rows)
+    parameters = count(net) | {"real_twin": count(model.net)["total"]}
+    facts: dict[str, Any] = {"versions": library_versions(config), "metrics": {}, "parameters": parameters}
+    facts |= {"projected": round(errors["mean"], 4)} if errors else {}
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    save(folder, net, config, facts, model.files)
+    own = {key: config[key] for key in ("backbone", "algebra", "scope", "embedding", "data")}
+    layers = [row._asdict() | {"shape": list(row.shape)} for row in rows]
+    found = {"folder": options.to, "source": options.source, **own, "parameters": parameters}
+    return found | {"error": errors, "layers": layers, "stayed_real": stayed_real(net)}
+
+
+def read_own(options: Convert) -> RealModel:
+    """Read a model of ours: a run, a model folder, a name of the catalogue, or another source of `zoo.hub.sources.locate`."""
+    source = options.source
+    check_rules((options.data is None, f"{source} knows its data: leave --data out"))
+    path = locate(source)
+    model = load(path)
+    products = [module for module in model.net.modules() if isinstance(module, Algebra) and module.n > 1]
+    if products:
+        over = model.config["algebra"] or "an algebra"
+        raise InputError(f"{source} is over {over} already: give the same network over the reals")
+    if model.config["backbone"] is None:
+        raise InputError(
+            f"{source} holds a network without a spec: use zoo.convert(module, algebra, weights='project') in Python"
+        )
+    sizes = model.config["model_kwargs"] or {}
+    if model.info is not None:
+        sizes = {**model.info.model_kwargs, "vectors": getattr(model.info, "vectors", None)}
+    place = find(path)
+    names = [name for name in read_json(place / "manifest.json")["files"] if name not in OWN]
+    files = {name: (place / name).read_text(encoding="utf-8") for name in names}
+    return RealModel(model.net, sizes, model.config, files)
+
+
+def read_timm(options: Convert) -> RealModel:
+    """Build a model of timm with its pretrained weights; for data of the user's it has a new head."""
+    given = Spec.parse(options.source)
+    spec = untrained(str(given))
+    data = None if options.data is None else load_data(resolve(Fit(spec, REALS, options.data)))
+    info: DataInfo = imagenet_info(given) if data is None else data.info
+    net = backbone(str(Spec(given.name, given.options | {"pretrained": True})), make_algebra(REALS), **info.model_kwargs)
+    config: dict[str, Any] = {"backbone": spec, "algebra": REALS, "scope": "all", "init": "variance", "embedding": None}
+    config |= {"task": "image_classification", "data": options.data, "info": info.to_dict()}
+    return RealModel(net.eval(), dict(info.model_kwargs), config)
+
+
+def imagenet_info(spec: Spec) -> ImageInfo:
+    """Return what timm knows of the images that a model was trained on: sizes, moments, and the names of ImageNet's classes."""
+    import timm
+    from timm.data import ImageNetInfo, infer_imagenet_subset
+
+    variant = spec.name.removeprefix(TIMM)
+    known: Any = timm.get_pretrained_cfg(variant) if timm.is_model(variant) else None
+    if known is None or not (known.has_weights and known.num_classes):
+        lacks = "has no model" if known is None else "has no pretrained classifier"
+        raise InputError(f"timm {timm.__version__} {lacks} '{variant}': zoo convert takes others, or --data for a new head")
+    channels, size = known.input_size[0], known.input_size[-1]
+    count, subset = known.num_classes, infer_imagenet_subset(known.to_dict())
+    names = ImageNetInfo(subset).label_descriptions() if subset else [f"class {i}" for i in range(count)]
+    moments: dict[str, Any] = {"mean": tuple(known.mean), "std": tuple(known.std)}
+    return ImageInfo(in_channels=channels, image_size=size, classes=tuple(names), **moments, sizes={}, sha256="")
