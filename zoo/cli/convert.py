@@ -55,4 +55,5 @@ def print_converted(made: dict[str, Any]) -> None:
     words = [f"--{key} {shlex.quote(value)}" for key, value in options.items() if value != defaults.get(key, "")]
     folder = shlex.quote(made["folder"])
     console.print(f"\nnext:\n  zoo test {folder}{'' if made['data'] else ' --data SPEC'}")
-    console.print(f"  zoo fit {' '.join(words)}{'' if made['data'] else ' --data SPEC'} --from {folder}")
+    teacher = f" --teacher {shlex.quote(made['source'])}" if made["has_teacher"] else ""
+    console.print(f"  zoo fit {' '.join(words)}{'' if made['data'] else ' --data SPEC'} --from {folder}{teacher}")

@@ -14,6 +14,7 @@ from zoo.data.info import ImageInfo, TextInfo
 from zoo.data.options import whole
 from zoo.errors import InputError
 from zoo.tasks.base import Task, TaskOptions
+from zoo.tasks.distillation import SoftTargets
 from zoo.tasks.inputs import Example
 from zoo.tasks.metrics import Inputs, StepOutput
 
@@ -42,7 +43,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Ten
         raise InputError(f"a label is {wrong[0]}: labels are whole numbers from 0 to {count - 1} here") from error
 
 
-class Classification(Task):
+class Classification(SoftTargets, Task):
     """Cross entropy on logits; accuracy and macro F1, and the area under the ROC curve if there are two classes.
 
     Args:
@@ -94,7 +95,8 @@ class Classification(Task):
         inputs, labels = batch[:2]
         logits = self.outputs(inputs)
         smoothing = self.label_smoothing if self.training else 0.0
-        return StepOutput(cross_entropy(logits, labels, smoothing), logits.detach(), labels)
+        loss = self.distilled(cross_entropy(logits, labels, smoothing), logits, inputs)
+        return StepOutput(loss, logits.detach(), labels)
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         """Return class probabilities, [B, num_classes]."""
@@ -137,7 +139,7 @@ class PairClassification(TextClassification):
     next_commands = (('predict {run} "one text" "another"', "compare your own texts, or a file with two a line"),)
 
 
-class AnswerRanking(Task):
+class AnswerRanking(SoftTargets, Task):
     """Candidate answers of a question, ranked by how probable each is to be right, as in answer selection.
 
     Cross entropy classifies every pair of question and answer by itself, and the answers of a question are ranked by the
@@ -185,7 +187,8 @@ class AnswerRanking(Task):
         inputs, labels, questions = batch[:3]
         logits = self.outputs(inputs)
         relevance = logits.detach().softmax(-1)[:, 1]
-        return StepOutput(cross_entropy(logits, labels), relevance, labels, {"indexes": questions})
+        loss = self.distilled(cross_entropy(logits, labels), logits, inputs)
+        return StepOutput(loss, relevance, labels, {"indexes": questions})
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> Tensor:
         """Return how probably each answer is right, [B]."""

@@ -14,6 +14,7 @@ from zoo.data.text.tokens import UNKNOWN
 from zoo.errors import InputError
 from zoo.tasks.base import TaskOptions
 from zoo.tasks.decoding import Prompts
+from zoo.tasks.distillation import SoftTargets
 from zoo.tasks.generation import GenerativeTask, Location, prompt_location
 from zoo.tasks.inputs import Example
 from zoo.tasks.metrics import Ratio, StepOutput
@@ -56,7 +57,7 @@ def _checked(lengths: Any, rows: int) -> Tensor:
     raise InputError(f"lengths ({found}) must be characters and bytes of every text, {list(shape)}, or leave them out")
 
 
-class LanguageModel(GenerativeTask):
+class LanguageModel(SoftTargets, GenerativeTask):
     """Cross entropy of the next token in nats; perplexity per token, bits per character and per byte.
 
     A network with a memory (``net.has_memory``) is given it from batch to batch, in training and in measuring apart, and
@@ -110,10 +111,11 @@ class LanguageModel(GenerativeTask):
             raise InputError(f"a batch of {len(batch)} parts: a language model learns from (tokens, targets)")
         tokens, targets, *lengths = batch[:3]
         extra = {"lengths": _checked(lengths[0], len(targets))} if lengths else {}
-        logits, flat = self.outputs(tokens).flatten(0, 1).float(), targets.flatten()
+        predicted = self.outputs(tokens)
+        logits, flat = predicted.flatten(0, 1).float(), targets.flatten()
         if self.training:
             smoothed = F.cross_entropy(logits, flat, ignore_index=0, label_smoothing=self.label_smoothing)
-            return StepOutput(smoothed, None, targets)
+            return StepOutput(self.distilled(smoothed, predicted, tokens, targets != 0), None, targets)
         nats = F.cross_entropy(logits, flat, ignore_index=0, reduction="none").detach()
         count = (targets != 0).sum()
         return StepOutput(nats.sum() / count, nats, targets, extra, int(count))

@@ -29,7 +29,18 @@ RUN_ID = "checkpoints/run_id"
 """The file that says which run the checkpoints of a folder are of."""
 # What a run has settled once it has begun: it cannot be gone on with under other values.
 _NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "task")
-_SETTLED = (*_NETWORK, "init_from", "optimizer", "schedule", "label_smoothing", "ema", "batch_size", "seed")
+_SETTLED = (
+    *_NETWORK,
+    "init_from",
+    "teacher",
+    "distillation",
+    "optimizer",
+    "schedule",
+    "label_smoothing",
+    "ema",
+    "batch_size",
+    "seed",
+)
 _NAME = re.compile(r"(?:resume-)?epoch-(\d+)(?:-step-(\d+))?\.ckpt")
 
 

@@ -84,6 +84,7 @@ def convert(options: Convert) -> dict[str, Any]:
     own = {key: config[key] for key in ("backbone", "algebra", "scope", "embedding", "data")}
     layers = [row._asdict() | {"shape": list(row.shape)} for row in rows]
     found = {"folder": options.to, "source": options.source, **own, "parameters": parameters}
+    found |= {"has_teacher": options.source[: len(TIMM)] != TIMM and bool(model.config["data"])}
     return found | {"error": errors, "layers": layers, "stayed_real": stayed_real(net)}
 
 

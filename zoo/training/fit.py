@@ -27,6 +27,7 @@ from zoo.training.resolve import Plan, check_data, plan
 from zoo.training.resume import Resumed, check_network, read_best, resume
 from zoo.training.signals import Signals
 from zoo.training.state import set_counters
+from zoo.training.teacher import read_teacher
 from zoo.training.trainer import check_trainer, make_trainer
 
 
@@ -199,6 +200,8 @@ def set_up(
     if not isinstance(task, Task):
         task = planned.task.from_info(net, info, getattr(data, "tokenizer", None), **planned.task_options)
         task.save_hyperparameters(dict(task.hparams), logger=False)  # the options of the run, logged below, say the same
+    if options.teacher is not None:
+        trainer.callbacks.append(read_teacher(options, data))  # type: ignore[attr-defined]
     check_network(resumed, task)
     check_order(getattr(net, "has_memory", False), trainer.world_size)
     summary = summarize(planned, net, vectors) | {"run_dir": str(folder)}

@@ -124,7 +124,7 @@ def model_config(plan: Plan, net: nn.Module, summary: Mapping[str, Any]) -> dict
 def summarize(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, Any]:
     """Return what can be said of a run before it begins: names, sizes, seed and versions."""
     options, info = plan.options, getattr(plan.data, "info", None)
-    own = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "seed")
+    own = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "teacher", "seed")
     found = None if vectors is None else {"found": int(vectors[1].sum()), "words": len(vectors[1])}
     task = options.task or getattr(plan.data, "task", None)
     given = [key for key in ("backbone", "algebra", "data", "task") if is_object({**vars(options), "task": task}[key])]

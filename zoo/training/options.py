@@ -18,6 +18,7 @@ __all__ = [
     "TRAINER_ARGUMENTS",
     "Average",
     "Decoding",
+    "DistillationOptions",
     "Fit",
     "Info",
     "Lottery",
@@ -68,6 +69,19 @@ class Schedule:
 
 
 @dataclass
+class DistillationOptions:
+    """How a network learns from a teacher (Hinton, Vinyals and Dean 2015).
+
+    Args:
+        temperature: Divides the logits of both; above 1 the teacher's small probabilities count more.
+        weight: Share of the teacher in the loss, from 0 to 1; the rest is that of the labels.
+    """
+
+    temperature: float = 4.0
+    weight: float = 0.9
+
+
+@dataclass
 class Fit:
     """One training run.
 
@@ -80,6 +94,8 @@ class Fit:
         embedding: Spec of the word embedding; by default what the algebra advises, or table.
         vectors: File of pretrained word vectors (GloVe or word2vec) that the embedding starts from.
         init_from: Source of the weights that training starts from, of the same backbone and algebra; --from for short.
+        teacher: Source of a trained model whose probabilities are learned beside the labels: a run, a model folder, a name.
+        distillation: How a network learns from a teacher.
         folds: Cross-validate in so many runs, for data without a split; each fold is tested once.
         task: What to learn, such as seq2seq, where a backbone can learn several; by default what the data are for.
         optimizer: How weights are updated.
@@ -110,6 +126,8 @@ class Fit:
     embedding: str | None = None
     vectors: str | None = None
     init_from: str | None = None
+    teacher: str | None = None
+    distillation: DistillationOptions = field(default_factory=DistillationOptions)
     folds: int | None = None
     task: str | None = None
     optimizer: Optimizer = field(default_factory=Optimizer)

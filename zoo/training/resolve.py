@@ -25,6 +25,7 @@ from zoo.tasks.decoding.options import Decoding
 from zoo.tasks.optimization import check_network, check_optimizer, check_schedule
 from zoo.training.objects import Objects, is_object
 from zoo.training.options import Fit, parse_interval
+from zoo.training.teacher import check_teacher
 
 INPUTS = {
     "image": "images",
@@ -78,6 +79,7 @@ def plan(options: Fit, objects: Objects | None = None) -> Plan:
         raise InputError(f"{options.data} does not say what it is for: give a task")
     kind, own = (type_of(objects.task), {}) if objects.task is not None else task_type(str(name))
     given = task_options(options) | own
+    check_teacher(options, kind)
     if not isinstance(objects.task, Task):
         kind.check_options(**given)
     elif changed := chosen(options):

@@ -1,0 +1,192 @@
+"""Distillation: the formula of the soft targets, what a teacher leaves behind, and runs with one."""
+
+import shutil
+from dataclasses import replace
+from types import SimpleNamespace
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import torch
+import yaml
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import zoo
+from zoo.errors import InputError
+from zoo.tasks import Classification, Distillation, LanguageModel, Regression
+from zoo.tasks.distillation import distillation_loss
+from zoo.training.options import Fit
+from zoo.training.teacher import read_teacher
+
+VIT = "vit(dim=16, depth=1, heads=2)"
+TRAINER = {"max_epochs": 2, "accelerator": "cpu", "limit_train_batches": 3, "limit_val_batches": 2, "limit_test_batches": 1}
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+def test_the_loss_is_the_divergence_times_the_square_of_the_temperature(temperature):
+    z, v = (torch.randn(5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(i)) for i in (0, 1))
+    p, q = softmax(v.numpy() / temperature), softmax(z.numpy() / temperature)
+    expected = temperature**2 * (p * np.log(p / q)).sum(-1)
+    assert distillation_loss(z, v, temperature).item() == pytest.approx(expected.mean(), rel=1e-5)
+    counted = torch.tensor([True, False, True, True, False])
+    assert distillation_loss(z, v, temperature, counted).item() == pytest.approx(expected[counted.numpy()].mean(), rel=1e-5)
+
+
+def test_at_high_temperature_the_logits_are_matched():
+    # Hinton, Vinyals and Dean (2015), Eq. 4: with logits of mean zero the gradient tends to (z - v) / C, here for T^2 times it.
+    z, v = (x - x.mean(-1, keepdim=True) for x in (torch.randn(1, 6), torch.randn(1, 6)))
+    z.requires_grad_()
+    distillation_loss(z, v, 1000.0).backward()
+    torch.testing.assert_close(z.grad, ((z - v) / 6).detach(), rtol=1e-2, atol=1e-3)
+
+
+def fit(task, loader, **options):
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = pl.Trainer(accelerator="cpu", **quiet, **options)
+    trainer.fit(task, loader)
+    return trainer
+
+
+def test_a_network_learns_what_its_teacher_knows_and_keeps_nothing_of_it():
+    torch.manual_seed(0)
+    teacher, x = nn.Linear(4, 3), torch.randn(96, 4)
+    before, known = teacher.weight.detach().clone(), teacher(x).argmax(-1)
+    loader = DataLoader(TensorDataset(x, torch.zeros(96, dtype=torch.int64)), batch_size=16)  # the labels say nothing
+    scores = {}
+    for weight in (0.0, 1.0):
+        torch.manual_seed(1)
+        task = Classification(nn.Linear(4, 3), 3, lr=0.1)
+        names = {*task.state_dict()}
+        callback = Distillation(teacher, temperature=2.0, weight=weight)
+        trainer = fit(task, loader, max_epochs=10, callbacks=[callback])
+        scores[weight] = float((task.net(x).argmax(-1) == known).float().mean())
+        assert task.distillation is None
+        assert {*task.state_dict()} == names
+        assert sum(len(group["params"]) for group in trainer.optimizers[0].param_groups) == 2
+        assert callback.state_dict() == {}
+    assert scores[1.0] > 0.9
+    assert scores[1.0] > scores[0.0] + 0.2
+    assert torch.equal(teacher.weight, before)
+
+
+def test_validation_measures_the_labels_alone():
+    task, batch = Classification(nn.Linear(4, 3), 3), (torch.randn(8, 4), torch.zeros(8, dtype=torch.int64))
+    plain = {mode: task.train(mode).step(batch).loss for mode in (True, False)}
+    task.distillation = Distillation(nn.Linear(4, 3), weight=0.5)
+    assert torch.equal(task.train(False).step(batch).loss, plain[False])
+    assert not torch.equal(task.train(True).step(batch).loss, plain[True])
+
+
+def test_a_language_model_learns_at_every_token_but_padding():
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 7, "max_length": 5}
+    nets = [zoo.backbone("gpt(dim=16, depth=1, heads=2)", "real", **sizes) for _ in range(2)]
+    task, callback = LanguageModel(nets[0], 7), Distillation(nets[1].eval(), weight=1.0)
+    task.distillation = callback
+    tokens = torch.tensor([[3, 4, 5, 6, 1], [2, 3, 0, 0, 0]])
+    targets = torch.tensor([[4, 5, 6, 1, 2], [3, 2, 0, 0, 0]])
+    with torch.no_grad():
+        z, v = nets[0](tokens), nets[1](tokens)
+        kept = targets != 0
+        expected = distillation_loss(z[kept], v[kept], 4.0)
+        assert task.step((tokens, targets)).loss.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_a_teacher_with_a_memory_reads_on_and_is_saved_with_it():
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 7, "max_length": 5}
+    teacher = zoo.backbone("transformer_xl(dim=16, depth=1, heads=2)", "real", **sizes).eval()
+    one, two = (Distillation(teacher) for _ in range(2))
+    first, second = torch.tensor([[3, 4, 5]]), torch.tensor([[6, 1, 2]])
+    loss, logits = torch.zeros(()), torch.randn(1, 3, 7)
+    one(loss, logits, first)
+    two.load_state_dict(one.state_dict())
+    fresh = Distillation(teacher)(loss, logits, second)
+    found = one(loss, logits, second)
+    assert torch.equal(found, two(loss, logits, second))
+    assert not torch.equal(found, fresh)
+
+
+def test_wrong_teachers_and_options():
+    for options in ({"temperature": 0}, {"weight": 1.5}):
+        with pytest.raises(InputError, match=r"distillation\.\w+="):
+            Distillation(nn.Linear(2, 2), **options)
+    loader = DataLoader(TensorDataset(torch.randn(4, 4), torch.zeros(4, dtype=torch.int64)))
+    with pytest.raises(InputError, match=r"the teacher answers with \[2\], and the network with \[3\]"):
+        fit(Classification(nn.Linear(4, 3), 3), loader, max_epochs=1, callbacks=[Distillation(nn.Linear(4, 2))])
+    loader = DataLoader(TensorDataset(torch.randn(4, 4), torch.zeros(4, 3)))
+    with pytest.raises(InputError, match="Regression has no soft targets"):
+        fit(Regression(nn.Linear(4, 3), 3), loader, max_epochs=1, callbacks=[Distillation(nn.Linear(4, 3))])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Train a teacher, and a network that learns from it."""
+    place = tmp_path_factory.mktemp("runs")
+    zoo.fit(backbone=VIT, algebra="real", run_dir=str(place / "teacher"), trainer=TRAINER)
+    options = {"teacher": str(place / "teacher"), "distillation": {"temperature": 2.0, "weight": 0.5}}
+    zoo.fit(backbone=VIT, algebra="quaternion", run_dir=str(place / "run"), trainer=TRAINER, **options)
+    return place
+
+
+def weights(run):
+    return zoo.load(run).net.state_dict()
+
+
+def test_a_run_names_its_teacher_and_goes_on_with_it(runs, tmp_path):
+    config = yaml.safe_load((runs / "run/config.yaml").read_text())
+    assert config["teacher"] == str(runs / "teacher")
+    assert config["distillation"] == {"temperature": 2.0, "weight": 0.5}
+    zoo.fit(backbone=VIT, algebra="quaternion", run_dir=str(tmp_path / "alone"), trainer=TRAINER)
+    full, alone = weights(runs / "run"), weights(tmp_path / "alone")
+    assert full.keys() == alone.keys()
+    assert not torch.equal(full["head.weight"], alone["head.weight"])
+    shutil.copytree(runs / "run", tmp_path / "run")
+    for name in ("checkpoints/epoch-0002.ckpt", "summary.json"):
+        (tmp_path / "run" / name).unlink()
+    shutil.rmtree(tmp_path / "run/model")
+    zoo.fit(resume=str(tmp_path / "run"))
+    again = weights(tmp_path / "run")
+    assert all(torch.equal(again[name], value) for name, value in full.items())
+    (tmp_path / "run/summary.json").unlink()
+    with pytest.raises(InputError, match=r"has distillation\.weight=0\.5, not 0\.9"):
+        zoo.fit(resume=str(tmp_path / "run"), distillation={"weight": 0.9})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"teacher": "nowhere"}, "there is no folder 'nowhere'"),
+        ({"distillation": {"weight": 0.5}}, "give --teacher too"),
+        ({"teacher": "vit-digits-real", "distillation": {"temperature": 0.0}}, "distillation.temperature=0.0"),
+        ({"teacher": "vit-digits-real", "data": "digits(size=16)"}, "it has image_size = 8, and 'digits(size=16)' has 16"),
+        ({"teacher": "vit-digits-real", "backbone": "linear", "data": "hamilton"}, "Regression has no soft targets"),
+    ],
+)
+def test_a_run_with_a_wrong_teacher_is_refused(options, said, tmp_path):
+    with pytest.raises(InputError) as error:
+        zoo.fit(**{"backbone": VIT, "algebra": "quaternion", "run_dir": str(tmp_path / "run"), "trainer": TRAINER} | options)
+    assert said in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"classes": ("no", "yes")}, "it has classes = 10 (0, 1, 2, ...), and 'mine' has 2 (no, yes)"),
+        ({"mean": (0.5,)}, "the mean of its training images is not that of 'mine'"),
+    ],
+)
+def test_data_that_are_not_the_teachers_are_named(runs, changed, said):
+    info = zoo.load(runs / "teacher").info
+    options = Fit(VIT, "quaternion", "mine", teacher=str(runs / "teacher"))
+    with pytest.raises(InputError) as error:
+        read_teacher(options, SimpleNamespace(info=replace(info, **changed)))
+    assert said in str(error.value)
+    read_teacher(options, SimpleNamespace(info=info))
