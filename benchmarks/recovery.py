@@ -91,8 +91,8 @@ def table(results: dict[str, Any]) -> str:
     error = mean(one["projection"]["mean"] for one in teachers)
     said = (
         f"`{results['backbone']}` over `{results['algebra']}` on `{results['data']}`, {epochs} epochs each with the default "
-        f"recipe, {len(teachers)} seeds; within {100 * results['within']:g} point of the teacher's best accuracy in validation. Mean "
-        f"relative error of the projection {error:.3f}. {where['date']}, torch {where['torch']}. Made by "
+        f"recipe, {len(teachers)} seeds; within {100 * results['within']:g} point of the teacher's best in validation. "
+        f"Mean relative error of the projection {error:.3f}. {where['date']}, torch {where['torch']}. Made by "
         "`python -m benchmarks.recovery`."
     )
     return "\n".join([*lines, "", said])
