@@ -1,13 +1,19 @@
 """Every backbone exports and compiles as one graph, with a batch and a length that vary, and the numbers stay the same."""
 
+import json
 from importlib.util import find_spec
+from inspect import signature
 
 import pytest
 import torch
-from torch.export import Dim, export
+from safetensors.torch import load_model
+from torch.export import Dim, export, load
 
 import zoo
 from zoo import registry
+from zoo.data.info import CorpusInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
+from zoo.inference.export import export as write
+from zoo.inference.model import Model
 
 IMAGE = {"in_channels": 3, "image_size": 32, "num_classes": 3}
 TOKENS = {"vocab_size": 20, "max_length": 12}
@@ -82,14 +88,62 @@ def test_a_network_compiles_as_one_graph(name):
     torch.testing.assert_close(torch.compile(net, fullgraph=True, backend="eager")(*given), net(*given))
 
 
-@pytest.mark.skipif(not (find_spec("onnx") and find_spec("onnxscript")), reason="needs onnx and onnxscript")
-@pytest.mark.filterwarnings("ignore")
+def trained(name):
+    info, common = NETWORKS[name][1], {"sizes": {"train": 1}, "sha256": "0"}
+    if "image_size" in info:
+        sizes = {key: info[key] for key in ("in_channels", "image_size")}
+        found = ImageInfo(**common, **sizes, classes=("a", "b", "c"), mean=(0.0,), std=(1.0,))
+    elif "in_features" in info:
+        found = VectorInfo(**common, **info)
+    elif "num_classes" in info:
+        found = TextInfo(**common, **TOKENS, classes=("a", "b", "c"), pair=info.get("pair", False))
+    else:
+        found = ParallelInfo(**common, **TOKENS) if "seq2seq" in info else CorpusInfo(**common, **TOKENS, stream=False)
+    model = Model(build(name), {"backbone": NETWORKS[name][0], "algebra": "complex"})
+    model.info = found
+    return model
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["vit", "lstm", "transformer", "gpt"])
-def test_a_network_becomes_onnx(name):
-    net, given = build(name), inputs(name, 4, 8, 7)
-    program = torch.onnx.export(net, given, dynamo=True, dynamic_shapes=shapes(name, given), verbose=False)
-    assert program is not None
-    if find_spec("onnxruntime"):
-        for arguments in (given, other(name)):
-            torch.testing.assert_close(program(*arguments)[0], net(*arguments), rtol=1e-4, atol=1e-4)
+@every_network
+def test_a_folded_network_becomes_a_program_in_a_file(name, tmp_path):
+    model = trained(name)
+    made = write(model, tmp_path / "made", "pt2")
+    program = load(tmp_path / "made/model.pt2").module()
+    for arguments in (inputs(name, 3, 11, 9), inputs(name, 1, 1, 2)):
+        torch.testing.assert_close(program(*arguments), model.net(*arguments), rtol=0, atol=1e-5)
+    assert made["max_difference"] < 1e-5
+    config = json.loads((tmp_path / "made/config.json").read_text())
+    assert list(config["inputs"]) == list(signature(model.net.forward).parameters)[: len(arguments)]
+    shapes = [["batch", "length"] if x.ndim == 2 and not x.is_floating_point() else ["batch", *x.shape[1:]] for x in arguments]
+    assert [one["shape"] for one in config["inputs"].values()] == shapes
+
+
+@torch.no_grad()
+@every_network
+def test_a_folded_network_is_rebuilt_from_its_files(name, tmp_path):
+    model = trained(name)
+    write(model, tmp_path / "made", "safetensors")
+    config = json.loads((tmp_path / "made/config.json").read_text())
+    net = zoo.fold(zoo.backbone(config["backbone"], config["algebra"], **config["model_kwargs"])).eval()
+    load_model(net, str(tmp_path / "made/model.safetensors"))
+    arguments = inputs(name, 3, 11, 9)
+    torch.testing.assert_close(net(*arguments), model.net(*arguments), rtol=0, atol=1e-5)
+    assert {name: f"torch.nn.{net.get_submodule(name)!r}" for name in config["layers"]} == config["layers"]
+
+
+@pytest.mark.skipif(not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))), reason="needs hypercomplex-zoo[onnx]")
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["vit", "lstm", "transformer, seq2seq", "gpt"])
+def test_a_network_becomes_onnx(name, tmp_path):
+    from onnxruntime import InferenceSession
+
+    model = trained(name)
+    write(model, tmp_path / "made", "onnx")
+    session, config = InferenceSession(tmp_path / "made/model.onnx"), json.loads((tmp_path / "made/config.json").read_text())
+    assert [one.name for one in session.get_inputs()] == list(config["inputs"])
+    assert [one.name for one in session.get_outputs()] == [config["output"]] == ["logits"]
+    for arguments in (inputs(name, 4, 8, 7), inputs(name, 1, 3, 2)):
+        given = {key: x.numpy() for key, x in zip(config["inputs"], arguments, strict=True)}
+        answer = torch.from_numpy(session.run(None, given)[0])
+        torch.testing.assert_close(answer, model.net(*arguments), rtol=0, atol=1e-4)

@@ -43,7 +43,9 @@ class ConvEncoder(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Encode and pool: [B, L] to [B, len(widths) * filters]."""
         lengths = (tokens != 0).sum(1, keepdim=True)
-        x = F.pad(self.token_embedding(tokens).transpose(1, 2), (0, max(0, max(self.widths) - tokens.shape[1])))
+        # A traced network reads texts of any length, so it cannot ask how many zeros this one lacks; more change nothing.
+        lacking = max(self.widths) - (1 if torch.compiler.is_exporting() else tokens.shape[1])
+        x = F.pad(self.token_embedding(tokens).transpose(1, 2), (0, max(0, lacking)))
         strongest = []
         for width, convolution in zip(self.widths, self.convolutions, strict=True):
             y = convolution(x).relu()

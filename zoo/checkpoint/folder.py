@@ -68,12 +68,10 @@ def save(
     values["versions"] = summary["versions"]
     with new_folder(folder) as part:
         weights = part / "model.safetensors"
-        try:
-            save_model(net, str(weights))
-            if sparse:
+        save_weights(net, weights, folder)
+        if sparse:
+            with _naming(folder / weights.name):
                 values["sparse"] = pack_file(weights)
-        except SafetensorError as error:  # no room, for one; others expect an OSError
-            raise OSError(errno.EIO, str(error).partition(": ")[2] or str(error), str(folder / weights.name)) from error
         write_json(part / "config.json", values)
         for name, text in (files or {}).items():
             write_text(part / name, text)
@@ -81,6 +79,20 @@ def save(
         records = {path.name: file_record(path) for path in sorted(part.iterdir())}
         measured = {key: summary[key] for key in MEASURED if key in summary}
         write_json(part / "manifest.json", sealed({"files": records} | measured))
+
+
+def save_weights(net: nn.Module, file: Path, folder: Path) -> None:
+    """Write the weights of a network as safetensors into what will be a folder; an error names the file there."""
+    with _naming(folder / file.name):
+        save_model(net, str(file))
+
+
+@contextmanager
+def _naming(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except SafetensorError as error:  # no room, for one; others expect an OSError
+        raise OSError(errno.EIO, str(error).partition(": ")[2] or str(error), str(file)) from error
 
 
 def read_config(path: str | Path) -> dict[str, Any]:

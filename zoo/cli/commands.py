@@ -16,7 +16,7 @@ work
   average     mean of a run's last weights: zoo average runs/NAME --last 8
   prune       fewer heads, units and channels, then fine-tuned: zoo prune runs/NAME --ratio 0.5 --epochs 5
   convert     a trained real network over an algebra: zoo convert --from vit-digits-real --algebra quaternion --to FOLDER
-  export      the model folder of a run elsewhere, without its zeros: zoo export runs/NAME --sparse --to FOLDER
+  export      a model for other runtimes, or without its zeros: zoo export runs/NAME --format onnx --to FOLDER
   recover     the model of a run that crashed, from its best checkpoint: zoo recover runs/NAME
   predict     classify images or texts, translate: zoo predict runs/NAME picture.png
   generate    generate text: zoo generate runs/NAME --prompt "zebra: "
@@ -64,7 +64,7 @@ COMMANDS = {
     "average": "zoo.cli.fit",
     "prune": "zoo.cli.prune",
     "convert": "zoo.cli.convert",
-    "export": "zoo.cli.prune",
+    "export": "zoo.cli.export",
     "recover": "zoo.cli.fit",
     "predict": "zoo.cli.models",
     "generate": "zoo.cli.models",

@@ -3,36 +3,26 @@
 import shlex
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Any
 
 from zoo.cli.commands import quiet, show
 from zoo.cli.models import RUN, check_local
 from zoo.cli.parser import Parser
-from zoo.errors import InputError
 from zoo.training.options import Prune, build
 from zoo.training.processes import is_first_process
 
 
 def make_parser(command: str) -> Parser:
-    """Return the parser of either command."""
-    if command == "export":
-        parser = Parser(command, "Write the model folder of a run to another place.").positional("run", RUN)
-        parser.value("--to", "the new folder").switch("--sparse", "store what is not zero, and one bit for each number")
-    else:
-        text = "Remove heads, hidden units and channels of a trained network, measure it, and fine-tune it."
-        parser = Parser(command, text, Prune).positional("run", RUN)
-        parser.switch("--structured", "remove whole heads, units and channels: the only way there is, and may be left out")
+    """Return the command's parser."""
+    text = "Remove heads, hidden units and channels of a trained network, measure it, and fine-tune it."
+    parser = Parser(command, text, Prune).positional("run", RUN)
+    parser.switch("--structured", "remove whole heads, units and channels: the only way there is, and may be left out")
     return parser.switch("--json", "print JSON")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
-    """Prune or export a model, and print what came of it."""
-    as_json = values.pop("json")
-    if command == "export":
-        show(export(values["run"], values["to"], values["sparse"]), as_json, print_export)
-        return 0
-    source, _ = values.pop("run"), values.pop("structured")
+    """Prune a model, and print what came of it."""
+    as_json, source, _ = values.pop("json"), values.pop("run"), values.pop("structured")
     from zoo.hub.sources import locate
     from zoo.training.prune import prune
 
@@ -46,41 +36,6 @@ def run(command: str, values: dict[str, Any]) -> int:
     if is_first_process():
         show(result | {"cuts": [cut._asdict() for cut in result["cuts"]]}, as_json, lambda _: print_pruned(result))
     return 0
-
-
-def export(run: str, to: str | None, sparse: bool) -> dict[str, Any]:
-    """Write the model folder of a run to another place, and count bytes and zeros."""
-    if to is None:
-        raise InputError("where to? give --to FOLDER")
-    folder = Path(to).expanduser()
-    if folder.exists():
-        raise InputError(f"'{folder}' exists: choose another folder with --to, or remove it")
-    from zoo.checkpoint import find, read_config
-    from zoo.hub.sources import locate
-    from zoo.inference.model import load
-    from zoo.inference.saving import save
-
-    quiet()
-    path = locate(run)
-    model = load(path)
-    tensors = list(model.net.parameters())
-    numbers = sum(t.numel() for t in tensors)
-    zeros = numbers - sum(int(t.count_nonzero()) for t in tensors)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    save(model, folder, sparse=sparse)
-    sizes = [(place / "model.safetensors").stat().st_size for place in (find(path), folder)]
-    found = {"folder": to, "parameters": numbers, "zeros": zeros, "bytes_before": sizes[0], "bytes": sizes[1]}
-    return found | {"packed": sorted(read_config(folder)["sparse"] or {}) if sparse else None}
-
-
-def print_export(made: dict[str, Any]) -> None:
-    """Say where the folder is and what was gained."""
-    share = made["zeros"] / made["parameters"]
-    sizes = f"{made['bytes']:,} bytes of weights, {made['bytes_before']:,} before"
-    print(f"{made['folder']}: {sizes}; {share:.1%} of the parameters are zero")
-    if made["packed"] == []:
-        print("nothing is gained by --sparse: too few weights are zero, a lottery ticket has more (docs/pruning.md)")
-    print(f"use it like a run: zoo test {shlex.quote(made['folder'])}")
 
 
 def print_pruned(result: dict[str, Any]) -> None:

@@ -1,0 +1,106 @@
+"""``zoo export`` for other runtimes: what is written and printed, and one line for what is wrong."""
+
+import json
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import nn
+
+import zoo
+from zoo.inference.export import export
+from zoo.inference.onnx import OnnxNetwork, run_by
+from zoo.tasks.decoding import generate
+
+NAME = "vit-digits-quaternion"
+needs_onnx = pytest.mark.skipif(
+    not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))), reason="needs hypercomplex-zoo[onnx]"
+)
+
+
+def test_plain_weights_load_into_timm_alone(call, tmp_path):
+    from safetensors.torch import load_file
+    from timm.models.vision_transformer import VisionTransformer
+
+    code, out, err = call("export", NAME, "--format", "safetensors", "--to", "new/plain")
+    assert (code, err) == (0, "")
+    folder = tmp_path / "new/plain"
+    assert f"new/plain/model.safetensors: {(folder / 'model.safetensors').stat().st_size:,} bytes" in out
+    config, model = json.loads((folder / "config.json").read_text()), zoo.load(NAME)
+    assert config["labels"] == list("0123456789")
+    assert config["layers"]["blocks.0.attn.qkv"] == "torch.nn.Linear(in_features=48, out_features=144, bias=True)"
+    sizes = {"img_size": 8, "patch_size": 2, "in_chans": 1, "embed_dim": 48, "depth": 3, "num_heads": 4, "num_classes": 10}
+    net = VisionTransformer(**sizes).eval()
+    net.load_state_dict(load_file(folder / "model.safetensors"))
+    images = torch.rand(3, 1, 8, 8)
+    with torch.no_grad():
+        torch.testing.assert_close(net(images), model.net(images), rtol=0, atol=1e-5)
+
+
+@needs_onnx
+def test_8_bits_are_small_and_their_cost_is_measured(call, tmp_path):
+    code, out, err = call("export", NAME, "--format", "onnx", "--quantize", "int8", "--to", "small", "--json")
+    assert (code, err) == (0, "")
+    made, model = json.loads(out), zoo.load(NAME)
+    file = tmp_path / "small/model.onnx"
+    assert sorted(path.name for path in (tmp_path / "small").iterdir()) == ["config.json", "model.onnx"]
+    assert made["bytes"] == file.stat().st_size < 0.4 * made["float_bytes"]
+    assert made["float_metrics"]["accuracy"] == model.metrics["accuracy"]
+    images = torch.rand(5, 1, 8, 8)
+    with torch.no_grad():
+        small, wanted = OnnxNetwork(file, model.net)(images), model.net(images)
+    assert 1e-4 < (small - wanted).abs().max() < 0.1 * wanted.abs().max()  # rounded, and not another network
+    assert run_by(model, OnnxNetwork(file, model.net)).evaluate()["accuracy"] == made["metrics"]["accuracy"]
+
+
+@needs_onnx
+@torch.no_grad()
+def test_a_network_in_a_file_generates_what_the_model_does(tmp_path):
+    model = zoo.load("gpt-glosses-quaternion")
+    made = export(model, tmp_path / "made", "onnx")
+    network = OnnxNetwork(tmp_path / "made/model.onnx", model.net)
+    options = replace(model.task.decoding, temperature=0.0, length=12)
+    prompts = model.task.encode_prompts(["a small"])
+    assert generate(network, prompts, options) == generate(model.net, prompts, options)
+    assert made["max_difference"] < 1e-4
+    assert (tmp_path / "made/tokenizer.json").read_text() == model.tokenizer.to_json()
+    from onnx import load
+
+    nodes = load(tmp_path / "made/model.onnx").graph.node
+    assert [node.name for node in nodes if node.metadata_props] == []  # they name paths of the machine
+
+
+class Stubborn(nn.Module):
+    """Does what its input says, which no program can."""
+
+    def forward(self, x):
+        return x.flatten(1) * (1.0 if x.sum() > 0 else 2.0)
+
+
+def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(call, refused, tmp_path):
+    assert "format 'pickle': use safetensors, pt2, onnx" in refused("export", NAME, "--to", "x", "--format", "pickle")
+    assert "quantize 'int4': use int8" in refused("export", NAME, "--to", "x", "--format", "onnx", "--quantize", "int4")
+    for kind in ("zoo", "pt2", "safetensors"):
+        said = refused("export", NAME, "--to", "x", "--format", kind, "--quantize", "int8")
+        assert said == "int8 weights are written as ONNX: use --format onnx with --quantize int8"
+    assert "leave it out with --format pt2" in refused("export", NAME, "--to", "x", "--format", "pt2", "--sparse")
+    (tmp_path / "there").mkdir()
+    assert "'there' exists" in refused("export", NAME, "--to", "there", "--format", "pt2")
+    assert "there is no folder 'nothing'" in refused("export", "nothing", "--to", "x", "--format", "pt2")
+    model = zoo.load(NAME)
+    zoo.save(model.net, "alone", backbone="vit(dim=48, depth=3)", algebra="quaternion", **model.info.model_kwargs)
+    said = refused("export", "alone", "--to", "x", "--format", "pt2")
+    assert said.startswith("the model does not say what its network reads")
+    assert call("export", "alone", "--to", "x", "--format", "safetensors").code == 0
+    model.net, model.config["backbone"] = Stubborn(), None
+    with pytest.raises(zoo.InputError, match="Stubborn cannot be exported: ") as error:
+        export(model, tmp_path / "y", "pt2")
+    assert len(str(error.value).splitlines()) == 1
+    assert not list(tmp_path.glob("*y*"))
+
+
+def test_onnx_without_its_packages_is_one_line(refused, monkeypatch):
+    monkeypatch.setattr("zoo.inference.onnx.find_spec", lambda name: None if name.startswith("onnx") else find_spec(name))
+    said = refused("export", NAME, "--to", "x", "--format", "onnx")
+    assert said == "ONNX needs onnx, onnxscript: pip install 'hypercomplex-zoo[onnx]'"

@@ -1,0 +1,143 @@
+"""ONNX: write a network, run it in onnxruntime, and store its matrices in 8 bits."""
+
+import logging
+from copy import copy
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zoo.errors import InputError, one_line
+from zoo.inference.model import Model
+from zoo.inference.tracing import check_equal, input_names, output_name, program, refusing
+
+QUANTIZED = ("MatMul", "Gather", "LSTM")
+"""The operators whose weights onnxruntime stores in 8 bits; a linear layer is a MatMul, a table of words a Gather."""
+
+
+def check_installed(quantize: bool) -> None:
+    """Refuse to begin without the packages that write ONNX, and for int8 the one that quantizes and runs it.
+
+    Raises:
+        InputError: If one is missing.
+    """
+    needed = ("onnx", "onnxscript", *(["onnxruntime"] if quantize else []))
+    if missing := [name for name in needed if not find_spec(name)]:
+        raise InputError(f"ONNX needs {', '.join(missing)}: pip install 'hypercomplex-zoo[onnx]'")
+
+
+def write_onnx(model: Model, folded: Model, file: Path, quantize: bool) -> dict[str, Any]:
+    """Write the folded network of a model as ONNX, in 8 bits if asked, and compare it with the model."""
+    traced = program(model, folded.net)
+    names = {"input_names": input_names(model.net), "output_names": [output_name(folded.info.model_kwargs)]}
+    names["input_names"] = names["input_names"][: len(traced.graph_signature.user_inputs)]
+    with refusing(model), torch.no_grad():
+        made = torch.onnx.export(traced, dynamo=True, verbose=False, **names)  # type: ignore[arg-type]
+        assert made is not None
+        for node in made.model.graph.all_nodes():
+            node.metadata_props.clear()  # the lines of source behind each, with paths of this machine
+        made.save(file)
+    if not find_spec("onnxruntime"):
+        return {"max_difference": None}
+    network = OnnxNetwork(file, model.net)
+    found: dict[str, Any] = {"max_difference": check_equal(model, network)}
+    if not quantize:
+        return found
+    found["float_bytes"] = file.stat().st_size
+    whole = file.rename(file.with_name("float.onnx"))
+    try:
+        quantized(whole, file)
+    finally:
+        whole.unlink()
+    return found | cost(folded, network, OnnxNetwork(file, model.net))
+
+
+def quantized(source: Path, target: Path) -> None:
+    """Write a network with matrices in 8 bits, one scale for each of their columns; inputs are rounded as they come."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    options = {"EnableSubgraph": True, "MatMulConstBOnly": True}
+    logging.getLogger().addFilter(_is_no_advice)
+    model = onnx.load(source)
+    del model.graph.value_info[:]  # shapes that are no longer true of matrices which quantize_dynamic transposes
+    try:
+        quantize_dynamic(model, target, QUANTIZED, per_channel=True, weight_type=QuantType.QInt8, extra_options=options)
+    finally:
+        logging.getLogger().removeFilter(_is_no_advice)
+
+
+def _is_no_advice(record: logging.LogRecord) -> bool:
+    return "pre-processing before quantization" not in record.getMessage()
+
+
+def cost(model: Model, network: "OnnxNetwork", small: "OnnxNetwork") -> dict[str, Any]:
+    """Return the test metrics of both networks, or why they cannot be measured."""
+    try:
+        return {"float_metrics": run_by(model, network).evaluate(), "metrics": run_by(model, small).evaluate()}
+    except (InputError, OSError) as error:
+        return {"unmeasured": one_line(error)}
+
+
+def run_by(model: Model, network: "OnnxNetwork") -> Model:
+    """Return a model whose network is run by onnxruntime."""
+    found = copy(model)
+    found.net = network
+    found.task = copy(model.task)
+    if found.task is not None:
+        found.task._modules = found.task._modules | {"net": network}
+    return found
+
+
+@dataclass
+class Reread:
+    """The cache of a network that keeps nothing: the tokens so far, which it reads again at every step."""
+
+    tokens: Tensor | None
+    source: Tensor | None
+    length: int = 0
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows."""
+        self.tokens = None if self.tokens is None else self.tokens[rows]
+        self.source = None if self.source is None else self.source[rows]
+
+
+class OnnxNetwork(nn.Module):
+    """A network in a file, run by onnxruntime; it generates too, reading all tokens again at every step.
+
+    Args:
+        file: The ONNX file.
+        like: The network that it was made from.
+    """
+
+    def __init__(self, file: Path, like: nn.Module) -> None:
+        super().__init__()
+        from onnxruntime import InferenceSession, SessionOptions
+
+        options = SessionOptions()
+        options.intra_op_num_threads, options.log_severity_level = torch.get_num_threads(), 3
+        self.session = InferenceSession(file.read_bytes(), options, providers=["CPUExecutionProvider"])
+        self.names = [argument.name for argument in self.session.get_inputs()]
+        self.max_length = getattr(like, "max_length", None)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return what the network in the file answers."""
+        given = {name: x.cpu().numpy() for name, x in zip(self.names, inputs, strict=True)}
+        return torch.from_numpy(self.session.run(None, given)[0])
+
+    def init_cache(self, source: Tensor | None = None) -> Reread:
+        """Return an empty cache; ``source`` [B, S] are the texts to answer."""
+        return Reread(None, source)
+
+    def decode_step(self, tokens: Tensor, cache: Reread, mask: Tensor | None = None) -> Tensor:
+        """Return the logits behind each of the next tokens, [B, l, V]; there may be no padding on the left."""
+        if mask is not None and not bool(mask.all()):
+            raise InputError("an exported network reads prompts of one length at a time")
+        cache.tokens = tokens if cache.tokens is None else torch.cat([cache.tokens, tokens], 1)
+        cache.length = cache.tokens.shape[1]
+        given = (cache.tokens,) if cache.source is None else (cache.source, cache.tokens)
+        return self.forward(*given)[:, -tokens.shape[1] :]
