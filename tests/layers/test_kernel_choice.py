@@ -153,7 +153,7 @@ def test_a_gradient_penalty_reaches_the_weights():
 
 
 def test_an_unknown_kernel_is_named_with_those_there_are():
-    with pytest.raises(InputError, match="no kernel 'fast': use auto, block, factored, thin"):
+    with pytest.raises(InputError, match="kernel='fast': use auto, block, factored, thin or triton"):
         set_kernel([], "fast")
 
 

@@ -85,7 +85,7 @@ def test_a_run_uses_the_kernel_that_is_asked_for(tmp_path, monkeypatch):
 
 
 def test_a_wrong_kernel_is_refused():
-    with pytest.raises(InputError, match="kernel='thin': use auto, block or factored"):
+    with pytest.raises(InputError, match="kernel='thin': use auto, block, factored or triton"):
         zoo.fit(backbone=TINY, algebra="quaternion", kernel="thin")
 
 
@@ -126,7 +126,7 @@ def test_what_is_measured_is_possible():
         (["--backbone", "vit", "--calibrate"], "--calibrate measures the machine, not a network"),
         ([*VIT, "--rounds", "1"], "rounds=1: use two or more"),
         (["--backbone", "vi", "--algebra", "quaternion"], "unknown backbone 'vi': did you mean 'vit'"),
-        ([*VIT, "--kernel", "fast"], "kernel='fast': use auto, block or factored"),
+        ([*VIT, "--kernel", "fast"], "kernel='fast': use auto, block, factored or triton"),
     ],
 )
 def test_wrong_options_are_one_line(given, message, capsys):

@@ -37,19 +37,25 @@ def run(command: str, values: dict[str, Any]) -> int:
 
 def calibrated() -> dict[str, Any]:
     """Measure this machine and store the numbers beside those of others."""
+    import torch
+
     from zoo.checkpoint.atomic import write_bytes
-    from zoo.kernels.calibration import calibrate
-    from zoo.kernels.plan import name, path, stored
+    from zoo.kernels.calibration import calibrate, calibrate_gpu
+    from zoo.kernels.plan import gpu_name, name, path, stored
+    from zoo.kernels.triton_linear import DTYPES, missing
 
     try:
         found = {machine: numbers._asdict() for machine, numbers in stored().items()}
     except InputError:  # damaged, and measured anew
         found = {}
-    own = calibrate()._asdict()
-    found[name()] = {key: float(f"{value:.4g}") for key, value in own.items()}
+    own = {name(): calibrate()._asdict()}
+    if torch.cuda.is_available() and missing() is None:
+        own |= {gpu_name(dtype): calibrate_gpu(dtype)._asdict() for dtype in DTYPES}
+    own = {machine: {key: float(f"{value:.4g}") for key, value in numbers.items()} for machine, numbers in own.items()}
     path().parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path(), (json.dumps(found, indent=1) + "\n").encode())
-    return {"machine": name(), "file": str(path()), **found[name()]}
+    write_bytes(path(), (json.dumps(found | own, indent=1) + "\n").encode())
+    gpus = {machine: numbers for machine, numbers in own.items() if machine != name()}
+    return {"machine": name(), "file": str(path()), **own[name()]} | ({"gpu": gpus} if gpus else {})
 
 
 def print_numbers(found: dict[str, Any]) -> None:
@@ -61,3 +67,10 @@ def print_numbers(found: dict[str, Any]) -> None:
     print(f"{found['reading'] / 1e9:8.1f} GB a second, all threads that read a matrix for one row")
     print(f"{found['call'] * 1e6:8.1f} microseconds for an operation that does almost nothing")
     print(f"{found['handover'] * 1e6:8.1f} microseconds to share out work and to wait for it")
+    for gpu, numbers in found.get("gpu", {}).items():
+        print(f"\n{gpu}")
+        print(f"{numbers['speed'] / 1e12:8.1f} T operations a second on large matrices")
+        kinds = "fused", "grouped", "fused_training", "grouped_training"
+        speeds = ", ".join(f"{numbers[kind] / 1e12:.1f}" for kind in kinds)
+        print(f"{speeds} T in Triton's kernel: few terms, many; forward and backward: few, many")
+        print(f"{numbers['traffic'] / 1e9:8.1f} GB a second, {numbers['call'] * 1e6:.1f} microseconds for a small product")

@@ -10,8 +10,9 @@ from torch.nn import functional as F
 from zoo.kernels.block import AxisLayout
 from zoo.kernels.factored import factored_linear
 from zoo.kernels.factors import Factors
-from zoo.kernels.plan import BYTES, FORWARD_PASSES, Machine
+from zoo.kernels.plan import BYTES, FORWARD_PASSES, Accelerator, Machine
 from zoo.kernels.threads import alone_if, in_threads
+from zoo.kernels.triton_linear import MOST_TERMS, constants, triton_linear
 
 ROWS, WIDTH, N, RANK = 2048, 512, 4, 8
 
@@ -37,6 +38,46 @@ def calibrate(repeats: int = 15) -> Machine:
         traffic = _traffic(speed, half_width, repeats)
         handover = _handover(one, repeats)
     return Machine(speed, half_width, traffic, reading, call, handover)
+
+
+def calibrate_gpu(dtype: torch.dtype, device: str = "cuda", width: int = 4096, repeats: int = 15) -> Accelerator:
+    """Measure a GPU for numbers of one type, with 2 width rows: products of matrices, Triton's kernel, copies, small calls."""
+
+    def seconds(function: Callable[[], Any]) -> float:
+        def done() -> None:
+            function()
+            if device == "cuda":
+                torch.cuda.synchronize()
+
+        return _seconds(done, repeats)
+
+    x, one = (torch.randn(rows, width, dtype=dtype, device=device) for rows in (2 * width, width))
+
+    def fused(rank: int, n: int, training: bool) -> float:
+        layout, own = AxisLayout(width, n), x.detach().requires_grad_(training)
+        signs = constants(Factors(*(torch.randint(2, (rank, n)) * 2.0 - 1 for _ in range(3))))
+        w = torch.randn(n, layout.width, layout.width, dtype=dtype, device=device, requires_grad=training)
+
+        def call() -> None:
+            y = triton_linear(own, w, signs, layout, layout)
+            if training:
+                torch.autograd.grad(y, (own, w), x)
+
+        return (3 if training else 1) * rank * 4 * width * layout.width**2 / seconds(call)
+
+    few, many = (MOST_TERMS, 4), (2 * MOST_TERMS, 8)
+    speed = 4 * width**3 / seconds(lambda: x @ one)
+    traffic = 2 * dtype.itemsize * x.numel() / seconds(x.clone)
+    number = torch.ones(1, 1, dtype=dtype, device=device)
+    return Accelerator(
+        speed=speed,
+        fused=fused(*few, training=False),
+        grouped=fused(*many, training=False),
+        fused_training=fused(*few, training=True),
+        grouped_training=fused(*many, training=True),
+        traffic=traffic,
+        call=seconds(lambda: number @ number),
+    )
 
 
 def _traffic(speed: float, half_width: float, repeats: int) -> float:

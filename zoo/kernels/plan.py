@@ -2,8 +2,9 @@ r"""The choice of a kernel: what each would cost, from the shapes and a few numb
 
 All are times in seconds, of one product of ``rows`` rows with a weight, forward, or forward and backward. A product of matrices
 [r, i] [i, o] takes 2 r i o operations at the speed of the machine, less where i or o are small, and reads at least its matrix;
-what only moves numbers takes their bytes. Kernels that are none of these (a GPU's, or for types that a processor is fast with)
-are not predicted: there the block kernel stays, unless another is asked for.
+what only moves numbers takes their bytes. On a GPU it is block or Triton's kernel, by numbers that were measured on that GPU in
+the type of the product; without them, and for types that a processor is fast with, the block kernel stays, unless another is
+asked for.
 """
 
 import json
@@ -17,15 +18,16 @@ import torch
 from zoo.errors import InputError
 from zoo.kernels.block import AxisLayout
 from zoo.kernels.factored import FEWEST_ROWS, TILE
+from zoo.kernels.triton_linear import MOST_TERMS
 from zoo.registry.home import home
 
-KERNELS = ("auto", "block", "factored", "thin")
+KERNELS = ("auto", "block", "factored", "thin", "triton")
 """What may be asked for: ``block`` is one product with the real matrix, which is kept in evaluation."""
 
 BYTES = 4
 FORWARD_PASSES = 3
 """How often a tile is moved as it is, forward: copied in, combined, copied out; what is combined comes on top."""
-MARGINS = {"block": 1.0, "factored": 0.97, "thin": 0.8}
+MARGINS = {"block": 1.0, "factored": 0.97, "thin": 0.8, "triton": 0.9}
 """What share of the time of block another kernel may promise at most: predictions are no better, least of short times."""
 
 
@@ -46,6 +48,24 @@ class Machine(NamedTuple):
     """Seconds to share out work to threads that are not torch's, and to wait for them."""
 
 
+class Accelerator(NamedTuple):
+    """What the plan knows about a GPU for numbers of one type; there are no defaults, `zoo bench --calibrate` measures them."""
+
+    speed: float
+    """Operations a second of large products of matrices."""
+    fused: float
+    """Operations a second in the block products of Triton's kernel, of up to `zoo.kernels.triton_linear.MOST_TERMS` terms."""
+    grouped: float
+    """The same with more, which are worked on in groups that read the input again."""
+    fused_training: float
+    """The same as ``fused``, forward and backward."""
+    grouped_training: float
+    traffic: float
+    """Bytes a second that are read and written."""
+    call: float
+    """Seconds to start a kernel."""
+
+
 class Work(NamedTuple):
     """One product: rows, layouts, the dimension m of a weight, the rank R of the factors or None, and how it is used."""
 
@@ -61,8 +81,18 @@ class Work(NamedTuple):
 
 def choose(work: Work, machine: Machine | None = None) -> str:
     """Return the kernel with the least predicted time: ``block``, ``factored`` or ``thin``."""
-    found = costs(work, machine or this_machine())
-    return min(found, key=lambda kernel: found[kernel] / MARGINS[kernel])
+    return least(costs(work, machine or this_machine()))
+
+
+def choose_on_gpu(work: Work, dtype: torch.dtype) -> str:
+    """Return ``triton`` if it promises less time on this GPU than ``block``, by numbers measured there; else ``block``."""
+    gpu = this_gpu(dtype)
+    return "block" if gpu is None else least(accelerated(work, dtype.itemsize, gpu))
+
+
+def least(seconds: dict[str, float]) -> str:
+    """Return the kernel that promises the least time, with its margin."""
+    return min(seconds, key=lambda kernel: seconds[kernel] / MARGINS[kernel])
 
 
 def costs(work: Work, machine: Machine) -> dict[str, float]:
@@ -72,6 +102,19 @@ def costs(work: Work, machine: Machine) -> dict[str, float]:
         found["factored"] = _factored(work, machine)
     if not work.training and work.rows:
         found["thin"] = _thin(work, machine)
+    return found
+
+
+def accelerated(work: Work, size: int, gpu: Accelerator) -> dict[str, float]:
+    """Predict the seconds of the kernels of a GPU, for numbers of ``size`` bytes."""
+    rows, i, o, passes = work.rows, work.inp.channels, work.out.channels, 3 if work.training else 1
+    assembled = (6 * size * i * o / gpu.traffic + 4 * gpu.call) if work.training else 0
+    found = {"block": passes * (2 * rows * i * o / gpu.speed + gpu.call) + assembled}
+    if work.rank is not None and rows:
+        kinds = (gpu.fused, gpu.grouped), (gpu.fused_training, gpu.grouped_training)
+        speed = kinds[work.training][work.rank > MOST_TERMS]
+        products = 2 * work.rank * rows * work.inp.elements * work.out.elements
+        found["triton"] = passes * (products / speed + gpu.call)
     return found
 
 
@@ -125,7 +168,26 @@ def this_machine() -> Machine:
 
 @cache
 def _measured(threads: int) -> Machine:
-    return stored().get(name(), Machine())
+    found = stored().get(name(), Machine())
+    return found if isinstance(found, Machine) else Machine()
+
+
+def this_gpu(dtype: torch.dtype) -> Accelerator | None:
+    """Return what was measured on the current GPU for a type, or None."""
+    return _measured_gpu(gpu_name(dtype)) if torch.cuda.is_available() else None
+
+
+@cache
+def _measured_gpu(name: str) -> Accelerator | None:
+    found = stored().get(name)
+    return found if isinstance(found, Accelerator) else None
+
+
+def gpu_name(dtype: torch.dtype) -> str:
+    """Name the current GPU and a type; float32 may be multiplied as TensorFloat-32 (`torch.set_float32_matmul_precision`)."""
+    kind = str(dtype).removeprefix("torch.")
+    rounded = dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
+    return f"{torch.cuda.get_device_name()}, {'tf32' if rounded else kind}"
 
 
 def name() -> str:
@@ -146,7 +208,7 @@ def path() -> Path:
     return home() / "kernels.json"
 
 
-def stored() -> dict[str, Machine]:
+def stored() -> dict[str, Machine | Accelerator]:
     """Read the measured numbers by the names of machines; none if there is no such file, or no folder that may be read.
 
     Raises:
@@ -158,9 +220,13 @@ def stored() -> dict[str, Machine]:
         return {}
     try:
         found: Any = json.loads(text)
-        machines = {str(key): Machine(**{k: float(v) for k, v in values.items()}) for key, values in found.items()}
+        machines = {str(key): _numbers({k: float(v) for k, v in values.items()}) for key, values in found.items()}
     except (ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{path()} cannot be read ({error}): delete it, or run zoo bench --calibrate") from None
     if any(not (0 < value < float("inf")) for machine in machines.values() for value in machine):
         raise InputError(f"{path()} holds numbers that are not positive: delete it, or run zoo bench --calibrate")
     return machines
+
+
+def _numbers(values: dict[str, float]) -> Machine | Accelerator:
+    return Accelerator(**values) if "fused" in values else Machine(**values)

@@ -11,9 +11,10 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from zoo.algebras import Algebra, Factors, TrackedParameter
-from zoo.errors import InputError
+from zoo.errors import InputError, shorten
 from zoo.kernels import AxisLayout, block_linear, factored_linear, factorize, thin_linear
-from zoo.kernels.plan import KERNELS, Work, choose
+from zoo.kernels.plan import KERNELS, Work, choose, choose_on_gpu
+from zoo.kernels.triton_linear import Constants, can_compute, constants, missing, triton_linear
 
 PLAIN = (Tensor, nn.Parameter, TrackedParameter)
 MOST_CHOICES = 1000
@@ -36,11 +37,13 @@ class KernelChoice:
         self.kernel = "auto"
         self._choices: dict[tuple[Any, ...], str] = {}
         self._factors: dict[tuple[Any, ...], Factors | None] = {}
+        self._constants: Constants | None = None
 
     def forget(self) -> None:
         """Choose anew: the device or the type of the weight may have changed."""
         self._choices.clear()
         self._factors.clear()
+        self._constants = None
 
     def __call__(self, weight: Components, x: Tensor, bias: Tensor | None) -> Tensor | None:
         """Multiply rows [..., in] by the weight, and add a bias; None where the real matrix, kept or not, does it best."""
@@ -48,6 +51,10 @@ class KernelChoice:
             return None
         w = weight.components
         training = torch.is_grad_enabled() and (x.requires_grad or w.requires_grad)
+        if self.kernel == "triton" or x.is_cuda:
+            y = self._by_triton(weight, x, bias, training)
+            if y is not None:
+                return y
         key = x.numel(), training, torch.get_num_threads()
         kernel = self._choices.get(key)
         if (kernel == "block" and not training) or not _is_plain(x, w, bias):
@@ -63,6 +70,36 @@ class KernelChoice:
         if kernel == "thin" and not training:
             return thin_linear(x, w, weight.algebra.action, weight.out, weight.inp, bias)
         return block_linear(x, w, weight.algebra.action, weight.out, weight.inp, bias)
+
+    def _by_triton(self, weight: Components, x: Tensor, bias: Tensor | None, training: bool) -> Tensor | None:
+        """Multiply by Triton's kernel, in the type of autocast if that is on; None where it cannot, or is not planned."""
+        w, algebra, device = weight.components, weight.algebra, x.device
+        if self.kernel not in ("auto", "triton") or not algebra.known or not _is_untransformed(x, w):
+            return None
+        casts = is_any_autocast_enabled() and torch.is_autocast_enabled(device.type)
+        dtype = torch.get_autocast_dtype(device.type) if casts else x.dtype
+        if not can_compute(device, dtype) or w.device != device:
+            return None
+        if not casts and (w.dtype != dtype or (bias is not None and bias.dtype != dtype)):
+            return None
+        if self.kernel == "auto" and self._planned_on_gpu(weight, x, training, dtype) != "triton":
+            return None
+        if self._constants is None:
+            factors = self.factors(weight, torch.empty(0, dtype=torch.float64))
+            if factors is None:
+                return None
+            self._constants = constants(factors)
+        shift = None if bias is None else bias.to(dtype)
+        return triton_linear(x.to(dtype), w.to(dtype), self._constants, weight.out, weight.inp, shift)
+
+    def _planned_on_gpu(self, weight: Components, x: Tensor, training: bool, dtype: torch.dtype) -> str:
+        key = x.numel(), training, dtype
+        if key not in self._choices:
+            if len(self._choices) >= MOST_CHOICES:
+                self._choices.clear()
+            work = self.work(weight, x.numel() // max(1, weight.inp.channels), training, torch.empty(0, dtype=torch.float64))
+            self._choices[key] = choose_on_gpu(work, dtype)
+        return self._choices[key]
 
     def factors(self, weight: Components, like: Tensor) -> Factors | None:
         """Return the factors of the product, of the dtype and device of a tensor; None if they are no fewer than its pairs."""
@@ -81,7 +118,7 @@ class KernelChoice:
     def choose(self, weight: Components, rows: int, training: bool, like: Tensor) -> str:
         """Return the kernel that was asked for, or the one that is planned for so many rows of a type and on a device."""
         if self.kernel != "auto":
-            return self.kernel
+            return "block" if self.kernel == "triton" else self.kernel  # where Triton's kernel cannot
         if like.device.type != "cpu" or like.dtype not in PLANNED:
             return "block"
         return choose(self.work(weight, rows, training, like))
@@ -95,15 +132,15 @@ class KernelChoice:
 
 
 def set_kernel(modules: Iterable[nn.Module], kernel: str) -> None:
-    """Let every weight among these modules use one kernel where it can: ``auto``, ``block``, ``factored`` or ``thin``.
+    """Let every weight among these modules use one kernel where it can: auto, block, factored, thin or triton.
 
-    A kernel that cannot compute a product (``factored`` without factors, ``thin`` in training) leaves it to ``block``.
+    A kernel that cannot compute a product (``factored`` without factors, ``thin`` in training, ``triton`` off CUDA) leaves it
+    to ``block``.
 
     Raises:
-        InputError: If there is no kernel of this name.
+        InputError: If there is no kernel of this name, or it cannot run on this machine.
     """
-    if kernel not in KERNELS:
-        raise InputError(f"there is no kernel '{kernel}': use {', '.join(KERNELS)}")
+    check_kernel(kernel, KERNELS)
     for module in modules:
         choice = getattr(module, "kernel_choice", None)
         if isinstance(choice, KernelChoice):
@@ -111,17 +148,31 @@ def set_kernel(modules: Iterable[nn.Module], kernel: str) -> None:
             choice.forget()
 
 
-def _is_plain(x: Tensor, w: Tensor, bias: Tensor | None) -> bool:
-    """Whether nothing but plain tensors is computed with here and now, as the kernels do it."""
+def check_kernel(kernel: str, kernels: Iterable[str]) -> None:
+    """Raise `InputError` if a kernel is none of these, or cannot run on this machine."""
+    if kernel not in kernels:
+        *most, last = kernels
+        raise InputError(f"kernel={shorten(kernel)}: use {', '.join(most)} or {last}")
+    if kernel == "triton" and (lack := missing()):
+        raise InputError(f"kernel='triton' is for CUDA devices, and {lack}: use auto, block or factored")
+
+
+def _is_untransformed(x: Tensor, w: Tensor) -> bool:
+    """Whether plain tensors are computed with here and now, by no transformation of torch."""
     if type(x) not in PLAIN or type(w) not in PLAIN or is_tracing():
-        return False
-    if x.dtype != w.dtype or x.device != w.device or (bias is not None and bias.dtype != w.dtype):
         return False
     if x.layout != torch.strided or x.is_meta or torch._C._are_functorch_transforms_active():
         return False
-    if is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
-        return False
     return int(forward_ad._current_level) < 0
+
+
+def _is_plain(x: Tensor, w: Tensor, bias: Tensor | None) -> bool:
+    """Whether nothing but plain tensors of one type is computed with here and now, as the kernels do it."""
+    if not _is_untransformed(x, w):
+        return False
+    if x.dtype != w.dtype or x.device != w.device or (bias is not None and bias.dtype != w.dtype):
+        return False
+    return not (is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type))
 
 
 def _known_factors(algebra: Algebra, like: Tensor) -> Factors | None:

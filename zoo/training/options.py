@@ -109,7 +109,7 @@ class Fit:
         num_workers: Processes that load data; 0 loads in the main one.
         seed: Decides weights, order and augmentation; never the split of the data.
         compile: Compile the network with torch.compile; the first steps take longer.
-        kernel: auto, or the kernel of all matrices: block or factored; auto is planned from what was measured of the machine.
+        kernel: auto, or block, factored or (on CUDA) triton for all matrices; auto is planned from numbers of the machine.
         matmul_precision: Of float32 matrix products: highest, high (TF32 on GPUs that have it) or medium.
         ddp_timeout: Seconds that one of several processes waits for the others, before it ends the run.
         run_dir: Folder of the run; by default a new one in runs/ with a telling name.
@@ -295,7 +295,7 @@ class Bench(Info):
 
     Args:
         batch_size: Examples in the batch.
-        kernel: auto, or the kernel of all matrices: block or factored.
+        kernel: auto, or block, factored or (on CUDA) triton for all matrices.
         rounds: Steps of each network, in turns.
     """
 

@@ -1,0 +1,247 @@
+r"""The factored product on a GPU: one Triton kernel forward, and one for each gradient.
+
+With factors of the structure tensor, A[i, j, k] = sum_r L[r, i] Q[r, j] P[r, k] (`zoo.kernels.factors`), the output and the
+gradients of the input and of the weight are
+
+    y_k  = sum_r P[r, k] (Q_r . x) (L_r . w)^T
+    gx_j = sum_r Q[r, j] (P_r . g) (L_r . w)
+    gw_i = sum_r L[r, i] (P_r . g)^T (Q_r . x)
+
+for rows x and g. Combinations are made in registers and rounded to the type of x; products are summed, and recombined, in
+float32. Neither a real matrix nor its gradient nor a combination is ever stored, and x and w alone are kept.
+"""
+
+import os
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.errors import InputError
+from zoo.kernels.block import AxisLayout, real_matrix
+from zoo.kernels.factors import Factors
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+MOST_TERMS = 8
+"""Of so many terms the kernel holds all sums in registers, and reads its input once."""
+PROGRAMS = 264
+"""So many programs at least share the rows of a weight's gradient: two for each multiprocessor of a large GPU."""
+FEWEST_ROWS = 512
+"""A program sums over no fewer rows of a weight's gradient than these, if there are as many."""
+
+Table = tuple[tuple[float, ...], ...]
+Terms = tuple[tuple[tuple[int, float], ...], ...]
+Axis = tuple[int, int, int, int]
+
+
+class Constants(NamedTuple):
+    """The factors of a product as numbers that are compiled into the kernel, each [R][m or n]."""
+
+    left: Table
+    right: Table
+    result: Table
+
+
+class Operand(NamedTuple):
+    """A tensor of so many components: the stride between them, and two axes, see `zoo.kernels.triton_product.bilinear`."""
+
+    tensor: Tensor
+    components: int
+    stride: int
+    first: Axis
+    second: Axis
+
+    def turned(self) -> "Operand":
+        """Exchange the axes."""
+        return self._replace(first=self.second, second=self.first)
+
+
+class Tile(NamedTuple):
+    """The tile of a program: rows, columns and depth, the terms whose sums it holds at a time, and its warps."""
+
+    p: int
+    q: int
+    s: int
+    group: int
+    warps: int
+
+
+def constants(factors: Factors) -> Constants:
+    """Return factors as numbers of Python, to be compiled into a kernel, without terms that add nothing."""
+    needed = torch.stack([f.detach().abs().sum(1) > 0 for f in factors]).all(0)
+    return Constants(*(tuple(map(tuple, f.detach()[needed].double().tolist())) for f in factors))
+
+
+def is_interpreted() -> bool:
+    """Whether Triton runs its kernels in its interpreter, on any device: for tests."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+@cache
+def missing() -> str | None:
+    """Say what the kernel lacks on this machine, or None if it can run."""
+    if find_spec("triton") is None:
+        return "Triton is not installed"
+    if not (torch.cuda.is_available() or is_interpreted()):
+        return "torch sees no CUDA device"
+    return None
+
+
+def can_compute(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the kernel is for tensors on this device and of this type."""
+    return dtype in DTYPES and (device.type == "cuda" or is_interpreted()) and missing() is None
+
+
+def triton_linear(
+    x: Tensor, w: Tensor, factors: Constants, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
+) -> Tensor:
+    """Multiply rows from the left by the weight: [..., in] to [..., out], for w [m, out elements, in elements].
+
+    Gradients reach x, w and the bias; a gradient of a gradient goes through the real matrix.
+
+    Raises:
+        InputError: If the tensors are not of `DTYPES` on a CUDA device, or there is no Triton.
+    """
+    if not can_compute(x.device, x.dtype):
+        raise InputError(f"the kernel 'triton' cannot multiply {x.dtype} on {x.device.type}: {missing() or 'use block'}")
+    y: Tensor = _Triton.apply(x.reshape(-1, inp.channels), w, bias, factors, out, inp)
+    return y.view(*x.shape[:-1], out.channels)
+
+
+class _Triton(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, factors: Constants, out: AxisLayout, inp: AxisLayout
+    ) -> Tensor:
+        ctx.save_for_backward(x, w)
+        ctx.product = factors, out, inp
+        left, right, result = factors
+        y = x.new_empty(len(x), out.channels)
+        rows, to = _rows(x, inp), _rows(y, out)
+        _launch(
+            rows,
+            _weight(w).turned(),
+            to,
+            (len(x), out.elements, inp.elements),
+            right,
+            left,
+            result,
+            None if bias is None else bias.contiguous(),
+        )
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        """Return the gradients; a graph of them is only built by way of the definition."""
+        (x, w), (factors, out, inp) = ctx.saved_tensors, ctx.product
+        of_x, of_w, of_bias = ctx.needs_input_grad[:3]
+        shift = g.sum(0) if of_bias else None
+        if torch.is_grad_enabled():
+            return *_by_definition(x, w, g, factors, out, inp, (of_x, of_w)), shift, None, None, None
+        left, right, result = factors
+        gx = gw = None
+        rows = _rows(g, out)
+        if of_x:
+            gx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+            _launch(rows, _weight(w), _rows(gx, inp), (len(x), inp.elements, out.elements), result, left, right)
+        if of_w:
+            gw = _weight_gradient(rows, _rows(x, inp), w, factors)
+        return gx, gw, shift, None, None, None
+
+
+def _weight_gradient(g: Operand, x: Operand, w: Tensor, factors: Constants) -> Tensor:
+    """Sum over the rows, in shares where there are many rows and few tiles, and over the shares in one order."""
+    left, right, result = factors
+    (m, o, i), rows = w.shape, len(x.tensor)
+    tile = _tile(m, len(left), w.dtype)
+    tiles = -(-o // tile.p) * -(-i // tile.q)
+    shares = max(1, min(-(-PROGRAMS // tiles), rows // FEWEST_ROWS))
+    parts = w.new_empty(shares, m, o, i, dtype=torch.float32 if shares > 1 else w.dtype)
+    to = _weight(parts[0])
+    _launch(g.turned(), x, to, (o, i, rows), result, right, left, shares=shares)
+    return parts.sum(0).to(w.dtype) if shares > 1 else parts[0]
+
+
+def _launch(
+    a: Operand,
+    b: Operand,
+    out: Operand,
+    sizes: tuple[int, int, int],
+    of_a: Table,
+    of_b: Table,
+    of_out: Table,
+    bias: Tensor | None = None,
+    shares: int = 1,
+) -> None:
+    """Run the kernel on sizes (p, q, s) of elements or rows."""
+    from zoo.kernels.triton_product import bilinear
+
+    p, q, s = sizes
+    if not p:
+        return
+    tile = _tile(out.components, len(of_a), a.tensor.dtype)
+    precise = not a.tensor.is_cuda or torch.get_float32_matmul_precision() == "highest"
+    bilinear[-(-p // tile.p), -(-q // tile.q), shares](
+        a.tensor,
+        b.tensor,
+        out.tensor,
+        bias,
+        sizes,
+        (-(-s // (shares * tile.s)), out.components * p * q),
+        (a.stride, a.first, a.second),
+        (b.stride, b.first, b.second),
+        (out.stride, out.first, out.second),
+        LEFT=_terms(of_a),
+        RIGHT=_terms(of_b),
+        RESULT=tuple(zip(*of_out, strict=True)),
+        COMPONENTS=(a.components, b.components),
+        BLOCKS=(tile.p, tile.q, tile.s),
+        GROUP=tile.group,
+        HAS_BIAS=bias is not None,
+        PRECISION="ieee" if precise else "tf32",
+        WIDEN=is_interpreted(),
+        num_warps=tile.warps,
+        enable_fp_fusion=True,
+    )
+
+
+def _tile(components: int, terms: int, dtype: torch.dtype) -> Tile:
+    """Return a tile whose sums, of all components and of a group of terms, about fit into the registers of its warps."""
+    depth = 16 if dtype == torch.float32 else 32
+    if terms <= MOST_TERMS:
+        return Tile(64, 32, depth, terms, 4) if dtype == torch.float32 else Tile(64, 64, depth, terms, 8)
+    return Tile(64, 32, depth, 4, 8) if components <= 8 else Tile(32, 16, depth, 4, 8)
+
+
+@cache
+def _terms(table: Table) -> Terms:
+    """Return what is not zero of every row."""
+    return tuple(tuple((j, value) for j, value in enumerate(row) if value) for row in table)
+
+
+def _rows(rows: Tensor, layout: AxisLayout) -> Operand:
+    """Describe rows of features, [rows, channels], whose last elements may be cut."""
+    outer, inner = rows.stride()
+    is_plain = layout.blocks == 1 and layout.size == layout.n * layout.width
+    features = (1, 0, inner, layout.n) if is_plain else (layout.width, inner, layout.size * inner, layout.size)
+    return Operand(rows, layout.n, layout.width * inner, (1, 0, outer, layout.n), features)
+
+
+def _weight(w: Tensor) -> Operand:
+    """Describe components [m, out elements, in elements]."""
+    component, outer, inner = w.stride()
+    return Operand(w, len(w), component, (1, 0, outer, len(w)), (1, 0, inner, len(w)))
+
+
+def _by_definition(
+    x: Tensor, w: Tensor, g: Tensor, factors: Constants, out: AxisLayout, inp: AxisLayout, needs: tuple[bool, bool]
+) -> tuple[Tensor | None, ...]:
+    """Return gradients of x and w that can be differentiated again, through the real matrix."""
+    structure = Factors(*(torch.tensor(f, dtype=w.dtype, device=w.device) for f in factors)).reconstruct()
+    y = F.linear(x, real_matrix(structure, w, out, inp))
+    wanted = [tensor for tensor, needed in zip((x, w), needs, strict=True) if needed]
+    found = iter(torch.autograd.grad(y, wanted, g, create_graph=True) if wanted else ())
+    return tuple(next(found) if needed else None for needed in needs)
