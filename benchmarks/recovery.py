@@ -4,12 +4,14 @@ For every seed a real vision transformer is trained on digits, the teacher. The 
 trained by the same recipe from new weights and from the teacher's, projected, each with the labels alone and with the teacher's
 probabilities beside them. Counted are the epochs until the accuracy in validation is within a point of the teacher's. The test
 split is read once, by the epoch that validation chose. Writes results/recovery.json and the table in docs/converting.md.
+
+The runs are kept in ``--runs``: one that has ended is read and not repeated, one that was cut off is done again from its start.
 """
 
 import argparse
 import csv
 import json
-import tempfile
+import shutil
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -33,9 +35,9 @@ ARMS = {
 """Whether the weights are projected, and whether there is a teacher."""
 
 
-def curve(run: str) -> list[float]:
+def curve(run: Path) -> list[float]:
     """Return the accuracy in validation after each epoch of a run."""
-    with open(Path(run) / "metrics.csv", encoding="utf-8", newline="") as file:
+    with open(run / "metrics.csv", encoding="utf-8", newline="") as file:
         return [float(row["val_accuracy"]) for row in csv.DictReader(file) if row.get("val_accuracy")]
 
 
@@ -48,28 +50,41 @@ def first(values: list[float], least: float) -> int | None:
     return next((epoch for epoch, value in enumerate(values, 1) if value >= least - 1e-9), None)
 
 
-def measure(seeds: int, trainer: dict[str, Any]) -> dict[str, Any]:
-    """Train the teacher and every arm with every seed in a temporary folder."""
+def fit(run: Path, **options: Any) -> dict[str, Any]:
+    """Train, or read the summary of a run that has ended."""
+    if not (run / "summary.json").exists():
+        shutil.rmtree(run, ignore_errors=True)
+        zoo.fit(run_dir=str(run), **options)
+    found: dict[str, Any] = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    return found
+
+
+def project(teacher: Path, start: Path) -> dict[str, Any]:
+    """Project the teacher, and return the errors."""
+    shutil.rmtree(start, ignore_errors=True)
+    found: dict[str, Any] = convert(Convert(source=str(teacher), algebra=ALGEBRA, to=str(start)))["error"]
+    return found
+
+
+def measure(runs: Path, seeds: int, trainer: dict[str, Any]) -> dict[str, Any]:
+    """Train the teacher and every arm with every seed."""
     rows, teachers = [], []
-    with tempfile.TemporaryDirectory() as place:
-        for seed in range(seeds):
-            common: dict[str, Any] = {"backbone": BACKBONE, "seed": seed, "trainer": trainer}
-            teacher, start = f"{place}/{seed}-teacher", f"{place}/{seed}-start"
-            summary = zoo.fit(algebra="real", run_dir=teacher, **common)
-            best = max(curve(teacher))
-            teachers.append({"seed": seed, "validation": best, "test": summary["metrics"]["accuracy"]})
-            made = convert(Convert(source=teacher, algebra=ALGEBRA, to=start))
-            teachers[-1]["projection"] = made["error"]
-            for number, (arm, (projected, taught)) in enumerate(ARMS.items()):
-                own = {"init_from": start} if projected else {}
-                own |= {"teacher": teacher} if taught else {}
-                run = f"{place}/{seed}-{number}"
-                summary = zoo.fit(algebra=ALGEBRA, run_dir=run, **common, **own)
-                values = curve(run)
-                reached = first(values, best - WITHIN)
-                row = {"arm": arm, "seed": seed, "reached": reached, "validation": values}
-                rows.append(row | {"test": summary["metrics"]["accuracy"], "seconds": summary["seconds"]})
-                print(f"{arm}, seed {seed}: within a point after {reached}, test {rows[-1]['test']:.4f}", flush=True)
+    for seed in range(seeds):
+        common: dict[str, Any] = {"backbone": BACKBONE, "seed": seed, "trainer": trainer}
+        teacher, start = runs / f"{seed}-teacher", runs / f"{seed}-start"
+        summary = fit(teacher, algebra="real", **common)
+        best = max(curve(teacher))
+        one = {"seed": seed, "validation": best, "test": summary["metrics"]["accuracy"]}
+        teachers.append(one | {"projection": project(teacher, start)})
+        for number, (arm, (projected, taught)) in enumerate(ARMS.items()):
+            own = {"init_from": str(start)} if projected else {}
+            own |= {"teacher": str(teacher)} if taught else {}
+            run = runs / f"{seed}-{number}"
+            summary = fit(run, algebra=ALGEBRA, **common, **own)
+            values = curve(run)
+            row = {"arm": arm, "seed": seed, "reached": first(values, best - WITHIN), "validation": values}
+            rows.append(row | {"test": summary["metrics"]["accuracy"], "seconds": summary["seconds"]})
+            print(f"{arm}, seed {seed}: within a point after {row['reached']}, test {rows[-1]['test']:.4f}", flush=True)
     epochs = trainer.get("max_epochs", summary["epochs"])
     facts = {"backbone": BACKBONE, "algebra": ALGEBRA, "data": "digits", "epochs": epochs, "within": WITHIN}
     return {"machine": machine.info(), **facts, "teachers": teachers, "rows": rows}
@@ -110,11 +125,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batches", type=int, help="steps of an epoch, for a trial; the result is then not comparable")
+    parser.add_argument("--runs", type=Path, default=Path("runs", "recovery"), help="where the runs are kept")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args(argv)
     trainer = {"max_epochs": options.epochs, "enable_progress_bar": False}
     trainer |= {} if options.batches is None else {"limit_train_batches": options.batches}
-    results = measure(options.seeds, trainer)
+    results = measure(options.runs, options.seeds, trainer)
     options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     if options.out == RESULTS:
         update(results)
