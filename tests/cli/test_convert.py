@@ -6,6 +6,7 @@ import shutil
 import pytest
 import timm
 import torch
+from safetensors.torch import load_file
 
 import zoo
 
@@ -87,6 +88,49 @@ def test_a_model_of_timm_keeps_its_classes_or_gets_a_new_head(call, tmp_path, mo
     assert torch.allclose(
         model.net.patch_embed.proj.weight, real.patch_embed.proj.weight.sum(1, keepdim=True)
     )  # of grey images
+
+
+@pytest.fixture
+def layers(tmp_path):
+    torch.manual_seed(0)
+    state = {f"enc.{key}_weight": torch.randn(2, 3) for key in "rijk"} | {
+        "enc.bias": torch.randn(8),
+        "head.weight": torch.ones(2),
+    }
+    torch.save({"state_dict": state}, tmp_path / "theirs.pt")
+    return state
+
+
+def test_layers_of_another_library_become_a_state_dict(call, layers):
+    words = ("convert", "--from", "theirs.pt", "--format", "qytorch", "--algebra", "quaternion")
+    code, out, err = call(*words, "--to", "deep/ours.safetensors")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-4] == "deep/ours.safetensors: 1 layers of ours; 1 other tensors as they were"
+    assert "enc" in out
+    found = load_file("deep/ours.safetensors")
+    assert {*found} == {"enc.weight_module.components", "enc.bias", "head.weight"}
+    assert torch.equal(found["enc.weight_module.components"][1], -layers["enc.i_weight"])
+    made = json.loads(call(*words, "--to", "again.safetensors", "--json").out)
+    assert made["layers"] == [{"layer": "enc", "shape": [8, 12], "components": 4}]
+    assert made["kept"] == ["head.weight"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--format", "pytorch", "--to", "x.safetensors"), "unknown format 'pytorch': use qytorch, "),
+        (("--format", "qytorch", "--to", "x"), "give --to FILE.safetensors, not 'x'"),
+        (("--format", "qytorch", "--to", "x.safetensors"), "qytorch does not store its algebra"),
+        (("--format", "qytorch", "--algebra", "octonion", "--to", "x.safetensors"), "has 4 components, and octonion has n = 8"),
+        (("--format", "hypernets", "--to", "x.safetensors"), "there is no layer of hypernets in the state dict"),
+        (("--format", "qytorch", "--data", "digits", "--to", "x.safetensors"), "leave --data and --scope out"),
+        (("--format", "qytorch", "--to", "theirs.safetensors"), "'theirs.safetensors' exists"),
+    ],
+)
+def test_wrong_layers_are_refused(refused, layers, tmp_path, words, said):
+    (tmp_path / "theirs.safetensors").touch()
+    assert said in refused("convert", "--from", "theirs.pt", *words)
+    assert not (tmp_path / "x.safetensors").exists()
 
 
 @pytest.mark.parametrize(

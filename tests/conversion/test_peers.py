@@ -281,6 +281,31 @@ def test_the_opposite_of_a_commutative_algebra_is_itself():
     assert peers.layer("hypercomplex_keras", {"kernel": torch.randn(4, 3, 2)}, "quaternion").algebra.spec == ""
 
 
+@pytest.mark.parametrize("case", ["qytorch QLinear", "hypernets PHMLinear", "hypernets PHConv2d", "phc_gnn PHMLinear"])
+def test_a_state_dict_fits_a_network_of_our_layers(case):
+    over, shape, shapes, expected = PEERS[case]
+    peer = case.split()[0]
+    theirs = {f"0.{key}": value for key, value in filled(shapes).items()} | {"1.weight": torch.ones(2, dtype=torch.float64)}
+    found = peers.state_dict(peer, theirs, over)
+    first = peers.layer(peer, theirs, over, name="0")
+    torch.nn.init.zeros_(first.components)
+    net = torch.nn.ModuleList([first, torch.nn.PReLU(2).double()])
+    net.load_state_dict(found)  # strict: no name is missing or left over
+    close(net[0](inputs(shape)), expected)
+    assert torch.equal(net[1].weight, theirs["1.weight"])
+
+
+def test_a_state_dict_has_a_spec_and_a_layer():
+    state = {"kernel": torch.randn(4, 3, 2)}
+    with pytest.raises(InputError, match="multiplies from the right"):
+        peers.state_dict("hypercomplex_keras", state, "quaternion")
+    with pytest.raises(InputError, match="there is no layer of qytorch in the state dict, which has kernel"):
+        peers.state_dict("qytorch", state, "quaternion")
+    assert peers.state_dict("hypercomplex_keras", {"kernel": torch.ones(2, 3, 2)}, "complex").keys() == {
+        "weight_module.components"
+    }
+
+
 def test_the_options_of_a_convolution():
     _, _, shapes, _ = PEERS["qytorch QConv2d"]
     state, x = filled(shapes), inputs((1, 4, 5, 5))

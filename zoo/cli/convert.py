@@ -27,8 +27,23 @@ def run(command: str, values: dict[str, Any]) -> int:
     quiet()
     with redirect_stdout(sys.stderr if as_json else sys.stdout):
         made = convert(options)
-    show(made, as_json, print_converted)
+    show(made, as_json, print_layers if "file" in made else print_converted)
     return 0
+
+
+def print_layers(made: dict[str, Any]) -> None:
+    """Print what was a layer of another library, and how to go on."""
+    from zoo.report import plain_console, plain_table
+
+    console, table = plain_console(), plain_table("layer", "real matrix", "components")
+    for row in made["layers"]:
+        table.add_row(row["layer"] or "(the whole)", " x ".join(map(str, row["shape"])), str(row["components"]))
+    console.print(table)
+    count = len(made["kept"])
+    console.print(f"{made['file']}: {len(made['layers'])} layers of ours; {count} other tensors as they were")
+    console.print(
+        f"\nnext:\n  net.load_state_dict(safetensors.torch.load_file({made['file']!r}))  # in Python: docs/converting.md"
+    )
 
 
 def print_converted(made: dict[str, Any]) -> None:

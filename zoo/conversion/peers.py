@@ -30,7 +30,8 @@ class Form(NamedTuple):
 
     Attributes:
         components: The names of w_0, w_1, ..., or one name of all of them, stacked along the first axis.
-        bias: The name of the bias; None if the peer computes without the one that it stores.
+        bias: The name of the bias; None if there is none.
+        unused: The name of a bias that the peer stores and computes without.
         transposed: Whether the matrices of a linear layer are [in, out]; those of a convolution never are.
         conjugated: Whether the peer multiplies by the conjugate of what it stores.
         right: Whether it multiplies from the right, y = x w.
@@ -40,6 +41,7 @@ class Form(NamedTuple):
 
     components: tuple[str, ...]
     bias: str | None = "bias"
+    unused: str | None = None
     transposed: bool = False
     conjugated: bool = False
     right: bool = False
@@ -52,7 +54,7 @@ PEERS: dict[str, tuple[Form, ...]] = {
     "qytorch": (Form(_FOUR, conjugated=True),),
     "orkis": (Form(_FOUR, transposed=True),),
     "speechbrain": (Form(_FOUR, transposed=True), Form(_TWO, bias="b", transposed=True)),
-    "hypernets": (Form(("s",), rule="a", axes=(0, 2, 1)), Form(("F",), bias=None, rule="A", axes=(0, 2, 1))),
+    "hypernets": (Form(("s",), rule="a", axes=(0, 2, 1)), Form(("F",), bias=None, unused="bias", rule="A", axes=(0, 2, 1))),
     "phc_gnn": (Form(("W",), bias="b", transposed=True, rule="*_rule"),),
     "hypercomplex_keras": (Form(("kernel",), transposed=True, right=True),),
 }
@@ -69,12 +71,14 @@ class PeerWeight(NamedTuple):
         components: w, [n, out / n, in / n, *kernel].
         bias: [out], or None.
         right: Whether the peer multiplies by w from the right, so that the product is A with the factors exchanged.
+        keys: The names in the state dict that the layer takes up.
     """
 
     structure: Tensor | None
     components: Tensor
     bias: Tensor | None
     right: bool = False
+    keys: tuple[str, ...] = ()
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
@@ -134,11 +138,14 @@ def weight(peer: str, state: State, name: str = "") -> PeerWeight:
         w = w.transpose(1, 2)
     if form.conjugated:
         w = torch.cat([w[:1], -w[1:]])
-    rule = next((state[key] for key in state if form.rule and fnmatch(key, f"{place}{form.rule}")), None)
+    key = next((key for key in state if form.rule and fnmatch(key, f"{place}{form.rule}")), "")
+    rule = state.get(key)
     if form.rule is not None and (rule is None or list(rule.shape) != [len(w)] * 3):
         raise InputError(f"'{place}{form.rule}' of {peer} is no product of {len(w)} components")
     structure = None if rule is None else rule.detach().permute(form.axes).contiguous()
-    return PeerWeight(structure, w.contiguous(), state.get(f"{place}{form.bias}") if form.bias else None, form.right)
+    keys = [*(f"{place}{own}" for own in (*form.components, form.bias, form.unused)), key]
+    bias = state.get(f"{place}{form.bias}")
+    return PeerWeight(structure, w.contiguous(), bias, form.right, tuple(own for own in keys if own in state))
 
 
 def layer(
@@ -184,6 +191,34 @@ def layer(
         if found.bias is not None:
             built.bias.copy_(found.bias)
     return built  # type: ignore[no-any-return]
+
+
+def state_dict(peer: str, state: State, algebra: str | Algebra | None = None) -> dict[str, Tensor]:
+    """Return the state dict of the same network with layers of ours in the places of a peer's; other tensors are kept.
+
+    Raises:
+        InputError: If there is no such peer or it has no layer there, the algebra does not fit, or the peer multiplies from
+            the right by elements that do not commute: then `layer` builds each over the opposite algebra.
+
+    Example:
+        >>> state = {"0.s": torch.ones(1, 2, 3), "0.a": torch.ones(1, 1, 1), "1.weight": torch.ones(2)}
+        >>> sorted(state_dict("hypernets", state))
+        ['0.weight_module.algebra.structure', '0.weight_module.components', '1.weight']
+    """
+    names, found = layer_names(peer, state), dict(state)
+    if not names:
+        raise InputError(f"there is no layer of {peer} in the state dict, which has {', '.join([*state][:5]) or 'nothing'}")
+    product = None if algebra is None else make_algebra(algebra)
+    for name in names:
+        built = layer(peer, state, product, name=name)
+        if product is not None and built.algebra.spec != product.spec:
+            raise InputError(
+                f"{peer} multiplies from the right, which no spec of an algebra does: use zoo.conversion.peers.layer in Python"
+            )
+        for key in weight(peer, state, name).keys:
+            found.pop(key, None)
+        found |= {f"{name}.{key}" if name else key: value for key, value in built.state_dict().items()}
+    return found
 
 
 def lstm(state: State, algebra: str | Algebra, *, name: str = "rnn.0") -> LSTM:

@@ -5,15 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save as to_bytes
 from torch import nn
 
 from zoo.algebras import Algebra
 from zoo.algebras import algebra as make_algebra
 from zoo.backbones.build import backbone, count, untrained
 from zoo.checkpoint import find, save
+from zoo.checkpoint.atomic import write_bytes
 from zoo.checkpoint.folder import library_versions
 from zoo.checkpoint.manifest import read_json
-from zoo.conversion import stayed_real, transfer
+from zoo.conversion import peers, stayed_real, transfer
 from zoo.conversion.transfer import summary
 from zoo.data.info import DataInfo, ImageInfo
 from zoo.errors import InputError, check_rules
@@ -56,6 +58,8 @@ def convert(options: Convert) -> dict[str, Any]:
     Raises:
         InputError: If there is no such source, it is over an algebra already, or the folder exists; then nothing is written.
     """
+    if options.format is not None:
+        return convert_layers(options)
     folder = Path(options.to).expanduser()
     check_rules(
         (bool(options.source), "which trained network? give --from: a run, a model folder, a name, or timm/NAME"),
@@ -86,6 +90,36 @@ def convert(options: Convert) -> dict[str, Any]:
     found = {"folder": options.to, "source": options.source, **own, "parameters": parameters}
     found |= {"has_teacher": options.source[: len(TIMM)] != TIMM and bool(model.config["data"])}
     return found | {"error": errors, "layers": layers, "stayed_real": stayed_real(net)}
+
+
+def convert_layers(options: Convert) -> dict[str, Any]:
+    """Write the state dict of another library's network with layers of ours in the places of its own.
+
+    Returns:
+        The file, and of every layer its name, real matrix and number of components; the names of the other tensors.
+
+    Raises:
+        InputError: If the library is not known or has no layer there, the algebra does not fit, or the file exists.
+    """
+    file, peer = Path(options.to).expanduser(), options.format or ""
+    check_rules(
+        (peer in peers.PEERS, f"unknown format '{peer}': use {', '.join(peers.PEERS)}"),
+        (bool(options.source), "which file? give --from: a safetensors file, or a state dict of torch.save"),
+        (options.scope is None and options.data is None, "layers have no data and no scope: leave --data and --scope out"),
+        (file.suffix == ".safetensors", f"which file is to be written? give --to FILE.safetensors, not '{options.to}'"),
+        (not file.exists(), f"'{file}' exists: choose another file with --to, or remove it"),
+    )
+    state = peers.read_state(options.source)
+    found = peers.state_dict(peer, state, options.algebra or None)
+    rows, kept = [], set(state)
+    for name in peers.layer_names(peer, state):
+        theirs = peers.weight(peer, state, name)
+        kept -= {*theirs.keys}
+        n, out, inp, *kernel = theirs.components.shape
+        rows.append({"layer": name, "shape": [n * out, n * inp, *kernel], "components": n})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(file, to_bytes({name: tensor.contiguous() for name, tensor in found.items()}))
+    return {"file": options.to, "source": options.source, "layers": rows, "kept": sorted(kept)}
 
 
 def read_own(options: Convert) -> RealModel:

@@ -259,6 +259,8 @@ class Convert:
         to: Folder of the new model.
         scope: Which matrices are hypercomplex: all, or roles joined by +; by default as in the trained network.
         data: Spec of the data set that a model of timm gets a new head for; by default it keeps its own.
+        format: How another library stored the source: qytorch, speechbrain, orkis, hypernets, phc_gnn or hypercomplex_keras,
+            of whose layers --to becomes a state dict.
     """
 
     source: str = ""
@@ -266,6 +268,7 @@ class Convert:
     to: str = ""
     scope: str | None = None
     data: str | None = None
+    format: str | None = None
 
 
 @dataclass
