@@ -16,7 +16,8 @@ from zoo.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCS = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("text.md", "generating.md", "sharing.md"))
+PAGES_WITH_COMMANDS = ("text.md", "generating.md", "sharing.md", "converting.md")
+DOCS = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in PAGES_WITH_COMMANDS)
 PAGES = ["README.md", "CONTRIBUTING.md", "plugins/README.md", *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
 FENCED = re.compile(r"```(\w+)\n(.*?)```", flags=re.DOTALL)
 BLOCKS = FENCED.findall(TEXT)

@@ -6,6 +6,9 @@ and HypercomplexKeras 1.0.3 (PyPI), computed on 2026-11-22 with torch 2.15 in do
 Parameter number p of a layer, in the order of the names, is sin(1.7 i + p) at place i, and the input is cos(0.9 i).
 """
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -373,3 +376,11 @@ def test_a_product_that_is_fixed_takes_no_learned_one():
     with pytest.raises(InputError, match="which complex cannot take"):
         peers.layer("hypernets", filled(PEERS["hypernets PHMLinear"][2]), "complex")
     assert algebra("complex").learned is False
+
+
+def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
+    text = (Path(__file__).parents[2] / "docs" / "converting.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(compile(block, "converting.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("['encoder.0']\ntorch.Size([5, 32])\n")

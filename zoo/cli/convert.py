@@ -41,9 +41,7 @@ def print_layers(made: dict[str, Any]) -> None:
     console.print(table)
     count = len(made["kept"])
     console.print(f"{made['file']}: {len(made['layers'])} layers of ours; {count} other tensors as they were")
-    console.print(
-        f"\nnext:\n  net.load_state_dict(safetensors.torch.load_file({made['file']!r}))  # in Python: docs/converting.md"
-    )
+    console.print(f"\nnext, in Python:\n  net.load_state_dict(safetensors.torch.load_file({made['file']!r}))")
 
 
 def print_converted(made: dict[str, Any]) -> None:
