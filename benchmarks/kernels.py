@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 import zoo
-from benchmarks import machine
+from benchmarks import machine, memory
 from benchmarks.papers import commit
 from benchmarks.papers_plots import IMAGES
 from zoo.kernels.plan import name as machine_name
@@ -287,6 +287,7 @@ def write_page(found: dict[str, Any]) -> None:
     for name, rows in found["cases"].items():
         kept = [row for row in rows if "kept_mb" in row]
         lines += [f"| {name} | {row['algebra']} | {row['gflop']:.2f} | {row['kept_mb']:.1f} |" for row in kept]
+    lines += ["", *memory.table(json.loads(memory.RESULTS.read_text(encoding="utf-8")))]
     lines += ["", *attention()]
     for kind in found["growth"]:
         lines += ["", f"![time against {kind}](images/speed_{kind}.png)"]

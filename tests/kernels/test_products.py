@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -152,6 +153,16 @@ def test_only_the_input_and_the_components_are_kept_for_the_backward_pass():
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
         factored_linear(x, w, factors, out, inp, bias)
     assert sum(t.numel() for t in kept) == x.numel() + w.numel() + sum(t.numel() for t in factors)
+
+
+def test_the_block_kernel_never_holds_its_matrix_beside_the_gradient_of_it():
+    structure, _, x, w, _, out, inp = given("quaternion", (512, 1), (1024, 1), (2,), dtype=torch.float32)
+    y, tracker = block_linear(x, w, structure, out, inp).sum(), MemTracker()
+    with tracker:
+        y.backward()
+    matrix = 4 * 512 * 1024
+    peak = next(iter(tracker.get_tracker_snapshot("peak").values()))["Total"]
+    assert 2 * matrix < peak < 2.5 * matrix  # two of: the matrix, the same in parts, its gradient; and the components' gradient
 
 
 def test_a_counter_of_operations_sees_all_of_them():

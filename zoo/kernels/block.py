@@ -115,9 +115,11 @@ class _Block(torch.autograd.Function):
             if matrix is None or torch.is_grad_enabled():
                 matrix = alone_if(small, lambda: real_matrix(structure, w, out, inp))
             gx = g @ matrix
+        matrix = None  # before its gradient takes as much memory
         if of_w or of_structure:
             g_matrix = g.T @ x
             parts = alone_if(small, lambda: _parts_of_matrix(g_matrix, out, inp))
+            del g_matrix
             if of_w:
                 by_part = structure.transpose(1, 2).reshape(m, n * n)
                 gw = alone_if(small, lambda: (by_part @ parts).view_as(w))
