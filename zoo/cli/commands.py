@@ -20,6 +20,7 @@ work
   recover     the model of a run that crashed, from its best checkpoint: zoo recover runs/NAME
   predict     classify images or texts, translate: zoo predict runs/NAME picture.png
   generate    generate text: zoo generate runs/NAME --prompt "zebra: "
+  serve       a web page for a trained model: zoo serve vit-digits-quaternion
   verify      check the files of a model and its checkpoints: zoo verify runs/NAME
   report      tables and plots of a run: zoo report frequencies runs/NAME
   bench       time a network beside its twin over the reals: zoo bench --backbone vit --algebra quaternion
@@ -68,6 +69,7 @@ COMMANDS = {
     "recover": "zoo.cli.fit",
     "predict": "zoo.cli.models",
     "generate": "zoo.cli.models",
+    "serve": "zoo.cli.serve",
     "report": "zoo.cli.report",
     "verify": "zoo.cli.report",
     "pull": "zoo.cli.sharing",

@@ -1,0 +1,290 @@
+"""The web page of a model: its JSON interface, what it refuses, and the page itself in a browser."""
+
+import io
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from html import unescape
+from urllib.request import urlopen
+
+import pytest
+import torch
+from PIL import Image
+
+pytest.importorskip("starlette", reason="needs hypercomplex-zoo[serve]")
+pytest.importorskip("httpx2", reason="needs httpx2, which Starlette's test client uses")
+pytest.importorskip("python_multipart", reason="needs hypercomplex-zoo[serve]")
+uvicorn = pytest.importorskip("uvicorn", reason="needs hypercomplex-zoo[serve]")
+from starlette.requests import Request  # noqa: E402
+from starlette.testclient import TestClient  # noqa: E402
+
+import zoo  # noqa: E402
+from zoo import registry  # noqa: E402
+from zoo.data import ready  # noqa: E402
+from zoo.inference import serving  # noqa: E402
+from zoo.inference.model import Model  # noqa: E402
+from zoo.tasks import TextClassification, task_type  # noqa: E402
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def client(model, name="a model"):
+    return TestClient(serving.application(model, name), raise_server_exceptions=False)
+
+
+def png(image):
+    out = io.BytesIO()
+    image.save(out, "PNG")
+    return out.getvalue()
+
+
+def picture(number=0):
+    from sklearn.datasets import load_digits
+
+    return png(Image.fromarray((load_digits().images[number] * 15.9).astype("uint8")))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return zoo.load("vit-digits-quaternion")
+
+
+@pytest.fixture(scope="module")
+def writer():
+    return zoo.load("gpt-glosses-quaternion")
+
+
+def untrained(data, backbone, kind=None):
+    """Make a model of this data that has learned nothing."""
+    module = ready(registry.create("zoo.datasets", data))
+    torch.manual_seed(0)
+    net = zoo.backbone(backbone, "complex", **module.info.model_kwargs).eval()
+    kind = kind or task_type(module.task)[0]
+    task = kind.from_info(net, module.info, getattr(module, "tokenizer", None))
+    return Model(net, {"backbone": backbone, "algebra": "complex", "task": module.task, "data": data}, task)
+
+
+def test_images_get_the_labels_of_predict(digits, tmp_path):
+    files = [("file", (f"{i}.png", picture(i))) for i in range(3)]
+    for i in range(3):
+        (tmp_path / f"{i}.png").write_bytes(picture(i))
+    reply = client(digits).post("/predict", files=files)
+    assert reply.status_code == 200
+    rows = reply.json()["predictions"]
+    wanted = digits.predict([str(tmp_path / f"{i}.png") for i in range(3)])
+    assert [(row["label"], row["probability"]) for row in rows] == [(row["label"], row["probability"]) for row in wanted]
+    for row in rows:
+        assert list(row["probabilities"]) == list(digits.info.classes)
+        assert sum(row["probabilities"].values()) == pytest.approx(1, abs=1e-4)
+        assert row["probabilities"][row["label"]] == row["probability"]
+
+
+def refused(reply, status=400):
+    assert reply.status_code == status, reply.text
+    assert list(reply.json()) == ["error"]
+    assert len(reply.json()["error"].splitlines()) == 1
+    return reply.json()["error"]
+
+
+def test_what_is_no_image_is_one_line(digits, monkeypatch):
+    page = client(digits)
+    assert "x.png is no image" in refused(page.post("/predict", files={"file": ("x.png", b"nothing")}))
+    assert "x.png is no image" in refused(page.post("/predict", files={"file": ("x.png", picture()[:90])}))
+    assert "there is no file" in refused(page.post("/predict", files={"other": ("x.png", picture())}))
+    assert "this model reads images: curl -F" in refused(page.post("/predict", json={"inputs": ["/etc/hostname"]}))
+    wide = png(Image.new("1", (8000, 7000)))
+    assert "8000 x 7000 pixels" in refused(page.post("/predict", files={"file": ("x.png", wide)}))
+    big = {"file": ("x.png", b"0" * (serving.MAX_BYTES + 1))}
+    assert refused(page.post("/predict", files=big), 413) == "more than 10 MB: send a smaller file"
+    many = [("file", ("x.png", picture()))] * (serving.MAX_INPUTS + 1)
+    assert "Too many files" in refused(page.post("/predict", files=many))
+    assert refused(page.get("/predict"), 405)
+    assert refused(page.get("/other"), 404)
+    assert "generates no text" in refused(page.post("/generate", json={"prompt": "a"}))
+    monkeypatch.setattr(digits.task, "predict_step", lambda *_: 1 / 0)
+    assert "ZeroDivisionError" in refused(page.post("/predict", files={"file": ("x.png", picture())}), 500)
+
+
+def test_a_text_is_generated_whole_or_as_it_comes(writer):
+    page, options = client(writer), {"length": 12, "seed": 3}
+    (wanted,) = writer.generate("a small", **options)
+    assert page.post("/generate", json={"prompt": "a small", **options}).json() == {"texts": [wanted]}
+    assert page.post("/generate", json={"prompt": "a small", **options, "stream": True}).text == wanted
+    two = page.post("/generate", json={"prompt": "a small", **options, "num_samples": 2}).json()["texts"]
+    assert two == writer.generate("a small", 2, **options)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"prompt": ["a", "b"]}, 'send {"prompt": "some text"}'),
+        ({"prompt": "a", "lenght": 3}, "did you mean 'length'?"),
+        ({"prompt": "a", "length": 1001}, "length=1001: use a whole number up to 1000"),
+        ({"prompt": "a", "length": "long"}, "length='long': use a whole number"),
+        ({"prompt": "a", "num_samples": 9}, "num_samples=9: use a whole number up to 8"),
+        ({"prompt": "a", "num_samples": 0}, "num_samples=0"),
+        ({"prompt": "a", "beam": 17}, "beam=17: use a whole number up to 16"),
+        ({"prompt": "a", "temperature": -1, "stream": True}, "temperature=-1"),
+        ({"prompt": "☃"}, "the model has never seen '☃'"),
+        (["a"], "send a JSON object"),
+    ],
+)
+def test_a_wrong_request_for_text_is_one_line(writer, body, said):
+    assert said in refused(client(writer).post("/generate", json=body))
+
+
+def test_what_is_no_json_is_one_line(writer):
+    page = client(writer)
+    assert "the request is no JSON" in refused(page.post("/generate", content=b"{"))
+    assert "the request is no JSON" in refused(page.post("/generate", content=b"\xff\xfe"))
+    assert "the request is no JSON" in refused(page.post("/generate", content=b"[" * 100_000))
+    assert "more than 10 MB" in refused(page.post("/generate", content=b" " * (serving.MAX_BYTES + 1)), 413)
+
+
+class Loud(TextClassification):
+    """A third party's task with rows of its own."""
+
+    def prediction_rows(self, examples, outputs):
+        return [{**one.columns, "letters": len(one.value[0]), "loud": 0.25} for one in examples]
+
+
+def test_texts_pairs_numbers_and_tasks_of_others(corpus, tmp_path):
+    (tmp_path / "a file").write_text("good\nbad\nfine")
+    places = {kind: corpus(tmp_path / f"{kind}.tsv", kind) for kind in ("text", "pairs", "ranking")}
+    net = "fasttext(dim=8, hidden=8)"
+    texts = untrained(f"text(path='{places['text']}')", net)
+    rows = client(texts).post("/predict", json={"inputs": [str(tmp_path / "a file"), "a good film"]}).json()["predictions"]
+    assert [row["text"] for row in rows] == [str(tmp_path / "a file"), "a good film"]  # and not the lines of a file
+    assert rows[1]["probability"] == texts.predict("a good film")[0]["probability"]
+    loud = untrained(f"text(path='{places['text']}')", net, Loud)
+    assert client(loud).post("/predict", json={"inputs": ["abc"]}).json() == {
+        "predictions": [{"text": "abc", "letters": 3, "loud": 0.25}]
+    }
+    for kind, key in (("pairs", "probability"), ("ranking", "relevance")):
+        model = untrained(f"{kind}(path='{places[kind]}')", net)
+        page = client(model)
+        (row,) = page.post("/predict", json={"inputs": [["a good film", "a bad film"]]}).json()["predictions"]
+        assert row[key] == model.predict([("a good film", "a bad film")])[0][key]
+        assert "an input of 1 parts" in refused(page.post("/predict", json={"inputs": ["a good film"]}))
+        assert 'send {"inputs": [["the ' in refused(page.post("/predict", json={"inputs": [3]}))
+    numbers = untrained("rotation", "linear")
+    row = [0.5] * numbers.info.in_features
+    page = client(numbers)
+    (answer,) = page.post("/predict", json={"inputs": [row]}).json()["predictions"]
+    assert answer["output"] == numbers.predict(torch.tensor([row]))[0]["output"]
+    assert "no array of numbers" in refused(page.post("/predict", json={"inputs": [["a"]]}))
+    assert "1 to 256 at a time" in refused(page.post("/predict", json={"inputs": [row] * 257}))
+    assert "0 inputs" in refused(page.post("/predict", json={"inputs": []}))
+    with pytest.raises(zoo.InputError, match="a network alone"):
+        serving.application(Model(texts.net, {"task": None}), "alone")
+
+
+# --- the page in a browser ---
+
+PROBE = """
+<pre id="probe"></pre>
+<script>
+const put = json => document.getElementById("probe").textContent = JSON.stringify(json);
+const shown = () => ({
+  title: document.title, answer: document.getElementById("answer").innerText, error: document.getElementById("error").innerText,
+  fetched: performance.getEntriesByType("resource").map(r => new URL(r.name).pathname),
+  overflow: document.documentElement.scrollWidth - window.innerWidth,
+});
+const wait = () => new Promise(done => setTimeout(done, 50));
+async function settled() { await wait(); while (running) await wait(); }
+async function upload(name, bytes) {
+  const input = document.getElementById("file"), chosen = new DataTransfer();
+  chosen.items.add(new File([Uint8Array.from(atob(bytes), c => c.charCodeAt(0))], name, {type: "image/png"}));
+  input.files = chosen.files; input.dispatchEvent(new Event("change"));
+  await settled();
+}
+setTimeout(async () => { %s }, 50);
+</script>
+"""
+
+
+@pytest.fixture
+def opened(monkeypatch, tmp_path):
+    """Open the page of a model in a browser, let a script act on it, and return what it has put aside."""
+    if BROWSER is None:
+        pytest.skip("no Chromium is installed")
+    servers = []
+
+    def run(model, script, width=900, *more):
+        class Probed(serving.Served):
+            async def page(self, request: Request):
+                reply = await super().page(request)
+                return type(reply)(reply.body.decode() + PROBE % script, headers={"Content-Security-Policy": serving.POLICY})
+
+        monkeypatch.setattr(serving, "Served", Probed)
+        place = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(serving.application(model, "a <b>model"), log_level="error", lifespan="off"))
+        thread = threading.Thread(target=server.run, args=([place],))
+        thread.start()
+        servers.append((server, thread))
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+        flags += [f"--window-size={width},900", "--virtual-time-budget=20000", "--dump-dom", *more]
+        address = f"http://127.0.0.1:{place.getsockname()[1]}/"
+        done = subprocess.run([BROWSER, *flags, address], capture_output=True, text=True, timeout=120, check=False)
+        text = done.stdout.partition('<pre id="probe">')[2].partition("</pre>")[0]
+        open("/tmp/going_dom.html","w").write(done.stdout)
+        assert text, done.stderr[-2000:]
+        return json.loads(unescape(text))
+
+    yield run
+    for server, thread in servers:
+        server.should_exit = True
+        thread.join()
+
+
+def test_an_image_is_classified_in_the_browser(opened, digits):
+    from base64 import b64encode
+
+    good, bad = (b64encode(data).decode() for data in (picture(4), b"nothing"))
+    script = (
+        f'await upload("four.png", "{good}"); const first = shown(); await upload("bad.png", "{bad}"); put([first, shown()]);'
+    )
+    first, second = opened(digits, script, 500)
+    lines = first["answer"].splitlines()
+    assert lines[0] == "4"
+    assert lines[1] == "4"  # the most probable label leads the bars
+    assert lines[2].endswith("%")
+    assert (first["title"], first["error"]) == ("a <b>model", "")
+    assert set(first["fetched"]) == {"/predict"}
+    assert first["overflow"] <= 0
+    assert second["error"] == "bad.png is no image that can be read: send a PNG, JPEG, GIF, BMP or WebP"
+    assert second["answer"] == ""
+
+
+def test_a_text_is_written_in_the_browser(opened, writer):
+    script = """
+      document.querySelector("textarea").value = "a small"; document.querySelector("input[type=number]").value = 8;
+      form.requestSubmit(); await settled(); put(shown());"""
+    seen = opened(writer, script)
+    (wanted,) = writer.generate("a small", length=8)
+    assert seen["answer"].rstrip() == f"a small{wanted}".rstrip()
+    assert set(seen["fetched"]) == {"/generate"}
+
+
+# --- the command ---
+
+
+def test_the_command_serves_until_ctrl_c(tmp_path):
+    command = [sys.executable, "-m", "zoo", "serve", "vit-digits-quaternion", "--port", "0", "--device", "cpu"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        line, advice = process.stdout.readline(), process.stdout.readline()
+        assert advice == "Ctrl-C ends it\n"
+        name, _, address = line.strip().partition(" is at ")
+        assert name == "vit-digits-quaternion"
+        port = address.rpartition(":")[2]
+        with urlopen(address) as page:  # so its signal handlers are there
+            assert name in page.read().decode()
+        again = subprocess.run([*command[:5], "--port", port], capture_output=True, text=True, check=False)
+        assert (again.returncode, again.stdout) == (2, "")
+        assert again.stderr == f"zoo: port {port} of 127.0.0.1 is in use: choose another, such as --port {int(port) + 1}\n"
+        process.send_signal(2)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (0, "", "")
