@@ -1,13 +1,13 @@
 """The web page of a model: its JSON interface, what it refuses, and the page itself in a browser."""
 
+import contextlib
 import io
-import json
+import queue
 import shutil
 import socket
 import subprocess
 import sys
 import threading
-from html import unescape
 from urllib.request import urlopen
 
 import pytest
@@ -19,6 +19,8 @@ pytest.importorskip("httpx2", reason="needs httpx2, which Starlette's test clien
 pytest.importorskip("python_multipart", reason="needs hypercomplex-zoo[serve]")
 uvicorn = pytest.importorskip("uvicorn", reason="needs hypercomplex-zoo[serve]")
 from starlette.requests import Request  # noqa: E402
+from starlette.responses import Response  # noqa: E402
+from starlette.routing import Route  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 
 import zoo  # noqa: E402
@@ -185,13 +187,14 @@ def test_texts_pairs_numbers_and_tasks_of_others(corpus, tmp_path):
 # --- the page in a browser ---
 
 PROBE = """
-<pre id="probe"></pre>
 <script>
-const put = json => document.getElementById("probe").textContent = JSON.stringify(json);
+const put = value => fetch("/probe", {method: "POST", body: JSON.stringify(value)});
+const text = id => document.getElementById(id).hidden ? "" : document.getElementById(id).innerText;
 const shown = () => ({
-  title: document.title, answer: document.getElementById("answer").innerText, error: document.getElementById("error").innerText,
+  title: document.title, answer: text("answer"), error: text("error"),
   fetched: performance.getEntriesByType("resource").map(r => new URL(r.name).pathname),
   overflow: document.documentElement.scrollWidth - window.innerWidth,
+  bars: [...document.querySelectorAll(".track > div")].map(bar => bar.offsetWidth / bar.parentElement.offsetWidth),
 });
 const wait = () => new Promise(done => setTimeout(done, 50));
 async function settled() { await wait(); while (running) await wait(); }
@@ -201,43 +204,49 @@ async function upload(name, bytes) {
   input.files = chosen.files; input.dispatchEvent(new Event("change"));
   await settled();
 }
-setTimeout(async () => { %s }, 50);
+(async () => { try { %s } catch (error) { put({thrown: String(error)}); } })();
 </script>
 """
 
 
 @pytest.fixture
 def opened(monkeypatch, tmp_path):
-    """Open the page of a model in a browser, let a script act on it, and return what it has put aside."""
+    """Open the page of a model in a browser, let a script act on it, and return what it sends."""
     if BROWSER is None:
         pytest.skip("no Chromium is installed")
-    servers = []
+    with contextlib.ExitStack() as ended:
 
-    def run(model, script, width=900, *more):
-        class Probed(serving.Served):
-            async def page(self, request: Request):
-                reply = await super().page(request)
-                return type(reply)(reply.body.decode() + PROBE % script, headers={"Content-Security-Policy": serving.POLICY})
+        def run(model, script, width=900):
+            class Probed(serving.Served):
+                async def page(self, request: Request):
+                    reply = await super().page(request)
+                    return type(reply)(
+                        reply.body.decode() + PROBE % script, headers={"Content-Security-Policy": serving.POLICY}
+                    )
 
-        monkeypatch.setattr(serving, "Served", Probed)
-        place = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(serving.application(model, "a <b>model"), log_level="error", lifespan="off"))
-        thread = threading.Thread(target=server.run, args=([place],))
-        thread.start()
-        servers.append((server, thread))
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-        flags += [f"--window-size={width},900", "--virtual-time-budget=20000", "--dump-dom", *more]
-        address = f"http://127.0.0.1:{place.getsockname()[1]}/"
-        done = subprocess.run([BROWSER, *flags, address], capture_output=True, text=True, timeout=120, check=False)
-        text = done.stdout.partition('<pre id="probe">')[2].partition("</pre>")[0]
-        open("/tmp/going_dom.html","w").write(done.stdout)
-        assert text, done.stderr[-2000:]
-        return json.loads(unescape(text))
+            async def probe(request: Request):
+                seen.put(await request.json())
+                return Response()
 
-    yield run
-    for server, thread in servers:
-        server.should_exit = True
-        thread.join()
+            seen = queue.Queue()
+            monkeypatch.setattr(serving, "Served", Probed)
+            app = serving.application(model, "a <b>model")
+            app.router.routes.append(Route("/probe", probe, methods=["POST"]))
+            place = socket.create_server(("127.0.0.1", 0))
+            server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
+            thread = threading.Thread(target=server.run, args=([place],))
+            thread.start()
+            ended.callback(thread.join)
+            ended.callback(setattr, server, "should_exit", True)
+            flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+            flags += [f"--window-size={width},900", "--remote-debugging-port=0"]  # without the port it ends when it has loaded
+            address = f"http://127.0.0.1:{place.getsockname()[1]}/"
+            browser = subprocess.Popen([BROWSER, *flags, address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            ended.callback(browser.wait)
+            ended.callback(browser.terminate)
+            return seen.get(timeout=60)
+
+        yield run
 
 
 def test_an_image_is_classified_in_the_browser(opened, digits):
@@ -248,10 +257,12 @@ def test_an_image_is_classified_in_the_browser(opened, digits):
         f'await upload("four.png", "{good}"); const first = shown(); await upload("bad.png", "{bad}"); put([first, shown()]);'
     )
     first, second = opened(digits, script, 500)
-    lines = first["answer"].splitlines()
+    lines = [line for line in first["answer"].splitlines() if line]
     assert lines[0] == "4"
     assert lines[1] == "4"  # the most probable label leads the bars
     assert lines[2].endswith("%")
+    assert first["bars"][0] > 0.95
+    assert max(first["bars"][1:]) < 0.05
     assert (first["title"], first["error"]) == ("a <b>model", "")
     assert set(first["fetched"]) == {"/predict"}
     assert first["overflow"] <= 0

@@ -66,7 +66,9 @@ def listen(host: str, port: str) -> socket.socket:
         if taken:
             raise InputError(f"port {number} of {host} is in use: choose another, such as --port {number + 1}") from error
         advice = "choose a port above 1023" if denied else "use --host 127.0.0.1 or an address of this computer"
-        raise InputError(f"cannot listen at {host}:{number} ({error.strerror or error}): {advice}") from error
+        raise InputError(
+            f"cannot listen at {host}:{number} ({str(error.strerror or error).partition(' (')[0]}): {advice}"
+        ) from error
 
 
 def address(place: socket.socket) -> str:
