@@ -10,6 +10,7 @@ look around
 
 work
   fit         train: zoo fit --backbone vit --algebra quaternion
+  sweep       a grid of runs from one file, side by side: zoo sweep FILE --jobs 2
   lottery     prune, rewind, train again: zoo lottery --backbone vit --compare real,quaternion --rounds 10
   test        measure a run on its test split: zoo test runs/NAME
   validate    the same on its validation split
@@ -62,6 +63,7 @@ COMMANDS = {
     "test": "zoo.cli.models",
     "validate": "zoo.cli.models",
     "lottery": "zoo.cli.lottery",
+    "sweep": "zoo.cli.sweep",
     "average": "zoo.cli.fit",
     "prune": "zoo.cli.prune",
     "convert": "zoo.cli.convert",

@@ -270,6 +270,8 @@ def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
     run.summary |= {"metrics": {}, "device": device_name(run.trainer), "checkpoint": None}
     if best := run.trainer.strategy.broadcast(keeper.best):
         checkpoint = read_best(folder.path, best)
+        run.summary["validation"] = {"metric": best["monitor"].removeprefix("val_"), "mode": keeper.mode}
+        run.summary["validation"] |= {"value": finite(best["score"]), "epoch": best["epoch"], "step": best["step"]}
         run.summary["checkpoint"] = str(keeper.folder / best["file"])
     if checkpoint is not None:
         run.task.load_state_dict(checkpoint["state_dict"])

@@ -30,6 +30,8 @@ _meeting = False
 
 PARENT = "ZOO_PARENT_PID"
 """The environment variable that tells a process of a run who started it."""
+SWEEP = "ZOO_SWEEP_PID"
+"""The environment variable that tells a run of a sweep who started it."""
 JOINING = ("accelerator", "strategy", "devices", "num_nodes", "precision", "plugins", "sync_batchnorm")
 """The arguments of the Trainer that decide on devices and processes."""
 
@@ -46,11 +48,13 @@ def end_with_parent() -> None:
     Nobody else would: a process that waits for a dead one in a collective call goes on for half an hour, and one that hangs
     for ever. Only Linux can (``prctl(2)``, PR_SET_PDEATHSIG).
     """
+    sweep = os.environ.pop(SWEEP, None)  # processes that this one starts for its run end with it, and not with the sweep
     launched = "TORCHELASTIC_RUN_ID" in os.environ or (PARENT in os.environ and int(os.environ.get("LOCAL_RANK", "0")) > 0)
-    if not launched or sys.platform != "linux":
+    if not (launched or sweep) or sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    if os.getppid() != int(os.environ.get(PARENT, os.getppid())) or os.getppid() == 1:  # it was gone before
+    parent = int(sweep or os.environ.get(PARENT, os.getppid()))
+    if os.getppid() != parent or os.getppid() == 1:  # it was gone before
         os.kill(os.getpid(), signal.SIGKILL)
 
 

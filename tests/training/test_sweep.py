@@ -1,0 +1,235 @@
+"""A sweep is the product of its axes, without what it excludes; a wrong file is one line before anything runs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from zoo.checkpoint.sweep import read_rows
+from zoo.cli.commands import main
+from zoo.errors import InputError
+from zoo.training.sweep import Study, merged, nested, option_names, points
+
+BASE = {"backbone": "vit(dim=16, depth=1)", "data": "digits", "trainer": {"max_epochs": 1, "limit_train_batches": 2}}
+AXES = {"algebra": ["real", "quaternion"], "optimizer.lr": [0.001, 0.003], "seed": [0, 1]}
+
+
+def grid(**parts):
+    return points({"base": BASE, "axes": AXES} | parts, "file.yaml")
+
+
+def test_the_grid_is_the_product_of_the_axes():
+    found = grid()
+    assert [point.name for point in found[:3]] == ["real-lr0.001-seed0", "real-lr0.001-seed1", "real-lr0.003-seed0"]
+    assert len({point.name for point in found}) == len(found) == 8
+    last = found[-1]
+    assert last.axes == {"algebra": "quaternion", "optimizer.lr": "0.003", "seed": "1"}
+    assert last.options == BASE | {"algebra": "quaternion", "optimizer": {"lr": 0.003}, "seed": 1}
+
+
+def test_a_label_stands_for_several_options():
+    rows = {"full": {"algebra": "quaternion"}, "partial": {"algebra": "quaternion", "scope": "attention", "optimizer.lr": 0.1}}
+    found = grid(axes={"row": rows, "trainer.max_epochs": [1, 2]})
+    assert [point.name for point in found] == [
+        "full-max_epochs1",
+        "full-max_epochs2",
+        "partial-max_epochs1",
+        "partial-max_epochs2",
+    ]
+    assert found[3].options["scope"] == "attention"
+    assert found[3].options["optimizer"] == {"lr": 0.1}
+    assert found[3].options["trainer"] == {"max_epochs": 2, "limit_train_batches": 2}
+
+
+def test_what_agrees_with_an_exclusion_is_left_out():
+    found = grid(exclude=[{"algebra": "real", "seed": [1]}, {"optimizer.lr": 0.003, "algebra": "quaternion"}])
+    assert [point.name for point in found] == [
+        "real-lr0.001-seed0",
+        "real-lr0.003-seed0",
+        "quaternion-lr0.001-seed0",
+        "quaternion-lr0.001-seed1",
+    ]
+
+
+def test_merging_is_deep_and_the_second_wins():
+    assert merged({"a": {"b": 1, "c": 2}, "d": 3}, {"a": {"b": 4}, "d": {"e": 5}}) == {"a": {"b": 4, "c": 2}, "d": {"e": 5}}
+    assert nested({"optimizer.lr": 1, "optimizer": {"name": "sgd"}}) == {"optimizer": {"lr": 1, "name": "sgd"}}
+
+
+def test_axes_are_options_of_a_run():
+    names = option_names()
+    assert {"algebra", "seed", "optimizer.lr", "schedule.name", "trainer.max_epochs"} <= set(names)
+    assert not {"run_dir", "resume", "trainer", "optimizer"} & set(names)
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (
+            {"axes": {"algebr": ["real"]}},
+            "axis 'algebr' of the sweep 'file.yaml' is no option of zoo fit: did you mean 'algebra'?",
+        ),
+        ({"axes": {"lr": [1]}}, "did you mean 'optimizer.lr'?"),
+        ({"axes": {"resume": ["x"]}}, "axis 'resume' of the sweep 'file.yaml' is no option of zoo fit"),
+        ({"axes": {}}, "the sweep 'file.yaml' has no axes"),
+        ({"axes": {"seed": []}}, "axis 'seed' of the sweep 'file.yaml' needs a list of values"),
+        ({"axes": {"seed": 3}}, "axis 'seed' of the sweep 'file.yaml' needs a list of values"),
+        ({"axes": {"seed": [0, 0]}}, "has a value twice"),
+        ({"axes": {"seed": [0]}}, "does not say algebra"),
+        ({"axes": {"row": {"a": 3}}}, "'a' of axis 'row' in 'file.yaml' must be options"),
+        ({"axes": {"algebra": ["real"], "seed": ["x"]}}, "run real-seedx: seed='x'"),
+        ({"axes": {"algebra": ["quaternio"]}}, "run quaternio: "),
+        ({"axes": {"algebra": ["real"], "trainer.max_epoch": [1]}}, "did you mean 'trainer.max_epochs'?"),
+        ({"axes": {"row": {"a b": {"algebra": "real"}, "a-b": {"algebra": "real"}}}}, "would both be named 'a-b'"),
+        ({"axes": {"algebra": ["real"], "seed": list(range(10_001))}}, "10,001 runs"),
+        ({"exclude": [{"algebra": "octonion"}]}, "excludes algebra=octonion, and axis 'algebra' has real, quaternion"),
+        ({"exclude": [{"depth": 1}]}, "excludes depth=1, and the axes are algebra, optimizer.lr, seed"),
+        ({"exclude": [{"seed": [0, 1]}]}, "excludes every run"),
+        ({"exclude": ["real"]}, "exclude of the sweep 'file.yaml' must be a list"),
+        ({"base": BASE | {"run_dir": "x"}}, "sets run_dir"),
+        ({"base": BASE | {"trainer": {"epochs": 1}}}, "trainer.epochs"),
+        ({"base": [1]}, "base of the sweep 'file.yaml' must be options"),
+        ({"basis": BASE}, "unknown key 'basis' in the sweep 'file.yaml', which has base, axes, exclude: did you mean 'base'?"),
+    ],
+)
+def test_a_wrong_file_is_one_line(parts, said):
+    with pytest.raises(InputError) as error:
+        grid(**parts)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# --- the folder ---
+
+SUMMARY = {"metrics": {"accuracy": 0.5}, "parameters": {"total": 1, "real_twin": 4}, "seconds": 1.0}
+
+
+def finished(folder, point):
+    path = folder / "runs" / point.name
+    path.mkdir(parents=True)
+    (path / "summary.json").write_text(json.dumps(SUMMARY))
+
+
+def test_what_is_finished_is_not_run_again_and_rows_are_in_the_order_of_the_grid(tmp_path):
+    made = grid()
+    for point in (made[3], made[0]):
+        finished(tmp_path, point)
+    assert [point.name for point in Study(tmp_path, made).open()] == [p.name for p in made if p not in (made[0], made[3])]
+    assert [row["name"] for row in read_rows(tmp_path / "results.jsonl")] == [made[0].name, made[3].name]
+    more = grid(axes=AXES | {"seed": [0, 1, 2]})
+    assert len(Study(tmp_path, more).open()) == len(more) - 2
+
+
+@pytest.mark.parametrize("parts", [{"base": BASE | {"batch_size": 8}}, {"axes": AXES | {"seed": [5]}}])
+def test_a_folder_of_another_sweep_is_refused(parts, tmp_path):
+    finished(tmp_path, grid()[0])
+    Study(tmp_path, grid()).open()
+    before = (tmp_path / "results.jsonl").read_bytes()
+    with pytest.raises(InputError, match=r"holds another sweep, with a run 'real-lr0\.001-seed0'"):
+        Study(tmp_path, grid(**parts))
+    assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"name": 1}', '{"name": "a", "folder": "b", "axes": []}'])
+def test_a_damaged_row_is_named(line, tmp_path):
+    (tmp_path / "results.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError, match=r"line 1 of '.*results.jsonl' is no run of a sweep"):
+        Study(tmp_path, grid())
+
+
+# --- the command ---
+
+
+def file_of(folder, **parts):
+    trainer = {"max_epochs": 2, "limit_train_batches": 4, "limit_val_batches": 1, "limit_test_batches": 1, "accelerator": "cpu"}
+    base = {"backbone": "vit(dim=16, depth=1, dropout=0.1)", "data": "digits", "checkpoint_every": "1steps", "trainer": trainer}
+    path = folder / "grid.yaml"
+    path.write_text(yaml.safe_dump({"base": base, "axes": {"algebra": ["real", "quaternion"]}} | parts))
+    return path
+
+
+def test_a_killed_sweep_goes_on_to_the_figures_of_the_run_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    file = file_of(tmp_path, axes={"algebra": ["quaternion"]})
+    line = [sys.executable, "-m", "zoo", "sweep", str(file), "--run-dir", "cut"]
+    process = subprocess.Popen(line, stdout=subprocess.DEVNULL)
+    run, deadline = Path("cut/runs/quaternion"), time.monotonic() + 600
+    while not list(run.glob("checkpoints/*.ckpt")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    trained = int((run / ".lock").read_text().split()[1])
+    process.kill()
+    process.wait()
+    while alive(trained):
+        assert time.monotonic() < deadline  # the run ends with the sweep
+        time.sleep(0.02)
+    assert not Path("cut/results.jsonl").exists()
+    assert main(["sweep", str(file), "--run-dir", "cut"]) == 0
+    assert "1 runs, 0 are done" in capsys.readouterr().out
+    assert main(["fit", "-c", "cut/configs/quaternion.yaml", "--run-dir", "alone"]) == 0
+    (row,), alone = read_rows(Path("cut/results.jsonl")), json.loads(Path("alone/summary.json").read_text())
+    assert {key: row[key] for key in ("metrics", "validation")} == {key: alone[key] for key in ("metrics", "validation")}
+    assert json.loads((run / "summary.json").read_text())["resumed_from"] is not None
+    capsys.readouterr()
+    assert main(["sweep", str(file), "--run-dir", "cut"]) == 0
+    assert "1 runs, 1 are done" in capsys.readouterr().out
+
+
+def alive(process):
+    """Tell whether a process runs; one that only waits to be collected does not."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_run_that_fails_is_said_and_the_others_go_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    file = file_of(
+        tmp_path, axes={"row": {"bad": {"algebra": "real", "data": "imagefolder(path=nowhere)"}, "good": {"algebra": "real"}}}
+    )
+    assert main(["sweep", str(file), "--jobs", "2", "--json"]) == 1
+    made = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in made["rows"]] == ["good"]
+    assert "nowhere" in made["failed"]["bad"]
+    assert made["run_dir"] == "runs/sweep-grid"
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path):
+    line = [sys.executable, "-m", "zoo", "sweep", str(file_of(tmp_path)), "--run-dir", "run"]
+    process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert "2 runs" in process.stdout.readline()
+    os.kill(process.pid, signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert err == "zoo: stopped; 0 of 2 runs are done, give the same command again to go on\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "missing FILE"),
+        (["nowhere.yaml"], "cannot read the config 'nowhere.yaml'"),
+        (["FILE", "--jobs", "0"], "--jobs 0: use a whole number from 1"),
+        (["FILE", "--on", "slurm"], "--on slurm: use here or ray"),
+        (["FILE", "--on", "ray", "--jobs", "2"], "--jobs is for this machine"),
+        (["FILE", "--gpus", "-1"], "cannot be negative"),
+        (["FILE", "--run-dir", "full"], "is not empty"),
+    ],
+)
+def test_a_wrong_call_is_one_line(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("full").mkdir()
+    Path("full/file").touch()
+    file = str(file_of(tmp_path))
+    assert main(["sweep", *(file if word == "FILE" else word for word in words)]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert not Path("runs").exists()

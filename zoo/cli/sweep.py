@@ -1,0 +1,66 @@
+"""``zoo sweep``: a grid of runs from one file."""
+
+import shlex
+import sys
+from typing import Any
+
+from zoo.cli.commands import quiet
+from zoo.cli.configuration import read_config
+from zoo.cli.parser import Parser
+from zoo.errors import check_rules
+from zoo.training.options import Sweep, build
+
+PLACES = ("here", "ray")
+
+
+def make_parser(command: str) -> Parser:
+    """Return the parser of the command."""
+    parser = Parser(
+        command, "Run what is missing of a grid of runs, each of them one of zoo fit in a folder of its own.", Sweep
+    )
+    return parser.positional("file", "YAML with base, axes and exclude, see docs/sweeps.md").switch("--json", "print JSON")
+
+
+def run(command: str, values: dict[str, Any]) -> int:
+    """Run what is missing of a sweep, and print what all of it came to; 1 if a run has failed."""
+    file, as_json = values.pop("file"), values.pop("json")
+    options = build(Sweep, values)
+    check_rules(
+        (options.on in PLACES, f"--on {options.on}: use {' or '.join(PLACES)}"),
+        (options.jobs >= 1, f"--jobs {options.jobs}: use a whole number from 1"),
+        (
+            options.on == "here" or options.jobs == 1,
+            "--jobs is for this machine; on Ray use --cpus and --gpus, of a run",
+        ),
+        (options.cpus >= 0 and options.gpus >= 0, "--cpus and --gpus cannot be negative"),
+    )
+    found = read_config(file)[1]
+    from zoo.training.sweep_jobs import sweep
+
+    quiet()
+    places = {"run_dir": options.run_dir, "jobs": options.jobs, "on": options.on, "cpus": options.cpus, "gpus": options.gpus}
+    made = sweep(found, file, **places, say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))
+    if as_json:
+        import json
+
+        print(json.dumps(made, indent=2))
+    else:
+        print_results(made, file)
+    return 1 if made["failed"] else 0
+
+
+def print_results(made: dict[str, Any], file: str) -> None:
+    """Print the table of a sweep and the next commands."""
+    folder = shlex.quote(made["run_dir"])
+    if made["rows"]:
+        from zoo.report.sweep import sweep
+
+        print(sweep([made["run_dir"]]).text)
+    for name, text in made["failed"].items():
+        print(f"failed: {name}: {text}")
+    print("\nnext:")
+    if made["failed"]:
+        print(f"  zoo sweep {shlex.quote(file)}  # tries what failed again")
+    if made["rows"]:
+        print(f"  zoo report sweep {folder}  # the table, plots and a page")
+        print(f"  zoo test {folder}/{made['rows'][0]['folder']}  # each of its runs is one of zoo fit")

@@ -1,0 +1,197 @@
+"""The report ``sweep``: the runs of a grid as a table, plots and one page; means over seeds, and the best by validation."""
+
+import io
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+from zoo.checkpoint.card import number
+from zoo.checkpoint.sweep import RESULTS, read_rows
+from zoo.errors import InputError, check_rules
+from zoo.report import Report, plain_console, plain_table
+from zoo.report.lottery import as_markdown, plus_minus
+from zoo.report.lottery.page import Table, as_html
+from zoo.report.lottery.plots import both
+from zoo.report.lottery.style import PALETTE, axis_title
+
+SEED = "seed"
+"""The axis that means and spreads are taken over."""
+
+
+class Group(NamedTuple):
+    """The runs of a sweep that differ in their seed alone.
+
+    Attributes:
+        label: The labels of its axes.
+        axes: The label by axis.
+        values: The metric of each run on the test split.
+        chosen: The figure of each run that validation chose its epoch by.
+        parameters: Trainable parameters, and those of the same network over the reals.
+        color: What it is drawn in, one for each label of the first axis.
+    """
+
+    label: str
+    axes: dict[str, str]
+    values: list[float]
+    chosen: list[float]
+    parameters: tuple[int, int]
+    color: str
+
+    @property
+    def spread(self) -> float | None:
+        """The sample standard deviation of the metric, None for one run."""
+        return stdev(self.values) if len(self.values) > 1 else None
+
+
+def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
+    """Runs of a grid: test metric, spread over seeds, parameters, best by validation (png, svg, html, md).
+
+    Args:
+        runs: One folder that ``zoo sweep`` wrote.
+        metric: The metric of the test split to show; by default the one that epochs were chosen by, or else the first.
+
+    Raises:
+        InputError: If the folder is none of a sweep, has no finished run, or the metric is not measured.
+    """
+    check_rules((len(runs) == 1, "sweep reports on one folder: give one"))
+    folder = Path(runs[0]).expanduser()
+    if not (folder / RESULTS).is_file():
+        raise InputError(f"'{folder}' has no {RESULTS}: give the folder of a sweep in which a run is finished")
+    rows = read_rows(folder / RESULTS)
+    check_rules((bool(rows), f"no run of '{folder}' is finished yet"))
+    metric, mode, known = measured(rows, metric, folder)
+    groups = collect(rows, metric)
+    check_rules((bool(groups), f"no run in '{folder}' has measured {metric}"))
+    best = best_of(groups, mode)
+    table, title = as_table(groups, metric, best), f"{folder.name}: {axis_title(metric, 'test')}"
+    seeds = sorted({len(group.values) for group in groups})
+    about = (
+        f"Mean ± sample standard deviation over the runs of each row ({seeds[0] if len(seeds) == 1 else 'as many as it says'})."
+    )
+    chosen = f"Best in validation ({known}): {best.label}." if best else "Which is best by validation is not known."
+    files = both("sweep", lambda: picture(groups, metric, title))
+    files["sweep.md"] = as_markdown(title, about, [chosen], [table], [])
+    files["sweep.html"] = page(groups, metric, title, [about, chosen], table)
+    values = {"metric": metric, "best": best.axes if best else None, "groups": [group._asdict() for group in groups]}
+    return Report(values, as_text(title, table, [about, chosen]), files)
+
+
+def measured(rows: Sequence[dict[str, Any]], metric: str, folder: Path) -> tuple[str, str, str]:
+    """Return the metric to show, whether the figure of validation is to be high (``max``), and the name of that figure."""
+    first = rows[0]
+    validation = first.get("validation") or {}
+    known, mode = str(validation.get("metric") or "loss"), str(validation.get("mode") or "min")
+    names = list(first["metrics"])
+    if metric and metric not in names:
+        raise InputError(f"the runs in '{folder}' have not measured {metric}: use {' or '.join(names)}")
+    better = [name for name in names if name != "loss"]
+    return metric or (known if known in names and known != "loss" else (better or names or ["loss"])[0]), mode, known
+
+
+def collect(rows: Sequence[dict[str, Any]], metric: str) -> list[Group]:
+    """Gather the runs that differ in their seed alone, in the order of the grid."""
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        if isinstance(row["metrics"].get(metric), int | float):
+            found.setdefault(tuple(f"{axis}\t{label}" for axis, label in row["axes"].items() if axis != SEED), []).append(row)
+    colors: dict[str, str] = {}
+    groups = []
+    for place, mine in found.items():
+        axes = dict(text.split("\t", 1) for text in place)
+        head = next(iter(axes.values()), "")
+        color = colors.setdefault(head, PALETTE[len(colors) % len(PALETTE)])
+        validation = [(row.get("validation") or {}).get("value") for row in mine]
+        chosen = [value for value in validation if value is not None]
+        counts = mine[0]["parameters"]
+        numbers = (int(counts.get("total") or 0), int(counts.get("real_twin") or 0))
+        values = [float(row["metrics"][metric]) for row in mine]
+        groups.append(Group(", ".join(axes.values()) or "all", axes, values, chosen, numbers, color))
+    return groups
+
+
+def best_of(groups: Sequence[Group], mode: str) -> Group | None:
+    """Return the group whose mean in validation is best, if all runs have a figure there."""
+    if any(len(group.chosen) < len(group.values) for group in groups):
+        return None
+    return (max if mode == "max" else min)(groups, key=lambda group: mean(group.chosen))
+
+
+def as_table(groups: Sequence[Group], metric: str, best: Group | None) -> Table:
+    """Tabulate the groups."""
+    axes = list(groups[0].axes)
+    rows = []
+    for group in groups:
+        total, twin = group.parameters
+        row = [*group.axes.values()] if axes else [group.label]
+        row += [str(len(group.values)), plus_minus(mean(group.values), group.spread)]
+        row += [number(mean(group.chosen)) if group.chosen else "", f"{total:,}", f"{total / twin:.1%}" if twin else ""]
+        rows.append([*row, "best" if group is best else ""])
+    return "Runs", [*(axes or [""]), "runs", f"test {metric}", "validation", "parameters", "of the real", ""], rows
+
+
+def as_text(title: str, table: Table, notes: Sequence[str]) -> str:
+    """Write the table for the terminal."""
+    _, head, rows = table
+    view = plain_table(head[0], *head[1:])
+    for row in rows:
+        view.add_row(*row)
+    console = plain_console(file=io.StringIO(), width=160)
+    console.print(f"\n{title}\n")
+    console.print(view)
+    console.print("\n".join(notes))
+    return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]
+
+
+def picture(groups: Sequence[Group], metric: str, title: str) -> Any:
+    """Draw every run as a dot and every mean as a line, by group and against the parameters."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 1.6 + 0.32 * max(6, len(groups))), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2), sharex=False)
+    for height, group in enumerate(groups):
+        left.plot(group.values, [height] * len(group.values), "o", color=group.color, alpha=0.55, markersize=5)
+        left.plot([mean(group.values)] * 2, [height - 0.3, height + 0.3], color=group.color, linewidth=2)
+        right.plot([group.parameters[0]] * len(group.values), group.values, "o", color=group.color, alpha=0.4, markersize=4)
+        right.plot([group.parameters[0]], [mean(group.values)], "D", color=group.color, markersize=7, markeredgecolor="white")
+    left.set_yticks(range(len(groups)), [group.label for group in groups])
+    left.set_ylim(len(groups) - 0.4, -0.6)
+    left.set_xlabel(axis_title(metric, "test"))
+    left.grid(axis="x", color="#e9e9e9")
+    right.set_xscale("log")
+    right.set_xlabel("trainable parameters")
+    right.set_ylabel(axis_title(metric, "test"))
+    right.grid(color="#e9e9e9")
+    for axes in (left, right):
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    return figure
+
+
+def page(groups: Sequence[Group], metric: str, title: str, notes: Sequence[str], table: Table) -> bytes:
+    """Write one page with the plots to hover over and the table; nothing is fetched."""
+    from plotly.graph_objects import Figure, Scatter
+
+    figure = Figure()
+    for group in groups:
+        label, total = escape(group.label), group.parameters[0]
+        at = [total] * len(group.values)
+        hover = f"{label}<br>{total:,} parameters<br>{escape(metric)} %{{y:.4g}}<extra></extra>"
+        look = {"color": group.color, "size": 11, "opacity": 0.75}
+        figure.add_trace(Scatter(x=at, y=group.values, mode="markers", name=label, marker=look, hovertemplate=hover))
+    figure.update_layout(template="plotly_white", height=520, margin={"t": 20}, legend={"title": {"text": "a click hides"}})
+    figure.update_xaxes(type="log", title="trainable parameters")
+    figure.update_yaxes(title=axis_title(metric, "test"))
+    plot = figure.to_html(full_html=False, include_plotlyjs=True, config={"displaylogo": False, "responsive": True})
+    style = (
+        "body{font:15px/1.5 system-ui,'DejaVu Sans',sans-serif;color:#222;max-width:1080px;margin:0 auto;padding:1.2rem}"
+        "h1{font-size:1.35rem}h2{font-size:1.08rem}.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.86rem}"
+        "th,td{padding:.22rem .7rem;border-bottom:1px solid #e6e6e6;text-align:right;white-space:nowrap}"
+        "th:first-child,td:first-child{text-align:left}"
+    )
+    body = "".join(f"<p>{escape(text)}</p>" for text in notes) + plot + as_html(table)
+    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
+    whole = f"<head>{head}<style>{style}</style></head><body><h1>{escape(title)}</h1>{body}</body>"
+    return f'<!DOCTYPE html><html lang="en">{whole}</html>\n'.encode()

@@ -1,0 +1,251 @@
+"""Sweeps: a grid of runs in one file, and the folder of what they came to; the runs are processes of ``zoo fit``.
+
+The file is YAML, a base configuration and axes, each a list of values of an option or, by name, of several options::
+
+    base: {backbone: vit, data: digits, trainer: {max_epochs: 10}}
+    axes:
+      algebra: [real, quaternion, phm-4]
+      rate: {low: {optimizer: {lr: 0.001}}, high: {optimizer: {lr: 0.003}}}
+      seed: [0, 1, 2]
+    exclude:
+      - {algebra: real, rate: high}
+
+``exclude`` leaves out all combinations that agree with one of its entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from itertools import product
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import yaml
+
+from zoo.checkpoint.atomic import write_text
+from zoo.checkpoint.manifest import read_json
+from zoo.checkpoint.sweep import RESULTS, read_rows, write_rows
+from zoo.errors import InputError, check_rules, shorten
+from zoo.training.folder import file_name, shortest
+from zoo.training.options import TRAINER_ARGUMENTS, Fit, build
+from zoo.training.resolve import plan
+
+KEYS = ("base", "axes", "exclude")
+GROUPS = {"backbone": "zoo.backbones", "algebra": "zoo.algebras", "data": "zoo.datasets", "embedding": "zoo.embeddings"}
+MOST = 10_000
+"""Runs of a sweep, at most."""
+OF_SUMMARY = ("metrics", "validation", "parameters", "epochs", "seconds", "task", "data_sha256", "versions", "device", "std")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run of a sweep.
+
+    Attributes:
+        name: Its name, which its folder has.
+        axes: Its place: the label of each axis.
+        options: Its options, those of `zoo.training.options.Fit` by name, nested.
+    """
+
+    name: str
+    axes: Mapping[str, str]
+    options: Mapping[str, Any]
+
+
+def option_names() -> list[str]:
+    """Return the options of a run by the names of their flags."""
+    hints, found = get_type_hints(Fit), []
+    for one in fields(Fit):
+        kind = hints[one.name]
+        found += [f"{one.name}.{part.name}" for part in fields(kind)] if is_dataclass(kind) else [one.name]
+    own = {"run_dir", "resume", "trainer"}
+    return [name for name in found if name not in own] + [f"trainer.{name}" for name in TRAINER_ARGUMENTS]
+
+
+def points(values: Mapping[str, Any], file: str) -> list[Point]:
+    """Return the runs of a sweep, the last axis moving fastest.
+
+    Args:
+        values: What the file holds.
+        file: Its name, for messages.
+
+    Raises:
+        InputError: If a key, an axis or an option is unknown, the grid is empty, or two runs would have one name.
+    """
+    base, axes, exclude = read_parts(values, file)
+    labels = {axis: dict(labelled(axis, found, file)) for axis, found in axes.items()}
+    for entry in exclude:
+        for axis, wanted in entry.items():
+            wrong = [text for one in as_list(wanted) if (text := str(one)) not in labels.get(axis, {})]
+            known = f"axis '{axis}' has {', '.join(labels[axis])}" if axis in labels else f"the axes are {', '.join(labels)}"
+            check_rules((not wrong, f"'{file}' excludes {axis}={wrong[:1] and wrong[0]}, and {known}"))
+    made = []
+    for chosen in product(*labels.values()):
+        place = dict(zip(labels, chosen, strict=True))
+        if any(all(place[axis] in map(str, as_list(wanted)) for axis, wanted in entry.items()) for entry in exclude):
+            continue
+        options = base
+        for axis, label in place.items():
+            options = merged(options, labels[axis][label])
+        name = file_name("-".join(short(axis, label, axes[axis]) for axis, label in place.items()))
+        made.append(Point(name, place, options))
+    check_rules((bool(made), f"'{file}' excludes every run of its grid"))
+    names = [point.name for point in made]
+    if twice := next((name for number, name in enumerate(names) if name in names[:number]), None):
+        raise InputError(f"two runs of '{file}' would both be named '{twice}': name the values of an axis, LABEL: {{OPTIONS}}")
+    for point in made:
+        check_point(point, file)
+    return made
+
+
+def read_parts(values: Mapping[str, Any], file: str) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+    """Return the base, the axes and the exclusions of a file, each of the kind it must be."""
+    for key in values:
+        if key not in KEYS:
+            close = get_close_matches(str(key), KEYS, 1)
+            hint = f"did you mean '{close[0]}'?" if close else "options of the runs go under base"
+            raise InputError(f"unknown key {shorten(str(key))} in the sweep '{file}', which has {', '.join(KEYS)}: {hint}")
+    base, axes, exclude = values.get("base") or {}, values.get("axes"), values.get("exclude") or []
+    rows = isinstance(exclude, list) and all(isinstance(entry, dict) and entry for entry in exclude)
+    check_rules(
+        (isinstance(base, dict), f"base of the sweep '{file}' must be options of zoo fit by name"),
+        (isinstance(axes, dict) and bool(axes), f"the sweep '{file}' has no axes: write axes: {{algebra: [real, ...]}}"),
+        (rows, f"exclude of the sweep '{file}' must be a list such as [{{algebra: real}}]"),
+    )
+    assert isinstance(axes, dict)
+    empty = [axis for axis, found in axes.items() if not isinstance(found, (list, dict)) or not found]
+    check_rules(
+        (not empty, f"axis '{empty[:1] and empty[0]}' of the sweep '{file}' needs a list of values, or options by label")
+    )
+    count = 1
+    for found in axes.values():
+        count *= len(found)
+    check_rules((count <= MOST, f"the grid of '{file}' has {count:,} runs, and a sweep at most {MOST:,}"))
+    return nested(base), axes, exclude
+
+
+def labelled(axis: str, found: Sequence[Any] | Mapping[str, Any], file: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the label of every value of an axis, and the options it stands for."""
+    if isinstance(found, Mapping):
+        for label, options in found.items():
+            check_rules(
+                (isinstance(options, dict), f"'{label}' of axis '{axis}' in '{file}' must be options of zoo fit by name")
+            )
+            yield str(label), nested(options)
+        return
+    known = option_names()
+    if axis not in known:
+        close = get_close_matches(axis, known, 1) or [name for name in known if name.rpartition(".")[2] == axis][:1]
+        hint = f"did you mean '{close[0]}'?" if close else "zoo fit --help lists them; or name its values, LABEL: {OPTIONS}"
+        raise InputError(f"axis '{axis}' of the sweep '{file}' is no option of zoo fit: {hint}")
+    if len({str(value) for value in found}) < len(found):
+        raise InputError(f"axis '{axis}' of the sweep '{file}' has a value twice: keep one")
+    for value in found:
+        yield str(value), nested({axis: value})
+
+
+def nested(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with names such as ``optimizer.lr`` as parts of ``optimizer``."""
+    made: dict[str, Any] = {}
+    for name, value in options.items():
+        head, _, tail = str(name).partition(".")
+        made = merged(made, {head: {tail: value}} if tail else {head: value})
+    return made
+
+
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of both, the second's where both have one."""
+    both = {
+        name: merged(first[name], value) if isinstance(value, dict) and isinstance(first.get(name), dict) else value
+        for name, value in second.items()
+    }
+    return {**first, **both}
+
+
+def short(axis: str, label: str, found: Any) -> str:
+    """Return what the name of a run has of an axis: quaternion, seed0, lr0.001."""
+    if isinstance(found, Mapping):
+        return label
+    return shortest(GROUPS[axis], label) if axis in GROUPS else f"{axis.rpartition('.')[2]}{label}"
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and anything else as a list of it."""
+    return value if isinstance(value, list) else [value]
+
+
+def check_point(point: Point, file: str) -> None:
+    """Check the options of a run as far as ``zoo fit`` does before it reads data."""
+    own = [name for name in ("run_dir", "resume") if name in point.options]
+    check_rules((not own, f"'{file}' sets {own[:1] and own[0]}: a sweep gives its runs folders of their own"))
+    missing = [name for name in ("backbone", "algebra") if not point.options.get(name)]
+    check_rules((not missing, f"the sweep '{file}' does not say {' and '.join(missing)}: add it to base or axes"))
+    unknown = set(point.options.get("trainer") or {}) - set(TRAINER_ARGUMENTS)
+    check_rules((not unknown, f"'{file}': unknown argument 'trainer.{min(unknown, default='')}' of Lightning's Trainer"))
+    try:
+        plan(build(Fit, point.options))
+    except InputError as error:
+        raise InputError(f"'{file}', run {point.name}: {error}") from error
+
+
+# --- the folder ---
+
+
+class Study:
+    """The folder of a sweep.
+
+    Args:
+        folder: The folder, which exists.
+        grid: The runs of the sweep.
+
+    Attributes:
+        rows: What the finished runs came to, by name.
+
+    Raises:
+        InputError: If the folder has runs that the sweep does not have, or that had other options.
+    """
+
+    def __init__(self, folder: Path, grid: Sequence[Point]) -> None:
+        self.folder, self.grid = folder, grid
+        path = folder / RESULTS
+        self.rows = {row["name"]: row for row in read_rows(path)} if path.exists() else {}
+        known = {point.name: point for point in grid}
+        for row in self.rows.values():
+            point = known.get(row["name"])
+            what = "does not have" if point is None else "has other options for"
+            if point is None or point.options != row["options"]:
+                raise InputError(
+                    f"'{folder}' holds another sweep, with a run '{row['name']}' that this one {what}: choose another --run-dir"
+                )
+
+    def path(self, point: Point) -> Path:
+        """Return the folder of a run."""
+        return self.folder / "runs" / point.name
+
+    def open(self) -> list[Point]:
+        """Return the runs that are not finished; one that is, and has no row yet, gets one."""
+        for point in self.grid:
+            if point.name not in self.rows and (self.path(point) / "summary.json").is_file():
+                self.finish(point)
+        return [point for point in self.grid if point.name not in self.rows]
+
+    def begin(self, point: Point) -> list[str]:
+        """Write the configuration of a run; return the words after ``zoo`` that train it, or go on with it."""
+        config = self.folder / "configs" / f"{point.name}.yaml"
+        config.parent.mkdir(parents=True, exist_ok=True)
+        write_text(config, yaml.safe_dump(dict(point.options), sort_keys=False))
+        words = ["fit", "-c", str(config), "--run-dir", str(self.path(point))]
+        # A cross-validation has no checkpoint of its own to go on with.
+        return words if point.options.get("folds") else [*words, "--resume", "auto"]
+
+    def finish(self, point: Point) -> dict[str, Any]:
+        """Read what a run came to, and write its row."""
+        summary = read_json(self.path(point) / "summary.json")
+        row = {"name": point.name, "axes": dict(point.axes), "options": dict(point.options)}
+        row |= {key: summary[key] for key in OF_SUMMARY if key in summary}
+        row["folder"] = f"runs/{point.name}"
+        self.rows[point.name] = row
+        write_rows(self.folder / RESULTS, [self.rows[one.name] for one in self.grid if one.name in self.rows])
+        return row

@@ -1,0 +1,211 @@
+"""Run the runs of a sweep as processes of their own: side by side on this machine, or where a Ray cluster has room."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from zoo.errors import InputError, Interrupted, Stop, one_line
+from zoo.training.folder import RUNS, claim, file_name, hold
+from zoo.training.options import Fit
+from zoo.training.processes import SWEEP
+from zoo.training.signals import Signals
+from zoo.training.sweep import Point, Study, points
+
+PATIENCE = 120.0
+"""Seconds that runs have to write a checkpoint when a sweep is stopped."""
+_POLL = 0.1
+
+Ended = Iterator[tuple[Point, int]]
+
+
+def sweep(
+    values: Mapping[str, Any],
+    file: str,
+    *,
+    run_dir: str | None = None,
+    jobs: int = 1,
+    on: str = "here",
+    cpus: float = 1.0,
+    gpus: float = 0.0,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Run what is missing of a sweep, and return what all of it came to.
+
+    Every run is a process of ``zoo fit`` in a folder of its own. One that was stopped or killed goes on from its last
+    checkpoint; one that fails is said, and the others go on.
+
+    Args:
+        values: The sweep, see `zoo.training.sweep`.
+        file: The name of its file.
+        run_dir: Its folder; by default runs/sweep-NAME. If it has runs of this sweep already, they are not run again.
+        jobs: Runs side by side; each has its share of the cores.
+        on: ``here``, or ``ray`` for the cluster that ``RAY_ADDRESS`` or this machine has; folders must be shared by its nodes.
+        cpus: Of a run, on Ray.
+        gpus: Of a run, on Ray; parts of one are allowed.
+        say: Prints a line of progress.
+
+    Returns:
+        ``run_dir``, the ``rows`` of results.jsonl, and ``failed``, with the reason by name of the run.
+
+    Raises:
+        InputError: If the sweep is wrong, its folder holds another one, or the cluster cannot be reached.
+        Interrupted: At Ctrl-C or SIGTERM; the text says how to go on.
+    """
+    grid = points(values, file)
+    folder = Path(run_dir).expanduser() if run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
+    with ExitStack() as stack:
+        begun = (folder / "configs").is_dir()
+        stack.enter_context(hold(folder) if begun else claim(Fit("", "", run_dir=str(folder))))
+        study = Study(folder, grid)
+        missing = study.open()
+        say(f"{len(grid)} runs, {len(grid) - len(missing)} are done; everything is in {folder}")
+        failed: dict[str, str] = {}
+        signals = stack.enter_context(Signals())
+        try:
+            ended = on_ray(study, missing, cpus, gpus) if on == "ray" else here(study, missing, jobs)
+            for number, (point, code) in enumerate(ended, 1):
+                done = study.path(point) / "summary.json"
+                if code == 0 and done.is_file():
+                    say(f"{number}/{len(missing)} {point.name}: {text_of(study.finish(point))}")
+                else:
+                    failed[point.name] = reason(study, point, code)
+                    say(f"{number}/{len(missing)} {point.name} failed: {failed[point.name]}")
+        except (Stop, KeyboardInterrupt) as stop:
+            number = getattr(stop, "signum", signals.received or signal.SIGINT)
+            text = f"stopped; {len(study.rows)} of {len(grid)} runs are done, give the same command again to go on"
+            raise Interrupted(text, number) from stop
+    rows = [study.rows[point.name] for point in grid if point.name in study.rows]
+    return {"run_dir": str(folder), "rows": rows, "failed": failed}
+
+
+def text_of(row: Mapping[str, Any]) -> str:
+    """Write what a run came to in a few words."""
+    from zoo.checkpoint.card import number
+
+    figures = ", ".join(f"{name} {number(value)}" for name, value in row["metrics"].items() if value is not None)
+    return f"test {figures}; {row.get('seconds', 0):.0f} s"
+
+
+def reason(study: Study, point: Point, code: int) -> str:
+    """Return the last line that a run has written, and where the rest of it is."""
+    log = log_of(study, point)
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    last = lines[-1].removeprefix("zoo: ") if lines else f"exit code {code}"
+    return f"{one_line(last, 300)} (all it wrote: {log})"
+
+
+def log_of(study: Study, point: Point) -> Path:
+    """Return the file that a run writes its output to."""
+    return study.folder / "logs" / f"{point.name}.log"
+
+
+# --- on this machine ---
+
+
+def here(study: Study, missing: Sequence[Point], jobs: int) -> Ended:
+    """Run processes side by side, and yield every run with its exit code when it ends."""
+    waiting, running = list(missing), {}
+    threads = str(max(1, len(os.sched_getaffinity(0)) // jobs)) if jobs > 1 else None
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                point = waiting.pop(0)
+                running[point.name] = point, start(study, point, threads)
+            time.sleep(_POLL)
+            for point, process in [one for one in running.values() if one[1].poll() is not None]:
+                del running[point.name]
+                yield point, process.returncode
+    finally:
+        stop([process for _, process in running.values()])
+
+
+def start(study: Study, point: Point, threads: str | None) -> subprocess.Popen[bytes]:
+    """Start the process of a run, which ends with this one, and writes to a log."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "zoo", *study.begin(point)],
+        env=environment(threads),
+        stdin=subprocess.DEVNULL,
+        stdout=_log(log_of(study, point)),
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # so that Ctrl-C reaches it once, from here
+    )
+
+
+def environment(threads: str | None) -> dict[str, str]:
+    """Return the environment of a run."""
+    own = {SWEEP: str(os.getpid())}
+    return {**({"OMP_NUM_THREADS": threads} if threads else {}), **os.environ, **own}
+
+
+def _log(path: Path) -> Any:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("wb")
+
+
+def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Have runs write a checkpoint and end; kill those that do not."""
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + PATIENCE
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+# --- on a cluster ---
+
+
+def on_ray(study: Study, missing: Sequence[Point], cpus: float, gpus: float) -> Ended:
+    """Hand runs to a Ray cluster that exists, which retries those that it loses, and yield each when it ends."""
+    try:
+        import ray
+    except ImportError as error:
+        raise InputError("--on ray needs Ray: pip install 'hypercomplex-zoo[ray]'") from error
+    try:
+        ray.init(address=os.environ.get("RAY_ADDRESS", "auto"), log_to_driver=False, logging_level="ERROR")
+    except Exception as error:  # of Ray's, of gRPC, of sockets
+        raise InputError(
+            f"cannot reach a Ray cluster: {one_line(error, 150)}; start one (ray start --head) or set RAY_ADDRESS"
+        ) from error
+    try:
+        task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=3)(run_there)
+        folder = Path.cwd()
+        running = {}
+        for point in missing:
+            log = log_of(study, point).absolute()
+            log.parent.mkdir(parents=True, exist_ok=True)
+            running[task.remote(study.begin(point), str(folder), str(log))] = point
+        while running:
+            done, _ = ray.wait(list(running), num_returns=1, timeout=1.0)
+            for one in done:
+                point = running.pop(one)
+                try:
+                    code = ray.get(one)
+                except ray.exceptions.RayError as error:
+                    with log_of(study, point).open("a", encoding="utf-8") as file:
+                        file.write(f"\nlost by Ray: {one_line(error, 200)}\n")
+                    code = 1
+                yield point, code
+    finally:
+        ray.shutdown()
+
+
+def run_there(words: list[str], folder: str, log: str) -> int:
+    """Run ``zoo`` with these words in a folder, on the node of a cluster; return its exit code."""
+    with Path(log).open("ab") as output:
+        line = [sys.executable, "-m", "zoo", *words]
+        done = subprocess.run(
+            line, cwd=folder, env=environment(None), stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+        )
+    return done.returncode
