@@ -191,13 +191,13 @@ def alive(process):
 
 def test_a_run_that_fails_is_said_and_the_others_go_on(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    file = file_of(
-        tmp_path, axes={"row": {"bad": {"algebra": "real", "data": "imagefolder(path=nowhere)"}, "good": {"algebra": "real"}}}
-    )
+    Path("pictures").mkdir()
+    bad = {"algebra": "real", "data": "imagefolder(path=pictures)"}
+    file = file_of(tmp_path, axes={"row": {"bad": bad, "good": {"algebra": "real"}}})
     assert main(["sweep", str(file), "--jobs", "2", "--json"]) == 1
     made = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in made["rows"]] == ["good"]
-    assert "nowhere" in made["failed"]["bad"]
+    assert "pictures" in made["failed"]["bad"]
     assert made["run_dir"] == "runs/sweep-grid"
 
 

@@ -47,6 +47,16 @@ LAMBDA = "lightning.pytorch.callbacks.LambdaCallback"
 DDP = "lightning.pytorch.strategies.DDPStrategy"
 
 
+def test_one_batch_stays_one_batch_where_typing_gives_the_other_union_of_its_cache(monkeypatch):
+    class Other(Trainer):
+        def __init__(self, limit_val_batches: float | int | None = None, limit_test_batches: float | int | None = None):
+            raise AssertionError
+
+    monkeypatch.setattr("zoo.training.trainer.Trainer", Other)
+    made = check_trainer({"limit_val_batches": 1, "limit_test_batches": 1.0})
+    assert [type(made[name]) for name in ("limit_val_batches", "limit_test_batches")] == [int, float]
+
+
 @pytest.mark.parametrize(
     ("values", "needles"),
     [

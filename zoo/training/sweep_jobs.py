@@ -65,11 +65,10 @@ def sweep(
         begun = (folder / "configs").is_dir()
         stack.enter_context(hold(folder) if begun else claim(Fit("", "", run_dir=str(folder))))
         study = Study(folder, grid)
-        missing = study.open()
-        say(f"{len(grid)} runs, {len(grid) - len(missing)} are done; everything is in {folder}")
-        failed: dict[str, str] = {}
+        missing, failed = study.open(), dict[str, str]()
         signals = stack.enter_context(Signals())
         try:
+            say(f"{len(grid)} runs, {len(grid) - len(missing)} are done; everything is in {folder}")
             ended = on_ray(study, missing, cpus, gpus) if on == "ray" else here(study, missing, jobs)
             for number, (point, code) in enumerate(ended, 1):
                 done = study.path(point) / "summary.json"
@@ -129,25 +128,23 @@ def here(study: Study, missing: Sequence[Point], jobs: int) -> Ended:
 
 def start(study: Study, point: Point, threads: str | None) -> subprocess.Popen[bytes]:
     """Start the process of a run, which ends with this one, and writes to a log."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "zoo", *study.begin(point)],
-        env=environment(threads),
-        stdin=subprocess.DEVNULL,
-        stdout=_log(log_of(study, point)),
-        stderr=subprocess.STDOUT,
-        start_new_session=True,  # so that Ctrl-C reaches it once, from here
-    )
+    log = log_of(study, point)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "zoo", *study.begin(point)],
+            env=environment(threads),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # so that Ctrl-C reaches it once, from here
+        )
 
 
 def environment(threads: str | None) -> dict[str, str]:
     """Return the environment of a run."""
     own = {SWEEP: str(os.getpid())}
     return {**({"OMP_NUM_THREADS": threads} if threads else {}), **os.environ, **own}
-
-
-def _log(path: Path) -> Any:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("wb")
 
 
 def stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
