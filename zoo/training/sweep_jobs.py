@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -169,8 +170,13 @@ def on_ray(study: Study, missing: Sequence[Point], cpus: float, gpus: float) -> 
         import ray
     except ImportError as error:
         raise InputError("--on ray needs Ray: pip install 'hypercomplex-zoo[ray]'") from error
+    handler, address = signal.getsignal(signal.SIGTERM), os.environ.get("RAY_ADDRESS", "auto")
     try:
-        ray.init(address=os.environ.get("RAY_ADDRESS", "auto"), log_to_driver=False, logging_level="ERROR")
+        host, _, port = address.rpartition("/")[2].rpartition(":")
+        if host and port.isdigit():  # Ray itself tries for six minutes, and ends the process
+            socket.create_connection((host, int(port)), timeout=10).close()
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        signal.signal(signal.SIGTERM, handler)  # Ray has put its own in its place
     except Exception as error:  # of Ray's, of gRPC, of sockets
         raise InputError(
             f"cannot reach a Ray cluster: {one_line(error, 150)}; start one (ray start --head) or set RAY_ADDRESS"

@@ -1,0 +1,72 @@
+"""A sweep on a Ray cluster of two nodes comes to the figures of this machine, although a worker is killed under way."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from zoo.cli.commands import main
+from zoo.training.sweep import Study, points
+from zoo.training.sweep_jobs import here
+
+TRAINER = {"max_epochs": 2, "limit_train_batches": 4, "limit_val_batches": 1, "limit_test_batches": 1, "accelerator": "cpu"}
+BASE = {"backbone": "vit(dim=16, depth=1, dropout=0.1)", "data": "digits", "checkpoint_every": "1steps", "trainer": TRAINER}
+GRID = {"base": BASE, "axes": {"algebra": ["real", "quaternion"]}}
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'hypercomplex-zoo[ray]'")
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    nodes.add_node(num_cpus=1)
+    monkeypatch.setenv("RAY_ADDRESS", nodes.address)
+    yield nodes
+    nodes.shutdown()
+
+
+def test_a_killed_worker_changes_no_figure(cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    grid = points(GRID, "grid.yaml")
+    studies = {name: Study(tmp_path / name, grid) for name in ("ray", "here")}
+    Path("grid.yaml").write_text(yaml.safe_dump(GRID))
+    line = [sys.executable, "-m", "zoo", "sweep", "grid.yaml", "--on", "ray", "--run-dir", "ray"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
+    run, deadline = tmp_path / "ray/runs/quaternion", time.monotonic() + 600
+    while not list(run.glob("checkpoints/*.ckpt")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    trained = int((run / ".lock").read_text().split()[1])
+    worker = int(Path(f"/proc/{trained}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(worker, signal.SIGKILL)
+    out, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, out
+    assert json.loads((run / "summary.json").read_text())["resumed_from"] is not None
+    for point, code in here(studies["here"], studies["here"].open(), 2):
+        assert code == 0
+        studies["here"].finish(point)
+    found = {name: Study(tmp_path / name, grid).rows for name in studies}
+    assert list(found["ray"]) == list(found["here"]) == ["real", "quaternion"]
+    for name, row in found["ray"].items():
+        assert {key: row[key] for key in ("metrics", "validation")} == {
+            key: found["here"][name][key] for key in ("metrics", "validation")
+        }
+
+
+def test_no_cluster_is_one_line(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'hypercomplex-zoo[ray]'")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    Path("grid.yaml").write_text(yaml.safe_dump(GRID))
+    assert main(["sweep", "grid.yaml", "--on", "ray"]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("zoo: cannot reach a Ray cluster")
+    assert err.count("\n") == 1
