@@ -193,10 +193,12 @@ def test_a_run_that_fails_is_said_and_the_others_go_on(tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     Path("pictures").mkdir()
     bad = {"algebra": "real", "data": "imagefolder(path=pictures)"}
-    file = file_of(tmp_path, axes={"row": {"bad": bad, "good": {"algebra": "real"}}})
-    assert main(["sweep", str(file), "--jobs", "2", "--json"]) == 1
+    rows = {"bad": bad, "good": {"algebra": "real"}, "other": bad, "left out": bad}
+    file = file_of(tmp_path, axes={"row": rows})
+    assert main(["sweep", str(file), "--jobs", "2", "--only", "[bg]*,other", "--json"]) == 1
     made = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in made["rows"]] == ["good"]
+    assert list(made["failed"]) == ["bad", "other"]
     assert "pictures" in made["failed"]["bad"]
     assert made["run_dir"] == "runs/sweep-grid"
 
@@ -219,6 +221,8 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         (["FILE", "--jobs", "0"], "--jobs 0: use a whole number from 1"),
         (["FILE", "--on", "slurm"], "--on slurm: use here or ray"),
         (["FILE", "--on", "ray", "--jobs", "2"], "--jobs is for this machine"),
+        (["FILE", "--only", "quaternio"], "did you mean 'quaternion'?"),
+        (["FILE", "--only", "x*"], "--only x*: no run of '"),
         (["FILE", "--gpus", "-1"], "cannot be negative"),
         (["FILE", "--run-dir", "full"], "is not empty"),
     ],

@@ -38,8 +38,7 @@ def run(command: str, values: dict[str, Any]) -> int:
     from zoo.training.sweep_jobs import sweep
 
     quiet()
-    places = {"run_dir": options.run_dir, "jobs": options.jobs, "on": options.on, "cpus": options.cpus, "gpus": options.gpus}
-    made = sweep(found, file, **places, say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))
+    made = sweep(found, file, options, say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))
     if as_json:
         import json
 

@@ -53,7 +53,7 @@ def end_with_parent() -> None:
     if not (launched or sweep) or sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    parent = int(sweep or os.environ.get(PARENT, os.getppid()))
+    parent = int(sweep or os.environ.get(PARENT) or os.getppid())
     if os.getppid() != parent or os.getppid() == 1:  # it was gone before
         os.kill(os.getpid(), signal.SIGKILL)
 

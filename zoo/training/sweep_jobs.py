@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import logging
 import os
 import signal
 import socket
@@ -10,12 +12,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from zoo.errors import InputError, Interrupted, Stop, one_line
 from zoo.training.folder import RUNS, claim, file_name, hold
-from zoo.training.options import Fit
+from zoo.training.options import Fit, Sweep
 from zoo.training.processes import SWEEP
 from zoo.training.signals import Signals
 from zoo.training.sweep import Point, Study, points
@@ -28,15 +31,7 @@ Ended = Iterator[tuple[Point, int]]
 
 
 def sweep(
-    values: Mapping[str, Any],
-    file: str,
-    *,
-    run_dir: str | None = None,
-    jobs: int = 1,
-    on: str = "here",
-    cpus: float = 1.0,
-    gpus: float = 0.0,
-    say: Callable[[str], None] = print,
+    values: Mapping[str, Any], file: str, options: Sweep | None = None, *, say: Callable[[str], None] = print
 ) -> dict[str, Any]:
     """Run what is missing of a sweep, and return what all of it came to.
 
@@ -46,11 +41,7 @@ def sweep(
     Args:
         values: The sweep, see `zoo.training.sweep`.
         file: The name of its file.
-        run_dir: Its folder; by default runs/sweep-NAME. If it has runs of this sweep already, they are not run again.
-        jobs: Runs side by side; each has its share of the cores.
-        on: ``here``, or ``ray`` for the cluster that ``RAY_ADDRESS`` or this machine has; folders must be shared by its nodes.
-        cpus: Of a run, on Ray.
-        gpus: Of a run, on Ray; parts of one are allowed.
+        options: Where its folder is, which of its runs are wanted, and where they run.
         say: Prints a line of progress.
 
     Returns:
@@ -60,30 +51,44 @@ def sweep(
         InputError: If the sweep is wrong, its folder holds another one, or the cluster cannot be reached.
         Interrupted: At Ctrl-C or SIGTERM; the text says how to go on.
     """
+    options = options or Sweep()
     grid = points(values, file)
-    folder = Path(run_dir).expanduser() if run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
+    wanted = only(grid, options.only, file)
+    folder = Path(options.run_dir).expanduser() if options.run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
     with ExitStack() as stack:
         begun = (folder / "configs").is_dir()
         stack.enter_context(hold(folder) if begun else claim(Fit("", "", run_dir=str(folder))))
         study = Study(folder, grid)
-        missing, failed = study.open(), dict[str, str]()
+        missing, failed = [point for point in study.open() if point.name in wanted], dict[str, str]()
         signals = stack.enter_context(Signals())
         try:
-            say(f"{len(grid)} runs, {len(grid) - len(missing)} are done; everything is in {folder}")
-            ended = on_ray(study, missing, cpus, gpus) if on == "ray" else here(study, missing, jobs)
+            say(f"{len(wanted)} runs, {len(wanted) - len(missing)} are done; everything is in {folder}")
+            ray = options.on == "ray"
+            ended = on_ray(study, missing, options.cpus, options.gpus) if ray else here(study, missing, options.jobs)
             for number, (point, code) in enumerate(ended, 1):
-                done = study.path(point) / "summary.json"
-                if code == 0 and done.is_file():
+                if code == 0 and (study.path(point) / "summary.json").is_file():
                     say(f"{number}/{len(missing)} {point.name}: {text_of(study.finish(point))}")
                 else:
                     failed[point.name] = reason(study, point, code)
                     say(f"{number}/{len(missing)} {point.name} failed: {failed[point.name]}")
         except (Stop, KeyboardInterrupt) as stop:
             number = getattr(stop, "signum", signals.received or signal.SIGINT)
-            text = f"stopped; {len(study.rows)} of {len(grid)} runs are done, give the same command again to go on"
+            done = sum(name in study.rows for name in wanted)
+            text = f"stopped; {done} of {len(wanted)} runs are done, give the same command again to go on"
             raise Interrupted(text, number) from stop
-    rows = [study.rows[point.name] for point in grid if point.name in study.rows]
+    rows = [study.rows[name] for name in wanted if name in study.rows]
     return {"run_dir": str(folder), "rows": rows, "failed": failed}
+
+
+def only(grid: Sequence[Point], patterns: Sequence[str], file: str) -> list[str]:
+    """Return the names of the runs that match one of the patterns, or of all if there is none."""
+    names = [point.name for point in grid]
+    for pattern in patterns:
+        if not fnmatch.filter(names, pattern):
+            close = get_close_matches(pattern, names, 1)
+            hint = f"did you mean '{close[0]}'?" if close else f"its first is '{names[0]}'"
+            raise InputError(f"--only {pattern}: no run of '{file}' is named so: {hint}")
+    return [name for name in names if not patterns or any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def text_of(row: Mapping[str, Any]) -> str:
@@ -99,7 +104,7 @@ def reason(study: Study, point: Point, code: int) -> str:
     log = log_of(study, point)
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     last = lines[-1].removeprefix("zoo: ") if lines else f"exit code {code}"
-    return f"{one_line(last, 300)} (all it wrote: {log})"
+    return f"{last[:300]} (all it wrote: {log})"
 
 
 def log_of(study: Study, point: Point) -> Path:
@@ -112,7 +117,7 @@ def log_of(study: Study, point: Point) -> Path:
 
 def here(study: Study, missing: Sequence[Point], jobs: int) -> Ended:
     """Run processes side by side, and yield every run with its exit code when it ends."""
-    waiting, running = list(missing), {}
+    waiting, running = list(missing), dict[str, tuple[Point, subprocess.Popen[bytes]]]()
     threads = str(max(1, len(os.sched_getaffinity(0)) // jobs)) if jobs > 1 else None
     try:
         while waiting or running:
@@ -175,7 +180,7 @@ def on_ray(study: Study, missing: Sequence[Point], cpus: float, gpus: float) -> 
         host, _, port = address.rpartition("/")[2].rpartition(":")
         if host and port.isdigit():  # Ray itself tries for six minutes, and ends the process
             socket.create_connection((host, int(port)), timeout=10).close()
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         signal.signal(signal.SIGTERM, handler)  # Ray has put its own in its place
     except Exception as error:  # of Ray's, of gRPC, of sockets
         raise InputError(

@@ -102,10 +102,11 @@ def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError(f"--trainer: {parser_message(str(error))}") from error
     except (ImportError, MisconfigurationException, ValueError, TypeError) as error:  # of an object that a file describes
         raise InputError(f"--trainer: {one_line(error)}") from error
-    made = dict(vars(parsed.trainer)) if values else {}
+    arguments: dict[str, Any] = dict(vars(parsed.trainer)) if values else {}
     # limit_val_batches=1 is one batch, and 1.0 all of them. typing has one cache for Union[int, float] and Union[float, int],
     # so that which of them the parser tries first depends on who was imported first.
-    return made | {name: value for name, value in described.items() if isinstance(value, int) and made[name] == value}
+    typed = {name: value for name, value in described.items() if isinstance(value, int) and arguments[name] == value}
+    return arguments | typed
 
 
 def build_object(name: str, kind: type, value: Any) -> Any:
