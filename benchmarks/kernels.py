@@ -2,8 +2,8 @@
 
 Each figure is the ratio to the same layer or network over the reals, in turns in one process, median of many with quartiles;
 with it the operations (`torch.utils.flop_counter`), and the bytes that a training step keeps for its backward pass. Waiting
-threads sleep, as in the command line. Writes results/kernels.json, docs/speed.md and its pictures; ``--only`` measures the
-cases with a word in their name anew, ``--page`` writes the page alone.
+threads sleep, as in the command line. Writes results/kernels.json and docs/speed.md; ``--only`` measures the cases with a word
+in their name anew, ``--page`` writes the page alone.
 """
 
 import os
@@ -12,7 +12,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import argparse
 import json
-import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,9 +24,8 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 import zoo
-from benchmarks import machine, memory
+from benchmarks import growth, machine, memory
 from benchmarks.papers import commit
-from benchmarks.papers_plots import IMAGES
 from zoo.kernels.plan import name as machine_name
 from zoo.kernels.plan import stored
 from zoo.layers import LSTM, Linear
@@ -196,60 +194,6 @@ def roofline() -> dict[str, float]:
     }
 
 
-def growth(kind: str) -> dict[str, Any]:
-    """Time training steps at growing sizes: features of a linear layer with 1,024 rows, or tokens of a GPT of dim 256."""
-    sizes = (256, 512, 1024, 2048, 4096) if kind == "features" else (128, 256, 512, 1024, 2048, 4096)
-    points: dict[str, list[float]] = {}
-    for size in sizes:
-        calls: dict[str, Call] = {}
-        for algebra in ("real", "quaternion", "octonion"):
-            if kind == "features":
-                calls[algebra] = trained(Linear(zoo.algebra(algebra), size, size), 1024, size)
-            else:
-                net = zoo.backbone("gpt(dim=256, depth=1, heads=4)", algebra, vocab_size=64, max_length=size)
-                calls[algebra] = tokens_step(net, size)
-        for algebra, found in side_by_side(calls, 5, warmup=1).items():
-            points.setdefault(algebra, []).append(found["ms"])
-    return {"sizes": sizes, "ms": points, "exponents": {a: round(exponent(sizes, ms), 2) for a, ms in points.items()}}
-
-
-def tokens_step(net: nn.Module, length: int) -> Call:
-    """Return a training step on one text."""
-    x = torch.randint(1, 64, (1, length))
-
-    def call() -> None:
-        F.cross_entropy(net(x).flatten(0, -2), x.flatten()).backward()
-        net.zero_grad(set_to_none=True)
-
-    return call
-
-
-def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
-    """Fit the slope of a line through the last three points on logarithmic axes."""
-    xs, ys = [math.log(s) for s in sizes[-3:]], [math.log(v) for v in values[-3:]]
-    mean_x, mean_y = sum(xs) / 3, sum(ys) / 3
-    return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / sum((x - mean_x) ** 2 for x in xs)
-
-
-def plot(kind: str, found: dict[str, Any]) -> None:
-    """Draw how time grows."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    for algebra, values in found["ms"].items():
-        axes.loglog(
-            found["sizes"], values, "o-", label=f"{algebra}, exponent of the last three {found['exponents'][algebra]:.2f}"
-        )
-    axes.set(xlabel=kind, ylabel="milliseconds of a step, forward and backward")
-    axes.minorticks_off()
-    axes.set_xticks(found["sizes"], [f"{size:,}" for size in found["sizes"]])
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.grid(True, alpha=0.3)
-    axes.legend(frameon=False)
-    figure.savefig(IMAGES / f"speed_{kind}.png", dpi=120)
-
-
 def write_page(found: dict[str, Any]) -> None:
     """Write the page from what was measured."""
     where, roof = found["machine"], found["roofline"]
@@ -287,16 +231,15 @@ def write_page(found: dict[str, Any]) -> None:
     for name, rows in found["cases"].items():
         kept = [row for row in rows if "kept_mb" in row]
         lines += [f"| {name} | {row['algebra']} | {row['gflop']:.2f} | {row['kept_mb']:.1f} |" for row in kept]
-    lines += ["", *memory.table(json.loads(memory.RESULTS.read_text(encoding="utf-8")))]
+    lines += ["", *memory.table(read(memory.RESULTS))]
     lines += ["", *attention()]
-    for kind in found["growth"]:
-        lines += ["", f"![time against {kind}](images/speed_{kind}.png)"]
+    lines += ["", *growth.section(read(growth.RESULTS))]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def attention() -> list[str]:
     """Write what `benchmarks.attention_products` measured."""
-    found = json.loads((RESULTS.parent / "attention_products.json").read_text(encoding="utf-8"))
+    found = read(RESULTS.parent / "attention_products.json")
     lines = [
         "Attention whose scores are products of algebra elements, 1,024 tokens, forward and backward on one thread: its time",
         "beside plain attention by torch, and time and peak memory beside the same scores kept for the backward pass",
@@ -314,6 +257,11 @@ def attention() -> list[str]:
     return lines
 
 
+def read(path: Path) -> Any:
+    """Read what was measured."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def cell(row: dict[str, Any]) -> str:
     """Write a ratio, its quartiles and what was aimed at."""
     asked = row["asked"]
@@ -328,7 +276,7 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="WORD", help="measure the cases with this word in their names")
     parser.add_argument("--page", action="store_true", help="measure nothing")
     given = parser.parse_args()
-    found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"cases": {}, "growth": {}}
+    found: dict[str, Any] = read(RESULTS) if RESULTS.exists() else {"cases": {}}
     if not given.page:
         found |= {
             "machine": machine.info(),
@@ -340,12 +288,7 @@ def main() -> None:
             if given.only in name:
                 found["cases"][name] = measure(made, asked, rounds, "training" in name or "backward" in name)
                 print(name, {row["algebra"]: row["ratio"] for row in found["cases"][name]}, flush=True)
-        for kind in ("features", "tokens"):
-            if given.only in kind:
-                found["growth"][kind] = growth(kind)
         RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    for kind, points in found["growth"].items():
-        plot(kind, points)
     write_page(found)
 
 
