@@ -102,9 +102,9 @@ def section(found: dict[str, Any]) -> list[str]:
         "## How time grows",
         "",
         f"Forward and backward in milliseconds, {where['machine']['threads']} threads, medians of steps in turns",
-        f"(`python -m benchmarks.growth`, {where['machine']['date']}, commit {machine.short(where['commit'])}). The exponent is",
-        "the slope of the last three sizes on logarithmic axes: 2 for the products of a linear layer; with tokens between 1 and 2,",
-        "since the scores of attention grow with their square and everything else with their number.",
+        f"(`python -m benchmarks.growth`, {where['machine']['date']}, commit {machine.short(where['commit'])}). The exponent",
+        "is the slope of the last three sizes on logarithmic axes: 2 for the products of a linear layer; with tokens",
+        "between 1 and 2, since the scores of attention grow with their square and everything else with their number.",
     ]
     for kind, points in found.items():
         sizes = points["sizes"]
