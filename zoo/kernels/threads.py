@@ -45,7 +45,7 @@ def in_threads(work: Callable[[S], T], shares: Sequence[S]) -> list[T]:
     return [first, *(other.result() for other in others)]
 
 
-def alone_if(small: bool, function: Callable[[], Tensor]) -> Tensor:
+def alone_if(small: bool, function: Callable[[], T]) -> T:
     """Call a function, in this thread alone if what it computes is so small that to wake the others would take longer."""
     threads = torch.get_num_threads()
     if threads == 1 or not small:
@@ -57,15 +57,16 @@ def alone_if(small: bool, function: Callable[[], Tensor]) -> Tensor:
         torch.set_num_threads(threads)
 
 
-def scratch(size: int, like: Tensor) -> Tensor:
+def scratch(size: int, like: Tensor, purpose: str = "") -> Tensor:
     """Return ``size`` numbers of undefined value, until this thread asks again: memory that is not given back and forth."""
     if like.device.type != "cpu":
         return like.new_empty(size)
-    kept: Tensor | None = getattr(_OWN, str(like.dtype), None)
+    key = f"{like.dtype} {purpose}"
+    kept: Tensor | None = getattr(_OWN, key, None)
     if kept is None or kept.numel() < size:
         with torch.inference_mode(False):
             kept = torch.empty(size, dtype=like.dtype)
-        setattr(_OWN, str(like.dtype), kept)
+        setattr(_OWN, key, kept)
     return kept[:size]
 
 
