@@ -14,7 +14,9 @@ from zoo.kernels.threads import alone_if, scratch
 SMALL = 2**18
 """A matrix of no more numbers is assembled in one thread, and kept for the backward pass."""
 LARGE = 2**22
-"""Numbers of a matrix that are worked on at a time, in memory that a thread keeps: new memory takes longer than the work."""
+"""Numbers of a larger matrix that are worked on at a time."""
+MOST_KEPT = 2**24
+"""Numbers of the largest matrix whose memory a thread uses again: new memory takes longer than what is done in it."""
 
 
 class AxisLayout(NamedTuple):
@@ -185,4 +187,4 @@ def _tiles(out: AxisLayout, inp: AxisLayout) -> Iterator[tuple[int, slice, slice
 
 def _memory(size: int, like: Tensor) -> Tensor:
     """Return memory for a matrix: what this thread used before, unless it is so much that it should be given back."""
-    return scratch(size, like, "matrix") if size <= LARGE else like.new_empty(size)
+    return scratch(size, like, "matrix") if size <= MOST_KEPT else like.new_empty(size)

@@ -146,8 +146,11 @@ def _factored(work: Work, machine: Machine) -> float:
         moved = BYTES * rows * (i * (9 * n + 3 * rank) + o * (6 * n + 2 * rank))
     else:
         moved = BYTES * rows * (i + o) * (FORWARD_PASSES * n + rank)
+    tiles, combinations = -(-rows // TILE), BYTES * rank * i * o
     combined = 2 * rank * work.m * i * o * (3 if work.training else 1) / machine.speed
-    tiles = -(-rows // TILE)
+    # One thread writes the combinations of the weight and sums their gradients; in each tile a thread adds to its own gradient.
+    combined += (6 + 3 * threads if work.training else 2) * combinations / machine.traffic
+    moved += 2 * tiles * combinations if work.training else 0
     calls = tiles * (14 if work.training else 5) * machine.call
     shared = passes * rank * _product(rows, i, o, machine, threads) + moved / (machine.traffic * threads) + calls / threads
     # Calls into torch take turns, whatever the number of threads.
