@@ -300,7 +300,7 @@ def test_the_code_stays_small():
     assert counts["files in zoo and plugins"] <= 222
     assert counts["lines"] <= 30_750
     assert counts["files in zoo/data"] <= 46
-    assert counts["lines in zoo/data"] <= 6_320
+    assert counts["lines in zoo/data"] <= 6_340
 
 
 def test_no_address_of_a_package_registry(texts):

@@ -222,6 +222,7 @@ def test_an_embedding_that_is_no_table_gets_a_layer_for_its_logits(name):
     [
         ("gpt/mega", "unknown preset gpt/mega: use gpt/micro, gpt/nano"),
         ("transformer_xl(memory=-1)", "memory=-1: the tokens that are kept are 0 or more"),
+        ("gpt(activation=silu)", "unknown activation 'silu': use relu, gelu, gelu_tanh"),
         ("gpt(dim=60)", "dim=60 does not split into heads=4 of whole elements of an algebra with n = 4: write gpt(dim=64)"),
         ("gpt(positions=far)", "unknown positions 'far'"),
     ],

@@ -1,6 +1,7 @@
 """The Transformer block: attention and a feed-forward network, each with a norm and a residual connection; its sizes."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -10,7 +11,7 @@ from zoo.layers import Layers
 from zoo.layers.attention import check_heads
 from zoo.layers.kv_cache import KVCache
 
-ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "gelu_tanh": partial(nn.GELU, "tanh")}
 
 
 class Sizes(NamedTuple):
@@ -95,6 +96,8 @@ class Block(nn.Module):
         cross: bool = False,
     ) -> None:
         super().__init__()
+        if activation not in ACTIVATIONS:
+            raise InputError(f"unknown activation '{activation}': use {', '.join(ACTIVATIONS)}")
         dim, heads, ffn, dropout = sizes.dim, sizes.heads, sizes.ffn, sizes.dropout
         options: dict[str, Any] = {"dropout": dropout, "bias": bias, "gain": gain, "head_dim": sizes.head_dim}
         self.relative = relative

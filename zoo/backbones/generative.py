@@ -4,8 +4,10 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from zoo.data.text.tokens import UNKNOWN
 from zoo.errors import InputError
 from zoo.layers import Layers, TokenEmbedding
 from zoo.layers.kv_cache import KVCache
@@ -15,11 +17,21 @@ from zoo.layers.token_embedding import length_limit
 class LMHead(nn.Module):
     """Map features [..., dim] to the logits of all tokens [..., V], with the embedding table or with a layer.
 
-    With ``tied`` the table of the network's token embedding is used (Press & Wolf 2017), if it has one.
+    With ``tied`` the table of the network's token embedding is used (Press & Wolf 2017), if it has one. With ``bar_special``
+    the logits of padding and of the unknown token are -10^4.
     """
 
-    def __init__(self, layers: Layers, token_embedding: TokenEmbedding, dim: int, vocab_size: int, tied: bool = True) -> None:
+    def __init__(
+        self,
+        layers: Layers,
+        token_embedding: TokenEmbedding,
+        dim: int,
+        vocab_size: int,
+        tied: bool = True,
+        bar_special: bool = False,
+    ) -> None:
         super().__init__()
+        self.barred = UNKNOWN + 1 if bar_special else 0
         self.tied = tied and getattr(token_embedding.embedding, "can_be_tied", False)
         self.layer = None if self.tied else layers.linear(dim, vocab_size, False, role="head")
 
@@ -27,6 +39,8 @@ class LMHead(nn.Module):
         """Return the logits: [..., dim] to [..., V]."""
         embedding: Any = token_embedding.embedding
         y: Tensor = embedding.logits(x) if self.layer is None else self.layer(x)
+        if self.barred:
+            y = torch.cat([y.new_full((*y.shape[:-1], self.barred), -1e4), y[..., self.barred :]], -1)
         return y
 
 

@@ -25,6 +25,8 @@ def gpt(
     norm: str = "layer",
     bias: bool = False,
     tied: bool = True,
+    activation: str = "gelu",
+    bar_special: bool = False,
     **sizes: Any,
 ) -> nn.Module:
     """GPT (Radford et al. 2019) as nanoGPT builds it; gpt/nano is its character model, gpt/micro its small one for a CPU.
@@ -39,6 +41,9 @@ def gpt(
         norm: Name of the norm: layer, rms or element.
         bias: Whether matrices and norms have biases.
         tied: Whether the head uses the embedding table; else it is a matrix of role ``head``.
+        activation: Of the feed-forward networks: gelu, gelu_tanh (its approximation by tanh, as in GPT-2) or relu.
+        bar_special: Whether padding and the unknown token have logits of -10^4 and so no probability, as for weights of
+            networks that know neither.
         sizes: variant (``micro`` or ``nano``), dim, depth, heads, ffn, dropout: see `zoo.backbones.blocks.preset_sizes`.
     """
     rotary = positions == "rotary"
@@ -47,6 +52,7 @@ def gpt(
     embedding = layers.token_embedding(vocab_size, size.dim, max_length, **options)
     # Each block adds twice to the residual stream; scaled so, the sum has the variance of one addition (Radford et al. 2019,
     # section 2.3).
-    options = {"score": score, "rotary": rotary, "norm": norm, "activation": "gelu", "bias": bias}
+    options = {"score": score, "rotary": rotary, "norm": norm, "activation": activation, "bias": bias}
     blocks = [Block(layers, size, gain=(2 * size.depth) ** -0.5, **options) for _ in range(size.depth)]
-    return Decoder(embedding, blocks, layers.norm(size.dim, norm, bias), LMHead(layers, embedding, size.dim, vocab_size, tied))
+    lm_head = LMHead(layers, embedding, size.dim, vocab_size, tied, bar_special)
+    return Decoder(embedding, blocks, layers.norm(size.dim, norm, bias), lm_head)

@@ -2,11 +2,13 @@
 
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import Any
 
 from zoo.cli.commands import quiet, show
 from zoo.cli.parser import Parser
+from zoo.registry import Spec
 from zoo.training.options import Convert, build
 
 
@@ -63,10 +65,24 @@ def print_converted(made: dict[str, Any]) -> None:
         console.print(f"stayed real ({reason}): {', '.join(names)}")
     total, twin = made["parameters"]["total"], made["parameters"]["real_twin"]
     console.print(f"{made['folder']}: {total:,} parameters, {total / twin:.1%} of {twin:,}")
-    options = {key: made[key] for key in ("backbone", "algebra", "data", "scope", "embedding")}
-    defaults = {"scope": "all", "data": None, "embedding": None}
+    print_next(made, console.print)
+
+
+def print_next(made: dict[str, Any], say: Callable[[str], None]) -> None:
+    """Print what to do with a new model folder."""
+    folder, data = shlex.quote(made["folder"]), made["data"]
+    if made["task"] is None:
+        say(f"\nnext, in Python:\n  net = zoo.load({made['folder']!r}).net")
+        return
+    say("\nnext:")
+    if data is None and made["max_length"]:
+        say(f'  zoo generate {folder} --prompt "some text"\n  zoo test {folder} --data "corpus(path=FILE)"')
+        read = {"path": "FILE", "tokenizer": f"{made['folder']}/tokenizer.json", "max_length": made["max_length"]}
+        data = str(Spec("corpus", read))
+    else:
+        say(f"  zoo test {folder}{'' if data else ' --data SPEC'}")
+    options = {key: made[key] for key in ("backbone", "algebra", "scope", "embedding")} | {"data": data or "SPEC"}
+    defaults = {"scope": "all", "embedding": None}
     words = [f"--{key} {shlex.quote(value)}" for key, value in options.items() if value != defaults.get(key, "")]
-    folder = shlex.quote(made["folder"])
-    console.print(f"\nnext:\n  zoo test {folder}{'' if made['data'] else ' --data SPEC'}")
     teacher = f" --teacher {shlex.quote(made['source'])}" if made["has_teacher"] else ""
-    console.print(f"  zoo fit {' '.join(words)}{'' if made['data'] else ' --data SPEC'} --from {folder}{teacher}")
+    say(f"  zoo fit {' '.join(words)} --from {folder}{teacher}")

@@ -89,6 +89,11 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
     Raises:
         InputError: If the file cannot be read, or holds no tensors by name.
     """
+    return tensors(read_file(path), str(path))
+
+
+def read_file(path: str | Path) -> dict[str, Any]:
+    """Read what a file of safetensors or of `torch.save` holds by name; `InputError` if it holds nothing."""
     path = Path(path).expanduser()
     if not path.is_file():
         raise InputError(f"there is no file '{path}'")
@@ -96,14 +101,19 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
         if path.suffix == ".safetensors":
             return dict(load_file(path))
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
+    except (OSError, SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
         hint = "" if path.suffix == ".safetensors" else "; only tensors are unpickled: save the state_dict alone"
         raise InputError(f"'{path}' holds no state dict: {one_line(error, 120)}{hint}") from error
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def tensors(found: Mapping[str, Any], place: str) -> dict[str, Tensor]:
+    """Return the state dict in what a file holds, see `read_state`."""
     for name in ("state_dict", "model", "model_state_dict"):
-        found = found[name] if isinstance(found, Mapping) and isinstance(found.get(name), Mapping) else found
-    state = {name: value for name, value in found.items() if isinstance(value, Tensor)} if isinstance(found, Mapping) else {}
+        found = found[name] if isinstance(found.get(name), Mapping) else found
+    state = {name: value for name, value in found.items() if isinstance(name, str) and isinstance(value, Tensor)}
     if not state:
-        raise InputError(f"'{path}' holds no tensors by name: save the state_dict of a network")
+        raise InputError(f"'{place}' holds no tensors by name: save the state_dict of a network")
     return state
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save as to_bytes
-from torch import nn
+from torch import Tensor, nn
 
 from zoo.algebras import Algebra
 from zoo.algebras import algebra as make_algebra
@@ -15,9 +15,10 @@ from zoo.checkpoint import find, save
 from zoo.checkpoint.atomic import write_bytes
 from zoo.checkpoint.folder import library_versions
 from zoo.checkpoint.manifest import read_json
-from zoo.conversion import peers, stayed_real, transfer
+from zoo.conversion import gpt2, peers, stayed_real, transfer
 from zoo.conversion.transfer import summary
-from zoo.data.info import DataInfo, ImageInfo
+from zoo.data.info import CorpusInfo, DataInfo, ImageInfo
+from zoo.data.text.tokenizer import Tokenizer
 from zoo.errors import InputError, check_rules
 from zoo.hub.sources import locate
 from zoo.inference.model import load
@@ -27,7 +28,7 @@ from zoo.training.objects import REALS
 from zoo.training.options import Convert, Fit
 from zoo.training.resolve import canonical, load_data, resolve
 
-TIMM = "timm/"
+TIMM, GPT2 = "timm/", "gpt2"
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ def convert(options: Convert) -> dict[str, Any]:
     Raises:
         InputError: If there is no such source, it is over an algebra already, or the folder exists; then nothing is written.
     """
-    if options.format is not None:
+    is_gpt2 = options.format is not None and Spec.parse(options.format).name == GPT2
+    if options.format is not None and not is_gpt2:
         return convert_layers(options)
     folder = Path(options.to).expanduser()
     check_rules(
@@ -67,8 +69,8 @@ def convert(options: Convert) -> dict[str, Any]:
         (bool(options.to), "where to? give --to FOLDER"),
         (not folder.exists(), f"'{folder}' exists: choose another folder with --to, or remove it"),
     )
-    product = make_algebra(options.algebra)
-    model = read_timm(options) if options.source.startswith(TIMM) else read_own(options)
+    product, is_timm = make_algebra(options.algebra), options.source.startswith(TIMM)
+    model = read_gpt2(options) if is_gpt2 else read_timm(options) if is_timm else read_own(options)
     names = {key: model.config[key] for key in ("backbone", "init", "embedding")}
     scope = options.scope or model.config["scope"]
     with torch.random.fork_rng(devices=[]):
@@ -88,7 +90,12 @@ def convert(options: Convert) -> dict[str, Any]:
     own = {key: config[key] for key in ("backbone", "algebra", "scope", "embedding", "data")}
     layers = [row._asdict() | {"shape": list(row.shape)} for row in rows]
     found = {"folder": options.to, "source": options.source, **own, "parameters": parameters}
-    found |= {"has_teacher": options.source[: len(TIMM)] != TIMM and bool(model.config["data"])}
+    info = config.get("info") or {}
+    found |= {
+        "task": config["task"],
+        "max_length": info.get("max_length"),
+        "has_teacher": not is_timm and bool(model.config["data"]),
+    }
     return found | {"error": errors, "layers": layers, "stayed_real": stayed_real(net)}
 
 
@@ -103,7 +110,7 @@ def convert_layers(options: Convert) -> dict[str, Any]:
     """
     file, peer = Path(options.to).expanduser(), options.format or ""
     check_rules(
-        (peer in peers.PEERS, f"unknown format '{peer}': use {', '.join(peers.PEERS)}"),
+        (peer in peers.PEERS, f"unknown format '{peer}': use {GPT2}, {', '.join(peers.PEERS)}"),
         (bool(options.source), "which file? give --from: a safetensors file, or a state dict of torch.save"),
         (options.scope is None and options.data is None, "layers have no data and no scope: leave --data and --scope out"),
         (file.suffix == ".safetensors", f"which file is to be written? give --to FILE.safetensors, not '{options.to}'"),
@@ -155,6 +162,35 @@ def read_timm(options: Convert) -> RealModel:
     config: dict[str, Any] = {"backbone": spec, "algebra": REALS, "scope": "all", "init": "variance", "embedding": None}
     config |= {"task": "image_classification", "data": options.data, "info": info.to_dict()}
     return RealModel(net.eval(), dict(info.model_kwargs), config)
+
+
+def read_gpt2(options: Convert) -> RealModel:
+    """Read a GPT-2 of transformers or of nanoGPT; with its tokenizer, if that is there, it is a language model."""
+    check_rules((options.data is None, "a GPT-2 comes with no data: leave --data out"))
+    given = Spec.parse(options.format or GPT2).options
+    heads = given.pop("heads", None)
+    check_rules(
+        (not given, f"--format gpt2 has the option heads alone, not {', '.join(given)}"),
+        (heads is None or type(heads) is int, f"heads={heads!r}: give a whole number"),
+    )
+    found = gpt2.read(options.source, heads)  # type: ignore[arg-type]
+    net = backbone(found.backbone, make_algebra(REALS), **found.sizes)
+    ours = net.state_dict()
+    if wrong := sorted(key for key in ours.keys() | found.state.keys() if _shape(ours, key) != _shape(found.state, key)):
+        raise InputError(f"'{options.source}' does not hold the weights of one GPT-2: '{wrong[0]}' does not fit the others")
+    net.load_state_dict(found.state)
+    config: dict[str, Any] = {"backbone": found.backbone, "algebra": REALS, "scope": "all", "init": "variance"}
+    config |= {"embedding": None, "task": None, "data": None}
+    if found.tokenizer is None:
+        return RealModel(net.eval(), found.sizes, config | {"model_kwargs": found.sizes})
+    info = CorpusInfo(**found.sizes, stream=False, sizes={}, sha256="")
+    tokenizer = Tokenizer.from_json(found.tokenizer, info).to_json()
+    config |= {"task": "language_model", "info": info.to_dict()}
+    return RealModel(net.eval(), found.sizes, config, {info.tokenizer: tokenizer})
+
+
+def _shape(state: dict[str, Tensor], key: str) -> list[int] | None:
+    return [*state[key].shape] if key in state else None
 
 
 def imagenet_info(spec: Spec) -> ImageInfo:

@@ -2,6 +2,7 @@ import unicodedata
 
 import numpy as np
 import pytest
+import tokenizers
 
 from zoo.data.corpus import CorpusData, Text
 from zoo.data.corpus.encoding import encoder, extents, learn, number_type
@@ -84,3 +85,22 @@ def test_other_tokenizers_are_refused():
         encoder(train_tokenizer("word", [TEXT], 99, False, 1))
     with pytest.raises(InputError, match=r"vocab=257: .* at least 258"):
         learn("bpe", [TEXT], 257, False)
+
+
+def test_the_tokenizer_file_of_a_model(tmp_path):
+    text, file = Text("to be or not to be, " * 90), tmp_path / "tokenizer.json"
+    first = CorpusData({"train": text}, tokenizer="bpe", vocab=270, max_length=16)
+    first.setup()
+    file.write_text(first.tokenizer.to_json(), encoding="utf-8")
+    again = CorpusData({"train": Text("that is the question, " * 90)}, tokenizer=str(file), max_length=16)
+    again.setup()
+    assert again.tokenizer.to_json() == first.tokenizer.to_json()
+    assert again.info.max_length == 16
+    for content, said in (("no", "cannot be read"), ('{"version": "1.0"}', "cannot be read"), (None, "cannot be read")):
+        file.unlink() if content is None else file.write_text(content)
+        with pytest.raises(InputError, match=said) as error:
+            CorpusData({"train": text}, tokenizer=str(file))
+        assert "\n" not in str(error.value)
+    tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a")).save(str(file))
+    with pytest.raises(InputError, match=r"a tokenizer\.json of a language model"):
+        CorpusData({"train": text}, tokenizer=str(file))

@@ -4,8 +4,10 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import tokenizers
 from tokenizers import decoders
 
 from zoo.data import cache
@@ -13,7 +15,7 @@ from zoo.data.corpus.source import Source
 from zoo.data.loader import Array
 from zoo.data.text.tokenizer import BYTES, SPECIAL, Tokenizer, train_tokenizer
 from zoo.data.text.tokens import PAD, UNKNOWN
-from zoo.errors import InputError
+from zoo.errors import InputError, one_line
 
 TOKENIZERS = ("char", "bpe")  # tokenizers that lose nothing of a text: what they write can be read
 RULE = b"1"  # number of the way in which text becomes tokens; a new one makes new files in the cache
@@ -37,6 +39,18 @@ def learn(kind: str, pieces: Iterable[str], vocab: int, lowercase: bool) -> Toke
     state = json.loads(blank.to_json())
     state["model"]["vocab"] = {token: i for i, token in enumerate([*SPECIAL[: UNKNOWN + 1], *map(chr, kept.tolist())])}
     return replace(blank, backend=type(blank.backend).from_str(json.dumps(state)))
+
+
+def read_tokenizer(name: str) -> Tokenizer:
+    """Read the ``tokenizer.json`` of a trained model; `InputError` if it is none, or loses something of a text."""
+    try:
+        found = Tokenizer(tokenizers.Tokenizer.from_str(Path(name).expanduser().read_text(encoding="utf-8")))
+    except Exception as error:  # The library raises Exception itself.
+        raise InputError(f"tokenizer={name!r}: it cannot be read ({one_line(error, 120)})") from error
+    numbers = [found.backend.token_to_id(token) for token in SPECIAL[: UNKNOWN + 1]]
+    if numbers != [PAD, UNKNOWN] or found.backend.decoder is None:
+        raise InputError(f"tokenizer={name!r}: running text is read by a tokenizer.json of a language model of the zoo")
+    return found
 
 
 def _points(text: str) -> Array:

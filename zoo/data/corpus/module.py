@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from zoo.data.corpus.encoding import TOKENIZERS, Numbers, extents, learn, tokens_of
+from zoo.data.corpus.encoding import TOKENIZERS, Numbers, extents, learn, read_tokenizer, tokens_of
 from zoo.data.corpus.source import Source, digest, divided
 from zoo.data.info import CorpusInfo
 from zoo.data.loader import Array, EpochSampler, always, eval_sampler, generator, process_rank
@@ -102,7 +102,7 @@ class CorpusData(DataModule[CorpusInfo]):
             last 10 per cent are validation and test text, one half each; without `val` alone it is the last 5 per cent of
             `train`.
         tokenizer: `char`, or `bpe` (pairs of bytes, merged by frequency): it learns from the training text only. Or the
-            `Tokenizer` of a trained model: then nothing is learnt from this text.
+            `Tokenizer` of a trained model, or its ``tokenizer.json``: then nothing is learnt from this text.
         vocab: Tokens at most; rarer characters are unknown.
         lowercase: Whether capitals are made small.
         max_length: Tokens of a block; None is 128, or what a trained model reads.
@@ -143,8 +143,11 @@ class CorpusData(DataModule[CorpusInfo]):
         super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
         self.stream, self.use_all, self.lowercase = stream, use_all, lowercase
         self.length = _block(max_length, tokenizer)
+        if isinstance(tokenizer, str) and tokenizer.endswith(".json"):
+            tokenizer = read_tokenizer(tokenizer).limited(self.length)
         if not isinstance(tokenizer, Tokenizer) and tokenizer not in TOKENIZERS:
-            raise InputError(f"tokenizer={tokenizer!r}: running text is read by {' or '.join(TOKENIZERS)}")
+            allowed = f"{' or '.join(TOKENIZERS)}, or by the tokenizer.json of a model"
+            raise InputError(f"tokenizer={tokenizer!r}: running text is read by {allowed}")
         self.vocab = whole("vocab", vocab, 1)
         self._asked, self._read = tokenizer, splits
         self.splits: dict[str, Numbers] = {}

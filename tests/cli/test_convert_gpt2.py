@@ -1,0 +1,165 @@
+"""Weights of GPT-2 and nanoGPT in the backbone gpt: the outputs are those of transformers' own network."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+import zoo
+from zoo.conversion import gpt2
+from zoo.errors import InputError
+
+transformers = pytest.importorskip("transformers")
+TEXT = "a small bird with a long bill sat on a small tree. "
+
+
+def theirs(**config):
+    """Return a GPT-2 of transformers whose biases and norms are not those of a new one."""
+    torch.manual_seed(0)
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 12, "vocab_size": 262} | config
+    net = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes)).eval()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return net
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of transformers, with a tokenizer."""
+    theirs().save_pretrained(tmp_path / "hf")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    options = {"special_tokens": ["<|endoftext|>"], "initial_alphabet": alphabet, "show_progress": False}
+    tokenizer.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=262, **options))
+    tokenizer.save(str(tmp_path / "hf" / "tokenizer.json"))
+    return tmp_path / "hf"
+
+
+def built(found, algebra="real"):
+    net = zoo.backbone(found.backbone, algebra, **found.sizes)
+    net.load_state_dict(found.state)
+    return net.eval()
+
+
+def same(net, other, vocab=262, atol=1e-5):
+    tokens = torch.randint(vocab, (2, 12))
+    with torch.no_grad():
+        y, expected = net(tokens + gpt2.FIRST), other(tokens).logits
+    torch.testing.assert_close(y[..., gpt2.FIRST :], expected, atol=atol, rtol=0)
+    torch.testing.assert_close(y.softmax(-1)[..., gpt2.FIRST :], expected.softmax(-1), atol=1e-6, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "config",
+    [{}, {"activation_function": "relu", "n_inner": 40}, {"tie_word_embeddings": False, "activation_function": "gelu"}],
+    ids=["gpt2", "relu", "untied"],
+)
+def test_the_outputs_are_those_of_transformers(tmp_path, config):
+    net = theirs(**config)
+    net.save_pretrained(tmp_path)
+    found = gpt2.read(tmp_path)
+    same(built(found), net)
+    assert found.sizes == {"vocab_size": 264, "max_length": 12}
+    if not config:
+        text = json.loads((tmp_path / "config.json").read_text()) | {"activation_function": "gelu"}
+        (tmp_path / "config.json").write_text(json.dumps(text))
+        with pytest.raises(AssertionError):  # the activation matters
+            same(built(gpt2.read(tmp_path)), net)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("biased", [True, False])
+def test_a_checkpoint_of_nanogpt(tmp_path, biased):
+    net = theirs(activation_function="gelu")
+    if not biased:
+        with torch.no_grad():
+            for name, parameter in net.named_parameters():
+                parameter.mul_(not name.endswith("bias"))
+    state = {}
+    for name, value in net.state_dict().items():
+        is_matrix = value.ndim == 2 and ".h." in name
+        if biased or not name.endswith("bias"):
+            state[f"_orig_mod.{name}"] = value.T.contiguous() if is_matrix else value
+    state["_orig_mod.transformer.h.0.attn.bias"] = torch.ones(1, 1, 12, 12)  # its causal mask
+    args = {"n_layer": 2, "n_head": 4, "n_embd": 32, "block_size": 12, "bias": biased, "vocab_size": 262, "dropout": 0.2}
+    torch.save({"model": state, "model_args": args, "iter_num": 5, "best_val_loss": torch.tensor(1.0)}, tmp_path / "ckpt.pt")
+    found = gpt2.read(tmp_path / "ckpt.pt")
+    same(built(found), net)
+    assert "dropout=0.2" in found.backbone
+    assert found.tokenizer is None
+    save_file({name: value.clone() for name, value in state.items()}, tmp_path / "alone.safetensors")
+    with pytest.raises(InputError, match="does not say how many heads"):
+        gpt2.read(tmp_path / "alone.safetensors")
+    same(built(gpt2.read(tmp_path / "alone.safetensors", heads=4)), net)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_folder_with_a_tokenizer_is_a_language_model(folder, call, tmp_path):
+    words = ("convert", "--from", "hf", "--format", "gpt2", "--algebra")
+    code, out, err = call(*words, "real", "--to", "real")
+    assert (code, err) == (0, "")
+    assert 'zoo generate real --prompt "some text"' in out
+    model, net = zoo.load("real"), transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
+    same(model.net, net)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    ids = torch.tensor([tokenizer.encode("a small bird")])
+    greedy = net.generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0)[0, ids.shape[1] :]
+    ours = model.tokenizer.encode(["a small bird"]).padded()
+    assert torch.equal(ours - gpt2.FIRST, ids)
+    assert model.generate("a small bird", top_k=1, length=4)[0].endswith(tokenizer.decode(greedy))
+
+    assert call(*words, "quaternion", "--to", "made").code == 0
+    assert zoo.load("made").config["algebra"] == "quaternion"
+    (tmp_path / "text.txt").write_text(TEXT * 60)
+    assert "perplexity" in call("test", "made", "--data", "corpus(path=text.txt)", "--trainer.accelerator", "cpu").out
+    line = next(line for line in call(*words, "quaternion", "--to", "again").out.splitlines() if "zoo fit" in line)
+    assert "tokenizer=again/tokenizer.json" in line
+    data = "corpus(max_length=12, path=text.txt, tokenizer=again/tokenizer.json)"
+    few = {"max_epochs": 1, "limit_train_batches": 2, "accelerator": "cpu", "logger": False, "enable_progress_bar": False}
+    backbone = zoo.load("again").config["backbone"]
+    zoo.fit(backbone=backbone, algebra="quaternion", data=data, init_from="again", run_dir="run", trainer=few)
+    assert zoo.load("run").tokenizer.to_json() == zoo.load("again").tokenizer.to_json()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"scale_attn_by_inverse_layer_idx": True}, "depend on the layer"),
+        ({"scale_attn_weights": False}, "divided by sqrt"),
+        ({"activation_function": "silu"}, "activation_function='silu' is not known here"),
+        ({"layer_norm_epsilon": 1e-6}, "epsilon"),
+        ({"model_type": "opt"}, "is a opt, no GPT-2"),
+        ({"n_head": 5}, "5 heads do not divide the 32 channels"),
+    ],
+)
+def test_what_the_backbone_does_not_compute_is_refused(folder, refused, tmp_path, change, said):
+    text = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(json.dumps(text))
+    assert said in refused("convert", "--from", "hf", "--format", "gpt2", "--algebra", "real", "--to", "x")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_other_networks_are_refused(folder, refused, tmp_path):
+    words = ("convert", "--from", "hf", "--algebra", "real", "--to", "x", "--format")
+    assert "has the option heads alone, not depth" in refused(*words, "gpt2(depth=2)")
+    assert "leave --data out" in refused(*words, "gpt2", "--data", "digits")
+    file = folder / "model.safetensors"
+    state = load_file(file)
+    save_file({name: value for name, value in state.items() if "h.1.mlp.c_fc.weight" not in name}, file)
+    assert "does not hold the weights of one GPT-2: 'blocks.1.ffn.0" in refused(*words, "gpt2")
+    save_file({"encoder.weight": torch.ones(2, 2)}, file)
+    assert "has no place for 'encoder.weight'" in refused(*words, "gpt2")
+    save_file({"wpe.weight": torch.ones(2, 2)}, file)
+    assert "there is nothing for 'token_embedding" in refused(*words, "gpt2")
+    file.unlink()
+    assert "has no model.safetensors" in refused(*words, "gpt2")
+    (folder / "config.json").write_text("no")
+    save_file(state, file)
+    assert "cannot be read" in refused(*words, "gpt2")
