@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 import zoo
-from benchmarks import growth, machine, memory
+from benchmarks import growth, machine, memory, peers
 from benchmarks.papers import commit
 from zoo.kernels.plan import name as machine_name
 from zoo.kernels.plan import stored
@@ -233,7 +233,7 @@ def write_page(found: dict[str, Any]) -> None:
         lines += [f"| {name} | {row['algebra']} | {row['gflop']:.2f} | {row['kept_mb']:.1f} |" for row in kept]
     lines += ["", *memory.table(read(memory.RESULTS))]
     lines += ["", *attention()]
-    lines += ["", *growth.section(read(growth.RESULTS))]
+    lines += ["", *peers.section(read(peers.RESULTS)), "", *growth.section(read(growth.RESULTS))]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
