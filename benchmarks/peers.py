@@ -1,7 +1,7 @@
 """Measure linear layers of other libraries beside ours and the real one: ``python -m benchmarks.peers``.
 
 Forward and backward in turns in one process, each divided by `torch.nn.Linear` of the same real sizes, in float32 (complextorch
-in complex64). A library that is not installed is skipped with a line: ``pip install speechbrain complextorch HypercomplexKeras``.
+in complex64). A library that is not installed is skipped with a line: speechbrain, complextorch, HypercomplexKeras.
 Writes results/peers.json; the table is on docs/speed.md (``python -m benchmarks.kernels --page``).
 """
 
@@ -122,9 +122,9 @@ def section(found: dict[str, Any]) -> list[str]:
         "Linear layers, forward and backward in float32, divided by `torch.nn.Linear` of the same real sizes, all in turns in",
         f"one process (`python -m benchmarks.peers`, {found['machine']['date']}, commit {machine.short(found['commit'])};",
         f"{', '.join(f'{name} {note}' for name, note in found['libraries'].items())}). All have 1/n of the weights, but",
-        "for the bias. The Keras layers of HypercomplexKeras import TensorFlow and use its operations, whatever Keras' backend;",
-        "its layer for torch is measured. speechbrain imports torchaudio, which its layers do not use: an empty module stood in",
-        "for it, if no build of it fits this version of torch.",
+        "for the bias. The Keras layers of HypercomplexKeras import TensorFlow, whatever the backend of Keras:",
+        "its layer for torch is measured. speechbrain imports torchaudio, which its layers do not use: if it is not installed,",
+        "an empty module stands in for it.",
         "",
         f"| algebra | layer | {' | '.join(f'{rows:,} rows, {i} to {o}' for rows, i, o in shapes)} |",
         f"|---|---|{'---:|' * len(shapes)}",
