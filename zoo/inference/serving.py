@@ -93,7 +93,8 @@ class Served:
         """Return what the page shows of the model and has to know of its inputs."""
         task, config = self.model.task, self.model.config
         metrics = {name: value for name, value in self.model.metrics.items() if name != "loss" and value is not None}
-        found = {"name": self.name, "reads": self.reads, "columns": list(getattr(task, "columns", ())), "metrics": metrics}
+        found: dict[str, Any] = {"name": self.name, "reads": self.reads}
+        found |= {"columns": list(getattr(task, "columns", ())), "metrics": metrics}
         found |= {key: str(config.get(key) or "") for key in ("backbone", "algebra", "task", "data")}
         found |= {"parameters": count(self.model.net)["total"], "max_bytes": MAX_BYTES, "generates": False}
         if isinstance(task, GenerativeTask):
@@ -123,7 +124,7 @@ class Served:
 
     async def texts(self, request: Request) -> list[Any]:
         """Read texts, or rows of numbers, which are never taken for the names of files."""
-        inputs = (await read_json(request)).get("inputs")
+        inputs: Any = (await read_json(request)).get("inputs")
         example = {"numbers": "[[0.5, 1]]", "text": '["some text"]'}[self.reads]
         columns = getattr(self.model.task, "columns", ())
         if self.reads == "text" and len(columns) > 1:
@@ -171,7 +172,7 @@ class Served:
     def generated(self, prompt: Any, samples: int, options: dict[str, Any]) -> list[Any]:
         """Generate texts after a prompt."""
         with self.lock:
-            return self.model.generate(prompt, samples, **options)
+            return list(self.model.generate(prompt, samples, **options))
 
     def alone(self, pieces: Iterator[str]) -> Iterator[str]:
         """Yield pieces of a text, each computed while nobody else computes."""
