@@ -1,7 +1,7 @@
 """Train the small vision transformer on digits over several algebras: ``python -m benchmarks.digits``.
 
 Every run is ``zoo fit --backbone vit --algebra ALGEBRA --seed SEED`` with its defaults; the test split is read once, by the
-epoch that validation chose. Writes results/digits.json and the table in README.md.
+epoch that validation chose. Writes results/digits.json and the table in README.md and docs/index.md.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Write the measured table into README.md: ``python -m benchmarks.readme``."""
+"""Write the measured table into README.md and docs/index.md: ``python -m benchmarks.readme``."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from statistics import mean
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md")
 BEGIN, END = "<!-- table: benchmarks/results/digits.json -->", "<!-- end of table -->"
 
 
@@ -37,13 +38,13 @@ def caption(results: dict[str, Any]) -> str:
     )
 
 
-def update(path: Path = ROOT / "README.md") -> None:
+def update() -> None:
     """Put the present table between its two marks."""
-    text = path.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
     results = json.loads((ROOT / "benchmarks" / "results" / "digits.json").read_text(encoding="utf-8"))
-    path.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{after}", encoding="utf-8")
+    for path in PAGES:
+        before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+        _, _, after = rest.partition(END)
+        path.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -18,17 +18,28 @@ ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES_WITH_COMMANDS = ("text.md", "generating.md", "sharing.md", "converting.md")
 DOCS = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in PAGES_WITH_COMMANDS)
-PAGES = ["README.md", "CONTRIBUTING.md", "plugins/README.md", *(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "plugins/README.md",
+    *(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")),
+]
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 FENCED = re.compile(r"```(\w+)\n(.*?)```", flags=re.DOTALL)
+STEP = re.compile(r"(<!-- not run: [^\n]* -->\n)?```(\w+)\n(.*?)```", flags=re.DOTALL)
 BLOCKS = FENCED.findall(TEXT)
+STEPS = {page.stem: STEP.findall(page.read_text(encoding="utf-8")) for page in TUTORIALS}
+NOT_RUN = [(kind, block) for steps in STEPS.values() for mark, kind, block in steps if mark]
+
+
+def commands(block):
+    """List the lines of a block that call zoo."""
+    lines = (line.partition("  #")[0].strip() for line in block.replace("\\\n", " ").splitlines())
+    return [line for line in lines if line.startswith("zoo ")]
+
+
 COMMAND_LINES = list(
-    dict.fromkeys(
-        line.partition("  #")[0].strip()
-        for kind, block in BLOCKS + FENCED.findall(DOCS)
-        if kind == "bash"
-        for line in block.splitlines()
-        if line.startswith("zoo ")
-    )
+    dict.fromkeys(line for kind, block in BLOCKS + FENCED.findall(DOCS) + NOT_RUN if kind == "bash" for line in commands(block))
 )
 
 
@@ -67,9 +78,34 @@ def test_the_python_runs(tmp_path, monkeypatch):
         exec(compile(block, "README.md", "exec"), {})
 
 
+@pytest.fixture
+def unregistered():
+    """Take away what a test registers."""
+    groups = registry.GROUPS
+    before = {group: set(registry.entries(group)) for group in groups}
+    yield
+    for group in groups:
+        for entry in set(registry.entries(group)) - before[group]:
+            registry.unregister(group, entry.name)
+
+
+@pytest.mark.parametrize("page", [name for name, steps in STEPS.items() if name != "devices"])
+def test_a_tutorial_runs(page, tmp_path, monkeypatch, capsys, unregistered):
+    monkeypatch.chdir(tmp_path)
+    steps = [(kind, block) for mark, kind, block in STEPS[page] if not mark]
+    assert steps
+    names = {"__name__": page}
+    for kind, block in steps:
+        if kind == "python":
+            exec(compile(block, page, "exec"), names)
+        for line in commands(block):
+            assert main(shlex.split(line)[1:]) == 0, (line, capsys.readouterr().err)
+
+
 def test_the_table_is_the_measured_one():
     results = json.loads((ROOT / "benchmarks" / "results" / "digits.json").read_text(encoding="utf-8"))
-    assert f"{readme.BEGIN}\n{readme.table(results)}\n{readme.END}" in TEXT
+    for page in readme.PAGES:
+        assert f"{readme.BEGIN}\n{readme.table(results)}\n{readme.END}" in page.read_text(encoding="utf-8")
     assert {row["seed"] for row in results["rows"]} == {0, 1, 2}
 
 
@@ -77,7 +113,7 @@ def test_the_table_is_the_measured_one():
 def test_links_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     targets = [target for target in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in target]
-    assert targets
+    assert targets or page != "README.md"
     assert [target for target in targets if not (ROOT / page).parent.joinpath(target).exists()] == []
 
 

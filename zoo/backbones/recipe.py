@@ -15,7 +15,7 @@ Factory = TypeVar("Factory", bound=Callable[..., object])
 class Recipe(NamedTuple):
     """Defaults of a run; each of them can be overridden on the command line.
 
-    Args:
+    Attributes:
         data: Spec of a data set that needs no network access.
         max_epochs: Epochs of training.
         lr: Peak learning rate.

@@ -148,7 +148,6 @@ class AnswerRanking(SoftTargets, Task):
 
     Args:
         net: From questions and answers, tokens [B, L] and [B, M], to logits [B, 2], the second of them for a right answer.
-        options: See `Task`.
     """
 
     info_type = TextInfo

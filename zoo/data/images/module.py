@@ -89,7 +89,8 @@ class ImageData(DataModule[ImageInfo]):
         channels: 1 (grey) or 3 (RGB); None keeps that of an array and decodes to RGB.
         val: That share, stratified; the same images whatever the seed.
         augment: `none` (or None), `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `augment.resolve`).
-        batch_size, num_workers: See `DataModule`.
+        batch_size: See `DataModule`.
+        num_workers: See `DataModule`.
         seed: Decides shuffling and augmentation; the splits do not depend on it.
 
     Attributes:
