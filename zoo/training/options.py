@@ -218,7 +218,7 @@ class Sweep:
     """
 
     run_dir: str | None = None
-    only: tuple[str, ...] = ()
+    only: str = ""
     jobs: int = 1
     on: str = "here"
     cpus: float = 1.0

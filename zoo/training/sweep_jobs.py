@@ -53,7 +53,7 @@ def sweep(
     """
     options = options or Sweep()
     grid = points(values, file)
-    wanted = only(grid, options.only, file)
+    wanted = only(grid, [name.strip() for name in options.only.split(",") if name.strip()], file)
     folder = Path(options.run_dir).expanduser() if options.run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
     with ExitStack() as stack:
         begun = (folder / "configs").is_dir()
