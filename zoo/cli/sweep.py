@@ -8,7 +8,8 @@ from zoo.cli.commands import quiet
 from zoo.cli.configuration import read_config
 from zoo.cli.parser import Parser
 from zoo.errors import check_rules
-from zoo.training.options import Sweep, build
+from zoo.training.options import build
+from zoo.training.sweep_options import Sweep
 
 PLACES = ("here", "ray")
 

@@ -18,10 +18,11 @@ from typing import Any
 
 from zoo.errors import InputError, Interrupted, Stop, one_line
 from zoo.training.folder import RUNS, claim, file_name, hold
-from zoo.training.options import Fit, Sweep
+from zoo.training.options import Fit
 from zoo.training.processes import SWEEP
 from zoo.training.signals import Signals
 from zoo.training.sweep import Point, Study, points
+from zoo.training.sweep_options import Sweep
 
 PATIENCE = 120.0
 """Seconds that runs have to write a checkpoint when a sweep is stopped."""
