@@ -1,16 +1,18 @@
-"""Repeat rows of the papers' tables: ``python -m benchmarks.papers configs/papers/*/*.yaml --seeds 3 --root DATA``.
+"""Repeat rows of the papers' tables: ``python -m benchmarks.papers configs/papers/phm/sva.yaml --seeds 3 --root DATA``.
 
-Every row is a file in configs/papers/ that ``zoo fit -c FILE`` runs too, and its comments say:
+Every table is a sweep in configs/papers/ that ``zoo sweep FILE`` runs too, and its comments say of all rows, of those that
+match a pattern, or of the one below:
 
+    # note: AdamW (the paper: Adam).        what differs from the paper, a line for each difference
+    # note [*_cnn_*]: Without word2vec.     the same of some rows
     # published: accuracy 0.896 (Table 2)   what was printed for it
     # claim: curves only (Figure 5)         what the paper says, where it prints no figure to compare
-    # note: AdamW (the paper: Adam).        what differs from the paper, a line for each difference
     # also: sva(attractors=1)               other test sets to measure its model on, with ; between them
     # beam: 4                               test it with a beam too
     # curve: exact_match                    the validation figure to keep step by step
 
 With ``--root`` a data set is read from the folder of its name there, instead of the Hub. Writes results/papers/PAPER/ROW.json,
-seed by seed, and docs/papers.md; a seed that is there already is not run again.
+seed by seed, and docs/papers.md; a seed that is there already is not run again, and one that was cut off goes on.
 """
 
 import argparse
@@ -18,19 +20,23 @@ import csv
 import json
 import os
 import subprocess
-import tempfile
-import time
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 import zoo
 from benchmarks import machine, papers_plots, papers_rows, papers_table
 from benchmarks.papers_rows import Row
 from zoo.registry import Spec
+from zoo.training.sweep_jobs import sweep
+from zoo.training.sweep_options import Sweep
 
 GENERATED = ("mlu",)
 """Data that are made and not read."""
-KEPT = ("seed", "parameters", "metrics", "epochs", "data_sha256")
+KEPT = ("parameters", "metrics", "epochs", "data_sha256", "folds", "std")
 
 
 def rooted(spec: str, root: Path | None) -> str:
@@ -82,56 +88,71 @@ def tested(run: Path, data: str, metrics: dict[str, Any]) -> int:
     return len(right)
 
 
-def measure(row: Row, seed: int, root: Path | None, keep: Path | None) -> dict[str, Any]:
-    """Train one row with one seed and measure its model as its comments say; ``keep`` is where its run stays, if it does."""
-    options, said = row.config, row.extra
-    also = [spec.strip() for spec in said.get("also", "").split(";") if spec.strip()]
-    with tempfile.TemporaryDirectory() as temporary:
-        run = (keep or Path(temporary)) / f"seed{seed}"
-        trainer = {**options.get("trainer", {}), "enable_progress_bar": False}
-        trainer |= {} if "curve" in said else {"logger": False}
-        data = rooted(options["data"], root)
-        summary = zoo.fit(**{**options, "data": data, "seed": seed, "trainer": trainer, "run_dir": str(run)})
-        found = {key: summary[key] for key in KEPT}
-        if "folds" in summary:
-            found |= {"folds": summary["folds"], "std": summary["std"]}
-        found |= {"tested": tested(run, data, summary["metrics"]), "chosen": chosen(run), "versions": summary["versions"]}
-        if also:
-            found["also"] = {spec: zoo.load(run, device="auto").evaluate(rooted(spec, root)) for spec in also}
-        if "beam" in said:
-            beam = int(said["beam"])
-            found["beam"] = {"beam": beam} | zoo.load(run, device="auto").evaluate(data, beam=beam)
-        if "curve" in said:
-            found["curve"] = curve(run, said["curve"])
+def figures(row: Row, run: Path, summary: dict[str, Any], root: Path | None) -> dict[str, Any]:
+    """Return what is kept of a run, and measure its model as the comments of its row say."""
+    said, data = row.extra, rooted(row.config["data"], root)
+    found = {key: summary[key] for key in KEPT if key in summary}
+    found |= {"tested": tested(run, data, summary["metrics"]), "chosen": chosen(run), "versions": summary["versions"]}
+    if also := [spec.strip() for spec in said.get("also", "").split(";") if spec.strip()]:
+        found["also"] = {spec: zoo.load(run, device="auto").evaluate(rooted(spec, root)) for spec in also}
+    if "beam" in said:
+        beam = int(said["beam"])
+        found["beam"] = {"beam": beam} | zoo.load(run, device="auto").evaluate(data, beam=beam)
+    if "curve" in said:
+        found["curve"] = curve(run, said["curve"])
     return found
 
 
-def run(config: Path, seeds: range, root: Path | None, keep: Path | None) -> None:
-    """Run the seeds of a row that are missing, and write its file after each."""
-    row = papers_rows.read(config)
-    out, runs = papers_rows.RESULTS / row.paper / f"{row.name}.json", list(row.runs)
-    for seed in seeds:
-        if any(one["seed"] == seed for one in runs):
-            continue
-        code, began = commit(), time.monotonic()
-        found = measure(row, seed, root, keep and keep / row.name)
-        runs = sorted([*runs, found | {"commit": code, "machine": machine.info()}], key=lambda one: one["seed"])
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps({"config": row.config, "rows": runs}, indent=1) + "\n", encoding="utf-8")
-        shown = ", ".join(f"{name} {value:.4f}" for name, value in found["metrics"].items())
-        print(f"{row.paper}/{row.name} seed {seed}: {shown} in {time.monotonic() - began:.0f} s", flush=True)
+def keep(row: Row, seed: int, run: Path, root: Path | None) -> None:
+    """Write what a finished run came to into the file of its row."""
+    found = {"seed": seed} | figures(row, run, json.loads((run / "summary.json").read_text(encoding="utf-8")), root)
+    out = papers_rows.RESULTS / row.paper / f"{row.name}.json"
+    stored = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"config": None, "rows": []}
+    before = [one for one in stored["rows"] if stored["config"] == row.config and one["seed"] != seed]
+    rows = sorted([*before, found | {"commit": commit(), "machine": machine.info()}], key=lambda one: one["seed"])
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps({"config": row.config, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+def run(file: Path, options: argparse.Namespace) -> None:
+    """Run the rows and seeds of a sweep that are missing, and write the file of each row as they end."""
+    rows = {row.name: row for row in papers_rows.read(file) if fnmatchcase(row.name, options.only)}
+    missing = {
+        f"{row.name}-seed{seed}": (row, seed)
+        for row in rows.values()
+        for seed in range(options.seeds)
+        if seed not in [one["seed"] for one in row.runs]
+    }
+    if not missing:
+        return
+    values = yaml.safe_load(file.read_text(encoding="utf-8"))
+    values["axes"]["seed"] = list(range(max(3, options.seeds)))
+    for part in (values["base"], *values["axes"]["row"].values()):
+        if "data" in part:
+            part["data"] = rooted(part["data"], options.root)
+    folder = options.runs / file.parent.name / file.stem
+
+    def finished(one: Mapping[str, Any]) -> None:
+        keep(*missing.pop(one["name"]), folder / one["folder"], options.root)
+
+    wanted = Sweep(run_dir=str(folder), only=",".join(missing), jobs=options.jobs)
+    for one in sweep(values, str(file), wanted, finished=finished)["rows"]:
+        if one["name"] in missing:  # it had ended when this was cut off
+            finished(one)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Parse the flags, run, write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("configs", nargs="*", type=Path, help="rows to run; none to only write the table")
+    parser.add_argument("sweeps", nargs="*", type=Path, help="files of rows to run; none to only write the table")
+    parser.add_argument("--only", default="*", help="rows that match this pattern")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     parser.add_argument("--root", type=Path, help="folder with the data sets, each in a folder of its name")
-    parser.add_argument("--keep", type=Path, help="folder to keep the runs in")
+    parser.add_argument("--runs", type=Path, default=Path("runs/papers"), help="folder of the runs, which go on there")
     options = parser.parse_args(argv)
-    for config in options.configs:
-        run(config, range(options.seeds), options.root, options.keep)
+    for file in options.sweeps:
+        run(file, options)
     papers_table.write()
     rows = [row for row in papers_rows.read_all() if row.paper == "quaternion_nlp"]
     papers_plots.draw_curves(rows, "mlu_exact_match", "exact match, validation")

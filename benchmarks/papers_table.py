@@ -63,7 +63,7 @@ def line(row: Row, notes: list[str]) -> str:
     """Write one row of the table, with the numbers of its notes."""
     parameters = row.runs[0]["parameters"]
     tables = parameters["embedding"]
-    link = f"[{row.name}](../configs/papers/{row.paper}/{row.name}.yaml)"
+    link = f"[{row.name}](../configs/papers/{row.paper}/{row.sweep}.yaml)"
     seeds = f"[{len(row.runs)}](../benchmarks/results/papers/{row.paper}/{row.name}.json)"
     weights = f"{(parameters['total'] - tables) / 1000:,.0f}K"
     numbers = ", ".join(map(str, sorted(notes.index(note) + 1 for note in row.notes)))
@@ -186,7 +186,7 @@ def absent(rows: Iterable[Row]) -> list[str]:
     """Write what is in print and not here, and which configurations were not run."""
     text = ["## Not here, and why", "", "| in print | why it is not here |", "|---|---|"]
     text += [f"| {place} | {why} |" for place, why in ABSENT]
-    waiting = [f"[{row.name}](../configs/papers/{row.paper}/{row.name}.yaml)" for row in rows if not row.runs]
+    waiting = [f"[{row.name}](../configs/papers/{row.paper}/{row.sweep}.yaml)" for row in rows if not row.runs]
     return [*text, "", f"Configured and not run: {', '.join(waiting)}.", ""] if waiting else [*text, ""]
 
 
@@ -200,9 +200,9 @@ def head(rows: Iterable[Row]) -> list[str]:
     return [
         "# The papers' systems, measured",
         "",
-        "Every row is a configuration that `zoo fit -c FILE` repeats. Test figures are of the epoch that validation chose:",
-        "the mean over seeds, their standard deviation behind ±, and each seed in brackets. What differs from the paper",
-        "stands under each table, by number.",
+        "Every table is a sweep, whose file the name of a row leads to; `zoo sweep FILE --only 'ROW-*'` repeats a row. Test",
+        "figures are of the epoch that validation chose: the mean over seeds, their standard deviation behind ±, and each seed",
+        "in brackets. What differs from the paper stands under each table, by number.",
         "",
         "A difference is *beyond chance* if it is more than twice its standard error over seeds and more than twice its",
         "standard error from the size of the test set. An order *holds* if all pairs of rows stand as printed beyond chance,",

@@ -5,7 +5,9 @@ from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
+import yaml
 
+import zoo
 from benchmarks import (
     digits,
     papers,
@@ -19,6 +21,7 @@ from benchmarks import (
     readme,
 )
 from zoo.registry import Spec
+from zoo.training.sweep import Study, points
 
 
 @pytest.fixture(scope="module")
@@ -59,33 +62,68 @@ def test_the_table_is_put_between_its_marks(tmp_path):
     assert "old" not in text
 
 
+SWEEP = """\
+# note: Fewer words.
+# note [sm*]: Another optimizer.
+base:
+  data: text(path=nowhere)
+  trainer: {max_epochs: 1}
+axes:
+  row:
+    # published: accuracy 0.9 (Table 1)
+    # also: text(path=nowhere, val=0.2)
+    small:
+      backbone: fasttext(dim=8, hidden=8)
+      algebra: quaternion
+    other:
+      backbone: fasttext(dim=8, hidden=4)
+      algebra: quaternion
+"""
+
+
+def in_this_process(values, file, options, *, finished):
+    """`zoo.training.sweep_jobs.sweep` without the start of a process for each run."""
+    grid, folder = points(values, file), Path(options.run_dir)
+    (folder / "configs").mkdir(parents=True, exist_ok=True)
+    study = Study(folder, grid)
+    for point in study.open():
+        if point.name in options.only.split(","):
+            zoo.fit(**point.options, run_dir=str(study.path(point)))
+            finished(study.finish(point))
+    return {"rows": list(study.rows.values())}
+
+
 @pytest.fixture
 def row(tmp_path, corpus, monkeypatch):
-    """A row of a paper that trains in a second, its results and the page in a folder of their own."""
+    """The sweep of a paper with a row that trains in a second, its results and the page in a folder of their own."""
     (tmp_path / "data" / "text_small").mkdir(parents=True)
     corpus(tmp_path / "data" / "text_small" / "train.tsv", "text")
-    config = tmp_path / "configs" / "paper" / "small.yaml"
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "configs" / "paper" / "table.yaml"
     config.parent.mkdir(parents=True)
-    options = ["backbone: fasttext(dim=8, hidden=8)", "algebra: quaternion", "data: text(path=nowhere)"]
-    said = ["# published: accuracy 0.9 (Table 1)", "# also: text(path=nowhere, val=0.2)"]
-    said += ["# note: Fewer words.", "# note: Another optimizer."]
-    config.write_text("\n".join([*said, *options, "trainer: {max_epochs: 1}"]))
+    config.write_text(SWEEP)
     monkeypatch.setattr(papers_rows, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(papers_table, "write", lambda: None)
+    monkeypatch.setattr(papers, "sweep", in_this_process)
     monkeypatch.setattr(papers_plots, "IMAGES", tmp_path / "images")
     return config
 
 
 def test_a_row_of_a_paper_is_measured_once_for_each_seed(row, tmp_path):
-    argv = [str(row), "--root", str(tmp_path / "data"), "--seeds"]
+    argv = [str(row), "--only", "small", "--root", str(tmp_path / "data"), "--seeds"]
     papers.main([*argv, "1"])
     out = tmp_path / "results" / "paper" / "small.json"
+    first = json.loads(out.read_text())
+    out.unlink()  # as if it had been cut off before it was written
+    papers.main([*argv, "1"])
+    assert json.loads(out.read_text())["rows"][0]["metrics"] == first["rows"][0]["metrics"]
     first = json.loads(out.read_text())
     papers.main([*argv, "2"])
     both = json.loads(out.read_text())
     assert [found["seed"] for found in both["rows"]] == [0, 1]
     assert both["rows"][0] == first["rows"][0]
-    assert both["config"] == papers_rows.read(row).config
+    assert both["config"] == papers_rows.read(row)[0].config
+    assert [path.name for path in out.parent.iterdir()] == ["small.json"]
     assert both["rows"][0]["tested"] == 6
     kept = {"parameters", "metrics", "chosen", "versions", "data_sha256", "commit", "machine", "also"}
     assert kept <= both["rows"][0].keys()
@@ -94,18 +132,33 @@ def test_a_row_of_a_paper_is_measured_once_for_each_seed(row, tmp_path):
     assert list(both["rows"][0]["also"]) == ["text(path=nowhere, val=0.2)"]
 
 
+def test_comments_are_of_all_rows_of_some_or_of_the_one_below(row):
+    small, other = papers_rows.read(row)
+    assert (small.notes, other.notes) == (("Fewer words.", "Another optimizer."), ("Fewer words.",))
+    assert (small.published, other.published) == ("accuracy 0.9 (Table 1)", "")
+    assert small.config == {
+        "data": "text(path=nowhere)",
+        "trainer": {"max_epochs": 1},
+        "backbone": "fasttext(dim=8, hidden=8)",
+        "algebra": "quaternion",
+    }
+    row.write_text(row.read_text().replace("[sm*]", "[mall]"))
+    with pytest.raises(ValueError, match=r"no row is named so: # note \[mall\]"):
+        papers_rows.read(row)
+
+
 def test_a_row_that_has_changed_is_measured_anew(row, tmp_path):
-    argv = [str(row), "--root", str(tmp_path / "data"), "--seeds", "1"]
-    papers.main(argv)
+    argv = [str(row), "--only", "small", "--root", str(tmp_path / "data"), "--seeds", "1", "--runs"]
+    papers.main([*argv, "first"])
     row.write_text(row.read_text().replace("hidden=8", "hidden=16"))
-    papers.main(argv)
+    papers.main([*argv, "second"])
     stored = json.loads((tmp_path / "results" / "paper" / "small.json").read_text())
     assert (len(stored["rows"]), stored["config"]["backbone"]) == (1, "fasttext(dim=8, hidden=16)")
 
 
 def test_the_page_has_a_line_for_every_row(row, tmp_path):
-    papers.main([str(row), "--root", str(tmp_path / "data"), "--seeds", "2"])
-    found = papers_rows.read(row)
+    papers.main([str(row), "--only", "small", "--root", str(tmp_path / "data"), "--seeds", "2"])
+    found = papers_rows.read(row)[0]
     scores = [run["metrics"]["accuracy"] for run in found.runs]
     text = "\n".join(papers_table.section("paper", [found], []))
     assert f"accuracy {mean(scores):.3f} ± {stdev(scores):.3f} ({scores[0]:.3f}, {scores[1]:.3f})" in text
@@ -119,12 +172,14 @@ def test_curves_and_beams_are_kept_and_shown(row, tmp_path):
     for part in ("train", "test"):
         (tmp_path / f"{part}.en").write_text("one\ntwo\nthree\n" * 20)
         (tmp_path / f"{part}.fr").write_text("un\ndeux\ntrois\n" * 20)
+    base = {"data": f"parallel(path='{tmp_path}', source=en, target=fr, tokenizer=char)", "algebra": "quaternion"}
+    base |= {"backbone": "transformer(dim=8, depth=1, heads=1, ffn=8)"}
+    trainer = {"max_steps": 2, "val_check_interval": 1}
     said = ["# published: BLEU 28.4 (Table 3)", "# beam: 2", "# curve: exact_match"]
-    data = f"data: \"parallel(path='{tmp_path}', source=en, target=fr, tokenizer=char)\""
-    options = ["backbone: 'transformer(dim=8, depth=1, heads=1, ffn=8)'", "algebra: quaternion", data]
-    row.write_text("\n".join([*said, *options, "trainer: {max_steps: 2, val_check_interval: 1}"]))
+    values = yaml.safe_dump({"base": base, "axes": {"row": {"small": {"trainer": trainer}}}})
+    row.write_text("\n".join([*said, values]))
     papers.main([str(row), "--seeds", "1"])
-    measured = papers_rows.read(row)
+    measured = papers_rows.read(row)[0]
     (found,) = measured.runs
     assert [step for step, _ in found["curve"]] == [1, 2]
     assert found["beam"]["beam"] == 2

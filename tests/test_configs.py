@@ -17,10 +17,12 @@ from zoo.pruning import prunable
 from zoo.training.experiment import check
 from zoo.training.options import Fit, Lottery, build
 from zoo.training.resolve import load_data, resolve
+from zoo.training.sweep import points
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
-ROWS = sorted((ROOT / "configs" / "papers").rglob("*.yaml"))
+SWEEPS = sorted((ROOT / "configs" / "papers").rglob("*.yaml"))
+ROWS = papers_rows.read_all()
 LOTTERIES = sorted((ROOT / "configs" / "lottery").glob("*.yaml"))
 PRETRAINED = sorted((ROOT / "configs" / "pretrained").glob("*.yaml"))
 SHARED = ROOT.parent / "shared" / "data"
@@ -34,7 +36,7 @@ def options(path: Path) -> Fit:
 SHORT = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--trainer.limit_test_batches", "1"]
 
 
-@pytest.mark.parametrize("path", sorted({*CONFIGS} - {*ROWS, *LOTTERIES, *PRETRAINED}), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted({*CONFIGS} - {*SWEEPS, *LOTTERIES, *PRETRAINED}), ids=lambda path: path.stem)
 def test_the_file_runs(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["fit", "-c", str(path), *SHORT]) == 0, capsys.readouterr().err
@@ -66,28 +68,38 @@ def test_a_row_of_a_paper_runs_on_its_data(name, tmp_path, monkeypatch, capsys):
     if not SHARED.is_dir():
         pytest.skip("the data sets of the papers are not beside the repository")
     monkeypatch.chdir(tmp_path)
-    path = ROOT / "configs" / "papers" / f"{name}.yaml"
-    data = papers.rooted(options(path).data, SHARED)
-    assert main(["fit", "-c", str(path), "--data", data, *SHORT]) == 0, capsys.readouterr().err
+    row = next(row for row in ROWS if name == f"{row.paper}/{row.name}")
+    Path("row.yaml").write_text(yaml.safe_dump(row.config))
+    data = papers.rooted(row.data, SHARED)
+    assert main(["fit", "-c", "row.yaml", "--data", data, *SHORT]) == 0, capsys.readouterr().err
     assert "test " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("path", ROWS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_a_row_of_a_paper_names_a_network_and_data_that_exist(path):
-    row = options(path)
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_the_tables_of_the_papers_are_sweeps(path):
+    found = points(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
+    rows = papers_rows.read(path)
+    assert [point.name for point in found] == [f"{row.name}-seed{seed}" for row in rows for seed in range(3)]
+    assert [point.options for point in found[::3]] == [row.config | {"seed": 0} for row in rows]
+
+
+@pytest.mark.parametrize("config", ROWS, ids=lambda row: f"{row.paper}/{row.name}")
+def test_a_row_of_a_paper_names_a_network_and_data_that_exist(config):
+    row = build(Fit, config.config)
     kind = {"rotation": {"in_features": 3, "out_features": 3}, "hamilton": {"in_features": 16, "out_features": 16}}
     info = kind.get(row.data, {"vocab_size": 20, "max_length": 8, "num_classes": 2, "pair": row.data in ("snli", "wikiqa")})
     assert zoo.count(zoo.backbone(row.backbone, row.algebra, scope=row.scope, embedding=row.embedding, **info))["total"]
     entry, spec = registry.resolve("zoo.datasets", row.data)
     assert spec.options.keys() <= set(inspect.signature(registry.load(entry)).parameters)
-    for other in filter(None, papers_rows.read(path).extra.get("also", "").split(";")):
+    for other in filter(None, config.extra.get("also", "").split(";")):
         registry.resolve("zoo.datasets", other.strip())
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_the_file_says_how_to_run_it(path):
     first = path.read_text(encoding="utf-8").splitlines()[0]
-    assert re.fullmatch(rf"# zoo {'lottery' if path in LOTTERIES else 'fit'} -c (\S+)", first)
+    command = "sweep" if path in SWEEPS else "lottery -c" if path in LOTTERIES else "fit -c"
+    assert re.fullmatch(rf"# zoo {command} (\S+)", first)
     assert first.endswith(path.relative_to(ROOT).as_posix())
 
 

@@ -32,7 +32,12 @@ Ended = Iterator[tuple[Point, int]]
 
 
 def sweep(
-    values: Mapping[str, Any], file: str, options: Sweep | None = None, *, say: Callable[[str], None] = print
+    values: Mapping[str, Any],
+    file: str,
+    options: Sweep | None = None,
+    *,
+    say: Callable[[str], None] = print,
+    finished: Callable[[Mapping[str, Any]], None] = lambda row: None,
 ) -> dict[str, Any]:
     """Run what is missing of a sweep, and return what all of it came to.
 
@@ -44,6 +49,7 @@ def sweep(
         file: The name of its file.
         options: Where its folder is, which of its runs are wanted, and where they run.
         say: Prints a line of progress.
+        finished: Called with the row of each run that ends well.
 
     Returns:
         ``run_dir``, the ``rows`` of results.jsonl, and ``failed``, with the reason by name of the run.
@@ -68,7 +74,9 @@ def sweep(
             ended = on_ray(study, missing, options.cpus, options.gpus) if ray else here(study, missing, options.jobs)
             for number, (point, code) in enumerate(ended, 1):
                 if code == 0 and (study.path(point) / "summary.json").is_file():
-                    say(f"{number}/{len(missing)} {point.name}: {text_of(study.finish(point))}")
+                    row = study.finish(point)
+                    say(f"{number}/{len(missing)} {point.name}: {text_of(row)}")
+                    finished(row)
                 else:
                     failed[point.name] = reason(study, point, code)
                     say(f"{number}/{len(missing)} {point.name} failed: {failed[point.name]}")
