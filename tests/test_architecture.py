@@ -297,8 +297,8 @@ def test_the_code_stays_small():
     # Only a new feature may raise these limits; the aim for the core was 15,000 lines, 4,500 of them in zoo/data.
     counts = code_size.measure(ROOT)
     assert counts["names at the top of zoo"] <= 18
-    assert counts["files in zoo and plugins"] <= 222
-    assert counts["lines"] <= 30_750
+    assert counts["files in zoo and plugins"] <= 232
+    assert counts["lines"] <= 31_300
     assert counts["files in zoo/data"] <= 46
     assert counts["lines in zoo/data"] <= 6_340
 
