@@ -65,7 +65,7 @@ def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
     groups = collect(rows, metric)
     check_rules((bool(groups), f"no run in '{folder}' has measured {metric}"))
     best = best_of(groups, mode)
-    table, title = as_table(groups, metric, best), f"{folder.name}: {axis_title(metric, 'test')}"
+    table, title = as_table(groups, metric, known, best), f"{folder.name}: {axis_title(metric, 'test')}"
     seeds = sorted({len(group.values) for group in groups})
     about = (
         f"Mean ± sample standard deviation over the runs of each row ({seeds[0] if len(seeds) == 1 else 'as many as it says'})."
@@ -118,7 +118,7 @@ def best_of(groups: Sequence[Group], mode: str) -> Group | None:
     return (max if mode == "max" else min)(groups, key=lambda group: mean(group.chosen))
 
 
-def as_table(groups: Sequence[Group], metric: str, best: Group | None) -> Table:
+def as_table(groups: Sequence[Group], metric: str, known: str, best: Group | None) -> Table:
     """Tabulate the groups."""
     axes = list(groups[0].axes)
     rows = []
@@ -128,7 +128,7 @@ def as_table(groups: Sequence[Group], metric: str, best: Group | None) -> Table:
         row += [str(len(group.values)), plus_minus(mean(group.values), group.spread)]
         row += [number(mean(group.chosen)) if group.chosen else "", f"{total:,}", f"{total / twin:.1%}" if twin else ""]
         rows.append([*row, "best" if group is best else ""])
-    return "Runs", [*(axes or [""]), "runs", f"test {metric}", "validation", "parameters", "of the real", ""], rows
+    return "Runs", [*(axes or [""]), "runs", f"test {metric}", f"validation {known}", "parameters", "of the real", ""], rows
 
 
 def as_text(title: str, table: Table, notes: Sequence[str]) -> str:
@@ -147,6 +147,7 @@ def as_text(title: str, table: Table, notes: Sequence[str]) -> str:
 def picture(groups: Sequence[Group], metric: str, title: str) -> Any:
     """Draw every run as a dot and every mean as a line, by group and against the parameters."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter, LogLocator
 
     figure = Figure(figsize=(10, 1.6 + 0.32 * max(6, len(groups))), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2), sharex=False)
@@ -160,6 +161,9 @@ def picture(groups: Sequence[Group], metric: str, title: str) -> Any:
     left.set_xlabel(axis_title(metric, "test"))
     left.grid(axis="x", color="#e9e9e9")
     right.set_xscale("log")
+    right.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    for kind in (right.xaxis.set_major_formatter, right.xaxis.set_minor_formatter):
+        kind(EngFormatter(sep=""))
     right.set_xlabel("trainable parameters")
     right.set_ylabel(axis_title(metric, "test"))
     right.grid(color="#e9e9e9")
