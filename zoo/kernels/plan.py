@@ -27,22 +27,24 @@ KERNELS = ("auto", "block", "factored", "thin", "triton")
 BYTES = 4
 FORWARD_PASSES = 3
 """How often a tile is moved as it is, forward: copied in, combined, copied out; what is combined comes on top."""
-MARGINS = {"block": 1.0, "factored": 0.97, "thin": 0.8, "triton": 0.9}
+CONV_TRAFFIC = 4.5
+"""How often more than once the components of a factored convolution are moved: torch also changes their order."""
+MARGINS = {"block": 1.0, "factored": 0.97, "thin": 0.8, "triton": 0.9, "conv": 0.9}
 """What share of the time of block another kernel may promise at most: predictions are no better, least of short times."""
 
 
 class Machine(NamedTuple):
     """What the plan knows about a machine; the defaults are of 2 cores with AVX-512, `zoo bench --calibrate` measures them."""
 
-    speed: float = 1.5e11
+    speed: float = 1.6e11
     """Operations a second, of one thread on large float32 matrices."""
-    half_width: float = 11.0
+    half_width: float = 4.0
     """The width of a matrix at which the speed is half."""
-    traffic: float = 1.3e10
+    traffic: float = 1.7e10
     """Bytes a second, of one thread that combines components."""
-    reading: float = 4.5e10
+    reading: float = 5e10
     """Bytes a second, of all threads that read a matrix for one row."""
-    call: float = 5e-6
+    call: float = 1e-6
     """Seconds for an operation that does almost nothing."""
     handover: float = 3e-4
     """Seconds to share out work to threads that are not torch's, and to wait for them."""
@@ -82,6 +84,21 @@ class Work(NamedTuple):
 def choose(work: Work, machine: Machine | None = None) -> str:
     """Return the kernel with the least predicted time: ``block``, ``factored`` or ``thin``."""
     return least(costs(work, machine or this_machine()))
+
+
+def convolves_factored(work: Work, inputs: int, area: int, machine: Machine | None = None) -> bool:
+    """Whether a convolution from ``inputs`` to ``work.rows`` places of a batch is faster by factors than by the real kernel."""
+    machine, rank, n, passes = machine or this_machine(), work.rank, work.inp.n, 3 if work.training else 1
+    if rank is None or not work.rows:
+        return False
+    i, o = work.inp.elements, work.out.elements
+    numbers = BYTES * area * i * o
+    block = passes * _product(work.rows, work.inp.channels, work.out.channels, machine, work.threads) * area
+    block += 6 * n * n * numbers / machine.traffic if work.training else 0.0
+    moved = CONV_TRAFFIC * passes * BYTES * (inputs * i + work.rows * o) * (n + 2 * rank)
+    factored = passes * rank * _product(work.rows, i, o, machine, work.threads) * area
+    factored += moved / (machine.traffic * work.threads) + (6 if work.training else 2) * rank * numbers / machine.traffic
+    return factored < MARGINS["conv"] * block
 
 
 def choose_on_gpu(work: Work, dtype: torch.dtype) -> str:

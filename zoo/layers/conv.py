@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.algebras import Algebra
+from zoo.kernels.factored_conv import Geometry
 from zoo.layers.computed_weight import ComputedWeight
 from zoo.layers.weight import Weight
 
@@ -51,11 +52,20 @@ class _Conv(ComputedWeight):
         """Convolve: [..., in_channels, *space] to [..., out_channels, *space]."""
         convolve = self.__dict__["torch_conv"]._conv_forward
         if self.groups == 1 or self.algebra.n == 1:
-            y: Tensor = convolve(x, self.weight_module(), self.bias)
+            found = self._planned(x)
+            y: Tensor = found if found is not None else convolve(x, self.weight_module(), self.bias)
             return y
         # A group takes its share of every component; torch wants its channels next to each other.
         y = self._component_major(convolve(self._group_major(x), self.weight_module(), None))
         return y if self.bias is None else y + self.bias.view(-1, *(1,) * len(self.kernel_size))
+
+    def _planned(self, x: Tensor) -> Tensor | None:
+        """Convolve by factors if that is planned; None if not, or where padding is not zeros on both sides alike."""
+        weight: Any = self.weight_module
+        if self.padding_mode != "zeros" or isinstance(self.padding, str) or weight._forward_pre_hooks or weight._forward_hooks:
+            return None
+        found: Tensor | None = weight.convolution(x, self.bias, Geometry(self.stride, self.padding, self.dilation))
+        return found
 
     def dense_weight(self) -> Tensor:
         """Return the kernel of the same convolution without groups, [out, in, *kernel]: zero between groups."""

@@ -1,5 +1,6 @@
 """The product of a weight with rows of features: which kernel computes it, and when only the real matrix will do."""
 
+import math
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -13,7 +14,8 @@ from torch.compiler import is_compiling
 from zoo.algebras import Algebra, Factors, TrackedParameter
 from zoo.errors import InputError, shorten
 from zoo.kernels import AxisLayout, block_linear, factored_linear, factorize, thin_linear
-from zoo.kernels.plan import KERNELS, Work, choose, choose_on_gpu
+from zoo.kernels.factored_conv import Geometry, factored_conv
+from zoo.kernels.plan import KERNELS, Work, choose, choose_on_gpu, convolves_factored
 from zoo.kernels.triton_linear import Constants, can_compute, constants, missing, triton_linear
 
 PLAIN = (Tensor, nn.Parameter, TrackedParameter)
@@ -70,6 +72,38 @@ class KernelChoice:
         if kernel == "thin" and not training:
             return thin_linear(x, w, weight.algebra.action, weight.out, weight.inp, bias)
         return block_linear(x, w, weight.algebra.action, weight.out, weight.inp, bias)
+
+    def convolution(self, weight: Components, x: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor | None:
+        """Convolve [N, in, *space] by factors and add a bias; None where the convolution with the real kernel does it best."""
+        w, algebra = weight.components, weight.algebra
+        if is_compiling() or self.kernel not in ("auto", "factored") or not algebra.known or not _is_plain(x, w, bias):
+            return None
+        whole = all(axis.blocks == 1 and axis.channels == axis.n * axis.width for axis in (weight.inp, weight.out))
+        if not whole or x.dim() != w.dim() - 1 or x.shape[1] != weight.inp.channels or not x.is_contiguous():
+            return None
+        factors = self.factors(weight, x)
+        if factors is None:
+            return None
+        if self.kernel == "auto":
+            training = torch.is_grad_enabled() and (x.requires_grad or w.requires_grad)
+            key = x.shape, training, torch.get_num_threads()
+            if key not in self._choices:
+                if len(self._choices) >= MOST_CHOICES:
+                    self._choices.clear()
+                self._choices[key] = self._planned_convolution(weight, x, training, geometry)
+            if self._choices[key] != "factored":
+                return None
+        return factored_conv(x, w, factors, geometry, bias)
+
+    def _planned_convolution(self, weight: Components, x: Tensor, training: bool, geometry: Geometry) -> str:
+        if x.device.type != "cpu" or x.dtype not in PLANNED:
+            return "block"
+        kernel, space = weight.components.shape[3:], x.shape[2:]
+        reach = [dilation * (size - 1) for dilation, size in zip(geometry.dilation, kernel, strict=True)]
+        ends = zip(space, geometry.padding, reach, geometry.stride, strict=True)
+        places = len(x) * math.prod(max(0, (size + 2 * padding - far - 1) // stride + 1) for size, padding, far, stride in ends)
+        work = self.work(weight, places, training, x)
+        return "factored" if convolves_factored(work, len(x) * math.prod(space), math.prod(kernel)) else "block"
 
     def _by_triton(self, weight: Components, x: Tensor, bias: Tensor | None, training: bool) -> Tensor | None:
         """Multiply by Triton's kernel, in the type of autocast if that is on; None where it cannot, or is not planned."""

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from zoo.algebras import Algebra, TrackedParameter
 from zoo.errors import InputError
 from zoo.kernels import AxisLayout, axis_layout, real_matrix
+from zoo.kernels.factored_conv import Geometry
 from zoo.layers.init import draw_components
 from zoo.layers.kernel_choice import KernelChoice
 
@@ -135,6 +136,12 @@ class Weight(nn.Module):
         """Multiply rows by the matrix and add a bias, [..., in] to [..., out], by the kernel that is the fastest for them."""
         y = None if self.inp.n == 1 or self.is_reparametrized else self.kernel_choice(self, x, bias)
         return F.linear(x, self.forward(), bias) if y is None else y
+
+    def convolution(self, x: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor | None:
+        """Convolve [N, in, *space] and add a bias; None where only the convolution with the real kernel is right or fast."""
+        if self.inp.n == 1 or self.is_reparametrized:
+            return None
+        return self.kernel_choice.convolution(self, x, bias, geometry)
 
     def keep(self, side: Literal["inp", "out"], elements: Tensor, layout: AxisLayout) -> None:
         """Keep so many elements of the input or the output axis, [k] by their places, which has this layout from then on.
