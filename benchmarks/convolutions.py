@@ -1,8 +1,8 @@
 """Measure convolutions and the products of an LSTM by their kernels: ``python -m benchmarks.convolutions``.
 
-Forward and backward, and evaluation, in turns in one process, each divided by torch's layer over the reals: with the real kernel
-(``block``), by factors (``factored``), and as the plan chooses (``auto``). Writes results/convolutions.json, and its tables into
-docs/kernels.md (``--page`` alone).
+Forward and backward, and evaluation, in turns in one process, each divided by torch's layer over the reals: with the real
+kernel (``block``), by factors (``factored``), and as the plan chooses (``auto``). Writes results/convolutions.json, and its
+table into docs/kernels.md (``--page`` alone).
 """
 
 import os

@@ -131,6 +131,8 @@ def test_it_is_planned_where_it_was_faster(n, rank, channels, places, area, expe
     axis = axis_layout(channels, n)
     work = Work(places, axis, axis, n, rank, training=True, threads=2)
     assert convolves_factored(work, places, area, Machine()) == expected
+    if expected:
+        assert convolves_factored(work._replace(training=False), places, area, Machine())  # measured: 0.74, 0.69, 0.71
     assert not convolves_factored(work._replace(rank=None), places, area, Machine())
 
 

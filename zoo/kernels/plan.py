@@ -27,8 +27,8 @@ KERNELS = ("auto", "block", "factored", "thin", "triton")
 BYTES = 4
 FORWARD_PASSES = 3
 """How often a tile is moved as it is, forward: copied in, combined, copied out; what is combined comes on top."""
-CONV_TRAFFIC = 4.5
-"""How often more than once the components of a factored convolution are moved: torch also changes their order."""
+CONV_TRAFFIC = {"training": 4.5, "evaluation": 3.0}
+"""How often the components of a factored convolution are moved for each time that is counted: torch changes their order."""
 MARGINS = {"block": 1.0, "factored": 0.97, "thin": 0.8, "triton": 0.9, "conv": 0.9}
 """What share of the time of block another kernel may promise at most: predictions are no better, least of short times."""
 
@@ -95,7 +95,13 @@ def convolves_factored(work: Work, inputs: int, area: int, machine: Machine | No
     numbers = BYTES * area * i * o
     block = passes * _product(work.rows, work.inp.channels, work.out.channels, machine, work.threads) * area
     block += 6 * n * n * numbers / machine.traffic if work.training else 0.0
-    moved = CONV_TRAFFIC * passes * BYTES * (inputs * i + work.rows * o) * (n + 2 * rank)
+    moved = (
+        CONV_TRAFFIC["training" if work.training else "evaluation"]
+        * passes
+        * BYTES
+        * (inputs * i + work.rows * o)
+        * (n + 2 * rank)
+    )
     factored = passes * rank * _product(work.rows, i, o, machine, work.threads) * area
     factored += moved / (machine.traffic * work.threads) + (6 if work.training else 2) * rank * numbers / machine.traffic
     return factored < MARGINS["conv"] * block
