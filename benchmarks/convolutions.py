@@ -88,7 +88,8 @@ def table(found: dict[str, Any]) -> str:
     for shape in found["shapes"]:
         count, channels, size, area = shape["shape"]
         lines.append(f"| {count} x {channels} x {size} x {size}, {area} x {area} | {cells(shape, KERNELS)} |")
-    lines += ["", f"One step of an LSTM, 64 rows, 304 to 4 x 304: {'; '.join(products(found['hidden']))}."]
+    lines += ["", "The product of one step of an LSTM, 64 rows, 304 to 4 x 304, beside the real one with its matrix at hand:"]
+    lines += [f"{'; '.join(products(found['hidden']))} (block: assembled anew)."]
     note = f"{where['date']}, {where['cores']} cores of {where['processor']}, torch {where['torch']}, float32"
     return "\n".join(
         [*lines, "", f"{note}, commit {machine.short(found['commit'])}. Made by `python -m benchmarks.convolutions`."]
