@@ -25,6 +25,7 @@ from starlette.testclient import TestClient  # noqa: E402
 
 import zoo  # noqa: E402
 from zoo import registry  # noqa: E402
+from zoo.cli import main  # noqa: E402
 from zoo.data import ready  # noqa: E402
 from zoo.inference import serving  # noqa: E402
 from zoo.inference.model import Model  # noqa: E402
@@ -281,6 +282,28 @@ def test_a_text_is_written_in_the_browser(opened, writer):
 
 
 # --- the command ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["no-such-model", "--port", "0"], "there is no folder 'no-such-model'"),
+        (["vit-digits-quaternion", "--port", "65536"], "--port 65536: use a whole number from 0 to 65535"),
+        (["vit-digits-quaternion", "--host", "192.0.2.1"], "use --host 127.0.0.1 or an address of this computer"),
+    ],
+)
+def test_a_wrong_command_is_one_line(arguments, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["serve", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert (out, len(err.splitlines())) == ("", 1)
+    assert said in err
+
+
+def test_a_missing_extra_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr("zoo.cli.serve.find_spec", lambda name: None if name == "uvicorn" else name)
+    assert main(["serve", "vit-digits-quaternion"]) == 2
+    assert capsys.readouterr().err == "zoo: zoo serve needs uvicorn: pip install 'hypercomplex-zoo[serve]'\n"
 
 
 def test_the_command_serves_until_ctrl_c(tmp_path):
