@@ -1,7 +1,6 @@
 """Modules of Hugging Face's transformers: stand-ins of the same names and structure, and the library's own if it is there."""
 
 import math
-from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -178,32 +177,83 @@ def test_another_conv1d_is_no_matrix():
     assert survey(nn.Sequential(other, nn.Linear(32, 32)), LAYERS)[1] == {}
 
 
-def real_models():
-    """Small networks of transformers, and the number of their matrices that stay real."""
-    from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, GPT2Config, GPT2LMHeadModel
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "vocab_size": 50,
+    "pad_token_id": 0,
+}
+GROUPED = SIZES | {"num_key_value_heads": 2}
+T5 = {"decoder_start_token_id": 0, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": 50}
+VIT = {"image_size": 32, "patch_size": 8} | {key: value for key, value in SIZES.items() if "_size" not in key}
+# The class, the configuration, how many matrices are converted, and the vectors side by side in its first matrix of attention.
+MODELS = {
+    "bert": ("AutoModelForSequenceClassification", SIZES, 13, (1, 4)),
+    "distilbert": ("AutoModel", {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64, "vocab_size": 50}, 12, (1, 4)),
+    "gpt2": ("AutoModelForCausalLM", {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 50}, 8, (1, 12)),
+    "llama": ("AutoModelForCausalLM", GROUPED, 14, (1, 4)),
+    "phi3": ("AutoModelForCausalLM", GROUPED, 8, (4, 1)),
+    "gpt_neox": ("AutoModelForCausalLM", SIZES, 8, (1, 12)),
+    "modernbert": ("AutoModelForSequenceClassification", SIZES, 9, (1, 12)),
+    "bloom": ("AutoModel", {"hidden_size": 32, "n_layer": 2, "n_head": 4, "vocab_size": 50}, 8, (1, 12)),
+    "t5": ("AutoModelForSeq2SeqLM", T5, 32, (1, 4)),
+    "vit": ("AutoModelForImageClassification", VIT | {"hidden_size": 32, "intermediate_size": 64}, 12, (1, 4)),
+}
 
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 50}
-    return {
-        "bert": (BertModel(BertConfig(**sizes)), 0, 13),
-        "distilbert": (DistilBertModel(DistilBertConfig(dim=32, n_layers=2, n_heads=4, hidden_dim=64, vocab_size=50)), 0, 12),
-        "gpt2": (GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=2, n_head=4, vocab_size=50)), 1, 8),
-    }
+
+def built(name):
+    transformers = pytest.importorskip("transformers")
+    kind, config, _, _ = MODELS[name]
+    return getattr(transformers, kind).from_config(transformers.AutoConfig.for_model(name, **config))
 
 
-@pytest.mark.skipif(find_spec("transformers") is None, reason="needs transformers")
+def outputs(model, name):
+    if name == "vit":
+        return model(torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0)))[0]
+    tokens = torch.arange(1, 13).view(2, 6)
+    return model(input_ids=tokens, **({"labels": tokens} if name == "t5" else {}), return_dict=True)[name == "t5"]
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["bert", "distilbert", "gpt2"])
+@pytest.mark.parametrize("name", MODELS)
 def test_networks_of_transformers(name):
     torch.manual_seed(0)
-    model, real, converted = real_models()[name]
-    tokens = torch.arange(12).view(2, 6)
-    expected = model.eval()(tokens)[0]
-    changed = convert(model, "quaternion")
-    assert (len(changed.conversion.real), len(changed.conversion.converted)) == (real, converted)
-    y = changed(tokens)[0]
+    model, (_, _, count, blocks) = built(name), MODELS[name]
+    targets, _ = survey(model, LAYERS)
+    assert next(target.blocks for target in targets if target.role == "attention") == blocks
+    before = sum(p.numel() for p in model.parameters())
+    matrices = {target.name: target.module.weight.numel() for target in targets}
+    expected = outputs(model.eval(), name)
+    changed = convert(model, "quaternion").train()
+    assert [*matrices] == [*changed.conversion.converted]
+    assert len(matrices) == count
+    # A quarter of every matrix is left.
+    assert sum(p.numel() for p in model.parameters()) == before - sum(matrices.values()) * 3 // 4
+    assert {*changed.conversion.real.values()} <= {"stem", "head"}
+
+    optimizer = torch.optim.SGD(changed.parameters(), lr=0.01)
+    y = outputs(changed, name)
     assert y.shape == expected.shape
     y.square().mean().backward()
     assert all(p.grad is not None for name, p in changed.named_parameters() if "pooler" not in name)
+    optimizer.step()
+    assert not torch.equal(outputs(changed.eval(), name), expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["gpt2", "phi3"])
+def test_projected_on_the_reals_they_compute_what_they_did(name):
     torch.manual_seed(0)
-    same = convert(real_models()[name][0], "real", weights="project").eval()
-    torch.testing.assert_close(same(tokens)[0], expected)
+    model = built(name).eval()
+    expected = outputs(model, name)
+    torch.testing.assert_close(outputs(convert(model, "real", weights="project").eval(), name), expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_scope_of_attention_finds_fused_matrices():
+    pytest.importorskip("transformers")
+    found = convert(built("gpt_neox"), "quaternion", scope="attention").conversion
+    assert {name.rpartition(".")[2] for name in found.converted} == {"query_key_value", "dense"}
+    assert all(target.blocks == (1, 2) for target in survey(built("phi3"), LAYERS)[0] if "gate_up" in target.name)

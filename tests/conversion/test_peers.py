@@ -379,6 +379,7 @@ def test_a_product_that_is_fixed_takes_no_learned_one():
 
 
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("transformers")
     text = (Path(__file__).parents[2] / "docs" / "converting.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):

@@ -23,11 +23,13 @@ _HEADS = ("num_heads", "heads", "n_heads", "n_head", "nhead", "num_attention_hea
 _KEY_HEADS = ("num_kv_heads", "num_key_value_heads")
 _HEAD_SIZES = ("head_dim", "dim_head", "key_dim", "val_dim", "value_dim", "attention_head_size", "key_value_proj_dim")
 # How many vectors of one head the matrices of an attention module write side by side, by their usual names.
-_WRITERS = {"qkv": 3, "kv": 2, "qk": 2, "pwise": 3, "gate": 1, "c_attn": 3}
+_WRITERS = {"kv": 2, "qk": 2, "pwise": 3, "gate": 1} | dict.fromkeys(
+    ("qkv", "c_attn", "query_key_value", "qkv_proj", "Wqkv"), 3
+)
 _WRITERS |= dict.fromkeys(("q", "q_proj", "q_lin", "wq", "query", "q_attn"), 1)
 _WRITERS |= dict.fromkeys(("k", "k_proj", "k_lin", "wk", "key", "v", "v_proj", "v_lin", "wv", "value"), 1)
-_VALUES = {"qkv", "kv", "pwise", "v", "v_proj", "v_lin", "wv", "value", "c_attn"}
-_READERS = {"proj", "out_proj", "o_proj", "output", "wo", "out_lin", "c_proj", "o", "dense"}
+_VALUES = {"qkv", "kv", "pwise", "v", "v_proj", "v_lin", "wv", "value", "c_attn", "query_key_value", "qkv_proj", "Wqkv"}
+_READERS = {"proj", "out_proj", "o_proj", "output", "wo", "Wo", "out_lin", "c_proj", "o", "dense"}
 # The strided convolution that shortens keys and values: residual stream in and out.
 _PLAIN = {"sr"}
 _GATED = re.compile(r"Gated|Gating|GLU|Glu")
@@ -87,7 +89,7 @@ def matrix_layout(name: str, module: nn.Module, modules: dict[str, nn.Module]) -
             return _unknown(owner, own, "attention" if _is_listed(_ATTENTION, owner) else None)
         if level >= len(parents) - 1 and any(_GATED.search(kind) for kind in _class_names(owner)):
             return MatrixLayout() if _has_separate_branches(owner) else _unknown(owner, own, None)
-    return MatrixLayout()
+    return MatrixLayout(None, (1, 2)) if path[-1] == "gate_up_proj" else MatrixLayout()
 
 
 def is_attention(module: nn.Module) -> bool:
@@ -265,6 +267,7 @@ _ATTENTION: dict[str, dict[str, Rule | str]] = {
 _UNITS: dict[str, dict[str, Rule | str]] = {
     "AttentionPoolLatent": {"mlp": _plain},
     "GluMlp": {"fc1": _halves, "fc2": _plain},
+    "ModernBertMLP": {"Wi": _halves, "Wo": _plain},
     "GatedMlp": {"fc1": _writes(lambda owner: channels(owner.fc2)[0]), "fc2": _plain},
     "SpatialGatingUnit": {"proj": "it starts as an identity, which new weights would not"},
     "GatedConvBlock": {"fc1": _writes(_branch_size), "fc2": _reads(_branch_size)},

@@ -54,7 +54,8 @@ def convert(
     weights is converted the same way. A new layer keeps device, dtype, bias, and whether its weight and its bias are trained.
 
     Args:
-        model: The network. The stem and the head of a timm model stay real unless the scope names them.
+        model: The network. The stem and the head of a model of timm or Hugging Face stay real unless the scope names
+            them.
         algebra: A spec such as ``"quaternion"``, an `Algebra`, or a `Layers` factory, whose own scope then counts.
         skip: Shell patterns of module names that stay real, or a function of name and module.
         weights: ``fresh`` draws new ones; ``project`` takes the nearest to the present ones: least squares for a fixed product,

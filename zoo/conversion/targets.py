@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatch
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 from torch.nn.utils import parametrize
@@ -16,6 +16,8 @@ from zoo.layers import Layers
 
 Skip = Callable[[str, nn.Module], bool]
 
+_HEADS = ("classifier", "score", "qa_outputs")
+"""Names of the last layer in Hugging Face's models that classify."""
 _OTHERS = (nn.Bilinear, nn.RNNBase, nn.RNNCellBase, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
@@ -109,12 +111,19 @@ def _skip_patterns(model: nn.Module, patterns: Sequence[str]) -> Skip:
 
 
 def _stem_and_head(model: nn.Module) -> dict[str, str]:
-    """Return what timm itself calls the first layer and the classifier of a model it built."""
-    known = getattr(model, "pretrained_cfg", None) or {}
+    """Return what timm or Hugging Face calls the first layer and the classifier of a model it built."""
+    known: Any = getattr(model, "pretrained_cfg", None) or {}
     ends: dict[str, str] = {}
     for key, role in (("first_conv", "stem"), ("classifier", "head")):
         value = known.get(key) or ()
         ends.update(dict.fromkeys((value,) if isinstance(value, str) else value, role))
+    if callable(table := getattr(model, "get_output_embeddings", None)):
+        colours, output = getattr(getattr(model, "config", None), "num_channels", None), table()
+        for name, module in model.named_modules():
+            if module is output or (name in _HEADS and is_matrix(module)):
+                ends[name] = "head"
+            elif isinstance(module, nn.Conv2d) and module.in_channels == colours:
+                ends[name] = "stem"
     return ends
 
 
