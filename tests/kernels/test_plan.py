@@ -38,6 +38,9 @@ def work(rows, size, n=4, rank=8, training=True, threads=2):
         (work(0, 64), "block"),
         (work(1, 4096, training=False), "thin"),
         (work(1, 64, training=False), "block"),
+        (work(1, 1024, training=False), "thin"),  # measured beside the real layer: 0.7, and 1.1 by block
+        (work(8, 1024, training=False), "thin"),  # 0.8, 1.1
+        (work(32, 1024, training=False), "block"),  # 1.5, 1.1
         (work(4096, 2048, training=False), "factored"),
     ],
 )

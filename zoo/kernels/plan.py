@@ -18,6 +18,7 @@ import torch
 from zoo.errors import InputError
 from zoo.kernels.block import AxisLayout
 from zoo.kernels.factored import FEWEST_ROWS, TILE
+from zoo.kernels.thin import FEW_COLUMNS
 from zoo.kernels.triton_linear import MOST_TERMS
 from zoo.registry.home import home
 
@@ -147,9 +148,11 @@ def real(work: Work, machine: Machine) -> float:
     return 3 * once if work.training else once
 
 
-def _product(rows: int, inp: int, out: int, machine: Machine, threads: int) -> float:
-    narrow = (1 + machine.half_width / inp) * (1 + machine.half_width / out)
-    return max(2 * rows * inp * out / (machine.speed * threads) * narrow, BYTES * inp * out / machine.reading)
+def _product(rows: int, inp: int, out: int, machine: Machine, threads: int, unpacked: int = 1) -> float:
+    """Predict one product; for more than ``unpacked`` rows its matrix is first brought into another order."""
+    narrow, read = (1 + machine.half_width / inp) * (1 + machine.half_width / out), BYTES * inp * out / machine.reading
+    multiplied = max(2 * rows * inp * out / (machine.speed * threads) * narrow, read)
+    return multiplied + (2 * read if rows > unpacked else 0.0)
 
 
 def _block(work: Work, machine: Machine) -> float:
@@ -183,8 +186,9 @@ def _factored(work: Work, machine: Machine) -> float:
 def _thin(work: Work, machine: Machine) -> float:
     n, rows, i, o = work.inp.n, work.rows, work.inp.elements, work.out.elements
     # For several columns a matrix is read at less of the speed that it is read at for one.
-    pairs = max(_product(rows * n, i, work.m * o, machine, work.threads), 1.3 * BYTES * work.m * i * o / machine.reading)
-    return pairs + 3 * BYTES * rows * n * work.m * o / machine.traffic + 14 * machine.call
+    pairs = _product(rows * n, i, work.m * o, machine, work.threads, unpacked=FEW_COLUMNS)
+    pairs = max(pairs, 1.3 * BYTES * work.m * i * o / machine.reading)
+    return pairs + 3 * BYTES * rows * n * work.m * o / machine.traffic + 36 * machine.call
 
 
 def this_machine() -> Machine:

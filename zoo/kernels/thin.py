@@ -7,6 +7,9 @@ from torch.nn import functional as F
 from zoo.kernels.block import SMALL, AxisLayout
 from zoo.kernels.threads import alone_if
 
+FEW_COLUMNS = 8
+"""As many are multiplied with the weight as it lies in memory."""
+
 
 def thin_linear(
     x: Tensor, w: Tensor, structure: Tensor, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
@@ -30,7 +33,7 @@ def _product(parts: Tensor, w: Tensor, structure: Tensor, out: AxisLayout, inp: 
         parts = parts.view(count, inp.blocks, n, inp.width).transpose(1, 2)
     columns = parts.reshape(count * n, inp.elements)
     # Which side the weight is on makes a difference of up to two in reading it.
-    if len(columns) <= 8:
+    if len(columns) <= FEW_COLUMNS:
         pairs = torch.bmm(columns.expand(m, -1, -1), w.mT).view(m, count, n, out.elements).transpose(0, 1)
     else:
         pairs = torch.bmm(w, columns.T.expand(m, -1, -1)).view(m, out.elements, count, n).permute(2, 0, 3, 1)
