@@ -115,6 +115,7 @@ def check_numbers(options: Lottery) -> None:
     number = isinstance(options.rounds, int) and 0 <= options.rounds <= _MOST
     both = "random" in options.controls and score == "random"
     last = options.seed + options.seeds - 1
+    once = options.until is None and options.rounds in (None, 0, 1)
     share = options.collapse is None or 0 < options.collapse <= 1
     check_rules(
         (not unknown, f"unknown control '{unknown[:1] and unknown[0]}': use {' or '.join(CONTROLS)}"),
@@ -122,7 +123,7 @@ def check_numbers(options: Lottery) -> None:
         (not both, "--pruning.score random is what --controls random is compared with: leave one of them out"),
         (options.rounds is None or options.until is None, "--rounds and --until both say how many rounds there are: give one"),
         (options.rounds is None or number, f"rounds={options.rounds}: use a whole number from 0 to {_MOST}"),
-        (options.until is None or options.pruning.pattern is None, "a pattern prunes once: give --rounds in place of --until"),
+        (once or not options.pruning.pattern, "a pattern prunes once: give --rounds 1 and no --until"),
         (options.seeds >= 1, f"seeds={options.seeds}: use a whole number from 1"),
         (last < 2**32, f"seeds={options.seeds}: the last one is {last}, and the largest {2**32 - 1}"),
         (share, f"collapse={options.collapse}: use a share above 0, or 1 for never"),
