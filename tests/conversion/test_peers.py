@@ -361,6 +361,8 @@ def test_files(tmp_path):
         ("hypernets", None, {}, "there is no layer '' of hypernets"),
         ("qytorch", None, {}, "qytorch does not store its algebra"),
         ("qytorch", "octonion", {}, "has 4 components, and octonion has n = 8"),
+        ("qytorch", "phm-4", {}, "qytorch multiplies otherwise than phm-4: its product has e_1 e_1 = -1, e_1 e_2 = e_3"),
+        ("qytorch", "clifford(p=2, q=0)", {}, "qytorch multiplies otherwise than clifford(p=2, q=0)"),
         ("qytorch", "quaternion", {"i_weight": torch.ones(2, 2)}, "have other shapes"),
         ("qytorch", "quaternion", {f"{k}_weight": torch.ones(2) for k in "rijk"}, "have other shapes"),
     ],

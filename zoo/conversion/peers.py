@@ -59,6 +59,8 @@ PEERS: dict[str, tuple[Form, ...]] = {
     "hypercomplex_keras": (Form(("kernel",), transposed=True, right=True),),
 }
 """What each peer's layers are stored as."""
+_SIGNS = {2: ((1, 1), (1, -1)), 4: ((1, 1, 1, 1), (1, -1, 1, -1), (1, -1, -1, 1), (1, 1, -1, -1))}
+"""The products that peers fix in their code: e_i e_j is the sign [i][j] times e_(i xor j)."""
 _GATES = (0, 1, 3, 2)
 """Where the gates of `torch.nn.LSTM` are among speechbrain's: input, forget, output, candidate."""
 
@@ -72,6 +74,7 @@ class PeerWeight(NamedTuple):
         bias: [out], or None.
         right: Whether the peer multiplies by w from the right, so that the product is A with the factors exchanged.
         keys: The names in the state dict that the layer takes up.
+        fixed: Whether the peer's code fixes the product.
     """
 
     structure: Tensor | None
@@ -79,6 +82,7 @@ class PeerWeight(NamedTuple):
     bias: Tensor | None
     right: bool = False
     keys: tuple[str, ...] = ()
+    fixed: bool = False
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
@@ -155,7 +159,8 @@ def weight(peer: str, state: State, name: str = "") -> PeerWeight:
     structure = None if rule is None else rule.detach().permute(form.axes).contiguous()
     keys = [*(f"{place}{own}" for own in (*form.components, form.bias, form.unused)), key]
     bias = state.get(f"{place}{form.bias}")
-    return PeerWeight(structure, w.contiguous(), bias, form.right, tuple(own for own in keys if own in state))
+    taken = tuple(own for own in keys if own in state)
+    return PeerWeight(structure, w.contiguous(), bias, form.right, taken, len(form.components) > 1)
 
 
 def layer(
@@ -243,7 +248,7 @@ def lstm(state: State, algebra: str | Algebra, *, name: str = "rnn.0") -> LSTM:
         name: The layer.
     """
     parts = [weight("speechbrain", state, f"{name}.{part}") for part in ("w", "u")]
-    structure = make_algebra(algebra).structure.detach()
+    structure = _product("speechbrain", parts[0], algebra).structure.detach()
     matrices = [_matrix(structure.to(part.components), part.components) for part in parts]
     biases = [part.bias for part in parts if part.bias is not None]
     size = len(matrices[0]) // 4
@@ -278,8 +283,18 @@ def _product(peer: str, found: PeerWeight, algebra: str | Algebra | None) -> Alg
         raise InputError(
             f"{peer} has learned its product, which {product.spec or 'the algebra'} cannot take: leave algebra out"
         )
+    if found.fixed and not torch.allclose(product.structure.detach().cpu(), _fixed(n)):
+        raise InputError(
+            f"{peer} multiplies otherwise than {product.spec or 'the algebra'}: its product has e_1 e_1 = -1{', e_1 e_2 = e_3' * (n > 2)}"
+        )
     opposite = product.structure.detach().transpose(0, 1)
     return product if not found.right or torch.equal(opposite, product.structure) else Algebra(opposite)
+
+
+def _fixed(n: int) -> Tensor:
+    """Return the structure tensor of `_SIGNS`, [n, n, n]."""
+    units, i = torch.eye(n), torch.arange(n)
+    return torch.tensor(_SIGNS[n])[..., None] * units[i[:, None] ^ i]
 
 
 def _matrix(structure: Tensor, w: Tensor) -> Tensor:

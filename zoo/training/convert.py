@@ -134,6 +134,8 @@ def read_own(options: Convert) -> RealModel:
     source = options.source
     check_rules((options.data is None, f"{source} knows its data: leave --data out"))
     path = locate(source)
+    if (path / "config.json").is_file() and "model_type" in read_json(path / "config.json"):
+        raise InputError(f"'{source}' is a model of transformers: give --format gpt2 if it is a GPT-2; others in Python")
     model = load(path)
     products = [module for module in model.net.modules() if isinstance(module, Algebra) and module.n > 1]
     if products:
