@@ -19,6 +19,7 @@ from benchmarks import (
     papers_table,
     papers_verdicts,
     readme,
+    recovery,
 )
 from zoo.registry import Spec
 from zoo.training.sweep import Study, points
@@ -381,3 +382,30 @@ def test_the_page_is_that_of_the_results(tmp_path):
     assert (tmp_path / "papers.md").read_text(encoding="utf-8") == papers_table.PAGE.read_text(encoding="utf-8")
     stored = {path.relative_to(papers_rows.RESULTS).with_suffix("") for path in papers_rows.RESULTS.glob("*/*.json")}
     assert stored == {Path(row.paper, row.name) for row in papers_rows.read_all() if row.runs}
+
+
+def test_the_page_has_the_measured_recovery():
+    found = json.loads(recovery.RESULTS.read_text(encoding="utf-8"))
+    assert f"{recovery.BEGIN}\n{recovery.table(found)}\n{recovery.END}" in recovery.PAGE.read_text(encoding="utf-8")
+    assert {row["seed"] for row in found["rows"]} == {one["seed"] for one in found["teachers"]}
+
+
+def test_the_verdict_on_recovery():
+    reached = {"new weights": (21, None), "projected": (7, None), "projected, teacher": (8, 30)}
+    rows = [{"arm": arm, "seed": seed, "reached": value} for arm, both in reached.items() for seed, value in enumerate(both)]
+    said = recovery.verdict({"rows": rows, "teachers": [{"seed": 0}, {"seed": 1}]})
+    assert "`projected` was sooner with 1 of 2 seeds, in at most a third of the epochs with 1;" in said
+    assert "`projected, teacher` was sooner with 2 of 2 seeds, in at most a third of the epochs with 0." in said
+
+
+def test_recovery_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
+    def fit(run_dir, **options):
+        Path(run_dir).mkdir(parents=True)
+        Path(run_dir, "summary.json").write_text(json.dumps(options))
+
+    monkeypatch.setattr(zoo, "fit", fit)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.csv").touch()
+    assert recovery.fit(tmp_path / "run", seed=1) == {"seed": 1}
+    assert not (tmp_path / "run" / "metrics.csv").exists()
+    assert recovery.fit(tmp_path / "run", seed=2) == {"seed": 1}  # it has ended, and is not repeated

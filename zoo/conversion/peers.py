@@ -284,9 +284,8 @@ def _product(peer: str, found: PeerWeight, algebra: str | Algebra | None) -> Alg
             f"{peer} has learned its product, which {product.spec or 'the algebra'} cannot take: leave algebra out"
         )
     if found.fixed and not torch.allclose(product.structure.detach().cpu(), _fixed(n)):
-        raise InputError(
-            f"{peer} multiplies otherwise than {product.spec or 'the algebra'}: its product has e_1 e_1 = -1{', e_1 e_2 = e_3' * (n > 2)}"
-        )
+        rules = "e_1 e_1 = -1" + ", e_1 e_2 = e_3" * (n > 2)
+        raise InputError(f"{peer} multiplies otherwise than {product.spec or 'the algebra'}: its product has {rules}")
     opposite = product.structure.detach().transpose(0, 1)
     return product if not found.right or torch.equal(opposite, product.structure) else Algebra(opposite)
 
