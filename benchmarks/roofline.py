@@ -2,8 +2,10 @@
 
 For a linear layer, forward and backward, with R products of [rows, i] and [i, o] instead of one of [rows, n i] and [n i, n o]:
 
-    products alone = (time of the R products and of both their gradients) / (time of the real product and of both its gradients)
-    with moving    = products alone + (bytes that are combined) / (measured bytes a second) / (time of the real ones)
+    products = (time of the R products and of both their gradients) / (time of the real product and of both its gradients)
+    bound    = products + (bytes that are combined) / (bytes that are copied in the cache a second) / (time of the real ones)
+    combined = the same with the bytes a second at which components are combined (`zoo bench --calibrate`)
+    shared   = combined + (4 times what sharing out to threads takes, see the same) / (time of the real ones)
 """
 
 import time
@@ -16,6 +18,9 @@ from torch import Tensor, nn
 
 import zoo
 from zoo.kernels import factorize
+from zoo.kernels.factored import TILE
+from zoo.kernels.plan import this_machine
+from zoo.kernels.threads import in_threads
 from zoo.layers import Linear
 from zoo.training.bench import side_by_side
 
@@ -38,45 +43,66 @@ def seconds(call: Call, repeats: int = 9) -> float:
 
 
 def machine_rates() -> dict[str, float]:
-    """Measure products of large and of narrow matrices, and copying."""
+    """Measure products of large and of narrow matrices, and copying of what stays in the cache, by all threads."""
     big, part = torch.randn(4096, 512), torch.randn(8, 4096, 128)
-    one, small, target = torch.randn(512, 512), torch.randn(8, 128, 128), torch.empty(4096, 512)
+    one, small = torch.randn(512, 512), torch.randn(8, 128, 128)
     whole, parts = seconds(lambda: torch.mm(big, one), 31), seconds(lambda: torch.bmm(part, small), 31)
-    moved = seconds(lambda: target.copy_(big), 31)
+    threads, repeats = torch.get_num_threads(), 100
+    tiles = [(torch.randn(TILE, 512), torch.empty(TILE, 512)) for _ in range(threads)]
+
+    def copy(pair: tuple[Tensor, Tensor]) -> None:
+        for _ in range(repeats):
+            pair[1].copy_(pair[0])
+
+    moved = seconds(lambda: in_threads(copy, tiles), 31)
     return {
         "gflops_512": round(2 * 4096 * 512**2 / whole / 1e9, 1),
         "gflops_8_parts_of_128": round(2 * 8 * 4096 * 128**2 / parts / 1e9, 1),
-        "copy_gb_per_s": round(2 * big.numel() * 4 / moved / 1e9, 2),
+        "copy_gb_per_s": round(2 * threads * repeats * TILE * 512 * 4 / moved / 1e9, 2),
     }
 
 
-def three_products(batch: tuple[int, ...], rows: int, inp: int, out: int) -> Call:
-    """Return a call with the products of a linear layer, forward and of both gradients."""
-    x, w, g = torch.randn(*batch, rows, inp), torch.randn(*batch, inp, out), torch.randn(*batch, rows, out)
+def three_products(rows: int, inp: int, out: int) -> Call:
+    """Return a call with the products of a real linear layer, forward and of both gradients."""
+    x, w, g = torch.randn(rows, inp), torch.randn(inp, out), torch.randn(rows, out)
+    return lambda: (x @ w, g @ w.T, x.T @ g)
 
-    def call() -> tuple[Tensor, Tensor, Tensor]:
-        return x @ w, g @ w.mT, x.mT @ g
 
-    return call
+def products_in_tiles(rank: int, rows: int, inp: int, out: int) -> Call:
+    """Return a call with the products of the factored kernel, every thread with a tile of rows that stays in its cache."""
+    threads = torch.get_num_threads()
+    sizes = ((rank, TILE, inp), (rank, TILE, out), (rank, inp, out))
+    memory = [tuple(torch.randn(size) for size in (*sizes, *sizes)) for _ in range(threads)]
+
+    def work(parts: tuple[Tensor, ...]) -> None:
+        x, g, w, gx, y, gw = parts
+        for _ in range(rows // TILE // threads):
+            torch.bmm(x, w, out=y)
+            torch.bmm(g, w.mT, out=gx)
+            torch.baddbmm(gw, x.mT, g, beta=0.5, out=gw)
+
+    return lambda: in_threads(work, [(x, g, w, gx, y, gw) for x, y, w, gx, g, gw in memory])
 
 
 def floors(rows: int, inp: int, out: int, rate: float) -> dict[str, dict[str, float]]:
     """Bound the ratios of a linear layer that is trained; of a learned rule by the real product and its matrix."""
-    calls, moved = {"real": three_products((), rows, inp, out)}, {}
+    calls, moved = {"real": three_products(rows, inp, out)}, {}
     for algebra in RANKED:
         n, rank = zoo.algebra(algebra).n, factorize(zoo.algebra(algebra).structure).rank
         i, o = inp // n, out // n
-        calls[algebra] = three_products((rank,), rows, i, o)
+        calls[algebra] = products_in_tiles(rank, rows, i, o)
         moved[algebra] = 4 * rows * (i * (9 * n + 3 * rank) + o * (6 * n + 2 * rank))
     times = side_by_side(calls, 7)
     real = times["real"]["ms"] / 1000
     found = {"real": {"ms": 1000 * real}}
     # The real matrix is assembled twice and its gradient summed once; each time parts are written and read, and it is as well.
-    block = 1 + 9 * 4 * inp * out / rate / real
-    for algebra in RANKED:
-        alone = times[algebra]["ratio"]
-        found[algebra] = {"products": alone, "with_moving": round(min(alone + moved[algebra] / rate / real, block), 3)}
-    found["phm-4"] = {"products": 1.0, "with_moving": round(block, 3)}
+    assembled, this, threads = 9 * 4 * inp * out, this_machine(), torch.get_num_threads()
+    for algebra in (*RANKED, "phm-4"):
+        alone, numbers = (times[algebra]["ratio"], moved[algebra]) if algebra in moved else (1.0, assembled)
+        combined = alone + numbers / (this.traffic * threads) / real
+        shared = combined + 4 * this.handover / real if algebra in moved else combined
+        found[algebra] = {"products": alone, "bound": alone + numbers / rate / real, "combined": combined, "shared": shared}
+        found[algebra] = {key: round(value, 3) for key, value in found[algebra].items()}
     return found
 
 
@@ -96,14 +122,23 @@ def shapes(net: nn.Module, call: Call) -> dict[tuple[int, int, int], int]:
     return found
 
 
+def optimizer_ms(numbers: int) -> float:
+    """Measure a step of AdamW on so many numbers."""
+    weight = nn.Parameter(torch.randn(numbers))
+    weight.grad = torch.randn(numbers)
+    return 1000 * seconds(torch.optim.AdamW([weight], lr=1e-4).step)
+
+
 def network_floor(net: nn.Module, call: Call, algebra: str, real_ms: float, rate: float) -> dict[str, float]:
-    """Bound the ratio of a training step, in which nothing but the products of its linear layers gets faster."""
+    """Bound the ratio of a training step, in which nothing but its linear layers and their part of AdamW get faster."""
     real, own = 0.0, 0.0
     for (rows, inp, out), count in shapes(net, call).items():
         bounds = floors(rows, inp, out, rate)
-        real += count * bounds["real"]["ms"]
-        own += count * bounds["real"]["ms"] * bounds[algebra]["with_moving"]
-    return {"share": round(real / real_ms, 3), "floor": round(1 - (real - own) / real_ms, 3)}
+        n = zoo.algebra(algebra).n
+        step = optimizer_ms(inp * out) - optimizer_ms(inp * out // n)
+        real += count * (bounds["real"]["ms"] + step)
+        own += count * bounds["real"]["ms"] * min(bounds[algebra]["bound"], 1.0)
+    return {"share": round(real / real_ms, 3), "bound": round(1 - (real - own) / real_ms, 3)}
 
 
 def evaluation_floors(size: int, rows: int, names: tuple[str, ...]) -> dict[str, dict[str, float]]:
@@ -116,7 +151,7 @@ def evaluation_floors(size: int, rows: int, names: tuple[str, ...]) -> dict[str,
         calls[algebra] = thin(w, columns)
     with torch.inference_mode():
         found = side_by_side(calls, 41)
-    return {algebra: {"products": found[algebra]["ratio"]} for algebra in names}
+    return {algebra: {"products": found[algebra]["ratio"], "bound": found[algebra]["ratio"]} for algebra in names}
 
 
 def thin(w: Tensor, columns: Tensor) -> Call:
@@ -129,18 +164,21 @@ def thin(w: Tensor, columns: Tensor) -> Call:
 
 def decoding_floor(real_ms: float, tokens: int) -> dict[str, float]:
     """Bound the ratio of decoding, in which nothing but the products of one row gets faster, over the quaternions."""
-    saved, whole = 0.0, 0.0
+    saved, saved_by_layers = 0.0, 0.0
     for inp, out in DECODED:
         row, columns = torch.randn(1, inp), torch.randn(4, inp // 4)
         matrices = [torch.randn(out, inp) for _ in range(DEPTH)]
         parts = [torch.randn(4, out // 4, inp // 4) for _ in range(DEPTH)]
         calls = {"real": each(lambda m, r=row: torch.nn.functional.linear(r, m), matrices)}
         calls["own"] = each(lambda w, c=columns: thin(w, c)(), parts)
+        layers = [Linear(zoo.algebra("quaternion"), inp, out).eval() for _ in range(DEPTH)]
+        calls["layers"] = lambda ls=layers, r=row: [layer(r) for layer in ls]  # type: ignore[misc]
         with torch.inference_mode():
             found = side_by_side(calls, 15)
-        whole += tokens * found["real"]["ms"]
         saved += tokens * (found["real"]["ms"] - found["own"]["ms"])
-    return {"share": round(whole / real_ms, 3), "floor": round(1 - saved / real_ms, 3)}
+        saved_by_layers += tokens * (found["real"]["ms"] - found["layers"]["ms"])
+    bounds = {"bound": 1 - saved / real_ms, "combined": 1 - saved_by_layers / real_ms}
+    return {key: round(value, 3) for key, value in bounds.items()}
 
 
 def each(call: Callable[[Tensor], Any], tensors: list[Tensor]) -> Call:
