@@ -149,6 +149,7 @@ def test_what_the_backbone_does_not_compute_is_refused(folder, refused, tmp_path
 def test_other_networks_are_refused(folder, refused, tmp_path):
     words = ("convert", "--from", "hf", "--algebra", "real", "--to", "x", "--format")
     assert "has the option heads alone, not depth" in refused(*words, "gpt2(depth=2)")
+    assert "has 4 heads, not 2" in refused(*words, "gpt2(heads=2)")
     assert "leave --data out" in refused(*words, "gpt2", "--data", "digits")
     file = folder / "model.safetensors"
     state = load_file(file)

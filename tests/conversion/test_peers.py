@@ -312,6 +312,8 @@ def test_a_state_dict_has_a_spec_and_a_layer():
 def test_the_options_of_a_convolution():
     _, _, shapes, _ = PEERS["qytorch QConv2d"]
     state, x = filled(shapes), inputs((1, 4, 5, 5))
+    with pytest.raises(InputError, match="is a linear layer: leave stride out"):
+        peers.layer("qytorch", filled(PEERS["qytorch QLinear"][2]), "quaternion", stride=2)
     full = peers.layer("qytorch", state, "quaternion", padding=1)(x)
     assert torch.equal(peers.layer("qytorch", state, "quaternion", padding=1, stride=2)(x), full[..., ::2, ::2])
 

@@ -76,7 +76,10 @@ def read(source: str | Path, heads: int | None = None) -> GPT2:
     own = found.get("model_args")
     theirs = renamed(tensors(found, str(path)), str(path))
     config = _config(own if isinstance(own, Mapping) else _json(folder / "config.json"), theirs, str(path))
-    heads = config.pop("heads") or heads
+    told = config.pop("heads")
+    if told and heads not in (None, told):
+        raise InputError(f"'{path}' has {told} heads, not {heads}")
+    heads = told or heads
     (vocab, dim), length = theirs[_NAMES[r"wte\.weight"]].shape, len(theirs[_NAMES[r"wpe\.weight"]])
     check_rules(
         (heads is not None, f"'{path}' does not say how many heads it has: give them, as in --format 'gpt2(heads=12)'"),

@@ -197,7 +197,9 @@ def layer(
         kind = Conv1d if len(kernel) == 1 else Conv2d
         built: Any = kind(product, inp, out, kernel if len(kernel) > 1 else kernel[0], bias=has_bias, **options)
     else:
-        built = Linear(product, inp, out, has_bias, **options)
+        if options:
+            raise InputError(f"'{name}' of {peer} is a linear layer: leave {', '.join(options)} out")
+        built = Linear(product, inp, out, has_bias)
     with torch.no_grad():
         built.to(w.dtype)
         if found.structure is not None:
