@@ -10,6 +10,7 @@ match a pattern, or of the one below:
     # also: sva(attractors=1)               other test sets to measure its model on, with ; between them
     # beam: 4                               test it with a beam too
     # curve: exact_match                    the validation figure to keep step by step
+    # setting: ten folds                    tells its rows apart from others on the same data, which have a table of their own
 
 With ``--root`` a data set is read from the folder of its name there, instead of the Hub. Writes results/papers/PAPER/ROW.json,
 seed by seed, and docs/papers.md; a seed that is there already is not run again, and one that was cut off goes on.

@@ -7,7 +7,13 @@ from statistics import mean
 from benchmarks.papers_glance import POSITIONS, cell, table
 from benchmarks.papers_rows import Row
 
-NAMED = re.compile(r"trec_(none|pe|tpe|vanilla|order)_(\d+e-\d+)")
+KINDS = POSITIONS | {
+    "order_normal": "complex-order, frequencies from N(0, 1)",
+    "order_tenth": "complex-order, frequencies at a tenth of the rate",
+    "order_hundredth": "complex-order, frequencies at a hundredth of the rate",
+    "order_normal_tenth": "complex-order, from N(0, 1) at a tenth of the rate",
+}
+NAMED = re.compile(rf"trec_({'|'.join(KINDS)})_(\d+e-\d+)")
 
 
 def rates(rows: Iterable[Row]) -> list[str]:
@@ -16,7 +22,7 @@ def rates(rows: Iterable[Row]) -> list[str]:
     columns = sorted({rate for _, rate in found}, key=float, reverse=True)
     if not columns:
         return []
-    lines = {title: _line({rate: found.get((kind, rate)) for rate in columns}) for kind, title in POSITIONS.items()}
+    lines = {title: _line({rate: found.get((kind, rate)) for rate in columns}) for kind, title in KINDS.items()}
     return [
         "## Learning rates, chosen on validation rows",
         "",

@@ -21,7 +21,7 @@ from zoo.training.sweep import merged, nested
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs" / "papers"
 RESULTS = ROOT / "benchmarks" / "results" / "papers"
-SAID = re.compile(r" *# (published|claim|also|note|beam|curve)(?: \[(.*?)\])?: (.*)")
+SAID = re.compile(r" *# (published|claim|also|note|beam|curve|setting)(?: \[(.*?)\])?: (.*)")
 FIGURES = {
     "accuracy": "accuracy",
     "MAP": "map",
@@ -60,6 +60,11 @@ class Row:
     def data(self) -> str:
         """The data, as the configuration names them."""
         return str(self.config["data"])
+
+    @property
+    def setting(self) -> str:
+        """How its rows differ from others on the same data; empty for the first of a data set."""
+        return self.extra.get("setting", "")
 
     @property
     def net(self) -> str:

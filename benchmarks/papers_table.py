@@ -78,17 +78,21 @@ def also(row: Row) -> list[str]:
 
 
 def section(paper: str, rows: Iterable[Row], compared: Iterable[Comparison]) -> list[str]:
-    """Write the part of a paper, one table for each data set."""
+    """Write the part of a paper, one table for each data set and setting."""
     text = [f"## {PAPERS.get(paper, paper)} ({SHORT.get(paper, paper)})", ""]
-    groups: dict[str, list[Row]] = {}
+    groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         if row.paper == paper and row.runs:
-            groups.setdefault(row.data, []).append(row)
-    for data, group in groups.items():
+            groups.setdefault((row.data, row.setting), []).append(row)
+    for (data, setting), group in groups.items():
         notes = list(dict.fromkeys(note for row in group for note in row.notes))
-        text += [f"### `{data}`", "", "| row | algebra | weights | in word tables | test, ours | seeds | published | notes |"]
+        text += [
+            f"### `{data}`" + (f", {setting}" if setting else ""),
+            "",
+            "| row | algebra | weights | in word tables | test, ours | seeds | published | notes |",
+        ]
         text += ["|---|---|---:|---:|---|---:|---|---|", *(line(row, notes) for row in group), ""]
-        text += [*told(group, [one for one in compared if (one.paper, one.data) == (paper, data)])]
+        text += [*told(group, [one for one in compared if (one.paper, one.data, one.setting) == (paper, data, setting)])]
         text += [f"{number}. {note}" for number, note in enumerate(notes, 1)] + ([""] if notes else [])
         text += [*curves(group), *other_tests(group)]
     return text
@@ -186,8 +190,13 @@ def absent(rows: Iterable[Row]) -> list[str]:
     """Write what is in print and not here, and which configurations were not run."""
     text = ["## Not here, and why", "", "| in print | why it is not here |", "|---|---|"]
     text += [f"| {place} | {why} |" for place, why in ABSENT]
-    waiting = [f"[{row.name}](../configs/papers/{row.paper}/{row.sweep}.yaml)" for row in rows if not row.runs]
-    return [*text, "", f"Configured and not run: {', '.join(waiting)}.", ""] if waiting else [*text, ""]
+    waiting: dict[str, list[bool]] = {}
+    for row in rows:
+        waiting.setdefault(f"{row.paper}/{row.sweep}", []).append(not row.runs)
+    said = [
+        f"[{file}](../configs/papers/{file}.yaml) {sum(them)} of {len(them)}" for file, them in waiting.items() if any(them)
+    ]
+    return [*text, "", f"Rows that are configured and not run: {', '.join(said)}.", ""] if said else [*text, ""]
 
 
 def head(rows: Iterable[Row]) -> list[str]:

@@ -43,6 +43,7 @@ class Comparison:
         net: The network.
         title: What was printed, a name of `FIGURES`.
         rows: All rows with a printed figure, the best printed one first.
+        setting: See `Row.setting`.
     """
 
     paper: str
@@ -51,6 +52,7 @@ class Comparison:
     net: str
     title: str
     rows: tuple[Row, ...]
+    setting: str = ""
 
     @property
     def less(self) -> bool:
@@ -95,17 +97,18 @@ class Comparison:
 
 def comparisons(rows: Iterable[Row]) -> list[Comparison]:
     """Collect what the papers compare, from the comments ``# published:``."""
-    groups: dict[tuple[str, str, str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, str, str, str, str, str], list[Row]] = {}
     for row in rows:
         for table in row.tables if row.printed else ():
-            groups.setdefault((row.paper, table, row.data, row.net, row.printed[0]), []).append(row)  # type: ignore[index]
+            key = row.paper, table, row.data, row.net, row.printed[0], row.setting  # type: ignore[index]
+            groups.setdefault(key, []).append(row)
     made = []
-    for (paper, table, data, net, title), group in groups.items():
+    for (paper, table, data, net, title, setting), group in groups.items():
         if len(group) < 2:
             continue
         less = FIGURES[title] in LESS_IS_BETTER
         ranked = sorted(group, key=lambda row: row.printed[1], reverse=not less)  # type: ignore[index]
-        made.append(Comparison(paper, table, data, net, title, tuple(ranked)))
+        made.append(Comparison(paper, table, data, net, title, tuple(ranked), setting))
     return made
 
 
@@ -177,12 +180,14 @@ def summary(compared: list[Comparison]) -> list[list[str]]:
     """
     groups: dict[tuple[str, ...], list[Comparison]] = {}
     for one in compared:
-        alike = [other for other in compared if (other.table, other.paper, other.net) == (one.table, one.paper, one.net)]
-        groups.setdefault((one.paper, one.table, one.net, "" if len(alike) > 3 else one.data), []).append(one)
+        key = one.paper, one.table, one.net, one.setting
+        alike = [other for other in compared if (other.paper, other.table, other.net, other.setting) == key]
+        groups.setdefault((*key, "" if len(alike) > 3 else one.data), []).append(one)
     cells = []
     for group in groups.values():
         pairs = [pair for one in group for pair in one.pairs()]
         names = ", ".join(f"`{one.data.partition('(')[0]}`" for one in group)
+        names += f", {group[0].setting}" if group[0].setting else ""
         printed = [one.label(one.rows[0].name) for one in group]
         here = [one.label(next(iter(one.figures))) for one in group if len(one.figures) > 1]
         cells.append([group[0].paper, group[0].table, names, group[0].net, _often(printed), _often(here)])

@@ -1,6 +1,7 @@
 """The scripts behind the tables run, and the tables say what was measured."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -338,6 +339,17 @@ def test_three_lines_tell_what_was_found(compared):
         "- Order: contradicted; of one pair 0 as printed (0 beyond chance), 1 the other way round (1 beyond"
     )
     assert order.endswith("; the lead is smaller than printed, beyond chance, in 1.")
+
+
+def test_another_setting_on_the_same_data_is_compared_by_itself():
+    def row(name, value, **extra):
+        found = measured(name, "real", value, value + 0.002, published=f"accuracy {value} (Table 2)", tested=1000)
+        return replace(found, extra=extra)
+
+    rows = [row("mr_none", 0.6), row("mr_pe", 0.7), *(row(f"mr_folds_{kind}", 0.8, setting="ten folds") for kind in ("a", "b"))]
+    compared = papers_verdicts.comparisons(rows)
+    assert [(one.setting, len(one.rows)) for one in compared] == [("", 2), ("ten folds", 2)]
+    assert "| `trec`, ten folds |" in papers_glance.verdicts(compared)[3]
 
 
 def test_the_verdicts_stand_in_one_table(compared):

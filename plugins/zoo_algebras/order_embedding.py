@@ -9,6 +9,7 @@ from zoo.errors import InputError
 from zoo.layers import Layers
 
 SHARING = ("none", "word", "dimension")
+FREQUENCY_INITS = ("trigonometric", "normal")
 SPREAD = math.sqrt(2)
 """Standard deviation of the amplitudes over that of the channels: r cos and r sin share the energy of r."""
 
@@ -22,10 +23,11 @@ class PhasorEmbedding(nn.Module):
     word and dimension unless shared. The D = dim / 2 real parts come first, then the imaginary parts: component-major for
     n = 2, and for any other algebra the concatenation of their App. C. Padding, token 0, is zero and takes no gradient.
 
-    Every word starts with the frequencies w_d = 10000^(-d / D), d = 0 ... D - 1, of the trigonometric encoding, which is the
+    With ``trigonometric`` every word starts with the frequencies w_d = 10000^(-d / D), d = 0 ... D - 1, of that encoding, the
     word-sharing case (App. A, whose exponent lacks the sign); a word with one frequency starts with the mean of them. So
     all later differences between words are learned. Only where words share amplitudes or have one each, these frequencies are
-    multiplied by random numbers from 0 to 2 (of mean 1), since all words would start alike. Phases start uniform in [-pi, pi].
+    multiplied by random numbers from 0 to 2 (of mean 1), since all words would start alike. With ``normal`` frequencies are
+    drawn from N(0, 1), as in the listing of App. C. Phases start uniform in [-pi, pi].
 
     Pretrained vectors as wide as D are where the amplitudes start (section 3.1); they are trained on. Vectors of another
     width stay as they are, and amplitudes are r = tanh(P v + b) with P and b learned (the projection of Tay et al. 2019).
@@ -40,12 +42,15 @@ class PhasorEmbedding(nn.Module):
         phase: Sharing of theta; ``off`` for theta = 0.
         vectors: Width of the pretrained vectors that `load_vectors` will receive; None for none.
         std: Standard deviation of the initial channels.
+        frequency_init: Initial frequencies, ``trigonometric`` or ``normal``.
+        frequency_lr_scale: Factor on the learning rate of the frequencies; 0 leaves them as they start.
 
     Attributes:
         ordered: Whether the vector depends on the position.
 
     Raises:
-        InputError: If dim is odd, a sharing is unknown, or all words would have the same vector.
+        InputError: If dim is odd, a sharing or an initialisation is unknown, a factor is negative, or all words would have the
+            same vector.
     """
 
     def __init__(
@@ -58,12 +63,19 @@ class PhasorEmbedding(nn.Module):
         phase: str,
         vectors: int | None = None,
         std: float = 0.1,
+        frequency_init: str = "trigonometric",
+        frequency_lr_scale: float = 1.0,
     ) -> None:
         super().__init__()
         if dim < 2 or dim % 2:
             raise InputError(f"dim={dim}: real and imaginary parts take half of the channels each, so dim must be even")
         if std <= 0:
             raise InputError(f"std={std}: the spread of the initial channels is above zero")
+        if frequency_init not in FREQUENCY_INITS:
+            raise InputError(f"frequency_init={frequency_init}: use {' or '.join(FREQUENCY_INITS)}")
+        if not 0 <= frequency_lr_scale < math.inf:
+            raise InputError(f"frequency_lr_scale={frequency_lr_scale}: a factor on the learning rate is zero or more")
+        self.frequency_init, self.frequency_lr_scale = frequency_init, frequency_lr_scale
         if vectors is not None and amplitude != "none":
             raise InputError(f"amplitude={amplitude}: pretrained vectors are amplitudes of single words: use amplitude=none")
         if {amplitude, frequency, phase} <= {"word", "off"}:
@@ -82,7 +94,9 @@ class PhasorEmbedding(nn.Module):
         """Draw the tables again; `torch.manual_seed` alone decides the outcome."""
         with torch.no_grad():
             self.amplitude.weight.normal_(std=self.spread)
-            if self.frequency is not None:
+            if self.frequency is not None and self.frequency_init == "normal":
+                self.frequency.weight.normal_()
+            elif self.frequency is not None:
                 w = self.frequency.weight
                 start = 10000.0 ** (-torch.arange(self.width).to(w) / self.width)
                 w.copy_(start if w.shape[1] == self.width else start.mean())
@@ -104,6 +118,10 @@ class PhasorEmbedding(nn.Module):
     def no_weight_decay(self) -> set[str]:
         """Name the parameters that weight decay must leave alone: frequencies and phases (Wang et al. 2020, section 3.1)."""
         return {"frequency.weight", "phase.weight"}
+
+    def lr_scale(self) -> dict[str, float]:
+        """Return the factors on the learning rate, by the name of the parameter."""
+        return {"frequency.weight": self.frequency_lr_scale}
 
     def frequencies(self) -> Tensor | None:
         """Return w of every word, [V, D], or [V, 1] if dimensions share it; None if all words have the same."""
@@ -151,6 +169,8 @@ def complex_order(
     frequency: str | None = None,
     phase: str | None = "off",
     std: float = 0.1,
+    frequency_init: str = "trigonometric",
+    frequency_lr_scale: float = 1.0,
 ) -> PhasorEmbedding:
     """Words as complex waves r e^{i(w pos + theta)} over positions.
 
@@ -158,13 +178,13 @@ def complex_order(
     ``frequency=dimension`` for all dimensions of a word. ``phase=off`` is theta = 0. See `PhasorEmbedding`.
 
     Raises:
-        InputError: If dim is odd, a sharing is unknown, or all words would have the same vector.
+        InputError: As `PhasorEmbedding` does, or for ``frequency=off``.
     """
     if frequency == "off":
         raise InputError("frequency=off: without frequencies there is no order; that embedding is complex_vanilla")
     # In a spec, the word none is parsed as None.
     r, w, theta = (sharing or "none" for sharing in (amplitude, frequency, phase))
-    return PhasorEmbedding(layers, vocab_size, dim, r, w, theta, vectors, std)
+    return PhasorEmbedding(layers, vocab_size, dim, r, w, theta, vectors, std, frequency_init, frequency_lr_scale)
 
 
 def complex_vanilla(

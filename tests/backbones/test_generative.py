@@ -225,6 +225,8 @@ def test_an_embedding_that_is_no_table_gets_a_layer_for_its_logits(name):
         ("gpt(activation=silu)", "unknown activation 'silu': use relu, gelu, gelu_tanh"),
         ("gpt(dim=60)", "dim=60 does not split into heads=4 of whole elements of an algebra with n = 4: write gpt(dim=64)"),
         ("gpt(positions=far)", "unknown positions 'far'"),
+        ("gpt(norm=batch)", "norm=batch: its statistics would tell a token of later ones: use layer, rms or element"),
+        ("transformer_xl(norm=batch)", "norm=batch: "),
     ],
 )
 def test_options_that_make_no_network(spec, message):

@@ -248,3 +248,27 @@ def test_without_learned_positions_any_length_is_read(name):
     assert net.max_length == (INFO["max_length"] if "learned" in PAIRS[name] else None)
     if net.max_length is None:
         assert net(texts([50], 50), texts([40], 40)).isfinite().all()
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_padding_does_not_reach_batch_norm(norm_first):
+    options = {"dim": 16, "depth": 2, "heads": 2, "ffn": 16, "dropout": 0.0, "norm": "batch", "norm_first": norm_first}
+    net = zoo.backbone("transformer", "complex_order", **options, **INFO).train()
+    tokens = torch.tensor([[3, 4, 5, 6], [7, 8, 0, 0]])
+    narrow = net(tokens)
+    torch.testing.assert_close(net(F.pad(tokens, (0, 3))), narrow)
+    assert not torch.allclose(net(tokens[:1]), narrow[:1])  # the rest of the batch is in the statistics
+    with pytest.raises(InputError, match="norm=batch: its statistics"):
+        zoo.backbone("transformer", "real", **options, **INFO, seq2seq=True)
+
+
+def test_words_need_not_be_scaled_to_trigonometric_positions():
+    def first(**options):
+        torch.manual_seed(0)
+        embedding = zoo.backbone("cnn", "real", dim=16, positions="trigonometric", **options, **INFO).encoder.token_embedding
+        return embedding.eval()(torch.tensor([[3]]))[0, 0], embedding.embedding(torch.tensor([[3]]))[0, 0]
+
+    place = torch.tensor([0.0, 1.0]).repeat(8)  # sines and cosines of position 0
+    for options, factor in (({}, 4), ({"scale_embedding": True}, 4), ({"scale_embedding": False}, 1)):
+        vector, word = first(**options)
+        torch.testing.assert_close(vector, factor * word + place)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from zoo.algebras import algebra
 from zoo.errors import InputError
 from zoo.layers import ElementNorm, Readout
-from zoo.layers.elements import Product, norm
+from zoo.layers.elements import Product, TokenBatchNorm, norm
 from zoo.testing import definition
 from zoo.testing.backbone import installed_algebras
 
@@ -95,6 +95,7 @@ def test_commutes_with_unit_elements_of_a_normed_algebra(spec, commutes):
     [
         ("layer", nn.LayerNorm),
         ("rms", nn.RMSNorm),
+        ("batch", TokenBatchNorm),
         ("batch1d", nn.BatchNorm1d),
         ("batch2d", nn.BatchNorm2d),
         ("element", ElementNorm),
@@ -106,8 +107,22 @@ def test_kinds(kind, expected):
     assert sum(p.numel() for p in made.parameters()) == {"layer": 24, "rms": 12, "element": 3}.get(kind, 24)
 
 
+def test_batch_norm_of_tokens_takes_each_part_by_itself_and_leaves_padding_out():
+    torch.manual_seed(0)
+    layer, x = TokenBatchNorm(4).double(), torch.randn(3, 5, 4, dtype=torch.float64) * 3 + 1
+    mask = torch.arange(5) < torch.tensor([[5], [2], [3]])
+    real, imaginary = (torch.cat([row[kept] for row, kept in zip(part, mask, strict=True)]) for part in x.chunk(2, -1))
+    expected = [(part - part.mean(0)) / (part.var(0, unbiased=False) + layer.eps).sqrt() for part in (real, imaginary)]
+    y = layer(x, mask)
+    torch.testing.assert_close(y[mask], torch.cat(expected, -1))
+    assert (y[~mask] == 0).all()
+    torch.testing.assert_close(layer.running_mean, 0.1 * torch.cat([real.mean(0), imaginary.mean(0)]))
+    layer.eval()
+    assert torch.equal(layer(x, mask)[:1, :2], layer(x[:1, :2]))
+
+
 def test_bad_input_is_one_line():
-    with pytest.raises(InputError, match="unknown norm 'group': use layer, rms, batch1d, batch2d, element"):
+    with pytest.raises(InputError, match="unknown norm 'group': use layer, rms, batch, batch1d, batch2d, element"):
         norm("group", 12, 4)
     with pytest.raises(InputError, match="10 features are not whole elements of an algebra with n = 4"):
         ElementNorm(10, 4)

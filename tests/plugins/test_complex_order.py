@@ -14,6 +14,7 @@ from zoo.algebras import Laws, algebra, reals
 from zoo.backbones.build import count
 from zoo.errors import InputError
 from zoo.layers import Conv1d, Embedding, Layers, Linear
+from zoo.tasks.optimization import make_optimizer
 from zoo.testing import AlgebraContract
 
 V, D = 9, 5
@@ -183,6 +184,33 @@ def test_every_word_starts_with_the_same_frequencies():
     assert torch.equal(order(frequency="dimension").frequency.weight, start.mean().expand(V, 1))
 
 
+def test_frequencies_may_start_as_in_the_listing_of_appendix_c():
+    e = order(vocab_size=400, dim=128, frequency_init="normal")
+    w, tokens = e.frequency.weight, torch.tensor([[7, 3, 7]])
+    assert abs(w.mean()) < 0.02
+    assert abs(w.std() - 1) < 0.02
+    phase = torch.arange(1, 4)[None, :, None] * w[tokens]
+    torch.testing.assert_close(as_complex(e(tokens)), torch.polar(torch.ones_like(phase), phase) * e.amplitude.weight[tokens])
+    assert torch.equal(order(frequency_init="trigonometric").frequency.weight, order().frequency.weight)
+
+
+def test_frequencies_may_have_a_learning_rate_of_their_own():
+    e = order(frequency_lr_scale=0.1)
+    groups = make_optimizer(e, "sgd", 0.5, 0.2).param_groups
+    rates = {id(parameter): group["lr"] for group in groups for parameter in group["params"]}
+    assert rates == {id(e.frequency.weight): 0.05, id(e.amplitude.weight): 0.5}
+    before = [table.weight.detach().clone() for table in (e.frequency, e.amplitude)]
+    fixed = order(frequency_lr_scale=0)
+    for one in (e, fixed):
+        optimizer = make_optimizer(one, "adamw", 0.5, 0.0)
+        one(torch.tensor([[4, 2]])).sum().backward()
+        optimizer.step()
+    moved = [(table.weight - start).abs().max().item() for table, start in zip((e.frequency, e.amplitude), before, strict=True)]
+    assert moved == pytest.approx([0.05, 0.5], rel=1e-3)  # the first step of Adam is the learning rate
+    assert torch.equal(fixed.frequency.weight, before[0])
+    assert not torch.equal(fixed.amplitude.weight, before[1])
+
+
 @pytest.mark.parametrize("amplitude", ["word", "dimension"])
 def test_words_never_start_all_alike(amplitude):
     y = order(amplitude=amplitude)(torch.arange(1, V)[:, None]).flatten(1)
@@ -271,6 +299,8 @@ def test_what_sharing_saves_in_table_four():
         ({"amplitude": "off"}, "amplitude=off"),
         ({"amplitude": "word", "frequency": "word"}, "all words would have the same vector"),
         ({"amplitude": "word", "frequency": "word", "phase": "word"}, "all words would have the same vector"),
+        ({"frequency_init": "uniform"}, "frequency_init=uniform: use trigonometric or normal$"),
+        ({"frequency_lr_scale": -1.0}, "frequency_lr_scale=-1.0: .*zero or more$"),
         ({"amplitude": "dimension", "vectors": 5}, "amplitude=dimension: pretrained vectors"),
     ],
 )

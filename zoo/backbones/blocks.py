@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from zoo.errors import InputError
 from zoo.layers import Layers
 from zoo.layers.attention import check_heads
+from zoo.layers.elements import TokenBatchNorm
 from zoo.layers.kv_cache import KVCache
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "gelu_tanh": partial(nn.GELU, "tanh")}
@@ -141,5 +142,20 @@ class Block(nn.Module):
         if (attend := self.cross_attention) is not None:
             parts.insert(1, lambda y: attend(y, source, source_mask, cache=cache))
         for norm, part in zip(self.norms, parts, strict=True):
-            x = x + self.dropout(part(norm(x))) if self.norm_first else norm(x + self.dropout(part(x)))
+            if self.norm_first:
+                x = x + self.dropout(part(normalize(norm, x, mask)))
+            else:
+                x = normalize(norm, x + self.dropout(part(x)), mask)
         return x
+
+
+def check_causal_norm(norm: str) -> None:
+    """Refuse batch norm where a token must not know of later ones, which are in the statistics."""
+    if norm.startswith("batch"):
+        raise InputError(f"norm={norm}: its statistics would tell a token of later ones: use layer, rms or element")
+
+
+def normalize(norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
+    """Apply a norm to features [B, L, C]; batch norm also reads the mask [B, L], False at padding."""
+    y: Tensor = norm(x, mask) if isinstance(norm, TokenBatchNorm) else norm(x)
+    return y

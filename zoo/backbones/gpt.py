@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from zoo.backbones.blocks import Block, Sizes, preset_sizes
+from zoo.backbones.blocks import Block, Sizes, check_causal_norm, preset_sizes
 from zoo.backbones.generative import Decoder, LMHead
 from zoo.backbones.recipe import passes_options_to, recipe
 from zoo.layers import Layers
@@ -46,6 +46,7 @@ def gpt(
             networks that know neither.
         sizes: variant (``micro`` or ``nano``), dim, depth, heads, ffn, dropout: see `zoo.backbones.blocks.preset_sizes`.
     """
+    check_causal_norm(norm)
     rotary = positions == "rotary"
     size = preset_sizes(layers, "gpt", PRESETS, rotary, **sizes)
     options: dict[str, Any] = {"positions": "none" if rotary else positions, "default": "learned", "dropout": size.dropout}

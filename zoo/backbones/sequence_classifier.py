@@ -149,6 +149,7 @@ def text_classifier(
     match: str = "product",
     readout: str | None = None,
     dropout: float = 0.2,
+    scale_embedding: bool = True,
 ) -> nn.Module:
     """Build a `SequenceClassifier` on the vectors of words; its keywords are the options that the encoders of texts share.
 
@@ -169,8 +170,10 @@ def text_classifier(
         match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
         readout: How the head computes logits: channels, modulus or scalar.
         dropout: Probability for word vectors, after pooling and after layers.
+        scale_embedding: Whether trigonometric positions come with word vectors times sqrt(width) (Vaswani et al. 2017).
     """
-    encoder = encode(layers.token_embedding(vocab_size, width, max_length, positions=positions, dropout=dropout))
+    scale = None if scale_embedding else 1.0
+    encoder = encode(layers.token_embedding(vocab_size, width, max_length, positions=positions, dropout=dropout, scale=scale))
     options: dict[str, Any] = {"pooling": pooling, "pair": pair, "outputs": num_classes, "hidden": hidden, "depth": depth}
     options |= {"match": match, "readout": readout, "dropout": dropout, "vectors": vectors}
     return SequenceClassifier(layers, encoder, size, **options)

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from zoo.backbones.blocks import Block, Sizes, preset_sizes
+from zoo.backbones.blocks import Block, Sizes, check_causal_norm, normalize, preset_sizes
 from zoo.backbones.generative import GenerativeModel, LMHead
 from zoo.backbones.recipe import Recipe, passes_options_to, recipe
 from zoo.backbones.sequence_classifier import SequenceClassifier
@@ -29,8 +29,7 @@ class Encoder(nn.Module):
         x, mask = self.token_embedding(tokens), tokens != 0
         for block in self.blocks:
             x = block(x, mask)
-        y: Tensor = self.norm(x)
-        return y
+        return normalize(self.norm, x, mask)
 
 
 class EncoderDecoder(GenerativeModel):
@@ -104,13 +103,15 @@ def transformer(
         seq2seq: Whether it translates: a decoder has as many blocks as the encoder.
         score: ``dot``, ``product`` (Tay et al. 2019, Eq. 4) or ``hermitian`` (Wang et al. 2020, Eq. 14).
         positions: none, learned, trigonometric or rotary; auto is trigonometric, or none if the embedding encodes order.
-        norm: Name of the norm: layer, rms or element.
+        norm: Name of the norm: layer, rms, element or batch (without a decoder).
         norm_first: Norm before each part, or after its residual.
         pooling: How the features of a text become one vector: mean, max, max+mean, sum, first or last.
         match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
         readout: How the head computes logits: channels, modulus or scalar.
         sizes: variant (``tiny`` or ``base``), dim, depth, heads, ffn, dropout: see `zoo.backbones.blocks.preset_sizes`.
     """
+    if seq2seq:
+        check_causal_norm(norm)
     rotary = positions == "rotary"
     size = preset_sizes(layers, "transformer", PRESETS, rotary, **sizes)
     options: dict[str, Any] = {"positions": "none" if rotary else positions, "default": "trigonometric"}

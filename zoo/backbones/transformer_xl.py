@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, cat, nn
 
-from zoo.backbones.blocks import Block, Sizes, preset_sizes
+from zoo.backbones.blocks import Block, Sizes, check_causal_norm, preset_sizes
 from zoo.backbones.generative import Decoder, LMHead
 from zoo.backbones.recipe import passes_options_to, recipe
 from zoo.errors import InputError
@@ -82,6 +82,7 @@ def transformer_xl(
         tied: Whether the head uses the embedding table; else it is a matrix of role ``head``.
         sizes: variant (``micro`` or ``base``), dim, depth, heads, ffn, dropout: see `zoo.backbones.blocks.preset_sizes`.
     """
+    check_causal_norm(norm)
     size = preset_sizes(layers, "transformer_xl", PRESETS, **sizes)
     memory = max_length if memory is None else memory
     if memory < 0:

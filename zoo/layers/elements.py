@@ -69,9 +69,25 @@ class ElementNorm(nn.Module):
         return f"{self.n * self.gain.numel()}, n={self.n}"
 
 
+class TokenBatchNorm(nn.BatchNorm1d):
+    """Batch norm over the tokens of a batch that are no padding (Ioffe and Szegedy 2015): [B, L, C] to [B, L, C].
+
+    Every real channel has a mean and a variance of its own, and so have the real and the imaginary part of a complex channel
+    (Wang et al. 2020, App. B).
+    """
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Normalise: [B, L, C], with a mask [B, L], False at padding, which comes out as zero in training."""
+        if mask is None or not self.training:
+            return super().forward(x.flatten(0, -2)).view_as(x)
+        tokens = super().forward(x[mask])
+        return torch.zeros_like(x, dtype=tokens.dtype).masked_scatter(mask.unsqueeze(-1), tokens)
+
+
 NORMS: dict[str, Callable[[int, int, bool], nn.Module]] = {
     "layer": lambda features, n, bias: nn.LayerNorm(features, bias=bias),
     "rms": lambda features, n, bias: nn.RMSNorm(features),
+    "batch": lambda features, n, bias: TokenBatchNorm(features),
     "batch1d": lambda features, n, bias: nn.BatchNorm1d(features),
     "batch2d": lambda features, n, bias: nn.BatchNorm2d(features),
     "element": lambda features, n, bias: ElementNorm(features, n),
@@ -80,7 +96,7 @@ NORMS: dict[str, Callable[[int, int, bool], nn.Module]] = {
 
 
 def norm(name: str, features: int, n: int, bias: bool = True) -> nn.Module:
-    """Return a norm over real channels: ``layer``, ``rms``, ``batch1d``, ``batch2d`` (torch's) or ``element``.
+    """Return a norm over real channels: ``layer``, ``rms``, ``batch1d``, ``batch2d`` (torch's), ``batch`` or ``element``.
 
     Raises:
         InputError: If the name is unknown.

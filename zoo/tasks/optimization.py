@@ -40,10 +40,14 @@ def lr_factor(step: int, steps: int, schedule: str = "cosine", warmup: float = 0
 def make_optimizer(
     net: nn.Module, name: str, lr: float, weight_decay: float, betas: Betas = None, eps: float | None = None
 ) -> torch.optim.Optimizer:
-    """Build an optimizer of timm; vectors, biases and what a module keeps from decay are in a group without decay."""
+    """Build an optimizer of timm; vectors, biases and what a module keeps from decay are in a group without decay.
+
+    A module may have a method ``lr_scale()`` that returns factors on ``lr`` by names of its parameters: groups of their own.
+    """
     from timm.optim import create_optimizer_v2, param_groups_weight_decay
 
     groups = param_groups_weight_decay(net, weight_decay, no_weight_decay_list=undecayed(net))
+    groups = _scaled(net, groups, lr)
     return create_optimizer_v2(groups, opt=name, lr=lr, weight_decay=0.0, **_given(betas, eps))
 
 
@@ -55,6 +59,21 @@ def undecayed(net: nn.Module) -> set[str]:
         own = dict(module.named_parameters())
         kept |= {id(own[name]) for name in names if name in own}  # networks of timm name some that they may lack
     return {name for name, parameter in net.named_parameters() if id(parameter) in kept}
+
+
+def _scaled(net: nn.Module, groups: list[dict[str, Any]], lr: float) -> list[dict[str, Any]]:
+    """Split groups of parameters by the factors on their learning rates; the same groups where every factor is one."""
+    scales: dict[int, float] = {}
+    for module in net.modules():
+        named = module.lr_scale() if hasattr(module, "lr_scale") else {}  # type: ignore[operator]
+        own = dict(module.named_parameters())
+        scales |= {id(own[name]): factor for name, factor in named.items() if name in own and factor != 1}
+    if not scales:
+        return groups
+    parts = [(group, factor) for group in groups for factor in sorted({1.0, *scales.values()}, reverse=True)]
+    chosen = [[p for p in group["params"] if scales.get(id(p), 1.0) == factor] for group, factor in parts]
+    split = zip(parts, chosen, strict=True)
+    return [group | {"params": params, "lr": factor * lr} for (group, factor), params in split if params]
 
 
 def check_schedule(name: str, warmup: float = 0.1, floor: float = 0.0, prefix: str = "") -> None:
