@@ -26,6 +26,7 @@ from starlette.testclient import TestClient  # noqa: E402
 import zoo  # noqa: E402
 from zoo import registry  # noqa: E402
 from zoo.cli import main  # noqa: E402
+from zoo.cli.serve import listen, names  # noqa: E402
 from zoo.data import ready  # noqa: E402
 from zoo.inference import serving  # noqa: E402
 from zoo.inference.model import Model  # noqa: E402
@@ -129,6 +130,9 @@ def test_a_text_is_generated_whole_or_as_it_comes(writer):
         ({"prompt": "a", "length": "long"}, "length='long': use a whole number"),
         ({"prompt": "a", "num_samples": 9}, "num_samples=9: use a whole number up to 8"),
         ({"prompt": "a", "num_samples": 0}, "num_samples=0"),
+        ({"prompt": "a", "num_samples": None}, "num_samples=None: use a whole number up to 8"),
+        ({"prompt": "a", "self": 1}, "unknown option 'self'"),
+        ({"prompt": "a" * 10_001}, "the prompt has 10,001 characters: use up to 10,000"),
         ({"prompt": "a", "beam": 17}, "beam=17: use a whole number up to 16"),
         ({"prompt": "a", "temperature": -1, "stream": True}, "temperature=-1"),
         ({"prompt": "☃"}, "the model has never seen '☃'"),
@@ -144,7 +148,41 @@ def test_what_is_no_json_is_one_line(writer):
     assert "the request is no JSON" in refused(page.post("/generate", content=b"{"))
     assert "the request is no JSON" in refused(page.post("/generate", content=b"\xff\xfe"))
     assert "the request is no JSON" in refused(page.post("/generate", content=b"[" * 100_000))
+    assert "surrogates not allowed" in refused(page.post("/generate", content=b'{"prompt": "a\\ud800"}'))
     assert "more than 10 MB" in refused(page.post("/generate", content=b" " * (serving.MAX_BYTES + 1)), 413)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 400),  # a program, whose request is wrong
+        ({"Sec-Fetch-Site": "same-origin", "Origin": "https://proxy.example"}, 400),
+        ({"Origin": "http://testserver"}, 400),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site", "Origin": "http://testserver:1"}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+    ],
+)
+def test_pages_of_other_sites_are_refused(digits, writer, headers, status):
+    form = {"file": ("x.png", b"nothing")}
+    refused(client(digits).post("/predict", files=form, headers=headers), status)
+    refused(client(writer).post("/generate", content=b"{", headers=headers), status)
+
+
+def test_a_server_of_this_computer_answers_to_its_own_names(digits):
+    for host, wanted in (("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)):
+        try:
+            place = listen(host, "0")
+        except zoo.InputError:
+            continue  # a computer without IPv6
+        with place:
+            app = serving.application(digits, "a model", names(place, host))
+        page = TestClient(app, raise_server_exceptions=False)
+        for name in ("127.0.0.1:7860", "localhost:7860", "LOCALHOST"):
+            assert page.get("/", headers={"Host": name}).status_code == 200
+        for name in ("evil.example", "localhost.evil.example", "evil.example:7860", "127.0.0.1.evil.example"):
+            assert page.get("/", headers={"Host": name}).status_code == (400 if wanted else 200)
 
 
 class Loud(TextClassification):

@@ -3,6 +3,7 @@
 import errno
 import socket
 from importlib.util import find_spec
+from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -44,7 +45,7 @@ def run(command: str, values: dict[str, Any]) -> int:
 
         quiet()
         model = load(values["run"], device=values["device"] or "auto")
-        app = application(model, Path(values["run"]).name)
+        app = application(model, Path(values["run"]).name, names(place, values["host"]))
         options: dict[str, Any] = {"log_level": "warning", "limit_concurrency": 64, "timeout_graceful_shutdown": 2}
         print(f"{values['run']} is at {address(place)}\nCtrl-C ends it", flush=True)
         Server(uvicorn.Config(app, lifespan="off", server_header=False, **options)).run([place])
@@ -69,6 +70,13 @@ def listen(host: str, port: str) -> socket.socket:
         raise InputError(
             f"cannot listen at {host}:{number} ({str(error.strerror or error).partition(' (')[0]}): {advice}"
         ) from error
+
+
+def names(place: socket.socket, host: str | None) -> list[str]:
+    """Return the names that a server answers to: any, unless only this computer can reach it."""
+    alone = ip_address(place.getsockname()[0]).is_loopback
+    given = f"[{host}]" if ":" in (host or "") else host
+    return ["127.0.0.1", "localhost", "[::1]", *([given] if given else [])] if alone else ["*"]
 
 
 def address(place: socket.socket) -> str:

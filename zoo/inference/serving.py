@@ -2,10 +2,11 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from io import BytesIO
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 from lightning.pytorch.utilities import move_data_to_device
@@ -14,6 +15,8 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -34,15 +37,19 @@ MAX_SAMPLES = 8
 MAX_LENGTH = 1000
 """Tokens that one request may ask for."""
 MAX_BEAM = 16
+MAX_PROMPT = 10_000
+"""Characters of a prompt: attention over it takes time by their square."""
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'"
 
 
-def application(model: Model, name: str) -> Starlette:
+def application(model: Model, name: str, hosts: Sequence[str] = ("*",)) -> Starlette:
     """Return the ASGI application of a model: the page, ``POST /predict`` and ``POST /generate``.
 
     Args:
         model: A model with a task; of any task, ours or a third party's, whose inputs are images, texts or numbers.
         name: What to call it on the page.
+        hosts: The names that it answers to, by default any. A server of this computer alone has to name them: a page of
+            another site, whose name leads here from one moment to the next (DNS rebinding), would be taken for its own.
 
     Raises:
         InputError: If the model is a network alone.
@@ -54,7 +61,10 @@ def application(model: Model, name: str) -> Starlette:
         Route("/predict", served.predict, methods=["POST"]),
         Route("/generate", served.generate, methods=["POST"]),
     ]
-    return Starlette(routes=routes, exception_handlers={InputError: refused, HTTPException: refused, Exception: failed})
+    named = Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts], www_redirect=False)
+    return Starlette(
+        routes=routes, middleware=[named], exception_handlers={InputError: refused, HTTPException: refused, Exception: failed}
+    )
 
 
 async def refused(request: Request, error: Exception) -> Response:
@@ -116,7 +126,7 @@ class Served:
     async def images(self, request: Request) -> list[Any]:
         """Read the images of a form."""
         how = "this model reads images: curl -F file=@picture.png ADDRESS/predict"
-        check_rules((request.headers.get("content-type", "").startswith("multipart/form-data"), how))
+        check_rules((request.headers.get("content-type", "").lower().startswith("multipart/form-data"), how))
         async with limited(request).form(max_files=MAX_INPUTS) as form:
             uploads = [one for one in form.getlist("file") if isinstance(one, UploadFile)]
             check_rules((bool(uploads), f"there is no file in the form: {how}"))
@@ -159,7 +169,12 @@ class Served:
         """
         options = await read_json(request)
         prompt, samples, stream = options.pop("prompt", None), options.pop("num_samples", 1), options.pop("stream", False)
-        check_rules((isinstance(prompt, str | None), 'send {"prompt": "some text"}'))
+        check_rules(
+            (isinstance(prompt, str | None), 'send {"prompt": "some text"}'),
+            (len(prompt or "") <= MAX_PROMPT, f"the prompt has {len(prompt or ''):,} characters: use up to {MAX_PROMPT:,}"),
+            (type(samples) is int, f"num_samples={samples!r:.40}: use a whole number up to {MAX_SAMPLES}"),
+            ("self" not in options, "unknown option 'self'"),  # which Python would take for the model
+        )
         limits = {"num_samples": (samples, MAX_SAMPLES), "length": (options.get("length"), MAX_LENGTH)}
         for name, (value, most) in (limits | {"beam": (options.get("beam"), MAX_BEAM)}).items():
             fine = value is None or (type(value) is int and value <= most)
@@ -185,7 +200,14 @@ class Served:
 
 
 def limited(request: Request) -> Request:
-    """Return a request whose body is refused as soon as it is too long."""
+    """Return a request whose body is refused as soon as it is too long, and at once if a page of another site sends it.
+
+    Browsers say so in Sec-Fetch-Site, older ones in Origin; a program sends neither.
+    """
+    origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+    own = urlsplit(origin or "").netloc == request.headers.get("host") or origin is None
+    if not (own if site is None else site in ("same-origin", "none")):
+        raise HTTPException(403, "a page of another site cannot use this server")
     size = 0
 
     async def receive() -> Message:
@@ -203,6 +225,7 @@ async def read_json(request: Request) -> dict[str, Any]:
     """Read a JSON object."""
     try:
         value = json.loads(await limited(request).body())
+        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError) as error:
         raise InputError(f"the request is no JSON: {one_line(error)}") from error
     check_rules((isinstance(value, dict), 'send a JSON object, such as {"inputs": ["some text"]}'))
