@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,15 @@ def test_axes_are_options_of_a_run():
         ({"axes": {"algebra": ["quaternio"]}}, "run quaternio: "),
         ({"axes": {"algebra": ["real"], "trainer.max_epoch": [1]}}, "did you mean 'trainer.max_epochs'?"),
         ({"axes": {"row": {"a b": {"algebra": "real"}, "a-b": {"algebra": "real"}}}}, "would both be named 'a-b'"),
+        ({"axes": {"row": {"A": {"algebra": "real"}, "a": {"algebra": "real"}}}}, "'A' and 'a'"),
+        ({"axes": {"row": {"☃": {"algebra": "real"}, "☄": {"algebra": "real"}}}}, "'☃' of axis 'row' in 'file.yaml'"),
+        ({"axes": {3: [0]}}, "axis '3' of the sweep 'file.yaml' is no option of zoo fit"),
+        ({"base": BASE | {"trainer": 3}}, "trainer=3 must be a dict"),
+        ({"base": BASE | {"trainer": ["max_epochs"]}}, "trainer=['max_epochs'] must be a dict"),
+        ({"base": BASE | {"trainer": {3: 1, "epoch": 1}}}, "unknown argument 'trainer.3'"),
+        ({"base": BASE | {"trainer": {"max_time": date(2026, 1, 1)}}}, "a value that results.jsonl cannot hold"),
+        ({"base": BASE | {"trainer": {"gradient_clip_val": float("nan")}}}, "a value that results.jsonl cannot hold"),
+        ({"exclude": [{"seed": []}]}, "exclude of the sweep 'file.yaml' must be a list"),
         ({"axes": {"algebra": ["real"], "seed": list(range(10_001))}}, "10,001 runs"),
         ({"exclude": [{"algebra": "octonion"}]}, "excludes algebra=octonion, and axis 'algebra' has real, quaternion"),
         ({"exclude": [{"depth": 1}]}, "excludes depth=1, and the axes are algebra, optimizer.lr, seed"),
@@ -134,6 +144,27 @@ def test_a_folder_of_another_sweep_is_refused(parts, tmp_path):
     with pytest.raises(InputError, match=r"holds another sweep, with a run 'real-lr0\.001-seed0'"):
         Study(tmp_path, grid(**parts))
     assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+def test_a_run_that_was_asked_for_something_else_is_no_result_of_this_sweep(tmp_path):
+    study = Study(tmp_path, grid())
+    study.begin(study.grid[0])
+    finished(tmp_path, study.grid[0])  # and the sweep was killed before its row was written
+    with pytest.raises(
+        InputError, match=r"holds another sweep, with a run 'real-lr0\.001-seed0' that this one has other options"
+    ):
+        Study(tmp_path, grid(base=BASE | {"batch_size": 8})).open()
+    assert len(Study(tmp_path, grid()).open()) == 7
+
+
+@pytest.mark.parametrize("text", ["{", "{}", '{"metrics": 3, "parameters": {}}'])
+def test_a_damaged_summary_is_named_and_never_a_row(text, tmp_path):
+    study = Study(tmp_path, grid())
+    finished(tmp_path, study.grid[0])
+    (study.path(study.grid[0]) / "summary.json").write_text(text)
+    with pytest.raises(InputError, match=r"summary\.json"):
+        study.open()
+    assert not (tmp_path / "results.jsonl").exists()
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"name": 1}', '{"name": "a", "folder": "b", "axes": []}'])
@@ -225,12 +256,15 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         (["FILE", "--only", "x*"], "--only x*: no run of '"),
         (["FILE", "--gpus", "-1"], "cannot be negative"),
         (["FILE", "--run-dir", "full"], "is not empty"),
+        (["FILE", "--run-dir", "clone"], "is not empty"),
+        (["FILE", "--run-dir", "x" * 300], "cannot create the run folder"),
     ],
 )
 def test_a_wrong_call_is_one_line(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("full").mkdir()
     Path("full/file").touch()
+    Path("clone/configs").mkdir(parents=True)  # of a user, whose files a sweep must not write over
     file = str(file_of(tmp_path))
     assert main(["sweep", *(file if word == "FILE" else word for word in words)]) == 2
     err = capsys.readouterr().err

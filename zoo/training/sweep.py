@@ -15,6 +15,7 @@ The file is YAML, a base configuration and axes, each a list of values of an opt
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
@@ -92,12 +93,25 @@ def points(values: Mapping[str, Any], file: str) -> list[Point]:
         name = file_name("-".join(short(axis, label, axes[axis]) for axis, label in place.items()))
         made.append(Point(name, place, options))
     check_rules((bool(made), f"'{file}' excludes every run of its grid"))
-    names = [point.name for point in made]
-    if twice := next((name for number, name in enumerate(names) if name in names[:number]), None):
-        raise InputError(f"two runs of '{file}' would both be named '{twice}': name the values of an axis, LABEL: {{OPTIONS}}")
+    check_names(made, file)
     for point in made:
         check_point(point, file)
     return made
+
+
+def check_names(made: Sequence[Point], file: str) -> None:
+    """Check that every run has a folder of its own, on file systems that take capitals for small letters too."""
+    seen: dict[str, str] = {}
+    for point in made:
+        if not point.name:
+            axis, label = next(iter(point.axes.items()))
+            raise InputError(f"{shorten(label)} of axis '{axis}' in '{file}' gives no name to a folder: use letters or digits")
+        other = seen.setdefault(point.name.casefold(), point.name)
+        if other is not point.name:
+            named = (
+                f"would both be named '{other}'" if other == point.name else f"'{other}' and '{point.name}' differ in case only"
+            )
+            raise InputError(f"two runs of '{file}' {named}: name the values of an axis, LABEL: {{OPTIONS}}")
 
 
 def read_parts(values: Mapping[str, Any], file: str) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
@@ -108,7 +122,9 @@ def read_parts(values: Mapping[str, Any], file: str) -> tuple[dict[str, Any], di
             hint = f"did you mean '{close[0]}'?" if close else "options of the runs go under base"
             raise InputError(f"unknown key {shorten(str(key))} in the sweep '{file}', which has {', '.join(KEYS)}: {hint}")
     base, axes, exclude = values.get("base") or {}, values.get("axes"), values.get("exclude") or []
-    rows = isinstance(exclude, list) and all(isinstance(entry, dict) and entry for entry in exclude)
+    rows = isinstance(exclude, list) and all(
+        isinstance(entry, dict) and entry and [] not in entry.values() for entry in exclude
+    )
     check_rules(
         (isinstance(base, dict), f"base of the sweep '{file}' must be options of zoo fit by name"),
         (isinstance(axes, dict) and bool(axes), f"the sweep '{file}' has no axes: write axes: {{algebra: [real, ...]}}"),
@@ -123,7 +139,7 @@ def read_parts(values: Mapping[str, Any], file: str) -> tuple[dict[str, Any], di
     for found in axes.values():
         count *= len(found)
     check_rules((count <= MOST, f"the grid of '{file}' has {count:,} runs, and a sweep at most {MOST:,}"))
-    return nested(base), axes, exclude
+    return nested(base), {str(axis): found for axis, found in axes.items()}, exclude
 
 
 def labelled(axis: str, found: Sequence[Any] | Mapping[str, Any], file: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -182,12 +198,24 @@ def check_point(point: Point, file: str) -> None:
     check_rules((not own, f"'{file}' sets {own[:1] and own[0]}: a sweep gives its runs folders of their own"))
     missing = [name for name in ("backbone", "algebra") if not point.options.get(name)]
     check_rules((not missing, f"the sweep '{file}' does not say {' and '.join(missing)}: add it to base or axes"))
-    unknown = set(point.options.get("trainer") or {}) - set(TRAINER_ARGUMENTS)
+    trainer = point.options.get("trainer") or {}
+    unknown = {str(name) for name in trainer} - set(TRAINER_ARGUMENTS) if isinstance(trainer, dict) else set()
     check_rules((not unknown, f"'{file}': unknown argument 'trainer.{min(unknown, default='')}' of Lightning's Trainer"))
     try:
         plan(build(Fit, point.options))
     except InputError as error:
         raise InputError(f"'{file}', run {point.name}: {error}") from error
+    for name, value in point.options.items():
+        rule = f"'{file}', run {point.name}: {name} has a value that {RESULTS} cannot hold: use text, numbers, lists, not nan"
+        check_rules((is_json(value), rule))
+
+
+def is_json(value: Any) -> bool:
+    """Tell whether a value comes back from JSON as it was: no date, no nan, no number as a name."""
+    try:
+        return bool(json.loads(json.dumps(value)) == value)
+    except (TypeError, ValueError):
+        return False
 
 
 # --- the folder ---
@@ -214,26 +242,42 @@ class Study:
         known = {point.name: point for point in grid}
         for row in self.rows.values():
             point = known.get(row["name"])
-            what = "does not have" if point is None else "has other options for"
             if point is None or point.options != row["options"]:
-                raise InputError(
-                    f"'{folder}' holds another sweep, with a run '{row['name']}' that this one {what}: choose another --run-dir"
-                )
+                raise self.another(row["name"], "does not have" if point is None else "has other options for")
+
+    def another(self, name: str, what: str) -> InputError:
+        """Return the error that the folder is another sweep's."""
+        return InputError(
+            f"'{self.folder}' holds another sweep, with a run '{name}' that this one {what}: choose another --run-dir"
+        )
 
     def path(self, point: Point) -> Path:
         """Return the folder of a run."""
         return self.folder / "runs" / point.name
 
+    def config(self, point: Point) -> Path:
+        """Return the file with the options of a run."""
+        return self.folder / "configs" / f"{point.name}.yaml"
+
+    def asked(self, point: Point) -> Any:
+        """Return the options that a run was begun with, None if that is not known any more."""
+        try:
+            return yaml.safe_load(self.config(point).read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            return None
+
     def open(self) -> list[Point]:
         """Return the runs that are not finished; one that is, and has no row yet, gets one."""
         for point in self.grid:
             if point.name not in self.rows and (self.path(point) / "summary.json").is_file():
+                if self.asked(point) not in (None, point.options):
+                    raise self.another(point.name, "has other options for")
                 self.finish(point)
         return [point for point in self.grid if point.name not in self.rows]
 
     def begin(self, point: Point) -> list[str]:
         """Write the configuration of a run; return the words after ``zoo`` that train it, or go on with it."""
-        config = self.folder / "configs" / f"{point.name}.yaml"
+        config = self.config(point)
         config.parent.mkdir(parents=True, exist_ok=True)
         write_text(config, yaml.safe_dump(dict(point.options), sort_keys=False))
         words = ["fit", "-c", str(config), "--run-dir", str(self.path(point))]
@@ -242,7 +286,10 @@ class Study:
 
     def finish(self, point: Point) -> dict[str, Any]:
         """Read what a run came to, and write its row."""
-        summary = read_json(self.path(point) / "summary.json")
+        file = self.path(point) / "summary.json"
+        summary = read_json(file)
+        whole = all(isinstance(summary.get(key), dict) for key in ("metrics", "parameters"))
+        check_rules((whole, f"'{file}' is no summary of a run: remove the folder of the run, and it is run again"))
         row = {"name": point.name, "axes": dict(point.axes), "options": dict(point.options)}
         row |= {key: summary[key] for key in OF_SUMMARY if key in summary}
         row["folder"] = f"runs/{point.name}"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,7 @@ def sweep(
     wanted = only(grid, [name.strip() for name in options.only.split(",") if name.strip()], file)
     folder = Path(options.run_dir).expanduser() if options.run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
     with ExitStack() as stack:
-        begun = (folder / "configs").is_dir()
+        begun = all(os.path.isdir(folder / part) for part in ("configs", "logs"))  # and not any folder with configs of a user
         stack.enter_context(hold(folder) if begun else claim(Fit("", "", run_dir=str(folder))))
         study = Study(folder, grid)
         missing, failed = [point for point in study.open() if point.name in wanted], dict[str, str]()
@@ -110,8 +110,10 @@ def text_of(row: Mapping[str, Any]) -> str:
 
 def reason(study: Study, point: Point, code: int) -> str:
     """Return the last line that a run has written, and where the rest of it is."""
-    log = log_of(study, point)
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    log, text = log_of(study, point), ""
+    with suppress(OSError):  # somebody has removed it
+        text = log.read_text(encoding="utf-8", errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = lines[-1].removeprefix("zoo: ") if lines else f"exit code {code}"
     return f"{last[:300]} (all it wrote: {log})"
 
