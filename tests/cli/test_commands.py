@@ -219,6 +219,16 @@ def test_a_place_that_may_not_be_written_is_the_users_to_choose(number, monkeypa
     assert capsys.readouterr().err == said
 
 
+@pytest.mark.parametrize("number", [errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG])
+def test_a_place_that_cannot_be_is_the_users_mistake(monkeypatch, capsys, number):
+    def fail(words):
+        raise OSError(number, os.strerror(number), "file/x")
+
+    monkeypatch.setattr("zoo.cli.commands.dispatch", fail)
+    assert main(["export"]) == 2
+    assert capsys.readouterr().err == f"zoo: {os.strerror(number)} (file/x): choose another place\n"
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_standard_output_that_is_full_is_named(unbuffered):
     with open("/dev/full", "w") as full:

@@ -233,9 +233,10 @@ def explain(error: BaseException) -> int:
         place = f" ({printable(str(name))})" if name else ""
         said = isinstance(error.__cause__, OSError)  # how to go on
         denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and bool(name) and not said
-        advice = ": choose another place, or see to its permissions" if denied else ""
-        print(f"zoo: {error.strerror}{place}{advice}", file=sys.stderr)
-        return 2 if denied else 1
+        misplaced = error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG) and bool(name) and not said
+        advice = ": choose another place" if denied or misplaced else ""
+        print(f"zoo: {error.strerror}{place}{advice}{', or see to its permissions' if denied else ''}", file=sys.stderr)
+        return 2 if denied or misplaced else 1
     if package := broken_package(error):
         print(f"zoo: {package}: torch and Lightning fail beside it; mend or uninstall it (zoo doctor)", file=sys.stderr)
         return 2
