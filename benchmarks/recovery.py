@@ -5,6 +5,9 @@ trained by the same recipe from new weights and from the teacher's, projected, e
 probabilities beside them. Counted are the epochs until the accuracy in validation is within a point of the teacher's. The test
 split is read once, by the epoch that validation chose. Writes results/recovery.json and the table in docs/converting.md.
 
+``--algebra octonion`` measures another algebra, ``--experiment shakespeare`` a small GPT on tiny Shakespeare, without the arms
+that learn from probabilities, each into a file of its own; what is counted are then validations.
+
 The runs are kept in ``--runs``: one that has ended is read and not repeated, one that was cut off is done again from its start.
 """
 
@@ -15,10 +18,11 @@ import math
 import shutil
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 import zoo
 from benchmarks import machine
+from benchmarks.papers import rooted
 from zoo.training.convert import convert
 from zoo.training.options import Convert
 
@@ -26,7 +30,36 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "recovery.json"
 PAGE = ROOT / "docs" / "converting.md"
 BEGIN, END = "<!-- table: benchmarks/results/recovery.json -->", "<!-- end of table -->"
-BACKBONE, ALGEBRA, WITHIN = "vit(depth=3, dim=48)", "quaternion", 0.01
+
+
+class Experiment(NamedTuple):
+    """Options of `zoo.fit`, the figure of validation, and how near to the teacher's best counts; ``less`` if less is better."""
+
+    options: dict[str, Any]
+    figure: str
+    within: float
+    less: bool = False
+
+
+EXPERIMENTS = {
+    "digits": Experiment(
+        {"backbone": "vit(depth=3, dim=48)", "data": "digits", "trainer": {"max_epochs": 30}}, "accuracy", 0.01
+    ),
+    "shakespeare": Experiment(
+        {
+            "backbone": "gpt/micro",
+            "data": "shakespeare(max_length=64)",
+            "optimizer": {"name": "adamw", "lr": 0.001, "weight_decay": 0.1, "betas": [0.9, 0.99]},
+            "schedule": {"name": "cosine", "warmup": 0.05, "floor": 0.1},
+            "batch_size": 12,
+            "trainer": {"max_steps": 2000, "val_check_interval": 200, "gradient_clip_val": 1.0},
+        },
+        "bits_per_character",
+        0.05,
+        less=True,
+    ),
+}
+"""The second is the recipe of configs/papers/fraction/shakespeare_cpu.yaml."""
 ARMS = {
     "new weights": (False, False),
     "new weights, teacher": (False, True),
@@ -36,10 +69,10 @@ ARMS = {
 """Whether the weights are projected, and whether there is a teacher."""
 
 
-def curve(run: Path) -> list[float]:
-    """Return the accuracy in validation after each epoch of a run."""
+def curve(run: Path, figure: str) -> list[float]:
+    """Return a figure of validation after each validation of a run."""
     with open(run / "metrics.csv", encoding="utf-8", newline="") as file:
-        return [float(row["val_accuracy"]) for row in csv.DictReader(file) if row.get("val_accuracy")]
+        return [float(row[f"val_{figure}"]) for row in csv.DictReader(file) if row.get(f"val_{figure}")]
 
 
 def first(values: list[float], least: float) -> int | None:
@@ -60,35 +93,37 @@ def fit(run: Path, **options: Any) -> dict[str, Any]:
     return found
 
 
-def project(teacher: Path, start: Path) -> dict[str, Any]:
+def project(teacher: Path, algebra: str, start: Path) -> dict[str, Any]:
     """Project the teacher, and return the errors."""
     shutil.rmtree(start, ignore_errors=True)
-    found: dict[str, Any] = convert(Convert(source=str(teacher), algebra=ALGEBRA, to=str(start)))["error"]
+    found: dict[str, Any] = convert(Convert(source=str(teacher), algebra=algebra, to=str(start)))["error"]
     return found
 
 
-def measure(runs: Path, seeds: int, trainer: dict[str, Any]) -> dict[str, Any]:
+def measure(runs: Path, seeds: int, algebra: str, experiment: Experiment) -> dict[str, Any]:
     """Train the teacher and every arm with every seed."""
     rows, teachers = [], []
+    options, figure, within, less = experiment
+    sign = -1 if less else 1
+    arms = {arm: how for arm, how in ARMS.items() if not (less and how[1])}  # a language model learns from no teacher here
     for seed in range(seeds):
-        common: dict[str, Any] = {"backbone": BACKBONE, "seed": seed, "trainer": trainer}
+        common = options | {"seed": seed}
         teacher, start = runs / f"{seed}-teacher", runs / f"{seed}-start"
         summary = fit(teacher, algebra="real", **common)
-        best = max(curve(teacher))
-        one = {"seed": seed, "validation": best, "test": summary["metrics"]["accuracy"]}
-        teachers.append(one | {"projection": project(teacher, start)})
-        for number, (arm, (projected, taught)) in enumerate(ARMS.items()):
+        best = max(sign * value for value in curve(teacher, figure))
+        one = {"seed": seed, "validation": sign * best, "test": summary["metrics"][figure]}
+        teachers.append(one | {"projection": project(teacher, algebra, start)})
+        for number, (arm, (projected, taught)) in enumerate(arms.items()):
             own = {"init_from": str(start)} if projected else {}
             own |= {"teacher": str(teacher)} if taught else {}
-            run = runs / f"{seed}-{number}"
-            summary = fit(run, algebra=ALGEBRA, **common, **own)
-            values = curve(run)
-            row = {"arm": arm, "seed": seed, "reached": first(values, best - WITHIN), "validation": values}
-            rows.append(row | {"test": summary["metrics"]["accuracy"], "seconds": summary["seconds"]})
-            print(f"{arm}, seed {seed}: within a point after {row['reached']}, test {rows[-1]['test']:.4f}", flush=True)
-    epochs = trainer.get("max_epochs", summary["epochs"])
-    facts = {"backbone": BACKBONE, "algebra": ALGEBRA, "data": "digits", "epochs": epochs, "within": WITHIN}
-    return {"machine": machine.info(), **facts, "teachers": teachers, "rows": rows}
+            summary = fit(runs / f"{seed}-{number}", algebra=algebra, **common, **own)
+            values = curve(runs / f"{seed}-{number}", figure)
+            reached = first([sign * value for value in values], best - within)
+            row = {"arm": arm, "seed": seed, "reached": reached, "validation": values}
+            rows.append(row | {"test": summary["metrics"][figure], "seconds": summary["seconds"]})
+            print(f"{arm}, seed {seed}: near the teacher after {reached}, test {rows[-1]['test']:.4f}", flush=True)
+    facts = {name: options[name] for name in ("backbone", "data")} | {"algebra": algebra, "epochs": len(values)}
+    return {"machine": machine.info(), **facts, "within": within, "teachers": teachers, "rows": rows}
 
 
 def table(results: dict[str, Any]) -> str:
@@ -136,15 +171,28 @@ def update(results: dict[str, Any], page: Path = PAGE) -> None:
 def main(argv: list[str] | None = None) -> None:
     """Parse the flags, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--experiment", choices=EXPERIMENTS, default="digits")
+    parser.add_argument("--algebra", default="quaternion")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--epochs", type=int, help="in place of those of the experiment")
     parser.add_argument("--batches", type=int, help="steps of an epoch, for a trial; the result is then not comparable")
-    parser.add_argument("--runs", type=Path, default=Path("runs", "recovery"), help="where the runs are kept")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--root", type=Path, help="folder with the data sets, each in a folder of its name")
+    parser.add_argument("--runs", type=Path, help="where the runs are kept; by default in runs/")
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args(argv)
-    trainer = {"max_epochs": options.epochs, "enable_progress_bar": False}
-    trainer |= {} if options.batches is None else {"limit_train_batches": options.batches}
-    results = measure(options.runs, options.seeds, trainer)
+    name = "recovery" + "".join(
+        f"_{value}" for value in (options.experiment, options.algebra) if value not in ("digits", "quaternion")
+    )
+    options.out = options.out or RESULTS.with_name(f"{name}.json")
+    chosen = EXPERIMENTS[options.experiment]
+    trainer = chosen.options["trainer"] | {"enable_progress_bar": False}
+    trainer |= {"max_epochs": options.epochs} if options.epochs else {}
+    if options.batches:
+        trainer = {key: value for key, value in trainer.items() if key != "val_check_interval"}
+        trainer |= {"limit_train_batches": options.batches}
+    own = chosen.options | {"data": rooted(chosen.options["data"], options.root), "trainer": trainer}
+    results = measure(options.runs or Path("runs", name), options.seeds, options.algebra, chosen._replace(options=own))
+    results["data"] = chosen.options["data"]
     options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     if options.out == RESULTS:
         update(results)

@@ -410,6 +410,19 @@ def test_the_verdict_on_recovery():
     assert "`projected, teacher` was sooner with 2 of 2 seeds, in at most a third of the epochs with 0." in said
 
 
+def test_recovery_of_a_language_model_counts_bits_down_and_has_no_teacher(tmp_path, monkeypatch):
+    bits = {"0-teacher": [3.0, 2.0], "0-0": [3.0, 2.5], "0-1": [2.9, 2.04]}
+    monkeypatch.setattr(recovery, "fit", lambda run, **_: {"metrics": {"bits_per_character": bits[run.name][1]}, "seconds": 1})
+    monkeypatch.setattr(recovery, "curve", lambda run, figure: bits[run.name])
+    monkeypatch.setattr(recovery, "project", lambda teacher, algebra, start: {"mean": 0.9})
+    monkeypatch.setattr(recovery, "RESULTS", tmp_path / "recovery.json")
+    recovery.main(["--experiment", "shakespeare", "--algebra", "phm-4", "--seeds", "1"])
+    found = json.loads((tmp_path / "recovery_shakespeare_phm-4.json").read_text())
+    assert [(row["arm"], row["reached"]) for row in found["rows"]] == [("new weights", None), ("projected", 2)]
+    assert (found["teachers"][0]["validation"], found["algebra"], found["epochs"]) == (2.0, "phm-4", 2)
+    assert found["data"] == "shakespeare(max_length=64)"
+
+
 def test_recovery_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
     def fit(run_dir, **options):
         Path(run_dir).mkdir(parents=True)
