@@ -25,6 +25,7 @@ SWEEPS = sorted((ROOT / "configs" / "papers").rglob("*.yaml"))
 ROWS = papers_rows.read_all()
 LOTTERIES = sorted((ROOT / "configs" / "lottery").glob("*.yaml"))
 PRETRAINED = sorted((ROOT / "configs" / "pretrained").glob("*.yaml"))
+TICKETS = [path for path in PRETRAINED if path.stem.endswith("-ticket")]
 SHARED = ROOT.parent / "shared" / "data"
 DEFAULTS = {"vit_digits": "vit", "resnet18_digits": "timm/resnet18"}
 
@@ -99,7 +100,7 @@ def test_a_row_of_a_paper_names_a_network_and_data_that_exist(config):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_the_file_says_how_to_run_it(path):
     first = path.read_text(encoding="utf-8").splitlines()[0]
-    command = "sweep" if path in SWEEPS else "lottery -c" if path in LOTTERIES else "fit -c"
+    command = "sweep" if path in SWEEPS else "lottery -c" if path in {*LOTTERIES, *TICKETS} else "fit -c"
     assert re.fullmatch(rf"# zoo {command} (\S+)", first)
     assert first.endswith(path.relative_to(ROOT).as_posix())
 
@@ -122,7 +123,12 @@ def test_the_defaults_are_written_out(name, backbone):
 @pytest.mark.parametrize("path", PRETRAINED, ids=lambda path: path.stem)
 def test_the_file_of_a_release_is_what_the_release_was_trained_with(path):
     """Its specs, completed as a run completes them, are those of the checkpoint."""
-    effective = resolve(options(path))
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if path in TICKETS:
+        values = {key: value for key, value in values.items() if key not in ("compare", "rate", "rounds", "seeds")} | {
+            "algebra": values["compare"][0]
+        }
+    effective = resolve(build(Fit, values))
     facts = find(path.stem).facts
     assert {key: getattr(effective, key) for key in ("backbone", "algebra", "data")} == {
         key: facts[key] for key in ("backbone", "algebra", "data")

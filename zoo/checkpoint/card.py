@@ -76,6 +76,8 @@ def facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     mean = f" Its weights are the mean of the last {len(averaged)} checkpoints." if averaged else ""
     if summary.get("pruned"):
         mean += f" Of a trained network, {summary['pruned']:g} of all heads, hidden units and channels were removed."
+    if config.get("sparse"):
+        mean += f" It is sparse: of {len(config['sparse'])} of its tensors only the numbers that are not zero are stored."
     if "projected" in summary:
         nearest = "Its weights are the nearest to those of a trained network over the reals"
         mean += f" {nearest} (mean relative error of a matrix {summary['projected']:g}); they were not trained further."
