@@ -54,10 +54,11 @@ def test_the_table_has_a_line_for_every_algebra(results):
     assert "2 seeds, 1 epochs" in lines[-1]
 
 
-def test_the_table_is_put_between_its_marks(tmp_path):
+def test_the_table_is_put_between_its_marks(tmp_path, monkeypatch):
     page = tmp_path / "README.md"
+    monkeypatch.setattr(readme, "PAGES", [page])
     page.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter\n", encoding="utf-8")
-    readme.update(page)
+    readme.update()
     text = page.read_text(encoding="utf-8")
     assert text.startswith(f"before\n{readme.BEGIN}\n| `--algebra` |")
     assert text.endswith(f"\n{readme.END}\nafter\n")

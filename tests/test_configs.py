@@ -1,6 +1,8 @@
 """Every file in configs/ runs, and the files that write defaults out write the right ones."""
 
+import functools
 import inspect
+import json
 import re
 from pathlib import Path
 
@@ -85,16 +87,22 @@ def test_the_tables_of_the_papers_are_sweeps(path, monkeypatch):
     assert [point.options for point in found[::3]] == [row.config | {"seed": 0} for row in rows]
 
 
-@pytest.mark.parametrize("config", ROWS, ids=lambda row: f"{row.paper}/{row.name}")
-def test_a_row_of_a_paper_names_a_network_and_data_that_exist(config):
-    row = build(Fit, config.config)
+@functools.cache
+def size(backbone: str, algebra: str, scope: str, embedding: str | None, given: str) -> int:
+    return zoo.count(zoo.backbone(backbone, algebra, scope=scope, embedding=embedding, **json.loads(given)))["total"]
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_the_rows_of_a_paper_name_networks_and_data_that_exist(path):
     kind = {"rotation": {"in_features": 3, "out_features": 3}, "hamilton": {"in_features": 16, "out_features": 16}}
-    info = kind.get(row.data, {"vocab_size": 20, "max_length": 8, "num_classes": 2, "pair": row.data in ("snli", "wikiqa")})
-    assert zoo.count(zoo.backbone(row.backbone, row.algebra, scope=row.scope, embedding=row.embedding, **info))["total"]
-    entry, spec = registry.resolve("zoo.datasets", row.data)
-    assert spec.options.keys() <= set(inspect.signature(registry.load(entry)).parameters)
-    for other in filter(None, config.extra.get("also", "").split(";")):
-        registry.resolve("zoo.datasets", other.strip())
+    for config in papers_rows.read(path):
+        row = build(Fit, config.config)
+        info = kind.get(row.data, {"vocab_size": 20, "max_length": 8, "num_classes": 2, "pair": row.data in ("snli", "wikiqa")})
+        assert size(row.backbone, row.algebra, row.scope, row.embedding, json.dumps(info))
+        entry, spec = registry.resolve("zoo.datasets", row.data)
+        assert spec.options.keys() <= set(inspect.signature(registry.load(entry)).parameters)
+        for other in filter(None, config.extra.get("also", "").split(";")):
+            registry.resolve("zoo.datasets", other.strip())
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

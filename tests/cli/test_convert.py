@@ -118,7 +118,7 @@ def test_layers_of_another_library_become_a_state_dict(call, layers):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--format", "pytorch", "--to", "x.safetensors"), "unknown format 'pytorch': use qytorch, "),
+        (("--format", "pytorch", "--to", "x.safetensors"), "unknown format 'pytorch': use gpt2, qytorch, "),
         (("--format", "qytorch", "--to", "x"), "give --to FILE.safetensors, not 'x'"),
         (("--format", "qytorch", "--to", "x.safetensors"), "qytorch does not store its algebra"),
         (("--format", "qytorch", "--algebra", "octonion", "--to", "x.safetensors"), "has 4 components, and octonion has n = 8"),

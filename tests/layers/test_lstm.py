@@ -287,7 +287,7 @@ STACK = {"num_layers": 2, "bidirectional": True}
         ("aot_eager", "real", {}, None),
         ("aot_eager", "quaternion", STACK, None),
         ("aot_eager", "quaternion", {"rules": "gate"}, [2, 5, 3]),
-        ("inductor", "quaternion", {}, [2, 5, 3]),
+        pytest.param("inductor", "quaternion", {}, [2, 5, 3], marks=pytest.mark.slow),
     ],
 )
 def test_it_compiles_as_one_graph_and_trains(backend, spec, options, lengths):

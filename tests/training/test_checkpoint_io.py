@@ -105,7 +105,7 @@ for number in range(10**6):
 
 def test_a_writer_that_is_killed_leaves_a_whole_file_wherever_the_temporary_folder_is(tmp_path):
     path, draw = tmp_path / "x.ckpt", random.Random(2)
-    for _ in range(4):
+    for _ in range(2):
         environment = {**os.environ, "TMPDIR": "/dev/shm", "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-c", WRITER, str(path)]
         with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:

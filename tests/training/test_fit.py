@@ -125,6 +125,8 @@ def test_the_keys_of_the_summary_are_a_contract(summary):
         "run_dir",
         "resumed_from",
         "stayed_real",
+        "teacher",
+        "validation",
     }
     assert set(summary) >= DESIGN
     assert set(summary["parameters"]) == {"total", "embedding", "real_twin"}

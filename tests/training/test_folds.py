@@ -89,6 +89,8 @@ def test_the_summary_is_written_and_says_what_that_of_a_run_says(place, made):
     same = ("backbone", "algebra", "scope", "init", "embedding", "vectors", "seed", "task", "versions", "device", "stayed_real")
     assert {key: made[key] for key in same} == {key: one[key] for key in same}
     assert made["epochs"] == 2
+    values = [read(place, "run", name)["validation"]["value"] for name in NAMES]
+    assert made["validation"] == {"metric": "accuracy", "mode": "max", "value": pytest.approx(statistics.mean(values))}
     assert made["seconds"] == pytest.approx(sum(read(place, "run", name)["seconds"] for name in NAMES), abs=0.02)
 
 

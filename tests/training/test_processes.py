@@ -105,7 +105,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [name if name in ("lightning", "torchrun") else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
 def test_two_processes_share_a_folder_and_measure_every_row_once(place, name, monkeypatch):
     launch, backbone, data, metrics = CASES[name]
     ended = finish(launch(place, fit(place, backbone, data)))

@@ -16,7 +16,7 @@ from zoo.training.resolve import load_data, resolve
 from zoo.training.trainer import check_trainer
 
 _OPTIONS = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "vectors_found", "seed")
-_SHARED = (*_OPTIONS, "task", "parameters", "versions")
+_SHARED = (*_OPTIONS, "teacher", "task", "parameters", "versions")
 """What is the same in every fold's summary."""
 
 
@@ -72,6 +72,7 @@ def together(summaries: list[dict[str, Any]]) -> dict[str, Any]:
     means = {name: None if None in column else sum(column) / len(column) for name, column in columns.items()}
     return {
         **{key: summaries[0][key] for key in _SHARED},
+        "validation": _validation(summaries),
         "metrics": means,
         "std": {name: spread(column, means[name]) for name, column in columns.items()},
         "folds": [row["metrics"] for row in summaries],
@@ -81,6 +82,14 @@ def together(summaries: list[dict[str, Any]]) -> dict[str, Any]:
         "stayed_real": summaries[0]["stayed_real"],
         "data_sha256": [row["data_sha256"] for row in summaries],
     }
+
+
+def _validation(summaries: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Average the figure by which every fold chose its epoch, and by which sweeps compare runs; None where one has none."""
+    found = [row.get("validation") or {"value": None} for row in summaries]
+    if any(one["value"] is None for one in found):
+        return None
+    return {"metric": found[0]["metric"], "mode": found[0]["mode"], "value": sum(one["value"] for one in found) / len(found)}
 
 
 def spread(column: list[float], mean: float | None) -> float | None:
