@@ -15,8 +15,12 @@ def row(release: Release) -> str:
     total, twin = facts["parameters"]["total"], facts["parameters"]["real_twin"]
     name, value = next((name, value) for name, value in facts["metrics"].items() if name != "loss")
     specs = " | ".join(f"`{facts[key]}`" for key in ("backbone", "algebra", "data"))
+    spread = facts.get("spread")
+    result = f"{name} {number(value)}" + (
+        f" ({number(spread['mean'][name])} ± {number(spread['std'][name])})" if spread else ""
+    )
     size = f"{total:,} | {total / twin:.1%} | {facts['bytes'] / 1000:.0f}"
-    return f"| `{release.name}` | {specs} | {name} {number(value)} | {size} | {facts['license']} |"
+    return f"| `{release.name}` | {specs} | {result} | {size} | {facts['license']} |"
 
 
 def table() -> str:

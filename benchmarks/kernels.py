@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 import zoo
-from benchmarks import growth, machine, memory, peers, roofline
+from benchmarks import growth, machine, memory, papers_times, peers, roofline
 from benchmarks.papers import commit
 from zoo.kernels.plan import name as machine_name
 from zoo.kernels.plan import stored
@@ -227,6 +227,7 @@ def write_page(found: dict[str, Any]) -> None:
     lines += ["", *memory.table(read(memory.RESULTS))]
     lines += ["", *attention()]
     lines += ["", *peers.section(read(peers.RESULTS)), "", *growth.section(read(growth.RESULTS))]
+    lines += ["", *papers_times.section(read(papers_times.RESULTS))]
     PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

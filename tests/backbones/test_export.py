@@ -34,6 +34,10 @@ NETWORKS = {
     "transformer_xl": ("transformer_xl(dim=16, depth=1, heads=2, ffn=16)", TOKENS),
 }
 every_network = pytest.mark.parametrize("name", NETWORKS)
+FEW = ("vit", "lstm", "transformer, seq2seq", "gpt, rotary")
+most_are_slow = pytest.mark.parametrize(
+    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in NETWORKS]
+)
 
 
 def build(name):
@@ -81,7 +85,7 @@ def test_an_exported_network_computes_the_same(name):
 
 
 @torch.no_grad()
-@every_network
+@most_are_slow
 def test_a_network_compiles_as_one_graph(name):
     torch._dynamo.reset()
     net, given = build(name), inputs(name, 4, 8, 7)
@@ -105,7 +109,7 @@ def trained(name):
 
 
 @torch.no_grad()
-@every_network
+@most_are_slow
 def test_a_folded_network_becomes_a_program_in_a_file(name, tmp_path):
     model = trained(name)
     made = write(model, tmp_path / "made", "pt2")
@@ -120,7 +124,7 @@ def test_a_folded_network_becomes_a_program_in_a_file(name, tmp_path):
 
 
 @torch.no_grad()
-@every_network
+@most_are_slow
 def test_a_folded_network_is_rebuilt_from_its_files(name, tmp_path):
     model = trained(name)
     write(model, tmp_path / "made", "safetensors")
@@ -134,7 +138,7 @@ def test_a_folded_network_is_rebuilt_from_its_files(name, tmp_path):
 
 @pytest.mark.skipif(not all(map(find_spec, ("onnx", "onnxscript", "onnxruntime"))), reason="needs hypercomplex-zoo[onnx]")
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["vit", "lstm", "transformer, seq2seq", "gpt"])
+@pytest.mark.parametrize("name", ["vit", "gpt", *(pytest.param(name, marks=pytest.mark.slow) for name in FEW[1:3])])
 def test_a_network_becomes_onnx(name, tmp_path):
     from onnxruntime import InferenceSession
 

@@ -298,7 +298,9 @@ def test_a_reader_that_has_gone_is_no_error(words):
     assert done.returncode == 0
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+@pytest.mark.parametrize(
+    "closed", ["<&-", pytest.param(">&-", marks=pytest.mark.slow), pytest.param("2>&-", marks=pytest.mark.slow)]
+)
 def test_closed_standard_streams_are_nobody_elses(closed, tmp_path):
     """A file that is opened first would else take the place of the stream, and be read or written as it."""
     command = f"{sys.executable} -m zoo predict nowhere - {closed}"

@@ -125,6 +125,7 @@ def run(world, folder):
     return [json.loads(output.splitlines()[-1]) for output in outputs]
 
 
+@pytest.mark.slow
 def test_two_processes_measure_every_row_once_and_train_on_as_many(tmp_path):
     (whole,) = run(1, tmp_path)
     one, other = run(2, tmp_path)

@@ -48,14 +48,14 @@ def offer(name: str, sound: Path, place: Path) -> list[str]:
     return ["predict", "model", "a.png"]
 
 
-def seal(folder: Path) -> None:
-    """Write the manifest anew."""
+def seal(folder: Path, **known: Any) -> None:
+    """Write the manifest anew, with what is known of the training."""
     files = {}
     for path in sorted(folder.iterdir()):
         if path.name != "manifest.json" and path.is_file():
             data = path.read_bytes()
             files[path.name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    write_json(folder / "manifest.json", sealed({"files": files, "metrics": {}}))
+    write_json(folder / "manifest.json", sealed({"files": files, "metrics": {}, **known}))
 
 
 class Payload:

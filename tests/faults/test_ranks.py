@@ -12,9 +12,8 @@ TIMEOUT = 60
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
-@pytest.mark.parametrize(
-    ("rank", "how", "when"), [pytest.param(0, "kill", "start", marks=pytest.mark.slow), (1, "raise", "step")]
-)
+@pytest.mark.parametrize(("rank", "how", "when"), [(0, "kill", "start"), (1, "raise", "step")])
+@pytest.mark.slow
 def test_a_lost_rank_ends_the_run(tmp_path, rank, how, when):
     ending = lose(tmp_path, rank, how, when, TIMEOUT)
     assert ending.seconds is not None, ending.output

@@ -139,6 +139,49 @@ def test_a_wrong_catalogue_is_one_line(home, tmp_path, monkeypatch, capsys, valu
     assert str(tmp_path) in err
 
 
+def repeated(sound, folder, seed, config=(), **known):
+    """A copy of a model with other figures in its manifest."""
+    copytree(sound, folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | dict(config)))
+    seal(folder, seed=seed, **known)
+    return str(folder)
+
+
+def test_a_card_says_the_spread_over_seeds(home, sound, tmp_path, capsys):
+    runs = [
+        repeated(sound, tmp_path / f"seed-{seed}", seed, metrics={"loss": 0.5, "accuracy": value})
+        for seed, value in enumerate((0.9, 0.94, 0.95))
+    ]
+    assert main(["publish", *runs, "--to", str(tmp_path / "site")]) == 0
+    capsys.readouterr()
+    folder = tmp_path / "site" / "seed-0"
+    manifest = read_manifest(folder)
+    assert manifest["metrics"]["accuracy"] == 0.9
+    assert manifest["spread"]["seeds"] == [0, 1, 2]
+    assert manifest["spread"]["mean"] == {"loss": 0.5, "accuracy": pytest.approx(0.93)}
+    assert manifest["spread"]["std"] == {"loss": 0.0, "accuracy": pytest.approx(0.0007**0.5)}
+    assert "| accuracy | 0.9000 | 0.9300 ± 0.0265 |" in (folder / "README.md").read_text()
+    entry = json.loads((tmp_path / "site" / "catalogue.json").read_text())["checkpoints"]["seed-0"]
+    assert entry["spread"] == manifest["spread"]
+
+
+@pytest.mark.parametrize(
+    ("known", "config", "said"),
+    [
+        ({"seed": 0}, {}, r"need different seeds, and have \[0, 0\]"),
+        ({"metrics": {}}, {}, "no finite test metrics"),
+        ({}, {"algebra": "octonion"}, "other values of algebra than"),
+    ],
+)
+def test_what_is_no_repeat_is_refused(home, sound, tmp_path, known, config, said):
+    one = repeated(sound, tmp_path / "one", 0, metrics={"accuracy": 0.9})
+    two = repeated(sound, tmp_path / "two", config=config, **({"seed": 1, "metrics": {"accuracy": 0.8}} | known))
+    with pytest.raises(InputError, match=said):
+        publish(one, str(tmp_path / "site"), repeats=[two])
+    assert not (tmp_path / "site" / "one").exists()
+
+
 def test_the_list_of_checkpoints(home, sound, tmp_path, monkeypatch, capsys):
     publish(str(sound), str(tmp_path / "site"), "tiny", "mit")
     monkeypatch.setenv("ZOO_CATALOGUE", str(tmp_path / "site"))

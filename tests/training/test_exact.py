@@ -183,14 +183,19 @@ def names(run):
     [
         {"val_check_interval": 0.4},
         {"val_check_interval": 3},
-        {"accumulate_grad_batches": 2},
         {"accumulate_grad_batches": 2, "val_check_interval": 0.2},
         {"precision": "bf16-mixed"},
-        {"check_val_every_n_epoch": 2},
-        {"gradient_clip_val": 0.1},
-        {"log_every_n_steps": 3},
         {"max_steps": 8},
-        {"limit_val_batches": 0},
+        *(
+            pytest.param(change, marks=pytest.mark.slow)
+            for change in (
+                {"accumulate_grad_batches": 2},
+                {"check_val_every_n_epoch": 2},
+                {"gradient_clip_val": 0.1},
+                {"log_every_n_steps": 3},
+                {"limit_val_batches": 0},
+            )
+        ),
     ],
     ids=str,
 )
@@ -225,7 +230,7 @@ def test_it_can_be_stopped_again_and_again(place):
     options = IMAGE | {"checkpoint_every": "1steps"}
     zoo.fit(**options, run_dir="whole")
     stopped(options, Crash(2))
-    for step in (3, 5, 6, 10, 11, 14):
+    for step in (3, 6, 11, 14):
         with pytest.raises(RuntimeError):
             zoo.fit(resume="stopped", trainer={"callbacks": [Crash(step)]})
     resumed()

@@ -105,9 +105,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in ("lightning", "torchrun") else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
-)
+@pytest.mark.parametrize("name", [name if name == "torchrun" else pytest.param(name, marks=pytest.mark.slow) for name in CASES])
 def test_two_processes_share_a_folder_and_measure_every_row_once(place, name, monkeypatch):
     launch, backbone, data, metrics = CASES[name]
     ended = finish(launch(place, fit(place, backbone, data)))
@@ -136,6 +134,7 @@ def test_an_error_of_the_first_process_ends_all_of_them(place):
     assert not (place / "refused").exists()
 
 
+@pytest.mark.slow
 def test_an_error_of_the_second_process_is_said(place):
     """The second validation image, which the second process reads, is broken."""
     for split, count in (("train", 8), ("val", 2), ("test", 2)):

@@ -17,9 +17,7 @@ metrics: {names}
 
 {facts}
 
-| metric | test |
-|---|---|
-{rows}
+{table}
 
 ```python
 import zoo
@@ -31,7 +29,7 @@ print(model, model.metrics)
 Checked when loaded: every file against `manifest.json`. The metrics are those of its own test split; of other data nothing
 is known. Versions: {versions}.
 """
-MEASURED = ("metrics", "validation", "averaged", "parameters", "pruned", "projected", "epochs", "seed")
+MEASURED = ("metrics", "spread", "validation", "averaged", "parameters", "pruned", "projected", "epochs", "seed")
 """What a manifest knows of the training of a model, from which the card can be written anew."""
 
 
@@ -50,15 +48,25 @@ def card(
     return CARD.format(
         title=f"{backbone or 'A converted network'} over {config['algebra']}",
         facts=facts(config, summary),
-        tags=json.dumps(["hypercomplex", *([backbone] if backbone else []), config["algebra"]]),
+        tags=json.dumps(["hypercomplex", *([backbone.partition("(")[0]] if backbone else []), config["algebra"]]),
         names=json.dumps(list(metrics)),
         datasets=json.dumps(re.findall(r"^[\w./-]+", config.get("data") or "")),
         license=f"license: {json.dumps(license)}\n" if license else "",
         source=json.dumps(source, ensure_ascii=False),
-        rows="\n".join(f"| {name} | {number(value)} |" for name, value in metrics.items()) or "| (no test split) | |",
+        table=table(metrics, summary.get("spread")),
         module="" if backbone else ", module=the_real_network",
         versions=", ".join(f"{name} {version}" for name, version in summary["versions"].items()),
     )
+
+
+def table(metrics: Mapping[str, float | None], spread: Mapping[str, Any] | None) -> str:
+    """Write the test metrics of a model, and beside them those of all seeds of its configuration, where they are known."""
+    head, rows = ["metric", "test"], [[name, number(value)] for name, value in metrics.items()] or [["(no test split)", ""]]
+    if spread:
+        head.append(f"mean of {len(spread['seeds'])} seeds, and deviation")
+        for row in rows:
+            row.append(f"{number(spread['mean'][row[0]])} ± {number(spread['std'][row[0]])}")
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
 def facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:

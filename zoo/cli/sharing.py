@@ -27,6 +27,7 @@ def make_parser(command: str) -> Parser:
         parser.switch("--private", "a new repository is private")
     else:
         parser = Parser(command, "Make a release of a trained model and its entry in a catalogue.").positional("run", RUN)
+        parser.positional("repeats", "runs of its configuration with other seeds: the card says the spread of all", nargs="*")
         parser.value("--to", "a folder of releases with a catalogue.json, which any web server can offer; or hf:owner/name")
         parser.value("--name", "its name in the catalogue; by default that of the run's folder")
     parser.value("--license", "licence of the weights, as the Hub names it: apache-2.0, mit, cc-by-4.0")

@@ -20,7 +20,7 @@ NAME = re.compile(r"([\w.-]+:)?[A-Za-z0-9][\w.-]*", re.ASCII)
 WEB = ("http://", "https://")
 KINDS: dict[str, Any] = {"sha256": str, "locations": list, "bytes": int}
 OPTIONAL: dict[str, Any] = dict.fromkeys(("backbone", "algebra", "task", "data", "license"), str)
-OPTIONAL |= {"metrics": dict, "parameters": dict}
+OPTIONAL |= {"metrics": dict, "spread": dict, "parameters": dict}
 
 
 class Release(NamedTuple):

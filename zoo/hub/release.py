@@ -2,8 +2,10 @@
 
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import copyfile
+from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -16,9 +18,10 @@ from zoo.hub.catalogue import FORMAT, NAME, of_catalogue
 from zoo.hub.sources import HUB, locate
 
 FACTS = ("backbone", "algebra", "task", "data")
+SETTINGS = (*FACTS, "scope", "init", "embedding")
 
 
-def write_release(model: Path, folder: Path, source: str, license: str | None) -> dict[str, Any]:
+def write_release(model: Path, folder: Path, source: str, license: str | None, repeats: Sequence[Path] = ()) -> dict[str, Any]:
     """Copy a model folder, with a card that says where it can be loaded from; return its facts for a catalogue.
 
     Args:
@@ -26,33 +29,69 @@ def write_release(model: Path, folder: Path, source: str, license: str | None) -
         folder: The new folder, empty.
         source: What the card has readers load.
         license: The licence of the weights.
+        repeats: Models of the same configuration with other seeds; the card says the mean and the deviation of all.
 
     Raises:
-        InputError: If the model is damaged, or a file of it is a symbolic link.
+        InputError: If the model is damaged, a file of it is a symbolic link, or a repeat is no repetition of it.
     """
     files = verify(model)
     if links := [name for name in files if (model / name).is_symlink()]:
         raise InputError(f"{model / links[0]} is a symbolic link: share a folder of plain files")
     for name in files.keys() - {"README.md"}:
         copyfile(model / name, folder / name)
-    manifest, config = read_manifest(model), read_json(model / "config.json")
-    summary = model.parent / "summary.json"
-    # The manifest of an older version, or of another run's mean, knows less than the run's summary.
-    known = read_json(summary) if model.name == "model" and summary.is_file() else {}
-    known = {key: known[key] for key in MEASURED if key in known} | {key: manifest[key] for key in MEASURED if key in manifest}
+    config, known = read_json(model / "config.json"), measured(model)
+    if repeats:
+        known["spread"] = spread(model, repeats)
     versions = {"versions": config.get("versions") or {}}
     write_text(folder / "README.md", card(config, known | versions, source, license))
     records = {path.name: file_record(path) for path in sorted(folder.iterdir())}
     write_json(folder / "manifest.json", sealed({"files": records} | known | ({"license": license} if license else {})))
     facts = {key: config[key] for key in FACTS if config.get(key)}
-    facts |= {key: known[key] for key in ("metrics", "parameters") if key in known} | ({"license": license} if license else {})
+    facts |= {key: known[key] for key in ("metrics", "spread", "parameters") if key in known} | (
+        {"license": license} if license else {}
+    )
     return facts | {
         "bytes": sum(record["size"] for record in verify(folder).values()),
         "sha256": file_record(folder / "manifest.json")["sha256"],
     }
 
 
-def publish(model: str, to: str, name: str | None = None, license: str | None = None) -> dict[str, Any]:
+def measured(model: Path) -> dict[str, Any]:
+    """Return what is known of the training of a model folder: `zoo.checkpoint.card.MEASURED`."""
+    manifest, summary = read_manifest(model), model.parent / "summary.json"
+    # The manifest of an older version, or of another run's mean, knows less than the run's summary.
+    known = read_json(summary) if model.name == "model" and summary.is_file() else {}
+    return {key: known[key] for key in MEASURED if key in known} | {key: manifest[key] for key in MEASURED if key in manifest}
+
+
+def spread(model: Path, repeats: Sequence[Path]) -> dict[str, Any]:
+    """Return the seeds, and the mean and standard deviation (n - 1) of the test metrics, of a model and its repetitions.
+
+    Raises:
+        InputError: If one differs from the model in more than the seed, or has no finite test metrics.
+    """
+    folders = [model, *repeats]
+    configs, rows = [read_json(folder / "config.json") for folder in folders], [measured(folder) for folder in folders]
+    for folder, config, row in zip(folders, configs, rows, strict=True):
+        metrics = (row.get("metrics") or {}).values()
+        other = [key for key in SETTINGS if config.get(key) != configs[0].get(key)]
+        check_rules(
+            (not other, f"{folder} has other values of {', '.join(other)} than {model}: repeats differ in their seed alone"),
+            (bool(metrics) and None not in metrics, f"{folder} has no finite test metrics to compare"),
+        )
+    seeds = [row.get("seed") for row in rows]
+    check_rules((len({*seeds}) == len(seeds), f"the model and its repeats need different seeds, and have {seeds}"))
+    columns = {name: [row["metrics"][name] for row in rows] for name in rows[0]["metrics"]}
+    return {
+        "seeds": seeds,
+        "mean": {name: fmean(column) for name, column in columns.items()},
+        "std": {name: stdev(column) for name, column in columns.items()},
+    }
+
+
+def publish(
+    model: str, to: str, name: str | None = None, license: str | None = None, repeats: Sequence[str] = ()
+) -> dict[str, Any]:
     """Make a release of a model: a folder beside a catalogue.json that any web server can offer, or a repository of the Hub.
 
     Args:
@@ -60,6 +99,7 @@ def publish(model: str, to: str, name: str | None = None, license: str | None = 
         to: A folder, which may have other releases, or ``hf:owner/name``.
         name: The name in the catalogue; by default that of the run's folder.
         license: The licence of the weights, such as ``apache-2.0``.
+        repeats: Runs of the same configuration with other seeds: the card and the catalogue say the spread of their metrics.
 
     Returns:
         The ``name``, its ``entry`` for a catalogue, the ``catalogue`` that has it now, or None for the Hub, and the ``source``.
@@ -67,7 +107,7 @@ def publish(model: str, to: str, name: str | None = None, license: str | None = 
     Raises:
         InputError: If the catalogue has another release of that name, or something cannot be written.
     """
-    folder = find(locate(model))
+    folder, others = find(locate(model)), [find(locate(one)) for one in repeats]
     name = name or (folder.absolute().parent if folder.name == "model" else folder.absolute()).name
     check_license(license)
     if not NAME.fullmatch(name) or ":" in name:
@@ -75,7 +115,7 @@ def publish(model: str, to: str, name: str | None = None, license: str | None = 
             f"{shorten(name)} cannot be the name of a checkpoint: give --name of letters, digits, '-', '_' and '.'"
         )
     if to.startswith("hf:"):
-        made = push(model, to, license=license)
+        made = push(model, to, license=license, repeats=repeats)
         return {
             "name": name,
             "entry": made["facts"] | {"locations": [made["source"]]},
@@ -92,12 +132,14 @@ def publish(model: str, to: str, name: str | None = None, license: str | None = 
         if name in known or (place / name).exists():
             raise InputError(f"'{place}' has a release '{name}' already, which people may have pulled: choose another --name")
         with new_folder(place / name) as part:
-            entry = write_release(folder, part, name, license) | {"locations": [name]}
+            entry = write_release(folder, part, name, license, others) | {"locations": [name]}
         write_json(catalogue, {"format": FORMAT, "checkpoints": dict(sorted((known | {name: entry}).items()))})
     return {"name": name, "entry": entry, "catalogue": str(catalogue), "source": str(place / name)}
 
 
-def push(model: str, to: str, *, license: str | None = None, private: bool = False) -> dict[str, Any]:
+def push(
+    model: str, to: str, *, license: str | None = None, private: bool = False, repeats: Sequence[str] = ()
+) -> dict[str, Any]:
     """Upload a model to a repository of the Hugging Face Hub, which is created if there is none.
 
     Args:
@@ -105,6 +147,7 @@ def push(model: str, to: str, *, license: str | None = None, private: bool = Fal
         to: ``hf:owner/name``, or ``hf:owner/name@branch``.
         license: The licence of the weights, such as ``apache-2.0``.
         private: Whether a new repository is private.
+        repeats: As `publish` takes them.
 
     Returns:
         The ``source`` of what was uploaded, with its commit, and its ``facts`` for a catalogue.
@@ -118,9 +161,9 @@ def push(model: str, to: str, *, license: str | None = None, private: bool = Fal
     if variable := cache.offline():
         raise InputError(f"cannot push: {variable} forbids the network")
     check_license(license)
-    folder = find(locate(model))
+    folder, others = find(locate(model)), [find(locate(one)) for one in repeats]
     with TemporaryDirectory() as place:
-        facts = write_release(folder, Path(place), to, license)
+        facts = write_release(folder, Path(place), to, license, others)
         commit = upload(Path(place), match["repo"], match["revision"], private)
     return {"source": f"hf:{match['repo']}@{commit}", "facts": facts}
 
