@@ -22,12 +22,14 @@ def rates(rows: Iterable[Row]) -> list[str]:
     columns = sorted({rate for _, rate in found}, key=float, reverse=True)
     if not columns:
         return []
+    seeds = sorted({len(row.runs) for row in found.values()})
+    told = "one seed each, which tells nothing of the spread" if seeds == [1] else f"from {seeds[0]} to {seeds[-1]} seeds"
     lines = {title: _line({rate: found.get((kind, rate)) for rate in columns}) for kind, title in KINDS.items()}
     return [
         "## Learning rates, chosen on validation rows",
         "",
         "The Transformer of Wang et al. (2020) on `trec`: validation accuracy by learning rate, the best of each",
-        "line bold, and the test accuracy there. The tables above have 1e-3 for all.",
+        f"line bold, and the test accuracy there ({told}). The tables above have 1e-3 for all.",
         "",
         *table("positions", [*columns, "test"], {title: cells for title, cells in lines.items() if any(cells)}),
     ]

@@ -205,6 +205,7 @@ def head(rows: Iterable[Row]) -> list[str]:
     runs = [one for row in run for one in row.runs]
     dates = sorted({one["machine"]["date"] for one in runs})
     where, counts = runs[-1]["machine"], [len(row.runs) for row in run]
+    processors = " or ".join(sorted({one["machine"]["processor"] for one in runs}))
     traced = sum("chosen" in one for one in runs)
     return [
         "# The papers' systems, measured",
@@ -222,7 +223,7 @@ def head(rows: Iterable[Row]) -> list[str]:
         "",
         f"Of {len(run)} rows {sum(count >= 3 for count in counts)} have three seeds and {counts.count(1)} only one, which",
         "tells nothing of the spread.",
-        f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))} on {where['cores']} cores of {where['processor']}, "
+        f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))} on {where['cores']} cores of {processors}, "
         f"torch {where['torch']}; made by `python -m benchmarks.papers`.",
         "The files behind the numbers of seeds hold every figure, versions and the digest of the data; of",
         f"{len(runs):,} runs {traced} also name the commit, the chosen epoch and its validation figure, which older ones do",
