@@ -22,6 +22,7 @@ def test_a_lost_rank_ends_the_run(tmp_path, rank, how, when):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
+@pytest.mark.slow
 def test_a_process_that_never_meets_the_first_one_is_ended_with_it(tmp_path):
     ending = lose(tmp_path, 1, "hang", "start", 5)
     assert (ending.code, ending.model) == (1, False), ending.output

@@ -7,6 +7,7 @@ from shutil import copytree
 
 import pytest
 import torch
+import yaml
 from PIL import Image
 from sklearn.datasets import load_digits
 
@@ -306,6 +307,8 @@ def test_the_catalogue_of_the_zoo_is_whole():
         assert size == one.facts["bytes"] <= 400_000, one.name
         assert one.facts["license"]
         assert one.facts["metrics"] == read_manifest(folder)["metrics"]
+        assert one.facts["spread"] == read_manifest(folder)["spread"]
+        assert len(one.facts["spread"]["seeds"]) == 3
         total += size
         assert (CONFIGS / f"{one.name}.yaml").is_file()
     assert total <= 4_000_000
@@ -320,6 +323,15 @@ def test_an_installed_model_measures_what_its_card_says(home, path):
     found = model.evaluate(batch_size=int(batch_size[1]) if batch_size else 32)
     assert found == facts["metrics"], "in the batches of its training, to the last bit"
     assert sum(parameter.numel() for parameter in model.net.parameters()) == facts["parameters"]["total"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["convnet-digits-quaternion", "convnet-digits-real", "linear-hamilton-quaternion"])
+def test_a_configuration_trains_to_within_the_spread_of_its_card(home, tmp_path, name):
+    spread = find(name).facts["spread"]
+    made = zoo.fit(**yaml.safe_load((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8")), run_dir=str(tmp_path / "run"))
+    for metric, value in made["metrics"].items():
+        assert abs(value - spread["mean"][metric]) <= 3 * spread["std"][metric], metric
 
 
 def test_the_page_has_the_table_of_the_catalogue():

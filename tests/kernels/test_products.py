@@ -30,7 +30,7 @@ def given(spec, inp, out, rows, dtype=torch.float64, grad=True):
     structure = algebra(spec).structure.detach().double()
     n = len(structure)
     inp, out = axis_layout(inp[0], n, inp[1]), axis_layout(out[0], n, out[1])
-    factors = Factors(*(t.to(dtype) for t in factorize(structure)))
+    factors = Factors(*(t.to(dtype, copy=True) for t in factorize(structure)))  # those of `factorize` are remembered
     x = torch.randn(*rows, inp.channels, dtype=dtype, requires_grad=grad)
     w = torch.randn(n, out.elements, inp.elements, dtype=dtype, requires_grad=grad)
     bias = torch.randn(out.channels, dtype=dtype, requires_grad=grad)

@@ -125,6 +125,7 @@ def measured(folder: Path, devices: int) -> dict[str, dict[str, float]]:
     return json.loads(out.read_text())
 
 
+@pytest.mark.slow
 def test_two_processes_measure_what_one_does(tmp_path):
     one, two = measured(tmp_path, 1), measured(tmp_path, 2)
     assert len(one) == 20

@@ -365,6 +365,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_two_processes_train_one_ticket_and_stop_if_they_differ(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     words = ["--backbone", TINY, "--algebra", "quaternion", "--data", "digits", "--rounds", "2", "--run-dir", "run"]

@@ -123,6 +123,7 @@ def test_runs_that_start_at_once_in_one_folder(tmp_path):
     assert len(epochs) == 3  # the last step, the validation and the training loss of the last epoch, of one run
 
 
+@pytest.mark.slow
 def test_two_processes_stop_together_and_go_on(tmp_path):
     two = (*LONG, "--trainer.devices=2", "--trainer.max_epochs=5", "--num-workers=0")
     code, _, err = finish(launch(tmp_path, "fit", *two, "--run-dir=whole"))
