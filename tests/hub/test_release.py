@@ -172,6 +172,7 @@ def test_a_card_says_the_spread_over_seeds(home, sound, tmp_path, capsys):
     [
         ({"seed": 0}, {}, r"need different seeds, and have \[0, 0\]"),
         ({"metrics": {}}, {}, "no finite test metrics"),
+        ({"metrics": {"loss": 0.1}}, {}, "other test metrics than"),
         ({}, {"algebra": "octonion"}, "other values of algebra than"),
     ],
 )

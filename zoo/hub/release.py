@@ -73,11 +73,12 @@ def spread(model: Path, repeats: Sequence[Path]) -> dict[str, Any]:
     folders = [model, *repeats]
     configs, rows = [read_json(folder / "config.json") for folder in folders], [measured(folder) for folder in folders]
     for folder, config, row in zip(folders, configs, rows, strict=True):
-        metrics = (row.get("metrics") or {}).values()
+        metrics = row.get("metrics") or {}
         other = [key for key in SETTINGS if config.get(key) != configs[0].get(key)]
         check_rules(
             (not other, f"{folder} has other values of {', '.join(other)} than {model}: repeats differ in their seed alone"),
-            (bool(metrics) and None not in metrics, f"{folder} has no finite test metrics to compare"),
+            (bool(metrics) and None not in metrics.values(), f"{folder} has no finite test metrics to compare"),
+            (metrics.keys() == rows[0]["metrics"].keys(), f"{folder} has other test metrics than {model}"),
         )
     seeds = [row.get("seed") for row in rows]
     check_rules((len({*seeds}) == len(seeds), f"the model and its repeats need different seeds, and have {seeds}"))
