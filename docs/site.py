@@ -1,14 +1,20 @@
 """Hooks of mkdocs: what the pages link to in the repository becomes part of the site, which fetches nothing from elsewhere."""
 
+import io
 import logging
+import os
 import posixpath
 import re
 from collections.abc import Iterator
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
 import griffe
 from mkdocs.structure.files import File
+
+from zoo.cli import main
+from zoo.cli.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"plugins/README.md": "plugins.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
@@ -67,12 +73,27 @@ def rewrite(source: str, text: str) -> str:
     return LINK.sub(one, text)
 
 
+def help_of(*words: str) -> str:
+    """Return the help of the command line, or of one command, as it is printed 90 columns wide."""
+    os.environ["COLUMNS"] = "90"
+    with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
+        main([*words, "--help"])
+    return f"```text\n{printed.getvalue().strip()}\n```"
+
+
+def command_line() -> str:
+    """Write the page of all commands."""
+    sections = [f"## zoo {name}\n\n{help_of(name)}" for name in COMMANDS]
+    return "\n\n".join(["# The command line", help_of(), *sections, ""])
+
+
 def on_files(files: Any, config: Any) -> None:
     """Add the pages and files outside of docs/."""
     texts = {f"docs/{page.src_uri}": page.content_string for page in files.documentation_pages()}
     for source, name in PAGES.items():
         texts[source] = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=texts[source]))
+    files.append(File.generated(config, "reference/commands.md", content=command_line()))
     linked = {path for source, text in texts.items() for path in targets(source, text)}
     for path in sorted(linked - set(PAGES)):
         if not path.startswith("docs/") and (name := place(path)):

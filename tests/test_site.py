@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from zoo.cli.commands import COMMANDS
+
 pytest.importorskip("mkdocs", reason="needs hypercomplex-zoo[docs]")
 pytest.importorskip("griffe", reason="needs hypercomplex-zoo[docs]")
 
@@ -54,3 +56,11 @@ def test_what_comes_from_elsewhere_is_found(text, tmp_path, caplog):
 def test_links_to_follow_fetch_nothing():
     fine = '<a href="https://example.org">a</a><link rel="canonical" href="https://example.org/"><script src="a.js"></script>'
     assert site.foreign(fine + '<img src="data:image/png;base64,//8=">') == []
+
+
+def test_the_page_of_commands_has_the_help_of_each(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")  # which the page changes
+    page = site.command_line()
+    for name in COMMANDS:
+        assert f"## zoo {name}\n\n```text\nusage: zoo {name} " in page
+    assert "--checkpoint_every" in page
