@@ -31,7 +31,7 @@ def squared_error(net, data):
         return F.mse_loss(net(x), y).item()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_a_rotation_is_learned(seed):
     data = ready(rotation())
     net = learn(data, "phm-3", seed)
@@ -40,7 +40,7 @@ def test_a_rotation_is_learned(seed):
     torch.testing.assert_close(turned, torch.eye(3), rtol=0, atol=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_the_learned_rule_is_the_hamilton_product(seed):
     data, product = ready(hamilton()), zoo.algebra("quaternion")
     net = learn(data, "phm-4", seed)

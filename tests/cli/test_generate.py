@@ -146,6 +146,7 @@ def test_words_are_shown_as_they_come(place, monkeypatch, models):
     assert {"the" + text[:length] for length in range(10)} <= set(shown)
 
 
+@pytest.mark.slow  # tests.cli.test_predict tries a pipe too
 def test_through_a_real_pipe(place, models):
     """As a shell does it, with bytes that are not the locale's."""
     done = subprocess.run(

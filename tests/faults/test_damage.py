@@ -23,7 +23,7 @@ def test_damage_is_noticed(tmp_path):
     assert [row for row in swapped if not row[-1]] == []
 
 
-@pytest.mark.parametrize("kind", ["images", "text"])
+@pytest.mark.parametrize("kind", ["images", pytest.param("text", marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on(tmp_path, kind):
     write_data(tmp_path)
     case, draw = Case(kind), random.Random(kind)

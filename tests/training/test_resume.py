@@ -208,7 +208,8 @@ def test_a_best_checkpoint_that_is_not_the_runs_own_is_never_used(options, damag
     assert not Path("run/model").exists()
 
 
-def test_a_stop_at_any_moment_of_a_checkpoint_leaves_a_run_that_goes_on(options, monkeypatch):
+@pytest.mark.parametrize("left", [pytest.param(9, marks=pytest.mark.slow), 13, pytest.param(17, marks=pytest.mark.slow)])
+def test_a_stop_at_any_moment_of_a_checkpoint_leaves_a_run_that_goes_on(options, left):
     """Whatever file operation is the last one that happens, the folder is one that training can go on from."""
     chosen = options(trainer={"max_epochs": 3})
     whole = zoo.fit(**chosen, run_dir="whole")
@@ -226,13 +227,11 @@ def test_a_stop_at_any_moment_of_a_checkpoint_leaves_a_run_that_goes_on(options,
         "zoo.fit(**yaml.safe_load(open('whole/config.yaml')), run_dir=sys.argv[2])\n"
     )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    for left in (9, 15):
-        run = f"run{left}"
-        code = subprocess.run([sys.executable, "-c", script, str(left), run], env=environment, capture_output=True).returncode
-        assert code == 9
-        if names(run):
-            assert zoo.fit(resume=run)["metrics"] == whole["metrics"]
-            assert [path.name for path in Path(run).rglob(".*") if path.name != ".lock"] == []
+    code = subprocess.run([sys.executable, "-c", script, str(left), "run"], env=environment, capture_output=True).returncode
+    assert code == 9
+    if names("run"):
+        assert zoo.fit(resume="run")["metrics"] == whole["metrics"]
+        assert [path.name for path in Path("run").rglob(".*") if path.name != ".lock"] == []
 
 
 # --- resume auto ---

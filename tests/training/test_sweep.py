@@ -234,6 +234,7 @@ def test_a_run_that_fails_is_said_and_the_others_go_on(tmp_path, monkeypatch, ca
     assert made["run_dir"] == "runs/sweep-grid"
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on(tmp_path):
     line = [sys.executable, "-m", "zoo", "sweep", str(file_of(tmp_path)), "--run-dir", "run"]
     process = subprocess.Popen(line, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
