@@ -181,7 +181,7 @@ def test_what_is_no_repeat_is_refused(home, sound, tmp_path, known, config, said
     two = repeated(sound, tmp_path / "two", config=config, **({"seed": 1, "metrics": {"accuracy": 0.8}} | known))
     with pytest.raises(InputError, match=said):
         publish(one, str(tmp_path / "site"), repeats=[two])
-    assert not (tmp_path / "site" / "one").exists()
+    assert not (tmp_path / "site").exists()
 
 
 def test_the_list_of_checkpoints(home, sound, tmp_path, monkeypatch, capsys):

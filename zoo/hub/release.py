@@ -21,7 +21,9 @@ FACTS = ("backbone", "algebra", "task", "data")
 SETTINGS = (*FACTS, "scope", "init", "embedding")
 
 
-def write_release(model: Path, folder: Path, source: str, license: str | None, repeats: Sequence[Path] = ()) -> dict[str, Any]:
+def write_release(
+    model: Path, folder: Path, source: str, license: str | None, spread: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """Copy a model folder, with a card that says where it can be loaded from; return its facts for a catalogue.
 
     Args:
@@ -29,10 +31,10 @@ def write_release(model: Path, folder: Path, source: str, license: str | None, r
         folder: The new folder, empty.
         source: What the card has readers load.
         license: The licence of the weights.
-        repeats: Models of the same configuration with other seeds; the card says the mean and the deviation of all.
+        spread: The mean and the deviation of its figures over seeds, see `spread_of`.
 
     Raises:
-        InputError: If the model is damaged, a file of it is a symbolic link, or a repeat is no repetition of it.
+        InputError: If the model is damaged, or a file of it is a symbolic link.
     """
     files = verify(model)
     if links := [name for name in files if (model / name).is_symlink()]:
@@ -40,8 +42,8 @@ def write_release(model: Path, folder: Path, source: str, license: str | None, r
     for name in files.keys() - {"README.md"}:
         copyfile(model / name, folder / name)
     config, known = read_json(model / "config.json"), measured(model)
-    if repeats:
-        known["spread"] = spread(model, repeats)
+    if spread:
+        known["spread"] = spread
     versions = {"versions": config.get("versions") or {}}
     write_text(folder / "README.md", card(config, known | versions, source, license))
     records = {path.name: file_record(path) for path in sorted(folder.iterdir())}
@@ -64,13 +66,19 @@ def measured(model: Path) -> dict[str, Any]:
     return {key: known[key] for key in MEASURED if key in known} | {key: manifest[key] for key in MEASURED if key in manifest}
 
 
-def spread(model: Path, repeats: Sequence[Path]) -> dict[str, Any]:
+def spread_of(model: Path, repeats: Sequence[str]) -> dict[str, Any] | None:
     """Return the seeds, and the mean and standard deviation (n - 1) of the test metrics, of a model and its repetitions.
+
+    Args:
+        model: The model folder.
+        repeats: Sources of models of the same configuration with other seeds; without any, there is no spread.
 
     Raises:
         InputError: If one differs from the model in more than the seed, or has no finite test metrics.
     """
-    folders = [model, *repeats]
+    if not repeats:
+        return None
+    folders = [model, *(find(locate(one)) for one in repeats)]
     configs, rows = [read_json(folder / "config.json") for folder in folders], [measured(folder) for folder in folders]
     for folder, config, row in zip(folders, configs, rows, strict=True):
         metrics = row.get("metrics") or {}
@@ -108,7 +116,7 @@ def publish(
     Raises:
         InputError: If the catalogue has another release of that name, or something cannot be written.
     """
-    folder, others = find(locate(model)), [find(locate(one)) for one in repeats]
+    folder = find(locate(model))
     name = name or (folder.absolute().parent if folder.name == "model" else folder.absolute()).name
     check_license(license)
     if not NAME.fullmatch(name) or ":" in name:
@@ -123,6 +131,7 @@ def publish(
             "catalogue": None,
             "source": made["source"],
         }
+    spread = spread_of(folder, repeats)
     place = Path(to.removeprefix("file:")).expanduser()
     if (place / "config.json").is_file() or (place.exists() and not place.is_dir()):
         raise InputError(f"'{place}' is a model folder or a file: --to takes a folder for releases and their catalogue.json")
@@ -133,7 +142,7 @@ def publish(
         if name in known or (place / name).exists():
             raise InputError(f"'{place}' has a release '{name}' already, which people may have pulled: choose another --name")
         with new_folder(place / name) as part:
-            entry = write_release(folder, part, name, license, others) | {"locations": [name]}
+            entry = write_release(folder, part, name, license, spread) | {"locations": [name]}
         write_json(catalogue, {"format": FORMAT, "checkpoints": dict(sorted((known | {name: entry}).items()))})
     return {"name": name, "entry": entry, "catalogue": str(catalogue), "source": str(place / name)}
 
@@ -162,9 +171,10 @@ def push(
     if variable := cache.offline():
         raise InputError(f"cannot push: {variable} forbids the network")
     check_license(license)
-    folder, others = find(locate(model)), [find(locate(one)) for one in repeats]
+    folder = find(locate(model))
+    spread = spread_of(folder, repeats)
     with TemporaryDirectory() as place:
-        facts = write_release(folder, Path(place), to, license, others)
+        facts = write_release(folder, Path(place), to, license, spread)
         commit = upload(Path(place), match["repo"], match["revision"], private)
     return {"source": f"hf:{match['repo']}@{commit}", "facts": facts}
 
