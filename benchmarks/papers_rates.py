@@ -26,16 +26,16 @@ def rates(rows: Iterable[Row]) -> list[str]:
     told = "one seed each, which tells nothing of the spread" if seeds == [1] else f"from {seeds[0]} to {seeds[-1]} seeds"
     lines = {title: _line({rate: found.get((kind, rate)) for rate in columns}) for kind, title in KINDS.items()}
     best = {(kind, rate): mean(run["chosen"][0]["val_accuracy"] for run in row.runs) for (kind, rate), row in found.items()}
-    chosen = {kind: max(columns, key=lambda rate: best.get((kind, rate), 0)) for kind in {kind for kind, _ in found}}
-    first, own = (max(kinds, key=lambda one: best[one]) for kinds in (best, [one for one in best if "order" in one[0]]))
+    chosen = {max((rate for other, rate in best if other == kind), key=lambda rate: best[kind, rate]) for kind, _ in best}
+    ahead = [max(kinds, key=lambda one: best[one]) for kinds in (best, [one for one in best if "order" in one[0]]) if kinds]
+    leaders = [f"{KINDS[one[0]]}, {best[one]:.3f}" for one in dict.fromkeys(ahead)]
     return [
         "## Learning rates, chosen on validation rows",
         "",
         "The Transformer of Wang et al. (2020) on `trec`: validation accuracy by learning rate, the best of each",
         f"line bold, and the test accuracy there ({told}). The tables above have 1e-3 for all.",
         "",
-        f"Validation chooses {' or '.join(sorted({*chosen.values()}, key=float))}. The best line is that of {KINDS[first[0]]},",
-        f"{best[first]:.3f}; of complex-order's lines, {KINDS[own[0]]}, {best[own]:.3f}.",
+        f"Validation chooses {' or '.join(sorted(chosen, key=float))}. In front: {'; of complex-order: '.join(leaders)}.",
         "",
         *table("positions", [*columns, "test"], {title: cells for title, cells in lines.items() if any(cells)}),
     ]
