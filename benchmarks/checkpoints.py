@@ -16,9 +16,9 @@ def row(release: Release) -> str:
     name, value = next((name, value) for name, value in facts["metrics"].items() if name != "loss")
     specs = " | ".join(f"`{facts[key]}`" for key in ("backbone", "algebra", "data"))
     spread = facts.get("spread")
-    result = f"{name} {number(value)}" + (
-        f" ({number(spread['mean'][name])} ± {number(spread['std'][name])})" if spread else ""
-    )
+    result = f"{name} {number(value)}"
+    if spread:
+        result += f" ({number(spread['mean'][name])} ± {number(spread['std'][name])})"
     size = f"{total:,} | {total / twin:.1%} | {facts['bytes'] / 1000:.0f}"
     return f"| `{release.name}` | {specs} | {result} | {size} | {facts['license']} |"
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import griffe
 from mkdocs.structure.files import File
@@ -75,8 +76,7 @@ def rewrite(source: str, text: str) -> str:
 
 def help_of(*words: str) -> str:
     """Return the help of the command line, or of one command, as it is printed 90 columns wide."""
-    os.environ["COLUMNS"] = "90"
-    with redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
+    with patch.dict(os.environ, COLUMNS="90"), redirect_stdout(io.StringIO()) as printed, suppress(SystemExit):
         main([*words, "--help"])
     return f"```text\n{printed.getvalue().strip()}\n```"
 

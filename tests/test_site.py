@@ -58,8 +58,7 @@ def test_links_to_follow_fetch_nothing():
     assert site.foreign(fine + '<img src="data:image/png;base64,//8=">') == []
 
 
-def test_the_page_of_commands_has_the_help_of_each(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")  # which the page changes
+def test_the_page_of_commands_has_the_help_of_each():
     page = site.command_line()
     for name in COMMANDS:
         assert f"## zoo {name}\n\n```text\nusage: zoo {name} " in page

@@ -49,9 +49,9 @@ def write_release(
     records = {path.name: file_record(path) for path in sorted(folder.iterdir())}
     write_json(folder / "manifest.json", sealed({"files": records} | known | ({"license": license} if license else {})))
     facts = {key: config[key] for key in FACTS if config.get(key)}
-    facts |= {key: known[key] for key in ("metrics", "spread", "parameters") if key in known} | (
-        {"license": license} if license else {}
-    )
+    facts |= {key: known[key] for key in ("metrics", "spread", "parameters") if key in known}
+    if license:
+        facts["license"] = license
     return facts | {
         "bytes": sum(record["size"] for record in verify(folder).values()),
         "sha256": file_record(folder / "manifest.json")["sha256"],
