@@ -31,10 +31,6 @@ ABSENT = (
         "data and compute: tiny Shakespeare stands in, with a network of 4 small layers; the recurrent baselines are quoted",
     ),
     (
-        "Wang et al. 2020, Figure 2: seconds per epoch",
-        "not measured yet",
-    ),
-    (
         "Tay et al. 2019, Table 1: SNLI, SciTail, MNLI, Tweets, Quora, Ubuntu",
         "the data are not at hand, but for SNLI's validation and test files, on which Q-Att and DeAtt are configured, not run",
     ),

@@ -190,6 +190,7 @@ def absent(rows: Iterable[Row]) -> list[str]:
     """Write what is in print and not here, and which configurations were not run."""
     text = ["## Not here, and why", "", "| in print | why it is not here |", "|---|---|"]
     text += [f"| {place} | {why} |" for place, why in ABSENT]
+    text += ["", "Times in print (Wang et al. 2020, Figure 2; Zhang et al. 2021, Table 3) are measured on [speed](speed.md)."]
     waiting: dict[str, list[bool]] = {}
     for row in rows:
         waiting.setdefault(f"{row.paper}/{row.sweep}", []).append(not row.runs)
