@@ -3,7 +3,7 @@
 For every seed a real vision transformer is trained on digits, the teacher. The same network over the quaternions is then
 trained by the same recipe from new weights and from the teacher's, projected, each with the labels alone and with the teacher's
 probabilities beside them. Counted are the epochs until the accuracy in validation is within a point of the teacher's. The test
-split is read once, by the epoch that validation chose. Writes results/recovery.json and the table in docs/converting.md.
+split is read once, by the epoch that validation chose. Writes results/recovery.json and the tables in docs/converting.md.
 
 ``--algebra octonion`` measures another algebra, ``--experiment shakespeare`` a small GPT on tiny Shakespeare, without the arms
 that learn from probabilities, each into a file of its own; what is counted are then validations.
@@ -129,43 +129,57 @@ def measure(runs: Path, seeds: int, algebra: str, experiment: Experiment) -> dic
 def table(results: dict[str, Any]) -> str:
     """Turn a result into a Markdown table, one line for each arm."""
     epochs, teachers = results["epochs"], results["teachers"]
-    lines = ["| weights at the start | epochs to within a point of the teacher (each seed) | test accuracy, mean (each seed) |"]
-    lines += ["|---|---|---|"]
+    experiment = next(one for one in EXPERIMENTS.values() if one.options["data"] == results["data"])
+    every = experiment.options["trainer"].get("val_check_interval")
+    unit = f"validations, one every {every} steps," if every else "epochs"
+    near = f"{experiment.within:g} bits" if experiment.less else f"{100 * experiment.within:g} point"
+    figure = experiment.figure.replace("_", " ")
+    lines = [
+        f"### `{results['algebra']}`, `{results['data']}`",
+        "",
+        f"| weights at the start | {unit} to within {near} of the teacher (each seed) | test {figure}, mean (each seed) |",
+        "|---|---|---|",
+    ]
     scores = [one["test"] for one in teachers]
     lines.append(f"| the real teacher | | **{mean(scores):.3f}** ({', '.join(f'{score:.3f}' for score in scores)}) |")
-    for arm in ARMS:
+    for arm in arms_of(results):
         rows = [row for row in results["rows"] if row["arm"] == arm]
         reached = ", ".join(f"more than {epochs}" if row["reached"] is None else str(row["reached"]) for row in rows)
         each = ", ".join(f"{row['test']:.3f}" for row in rows)
         lines.append(f"| {arm} | {reached} | **{mean(row['test'] for row in rows):.3f}** ({each}) |")
-    lines += ["", verdict(results)]
     where = results["machine"]
     error = mean(one["projection"]["mean"] for one in teachers)
     said = (
-        f"`{results['backbone']}` over `{results['algebra']}` on `{results['data']}`, {epochs} epochs each with the default "
-        f"recipe, {len(teachers)} seeds; within {100 * results['within']:g} point of the teacher's best in validation. "
-        f"Mean relative error of the projection {error:.3f}. {where['date']}, torch {where['torch']}. Made by "
-        "`python -m benchmarks.recovery`."
+        f"`{results['backbone']}`, {len(teachers)} seeds, mean relative error of the projection {error:.3f}; {where['date']}, "
+        f"torch {where['torch']}."
     )
-    return "\n".join([*lines, "", said])
+    return "\n".join([*lines, "", verdict(results), "", said])
+
+
+def arms_of(results: dict[str, Any]) -> list[str]:
+    """Return the arms that were measured."""
+    return [arm for arm in ARMS if any(row["arm"] == arm for row in results["rows"])]
 
 
 def verdict(results: dict[str, Any]) -> str:
-    """Say with how many seeds projected weights came near the teacher in a third of the epochs that new ones took."""
+    """Say with how many seeds projected weights came near the teacher in a third of the time that new ones took."""
     reached = {(row["arm"], row["seed"]): row["reached"] or math.inf for row in results["rows"]}
     seeds = [one["seed"] for one in results["teachers"]]
     said = []
-    for arm in ("projected", "projected, teacher"):
-        fast = sum(reached[arm, seed] <= reached["new weights", seed] / 3 < math.inf for seed in seeds)
-        sooner = sum(reached[arm, seed] < reached["new weights", seed] for seed in seeds)
-        said.append(f"`{arm}` was sooner with {sooner} of {len(seeds)} seeds, in at most a third of the epochs with {fast}")
+    for arm in arms_of(results):
+        if ARMS[arm][0]:
+            fast = sum(reached[arm, seed] <= reached["new weights", seed] / 3 < math.inf for seed in seeds)
+            sooner = sum(reached[arm, seed] < reached["new weights", seed] for seed in seeds)
+            said.append(f"`{arm}` was sooner with {sooner} of {len(seeds)} seeds, in at most a third of the time with {fast}")
     return f"Beside new weights, {'; '.join(said)}."
 
 
-def update(results: dict[str, Any], page: Path = PAGE) -> None:
-    """Put the table between its marks in the page."""
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n{table(results)}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+def update() -> None:
+    """Put the tables of all results between their marks in the page."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.parent.glob("recovery*.json"))]
+    tables = "\n\n".join(table(results) for results in found)
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}\n{tables}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -194,8 +208,7 @@ def main(argv: list[str] | None = None) -> None:
     results = measure(options.runs or Path("runs", name), options.seeds, options.algebra, chosen._replace(options=own))
     results["data"] = chosen.options["data"]
     options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    if options.out == RESULTS:
-        update(results)
+    update()
 
 
 if __name__ == "__main__":

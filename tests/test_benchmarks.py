@@ -398,17 +398,22 @@ def test_the_page_is_that_of_the_results(tmp_path):
 
 
 def test_the_page_has_the_measured_recovery():
-    found = json.loads(recovery.RESULTS.read_text(encoding="utf-8"))
-    assert f"{recovery.BEGIN}\n{recovery.table(found)}\n{recovery.END}" in recovery.PAGE.read_text(encoding="utf-8")
-    assert {row["seed"] for row in found["rows"]} == {one["seed"] for one in found["teachers"]}
+    page = recovery.PAGE.read_text(encoding="utf-8")
+    shown = page.partition(recovery.BEGIN)[2].partition(recovery.END)[0]
+    files = list(recovery.RESULTS.parent.glob("recovery*.json"))
+    assert shown.count("### ") == len(files) >= 1
+    for file in files:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        assert f"\n{recovery.table(found)}\n" in shown
+        assert {row["seed"] for row in found["rows"]} == {one["seed"] for one in found["teachers"]}
 
 
 def test_the_verdict_on_recovery():
     reached = {"new weights": (21, None), "projected": (7, None), "projected, teacher": (8, 30)}
     rows = [{"arm": arm, "seed": seed, "reached": value} for arm, both in reached.items() for seed, value in enumerate(both)]
     said = recovery.verdict({"rows": rows, "teachers": [{"seed": 0}, {"seed": 1}]})
-    assert "`projected` was sooner with 1 of 2 seeds, in at most a third of the epochs with 1;" in said
-    assert "`projected, teacher` was sooner with 2 of 2 seeds, in at most a third of the epochs with 0." in said
+    assert "`projected` was sooner with 1 of 2 seeds, in at most a third of the time with 1;" in said
+    assert "`projected, teacher` was sooner with 2 of 2 seeds, in at most a third of the time with 0." in said
 
 
 def test_recovery_of_a_language_model_counts_bits_down_and_has_no_teacher(tmp_path, monkeypatch):
@@ -417,11 +422,22 @@ def test_recovery_of_a_language_model_counts_bits_down_and_has_no_teacher(tmp_pa
     monkeypatch.setattr(recovery, "curve", lambda run, figure: bits[run.name])
     monkeypatch.setattr(recovery, "project", lambda teacher, algebra, start: {"mean": 0.9})
     monkeypatch.setattr(recovery, "RESULTS", tmp_path / "recovery.json")
+    page = tmp_path / "page.md"
+    page.write_text(f"above\n{recovery.BEGIN}\nold\n{recovery.END}\nbelow\n")
+    monkeypatch.setattr(recovery, "PAGE", page)
     recovery.main(["--experiment", "shakespeare", "--algebra", "phm-4", "--seeds", "1"])
     found = json.loads((tmp_path / "recovery_shakespeare_phm-4.json").read_text())
     assert [(row["arm"], row["reached"]) for row in found["rows"]] == [("new weights", None), ("projected", 2)]
     assert (found["teachers"][0]["validation"], found["algebra"], found["epochs"]) == (2.0, "phm-4", 2)
     assert found["data"] == "shakespeare(max_length=64)"
+    shown = page.read_text()
+    assert "| projected | 2 | **2.040** (2.040) |" in shown
+    assert "| new weights | more than 2 | **2.500** (2.500) |" in shown
+    assert "validations, one every 200 steps, to within 0.05 bits of the teacher" in shown
+    assert "old" not in shown
+    assert "`projected` was sooner with 1 of 1 seeds, in at most a third of the time with 0." in shown
+    assert shown.startswith("above\n")
+    assert shown.endswith("\nbelow\n")
 
 
 def test_recovery_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
