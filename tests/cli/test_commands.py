@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,8 +11,10 @@ from contextlib import suppress
 
 import pytest
 
+from zoo import registry
 from zoo.cli import main
 from zoo.cli.commands import COMMANDS
+from zoo.cli.listing import options_of
 from zoo.errors import InputError
 
 # Everything that must answer without torch, and the exit code of each.
@@ -115,6 +118,40 @@ def test_the_whole_listing_as_json(capsys):
     kinds = json.loads(capsys.readouterr().out)
     assert {"algebras", "backbones", "datasets"} <= set(kinds)
     assert "digits" in [row["name"] for row in kinds["datasets"]]
+
+
+def test_the_options_of_one_plugin(capsys):
+    assert main(["list", "backbones", "vit"]) == 0
+    usage, _, summary, *doc = capsys.readouterr().out.splitlines()
+    assert usage.startswith("vit(dim=64, depth=4, heads=4,")
+    assert summary.startswith("Vision transformer")
+    assert "    depth: Blocks." in doc
+    assert not any(line.strip().startswith(("layers:", "num_classes:", "Raises")) for line in doc)
+    assert main(["list", "datasets", "digits", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["usage"] == "digits(size=None, augment=auto)"
+    assert row["doc"].endswith("for every seed.")
+
+
+def test_every_plugin_tells_its_options_and_none_that_the_zoo_passes():
+    given = {"batch_size", "num_workers", "in_channels", "num_classes", "vocab_size", "layers", "net", "lr", "schedule"}
+    for kind in registry.GROUPS:
+        for entry in registry.entries(kind):
+            usage = options_of(kind, f"{entry.distribution}:{entry.name}")["usage"]
+            assert usage.startswith(f"{entry.name}(")
+            assert not given & set(re.findall(r"[(, ](\w+)", usage)), usage
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["datasets", "trecc"], "unknown data set 'trecc': did you mean 'trec'?"),
+        (["checkpoints", "vit-digits-real"], "zoo info vit-digits-real tells about a checkpoint"),
+    ],
+)
+def test_options_of_what_is_not_there(words, said, capsys):
+    assert main(["list", *words]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_the_listing_as_text_has_one_line_for_each(capsys, monkeypatch):

@@ -3,7 +3,7 @@
 usage: zoo COMMAND [OPTIONS]
 
 look around
-  list        what is installed: zoo list [algebras|backbones|datasets|embeddings|checkpoints] [--json]
+  list        what is installed: zoo list [algebras|backbones|datasets|embeddings|checkpoints], zoo list backbones vit
   info        parameters of a network, layer by layer, beside its twin over the reals
   doctor      check Python, torch, devices, plugins and folders
   completion  a script that completes commands, flags and names: zoo completion bash

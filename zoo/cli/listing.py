@@ -1,5 +1,7 @@
-"""``zoo list`` and ``zoo completion``: what is installed, read from package metadata without importing any plugin."""
+"""``zoo list`` and ``zoo completion``: what is installed, read from package metadata; a plugin is imported if it is named."""
 
+import inspect
+import re
 import shutil
 from dataclasses import asdict
 from importlib import import_module
@@ -9,9 +11,17 @@ from zoo import registry
 from zoo.cli.commands import COMMANDS, show
 from zoo.cli.parser import SPECS, Parser
 from zoo.errors import InputError
+from zoo.registry.signatures import Signature
 
 KINDS = (*registry.GROUPS, "checkpoints")
 SHELLS = ("bash", "zsh")
+PASSED = {
+    "backbones": "in_channels image_size in_features out_features vocab_size max_length num_classes pair seq2seq",
+    "datasets": "batch_size num_workers seed stream",
+    "embeddings": "vocab_size dim vectors",
+    "tasks": "vocab_size num_classes num_labels num_targets lr weight_decay optimizer betas eps schedule warmup floor",
+}
+"""Keywords that are no options of a spec: the data and other options of a command set them."""
 SCRIPT = """\
 _zoo() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" choices=""
@@ -34,7 +44,8 @@ def make_parser(command: str) -> Parser:
         parser = Parser(command, "Print a script that completes commands, flags and installed names; evaluate it in the shell.")
         return parser.positional("shell", f'{" or ".join(SHELLS)}: eval "$(zoo completion bash)"')
     parser = Parser(command, "List the installed algebras, backbones, data sets and so on.")
-    return parser.positional("kind", f"one of {', '.join(KINDS)}", "?").switch("--json", "print JSON")
+    parser.positional("kind", f"one of {', '.join(KINDS)}", "?")
+    return parser.positional("name", "one of its names, to see its options", "?").switch("--json", "print JSON")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
@@ -50,11 +61,29 @@ def run(command: str, values: dict[str, Any]) -> int:
     if kind == "checkpoints":
         from zoo.cli.sharing import list_checkpoints
 
+        if values["name"]:
+            raise InputError(f"zoo info {values['name']} tells about a checkpoint")
         return list_checkpoints(values["json"])
+    if values["name"]:
+        show(options_of(kind, values["name"]), values["json"], lambda row: print(f"{row['usage']}\n\n{row['doc']}"))
+        return 0
     rows = {name: list(map(row_of, registry.entries(name))) for name in ([kind] if kind else registry.GROUPS)}
     text = "\n\n".join(table(name, found) for name, found in rows.items() if found or kind)
     show(rows[kind] if kind else rows, values["json"], lambda _: print(text))
     return 0
+
+
+def options_of(kind: str, name: str) -> dict[str, str]:
+    """Return one plugin as plain values, with its ``usage`` and with what its docstring says of the options of a spec."""
+    entry, _ = registry.resolve(f"zoo.{kind}", name)
+    factory, row, passed = registry.load(entry), row_of(entry), PASSED.get(kind, "").split()
+    taken = Signature.of(entry.name, factory, () if kind in ("algebras", "datasets", "catalogues") else (None,))
+    doc, shown = [row["summary"]], True
+    for line in re.split(r"\n(?:Returns|Raises|Yields):", inspect.getdoc(factory) or "")[0].splitlines()[1:]:
+        if found := re.match(r"    (\w+): ", line):
+            shown = found[1] in taken.parameters and found[1] not in passed
+        doc += [line] if shown or not line.startswith("    ") else []
+    return row | {"usage": taken.usage(passed), "doc": "\n".join(doc).strip().removesuffix("\n\nArgs:")}
 
 
 def row_of(entry: registry.Entry) -> dict[str, str]:
