@@ -7,6 +7,7 @@ match a pattern, or of the one below:
     # note [*_cnn_*]: Without word2vec.     the same of some rows
     # published: accuracy 0.896 (Table 2)   what was printed for it
     # claim: curves only (Figure 5)         what the paper says, where it prints no figure to compare
+    # significant [*_order]: Table 2: over each other row     the leads that a table calls significant; only they are judged
     # also: sva(attractors=1)               other test sets to measure its model on, with ; between them
     # beam: 4                               test it with a beam too
     # curve: exact_match                    the validation figure to keep step by step

@@ -1,20 +1,23 @@
 """Whether differences between measured rows are more than chance.
 
-A difference counts if it is more than twice its standard error over seeds, and more than twice its standard error over the
-rows of the test set. Numbers between 0 and 1 with mean p have a standard deviation of at most sqrt(p (1 - p)), so accuracy over
-N rows has a standard error of sqrt(p (1 - p) / N), and mean average precision over N questions no greater one. Both rows of a
-pair answer the same test, which mostly makes the true error smaller: the rule errs on the side of chance. BLEU and bits per
-character have no such bound; only their seeds are asked.
+A difference counts if Welch's t-test over seeds finds it at a level of one in twenty, and if it is more than the standard error
+over the rows of the test set explains at the same level. Numbers between 0 and 1 with mean p have a standard deviation of at
+most sqrt(p (1 - p)), so accuracy over N rows has a standard error of sqrt(p (1 - p) / N), and mean average precision over N
+questions no greater one. Both rows of a pair answer the same test, which mostly makes the true error smaller: the rule errs on
+the side of chance. BLEU and bits per character have no such bound; only their seeds are asked.
 """
 
 import math
 from dataclasses import dataclass
-from statistics import mean, stdev
+from statistics import mean, stdev, variance
+
+from scipy.stats import binom, norm, t
 
 from benchmarks.papers_rows import Row
 
 BOUNDED = ("accuracy", "map", "mrr", "exact_match")
-FACTOR = 2.0
+LEVEL = 0.05
+"""How often chance alone may pass, of one difference and of one table."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +50,35 @@ def figure(row: Row, name: str, beam: bool = False) -> Figure:
 
 
 def counts(one: Figure, other: Figure, printed: float | None = None) -> bool | None:
-    """Whether two rows differ by more than chance; None if that cannot be told from one seed.
+    """Whether two rows differ by more than chance; None if one of them has one seed, which does not tell.
 
     Args:
         one: A row.
         other: Another.
-        printed: Whether they differ from this printed difference instead, which was measured on a test as large.
+        printed: Whether they differ from this printed difference instead. It is taken for one of single runs, with the spread
+            over seeds and the size of the test that were found here.
     """
-    difference = abs(one.mean - other.mean - (printed or 0.0))
-    tests = 1.0 if printed is None else math.sqrt(2)
-    if difference <= FACTOR * tests * math.hypot(one.over_test, other.over_test):
-        return False
-    if one.over_seeds is None or other.over_seeds is None:
+    sizes = [len(figure.values) for figure in (one, other)]
+    if 1 in sizes:
         return None
-    return difference > FACTOR * math.hypot(one.over_seeds, other.over_seeds)
+    difference, again = abs(one.mean - other.mean - (printed or 0.0)), 0 if printed is None else 1
+    over_test = math.sqrt(1 + again) * math.hypot(one.over_test, other.over_test)
+    if difference <= norm.ppf(1 - LEVEL / 2) * over_test:
+        return False
+    shares = [variance(figure.values) * (1 / len(figure.values) + again) for figure in (one, other)]
+    if not any(shares):
+        return difference > 0
+    freedom = sum(shares) ** 2 / sum(share**2 / (size - 1) for share, size in zip(shares, sizes, strict=True))
+    return bool(difference > t.ppf(1 - LEVEL / 2, freedom) * math.sqrt(sum(shares)))
+
+
+def more_than_chance(found: int, of: int) -> bool:
+    """Whether that many differences of so many independent ones come by chance in at most one table of twenty.
+
+    >>> [next(found for found in range(99) if more_than_chance(found, of)) for of in (1, 3, 4, 10, 20, 50)]
+    [1, 2, 2, 3, 4, 6]
+    """
+    return bool(binom.sf(found - 1, of, LEVEL) <= LEVEL + 1e-9)
 
 
 def best(figures: dict[str, Figure], less: bool = False) -> tuple[str, bool]:

@@ -27,6 +27,17 @@ SHOWN = {
 """What a task is measured by: the first that all of its rows have and that is not zero for all, as BLEU of short answers is."""
 TOO_LITTLE_DATA = ("iwslt15",)
 """Data sets of which so little is at hand that no network learns the task; their rows are not compared."""
+MEANING = {
+    "holds": "all pairs of rows as printed",
+    "holds in part": "more pairs as printed than chance gives, none the other way round",
+    "mixed": "pairs of both kinds beyond chance",
+    "contradicted": "more pairs the other way round than chance gives",
+    "not decided": "no more differences than chance gives",
+    "too few seeds": "one seed of most rows, which tells nothing of chance",
+}
+LEADS_SMALLER = "printed leads that are not there"
+EXACT = 1e-6
+"""A squared error of vectors that counts as zero."""
 SHORT = {
     "complex_order": "Wang et al. 2020",
     "quaternion_nlp": "Tay et al. 2019",
@@ -50,14 +61,51 @@ def cell(values: Iterable[float], digits: int = 3, bold: bool = False) -> str:
     return f"**{mean(values):.{digits}f}{spread}**" if bold else f"{mean(values):.{digits}f}{spread}"
 
 
+def places(compared: list[Comparison]) -> list[list[str]]:
+    """Return the lines of `summary` in the order of the papers, each with its table's authors."""
+    authors = list(SHORT.values())
+    cells = [[place if "," in place else f"{SHORT[paper]}, {place}", *rest] for paper, place, *rest in summary(compared)]
+    return sorted(cells, key=lambda one: (authors.index(one[0].partition(",")[0]), one[0]))
+
+
+def minute(rows: Iterable[Row], compared: list[Comparison]) -> list[str]:
+    """Say in a list what the papers' orders come to: a line for each verdict."""
+    found: dict[str, list[str]] = {}
+    for place, data, net, *_, verdict, _ in places(compared):
+        sets = data if data.count("`") <= 6 else f"{data.count('`') // 2} data sets"
+        found.setdefault(verdict, []).append(f"{place} ({net}; {sets})")
+    exact = [row for row in rows if row.runs and all(run["metrics"].get("mse", 1) < EXACT for run in row.runs)]
+    if exact:
+        found.setdefault("holds", []).append(
+            f"Zhang et al. 2021, Figure 2 (loss to zero; {', '.join(row.name for row in exact)})"
+        )
+    known = sorted(found, key=lambda verdict: (*MEANING, verdict).index(verdict.partition(",")[0]))
+    lines = []
+    for verdict in known:
+        word, _, more = verdict.partition(", ")
+        meant = MEANING[word] + (f", and {LEADS_SMALLER}" if more else "")
+        lines.append(f"- **{verdict[0].upper()}{verdict[1:]}**, {meant}: {'; '.join(found[verdict])}.")
+    return [
+        "What the orders of the papers' tables come to here:",
+        "",
+        *lines,
+        "- **Not run**, or not as printed: [not here, and why](#not-here-and-why).",
+        "",
+        "Tickets of Mukhopadhyay et al. 2025 are on [lottery tickets](lottery.md), times in print on [speed](speed.md).",
+        "",
+    ]
+
+
 def verdicts(compared: list[Comparison]) -> list[str]:
     """Write what was printed as the best, what is the best here, and whether the order holds, table by table."""
-    authors = list(SHORT.values())
-    head = "| table | data | network | best in print | best here | the paper's order | pairs of rows |"
-    lines = [head, "|---|---|---|---|---|---|---|"]
-    cells = [(place if "," in place else f"{SHORT[paper]}, {place}", *rest) for paper, place, *rest in summary(compared)]
-    cells.sort(key=lambda one: (authors.index(one[0].partition(",")[0]), one[0]))
-    return [*lines, *(f"| {' | '.join(one)} |" for one in cells), ""]
+    head = "| table | data | network | best in print | best here, beyond chance | the paper's order | pairs of rows |"
+    lines = [head, "|---|---|---|---|---|---|---|", *(f"| {' | '.join(one)} |" for one in places(compared)), ""]
+    return [
+        *lines,
+        "Names are the ends of the rows' names; where several data sets stand in one line, it counts on how many of them a row",
+        "is best. [How it is judged](#how-it-is-judged) says what counts.",
+        "",
+    ]
 
 
 def first_places(rows: Iterable[Row]) -> str:

@@ -21,7 +21,7 @@ from zoo.training.sweep import merged, nested
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs" / "papers"
 RESULTS = ROOT / "benchmarks" / "results" / "papers"
-SAID = re.compile(r" *# (published|claim|also|note|beam|curve|setting)(?: \[(.*?)\])?: (.*)")
+SAID = re.compile(r" *# (published|claim|significant|also|note|beam|curve|setting)(?: \[(.*?)\])?: (.*)")
 FIGURES = {
     "accuracy": "accuracy",
     "MAP": "map",

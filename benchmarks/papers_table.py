@@ -169,13 +169,11 @@ def glance(rows: list[Row], compared: list[Comparison]) -> list[str]:
     return [
         "## At a glance",
         "",
-        "Whether the papers' orders hold. Names are the ends of the rows' names; where several data sets stand in one line, it",
-        "counts on how many of them a row is best.",
-        "",
+        *papers_glance.minute(rows, compared),
         *papers_glance.verdicts(compared),
         "The same network over each algebra, which leaves 1/n of the weights between the word table and the head. Fewer bits",
-        "are better; on `trec` the complex-order embedding is in front. Transformers have dot scores unless `product` is said.",
-        "Bold is what differs from the real network by more than chance.",
+        "are better; on `trec` the networks read complex-order embeddings. Transformers have dot scores unless `product` is",
+        "said. Bold is what differs from the real network by more than chance.",
         "",
         *papers_glance.algebras(rows),
         "Word order: test accuracy by what tells places apart; in brackets what Wang et al. (2020, Table 2) printed (LSTM, CNN",
@@ -184,6 +182,21 @@ def glance(rows: list[Row], compared: list[Comparison]) -> list[str]:
         "",
         *papers_glance.order(rows),
     ]
+
+
+JUDGED = """\
+## How it is judged
+
+A difference is *beyond chance* if Welch's t-test over seeds finds it (p < 0.05) and it is more than the size of the test
+set explains (1.96 standard errors; not asked of BLEU and bits per character, which have no such bound). Pairs with a row
+of one seed are not judged; where most are such pairs there are *too few seeds*. An order *holds* if all pairs stand as
+printed beyond chance, *holds in part* if some do and none stands the other way round beyond chance; it is *contradicted*
+if only pairs the other way round count, *mixed* if both kinds do, and *not decided* if so few count that chance would
+give as many in more than one table of twenty, were the pairs independent. *Leads smaller*: more of the printed leads
+than chance explains are not there, taking each printed figure for one run with the spread found here; the setting that
+differs may be why. Where print calls the leads of one row significant, only its pairs are judged; of other printed
+orders no spread is known, and they may be chance themselves.
+""".splitlines()
 
 
 def absent(rows: Iterable[Row]) -> list[str]:
@@ -215,15 +228,7 @@ def head(rows: Iterable[Row]) -> list[str]:
         "figures are of the epoch that validation chose: the mean over seeds, their standard deviation behind ±, and each seed",
         "in brackets. What differs from the paper stands under each table, by number.",
         "",
-        "A difference is *beyond chance* if it is more than twice its standard error over seeds and more than twice its",
-        "standard error from the size of the test set. An order *holds* if all pairs of rows stand as printed beyond chance,",
-        "*holds in part* if some do and none stands the other way round beyond chance; it is *contradicted* if only pairs the",
-        "other way round count, *mixed* if both kinds do, and *not decided* if no more than one pair in twenty counts, for so",
-        "many may by chance alone. The papers print no spread, so their own orders may be chance where they are close. Where",
-        "it is said that a *lead is smaller than printed*, the setting that differs may be why.",
-        "",
-        f"Of {len(run)} rows {sum(count >= 3 for count in counts)} have three seeds and {counts.count(1)} only one, which",
-        "tells nothing of the spread.",
+        f"Of {len(run)} rows {sum(count >= 3 for count in counts)} have three seeds and {counts.count(1)} only one.",
         f"Measured {' to '.join(dict.fromkeys((dates[0], dates[-1])))} on {where['cores']} cores of {processors}, "
         f"torch {where['torch']}; made by `python -m benchmarks.papers`.",
         "The files behind the numbers of seeds hold every figure, versions and the digest of the data; of",
@@ -245,5 +250,5 @@ def write(page: Path = PAGE, results: Path = RESULTS, configs: Path = CONFIGS) -
         for paper in papers
         for text in [*section(paper, rows, compared), *(sensitivity(results) if paper == "complex_order" else [])]
     ]
-    text = [*head(rows), *glance(rows, compared), *absent(rows), *body, *rates(rows)]
+    text = [*head(rows), *glance(rows, compared), *JUDGED, "", *absent(rows), *body, *rates(rows)]
     page.write_text("\n".join(text).rstrip() + "\n", encoding="utf-8")

@@ -7,24 +7,22 @@ from itertools import combinations, takewhile
 from statistics import stdev
 from typing import NamedTuple
 
-from benchmarks.papers_chance import Figure, counts, figure
+from benchmarks.papers_chance import Figure, best, counts, figure, more_than_chance
 from benchmarks.papers_rows import FIGURES, Row
 
 LESS_IS_BETTER = ("bits_per_character",)
-BY_CHANCE = 1 / 20
-"""The share of pairs without any true difference that may count all the same."""
 
 
 class Pair(NamedTuple):
     """Two rows of a comparison.
 
     Attributes:
-        as_printed: Whether the one that is better in print is better here.
+        as_printed: Whether the one that is better in print is better here; None if they are equal.
         sure: Whether they differ by more than chance; None if one seed does not tell.
         less: Whether the one's lead is smaller here than in print by more than chance.
     """
 
-    as_printed: bool
+    as_printed: bool | None
     sure: bool | None
     less: bool = False
 
@@ -82,16 +80,23 @@ class Comparison:
         shared = takewhile(lambda column: len(set(column)) == 1, parts)
         return name.removeprefix("".join(f"{column[0]}_" for column in shared))
 
+    @property
+    def significant(self) -> dict[str, str]:
+        """The rows whose lead is called significant in print, and over what; the paper's claim is then theirs alone."""
+        said = {row.name: row.extra.get("significant", "").partition(": ") for row in self.rows}
+        return {name: what for name, (table, _, what) in said.items() if table == self.table}
+
     def pairs(self) -> Pairs:
-        """Judge every pair of measured rows that print tells apart."""
+        """Judge every pair of measured rows that print tells apart, or of those that it claims if it says which."""
         found, printed = self.figures, {row.name: row.printed[1] for row in self.rows if row.printed}
+        claimed = self.significant or printed
         pairs = []
         for one, other in combinations([row.name for row in self.measured], 2):
             here, there = found[one].mean - found[other].mean, printed[one] - printed[other]
-            if there:
+            if there and (one in claimed or other in claimed):
                 less = here * there <= 0 or abs(here) < abs(there)
                 less = less and counts(found[one], found[other], there) is True
-                pairs.append(Pair(here * there > 0, counts(found[one], found[other]), less))
+                pairs.append(Pair(here * there > 0 if here else None, counts(found[one], found[other]), less))
         return pairs
 
 
@@ -113,32 +118,42 @@ def comparisons(rows: Iterable[Row]) -> list[Comparison]:
 
 
 def verdict(pairs: Pairs) -> str:
-    """Say in a word whether an order holds; nothing is decided by as few pairs as chance alone lets pass."""
-    for_it = sum(pair.as_printed for pair in pairs if pair.sure)
-    against = sum(not pair.as_printed for pair in pairs if pair.sure)
-    if not pairs:
-        return "not measured"
-    if for_it + against <= BY_CHANCE * len(pairs):
-        return "not decided"
-    if against:
-        return "mixed" if for_it else "contradicted"
-    if for_it == len(pairs):
-        return "holds"
-    return "holds in part"
+    """Say in a word whether an order holds; nothing is decided by as few pairs as chance alone lets pass, or by few of them."""
+    judged = [pair for pair in pairs if pair.sure is not None]
+    if not judged:
+        return "too few seeds" if pairs else "not measured"
+    for_it = sum(bool(pair.as_printed) for pair in judged if pair.sure)
+    against = sum(pair.as_printed is False for pair in judged if pair.sure)
+    if not more_than_chance(for_it + against, len(judged)):
+        text = "not decided" if 2 * len(judged) >= len(pairs) else "too few seeds"
+    elif against:
+        text = "mixed" if for_it else "contradicted"
+    else:
+        text = "holds" if for_it == len(pairs) else "holds in part"
+    return text + (", leads smaller" if more_than_chance(sum(pair.less for pair in judged), len(judged)) else "")
 
 
 def tally(pairs: Pairs) -> str:
     """Count the pairs behind a verdict."""
     if not pairs:
         return "no two rows of it were run"
-    stand = [pair.sure for pair in pairs if pair.as_printed]
-    turned = [pair.sure for pair in pairs if not pair.as_printed]
-    of = "of one pair" if len(pairs) == 1 else f"of {len(pairs)} pairs"
-    text = f"{of} {len(stand)} as printed ({stand.count(True)} beyond chance), "
+    judged = [pair for pair in pairs if pair.sure is not None]
+    unknown = len(pairs) - len(judged)
+    if not judged:
+        return f"{_pairs(unknown)}, each with a row of one seed"
+    stand = [pair.sure for pair in judged if pair.as_printed]
+    turned = [pair.sure for pair in judged if pair.as_printed is False]
+    text = f"of {_pairs(len(judged))} {len(stand)} as printed ({stand.count(True)} beyond chance), "
     text += f"{len(turned)} the other way round ({turned.count(True)} beyond chance)"
-    smaller, unknown = sum(pair.less for pair in pairs), stand.count(None) + turned.count(None)
+    equal, smaller = len(judged) - len(stand) - len(turned), sum(pair.less for pair in judged)
+    text += f", {equal} equal" if equal else ""
     text += f"; the lead is smaller than printed, beyond chance, in {smaller}" if smaller else ""
-    return text + (f"; {unknown} cannot be judged, for a row has one seed" if unknown else "")
+    return text + (f"; {_pairs(unknown)} more with a row of one seed" if unknown else "")
+
+
+def _pairs(number: int) -> str:
+    """Count pairs in words."""
+    return "one pair" if number == 1 else f"{number} pairs"
 
 
 def lines(compared: Comparison) -> list[str]:
@@ -154,8 +169,9 @@ def lines(compared: Comparison) -> list[str]:
     absent = f"; not run: {', '.join(missing)}" if missing else ""
     pairs = compared.pairs()
     where = compared.table if "," in compared.table else f"{compared.table}, {compared.net}"
+    claimed = "".join(f" Significant there: {compared.label(name)} {what}." for name, what in compared.significant.items())
     return [
-        f"- In print ({where}), {compared.title}: {printed}.",
+        f"- In print ({where}), {compared.title}: {printed}.{claimed}",
         f"- Here{beam}: {', '.join(here) or 'nothing'}{absent}.{_noise(compared)}",
         f"- Order: {verdict(pairs)}; {tally(pairs)}.",
         "",
@@ -174,9 +190,10 @@ def _noise(compared: Comparison) -> str:
 
 
 def summary(compared: list[Comparison]) -> list[list[str]]:
-    """Write a line for each table and network: the data, the best in print, the best here, the verdict, the pairs behind it.
+    """Write a line for each table and network that was run.
 
-    Data sets stand together where a table has more than three of them.
+    Its data, the best in print, the best here if it leads by more than chance, the verdict, the pairs behind it. Data sets
+    stand together where a table has more than three of them.
     """
     groups: dict[tuple[str, ...], list[Comparison]] = {}
     for one in compared:
@@ -186,10 +203,13 @@ def summary(compared: list[Comparison]) -> list[list[str]]:
     cells = []
     for group in groups.values():
         pairs = [pair for one in group for pair in one.pairs()]
+        if not pairs:
+            continue
         names = ", ".join(f"`{one.data.partition('(')[0]}`" for one in group)
         names += f", {group[0].setting}" if group[0].setting else ""
         printed = [one.label(one.rows[0].name) for one in group]
-        here = [one.label(next(iter(one.figures))) for one in group if len(one.figures) > 1]
+        ranked = [(one, *best(one.figures, one.less)) for one in group if one.figures]
+        here = [one.label(name) for one, name, sure in ranked if sure]
         cells.append([group[0].paper, group[0].table, names, group[0].net, _often(printed), _often(here)])
         cells[-1] += [verdict(pairs), tally(pairs)]
     return cells

@@ -1,12 +1,14 @@
 """The scripts behind the tables run, and the tables say what was measured."""
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
 import yaml
+from scipy.stats import ttest_ind
 
 import zoo
 from benchmarks import (
@@ -245,7 +247,7 @@ def test_algebras_are_seen_at_a_glance():
         measured("a", "phm-10", 0.7),
         measured("b", "quaternion", 0.6, scope="attention"),
         measured("c", "real", 0.5, 0.51),
-        measured("d", "phm-2", 0.8, 0.9),
+        measured("d", "phm-2", 0.84, 0.86),
         measured("e", "real", 0.1, backbone="cnn"),  # nothing to compare it with
         measured("f", "quaternion", 0.4),
         *(measured(name, name, 0.5, data="iwslt15") for name in ("real", "quaternion", "octonion")),  # too little data
@@ -256,7 +258,7 @@ def test_algebras_are_seen_at_a_glance():
         "| `real` | 0.505 ± 0.007 |",
         "| `quaternion` | 0.400 |",
         "| `quaternion`, attention only | 0.600 |",
-        "| `phm-2` | **0.850 ± 0.071** |",
+        "| `phm-2` | **0.850 ± 0.014** |",
         "| `phm-10` | 0.700 |",
         "",
     ]
@@ -298,12 +300,23 @@ def test_learning_rates_are_chosen_on_validation_rows():
         ((0.50, 0.51), (0.80, 0.81), 10, False),  # the test is too small
         ((0.30, 0.71), (0.60, 0.99), 1000, False),  # the seeds are too far apart
         ((0.50,), (0.80, 0.81), 1000, None),  # one seed does not tell
-        ((0.50,), (0.51, 0.52), 1000, False),  # but here the test does
+        ((0.50, 0.51), (0.53, 0.54), 100000, False),  # two seeds tell little: p = 0.051
+        ((0.50, 0.51, 0.505), (0.53, 0.54, 0.535), 100000, True),
+        ((0.50, 0.50), (0.53, 0.53), 100000, True),  # no spread at all
+        ((0.50, 0.50), (0.50, 0.50), None, False),
         ((9.0, 9.1), (12.0, 12.1), None, True),  # no bound is known
     ],
 )
 def test_a_difference_counts_beyond_seeds_and_test(one, other, tested, expected):
     assert papers_chance.counts(papers_chance.Figure(one, tested), papers_chance.Figure(other, tested)) is expected
+
+
+def test_differences_over_seeds_are_those_of_welch():
+    rng = random.Random(0)
+    for _ in range(200):
+        one, other = ([rng.gauss(0, scale) for _ in range(rng.randint(2, 4))] for scale in (1, 3))
+        said = papers_chance.counts(papers_chance.Figure(tuple(one)), papers_chance.Figure(tuple(other)))
+        assert said is bool(ttest_ind(one, other, equal_var=False).pvalue < 0.05)
 
 
 def test_a_printed_lead_may_be_more_than_is_found():
@@ -337,7 +350,7 @@ def test_three_lines_tell_what_was_found(compared):
         "- Here: real 0.905 ± 0.007, phm2 0.805 ± 0.007; not run: phm4. Standard error of one row: up to 0.0050"
     )
     assert order.startswith(
-        "- Order: contradicted; of one pair 0 as printed (0 beyond chance), 1 the other way round (1 beyond"
+        "- Order: contradicted, leads smaller; of one pair 0 as printed (0 beyond chance), 1 the other way round (1 beyond"
     )
     assert order.endswith("; the lead is smaller than printed, beyond chance, in 1.")
 
@@ -347,7 +360,11 @@ def test_another_setting_on_the_same_data_is_compared_by_itself():
         found = measured(name, "real", value, value + 0.002, published=f"accuracy {value} (Table 2)", tested=1000)
         return replace(found, extra=extra)
 
-    rows = [row("mr_none", 0.6), row("mr_pe", 0.7), *(row(f"mr_folds_{kind}", 0.8, setting="ten folds") for kind in ("a", "b"))]
+    rows = [
+        row("mr_none", 0.6),
+        row("mr_pe", 0.7),
+        *(row(f"mr_folds_{kind}", 0.8 + kind / 10, setting="ten folds") for kind in (0, 1)),
+    ]
     compared = papers_verdicts.comparisons(rows)
     assert [(one.setting, len(one.rows)) for one in compared] == [("", 2), ("ten folds", 2)]
     assert "| `trec`, ten folds |" in papers_glance.verdicts(compared)[3]
@@ -355,7 +372,7 @@ def test_another_setting_on_the_same_data_is_compared_by_itself():
 
 def test_the_verdicts_stand_in_one_table(compared):
     line = papers_glance.verdicts(compared)[2]
-    assert line.startswith("| Wang et al. 2020, Table 5 | `trec` | lstm | phm2 | real | contradicted |")
+    assert line.startswith("| Wang et al. 2020, Table 5 | `trec` | lstm | phm2 | real | contradicted, leads smaller |")
 
 
 @pytest.mark.parametrize(
@@ -363,17 +380,43 @@ def test_the_verdicts_stand_in_one_table(compared):
     [
         ([], "not measured"),
         ([(True, True), (True, True)], "holds"),
-        ([(True, True), (True, False)], "holds in part"),
-        ([(True, True), (False, False)], "holds in part"),
+        ([(True, True), (True, True), (True, False)], "holds in part"),
+        ([(True, True), (True, True), (False, False)], "holds in part"),
+        ([(True, True), (True, True), (True, None)], "holds in part"),
         ([(True, True), (False, True)], "mixed"),
-        ([(True, False), (False, True)], "contradicted"),
-        ([(True, None), (False, False)], "not decided"),
-        ([(True, True), *[(True, False)] * 19], "not decided"),  # one in twenty
-        ([(True, True), *[(True, False)] * 18], "holds in part"),
+        ([(True, False), (False, True), (False, True)], "contradicted"),
+        ([(True, True), (False, False)], "not decided"),  # one of two comes by chance in one table of ten
+        ([(True, None), (True, None), (False, False)], "too few seeds"),
+        ([(None, False), (True, False, True), (False, False, True)], "not decided, leads smaller"),
+        ([*[(True, True)] * 3, *[(True, False)] * 17], "not decided"),
+        ([*[(True, True)] * 4, *[(True, False)] * 16], "holds in part"),
     ],
 )
 def test_verdicts(pairs, expected):
     assert papers_verdicts.verdict([papers_verdicts.Pair(*pair) for pair in pairs]) == expected
+
+
+def test_only_leads_that_print_calls_significant_are_judged(compared):
+    (one,) = compared
+    rows = [*one.rows, measured("sva_phm8", "phm-8", 0.7, 0.71, published="accuracy 0.94 (Table 5)", tested=1000)]
+    marked = [replace(row, extra={"significant": "Table 5: over all"} if row.name == "sva_phm8" else {}) for row in rows]
+    (other,) = papers_verdicts.comparisons(marked)
+    assert (len(one.pairs()), len(other.pairs())) == (1, 2)
+    assert papers_verdicts.lines(other)[0].endswith("phm8 0.94. Significant there: phm8 over all.")
+    elsewhere = [replace(row, extra={"significant": "Table 2: over all"}) for row in rows]
+    assert len(papers_verdicts.comparisons(elsewhere)[0].pairs()) == 3
+
+
+def test_a_minute_tells_each_verdict_once(compared):
+    rows = [measured("rotation", "phm-3", data="rotation")]
+    rows = [replace(row, runs=({"metrics": {"mse": 1e-13}},)) for row in rows]
+    lines = [line for line in papers_glance.minute(rows, compared) if line.startswith("- ")]
+    assert lines == [
+        "- **Holds**, all pairs of rows as printed: Zhang et al. 2021, Figure 2 (loss to zero; rotation).",
+        "- **Contradicted, leads smaller**, more pairs the other way round than chance gives, and printed leads that are not "
+        "there: Wang et al. 2020, Table 5 (lstm; `trec`).",
+        "- **Not run**, or not as printed: [not here, and why](#not-here-and-why).",
+    ]
 
 
 def test_every_difference_is_said():
