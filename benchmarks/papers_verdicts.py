@@ -196,15 +196,13 @@ def summary(compared: list[Comparison]) -> list[list[str]]:
     stand together where a table has more than three of them.
     """
     groups: dict[tuple[str, ...], list[Comparison]] = {}
-    for one in compared:
+    for one in (one for one in compared if one.pairs()):
         key = one.paper, one.table, one.net, one.setting
         alike = [other for other in compared if (other.paper, other.table, other.net, other.setting) == key]
         groups.setdefault((*key, "" if len(alike) > 3 else one.data), []).append(one)
     cells = []
     for group in groups.values():
         pairs = [pair for one in group for pair in one.pairs()]
-        if not pairs:
-            continue
         names = ", ".join(f"`{one.data.partition('(')[0]}`" for one in group)
         names += f", {group[0].setting}" if group[0].setting else ""
         printed = [one.label(one.rows[0].name) for one in group]
