@@ -70,21 +70,20 @@ def places(compared: list[Comparison]) -> list[list[str]]:
 
 def minute(rows: Iterable[Row], compared: list[Comparison]) -> list[str]:
     """Say in a list what the papers' orders come to: a line for each verdict."""
-    found: dict[str, list[str]] = {}
-    for place, data, net, *_, verdict, _ in places(compared):
+    found: dict[str, dict[str, list[str]]] = {}
+    for place, data, net, _, _, verdict, *_ in places(compared):
         sets = data if data.count("`") <= 6 else f"{data.count('`') // 2} data sets"
-        found.setdefault(verdict, []).append(f"{place} ({net}; {sets})")
+        found.setdefault(verdict, {}).setdefault(place, []).append(f"{net} on {sets}")
     exact = [row for row in rows if row.runs and all(run["metrics"].get("mse", 1) < EXACT for run in row.runs)]
     if exact:
-        found.setdefault("holds", []).append(
-            f"Zhang et al. 2021, Figure 2 (loss to zero; {', '.join(row.name for row in exact)})"
-        )
-    known = sorted(found, key=lambda verdict: (*MEANING, verdict).index(verdict.partition(",")[0]))
+        names = ", ".join(row.name for row in exact)
+        found.setdefault("holds", {})["Zhang et al. 2021, Figure 2"] = [f"loss to zero, {names}"]
     lines = []
-    for verdict in known:
+    for verdict in sorted(found, key=lambda verdict: list(MEANING).index(verdict.partition(",")[0])):
         word, _, more = verdict.partition(", ")
         meant = MEANING[word] + (f", and {LEADS_SMALLER}" if more else "")
-        lines.append(f"- **{verdict[0].upper()}{verdict[1:]}**, {meant}: {'; '.join(found[verdict])}.")
+        told = "; ".join(f"{place} ({', '.join(them)})" for place, them in found[verdict].items())
+        lines.append(f"- **{verdict[0].upper()}{verdict[1:]}**, {meant}: {told}.")
     return [
         "What the orders of the papers' tables come to here:",
         "",
@@ -98,12 +97,17 @@ def minute(rows: Iterable[Row], compared: list[Comparison]) -> list[str]:
 
 def verdicts(compared: list[Comparison]) -> list[str]:
     """Write what was printed as the best, what is the best here, and whether the order holds, table by table."""
-    head = "| table | data | network | best in print | best here, beyond chance | the paper's order | pairs of rows |"
-    lines = [head, "|---|---|---|---|---|---|---|", *(f"| {' | '.join(one)} |" for one in places(compared)), ""]
+    columns = ("network", "data", "best in print", "best here", "its order", "as printed", "reversed", "smaller", "not judged")
+    rows = [[f"{place}, {net}", data, *rest] for place, data, net, *rest in places(compared)]
     return [
-        *lines,
+        f"| {' | '.join(columns)} |",
+        "|" + "---|" * 5 + "---:|" * 4,
+        *(f"| {' | '.join(row)} |" for row in rows),
+        "",
         "Names are the ends of the rows' names; where several data sets stand in one line, it counts on how many of them a row",
-        "is best. [How it is judged](#how-it-is-judged) says what counts.",
+        "is best, here by more than chance. To the right, pairs of rows: those that stand as printed or reversed, in brackets",
+        "how many by more than chance; those whose lead is smaller than printed by more than chance; those not judged because",
+        "a row has one seed. [How it is judged](#how-it-is-judged) says what counts.",
         "",
     ]
 

@@ -151,6 +151,14 @@ def tally(pairs: Pairs) -> str:
     return text + (f"; {_pairs(unknown)} more with a row of one seed" if unknown else "")
 
 
+def numbers(pairs: Pairs) -> list[str]:
+    """Count what `tally` tells in words; equal ones are in no column."""
+    kinds = [[pair.sure for pair in pairs if pair.as_printed is kind and pair.sure is not None] for kind in (True, False)]
+    unknown = sum(pair.sure is None for pair in pairs)
+    smaller = sum(pair.less for pair in pairs)
+    return [*(f"{len(kind)} ({kind.count(True)})" for kind in kinds), str(smaller), str(unknown)]
+
+
 def _pairs(number: int) -> str:
     """Count pairs in words."""
     return "one pair" if number == 1 else f"{number} pairs"
@@ -192,8 +200,9 @@ def _noise(compared: Comparison) -> str:
 def summary(compared: list[Comparison]) -> list[list[str]]:
     """Write a line for each table and network that was run.
 
-    Its data, the best in print, the best here if it leads by more than chance, the verdict, the pairs behind it. Data sets
-    stand together where a table has more than three of them.
+    Its data, the best in print, the best here if it leads by more than chance, the verdict, and pairs of rows: as printed, the
+    other way round (each with those beyond chance in brackets), with a lead that is smaller than printed beyond chance, and not
+    judged. Data sets stand together where a table has more than three of them.
     """
     groups: dict[tuple[str, ...], list[Comparison]] = {}
     for one in (one for one in compared if one.pairs()):
@@ -209,7 +218,7 @@ def summary(compared: list[Comparison]) -> list[list[str]]:
         ranked = [(one, *best(one.figures, one.less)) for one in group if one.figures]
         here = [one.label(name) for one, name, sure in ranked if sure]
         cells.append([group[0].paper, group[0].table, names, group[0].net, _often(printed), _often(here)])
-        cells[-1] += [verdict(pairs), tally(pairs)]
+        cells[-1] += [verdict(pairs), *numbers(pairs)]
     return cells
 
 
