@@ -187,6 +187,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--experiment", choices=EXPERIMENTS, default="digits")
     parser.add_argument("--algebra", default="quaternion")
+    parser.add_argument("--backbone", help="in place of that of the experiment, where the algebra does not divide its heads")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, help="in place of those of the experiment")
     parser.add_argument("--batches", type=int, help="steps of an epoch, for a trial; the result is then not comparable")
@@ -204,7 +205,8 @@ def main(argv: list[str] | None = None) -> None:
     if options.batches:
         trainer = {key: value for key, value in trainer.items() if key != "val_check_interval"}
         trainer |= {"limit_train_batches": options.batches}
-    own = chosen.options | {"data": rooted(chosen.options["data"], options.root), "trainer": trainer}
+    own = chosen.options | ({"backbone": options.backbone} if options.backbone else {})
+    own |= {"data": rooted(chosen.options["data"], options.root), "trainer": trainer}
     results = measure(options.runs or Path("runs", name), options.seeds, options.algebra, chosen._replace(options=own))
     results["data"] = chosen.options["data"]
     options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
