@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
@@ -130,16 +131,56 @@ def test_the_options_of_one_plugin(capsys):
     assert main(["list", "datasets", "digits", "--json"]) == 0
     row = json.loads(capsys.readouterr().out)
     assert row["usage"] == "digits(size=None, augment=auto)"
-    assert row["doc"].endswith("for every seed.")
+    assert row["doc"].endswith("is a shift by up to one pixel.")
 
 
 def test_every_plugin_tells_its_options_and_none_that_the_zoo_passes():
-    given = {"batch_size", "num_workers", "in_channels", "num_classes", "vocab_size", "layers", "net", "lr", "schedule"}
-    for kind in registry.GROUPS:
+    given = {"batch_size", "num_workers", "in_channels", "num_classes", "vocab_size", "layers", "net", "lr", "tokenizer"}
+    for kind in set(registry.GROUPS) - {"datasets"}:
         for entry in registry.entries(kind):
-            usage = options_of(kind, f"{entry.distribution}:{entry.name}")["usage"]
-            assert usage.startswith(f"{entry.name}(")
-            assert not given & set(re.findall(r"[(, ](\w+)", usage)), usage
+            found = options_of(kind, f"{entry.distribution}:{entry.name}")
+            assert found["usage"].startswith(f"{entry.name}(")
+            assert found["doc"].startswith(found["summary"] or "?"), entry.name
+            named = set(re.findall(r"[(, ](\w+)", found["usage"])) | set(re.findall(r"^    (\w+):", found["doc"], re.M))
+            assert not given & named, found["usage"]
+
+
+def test_a_task_has_the_options_that_a_run_takes():
+    for entry in registry.entries("tasks"):
+        usage = options_of("tasks", entry.name)["usage"]
+        assert set(re.findall(r"[(, ](\w+)=", usage)) <= set(registry.load(entry).options())
+        assert "metrics=()" in usage
+
+
+def test_options_of_what_a_stranger_wrote(capsys):
+    def plain(layers: object, *, num_classes: int, width: int = 3) -> None:
+        """A network.
+
+        Args:
+            layers (Layers): The factory.
+            num_classes (int): Of the data.
+            width (int): Channels.
+
+        Example:
+            plain(width=4)
+        """
+
+    registry.register("zoo.backbones", "plain")(plain)
+    registry.register("zoo.backbones", "part")(partial(plain, width=5))
+    registry.register("zoo.backbones", "bare")(lambda layers: None)
+    registry.register("zoo.backbones", "odd")(lambda *, width=3: None)
+    try:
+        text = "\n\nA network.\n\nArgs:\n    width (int): Channels.\n\nExample:\n    plain(width=4)\n"
+        for name, usage in (("plain", "plain(width=3)"), ("part", "part(width=5)")):
+            assert main(["list", "backbones", name]) == 0
+            assert capsys.readouterr().out == usage + text
+        assert main(["list", "backbones", "bare"]) == 0
+        assert capsys.readouterr().out == "bare()\n"
+        assert main(["list", "backbones", "odd"]) != 0
+        assert "does not take 1 arguments by position" in capsys.readouterr().err
+    finally:
+        for name in ("plain", "part", "bare", "odd"):
+            registry.unregister("zoo.backbones", name)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +188,7 @@ def test_every_plugin_tells_its_options_and_none_that_the_zoo_passes():
     [
         (["datasets", "trecc"], "unknown data set 'trecc': did you mean 'trec'?"),
         (["checkpoints", "vit-digits-real"], "zoo info vit-digits-real tells about a checkpoint"),
+        (["backbones", "vit(dim=3)"], "'vit(dim=3)': give the name alone, vit"),
     ],
 )
 def test_options_of_what_is_not_there(words, said, capsys):

@@ -44,12 +44,10 @@ def run(command: str, values: dict[str, Any]) -> int:
 def export_folded(source: str, folder: Path, kind: str, quantize: str | None) -> dict[str, Any]:
     """Write the folded network for another runtime."""
     from zoo.hub.sources import locate
-    from zoo.inference.export import FORMATS, check_options, export
+    from zoo.inference.export import check_options, export
     from zoo.inference.model import load
 
     quiet()
-    if kind not in FORMATS:
-        raise InputError(f"format '{kind}': use zoo, {', '.join(FORMATS)}")
     check_options(kind, quantize)
     path = locate(source)
     model = load(path)

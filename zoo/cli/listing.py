@@ -11,6 +11,7 @@ from zoo import registry
 from zoo.cli.commands import COMMANDS, show
 from zoo.cli.parser import SPECS, Parser
 from zoo.errors import InputError
+from zoo.registry.resolution import signature_of
 from zoo.registry.signatures import Signature
 
 KINDS = (*registry.GROUPS, "checkpoints")
@@ -18,7 +19,7 @@ SHELLS = ("bash", "zsh")
 PASSED = {
     "backbones": "in_channels image_size in_features out_features vocab_size max_length num_classes pair seq2seq",
     "datasets": "batch_size num_workers seed stream",
-    "embeddings": "vocab_size dim vectors",
+    "embeddings": "vocab_size dim max_length vectors",
     "tasks": "vocab_size num_classes num_labels num_targets lr weight_decay optimizer betas eps schedule warmup floor",
 }
 """Keywords that are no options of a spec: the data and other options of a command set them."""
@@ -65,7 +66,7 @@ def run(command: str, values: dict[str, Any]) -> int:
             raise InputError(f"zoo info {values['name']} tells about a checkpoint")
         return list_checkpoints(values["json"])
     if values["name"]:
-        show(options_of(kind, values["name"]), values["json"], lambda row: print(f"{row['usage']}\n\n{row['doc']}"))
+        show(options_of(kind, values["name"]), values["json"], lambda row: print(f"{row['usage']}\n\n{row['doc']}".strip()))
         return 0
     rows = {name: list(map(row_of, registry.entries(name))) for name in ([kind] if kind else registry.GROUPS)}
     text = "\n\n".join(table(name, found) for name, found in rows.items() if found or kind)
@@ -76,14 +77,23 @@ def run(command: str, values: dict[str, Any]) -> int:
 def options_of(kind: str, name: str) -> dict[str, str]:
     """Return one plugin as plain values, with its ``usage`` and with what its docstring says of the options of a spec."""
     entry, _ = registry.resolve(f"zoo.{kind}", name)
-    factory, row, passed = registry.load(entry), row_of(entry), PASSED.get(kind, "").split()
-    taken = Signature.of(entry.name, factory, () if kind in ("algebras", "datasets", "catalogues") else (None,))
-    doc, shown = [row["summary"]], True
-    for line in re.split(r"\n(?:Returns|Raises|Yields):", inspect.getdoc(factory) or "")[0].splitlines()[1:]:
-        if found := re.match(r"    (\w+): ", line):
-            shown = found[1] in taken.parameters and found[1] not in passed
+    if "(" in name:
+        raise InputError(f"'{name}': give the name alone, {entry.name}")
+    factory: Any = registry.load(entry)
+    row, passed = row_of(entry), PASSED.get(kind, "").split()
+    taken = signature_of(entry, factory, *() if kind in ("algebras", "datasets", "catalogues") else (None,))
+    if kind == "tasks":  # those of its base classes are its own
+        options = factory.options()
+        taken = Signature(entry.name, options, frozenset((taken.bound | taken.parameters.keys()) - options.keys()), False)
+    text = inspect.getdoc(getattr(factory, "func", factory)) or ""
+    first, *lines = re.split(r"\n(?:Returns|Raises|Yields):", text)[0].splitlines() or [""]
+    doc, shown = [row["summary"] or first], True
+    for line in lines:
+        if found := re.match(r"    \*{0,2}(\w+)(?: \(.*?\))?: ", line):
+            shown = found[1] not in passed and found[1] not in taken.bound
         doc += [line] if shown or not line.startswith("    ") else []
-    return row | {"usage": taken.usage(passed), "doc": "\n".join(doc).strip().removesuffix("\n\nArgs:")}
+    said = re.sub(r"\n\nArgs:(?=\n\n|$)", "", "\n".join(doc).strip())
+    return row | {"usage": taken.usage(passed), "doc": said}
 
 
 def row_of(entry: registry.Entry) -> dict[str, str]:

@@ -70,7 +70,7 @@ def export(model: Model, folder: str | Path, format: str = "safetensors", *, qua
 def check_options(format: str, quantize: str | None) -> None:
     """Refuse formats that there are not, and quantisation where no library writes it."""
     check_rules(
-        (format in FORMATS, f"format '{format}': use {', '.join(FORMATS)}"),
+        (format in FORMATS, f"format '{format}': use {', '.join(FORMATS)}, or zoo with zoo export"),
         (quantize in (None, "int8"), f"quantize '{quantize}': use int8"),
         (quantize is None or format == "onnx", "int8 weights are written as ONNX: use --format onnx with --quantize int8"),
     )

@@ -152,7 +152,8 @@ def summary(entry: Entry) -> str:
     Nothing is imported or run. The docstring of a plain name is the string below its assignment.
     """
     if (factory := entry.factory) is not None:
-        return next(iter((factory.__doc__ or "").strip().splitlines()), "")
+        doc = getattr(factory, "func", factory).__doc__  # of what a functools.partial calls
+        return next(iter((doc or "").strip().splitlines()), "")
     module, attribute = entry.target
     try:
         with warnings.catch_warnings():  # Invalid escapes in a third-party file are not the user's concern.

@@ -29,10 +29,7 @@ def create(group: str, spec: object, /, *args: object, **context: object) -> Any
         return spec
     entry, spec = resolve(group, spec)
     factory = load(entry)
-    try:
-        form = Signature.of(entry.name, factory, args)
-    except TypeError as error:
-        raise plugin_error(entry, f"does not take {len(args)} arguments by position", error) from error
+    form = signature_of(entry, factory, *args)
     form.check(spec.options, context)
     accepted = {key: value for key, value in context.items() if form.accepts(key)}
     try:
@@ -45,6 +42,14 @@ def create(group: str, spec: object, /, *args: object, **context: object) -> Any
         if spec.options and isinstance(error, TypeError | ValueError):
             raise InputError(f"{shorten(str(spec), 200)[1:-1]}: {one_line(error)}") from error
         raise  # the zoo itself is at fault
+
+
+def signature_of(entry: Entry, factory: Any, /, *args: object) -> Signature:
+    """Return the options of a plugin that has these arguments by position; `PluginError` if it does not take them."""
+    try:
+        return Signature.of(entry.name, factory, args)
+    except TypeError as error:
+        raise plugin_error(entry, f"does not take {len(args)} arguments by position", error) from error
 
 
 def resolve(group: str, spec: str | Spec) -> tuple[Entry, Spec]:
