@@ -29,11 +29,11 @@ TOO_LITTLE_DATA = ("iwslt15",)
 """Data sets of which so little is at hand that no network learns the task; their rows are not compared."""
 MEANING = {
     "holds": "all pairs of rows as printed",
-    "holds in part": "more pairs as printed than chance gives, none the other way round",
+    "holds in part": "more pairs as printed than chance gives, and none the other way round beyond chance",
     "mixed": "pairs of both kinds beyond chance",
-    "contradicted": "more pairs the other way round than chance gives",
+    "contradicted": "more pairs the other way round than chance gives, and none as printed beyond chance",
     "not decided": "no more differences than chance gives",
-    "too few seeds": "one seed of most rows, which tells nothing of chance",
+    "too few seeds": "most pairs have a row of one seed, which tells nothing of chance",
 }
 LEADS_SMALLER = "printed leads that are not there"
 EXACT = 1e-6
@@ -72,18 +72,17 @@ def minute(rows: Iterable[Row], compared: list[Comparison]) -> list[str]:
     """Say in a list what the papers' orders come to: a line for each verdict."""
     found: dict[str, dict[str, list[str]]] = {}
     for place, data, net, _, _, verdict, *_ in places(compared):
-        sets = data if data.count("`") <= 6 else f"{data.count('`') // 2} data sets"
-        found.setdefault(verdict, {}).setdefault(place, []).append(f"{net} on {sets}")
-    exact = [row for row in rows if row.runs and all(run["metrics"].get("mse", 1) < EXACT for run in row.runs)]
-    if exact:
-        names = ", ".join(row.name for row in exact)
-        found.setdefault("holds", {})["Zhang et al. 2021, Figure 2"] = [f"loss to zero, {names}"]
+        names, _, setting = data.rpartition("`")
+        sets = f"{names}`" if names.count("`") < 6 else f"{(names.count('`') + 1) // 2} data sets"
+        found.setdefault(verdict, {}).setdefault(place, []).append(f"{net} on {sets}{setting.replace(',', '')}")
     lines = []
     for verdict in sorted(found, key=lambda verdict: list(MEANING).index(verdict.partition(",")[0])):
         word, _, more = verdict.partition(", ")
         meant = MEANING[word] + (f", and {LEADS_SMALLER}" if more else "")
         told = "; ".join(f"{place} ({', '.join(them)})" for place, them in found[verdict].items())
         lines.append(f"- **{verdict[0].upper()}{verdict[1:]}**, {meant}: {told}.")
+    exact = [row.name for row in rows if row.runs and all(run["metrics"].get("mse", 1) < EXACT for run in row.runs)]
+    lines += [f"- **As printed**, the loss goes to zero: Zhang et al. 2021, Figure 2 ({', '.join(exact)})."] if exact else []
     return [
         "What the orders of the papers' tables come to here:",
         "",
@@ -97,7 +96,17 @@ def minute(rows: Iterable[Row], compared: list[Comparison]) -> list[str]:
 
 def verdicts(compared: list[Comparison]) -> list[str]:
     """Write what was printed as the best, what is the best here, and whether the order holds, table by table."""
-    columns = ("network", "data", "best in print", "best here", "its order", "as printed", "reversed", "smaller", "not judged")
+    columns = (
+        "network",
+        "data",
+        "best in print",
+        "best here",
+        "the paper's order",
+        "as printed",
+        "reversed",
+        "smaller",
+        "not judged",
+    )
     rows = [[f"{place}, {net}", data, *rest] for place, data, net, *rest in places(compared)]
     return [
         f"| {' | '.join(columns)} |",
@@ -106,8 +115,8 @@ def verdicts(compared: list[Comparison]) -> list[str]:
         "",
         "Names are the ends of the rows' names; where several data sets stand in one line, it counts on how many of them a row",
         "is best, here by more than chance. To the right, pairs of rows: those that stand as printed or reversed, in brackets",
-        "how many by more than chance; those whose lead is smaller than printed by more than chance; those not judged because",
-        "a row has one seed. [How it is judged](#how-it-is-judged) says what counts.",
+        "how many by more than chance (equal ones are in neither); those whose lead is smaller than printed by more than",
+        "chance; those not judged because a row has one seed. [How it is judged](#how-it-is-judged) says what counts.",
         "",
     ]
 

@@ -76,6 +76,7 @@ def positions(root: Path, rounds: int) -> dict[str, Any]:
     return {
         "parameters": parameters,
         "training": {net: side_by_side({kind: own[kind] for kind in POSITIONS}, rounds) for net, own in nets.items()},
+        "places": {net: side_by_side({kind: own[kind] for kind in POSITIONS[-2:]}, rounds) for net, own in nets.items()},
         "machine": machine.info(),
         "commit": commit(),
     }
@@ -114,12 +115,16 @@ def positions_table(found: dict[str, Any]) -> list[str]:
         cells += [f"{own[kind]['ratio']:.2f} {sizes[kind]}" for kind in POSITIONS[1:]]
         lines.append(f"| {net} | {' | '.join(cells)} |")
     low, high = (end(own["order"]["ratio"] for own in found["training"].values()) for end in (min, max))
-    alike = max(abs(own["order"]["ratio"] / own["vanilla"]["ratio"] - 1) for own in found["training"].values())
+    places = [
+        f"{net} {own['order']['ratio']:.2f} ({own['order']['low']:.2f} to {own['order']['high']:.2f})"
+        for net, own in found["places"].items()
+    ]
     return [
         *lines,
         "",
         f"Complex-order takes {low:.2f} to {high:.2f} times as long as the real network, for twice the weights and up to four",
-        f"times the products. What it adds to a complex network, places, costs {100 * alike:.0f} % or less.",
+        "times the products. What places add to complex-vanilla, timed in turns with it (quartiles of the rounds in brackets):",
+        f"{', '.join(places)}.",
     ]
 
 

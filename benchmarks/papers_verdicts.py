@@ -11,6 +11,8 @@ from benchmarks.papers_chance import Figure, best, counts, figure, more_than_cha
 from benchmarks.papers_rows import FIGURES, Row
 
 LESS_IS_BETTER = ("bits_per_character",)
+EQUAL = 1e-6
+"""Means of as many right answers differ by less, for they are stored in 32 bits."""
 
 
 class Pair(NamedTuple):
@@ -96,7 +98,7 @@ class Comparison:
             if there and (one in claimed or other in claimed):
                 less = here * there <= 0 or abs(here) < abs(there)
                 less = less and counts(found[one], found[other], there) is True
-                pairs.append(Pair(here * there > 0 if here else None, counts(found[one], found[other]), less))
+                pairs.append(Pair(here * there > 0 if abs(here) > EQUAL else None, counts(found[one], found[other]), less))
         return pairs
 
 
@@ -136,7 +138,7 @@ def verdict(pairs: Pairs) -> str:
 def tally(pairs: Pairs) -> str:
     """Count the pairs behind a verdict."""
     if not pairs:
-        return "no two rows of it were run"
+        return "no pair of rows to judge was run"
     judged = [pair for pair in pairs if pair.sure is not None]
     unknown = len(pairs) - len(judged)
     if not judged:

@@ -20,6 +20,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
+import yaml
+
 import zoo
 from benchmarks import machine
 from benchmarks.papers import rooted
@@ -85,8 +87,10 @@ def first(values: list[float], least: float) -> int | None:
 
 
 def fit(run: Path, **options: Any) -> dict[str, Any]:
-    """Train, or read the summary of a run that has ended."""
-    if not (run / "summary.json").exists():
+    """Train, or read the summary of a run of this backbone that has ended."""
+    config = run / "config.yaml"
+    ended = (run / "summary.json").exists() and config.exists()
+    if not ended or yaml.safe_load(config.read_text(encoding="utf-8")).get("backbone") != options.get("backbone"):
         shutil.rmtree(run, ignore_errors=True)
         zoo.fit(run_dir=str(run), **options)
     found: dict[str, Any] = json.loads((run / "summary.json").read_text(encoding="utf-8"))
@@ -153,7 +157,7 @@ def table(results: dict[str, Any]) -> str:
         f"`{results['backbone']}`, {len(teachers)} seeds, mean relative error of the projection {error:.3f}; {where['date']}, "
         f"torch {where['torch']}."
     )
-    return "\n".join([*lines, "", verdict(results), "", said])
+    return "\n".join([*lines, "", verdict(results, unit.partition(",")[0]), "", said])
 
 
 def arms_of(results: dict[str, Any]) -> list[str]:
@@ -161,17 +165,20 @@ def arms_of(results: dict[str, Any]) -> list[str]:
     return [arm for arm in ARMS if any(row["arm"] == arm for row in results["rows"])]
 
 
-def verdict(results: dict[str, Any]) -> str:
+def verdict(results: dict[str, Any], unit: str = "epochs") -> str:
     """Say with how many seeds projected weights came near the teacher in a third of the time that new ones took."""
     reached = {(row["arm"], row["seed"]): row["reached"] or math.inf for row in results["rows"]}
     seeds = [one["seed"] for one in results["teachers"]]
     said = []
     for arm in arms_of(results):
         if ARMS[arm][0]:
-            fast = sum(reached[arm, seed] <= reached["new weights", seed] / 3 < math.inf for seed in seeds)
-            sooner = sum(reached[arm, seed] < reached["new weights", seed] for seed in seeds)
-            said.append(f"`{arm}` was sooner with {sooner} of {len(seeds)} seeds, in at most a third of the time with {fast}")
-    return f"Beside new weights, {'; '.join(said)}."
+            new = next(name for name, how in ARMS.items() if how == (False, ARMS[arm][1]))
+            fast = sum(reached[arm, seed] <= reached[new, seed] / 3 < math.inf for seed in seeds)
+            sooner = sum(reached[arm, seed] < reached[new, seed] for seed in seeds)
+            said.append(
+                f"`{arm}` was sooner than `{new}` with {sooner} of {len(seeds)} seeds, in a third of the {unit} with {fast}"
+            )
+    return f"{'; '.join(said)}."
 
 
 def update() -> None:

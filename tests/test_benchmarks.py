@@ -410,15 +410,29 @@ def test_only_leads_that_print_calls_significant_are_judged(compared):
 
 
 def test_a_minute_tells_each_verdict_once(compared):
-    rows = [measured("rotation", "phm-3", data="rotation")]
-    rows = [replace(row, runs=({"metrics": {"mse": 1e-13}},)) for row in rows]
-    lines = [line for line in papers_glance.minute(rows, compared) if line.startswith("- ")]
+    vectors = replace(measured("rotation", "phm-3", data="rotation"), runs=({"metrics": {"mse": 1e-13}},))
+    many = [replace(compared[0], data=data, setting="as printed") for data in ("mr", "sst", "subj", "trec")]
+    lines = [
+        line for line in papers_glance.minute([vectors], [*compared, replace(compared[0], net="cnn"), *many]) if "- **" in line
+    ]
     assert lines == [
-        "- **Holds**, all pairs of rows as printed: Zhang et al. 2021, Figure 2 (loss to zero, rotation).",
-        "- **Contradicted, leads smaller**, more pairs the other way round than chance gives, and printed leads that are not "
-        "there: Wang et al. 2020, Table 5 (lstm on `trec`).",
+        "- **Contradicted, leads smaller**, more pairs the other way round than chance gives, and none as printed beyond "
+        "chance, and printed leads that are not there: Wang et al. 2020, Table 5 (lstm on `trec`, cnn on `trec`, lstm on 4 data "
+        "sets as printed).",
+        "- **As printed**, the loss goes to zero: Zhang et al. 2021, Figure 2 (rotation).",
         "- **Not run**, or not as printed: [not here, and why](#not-here-and-why).",
     ]
+
+
+def test_equal_means_are_no_direction():
+    rows = [
+        measured("sva_real", "real", 0.9, 0.91, published="accuracy 0.7 (Table 5)", tested=1000),
+        measured("sva_phm2", "phm-2", 0.9, 0.91 + 2e-8, published="accuracy 0.9 (Table 5)", tested=1000),
+    ]
+    (one,) = papers_verdicts.comparisons(rows)
+    assert [pair.as_printed for pair in one.pairs()] == [None]
+    assert ", 1 equal" in papers_verdicts.tally(one.pairs())
+    assert papers_verdicts.numbers(one.pairs())[:2] == ["0 (0)", "0 (0)"]
 
 
 def test_every_difference_is_said():
@@ -454,11 +468,19 @@ def test_the_page_has_the_measured_recovery():
 
 
 def test_the_verdict_on_recovery():
-    reached = {"new weights": (21, None), "projected": (7, None), "projected, teacher": (8, 30)}
+    reached = {
+        "new weights": (21, None),
+        "new weights, teacher": (9, 20),
+        "projected": (7, None),
+        "projected, teacher": (8, 30),
+    }
     rows = [{"arm": arm, "seed": seed, "reached": value} for arm, both in reached.items() for seed, value in enumerate(both)]
     said = recovery.verdict({"rows": rows, "teachers": [{"seed": 0}, {"seed": 1}]})
-    assert "`projected` was sooner with 1 of 2 seeds, in at most a third of the time with 1;" in said
-    assert "`projected, teacher` was sooner with 2 of 2 seeds, in at most a third of the time with 0." in said
+    assert "`projected` was sooner than `new weights` with 1 of 2 seeds, in a third of the epochs with 1;" in said
+    assert (
+        "`projected, teacher` was sooner than `new weights, teacher` with 1 of 2 seeds, in a third of the epochs with 0."
+        in said
+    )
 
 
 def test_recovery_of_a_language_model_counts_bits_down_and_has_no_teacher(tmp_path, monkeypatch):
@@ -480,7 +502,7 @@ def test_recovery_of_a_language_model_counts_bits_down_and_has_no_teacher(tmp_pa
     assert "| new weights | more than 2 | **2.500** (2.500) |" in shown
     assert "validations, one every 200 steps, to within 0.05 bits of the teacher" in shown
     assert "old" not in shown
-    assert "`projected` was sooner with 1 of 1 seeds, in at most a third of the time with 0." in shown
+    assert "`projected` was sooner than `new weights` with 1 of 1 seeds, in a third of the validations with 0." in shown
     assert shown.startswith("above\n")
     assert shown.endswith("\nbelow\n")
 
@@ -488,6 +510,7 @@ def test_recovery_of_a_language_model_counts_bits_down_and_has_no_teacher(tmp_pa
 def test_recovery_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
     def fit(run_dir, **options):
         Path(run_dir).mkdir(parents=True)
+        Path(run_dir, "config.yaml").write_text(yaml.safe_dump(options))
         Path(run_dir, "summary.json").write_text(json.dumps(options))
 
     monkeypatch.setattr(zoo, "fit", fit)
@@ -496,3 +519,4 @@ def test_recovery_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
     assert recovery.fit(tmp_path / "run", seed=1) == {"seed": 1}
     assert not (tmp_path / "run" / "metrics.csv").exists()
     assert recovery.fit(tmp_path / "run", seed=2) == {"seed": 1}  # it has ended, and is not repeated
+    assert recovery.fit(tmp_path / "run", backbone="vit") == {"backbone": "vit"}  # but with another network it is
