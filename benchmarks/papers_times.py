@@ -123,7 +123,7 @@ def positions_table(found: dict[str, Any]) -> list[str]:
         *lines,
         "",
         f"Complex-order takes {low:.2f} to {high:.2f} times as long as the real network, for twice the weights and up to four",
-        "times the products. What places add to complex-vanilla, timed in turns with it (quartiles of the rounds in brackets):",
+        "times the products. Of the time of complex-vanilla, in turns with it (quartiles of the rounds in brackets), it takes:",
         f"{', '.join(places)}.",
     ]
 
