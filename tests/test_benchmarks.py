@@ -417,8 +417,8 @@ def test_a_minute_tells_each_verdict_once(compared):
     ]
     assert lines == [
         "- **Contradicted, leads smaller**, more pairs the other way round than chance gives, and none as printed beyond "
-        "chance, and printed leads that are not there: Wang et al. 2020, Table 5 (lstm on `trec`, cnn on `trec`, lstm on 4 data "
-        "sets as printed).",
+        "chance, and printed leads that are not there: Wang et al. 2020, Table 5 (lstm on `trec`, cnn on `trec`, lstm on 4 "
+        "data sets as printed).",
         "- **As printed**, the loss goes to zero: Zhang et al. 2021, Figure 2 (rotation).",
         "- **Not run**, or not as printed: [not here, and why](#not-here-and-why).",
     ]
