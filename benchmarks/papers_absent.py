@@ -32,7 +32,7 @@ ABSENT = (
     ),
     (
         "Tay et al. 2019, Table 1: SNLI, SciTail, MNLI, Tweets, Quora, Ubuntu",
-        "the data are not at hand, but for SNLI's validation and test files, on which Q-Att and DeAtt are configured, not run",
+        "the data are not at hand, but for SNLI's validation and test files, on which Q-Att and DeAtt were run",
     ),
     (
         "Tay et al. 2019, Table 3, and WMT English-German",
