@@ -219,13 +219,13 @@ def summary(compared: list[Comparison]) -> list[list[str]]:
         printed = [one.label(one.rows[0].name) for one in group]
         ranked = [(one, *best(one.figures, one.less)) for one in group if one.figures]
         here = [one.label(name) for one, name, sure in ranked if sure]
-        cells.append([group[0].paper, group[0].table, names, group[0].net, _often(printed), _often(here)])
-        cells[-1] += [verdict(pairs), *numbers(pairs)]
+        firsts = [_often(found, len(group)) for found in (printed, here)]
+        cells.append([group[0].paper, group[0].table, names, group[0].net, *firsts, verdict(pairs), *numbers(pairs)])
     return cells
 
 
-def _often(names: list[str]) -> str:
-    """Count names, the most frequent first: ``order 3, none 2``; a name alone stands for itself."""
-    if len(names) < 2:
+def _often(names: list[str], of: int) -> str:
+    """Count names on so many data sets, the most frequent first: ``order 3, none 2``; on one it stands for itself."""
+    if of < 2 or not names:
         return names[0] if names else "-"
     return ", ".join(f"{name} {count}" for name, count in Counter(names).most_common())

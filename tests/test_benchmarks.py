@@ -424,6 +424,13 @@ def test_a_minute_tells_each_verdict_once(compared):
     ]
 
 
+def test_a_row_that_leads_on_one_of_several_data_sets_is_counted():
+    assert papers_verdicts._often(["pe"], 5) == "pe 1"
+    assert papers_verdicts._often(["pe"], 1) == "pe"
+    assert papers_verdicts._often(["pe", "tpe", "pe"], 5) == "pe 2, tpe 1"
+    assert papers_verdicts._often([], 5) == "-"
+
+
 def test_equal_means_are_no_direction():
     rows = [
         measured("sva_real", "real", 0.9, 0.91, published="accuracy 0.7 (Table 5)", tested=1000),
