@@ -1,12 +1,13 @@
 """The head of docs/papers.md: verdicts, algebras by task, word order by data set and network; and how tables are written."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from statistics import mean, stdev
 
 from benchmarks.papers_chance import BOUNDED, Figure, best, counts, figure
 from benchmarks.papers_rows import Row
-from benchmarks.papers_verdicts import Comparison, summary
+from benchmarks.papers_verdicts import Comparison, Pairs, numbers, together, verdict
 from zoo.registry import Spec
 
 ORDERED = re.compile(r"(trec|subj|mr|mpqa|sst)_(transformer|lstm|cnn|fasttext)_(none|pe|tpe|vanilla|order)")
@@ -61,26 +62,35 @@ def cell(values: Iterable[float], digits: int = 3, bold: bool = False) -> str:
     return f"**{mean(values):.{digits}f}{spread}**" if bold else f"{mean(values):.{digits}f}{spread}"
 
 
-def places(compared: list[Comparison]) -> list[list[str]]:
-    """Return the lines of `summary` in the order of the papers, each with its table's authors."""
-    authors = list(SHORT.values())
-    cells = [[place if "," in place else f"{SHORT[paper]}, {place}", *rest] for paper, place, *rest in summary(compared)]
-    return sorted(cells, key=lambda one: (authors.index(one[0].partition(",")[0]), one[0]))
+def ordered(compared: Iterable[Comparison]) -> list[list[Comparison]]:
+    """Group comparisons, see `together`, in the order of the papers."""
+    authors = list(SHORT)
+    return sorted(together(compared), key=lambda group: (authors.index(group[0].paper), place(group), group[0].net))
 
 
-def minute(rows: Iterable[Row], compared: list[Comparison]) -> list[str]:
+def place(group: list[Comparison]) -> str:
+    """Name the table of a group, with its authors."""
+    return group[0].table if "," in group[0].table else f"{SHORT[group[0].paper]}, {group[0].table}"
+
+
+def judged(group: list[Comparison]) -> Pairs:
+    """Return the pairs of rows of a group."""
+    return [pair for one in group for pair in one.pairs()]
+
+
+def minute(rows: Iterable[Row], compared: Iterable[Comparison]) -> list[str]:
     """Say in a list what the papers' orders come to: a line for each verdict."""
     found: dict[str, dict[str, list[str]]] = {}
-    for place, data, net, _, _, verdict, *_ in places(compared):
-        names, _, setting = data.rpartition("`")
-        sets = f"{names}`" if names.count("`") < 6 else f"{(names.count('`') + 1) // 2} data sets"
-        found.setdefault(verdict, {}).setdefault(place, []).append(f"{net} on {sets}{setting.replace(',', '')}")
+    for group in ordered(compared):
+        sets = f"{len(group)} data sets" if len(group) > 2 else names(group)
+        setting = f" {group[0].setting}" if group[0].setting else ""
+        found.setdefault(verdict(judged(group)), {}).setdefault(place(group), []).append(f"{group[0].net} on {sets}{setting}")
     lines = []
-    for verdict in sorted(found, key=lambda verdict: list(MEANING).index(verdict.partition(",")[0])):
-        word, _, more = verdict.partition(", ")
+    for told in sorted(found, key=lambda told: list(MEANING).index(told.partition(",")[0])):
+        word, _, more = told.partition(", ")
         meant = MEANING[word] + (f", and {LEADS_SMALLER}" if more else "")
-        told = "; ".join(f"{place} ({', '.join(them)})" for place, them in found[verdict].items())
-        lines.append(f"- **{verdict[0].upper()}{verdict[1:]}**, {meant}: {told}.")
+        where = "; ".join(f"{table} ({', '.join(them)})" for table, them in found[told].items())
+        lines.append(f"- **{told[0].upper()}{told[1:]}**, {meant}: {where}.")
     exact = [row.name for row in rows if row.runs and all(run["metrics"].get("mse", 1) < EXACT for run in row.runs)]
     lines += [f"- **As printed**, the loss goes to zero: Zhang et al. 2021, Figure 2 ({', '.join(exact)})."] if exact else []
     return [
@@ -94,7 +104,29 @@ def minute(rows: Iterable[Row], compared: list[Comparison]) -> list[str]:
     ]
 
 
-def verdicts(compared: list[Comparison]) -> list[str]:
+def names(group: list[Comparison]) -> str:
+    """Name the data sets of a group."""
+    return ", ".join(f"`{one.data.partition('(')[0]}`" for one in group)
+
+
+def often(names: list[str], of: int) -> str:
+    """Count names on so many data sets, the most frequent first: ``order 3, none 2``; on one it stands for itself."""
+    if of < 2 or not names:
+        return names[0] if names else "-"
+    return ", ".join(f"{name} {count}" for name, count in Counter(names).most_common())
+
+
+def line(group: list[Comparison]) -> list[str]:
+    """Write the cells of a group: its table, data, best in print, best here beyond chance, verdict and pairs."""
+    sets = names(group) + (f", {group[0].setting}" if group[0].setting else "")
+    printed = [one.label(one.rows[0].name) for one in group]
+    ranked = [(one, *best(one.figures, one.less)) for one in group if one.figures]
+    here = [one.label(name) for one, name, sure in ranked if sure]
+    firsts = [often(found, len(group)) for found in (printed, here)]
+    return [f"{place(group)}, {group[0].net}", sets, *firsts, verdict(judged(group)), *numbers(judged(group))]
+
+
+def verdicts(compared: Iterable[Comparison]) -> list[str]:
     """Write what was printed as the best, what is the best here, and whether the order holds, table by table."""
     columns = (
         "network",
@@ -107,11 +139,10 @@ def verdicts(compared: list[Comparison]) -> list[str]:
         "smaller",
         "not judged",
     )
-    rows = [[f"{place}, {net}", data, *rest] for place, data, net, *rest in places(compared)]
     return [
         f"| {' | '.join(columns)} |",
         "|" + "---|" * 5 + "---:|" * 4,
-        *(f"| {' | '.join(row)} |" for row in rows),
+        *(f"| {' | '.join(line(group))} |" for group in ordered(compared)),
         "",
         "Names are the ends of the rows' names; where several data sets stand in one line, it counts on how many of them a row",
         "is best, here by more than chance. To the right, pairs of rows: those that stand as printed or reversed, in brackets",

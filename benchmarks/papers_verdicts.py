@@ -1,13 +1,12 @@
 """What the papers compare, what was found here, and whether their order holds."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations, takewhile
 from statistics import stdev
 from typing import NamedTuple
 
-from benchmarks.papers_chance import Figure, best, counts, figure, more_than_chance
+from benchmarks.papers_chance import Figure, counts, figure, more_than_chance
 from benchmarks.papers_rows import FIGURES, Row
 
 LESS_IS_BETTER = ("bits_per_character",)
@@ -199,33 +198,12 @@ def _noise(compared: Comparison) -> str:
     return f" Standard error of one row: up to {', up to '.join(texts)}." if texts else ""
 
 
-def summary(compared: list[Comparison]) -> list[list[str]]:
-    """Write a line for each table and network that was run.
-
-    Its data, the best in print, the best here if it leads by more than chance, the verdict, and pairs of rows: as printed, the
-    other way round (each with those beyond chance in brackets), with a lead that is smaller than printed beyond chance, and not
-    judged. Data sets stand together where a table has more than three of them.
-    """
+def together(compared: Iterable[Comparison]) -> list[list[Comparison]]:
+    """Group what is judged in one line: a table's data sets of one network and setting, if it has more than three of them."""
+    compared = list(compared)
     groups: dict[tuple[str, ...], list[Comparison]] = {}
     for one in (one for one in compared if one.pairs()):
         key = one.paper, one.table, one.net, one.setting
         alike = [other for other in compared if (other.paper, other.table, other.net, other.setting) == key]
         groups.setdefault((*key, "" if len(alike) > 3 else one.data), []).append(one)
-    cells = []
-    for group in groups.values():
-        pairs = [pair for one in group for pair in one.pairs()]
-        names = ", ".join(f"`{one.data.partition('(')[0]}`" for one in group)
-        names += f", {group[0].setting}" if group[0].setting else ""
-        printed = [one.label(one.rows[0].name) for one in group]
-        ranked = [(one, *best(one.figures, one.less)) for one in group if one.figures]
-        here = [one.label(name) for one, name, sure in ranked if sure]
-        firsts = [_often(found, len(group)) for found in (printed, here)]
-        cells.append([group[0].paper, group[0].table, names, group[0].net, *firsts, verdict(pairs), *numbers(pairs)])
-    return cells
-
-
-def _often(names: list[str], of: int) -> str:
-    """Count names on so many data sets, the most frequent first: ``order 3, none 2``; on one it stands for itself."""
-    if of < 2 or not names:
-        return names[0] if names else "-"
-    return ", ".join(f"{name} {count}" for name, count in Counter(names).most_common())
+    return list(groups.values())

@@ -417,7 +417,7 @@ def test_a_minute_tells_each_verdict_once(compared):
     ]
     assert lines == [
         "- **Contradicted, leads smaller**, more pairs the other way round than chance gives, and none as printed beyond "
-        "chance, and printed leads that are not there: Wang et al. 2020, Table 5 (lstm on `trec`, cnn on `trec`, lstm on 4 "
+        "chance, and printed leads that are not there: Wang et al. 2020, Table 5 (cnn on `trec`, lstm on `trec`, lstm on 4 "
         "data sets as printed).",
         "- **As printed**, the loss goes to zero: Zhang et al. 2021, Figure 2 (rotation).",
         "- **Not run**, or not as printed: [not here, and why](#not-here-and-why).",
@@ -425,10 +425,10 @@ def test_a_minute_tells_each_verdict_once(compared):
 
 
 def test_a_row_that_leads_on_one_of_several_data_sets_is_counted():
-    assert papers_verdicts._often(["pe"], 5) == "pe 1"
-    assert papers_verdicts._often(["pe"], 1) == "pe"
-    assert papers_verdicts._often(["pe", "tpe", "pe"], 5) == "pe 2, tpe 1"
-    assert papers_verdicts._often([], 5) == "-"
+    assert papers_glance.often(["pe"], 5) == "pe 1"
+    assert papers_glance.often(["pe"], 1) == "pe"
+    assert papers_glance.often(["pe", "tpe", "pe"], 5) == "pe 2, tpe 1"
+    assert papers_glance.often([], 5) == "-"
 
 
 def test_equal_means_are_no_direction():

@@ -55,6 +55,8 @@ def test_the_first_command_learns_digits(tmp_path, epochs, accuracy):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+    assert f"epoch 1/{epochs or 50}  " in done.stdout
+    assert "GPU available" not in done.stdout, "Lightning keeps quiet"
     summary = json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text(encoding="utf-8"))
     assert summary["metrics"]["accuracy"] >= accuracy
     assert summary["parameters"]["total"] <= 0.30 * summary["parameters"]["real_twin"]

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -45,6 +46,14 @@ class Ended:
         return self.code == 2 and 1 <= len(lines) <= 3 and clean and "Traceback" not in self.err
 
 
+def forked(function: Callable[..., Any], *arguments: Any) -> BaseProcess:
+    """Start a function of a module in a process of its own, which begins in the folder that the tests were started in."""
+    set_forkserver_preload([*PRELOADED])
+    process = multiprocessing.get_context("forkserver").Process(target=function, args=arguments)
+    process.start()
+    return process
+
+
 class Running:
     """A command under way.
 
@@ -63,11 +72,7 @@ class Running:
         prepare: tuple[Callable[..., Any], tuple[Any, ...]] | None = None,
     ) -> None:
         self.notes = folder / f".{time.monotonic_ns()}"
-        set_forkserver_preload([*PRELOADED])
-        context = multiprocessing.get_context("forkserver")
-        arguments = ([*words], folder, dict(env or {}), prepare, self.notes)
-        self.process: BaseProcess = context.Process(target=_command, args=arguments)
-        self.process.start()
+        self.process = forked(_command, [*words], folder, dict(env or {}), prepare, self.notes)
 
     def ended(self, timeout: float = 60) -> Ended:
         """Wait for the end; a process that is not over then is killed."""
@@ -97,6 +102,21 @@ class Running:
 def zoo_command(words: Sequence[str], folder: Path, timeout: float = 60, **options: Any) -> Ended:
     """Run ``zoo`` with these words in a folder, see `Running`."""
     return Running(words, folder, **options).ended(timeout)
+
+
+def srun(place: Path, words: Sequence[str]) -> list[Running]:
+    """Start ``zoo`` in two processes as srun does on one node."""
+    shared = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "1", "SLURM_JOB_ID": "12345"}
+    shared |= {"SLURM_JOB_NAME": "train", "SLURM_NODEID": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    tasks = [shared | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in (0, 1)]
+    return [Running(words, place, task) for task in tasks]
+
+
+def free_port() -> str:
+    """Return a port of 127.0.0.1 that nobody listens at."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return str(found.getsockname()[1])
 
 
 def own_memory(pid: int | None) -> int:

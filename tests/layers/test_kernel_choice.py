@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import zoo
+from tests.faults.process import forked
 from zoo.errors import InputError
 from zoo.kernels import real_matrix
 from zoo.layers import Linear, kernel_choice
@@ -172,7 +173,10 @@ def rows_of(rank):
 
 
 def test_two_processes_agree_on_the_gradient_of_all_rows(tmp_path):
-    torch.multiprocessing.spawn(one_rank, (tmp_path,), nprocs=2)
+    ranks = [forked(one_rank, rank, tmp_path) for rank in (0, 1)]
+    for process in ranks:
+        process.join()
+    assert [process.exitcode for process in ranks] == [0, 0]
     found = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
     one = with_kernel("block").double()
     one(torch.cat([rows_of(0), rows_of(1)])).sin().mean().backward()

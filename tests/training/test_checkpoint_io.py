@@ -5,14 +5,14 @@ import os
 import pickle
 import random
 import resource
-import subprocess
-import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.faults.process import forked
 from zoo.errors import InputError
 from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
 
@@ -94,26 +94,23 @@ def test_a_folder_that_cannot_be_written_to_is_no_success(tmp_path):
         AtomicCheckpointIO().save_checkpoint(STATE, tmp_path / "file" / "x.ckpt")
 
 
-WRITER = """
-import sys, torch
-from zoo.training.checkpoint_io import AtomicCheckpointIO
-print("ready", flush=True)
-for number in range(10**6):
-    AtomicCheckpointIO().save_checkpoint({"state_dict": {"w": torch.full((10**6,), float(number))}}, sys.argv[1])
-"""
+def write_for_ever(path: Path) -> None:
+    tempfile.tempdir = "/dev/shm"
+    for number in range(10**6):
+        AtomicCheckpointIO().save_checkpoint({"state_dict": {"w": torch.full((10**6,), float(number))}}, path)
 
 
 def test_a_writer_that_is_killed_leaves_a_whole_file_wherever_the_temporary_folder_is(tmp_path):
     path, draw = tmp_path / "x.ckpt", random.Random(2)
     for _ in range(2):
-        environment = {**os.environ, "TMPDIR": "/dev/shm", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-c", WRITER, str(path)]
-        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
-            process.stdout.readline()
-            while not path.exists():
-                time.sleep(0.01)
-            time.sleep(draw.random() * 0.3)
-            process.kill()
+        path.unlink(missing_ok=True)
+        process = forked(write_for_ever, path)
+        while not path.exists():
+            assert process.exitcode is None
+            time.sleep(0.01)
+        time.sleep(draw.random() * 0.3)
+        process.kill()
+        process.join()
         values = read_checkpoint(path)["state_dict"]["w"]
         assert bool((values == values[0]).all())
         assert {file.name for file in tmp_path.iterdir()} <= {path.name, f".{path.name}.part"}

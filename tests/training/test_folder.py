@@ -3,15 +3,19 @@
 import errno
 import os
 import signal
-import subprocess
-import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.faults.process import forked
 from zoo.errors import InputError
 from zoo.training.folder import LOCK, claim, hold, run_name, write_config
 from zoo.training.options import Fit, build
@@ -74,39 +78,35 @@ def test_a_file_called_runs_in_the_way():
         claim(OPTIONS)
 
 
-CLAIM = """
-import sys, time
-from zoo.errors import InputError
-from zoo.training.folder import claim
-from zoo.training.options import Fit
-try:
-    folder = claim(Fit("vit", "real", "digits", run_dir="mine"))
-except InputError as error:
-    print(error, flush=True)
-    sys.exit(2)
-print("claimed", flush=True)
-sys.stdin.read()
-"""
+def claim_and_wait(place: Path, tell: Connection) -> None:
+    """Claim the folder ``mine`` and keep it until the other side of the connection is closed."""
+    os.chdir(place)
+    try:
+        with claim(replace(OPTIONS, run_dir="mine")):
+            tell.send("claimed")
+            tell.recv()
+    except InputError as error:
+        tell.send(str(error))
 
 
-def other_run(*words: str) -> subprocess.Popen[str]:
-    """Start a process that claims the folder ``mine`` and keeps it until its standard input ends."""
-    return subprocess.Popen([sys.executable, "-c", CLAIM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def other_run(place: Path) -> tuple[BaseProcess, Connection]:
+    """Start `claim_and_wait` in a process of its own."""
+    here, there = Pipe()
+    return forked(claim_and_wait, place, there), here
 
 
-def test_a_folder_belongs_to_one_run_as_long_as_it_lives_and_not_longer():
+def test_a_folder_belongs_to_one_run_as_long_as_it_lives_and_not_longer(tmp_path):
     mine = replace(OPTIONS, run_dir="mine")
-    other = other_run()
-    assert other.stdout.readline() == "claimed\n"
+    other, told = other_run(tmp_path)
+    assert told.recv() == "claimed"
     with pytest.raises(InputError, match=rf"another run \(process {other.pid} on .*\) writes to 'mine': .*--run-dir"):
         claim(mine)
     other.kill()  # it has no time to give anything back
-    other.communicate()
+    other.join()
     assert [path.name for path in Path("mine").iterdir()] == [LOCK]
     with claim(mine):
-        second = other_run()
-        assert f"process {os.getpid()} " in second.communicate()[0]
-        assert second.returncode == 2
+        _, told = other_run(tmp_path)
+        assert f"process {os.getpid()} " in told.recv()
 
 
 def test_a_folder_is_given_back_or_discarded():
@@ -185,26 +185,27 @@ def test_what_is_written_builds_the_same_options(tmp_path):
     assert build(Fit, values) == replace(options, run_dir=None, resume=None)
 
 
+def hold_and_be_killed(place: Path) -> None:
+    """Hold the folder ``run``, start a process as a loader does, which lives on, and end without giving anything back."""
+    os.chdir(place)
+    with closing(hold(Path("run"))):
+        if worker := os.fork():
+            Path("worker").write_text(str(worker))
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+
+
 def test_a_claim_ends_with_its_process_though_loader_workers_live_on(tmp_path):
     (tmp_path / "run").mkdir()
-    code = """
-import os, sys, time
-from pathlib import Path
-from zoo.training.folder import hold
-
-held = hold(Path("run"))
-if worker := os.fork():
-    Path("worker").write_text(str(worker))
-    os.kill(os.getpid(), 9)
-time.sleep(60)
-"""
-    streams = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL)
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=False, timeout=120, **streams)
+    process = forked(hold_and_be_killed, tmp_path)
+    while Path(f"/proc/{process.pid}").exists():  # the worker has all that join() waits for
+        time.sleep(0.01)
     worker = int((tmp_path / "worker").read_text())
     try:
         hold(tmp_path / "run").close()
     finally:
         os.kill(worker, signal.SIGKILL)
+        process.join()
 
 
 @pytest.mark.parametrize("resume", [None, "auto"])

@@ -16,6 +16,7 @@ from lightning.pytorch.strategies import FSDPStrategy
 from PIL import Image
 
 import zoo
+from tests.faults.process import Running, free_port, srun
 from zoo.training.processes import check_strategy, is_first_process, launched_devices, meet, wait_for_server
 
 LIMITS = ("--trainer.max_epochs=1", "--trainer.accelerator=cpu")
@@ -47,12 +48,6 @@ def fit(place: Path, backbone: str, data: str, *words: str) -> list[str]:
     return ["fit", f"--backbone={backbone}", "--algebra=quaternion", f"--data={data}", *LIMITS, *words]
 
 
-def free_port() -> str:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return str(found.getsockname()[1])
-
-
 def lightning(place: Path, words: list[str]) -> list[subprocess.Popen[str]]:
     """Start one process, from which Lightning starts another."""
     return [start(place, [sys.executable, "-m", "zoo", *words, "--trainer.devices=2"])]
@@ -71,24 +66,23 @@ def nodes(place: Path, words: list[str]) -> list[subprocess.Popen[str]]:
     return [start(place, command) for _ in range(2)]
 
 
-def srun(place: Path, words: list[str]) -> list[subprocess.Popen[str]]:
-    """Start two processes as srun does on one node."""
-    shared = {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "1", "SLURM_JOB_ID": "12345"}
-    shared |= {"SLURM_JOB_NAME": "train", "SLURM_NODEID": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
-    tasks = [shared | {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)} for rank in (0, 1)]
-    return [start(place, [sys.executable, "-m", "zoo", *words], **task) for task in tasks]
-
-
 def start(place: Path, command: list[str], **env: str) -> subprocess.Popen[str]:
     """Start a process whose threads do not fight for the cores."""
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **env}
     return subprocess.Popen(command, cwd=place, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def finish(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str, str]]:
+def finish(processes: list[subprocess.Popen[str]] | list[Running]) -> list[tuple[int, str, str]]:
     """Wait for processes and return their exit codes and what they printed."""
-    ended = [process.communicate(timeout=300) for process in processes]
-    return [(process.returncode, out, err) for process, (out, err) in zip(processes, ended, strict=True)]
+    found = []
+    for process in processes:
+        if isinstance(process, Running):
+            ended = process.ended(300)
+            found.append((ended.code, ended.out, ended.err))
+        else:
+            out, err = process.communicate(timeout=300)
+            found.append((process.returncode, out, err))
+    return found
 
 
 PAIRS = "parallel(path=pairs, source=en, target=fr)"

@@ -13,6 +13,7 @@ import yaml
 from lightning.pytorch import Callback
 
 import zoo
+from tests.faults.process import srun
 from zoo.errors import InputError
 from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
 from zoo.training.checkpoints import Checkpoints, checkpoint_files, kept
@@ -44,8 +45,8 @@ def test_another_number_of_processes_goes_on_with_the_same_rows(tmp_path, monkey
         "--run-dir=run",
         "--batch-size=24",
     ]
-    two = ["--trainer.devices=2", "--trainer.max_steps=3"]
-    subprocess.run([sys.executable, "-m", "zoo", "fit", *words, *two], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    ended = [process.ended(300) for process in srun(tmp_path, ["fit", *words, "--trainer.max_steps=3"])]
+    assert [process.code for process in ended] == [0, 0], ended
     chosen = {"backbone": "vit(dim=16,depth=1,heads=1)", "algebra": "quaternion", "data": "digits(augment='none')"}
     chosen |= {"schedule": {"name": "constant", "warmup": 0.0}, "optimizer": {"name": "sgd", "lr": 0.1}}
     alone = {"accelerator": "cpu", "max_steps": 6, "devices": 1}

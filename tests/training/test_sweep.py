@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.faults.process import Running
 from zoo.checkpoint.sweep import read_rows
 from zoo.cli.commands import main
 from zoo.errors import InputError
@@ -188,15 +189,14 @@ def file_of(folder, **parts):
 def test_a_killed_sweep_goes_on_to_the_figures_of_the_run_alone(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     file = file_of(tmp_path, axes={"algebra": ["quaternion"]})
-    line = [sys.executable, "-m", "zoo", "sweep", str(file), "--run-dir", "cut"]
-    process = subprocess.Popen(line, stdout=subprocess.DEVNULL)
+    process = Running(["sweep", str(file), "--run-dir", "cut"], tmp_path).process
     run, deadline = Path("cut/runs/quaternion"), time.monotonic() + 600
     while not list(run.glob("checkpoints/*.ckpt")):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     trained = int((run / ".lock").read_text().split()[1])
     process.kill()
-    process.wait()
+    process.join()
     while alive(trained):
         assert time.monotonic() < deadline  # the run ends with the sweep
         time.sleep(0.02)

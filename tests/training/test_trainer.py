@@ -3,8 +3,6 @@
 import csv
 import inspect
 import logging
-import subprocess
-import sys
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
@@ -368,17 +366,6 @@ def test_a_package_that_is_missing_is_named_in_one_line(name, monkeypatch):
     refused = rf"--trainer: trainer\.logger: .*{path}: it needs a package that is not installed: pip install '\w.*'$"
     with pytest.raises(InputError, match=refused):
         check_trainer({"logger": {"class_path": f"lightning.pytorch.loggers.{path}"}})
-
-
-def test_the_command_line_says_nothing_of_lightning(options, capfd, tmp_path):
-    chosen = options()
-    words = [f"--{key}={chosen[key]}" for key in ("backbone", "algebra", "data")]
-    words += [f"--trainer.{key}={value}" for key, value in chosen["trainer"].items()]
-    command = [sys.executable, "-m", "zoo", "fit", *words]
-    made = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert made.stderr == ""
-    assert "epoch 1/1  " in made.stdout
-    assert "GPU available" not in made.stdout
 
 
 def test_python_keeps_its_warnings_and_log_levels(options):
