@@ -202,9 +202,10 @@ def algebras(rows: Iterable[Row]) -> list[str]:
             key = row.data, str(Spec(net.name, options)), str(row.config.get("embedding"))
             groups.setdefault(key, {})[algebra(row, "product")] = row
     groups = {key: group for key, group in groups.items() if "`real`" in group and len(group) > 2}
-    columns = [_figures(group) for group in groups.values()]
+    columns, nets = [_figures(group) for group in groups.values()], [group["`real`"].net for group in groups.values()]
     labels = sorted({name for group in groups.values() for name in group}, key=_rank)
     titles = [f"`{key[0].partition('(')[0]}`, {title}" for key, (title, _) in zip(groups, columns, strict=True)]
+    titles = [f"{title}, {net}" if titles.count(title) > 1 else title for title, net in zip(titles, nets, strict=True)]
     return table("algebra", titles, {name: [cells.get(name, "") for _, cells in columns] for name in labels})
 
 

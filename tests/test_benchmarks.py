@@ -264,6 +264,11 @@ def test_algebras_are_seen_at_a_glance():
     ]
 
 
+def test_two_networks_on_the_same_data_are_told_apart():
+    rows = [measured(net, name, 0.5, backbone=net) for net in ("lstm", "cnn") for name in ("real", "quaternion", "phm-2")]
+    assert papers_glance.algebras(rows)[0] == "| algebra | `trec`, accuracy, lstm | `trec`, accuracy, cnn |"
+
+
 def test_scores_are_told_apart():
     dot = measured("dot", "quaternion", 0.5, backbone="transformer/tiny")
     product = measured("product", "quaternion", 0.6, backbone="transformer/tiny(score=product)")
