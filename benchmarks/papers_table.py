@@ -8,7 +8,7 @@ from statistics import mean, stdev
 from benchmarks import papers_chance, papers_glance
 from benchmarks.papers_absent import ABSENT
 from benchmarks.papers_glance import SHORT
-from benchmarks.papers_rates import rates
+from benchmarks.papers_rates import causes, rates
 from benchmarks.papers_rows import CONFIGS, RESULTS, ROOT, Row, read_all
 from benchmarks.papers_verdicts import Comparison, comparisons, lines
 
@@ -179,6 +179,7 @@ def glance(rows: list[Row], compared: list[Comparison]) -> list[str]:
         "Word order: test accuracy by what tells places apart; in brackets what Wang et al. (2020, Table 2) printed (LSTM, CNN",
         "and FastText with word2vec, ours without). Bold is the best if it leads the next one by more than chance.",
         papers_glance.first_places(rows),
+        *(["As printed it falls behind: [why](#learning-rates-chosen-on-validation-rows)."] if causes(rows) else []),
         "",
         *papers_glance.order(rows),
     ]

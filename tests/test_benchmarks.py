@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -296,6 +297,10 @@ def test_learning_rates_are_chosen_on_validation_rows():
         "| learned (PE) | 0.500 | **0.600** | 0.800 |",
     ]
     assert papers_rates.rates([]) == []
+    parts = ["trec_order_1e-3", "trec_order_normal_1e-3", "trec_print_transformer_order", "trec_vanilla_1e-3"]
+    rows = [row(name, 0.5 + number / 10, 0.9) for number, name in enumerate([*parts, "trec_print_transformer_vanilla"])]
+    assert re.findall(r"\d\.\d{3}", "".join(papers_rates.causes(rows))) == ["0.500", "0.600", "0.700", "0.800", "0.900"]
+    assert papers_rates.causes(rows[:-1]) == []
 
 
 @pytest.mark.parametrize(
