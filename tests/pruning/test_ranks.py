@@ -47,6 +47,8 @@ except InputError as error:
     told["error"] = str(error)
 with open(f"rank-{rank}.json", "w") as file:
     json.dump(told, file)
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()  # a thread of gloo that outlives Python ends it with SIGABRT
 """
 
 
