@@ -32,6 +32,7 @@ import yaml
 import zoo
 from benchmarks import machine, papers_plots, papers_rows, papers_table
 from benchmarks.papers_rows import Row
+from zoo.errors import InputError, Interrupted
 from zoo.registry import Spec
 from zoo.training.sweep_jobs import sweep
 from zoo.training.sweep_options import Sweep
@@ -116,8 +117,8 @@ def keep(row: Row, seed: int, run: Path, root: Path | None) -> None:
     out.write_text(json.dumps({"config": row.config, "rows": rows}, indent=1) + "\n", encoding="utf-8")
 
 
-def run(file: Path, options: argparse.Namespace) -> None:
-    """Run the rows and seeds of a sweep that are missing, and write the file of each row as they end."""
+def run(file: Path, options: argparse.Namespace) -> list[str]:
+    """Run the rows and seeds of a sweep that are missing, write the file of each row as they end; return those that failed."""
     rows = {row.name: row for row in papers_rows.read(file) if fnmatchcase(row.name, options.only)}
     missing = {
         f"{row.name}-seed{seed}": (row, seed)
@@ -126,7 +127,7 @@ def run(file: Path, options: argparse.Namespace) -> None:
         if seed not in [one["seed"] for one in row.runs]
     }
     if not missing:
-        return
+        return []
     values = yaml.safe_load(file.read_text(encoding="utf-8"))
     values["axes"]["seed"] = list(range(max(3, options.seeds)))
     for part in (values["base"], *values["axes"]["row"].values()):
@@ -141,6 +142,7 @@ def run(file: Path, options: argparse.Namespace) -> None:
     for one in sweep(values, str(file), wanted, finished=finished)["rows"]:
         if one["name"] in missing:  # it had ended when this was cut off
             finished(one)
+    return list(missing)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -153,11 +155,15 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--root", type=Path, help="folder with the data sets, each in a folder of its name")
     parser.add_argument("--runs", type=Path, default=Path("runs/papers"), help="folder of the runs, which go on there")
     options = parser.parse_args(argv)
-    for file in options.sweeps:
-        run(file, options)
+    try:
+        failed = [name for file in options.sweeps for name in run(file, options)]
+    except (InputError, Interrupted, OSError) as stop:
+        raise SystemExit(f"benchmarks.papers: {stop}") from None
     papers_table.write()
     rows = [row for row in papers_rows.read_all() if row.paper == "quaternion_nlp"]
     papers_plots.draw_curves(rows, "mlu_exact_match", "exact match, validation")
+    if failed:
+        raise SystemExit(f"benchmarks.papers: failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def minute(rows: Iterable[Row], compared: Iterable[Comparison]) -> list[str]:
     """Say in a list what the papers' orders come to: a line for each verdict."""
     found: dict[str, dict[str, list[str]]] = {}
     for group in ordered(compared):
-        sets = f"{len(group)} data sets" if len(group) > 2 else names(group)
+        sets = f"{len(group)} data sets" if len(group) > 2 else data_names(group)
         setting = f" {group[0].setting}" if group[0].setting else ""
         found.setdefault(verdict(judged(group)), {}).setdefault(place(group), []).append(f"{group[0].net} on {sets}{setting}")
     lines = []
@@ -104,7 +104,7 @@ def minute(rows: Iterable[Row], compared: Iterable[Comparison]) -> list[str]:
     ]
 
 
-def names(group: list[Comparison]) -> str:
+def data_names(group: list[Comparison]) -> str:
     """Name the data sets of a group."""
     return ", ".join(f"`{one.data.partition('(')[0]}`" for one in group)
 
@@ -118,7 +118,7 @@ def often(names: list[str], of: int) -> str:
 
 def line(group: list[Comparison]) -> list[str]:
     """Write the cells of a group: its table, data, best in print, best here beyond chance, verdict and pairs."""
-    sets = names(group) + (f", {group[0].setting}" if group[0].setting else "")
+    sets = data_names(group) + (f", {group[0].setting}" if group[0].setting else "")
     printed = [one.label(one.rows[0].name) for one in group]
     ranked = [(one, *best(one.figures, one.less)) for one in group if one.figures]
     here = [one.label(name) for one, name, sure in ranked if sure]

@@ -138,6 +138,14 @@ def test_a_row_of_a_paper_is_measured_once_for_each_seed(row, tmp_path):
     assert list(both["rows"][0]["also"]) == ["text(path=nowhere, val=0.2)"]
 
 
+def test_rows_that_fail_are_named(row, monkeypatch):
+    monkeypatch.setattr(papers, "sweep", lambda *args, **options: {"rows": []})
+    with pytest.raises(SystemExit, match=r"benchmarks\.papers: failed: small-seed0, other-seed0$"):
+        papers.main([str(row), "--seeds", "1"])
+    with pytest.raises(SystemExit, match=r"No such file or directory: 'nowhere\.yaml'"):
+        papers.main(["nowhere.yaml"])
+
+
 def test_comments_are_of_all_rows_of_some_or_of_the_one_below(row):
     small, other = papers_rows.read(row)
     assert (small.notes, other.notes) == (("Fewer words.", "Another optimizer."), ("Fewer words.",))

@@ -92,7 +92,9 @@ def claim_and_wait(place: Path, tell: Connection) -> None:
 def other_run(place: Path) -> tuple[BaseProcess, Connection]:
     """Start `claim_and_wait` in a process of its own."""
     here, there = Pipe()
-    return forked(claim_and_wait, place, there), here
+    process = forked(claim_and_wait, place, there)
+    there.close()  # if the process fails, reading from the other side fails too and does not wait
+    return process, here
 
 
 def test_a_folder_belongs_to_one_run_as_long_as_it_lives_and_not_longer(tmp_path):
