@@ -5,10 +5,14 @@ over the rows of the test set explains at the same level. Numbers between 0 and 
 most sqrt(p (1 - p)), so accuracy over N rows has a standard error of sqrt(p (1 - p) / N), and mean average precision over N
 questions no greater one. Both rows of a pair answer the same test, which mostly makes the true error smaller: the rule errs on
 the side of chance. BLEU and bits per character have no such bound; only their seeds are asked.
+
+Rows over the same folds of the data are compared fold by fold, one seed or several, in place of seed by seed. Folds share most
+of their training rows, so a plain paired test finds too much; Student's t-test is taken with the variance of Nadeau and Bengio
+(2003, "Inference for the generalization error", section 3), s^2 (1/k + 1/(k - 1)) over k folds in place of s^2 / k.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import mean, stdev, variance
 
 from scipy.stats import binom, norm, t
@@ -22,10 +26,17 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of one row: a number for each seed, and how many answers each is a mean over, if it has that bound."""
+    """One figure of one row.
+
+    Attributes:
+        values: A number for each seed.
+        tested: How many answers each is a mean over, if it has that bound.
+        folds: The mean over seeds in each fold, by the digest of the fold's data; none where the data have one split.
+    """
 
     values: tuple[float, ...]
     tested: int | None = None
+    folds: dict[str, float] = field(default_factory=dict)
 
     @property
     def mean(self) -> float:
@@ -46,30 +57,49 @@ class Figure:
 def figure(row: Row, name: str, beam: bool = False) -> Figure:
     """Read a figure of a row, by the name that it is stored under; with a beam if asked."""
     values = tuple((run["beam"] if beam else run["metrics"])[name] for run in row.runs)
-    return Figure(values, row.runs[0].get("tested") if name in BOUNDED else None)
+    folds: dict[str, list[float]] = {}
+    for run in row.runs:
+        for digest, found in zip(run["data_sha256"], run["folds"], strict=True) if "folds" in run else ():
+            folds.setdefault(digest, []).append(found[name])
+    tested = row.runs[0].get("tested") if name in BOUNDED else None
+    return Figure(values, tested, {digest: mean(found) for digest, found in folds.items()})
 
 
 def counts(one: Figure, other: Figure, printed: float | None = None) -> bool | None:
-    """Whether two rows differ by more than chance; None if one of them has one seed, which does not tell.
+    """Whether two rows differ by more than chance; None if one of them has one seed and other folds, which does not tell.
 
     Args:
         one: A row.
         other: Another.
-        printed: Whether they differ from this printed difference instead. It is taken for one of single runs, with the spread
-            over seeds and the size of the test that were found here.
+        printed: Whether they differ from this printed difference instead. It is taken for one of single runs, or of as many
+            folds, with the spread and the size of the test that were found here.
     """
-    sizes = [len(figure.values) for figure in (one, other)]
-    if 1 in sizes:
+    folded = bool(one.folds) and one.folds.keys() == other.folds.keys()
+    if not folded and 1 in (len(one.values), len(other.values)):
         return None
     difference, again = abs(one.mean - other.mean - (printed or 0.0)), 0 if printed is None else 1
     over_test = math.sqrt(1 + again) * math.hypot(one.over_test, other.over_test)
     if difference <= norm.ppf(1 - LEVEL / 2) * over_test:
         return False
+    error, freedom = _over_folds(one, other, again) if folded else _over_seeds(one, other, again)
+    return bool(difference > (t.ppf(1 - LEVEL / 2, freedom) * error if error else 0))
+
+
+def _over_seeds(one: Figure, other: Figure, again: int) -> tuple[float, float]:
+    """Return the standard error of a difference over seeds, and its degrees of freedom (Welch 1947)."""
+    sizes = [len(figure.values) for figure in (one, other)]
     shares = [variance(figure.values) * (1 / len(figure.values) + again) for figure in (one, other)]
     if not any(shares):
-        return difference > 0
+        return 0.0, math.inf
     freedom = sum(shares) ** 2 / sum(share**2 / (size - 1) for share, size in zip(shares, sizes, strict=True))
-    return bool(difference > t.ppf(1 - LEVEL / 2, freedom) * math.sqrt(sum(shares)))
+    return math.sqrt(sum(shares)), freedom
+
+
+def _over_folds(one: Figure, other: Figure, again: int) -> tuple[float, float]:
+    """Return the standard error of a difference over folds, and its degrees of freedom (Nadeau and Bengio 2003)."""
+    k = len(one.folds)
+    spread = variance(value - other.folds[digest] for digest, value in one.folds.items())
+    return math.sqrt((1 + again) * spread * (1 / k + 1 / (k - 1))), k - 1
 
 
 def more_than_chance(found: int, of: int) -> bool:

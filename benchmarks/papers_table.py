@@ -189,14 +189,16 @@ JUDGED = """\
 ## How it is judged
 
 A difference is *beyond chance* if Welch's t-test over seeds finds it (p < 0.05) and it is more than the size of the test
-set explains (1.96 standard errors; not asked of BLEU and bits per character, which have no such bound). Pairs with a row
-of one seed are not judged; where most are such pairs there are *too few seeds*. An order *holds* if all pairs stand as
-printed beyond chance, *holds in part* if some do and none stands the other way round beyond chance; it is *contradicted*
-if only pairs the other way round count, *mixed* if both kinds do, and *not decided* if so few count that chance would
-give as many in more than one table of twenty, were the pairs independent. *Leads smaller*: more of the printed leads
-than chance explains are not there, taking each printed figure for one run with the spread found here; the setting that
-differs may be why. Where print calls the leads of one row significant, only its pairs are judged; of other printed
-orders no spread is known, and they may be chance themselves.
+set explains (1.96 standard errors; not asked of BLEU and bits per character, which have no such bound). Rows over the same
+folds are compared fold by fold, with one seed too, by Student's t-test with the variance of Nadeau and Bengio (2003),
+which allows for the training rows that folds share; the papers' own tests over folds do not, and pass more. Other pairs
+with a row of one seed are not judged; where most are such pairs there are *too few seeds*. An order *holds* if all
+pairs stand as printed beyond chance, *holds in part* if some do and none stands the other way round beyond chance; it is
+*contradicted* if only pairs the other way round count, *mixed* if both kinds do, and *not decided* if so few count that
+chance would give as many in more than one table of twenty, were the pairs independent. *Leads smaller*: more of the
+printed leads than chance explains are not there, taking each printed figure for one run, or for as many folds, with the
+spread found here; the setting that differs may be why. Where print calls the leads of one row significant, only its
+pairs are judged; of other printed orders no spread is known, and they may be chance themselves.
 """.splitlines()
 
 

@@ -19,7 +19,7 @@ class Pair(NamedTuple):
 
     Attributes:
         as_printed: Whether the one that is better in print is better here; None if they are equal.
-        sure: Whether they differ by more than chance; None if one seed does not tell.
+        sure: Whether they differ by more than chance; None if that cannot be told, see `counts`.
         less: Whether the one's lead is smaller here than in print by more than chance.
     """
 
@@ -171,7 +171,8 @@ def lines(compared: Comparison) -> list[str]:
     printed = ", ".join(f"{compared.label(row.name)} {row.printed[1]:g}" for row in compared.rows if row.printed)
     here = []
     for name, found in compared.figures.items():
-        spread = f" ± {stdev(found.values):.{digits}f}" if len(found.values) > 1 else " (one seed)"
+        folds = f", {len(found.folds)} folds" if found.folds else ""
+        spread = f" ± {stdev(found.values):.{digits}f}" if len(found.values) > 1 else f" (one seed{folds})"
         here.append(f"{compared.label(name)} {found.mean:.{digits}f}{spread}")
     beam = f" with a beam of {compared.beam}" if compared.beam else ""
     missing = [compared.label(row.name) for row in compared.rows if not row.runs]

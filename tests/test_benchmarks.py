@@ -1,6 +1,7 @@
 """The scripts behind the tables run, and the tables say what was measured."""
 
 import json
+import math
 import random
 import re
 from dataclasses import replace
@@ -9,7 +10,7 @@ from statistics import mean, stdev
 
 import pytest
 import yaml
-from scipy.stats import ttest_ind
+from scipy.stats import t, ttest_ind, ttest_rel
 
 import zoo
 from benchmarks import (
@@ -335,6 +336,38 @@ def test_differences_over_seeds_are_those_of_welch():
         one, other = ([rng.gauss(0, scale) for _ in range(rng.randint(2, 4))] for scale in (1, 3))
         said = papers_chance.counts(papers_chance.Figure(tuple(one)), papers_chance.Figure(tuple(other)))
         assert said is bool(ttest_ind(one, other, equal_var=False).pvalue < 0.05)
+
+
+def folded(*values):
+    """A row over folds of the same data, and one seed."""
+    run = {"seed": 0, "tested": 10**6, "metrics": {"accuracy": mean(values)}}
+    run["folds"] = [{"accuracy": value} for value in values]
+    run["data_sha256"] = [f"fold {number}" for number in range(len(values))]
+    return papers_rows.Row("paper", "row", {}, runs=(run,))
+
+
+def test_one_seed_over_folds_is_judged_fold_by_fold():
+    rng = random.Random(0)
+    decided = []
+    for _ in range(200):
+        ease = [rng.gauss(0.8, 0.02) for _ in range(10)]  # of a fold, the same for both: only the differences count
+        one, other = ([value + rng.gauss(lead, 0.004) for value in ease] for lead in (0, 0.005))
+        # Nadeau and Bengio (2003) divide Student's t by sqrt(1 + k n_test / n_train), here of 1 / (k - 1)
+        student = ttest_rel(one, other).statistic / math.sqrt(1 + 10 / 9)
+        expected = abs(student) > t.ppf(0.975, 9) and abs(mean(one) - mean(other)) > 1.96 * math.sqrt(2 * 0.16 / 10**6)
+        figures = [papers_chance.figure(folded(*values), "accuracy") for values in (one, other)]
+        assert papers_chance.counts(*figures) is bool(expected)
+        decided.append(expected)
+    assert 40 < sum(decided) < 160
+    longer = papers_chance.figure(folded(*other, 0.8), "accuracy")
+    assert papers_chance.counts(figures[0], longer) is None
+
+
+def test_a_fold_is_its_mean_over_seeds():
+    row = folded(0.5, 0.7)
+    again = row.runs[0] | {"seed": 1, "folds": [{"accuracy": 0.6}, {"accuracy": 0.9}]}
+    found = papers_chance.figure(replace(row, runs=(*row.runs, again)), "accuracy")
+    assert found.folds == pytest.approx({"fold 0": 0.55, "fold 1": 0.8})
 
 
 def test_a_printed_lead_may_be_more_than_is_found():
