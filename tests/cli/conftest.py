@@ -1,5 +1,7 @@
 """The command line, called in this process from an empty folder."""
 
+import io
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -47,3 +49,13 @@ def refused(call: Callable[..., Answer], tmp_path: Path) -> Callable[..., str]:
         return lines[0].removeprefix("zoo: ")
 
     return run
+
+
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
+    """Put bytes into standard input."""
+
+    def feed(content: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="ascii"))
+
+    return feed

@@ -63,16 +63,6 @@ def write(model: zoo.Model, prompts: list[str], options: Decoding) -> list[str]:
     return model.generative(vars(options)).generate(prompts)
 
 
-@pytest.fixture
-def pipe(monkeypatch):
-    """Put bytes into standard input."""
-
-    def feed(content: bytes) -> None:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="ascii"))
-
-    return feed
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -26,16 +26,6 @@ def place(tmp_path_factory, corpus):
     return folder
 
 
-@pytest.fixture
-def pipe(monkeypatch):
-    """Put bytes into standard input."""
-
-    def feed(content: bytes) -> None:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="ascii"))
-
-    return feed
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -25,7 +25,6 @@ def files(tmp_path, corpus):
         (["--vectors", "glove.txt"], ["glove.txt:3"]),
         (["--folds", "1"], ["folds=1", "2 or more"]),
         (["--folds", "x"], ["folds", "int", "x"]),
-        (["--folds", "3", "--resume", "auto"], ["--resume"]),
         (["--fold", "3"], ["unknown flag --fold", "--folds"]),
         (["--vector", "glove.txt"], ["unknown flag --vector", "--vectors"]),
         (["--data", "tex(path=text.tsv)"], ["unknown data set 'tex'", "did you mean 'text'?"]),

@@ -1,16 +1,21 @@
 """Cross-validation: every row is tested once, the means are means, and what is finished stays."""
 
 import json
+import os
+import shutil
+import signal
 import statistics
 from pathlib import Path
 
 import pytest
 import yaml
+from lightning.pytorch import Callback
 
 import zoo
 from zoo.data import ready
 from zoo.data.text.local import ranking, text
-from zoo.errors import InputError
+from zoo.errors import InputError, Interrupted
+from zoo.training import fit as fit_module
 from zoo.training import folds as module
 from zoo.training.folds import cross_validate, together
 from zoo.training.options import Fit
@@ -147,7 +152,6 @@ def split(place, tmp_path) -> Path:
             "'digits' comes with a split of its own: leave --folds",
         ),
         ({"data": "digits"}, "'digits' comes with a split|reads texts, and 'digits' holds images"),
-        ({"resume": "auto"}, "--resume goes on with one run"),
         ({"trainer": {"max_epoch": 3}}, "max_epoch"),
         ({"algebra": "quternion"}, "did you mean 'quaternion'"),
     ],
@@ -186,28 +190,95 @@ def test_a_folder_that_is_not_empty(place, made):
 def test_what_is_finished_stays(place, tmp_path, monkeypatch, error):
     whole = module.fit
 
-    def second_fails(one):
+    def second_fails(one, say):
         if one.run_dir.endswith("fold-02"):
             raise error("stop")
-        return whole(one)
+        return whole(one, say=say)
 
     monkeypatch.setattr(module, "fit", second_fails)
     with pytest.raises(error) as caught:
         cross_validate(zoo.training.options.build(Fit, options(place, "", run_dir=str(tmp_path / "run"))))
     if error is KeyboardInterrupt:
-        assert "stopped in fold 2 of 3; 1 finished ones are in" in str(caught.value)
+        said = f"stopped; what was trained is kept, 1 of 3 folds are finished, go on with: zoo fit --resume {tmp_path / 'run'}"
+        assert str(caught.value) == said
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.yaml", "fold-01"}
     assert evaluate(tmp_path / "run" / "fold-01", "test")["loss"] > 0
 
 
 def test_nothing_finished_leaves_nothing(place, tmp_path, monkeypatch):
-    def fails(one):
+    def fails(one, say):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "fit", fails)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match="nothing is kept"):
         cross_validate(zoo.training.options.build(Fit, options(place, "", run_dir=str(tmp_path / "run"))))
     assert list(tmp_path.iterdir()) == []
+
+
+class Press(Callback):
+    """Presses Ctrl-C in the first step of an epoch."""
+
+    def __init__(self, epoch, times):
+        self.epoch, self.times = epoch, times
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if (trainer.current_epoch, batch_idx) == (self.epoch, 0):
+            for _ in range(self.times):
+                os.kill(os.getpid(), signal.SIGINT)
+
+
+def stopped(place, fold, epoch=1, times=1):
+    """Begin three folds, press Ctrl-C in one of them, and return their folder and what was said."""
+    whole = fit_module.make_trainer
+
+    def pressed(settings, folder, *args):
+        trainer = whole(settings, folder, *args)
+        trainer.callbacks += [Press(epoch, times)] if folder.name == fold else []
+        return trainer
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fit_module, "make_trainer", pressed)
+        with pytest.raises(Interrupted) as caught:
+            zoo.fit(**options(place, "stopped"))
+    return place / "stopped", str(caught.value)
+
+
+@pytest.fixture
+def again(place):
+    """The folder of the finished folds, in which others may be stopped."""
+    yield place
+    shutil.rmtree(place / "stopped", ignore_errors=True)
+
+
+@pytest.mark.parametrize("how", ["resume", "auto"])
+def test_folds_that_were_stopped_go_on_to_the_same_figures(again, made, how, capsys):
+    run, said = stopped(again, "fold-02")
+    assert said == f"stopped; what was trained is kept, 1 of 3 folds are finished, go on with: zoo fit --resume {run}"
+    first = (run / "fold-01" / "summary.json").stat().st_mtime_ns
+    words = {"resume": str(run)} if how == "resume" else options(again, "", run_dir=str(run), resume="auto")
+    found = zoo.fit(**words)
+    own = ("seconds", "run_dir")
+    assert {key: found[key] for key in found if key not in own} == {key: made[key] for key in made if key not in own}
+    assert (run / "fold-01" / "summary.json").stat().st_mtime_ns == first
+    assert f"resuming {run / 'fold-02'} after epoch 0002 step 00000003\n" in capsys.readouterr().out
+    assert [read(run, name)["resumed_from"] is not None for name in NAMES] == [False, True, False]
+    assert (run / "fold-02" / "metrics.csv").read_text() == (again / "run" / "fold-02" / "metrics.csv").read_text()
+
+
+def test_a_first_fold_without_a_checkpoint_leaves_nothing(again):
+    run, said = stopped(again, "fold-01", epoch=0, times=2)
+    assert said == "stopped; no checkpoint was written yet, nothing is kept"
+    assert not run.exists()
+
+
+def test_other_or_finished_folds_do_not_go_on(again, made):
+    run, _ = stopped(again, "fold-01")
+    before = sorted(run.rglob("*"))
+    with pytest.raises(InputError, match=r"^the folds of '.*stopped' have optimizer\.lr=0\.05, not 0\.1: begin a new run"):
+        zoo.fit(resume=str(run), optimizer={"lr": 0.1})
+    assert sorted(run.rglob("*")) == before
+    with pytest.raises(InputError, match=r"^the folds of '.*run' are finished: .*summary\.json has their figures$"):
+        zoo.fit(resume=str(again / "run"))
 
 
 # --- numbers that are none ---

@@ -60,7 +60,11 @@ class Run:
         return next(found for found in self.trainer.callbacks if isinstance(found, Checkpoints))  # type: ignore[attr-defined]
 
 
-def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
+Say = Callable[[RunFolder, bool], str | None]
+"""Says what is left of a run and how to go on with it, None if nothing is; the flag tells whether it was trained to its end."""
+
+
+def fit(options: Fit, objects: Objects | None = None, say: Say | None = None) -> dict[str, Any]:
     """Train as the options say and return the summary that is also written to ``summary.json``.
 
     The run's folder holds config.yaml, metrics.csv, tensorboard/, checkpoints/, model/ (see `zoo.checkpoint`) and summary.json.
@@ -70,6 +74,7 @@ def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
     Args:
         options: The run.
         objects: Objects that stand in the place of specs, see `zoo.training.objects`.
+        say: What is said of an interrupted run, if that is a part of something else; by default `kept`.
 
     Raises:
         InputError: If a name, an option, the data or the folder is wrong, before anything is trained; or if the loss is not
@@ -83,11 +88,11 @@ def fit(options: Fit, objects: Objects | None = None) -> dict[str, Any]:
         Signals() as signals,
         claimed(planned.options, processes) as folder,
         matmul_precision(planned.options.matmul_precision),
-        interruptions(folder),
+        interruptions(folder, say=say),
     ):
         run, resumed = begin(planned, settings, folder, processes, signals)
         train(run, folder, resumed)
-        with interruptions(folder, trained=True):
+        with interruptions(folder, trained=True, say=say):
             measure(run)
     processes.end()
     return run.summary
@@ -137,9 +142,7 @@ def measure(run: Run) -> None:
 
 
 @contextmanager
-def interruptions(
-    folder: RunFolder, trained: bool = False, say: Callable[[RunFolder, bool], str | None] | None = None
-) -> Iterator[None]:
+def interruptions(folder: RunFolder, trained: bool = False, say: Say | None = None) -> Iterator[None]:
     """Say how to go on when a signal or a full disk has ended a run: test the model, or train on from the newest checkpoint."""
     say = say or kept
     try:

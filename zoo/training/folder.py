@@ -139,7 +139,8 @@ def _unfinished(options: Fit) -> RunFolder | None:
     given, wanted = options.run_dir, decisive(config_values(options))
     folders = [Path(given).expanduser()] if given is not None else sorted(RUNS.glob("*/"), key=_modified, reverse=True)
     for folder in folders:
-        begun = any(folder.glob("checkpoints/*.ckpt")) or any(folder.glob("*/seed-*"))  # a run, or rounds of lottery tickets
+        parts = ("checkpoints/*.ckpt", "fold-*", "*/seed-*")  # of a run, of folds, of rounds of lottery tickets
+        begun = any(any(folder.glob(part)) for part in parts)
         if (folder / "summary.json").exists() or not (begun or given):
             continue
         with suppress(InputError):

@@ -1,16 +1,21 @@
 """Cross-validation: as many runs as folds, each tested on the part that the others train on."""
 
 import math
+import shlex
+import signal
 from dataclasses import replace
+from functools import partial
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from zoo import registry
 from zoo.checkpoint.atomic import write_json
+from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, Interrupted
 from zoo.registry import Spec
-from zoo.training.fit import fit
-from zoo.training.folder import claim, write_config
+from zoo.training.fit import NOTHING_KEPT, fit
+from zoo.training.folder import claim, config_values, decisive, read_config, write_config
 from zoo.training.options import Fit
 from zoo.training.resolve import load_data, resolve
 from zoo.training.trainer import check_trainer
@@ -21,10 +26,11 @@ _SHARED = (*_OPTIONS, "teacher", "task", "parameters", "versions")
 
 
 def cross_validate(options: Fit) -> dict[str, Any]:
-    """Run every fold in a folder of its own and return their summary, which is also written to ``summary.json``."""
+    """Run every fold in a folder of its own and return their summary, which is also written to ``summary.json``.
+
+    Where ``resume`` says so, folds that are finished are read, and the one that was under way goes on from its checkpoint.
+    """
     options = resolve(options)
-    if options.resume is not None:
-        raise InputError("--resume goes on with one run: give it the folder of a fold, and leave --folds out")
     options = replace(options, trainer={"devices": 1, **options.trainer})
     if str(options.trainer["devices"]) != "1":
         raise InputError(f"--folds trains on one device, not on --trainer.devices {options.trainer['devices']}: leave it out")
@@ -37,20 +43,46 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     if not has_folds(options) or load_data(rows[0]).has_split:
         raise InputError(f"'{options.data}' comes with a split of its own: leave --folds out")
     with claim(options) as folder:
+        if folder.resumed:
+            check_same(options, folder.path)
         write_config(folder.path, options)
+        say = partial(kept, folder.path, len(rows))
         summaries: list[dict[str, Any]] = []
         try:
             for number, one in enumerate(rows, 1):
-                summaries.append(fit(replace(one, run_dir=str(folder.path / f"fold-{number:02d}"))))
+                place = folder.path / f"fold-{number:02d}"
+                one = replace(one, run_dir=str(place), resume="auto" if folder.resumed else None)
+                summaries.append(read_json(done) if (done := place / "summary.json").exists() else fit(one, say=say))
         except KeyboardInterrupt as stop:
-            done = f"stopped in fold {len(summaries) + 1} of {len(rows)}; {len(summaries)} finished ones are in {folder.path}"
-            raise Interrupted(f"{done}, and --folds begins anew", getattr(stop, "signum", 2)) from stop
+            if isinstance(stop, Interrupted):
+                raise
+            raise Interrupted(f"stopped; {say() or NOTHING_KEPT}", signal.SIGINT) from stop
         finally:
             if not any(folder.path.glob("fold-*")):
                 folder.discard()
         summary = together(summaries) | {"data": options.data, "run_dir": str(folder.path)}
         write_json(folder.path / "summary.json", summary)
     return summary
+
+
+def check_same(options: Fit, folder: Path) -> None:
+    """Refuse to go on with folds that are finished, or that have begun with other options: a mean is over equal runs."""
+    old, new = decisive(read_config(folder)), decisive(config_values(options))
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            text = f"the folds of '{folder}' have {name}={old.get(name)}, not {new.get(name)}"
+            raise InputError(f"{text}: begin a new run for another one")
+    if (folder / "summary.json").exists():
+        raise InputError(f"the folds of '{folder}' are finished: {folder / 'summary.json'} has their figures")
+
+
+def kept(folder: Path, count: int, *_: object) -> str | None:
+    """Say how many folds are kept and how to go on with them; None if there is nothing."""
+    finished, begun = (len(list(folder.glob(f"fold-*/{name}"))) for name in ("summary.json", "checkpoints/*.ckpt"))
+    if not finished and not begun:
+        return None
+    name = shlex.quote(str(folder))
+    return f"what was trained is kept, {finished} of {count} folds are finished, go on with: zoo fit --resume {name}"
 
 
 def has_folds(options: Fit) -> bool:

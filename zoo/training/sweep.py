@@ -280,9 +280,7 @@ class Study:
         config = self.config(point)
         config.parent.mkdir(parents=True, exist_ok=True)
         write_text(config, yaml.safe_dump(dict(point.options), sort_keys=False))
-        words = ["fit", "-c", str(config), "--run-dir", str(self.path(point))]
-        # A cross-validation has no checkpoint of its own to go on with.
-        return words if point.options.get("folds") else [*words, "--resume", "auto"]
+        return ["fit", "-c", str(config), "--run-dir", str(self.path(point)), "--resume", "auto"]
 
     def finish(self, point: Point) -> dict[str, Any]:
         """Read what a run came to, and write its row."""
