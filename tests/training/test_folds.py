@@ -277,6 +277,9 @@ def test_other_or_finished_folds_do_not_go_on(again, made):
     with pytest.raises(InputError, match=r"^the folds of '.*stopped' have optimizer\.lr=0\.05, not 0\.1: begin a new run"):
         zoo.fit(resume=str(run), optimizer={"lr": 0.1})
     assert sorted(run.rglob("*")) == before
+    (run / "fold-01" / "summary.json").write_text("{}")
+    with pytest.raises(InputError, match=r"^'.*summary\.json' is no summary of a run: remove the folder of the run"):
+        zoo.fit(resume=str(run))
     with pytest.raises(InputError, match=r"^the folds of '.*run' are finished: .*summary\.json has their figures$"):
         zoo.fit(resume=str(again / "run"))
 

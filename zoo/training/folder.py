@@ -20,7 +20,8 @@ import yaml
 
 from zoo import registry
 from zoo.checkpoint.atomic import write_text
-from zoo.errors import InputError
+from zoo.checkpoint.manifest import read_json
+from zoo.errors import InputError, check_rules
 from zoo.registry import Spec
 from zoo.training.options import Fit
 from zoo.training.resolve import advised_embedding
@@ -292,6 +293,15 @@ def read_config(run: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"'{path}' holds no options")
     return values
+
+
+def read_summary(run: Path) -> dict[str, Any]:
+    """Read what a finished run came to."""
+    file = run / "summary.json"
+    summary = read_json(file)
+    whole = all(isinstance(summary.get(key), dict) for key in ("metrics", "parameters"))
+    check_rules((whole, f"'{file}' is no summary of a run: remove the folder of the run, and it is run again"))
+    return summary
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types

@@ -11,11 +11,10 @@ from typing import Any
 
 from zoo import registry
 from zoo.checkpoint.atomic import write_json
-from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, Interrupted
 from zoo.registry import Spec
 from zoo.training.fit import NOTHING_KEPT, fit
-from zoo.training.folder import claim, config_values, decisive, read_config, write_config
+from zoo.training.folder import claim, config_values, decisive, read_config, read_summary, write_config
 from zoo.training.options import Fit
 from zoo.training.resolve import load_data, resolve
 from zoo.training.trainer import check_trainer
@@ -52,7 +51,8 @@ def cross_validate(options: Fit) -> dict[str, Any]:
             for number, one in enumerate(rows, 1):
                 place = folder.path / f"fold-{number:02d}"
                 one = replace(one, run_dir=str(place), resume="auto" if folder.resumed else None)
-                summaries.append(read_json(done) if (done := place / "summary.json").exists() else fit(one, say=say))
+                done = (place / "summary.json").exists()
+                summaries.append(read_summary(place) if done else fit(one, say=say))
         except KeyboardInterrupt as stop:
             if isinstance(stop, Interrupted):
                 raise

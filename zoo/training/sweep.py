@@ -26,10 +26,9 @@ from typing import Any, get_type_hints
 import yaml
 
 from zoo.checkpoint.atomic import write_text
-from zoo.checkpoint.manifest import read_json
 from zoo.checkpoint.sweep import RESULTS, read_rows, write_rows
 from zoo.errors import InputError, check_rules, shorten
-from zoo.training.folder import file_name, shortest
+from zoo.training.folder import file_name, read_summary, shortest
 from zoo.training.options import TRAINER_ARGUMENTS, Fit, build
 from zoo.training.resolve import plan
 
@@ -284,10 +283,7 @@ class Study:
 
     def finish(self, point: Point) -> dict[str, Any]:
         """Read what a run came to, and write its row."""
-        file = self.path(point) / "summary.json"
-        summary = read_json(file)
-        whole = all(isinstance(summary.get(key), dict) for key in ("metrics", "parameters"))
-        check_rules((whole, f"'{file}' is no summary of a run: remove the folder of the run, and it is run again"))
+        summary = read_summary(self.path(point))
         row = {"name": point.name, "axes": dict(point.axes), "options": dict(point.options)}
         row |= {key: summary[key] for key in OF_SUMMARY if key in summary}
         row["folder"] = f"runs/{point.name}"
