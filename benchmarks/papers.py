@@ -155,15 +155,22 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--root", type=Path, help="folder with the data sets, each in a folder of its name")
     parser.add_argument("--runs", type=Path, default=Path("runs/papers"), help="folder of the runs, which go on there")
     options = parser.parse_args(argv)
+    for file in options.sweeps:
+        if not file.is_file():
+            parser.error(f"there is no file {file}")
+    failed: list[str] = []
+    said = ""
     try:
-        failed = [name for file in options.sweeps for name in run(file, options)]
-    except (InputError, Interrupted, OSError) as stop:
-        raise SystemExit(f"benchmarks.papers: {stop}") from None
+        for file in options.sweeps:
+            failed += run(file, options)
+    except (InputError, Interrupted) as stop:
+        said = f"{stop}; "
     papers_table.write()
     rows = [row for row in papers_rows.read_all() if row.paper == "quaternion_nlp"]
     papers_plots.draw_curves(rows, "mlu_exact_match", "exact match, validation")
-    if failed:
-        raise SystemExit(f"benchmarks.papers: failed: {', '.join(failed)}")
+    said += f"failed: {', '.join(failed)}" if failed else ""
+    if said:
+        raise SystemExit(f"benchmarks.papers: {said.removesuffix('; ')}")
 
 
 if __name__ == "__main__":

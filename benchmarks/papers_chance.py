@@ -8,7 +8,9 @@ the side of chance. BLEU and bits per character have no such bound; only their s
 
 Rows over the same folds of the data are compared fold by fold, one seed or several, in place of seed by seed. Folds share most
 of their training rows, so a plain paired test finds too much; Student's t-test is taken with the variance of Nadeau and Bengio
-(2003, "Inference for the generalization error", section 3), s^2 (1/k + 1/(k - 1)) over k folds in place of s^2 / k.
+(2003, "Inference for the generalization error", section 3), s^2 (1/k + 1/(k - 1)) over k folds in place of s^2 / k. They derive
+it for splits at random, with the ratio of test to training rows as its second term; rows held out for validation count as
+training rows here.
 """
 
 import math
@@ -57,16 +59,15 @@ class Figure:
 def figure(row: Row, name: str, beam: bool = False) -> Figure:
     """Read a figure of a row, by the name that it is stored under; with a beam if asked."""
     values = tuple((run["beam"] if beam else run["metrics"])[name] for run in row.runs)
-    folds: dict[str, list[float]] = {}
-    for run in row.runs:
-        for digest, found in zip(run["data_sha256"], run["folds"], strict=True) if "folds" in run else ():
-            folds.setdefault(digest, []).append(found[name])
-    tested = row.runs[0].get("tested") if name in BOUNDED else None
-    return Figure(values, tested, {digest: mean(found) for digest, found in folds.items()})
+    folds: dict[str, float] = {}
+    if all("folds" in run and run["data_sha256"] == row.runs[0]["data_sha256"] for run in row.runs) and not beam:
+        columns = zip(*([found[name] for found in run["folds"]] for run in row.runs), strict=True)
+        folds = dict(zip(row.runs[0]["data_sha256"], map(mean, columns), strict=True))
+    return Figure(values, row.runs[0].get("tested") if name in BOUNDED else None, folds)
 
 
 def counts(one: Figure, other: Figure, printed: float | None = None) -> bool | None:
-    """Whether two rows differ by more than chance; None if one of them has one seed and other folds, which does not tell.
+    """Whether two rows differ by more than chance; None if one has one seed and they do not share folds, which does not tell.
 
     Args:
         one: A row.
@@ -81,11 +82,11 @@ def counts(one: Figure, other: Figure, printed: float | None = None) -> bool | N
     over_test = math.sqrt(1 + again) * math.hypot(one.over_test, other.over_test)
     if difference <= norm.ppf(1 - LEVEL / 2) * over_test:
         return False
-    error, freedom = _over_folds(one, other, again) if folded else _over_seeds(one, other, again)
+    error, freedom = over_folds(one, other, again) if folded else over_seeds(one, other, again)
     return bool(difference > (t.ppf(1 - LEVEL / 2, freedom) * error if error else 0))
 
 
-def _over_seeds(one: Figure, other: Figure, again: int) -> tuple[float, float]:
+def over_seeds(one: Figure, other: Figure, again: int = 0) -> tuple[float, float]:
     """Return the standard error of a difference over seeds, and its degrees of freedom (Welch 1947)."""
     sizes = [len(figure.values) for figure in (one, other)]
     shares = [variance(figure.values) * (1 / len(figure.values) + again) for figure in (one, other)]
@@ -95,7 +96,7 @@ def _over_seeds(one: Figure, other: Figure, again: int) -> tuple[float, float]:
     return math.sqrt(sum(shares)), freedom
 
 
-def _over_folds(one: Figure, other: Figure, again: int) -> tuple[float, float]:
+def over_folds(one: Figure, other: Figure, again: int = 0) -> tuple[float, float]:
     """Return the standard error of a difference over folds, and its degrees of freedom (Nadeau and Bengio 2003)."""
     k = len(one.folds)
     spread = variance(value - other.folds[digest] for digest, value in one.folds.items())

@@ -33,10 +33,10 @@ MEANING = {
     "holds in part": "more pairs as printed than chance gives, and none the other way round beyond chance",
     "mixed": "pairs of both kinds beyond chance",
     "contradicted": "more pairs the other way round than chance gives, and none as printed beyond chance",
-    "not decided": "no more differences than chance gives",
+    "not decided": "no more differences than chance gives, and few seeds or rows show large ones only",
     "too few seeds": "most pairs have a row of one seed, which tells nothing of chance",
 }
-LEADS_SMALLER = "printed leads that are not there"
+LEADS_SMALLER = "printed leads that are smaller here or not there"
 EXACT = 1e-6
 """A squared error of vectors that counts as zero."""
 SHORT = {
@@ -97,7 +97,7 @@ def minute(rows: Iterable[Row], compared: Iterable[Comparison]) -> list[str]:
         "What the orders of the papers' tables come to here:",
         "",
         *lines,
-        "- **Not run**, or not as printed: [not here, and why](#not-here-and-why).",
+        "- **Not run**, or run otherwise: [not here, and why](#not-here-and-why).",
         "",
         "Tickets of Mukhopadhyay et al. 2025 are on [lottery tickets](lottery.md), times in print on [speed](speed.md).",
         "",
@@ -147,7 +147,8 @@ def verdicts(compared: Iterable[Comparison]) -> list[str]:
         "Names are the ends of the rows' names; where several data sets stand in one line, it counts on how many of them a row",
         "is best, here by more than chance. To the right, pairs of rows: those that stand as printed or reversed, in brackets",
         "how many by more than chance (equal ones are in neither); those whose lead is smaller than printed by more than",
-        "chance; those not judged because a row has one seed. [How it is judged](#how-it-is-judged) says what counts.",
+        "chance; those not judged because a row has one seed. A dash: no row leads the next one by more than chance.",
+        "[How it is judged](#how-it-is-judged) says what counts.",
         "",
     ]
 
@@ -163,9 +164,12 @@ def first_places(rows: Iterable[Row]) -> str:
     told = [{name: row.printed[1] for name, row in cell.items() if row.printed} for cell in whole]
     printed = sum(max(cell, key=lambda name: cell[name]) == "order" for cell in told)
     drawn = len(whole) / len(POSITIONS)
+    several = [cell for cell in whole if all(len(row.runs) > 1 for row in cell.values())]
+    sure = sum(best({name: figure(row, "accuracy") for name, row in cell.items()})[0] == "order" for cell in several)
+    seeds = f" ({sure} of the {len(several)} with several seeds)" if several else ""
     return (
-        f"Complex-order is best in {here} of {len(whole)} cells here and in {printed} of {len(whole)} in print; drawn by lot "
-        f"it would be in {drawn:.0f}."
+        f"Complex-order is best in {here} of {len(whole)} cells here{seeds} and in {printed} of {len(whole)} in print; drawn "
+        f"by lot it would be in {drawn:.0f}."
     )
 
 

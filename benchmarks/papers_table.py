@@ -171,15 +171,20 @@ def glance(rows: list[Row], compared: list[Comparison]) -> list[str]:
         "",
         *papers_glance.minute(rows, compared),
         *papers_glance.verdicts(compared),
-        "The same network over each algebra, which leaves 1/n of the weights between the word table and the head. Fewer bits",
-        "are better; on `trec` the networks read complex-order embeddings. Transformers have dot scores unless `product` is",
-        "said. Bold is what differs from the real network by more than chance.",
+        "The same network over each algebra, which leaves about 1/n of the weights between the word table and the head (more",
+        "of a PHM with a large n). Fewer bits are better, BLEU is without a beam; on `trec` the networks read complex-order",
+        "embeddings. Transformers have dot scores unless `product` is said. Bold differs from the real network by more than",
+        "chance; a cell without ± has one seed and is not judged.",
         "",
         *papers_glance.algebras(rows),
         "Word order: test accuracy by what tells places apart; in brackets what Wang et al. (2020, Table 2) printed (LSTM, CNN",
         "and FastText with word2vec, ours without). Bold is the best if it leads the next one by more than chance.",
         papers_glance.first_places(rows),
-        *(["As printed it falls behind: [why](#learning-rates-chosen-on-validation-rows)."] if causes(rows) else []),
+        *(
+            ["The setting closer to the paper puts its Transformer behind: [why, on validation rows](#causes)."]
+            if causes(rows)
+            else []
+        ),
         "",
         *papers_glance.order(rows),
     ]
@@ -190,15 +195,17 @@ JUDGED = """\
 
 A difference is *beyond chance* if Welch's t-test over seeds finds it (p < 0.05) and it is more than the size of the test
 set explains (1.96 standard errors; not asked of BLEU and bits per character, which have no such bound). Rows over the same
-folds are compared fold by fold, with one seed too, by Student's t-test with the variance of Nadeau and Bengio (2003),
-which allows for the training rows that folds share; the papers' own tests over folds do not, and pass more. Other pairs
-with a row of one seed are not judged; where most are such pairs there are *too few seeds*. An order *holds* if all
-pairs stand as printed beyond chance, *holds in part* if some do and none stands the other way round beyond chance; it is
-*contradicted* if only pairs the other way round count, *mixed* if both kinds do, and *not decided* if so few count that
-chance would give as many in more than one table of twenty, were the pairs independent. *Leads smaller*: more of the
-printed leads than chance explains are not there, taking each printed figure for one run, or for as many folds, with the
-spread found here; the setting that differs may be why. Where print calls the leads of one row significant, only its
-pairs are judged; of other printed orders no spread is known, and they may be chance themselves.
+folds are compared fold by fold, with one seed too, by Student's t-test with the variance of Nadeau and Bengio (2003) in
+place of Welch's: it allows for the training rows that folds share, which a plain paired test does not. Other pairs with
+a row of one seed are not judged; where most are such pairs there are *too few seeds*. A table's sets of one network share
+a verdict if there are more than three of them. An order is *not decided* if so few pairs count that chance would give as
+many in more than one table of twenty, were the pairs independent. Else it *holds* if all pairs stand as printed beyond
+chance, *holds in part* if some do and none stands the other way round beyond chance; it is *contradicted* if only pairs
+the other way round count, and *mixed* if both kinds do. *Leads smaller*: more printed leads than chance explains are
+smaller here or the other way round, taking each printed figure for one run, or for as many folds, with the spread and
+the test found here; a setting that differs, or a row that is better here than in print, may be why. Where print calls
+the leads of one row significant, only its pairs are judged; of other printed orders no spread is known, and they may be
+chance themselves. BLEU is judged with the beam, where all rows have it.
 """.splitlines()
 
 
@@ -227,7 +234,7 @@ def head(rows: Iterable[Row]) -> list[str]:
     return [
         "# The papers' systems, measured",
         "",
-        "Every table is a sweep, whose file the name of a row leads to; `zoo sweep FILE --only 'ROW-*'` repeats a row. Test",
+        "The name of a row leads to the file of its sweep; `zoo sweep FILE --only 'ROW-*'` repeats the row. Test",
         "figures are of the epoch that validation chose: the mean over seeds, their standard deviation behind ±, and each seed",
         "in brackets. What differs from the paper stands under each table, by number.",
         "",

@@ -6,7 +6,7 @@ from itertools import combinations, takewhile
 from statistics import stdev
 from typing import NamedTuple
 
-from benchmarks.papers_chance import Figure, counts, figure, more_than_chance
+from benchmarks.papers_chance import Figure, counts, figure, more_than_chance, over_folds
 from benchmarks.papers_rows import FIGURES, Row
 
 LESS_IS_BETTER = ("bits_per_character",)
@@ -171,8 +171,7 @@ def lines(compared: Comparison) -> list[str]:
     printed = ", ".join(f"{compared.label(row.name)} {row.printed[1]:g}" for row in compared.rows if row.printed)
     here = []
     for name, found in compared.figures.items():
-        folds = f", {len(found.folds)} folds" if found.folds else ""
-        spread = f" ± {stdev(found.values):.{digits}f}" if len(found.values) > 1 else f" (one seed{folds})"
+        spread = f" ± {stdev(found.values):.{digits}f}" if len(found.values) > 1 else " (one seed)"
         here.append(f"{compared.label(name)} {found.mean:.{digits}f}{spread}")
     beam = f" with a beam of {compared.beam}" if compared.beam else ""
     missing = [compared.label(row.name) for row in compared.rows if not row.runs]
@@ -196,7 +195,11 @@ def _noise(compared: Comparison) -> str:
     tested = {one.tested for one in found if one.tested}
     if len(tested) == 1:
         texts.append(f"{max(one.over_test for one in found):.4f} over {tested.pop():,} tested")
-    return f" Standard error of one row: up to {', up to '.join(texts)}." if texts else ""
+    text = f" Standard error of one row: up to {', up to '.join(texts)}." if texts else ""
+    folded = [one for one in found if one.folds and one.folds.keys() == found[0].folds.keys()]
+    if errors := [over_folds(*pair)[0] for pair in combinations(folded, 2)]:
+        text += f" Of a difference, over {len(folded[0].folds)} folds: {min(errors):.4f} to {max(errors):.4f}."
+    return text
 
 
 def together(compared: Iterable[Comparison]) -> list[list[Comparison]]:

@@ -139,12 +139,13 @@ def test_a_row_of_a_paper_is_measured_once_for_each_seed(row, tmp_path):
     assert list(both["rows"][0]["also"]) == ["text(path=nowhere, val=0.2)"]
 
 
-def test_rows_that_fail_are_named(row, monkeypatch):
+def test_rows_that_fail_are_named(row, monkeypatch, capsys):
     monkeypatch.setattr(papers, "sweep", lambda *args, **options: {"rows": []})
     with pytest.raises(SystemExit, match=r"benchmarks\.papers: failed: small-seed0, other-seed0$"):
         papers.main([str(row), "--seeds", "1"])
-    with pytest.raises(SystemExit, match=r"No such file or directory: 'nowhere\.yaml'"):
+    with pytest.raises(SystemExit):
         papers.main(["nowhere.yaml"])
+    assert "there is no file nowhere.yaml" in capsys.readouterr().err
 
 
 def test_comments_are_of_all_rows_of_some_or_of_the_one_below(row):
@@ -250,6 +251,8 @@ def test_first_places_are_counted_where_every_kind_was_run():
     ]
     text = papers_glance.first_places([*rows, measured("sst_lstm_order", "real", 0.9, published="accuracy 0.9 (Table 2)")])
     assert text.startswith("Complex-order is best in 1 of 2 cells here and in 2 of 2 in print;")
+    twice = [replace(row, runs=row.runs * 2) if row.name.startswith("mr") else row for row in rows]
+    assert "1 of 2 cells here (0 of the 1 with several seeds) and" in papers_glance.first_places(twice)
 
 
 def test_algebras_are_seen_at_a_glance():
@@ -308,7 +311,8 @@ def test_learning_rates_are_chosen_on_validation_rows():
     assert papers_rates.rates([]) == []
     parts = ["trec_order_1e-3", "trec_order_normal_1e-3", "trec_print_transformer_order", "trec_vanilla_1e-3"]
     rows = [row(name, 0.5 + number / 10, 0.9) for number, name in enumerate([*parts, "trec_print_transformer_vanilla"])]
-    assert re.findall(r"\d\.\d{3}", "".join(papers_rates.causes(rows))) == ["0.500", "0.600", "0.700", "0.800", "0.900"]
+    assert re.findall(r"\d\.\d{3}", "".join(papers_rates.causes(rows)))[:5] == ["0.500", "0.600", "0.700", "0.800", "0.900"]
+    assert papers_rates.causes(rows)[-2].endswith("On test rows the three of complex-order have 0.900, 0.900, 0.900.")
     assert papers_rates.causes(rows[:-1]) == []
 
 
@@ -359,15 +363,29 @@ def test_one_seed_over_folds_is_judged_fold_by_fold():
         assert papers_chance.counts(*figures) is bool(expected)
         decided.append(expected)
     assert 40 < sum(decided) < 160
-    longer = papers_chance.figure(folded(*other, 0.8), "accuracy")
-    assert papers_chance.counts(figures[0], longer) is None
+    three, four = (papers_chance.figure(folded(*values), "accuracy") for values in ((0.7, 0.8, 0.9), (0.7, 0.8, 0.9, 0.8)))
+    assert papers_chance.counts(three, four) is None
 
 
 def test_a_fold_is_its_mean_over_seeds():
     row = folded(0.5, 0.7)
-    again = row.runs[0] | {"seed": 1, "folds": [{"accuracy": 0.6}, {"accuracy": 0.9}]}
-    found = papers_chance.figure(replace(row, runs=(*row.runs, again)), "accuracy")
-    assert found.folds == pytest.approx({"fold 0": 0.55, "fold 1": 0.8})
+    again = row.runs[0] | {"seed": 1, "folds": [{"accuracy": 0.6}, {"accuracy": 0.9}], "beam": {"accuracy": 0.9}}
+    both = replace(row, runs=(*row.runs, again))
+    assert papers_chance.figure(both, "accuracy").folds == pytest.approx({"fold 0": 0.55, "fold 1": 0.8})
+    assert papers_chance.figure(replace(row, runs=(again,)), "accuracy", beam=True).folds == {}  # these are without a beam
+    other = replace(row, runs=(*row.runs, again | {"data_sha256": ["fold 0", "fold 2"]}))
+    assert papers_chance.figure(other, "accuracy").folds == {}
+
+
+def test_chance_over_folds_is_told():
+    def row(name, published, *values):
+        said = measured(name, "real", published=f"accuracy {published} (Table 2)")
+        return replace(said, runs=folded(*values).runs)
+
+    (one,) = papers_verdicts.comparisons([row("mr_none", 0.7, 0.5, 0.6, 0.7), row("mr_order", 0.8, 0.7, 0.7, 0.7)])
+    error = stdev([0.2, 0.1, 0.0]) * math.sqrt(1 / 3 + 1 / 2)
+    assert papers_verdicts.lines(one)[1].endswith(f" Of a difference, over 3 folds: {error:.4f} to {error:.4f}.")
+    assert one.pairs() == [(True, False, False)]
 
 
 def test_a_printed_lead_may_be_more_than_is_found():
@@ -462,16 +480,16 @@ def test_only_leads_that_print_calls_significant_are_judged(compared):
 
 def test_a_minute_tells_each_verdict_once(compared):
     vectors = replace(measured("rotation", "phm-3", data="rotation"), runs=({"metrics": {"mse": 1e-13}},))
-    many = [replace(compared[0], data=data, setting="as printed") for data in ("mr", "sst", "subj", "trec")]
+    many = [replace(compared[0], data=data, setting="ten folds") for data in ("mr", "sst", "subj", "trec")]
     lines = [
         line for line in papers_glance.minute([vectors], [*compared, replace(compared[0], net="cnn"), *many]) if "- **" in line
     ]
     assert lines == [
         "- **Contradicted, leads smaller**, more pairs the other way round than chance gives, and none as printed beyond "
-        "chance, and printed leads that are not there: Wang et al. 2020, Table 5 (cnn on `trec`, lstm on `trec`, lstm on 4 "
-        "data sets as printed).",
+        "chance, and printed leads that are smaller here or not there: Wang et al. 2020, Table 5 (cnn on `trec`, lstm on "
+        "`trec`, lstm on 4 data sets ten folds).",
         "- **As printed**, the loss goes to zero: Zhang et al. 2021, Figure 2 (rotation).",
-        "- **Not run**, or not as printed: [not here, and why](#not-here-and-why).",
+        "- **Not run**, or run otherwise: [not here, and why](#not-here-and-why).",
     ]
 
 

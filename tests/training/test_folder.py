@@ -243,3 +243,17 @@ def test_auto_finds_a_run_whatever_the_options_that_its_result_does_not_depend_o
     else:
         with pytest.raises(InputError, match="is not empty"):
             claim(changed)
+
+
+@pytest.mark.parametrize("place", ["checkpoints", "fold-03/checkpoints"])
+@pytest.mark.parametrize("newest", ["a", "b"])
+def test_auto_takes_the_newest_run_or_the_newest_folds(place, newest):
+    for name in ("a", "b"):
+        with claim(replace(OPTIONS, run_dir=f"runs/{name}")) as begun:
+            write_config(begun.path, OPTIONS)
+            (begun.path / place).mkdir(parents=True)
+            checkpoint = begun.path / place / "resume-step-1.ckpt"
+            checkpoint.touch()
+            os.utime(checkpoint, (name == newest, name == newest))
+    with claim(replace(OPTIONS, resume="auto")) as found:
+        assert (found.path.name, found.resumed) == (newest, True)

@@ -250,9 +250,10 @@ def again(place):
     shutil.rmtree(place / "stopped", ignore_errors=True)
 
 
-@pytest.mark.parametrize("how", ["resume", "auto"])
-def test_folds_that_were_stopped_go_on_to_the_same_figures(again, made, how, capsys):
-    run, said = stopped(again, "fold-02")
+@pytest.mark.parametrize(("how", "epoch"), [("resume", 1), ("auto", 1), ("resume", 0)])
+def test_folds_that_were_stopped_go_on_to_the_same_figures(again, made, how, epoch, capsys):
+    run, said = stopped(again, "fold-02", epoch, times=2 - epoch)
+    assert any((run / "fold-02" / "checkpoints").glob("*.ckpt")) is bool(epoch)  # Ctrl-C twice writes none
     assert said == f"stopped; what was trained is kept, 1 of 3 folds are finished, go on with: zoo fit --resume {run}"
     first = (run / "fold-01" / "summary.json").stat().st_mtime_ns
     words = {"resume": str(run)} if how == "resume" else options(again, "", run_dir=str(run), resume="auto")
@@ -260,8 +261,9 @@ def test_folds_that_were_stopped_go_on_to_the_same_figures(again, made, how, cap
     own = ("seconds", "run_dir")
     assert {key: found[key] for key in found if key not in own} == {key: made[key] for key in made if key not in own}
     assert (run / "fold-01" / "summary.json").stat().st_mtime_ns == first
-    assert f"resuming {run / 'fold-02'} after epoch 0002 step 00000003\n" in capsys.readouterr().out
-    assert [read(run, name)["resumed_from"] is not None for name in NAMES] == [False, True, False]
+    resumed = f"resuming {run / 'fold-02'} after epoch 0002 step 00000003\n" in capsys.readouterr().out
+    assert resumed is bool(epoch)
+    assert [read(run, name)["resumed_from"] is not None for name in NAMES] == [False, bool(epoch), False]
     assert (run / "fold-02" / "metrics.csv").read_text() == (again / "run" / "fold-02" / "metrics.csv").read_text()
 
 
@@ -274,10 +276,15 @@ def test_a_first_fold_without_a_checkpoint_leaves_nothing(again):
 def test_other_or_finished_folds_do_not_go_on(again, made):
     run, _ = stopped(again, "fold-01")
     before = sorted(run.rglob("*"))
-    with pytest.raises(InputError, match=r"^the folds of '.*stopped' have optimizer\.lr=0\.05, not 0\.1: begin a new run"):
+    with pytest.raises(InputError, match=r"^'.*stopped' has optimizer\.lr=0\.05, not 0\.1: begin a new run"):
         zoo.fit(resume=str(run), optimizer={"lr": 0.1})
     assert sorted(run.rglob("*")) == before
-    (run / "fold-01" / "summary.json").write_text("{}")
+    zoo.fit(resume=str(run / "fold-01"), trainer=TRAINER | {"max_epochs": 3})
+    with pytest.raises(InputError, match=r"^'.*fold-01' has trainer\.max_epochs=3, not 2: begin a new run"):
+        zoo.fit(resume=str(run))
+    config = (run / "fold-01" / "config.yaml").read_text()
+    (run / "fold-01" / "config.yaml").write_text(config.replace("max_epochs: 3", "max_epochs: 2"))
+    (run / "fold-01" / "summary.json").write_text('{"metrics": {}, "parameters": {}}')
     with pytest.raises(InputError, match=r"^'.*summary\.json' is no summary of a run: remove the folder of the run"):
         zoo.fit(resume=str(run))
     with pytest.raises(InputError, match=r"^the folds of '.*run' are finished: .*summary\.json has their figures$"):

@@ -158,6 +158,14 @@ def test_a_run_that_was_asked_for_something_else_is_no_result_of_this_sweep(tmp_
     assert len(Study(tmp_path, grid()).open()) == 7
 
 
+@pytest.mark.parametrize("folds", [None, 10])
+def test_every_run_is_told_to_go_on(folds, tmp_path):
+    (point,) = grid(axes={"seed": [0]}, base={"backbone": "fasttext", "algebra": "real", "data": "trec", "folds": folds})
+    words = Study(tmp_path, [point]).begin(point)
+    assert words[-2:] == ["--resume", "auto"]
+    assert words[:3] == ["fit", "-c", str(tmp_path / "configs" / "seed0.yaml")]
+
+
 @pytest.mark.parametrize("text", ["{", "{}", '{"metrics": 3, "parameters": {}}'])
 def test_a_damaged_summary_is_named_and_never_a_row(text, tmp_path):
     study = Study(tmp_path, grid())

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from inspect import Parameter, signature
@@ -155,7 +155,8 @@ def _unfinished(options: Fit) -> RunFolder | None:
 
 
 def _modified(folder: Path) -> float:
-    return max((path.stat().st_mtime for path in folder.glob("checkpoints/*.ckpt")), default=0.0)
+    found = (path for part in ("", "fold-*/") for path in folder.glob(f"{part}checkpoints/*.ckpt"))
+    return max((path.stat().st_mtime for path in found), default=0.0)
 
 
 def _claim_new(name: str) -> RunFolder:
@@ -295,11 +296,11 @@ def read_config(run: Path) -> dict[str, Any]:
     return values
 
 
-def read_summary(run: Path) -> dict[str, Any]:
-    """Read what a finished run came to."""
+def read_summary(run: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
+    """Read what a finished run came to: its metrics, its parameters, and what else is needed."""
     file = run / "summary.json"
     summary = read_json(file)
-    whole = all(isinstance(summary.get(key), dict) for key in ("metrics", "parameters"))
+    whole = all(isinstance(summary.get(key), dict) for key in ("metrics", "parameters")) and summary.keys() >= set(needed)
     check_rules((whole, f"'{file}' is no summary of a run: remove the folder of the run, and it is run again"))
     return summary
 

@@ -3,6 +3,7 @@
 import math
 import shlex
 import signal
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from inspect import signature
@@ -11,17 +12,18 @@ from typing import Any
 
 from zoo import registry
 from zoo.checkpoint.atomic import write_json
-from zoo.errors import InputError, Interrupted
+from zoo.errors import InputError, Interrupted, check_rules
 from zoo.registry import Spec
 from zoo.training.fit import NOTHING_KEPT, fit
 from zoo.training.folder import claim, config_values, decisive, read_config, read_summary, write_config
 from zoo.training.options import Fit
-from zoo.training.resolve import load_data, resolve
+from zoo.training.resolve import load_data, plan, resolve
 from zoo.training.trainer import check_trainer
 
 _OPTIONS = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "vectors_found", "seed")
 _SHARED = (*_OPTIONS, "teacher", "task", "parameters", "versions")
 """What is the same in every fold's summary."""
+_OWN = ("seconds", "epochs", "device", "stayed_real", "data_sha256")
 
 
 def cross_validate(options: Fit) -> dict[str, Any]:
@@ -31,28 +33,21 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     """
     options = resolve(options)
     options = replace(options, trainer={"devices": 1, **options.trainer})
-    if str(options.trainer["devices"]) != "1":
-        raise InputError(f"--folds trains on one device, not on --trainer.devices {options.trainer['devices']}: leave it out")
-    check_trainer(options.trainer)
     rows = [fold(options, number) for number in range(options.folds or 0)]
-    if len(rows) < 2:
-        raise InputError(f"folds={options.folds}: use 2 or more, 10 as in the papers")
-    if taken := sorted({"fold", "folds"} & Spec.parse(options.data or "").options.keys()):
-        raise InputError(f"'{options.data}' sets {' and '.join(taken)}: leave that to --folds {options.folds}")
-    if not has_folds(options) or load_data(rows[0]).has_split:
-        raise InputError(f"'{options.data}' comes with a split of its own: leave --folds out")
+    check(options, rows)
     with claim(options) as folder:
+        places = [folder.path / f"fold-{number:02d}" for number in range(1, len(rows) + 1)]
         if folder.resumed:
-            check_same(options, folder.path)
+            check_begun(options, folder.path, dict(zip(places, rows, strict=True)))
         write_config(folder.path, options)
-        say = partial(kept, folder.path, len(rows))
+        say, resume = partial(kept, folder.path, len(rows)), "auto" if folder.resumed else None
         summaries: list[dict[str, Any]] = []
         try:
-            for number, one in enumerate(rows, 1):
-                place = folder.path / f"fold-{number:02d}"
-                one = replace(one, run_dir=str(place), resume="auto" if folder.resumed else None)
-                done = (place / "summary.json").exists()
-                summaries.append(read_summary(place) if done else fit(one, say=say))
+            for place, one in zip(places, rows, strict=True):
+                if (place / "summary.json").exists():
+                    summaries.append(read_summary(place, (*_SHARED, *_OWN)))
+                else:
+                    summaries.append(fit(replace(one, run_dir=str(place), resume=resume), say=say))
         except KeyboardInterrupt as stop:
             if isinstance(stop, Interrupted):
                 raise
@@ -65,21 +60,35 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     return summary
 
 
-def check_same(options: Fit, folder: Path) -> None:
+def check(options: Fit, rows: list[Fit]) -> None:
+    """Check the number of folds, the Trainer's arguments, and that the data have no split of their own."""
+    devices, taken = options.trainer["devices"], {"fold", "folds"} & Spec.parse(options.data or "").options.keys()
+    check_rules((str(devices) == "1", f"--folds trains on one device, not on --trainer.devices {devices}: leave it out"))
+    check_trainer(options.trainer)
+    check_rules(
+        (len(rows) >= 2, f"folds={options.folds}: use 2 or more, 10 as in the papers"),
+        (not taken, f"'{options.data}' sets {' and '.join(sorted(taken))}: leave that to --folds {options.folds}"),
+    )
+    if not has_folds(options) or load_data(rows[0]).has_split:
+        raise InputError(f"'{options.data}' comes with a split of its own: leave --folds out")
+
+
+def check_begun(options: Fit, folder: Path, rows: Mapping[Path, Fit]) -> None:
     """Refuse to go on with folds that are finished, or that have begun with other options: a mean is over equal runs."""
-    old, new = decisive(read_config(folder)), decisive(config_values(options))
-    for name in sorted(old.keys() | new.keys()):
-        if old.get(name) != new.get(name):
-            text = f"the folds of '{folder}' have {name}={old.get(name)}, not {new.get(name)}"
-            raise InputError(f"{text}: begin a new run for another one")
-    if (folder / "summary.json").exists():
-        raise InputError(f"the folds of '{folder}' are finished: {folder / 'summary.json'} has their figures")
+    begun = {place: plan(one).options for place, one in rows.items() if (place / "config.yaml").exists()}
+    for place, wanted in {folder: options, **begun}.items():
+        old, new = decisive(read_config(place)), decisive(config_values(wanted))
+        for name in sorted(old.keys() | new.keys()):
+            if old.get(name) != new.get(name):
+                raise InputError(f"'{place}' has {name}={old.get(name)}, not {new.get(name)}: begin a new run for another one")
+    if (figures := folder / "summary.json").exists():
+        raise InputError(f"the folds of '{folder}' are finished: {figures} has their figures")
 
 
 def kept(folder: Path, count: int, *_: object) -> str | None:
     """Say how many folds are kept and how to go on with them; None if there is nothing."""
-    finished, begun = (len(list(folder.glob(f"fold-*/{name}"))) for name in ("summary.json", "checkpoints/*.ckpt"))
-    if not finished and not begun:
+    finished = len(list(folder.glob("fold-*/summary.json")))
+    if not finished and not any(any(folder.glob(f"fold-*/{part}")) for part in ("checkpoints/*.ckpt", "model")):
         return None
     name = shlex.quote(str(folder))
     return f"what was trained is kept, {finished} of {count} folds are finished, go on with: zoo fit --resume {name}"
