@@ -180,6 +180,7 @@ def glance(rows: list[Row], compared: list[Comparison]) -> list[str]:
         "Word order: test accuracy by what tells places apart; in brackets what Wang et al. (2020, Table 2) printed (LSTM, CNN",
         "and FastText with word2vec, ours without). Bold is the best if it leads the next one by more than chance.",
         papers_glance.first_places(rows),
+        papers_glance.against_print(rows),
         *(
             ["The setting closer to the paper puts its Transformer behind: [why, on validation rows](#causes)."]
             if causes(rows)

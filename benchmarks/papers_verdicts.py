@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations, takewhile
-from statistics import stdev
+from statistics import mean, stdev
 from typing import NamedTuple
 
 from benchmarks.papers_chance import Figure, counts, figure, more_than_chance, over_folds
@@ -181,10 +181,21 @@ def lines(compared: Comparison) -> list[str]:
     claimed = "".join(f" Significant there: {compared.label(name)} {what}." for name, what in compared.significant.items())
     return [
         f"- In print ({where}), {compared.title}: {printed}.{claimed}",
-        f"- Here{beam}: {', '.join(here) or 'nothing'}{absent}.{_noise(compared)}",
+        f"- Here{beam}: {', '.join(here) or 'nothing'}{absent}.{_against_print(compared, digits)}{_noise(compared)}",
         f"- Order: {verdict(pairs)}; {tally(pairs)}.",
         "",
     ]
+
+
+def _against_print(compared: Comparison, digits: int) -> str:
+    """Say by how much figures differ from print: that of the best row in print, and those of the others."""
+    found = compared.figures
+    first, *others = (found[row.name].mean - row.printed[1] if row.runs and row.printed else None for row in compared.rows)
+    rest = [one for one in others if one is not None]
+    if first is None or not rest:
+        return ""
+    name = compared.label(compared.rows[0].name)
+    return f" Here minus print: {name} {first:+.{digits}f}, the others {mean(rest):+.{digits}f} on average."
 
 
 def _noise(compared: Comparison) -> str:

@@ -251,6 +251,7 @@ def test_first_places_are_counted_where_every_kind_was_run():
     ]
     text = papers_glance.first_places([*rows, measured("sst_lstm_order", "real", 0.9, published="accuracy 0.9 (Table 2)")])
     assert text.startswith("Complex-order is best in 1 of 2 cells here and in 2 of 2 in print;")
+    assert papers_glance.against_print(rows).endswith("complex-order and the others: lstm +0.000 and +0.250.")
     twice = [replace(row, runs=row.runs * 2) if row.name.startswith("mr") else row for row in rows]
     assert "1 of 2 cells here (0 of the 1 with several seeds) and" in papers_glance.first_places(twice)
 
@@ -416,7 +417,8 @@ def test_three_lines_tell_what_was_found(compared):
     in_print, here, order, _ = papers_verdicts.lines(one)
     assert in_print == "- In print (Table 5, lstm), accuracy: phm2 0.951, phm4 0.95, real 0.948."
     assert here.startswith(
-        "- Here: real 0.905 ± 0.007, phm2 0.805 ± 0.007; not run: phm4. Standard error of one row: up to 0.0050"
+        "- Here: real 0.905 ± 0.007, phm2 0.805 ± 0.007; not run: phm4. Here minus print: phm2 -0.146, the others -0.043 on "
+        "average. Standard error of one row: up to 0.0050"
     )
     assert order.startswith(
         "- Order: contradicted, leads smaller; of one pair 0 as printed (0 beyond chance), 1 the other way round (1 beyond"
