@@ -122,7 +122,7 @@ def line(group: list[Comparison]) -> list[str]:
     printed = [one.label(one.rows[0].name) for one in group]
     ranked = [(one, *best(one.figures, one.less)) for one in group if one.figures]
     here = [one.label(name) for one, name, sure in ranked if sure]
-    firsts = [often(found, len(group)) for found in (printed, here)]
+    firsts = [often(found, len(group)).replace("_", " ") for found in (printed, here)]  # so that long names wrap
     return [f"{place(group)}, {group[0].net}", sets, *firsts, verdict(judged(group)), *numbers(judged(group))]
 
 
