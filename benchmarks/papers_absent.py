@@ -49,10 +49,6 @@ ABSENT = (
         "data and compute: none of the seven is at hand as a whole; the same networks on Multi30k are configured and not run",
     ),
     (
-        "Zhang et al. 2021, Table 4: n = 2",
-        "compute: configured and not run yet; the other rows have one seed",
-    ),
-    (
         "Mukhopadhyay et al. 2025, Figures 3 to 9: lottery tickets on CIFAR, MedMNIST and Shakespeare",
         "compute: [lottery tickets](lottery.md) has CIFAR-10, PneumoniaMNIST and Shakespeare at the size of two cores, with "
         "smaller networks, fewer images, epochs and rounds, other rates of pruning; CIFAR-100 and other sets of MedMNIST are "
