@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from statistics import mean, stdev
 
-from benchmarks.papers_chance import BOUNDED, Figure, best, counts, figure
+from benchmarks.papers_chance import best, counts, figure
 from benchmarks.papers_rows import Row
 from benchmarks.papers_verdicts import Comparison, Pairs, numbers, together, verdict
 from zoo.registry import Spec
@@ -241,8 +241,7 @@ def _figures(group: dict[str, Row]) -> tuple[str, dict[str, str]]:
     for name, (title, digits) in SHOWN.items():
         values = {label: [run["metrics"].get(name) for run in row.runs] for label, row in group.items()}
         if all(value is not None for several in values.values() for value in several) and any(map(any, values.values())):
-            tested = {label: row.runs[0].get("tested") if name in BOUNDED else None for label, row in group.items()}
-            found = {label: Figure(tuple(several), tested[label]) for label, several in values.items()}
+            found = {label: figure(row, name) for label, row in group.items()}
             real = found["`real`"]
             return title, {label: cell(one.values, digits, counts(one, real) is True) for label, one in found.items()}
     raise ValueError(f"none of {', '.join(SHOWN)} was measured for {', '.join(group)}")

@@ -174,7 +174,7 @@ def glance(rows: list[Row], compared: list[Comparison]) -> list[str]:
         "The same network over each algebra, which leaves about 1/n of the weights between the word table and the head (more",
         "of a PHM with a large n). Fewer bits are better, BLEU is without a beam; on `trec` the networks read complex-order",
         "embeddings. Transformers have dot scores unless `product` is said. Bold differs from the real network by more than",
-        "chance; a cell without ± has one seed and is not judged.",
+        "chance; a cell without ± has one seed, and is not judged unless over folds.",
         "",
         *papers_glance.algebras(rows),
         "Word order: test accuracy by what tells places apart; in brackets what Wang et al. (2020, Table 2) printed (LSTM, CNN",
