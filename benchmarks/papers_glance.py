@@ -10,7 +10,7 @@ from benchmarks.papers_rows import Row
 from benchmarks.papers_verdicts import Comparison, Pairs, numbers, together, verdict
 from zoo.registry import Spec
 
-ORDERED = re.compile(r"(trec|subj|mr|mpqa|sst)_(transformer|lstm|cnn|fasttext)_(none|pe|tpe|vanilla|order)")
+ORDERED = re.compile(r"(trec|subj|mr|mpqa|sst)_(?:print_)?(transformer|lstm|cnn|fasttext)_(none|pe|tpe|vanilla|order)")
 POSITIONS = {
     "none": "none",
     "pe": "learned (PE)",
@@ -18,6 +18,9 @@ POSITIONS = {
     "vanilla": "complex-vanilla",
     "order": "complex-order",
 }
+NETS = "transformer", "lstm", "cnn", "fasttext"
+CLOSER = "closer to the paper"
+"""The setting with the widths, sums, batch norm and frequencies of Wang et al. 2020, as its sweeps name it."""
 SHOWN = {
     "accuracy": ("accuracy", 3),
     "map": ("MAP", 3),
@@ -162,17 +165,6 @@ def whole_cells(rows: Iterable[Row]) -> dict[tuple[str, str], dict[str, Row]]:
     return {key: cell for key, cell in cells.items() if len(cell) == len(POSITIONS)}
 
 
-def against_print(rows: Iterable[Row]) -> str:
-    """Say how far the cells of Wang et al.'s Table 2 are from print, by network: complex-order and the others."""
-    gaps: dict[str, tuple[list[float], list[float]]] = {}
-    for (_, net), cell in whole_cells(rows).items():
-        for kind, row in cell.items():
-            gap = figure(row, "accuracy").mean - row.printed[1]  # type: ignore[index]
-            gaps.setdefault(net, ([], []))[kind != "order"].append(gap)
-    said = [f"{net} {mean(ours):+.3f} and {mean(others):+.3f}" for net, (ours, others) in sorted(gaps.items())]
-    return f"Here minus print, on average over the sets, complex-order and the others: {'; '.join(said)}."
-
-
 def first_places(rows: Iterable[Row]) -> str:
     """Say in how many cells of Wang et al.'s Table 2 complex-order is best, here and in print."""
     whole = list(whole_cells(rows).values())
@@ -184,32 +176,31 @@ def first_places(rows: Iterable[Row]) -> str:
     sure = sum(best({name: figure(row, "accuracy") for name, row in cell.items()})[0] == "order" for cell in several)
     seeds = f" ({sure} of the {len(several)} with several seeds)" if several else ""
     return (
-        f"Complex-order is best in {here} of {len(whole)} cells here{seeds} and in {printed} of {len(whole)} in print; drawn "
+        f"complex-order is best in {here} of {len(whole)} cells here{seeds} and in {printed} of {len(whole)} in print; drawn "
         f"by lot it would be in {drawn:.0f}."
     )
 
 
 def order(rows: Iterable[Row]) -> list[str]:
-    """Write test accuracy by positions and data set, one table a network, and the paper's in brackets."""
-    found = {match.groups(): row for row in rows if row.runs and (match := ORDERED.fullmatch(row.name))}
-    lines: list[str] = []
-    for net in dict.fromkeys(net for _, net, _ in found):
-        sets = sorted({data for data, other, _ in found if other == net}, key=ORDERED.pattern.index)
-        columns = [_column({place: found.get((data, net, place)) for place in POSITIONS}) for data in sets]
-        titled = zip(POSITIONS.values(), zip(*columns, strict=True), strict=True)
-        lines += table(f"{net}, positions", [f"`{data}`" for data in sets], {title: list(cells) for title, cells in titled})
-    return lines
+    """Write test accuracy by network, setting and positions, the mean over data sets, and the paper's in brackets."""
+    rows = list(rows)
+    lines = {}
+    for net in NETS:
+        for setting in ("", CLOSER):
+            cells = whole_cells(row for row in rows if row.net == net and row.setting == setting)
+            if not cells:
+                continue
+            means = [_mean([cell[kind] for cell in cells.values()]) for kind in POSITIONS]
+            seeds = sorted({len(row.runs) for cell in cells.values() for row in cell.values()})
+            told = " to ".join(dict.fromkeys((str(seeds[0]), str(seeds[-1]))))
+            lines[f"{net}, {setting or 'first setting'}"] = [", ".join(f"`{data}`" for data, _ in cells), told, *means]
+    return table("network", ["data sets", "seeds", *POSITIONS.values()], lines)
 
 
-def _column(rows: dict[str, Row | None]) -> list[str]:
-    """Show the accuracy of some rows, the best bold if it counts, and the printed one; nothing for a row that is not there."""
-    figures = {place: figure(row, "accuracy") for place, row in rows.items() if row}
-    first, sure = best(figures)
-    cells = []
-    for place, row in rows.items():
-        printed = f" ({row.printed[1]:.3f})" if row and row.printed else ""
-        cells.append(cell(figures[place].values, bold=sure and place == first) + printed if row else "")
-    return cells
+def _mean(rows: list[Row]) -> str:
+    """Show the mean accuracy of rows on several data sets, and the printed mean."""
+    printed = mean(row.printed[1] for row in rows if row.printed)
+    return f"{mean(figure(row, 'accuracy').mean for row in rows):.3f} ({printed:.3f})"
 
 
 def algebras(rows: Iterable[Row]) -> list[str]:
