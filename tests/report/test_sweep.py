@@ -77,9 +77,40 @@ def test_another_metric_and_a_label_of_markup(tmp_path):
     assert "<b>bold" not in report.files["sweep.html"].decode().split("<body>")[1]
 
 
+def test_runs_without_a_test_split_are_shown_by_validation(tmp_path):
+    report = sweep(write(tmp_path / "study", rows(metrics={})))
+    assert report.values["metric"] == "accuracy"
+    assert report.values["groups"][0]["values"] == [0.95, 0.97]
+    assert "accuracy, validation split" in report.text
+    assert "test" not in report.files["sweep.md"].decode()
+
+
+def test_runs_that_have_not_measured_the_metric_are_counted(tmp_path):
+    made = rows()
+    made[0]["metrics"] = {"perplexity": 3.0}
+    report = sweep(write(tmp_path / "study", made))
+    assert "1 of 5 runs have not measured it" in report.text
+    assert sweep(write(tmp_path / "study", made), metric="perplexity").values["groups"][0]["values"] == [3.0]
+
+
+@pytest.mark.parametrize(
+    "other", [{"data_sha256": "b"}, {"validation": {"metric": "loss", "mode": "min", "value": 0.1}}, {"validation": None}]
+)
+def test_the_best_is_not_told_of_runs_that_cannot_be_compared(other, tmp_path):
+    made = [*rows(data_sha256="a")[:4], *rows(**{"data_sha256": "a"} | other)[4:]]
+    report = sweep(write(tmp_path / "study", made))
+    assert report.values["best"] is None
+    assert "Which is best by validation is not told" in report.text
+    assert sweep(write(tmp_path / "study", rows(data_sha256="a"))).values["best"] == {"algebra": "real"}
+
+
 @pytest.mark.parametrize(
     ("made", "metric", "said"),
-    [(rows(), "f1", "have not measured f1: use loss or accuracy"), ([], "", "no run of '.*' is finished yet")],
+    [
+        (rows(), "f1", "have not measured f1: use loss or accuracy"),
+        (rows(metrics={}, validation=None), "", "no run in '.*' has measured anything"),
+        ([], "", "no run of '.*' is finished yet"),
+    ],
 )
 def test_what_there_is_no_report_of(made, metric, said, tmp_path):
     with pytest.raises(InputError, match=said):

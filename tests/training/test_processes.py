@@ -17,6 +17,7 @@ from PIL import Image
 
 import zoo
 from tests.faults.process import Running, free_port, srun
+from zoo.training import processes
 from zoo.training.processes import check_strategy, is_first_process, launched_devices, meet, wait_for_server
 
 LIMITS = ("--trainer.max_epochs=1", "--trainer.accelerator=cpu")
@@ -267,3 +268,14 @@ def test_processes_end_in_order_after_their_last_operation(how, codes):
     """One that ends while Python is torn down ends its process with SIGABRT; after a failure none is waited for."""
     ended = subprocess.run([sys.executable, "-c", LEAVING, how], capture_output=True, text=True, timeout=120)
     assert ended.stdout == f"{codes}\n", ended.stderr
+
+
+@pytest.mark.parametrize(("started_by", "parent", "ends"), [(1, 1, False), (5, 5, False), (5, 1, True)])
+def test_a_run_ends_with_its_sweep_which_is_process_1_in_a_container(started_by, parent, ends, monkeypatch):
+    killed = []
+    monkeypatch.setenv(processes.SWEEP, str(started_by))
+    monkeypatch.setattr(processes.ctypes, "CDLL", lambda name: SimpleNamespace(prctl=lambda *words: 0))
+    monkeypatch.setattr(os, "getppid", lambda: parent)
+    monkeypatch.setattr(os, "kill", lambda *words: killed.append(words))
+    processes.end_with_parent()
+    assert bool(killed) is ends

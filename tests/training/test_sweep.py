@@ -15,8 +15,14 @@ import yaml
 from tests.faults.process import Running
 from zoo.checkpoint.sweep import read_rows
 from zoo.cli.commands import main
+from zoo.cli.sweep import again
 from zoo.errors import InputError
+from zoo.training.folder import write_config
+from zoo.training.options import Fit, build
+from zoo.training.resolve import plan
 from zoo.training.sweep import Study, merged, nested, option_names, points
+from zoo.training.sweep_jobs import environment, log_of, reason, text_of
+from zoo.training.sweep_options import Sweep
 
 BASE = {"backbone": "vit(dim=16, depth=1)", "data": "digits", "trainer": {"max_epochs": 1, "limit_train_batches": 2}}
 AXES = {"algebra": ["real", "quaternion"], "optimizer.lr": [0.001, 0.003], "seed": [0, 1]}
@@ -97,6 +103,10 @@ def test_axes_are_options_of_a_run():
         ({"base": BASE | {"trainer": {3: 1, "epoch": 1}}}, "unknown argument 'trainer.3'"),
         ({"base": BASE | {"trainer": {"max_time": date(2026, 1, 1)}}}, "a value that results.jsonl cannot hold"),
         ({"base": BASE | {"trainer": {"gradient_clip_val": float("nan")}}}, "a value that results.jsonl cannot hold"),
+        (
+            {"axes": {"optimizer.lr": [0.1, 0.2], "row": {"a": {"algebra": "real", "optimizer": {"lr": 0.3}}}}},
+            "axes 'optimizer.lr' and 'row' of 'file.yaml' both set optimizer.lr: leave it to one of them",
+        ),
         ({"exclude": [{"seed": []}]}, "exclude of the sweep 'file.yaml' must be a list"),
         ({"axes": {"algebra": ["real"], "seed": list(range(10_001))}}, "10,001 runs"),
         ({"exclude": [{"algebra": "octonion"}]}, "excludes algebra=octonion, and axis 'algebra' has real, quaternion"),
@@ -121,9 +131,10 @@ def test_a_wrong_file_is_one_line(parts, said):
 SUMMARY = {"metrics": {"accuracy": 0.5}, "parameters": {"total": 1, "real_twin": 4}, "seconds": 1.0}
 
 
-def finished(folder, point):
+def finished(folder, point, **options):
     path = folder / "runs" / point.name
     path.mkdir(parents=True)
+    write_config(path, plan(build(Fit, point.options | options)).options)
     (path / "summary.json").write_text(json.dumps(SUMMARY))
 
 
@@ -147,15 +158,74 @@ def test_a_folder_of_another_sweep_is_refused(parts, tmp_path):
     assert (tmp_path / "results.jsonl").read_bytes() == before
 
 
-def test_a_run_that_was_asked_for_something_else_is_no_result_of_this_sweep(tmp_path):
-    study = Study(tmp_path, grid())
-    study.begin(study.grid[0])
-    finished(tmp_path, study.grid[0])  # and the sweep was killed before its row was written
+def test_a_run_that_was_trained_otherwise_is_no_result_of_this_sweep(tmp_path):
+    finished(tmp_path, grid()[0])  # and the sweep was killed before its row was written
     with pytest.raises(
         InputError, match=r"holds another sweep, with a run 'real-lr0\.001-seed0' that this one has other options"
     ):
         Study(tmp_path, grid(base=BASE | {"batch_size": 8})).open()
     assert len(Study(tmp_path, grid()).open()) == 7
+
+
+def test_a_run_that_somebody_has_trained_further_is_no_result(tmp_path):
+    finished(tmp_path, grid()[0], trainer=BASE["trainer"] | {"max_epochs": 2})
+    with pytest.raises(InputError, match=r"'real-lr0\.001-seed0' that this one has other options"):
+        Study(tmp_path, grid()).open()
+
+
+def test_the_runs_of_a_cross_validation_are_results(tmp_path):
+    base = {"backbone": "fasttext", "algebra": "real", "data": "trec", "folds": 10}
+    made = grid(axes={"seed": [0, 1]}, base=base)
+    finished(tmp_path, made[0])
+    assert Study(tmp_path, made).open() == [made[1]]
+
+
+def test_rows_follow_an_axis_that_is_named_anew(tmp_path):
+    named = {"quaternion": {"algebra": "quaternion"}, "real": {"algebra": "real"}}
+    made = grid(axes={"algebra": ["real"], "seed": [0]})
+    finished(tmp_path, made[0])
+    Study(tmp_path, made).open()
+    Study(tmp_path, grid(axes={"row": named, "seed": [0, 1]})).open()
+    (row,) = read_rows(tmp_path / "results.jsonl")
+    assert row["axes"] == {"row": "real", "seed": "0"}  # so that it stands in one line with seed 1
+
+
+@pytest.mark.parametrize(
+    ("wrote", "code", "said"),
+    [
+        ("epoch 1\nzoo: no such file\n", 2, "no such file"),
+        ("zoo: ValueError: bad\nthis is a defect of the zoo or of a plugin\n", 1, "ValueError: bad"),
+        ("zoo: a first try\nepoch 2\nlost by Ray: the node died\n", 1, "lost by Ray: the node died"),
+        ("zoo: compiled\nepoch 3/10\n", -9, "signal 9, Killed; epoch 3/10"),
+        ("Segmentation\n", 139, "exit code 139; Segmentation"),
+        ("", 1, "exit code 1"),
+    ],
+)
+def test_the_reason_of_a_failure_is_said(wrote, code, said, tmp_path):
+    study = Study(tmp_path, grid())
+    log = log_of(study, study.grid[0])
+    log.parent.mkdir()
+    log.write_text(wrote)
+    assert reason(study, study.grid[0], code) == f"{said} (all it wrote: {log})"
+
+
+def test_a_run_without_a_test_split_says_what_validation_came_to():
+    assert text_of({"metrics": {}, "validation": {"metric": "accuracy", "value": 0.5}, "seconds": 2}).startswith(
+        "validation acc"
+    )
+
+
+def test_runs_import_what_the_sweep_imports(monkeypatch):
+    monkeypatch.setattr(sys, "path", ["/somewhere"])
+    assert environment(None)["PYTHONSAFEPATH"] == "1"
+    monkeypatch.setattr(sys, "path", [os.getcwd()])
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    assert "PYTHONSAFEPATH" not in environment(None)
+
+
+def test_the_same_command_has_the_options_that_were_given():
+    assert again("a b.yaml", Sweep()) == "zoo sweep 'a b.yaml'"
+    assert again("a.yaml", Sweep(run_dir="/x", only="*-0", jobs=8)) == "zoo sweep a.yaml --run-dir /x --only '*-0' --jobs 8"
 
 
 @pytest.mark.parametrize("folds", [None, 10])
@@ -208,7 +278,7 @@ def test_a_killed_sweep_goes_on_to_the_figures_of_the_run_alone(tmp_path, monkey
     while alive(trained):
         assert time.monotonic() < deadline  # the run ends with the sweep
         time.sleep(0.02)
-    assert not Path("cut/results.jsonl").exists()
+    assert not read_rows(Path("cut/results.jsonl"))
     assert main(["sweep", str(file), "--run-dir", "cut"]) == 0
     assert "1 runs, 0 are done" in capsys.readouterr().out
     assert main(["fit", "-c", "cut/configs/quaternion.yaml", "--run-dir", "alone"]) == 0
@@ -273,7 +343,8 @@ def test_a_wrong_call_is_one_line(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("full").mkdir()
     Path("full/file").touch()
-    Path("clone/configs").mkdir(parents=True)  # of a user, whose files a sweep must not write over
+    for part in ("configs", "logs"):  # of a user, whose files a sweep must not write over
+        Path("clone", part).mkdir(parents=True)
     file = str(file_of(tmp_path))
     assert main(["sweep", *(file if word == "FILE" else word for word in words)]) == 2
     err = capsys.readouterr().err

@@ -50,6 +50,7 @@ def test_a_killed_worker_changes_no_figure(cluster, tmp_path, monkeypatch):
     out, _ = process.communicate(timeout=600)
     assert process.returncode == 0, out
     assert json.loads((run / "summary.json").read_text())["resumed_from"] is not None
+    Path("here").mkdir()
     for point, code in here(studies["here"], studies["here"].open(), 2):
         assert code == 0
         studies["here"].finish(point)

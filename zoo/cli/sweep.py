@@ -2,12 +2,13 @@
 
 import shlex
 import sys
+from dataclasses import fields
 from typing import Any
 
 from zoo.cli.commands import quiet
 from zoo.cli.configuration import read_config
 from zoo.cli.parser import Parser
-from zoo.errors import check_rules
+from zoo.errors import InputError, check_rules
 from zoo.training.options import build
 from zoo.training.sweep_options import Sweep
 
@@ -45,22 +46,34 @@ def run(command: str, values: dict[str, Any]) -> int:
 
         print(json.dumps(made, indent=2))
     else:
-        print_results(made, file)
+        print_results(made, again(file, options))
     return 1 if made["failed"] else 0
 
 
-def print_results(made: dict[str, Any], file: str) -> None:
+def again(file: str, options: Sweep) -> str:
+    """Write the command with the options that are not as by default."""
+    given = {one.name: getattr(options, one.name) for one in fields(Sweep) if getattr(options, one.name) != one.default}
+    words = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    return shlex.join(["zoo", "sweep", file, *words])
+
+
+def print_results(made: dict[str, Any], again: str) -> None:
     """Print the table of a sweep and the next commands."""
     folder = shlex.quote(made["run_dir"])
     if made["rows"]:
         from zoo.report.sweep import sweep
 
-        print(sweep([made["run_dir"]]).text)
+        try:
+            print(sweep([made["run_dir"]]).text)
+        except InputError as error:  # the runs have measured nothing
+            print(error)
     for name, text in made["failed"].items():
         print(f"failed: {name}: {text}")
     print("\nnext:")
     if made["failed"]:
-        print(f"  zoo sweep {shlex.quote(file)}  # tries what failed again")
+        print(f"  {again}  # tries what failed again")
     if made["rows"]:
         print(f"  zoo report sweep {folder}  # the table, plots and a page")
-        print(f"  zoo test {folder}/{made['rows'][0]['folder']}  # each of its runs is one of zoo fit")
+        row = made["rows"][0]
+        one = f"{folder}/{row['folder']}{'/fold-01' if 'std' in row else ''}"
+        print(f"  zoo {'test' if row['metrics'] else 'validate'} {one}  # each of its runs is one of zoo fit")

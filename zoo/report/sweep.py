@@ -18,6 +18,9 @@ from zoo.report.lottery.style import PALETTE, axis_title
 
 SEED = "seed"
 """The axis that means and spreads are taken over."""
+NOT_RANKED = (
+    "Which is best by validation is not told: runs differ in their data or in what they are chosen by, or it is unknown."
+)
 
 
 class Group(NamedTuple):
@@ -50,7 +53,8 @@ def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
 
     Args:
         runs: One folder that ``zoo sweep`` wrote.
-        metric: The metric of the test split to show; by default the one that epochs were chosen by, or else the first.
+        metric: The metric of the test split to show, or of validation if there is no test split; by default the one that
+            epochs were chosen by, or else the first.
 
     Raises:
         InputError: If the folder is none of a sweep, has no finished run, or the metric is not measured.
@@ -61,40 +65,61 @@ def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
         raise InputError(f"'{folder}' has no {RESULTS}: give the folder of a sweep in which a run is finished")
     rows = read_rows(folder / RESULTS)
     check_rules((bool(rows), f"no run of '{folder}' is finished yet"))
-    metric, mode, known = measured(rows, metric, folder)
-    groups = collect(rows, metric)
-    check_rules((bool(groups), f"no run in '{folder}' has measured {metric}"))
-    best = best_of(groups, mode)
-    table, title = as_table(groups, metric, known, best), f"{folder.name}: {axis_title(metric, 'test')}"
-    seeds = sorted({len(group.values) for group in groups})
-    about = (
-        f"Mean ± sample standard deviation over the runs of each row ({seeds[0] if len(seeds) == 1 else 'as many as it says'})."
-    )
-    chosen = f"Best in validation ({known}): {best.label}." if best else "Which is best by validation is not known."
-    files = both("sweep", lambda: picture(groups, metric, title))
-    files["sweep.md"] = as_markdown(title, about, [chosen], [table], [])
-    files["sweep.html"] = page(groups, metric, title, [about, chosen], table)
+    metric, split = measured(rows, metric, folder)
+    ranked = figure_of(rows)
+    groups = collect(rows, metric, split)
+    best = best_of(groups, ranked[1]) if ranked else None
+    table = as_table(groups, f"{split} {metric}", f"validation {ranked[0]}" if ranked else "validation", best)
+    title, axis = f"{folder.name}: {axis_title(metric, split)}", axis_title(metric, split)
+    seeds = {len(group.values) for group in groups}
+    many = str(*seeds) if len(seeds) == 1 else "as many as it says"
+    left = len(rows) - sum(len(group.values) for group in groups)
+    notes = [
+        f"Mean ± sample standard deviation over the runs of each row ({many}).",
+        f"Best in validation ({ranked[0]}): {best.label}." if best and ranked else NOT_RANKED,
+        *([f"{left} of {len(rows)} runs have not measured it and are not here."] if left else []),
+    ]
+    files = both("sweep", lambda: picture(groups, axis, title))
+    files["sweep.md"] = as_markdown(title, notes[0], notes[1:], [table], [])
+    files["sweep.html"] = page(groups, metric, axis, title, notes, table)
     values = {"metric": metric, "best": best.axes if best else None, "groups": [group._asdict() for group in groups]}
-    return Report(values, as_text(title, table, [about, chosen]), files)
+    return Report(values, as_text(title, table, notes), files)
 
 
-def measured(rows: Sequence[dict[str, Any]], metric: str, folder: Path) -> tuple[str, str, str]:
-    """Return the metric to show, whether the figure of validation is to be high (``max``), and the name of that figure."""
-    first = rows[0]
-    validation = first.get("validation") or {}
-    known, mode = str(validation.get("metric") or "loss"), str(validation.get("mode") or "min")
-    names = list(first["metrics"])
+def measured(rows: Sequence[dict[str, Any]], metric: str, folder: Path) -> tuple[str, str]:
+    """Return the metric to show, and its split: validation if no run has measured anything on a test split."""
+    seen = dict.fromkeys(found[0] for row in rows if (found := chosen_by(row)))
+    tested = (name for row in rows for name, value in row["metrics"].items() if isinstance(value, int | float))
+    names, split = list(dict.fromkeys(tested)), "test"
+    if not names:
+        names, split = list(seen), "validation"
+    if not names:
+        raise InputError(f"no run in '{folder}' has measured anything")
     if metric and metric not in names:
         raise InputError(f"the runs in '{folder}' have not measured {metric}: use {' or '.join(names)}")
     better = [name for name in names if name != "loss"]
-    return metric or (known if known in names and known != "loss" else (better or names or ["loss"])[0]), mode, known
+    return metric or next((name for name in seen if name in better), (better or names)[0]), split
 
 
-def collect(rows: Sequence[dict[str, Any]], metric: str) -> list[Group]:
-    """Gather the runs that differ in their seed alone, in the order of the grid."""
+def chosen_by(row: dict[str, Any]) -> tuple[str, str] | None:
+    """Return the figure of validation that chose the epoch of a run, and whether it is to be high (``max``)."""
+    found = row.get("validation") or {}
+    return None if found.get("value") is None else (str(found.get("metric") or "loss"), str(found.get("mode") or "min"))
+
+
+def figure_of(rows: Sequence[dict[str, Any]]) -> tuple[str, str] | None:
+    """Return the figure of validation by which runs can be compared; None if they differ in it, or in their data."""
+    figures = {chosen_by(row) for row in rows}
+    seeds = {row["axes"].get(SEED) for row in rows}
+    data = {(row["axes"].get(SEED), str(row.get("data_sha256") or row["options"].get("data"))) for row in rows}
+    return figures.pop() if len(figures) == 1 and len(data) == len(seeds) else None
+
+
+def collect(rows: Sequence[dict[str, Any]], metric: str, split: str) -> list[Group]:
+    """Gather the runs that differ in their seed alone, in the order of the grid, if they have measured the metric."""
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        if isinstance(row["metrics"].get(metric), int | float):
+        if isinstance(figure(row, metric, split), int | float):
             found.setdefault(tuple(f"{axis}\t{label}" for axis, label in row["axes"].items() if axis != SEED), []).append(row)
     colors: dict[str, str] = {}
     groups = []
@@ -106,9 +131,16 @@ def collect(rows: Sequence[dict[str, Any]], metric: str) -> list[Group]:
         chosen = [value for value in validation if value is not None]
         counts = mine[0]["parameters"]
         numbers = (int(counts.get("total") or 0), int(counts.get("real_twin") or 0))
-        values = [float(row["metrics"][metric]) for row in mine]
+        values = [float(figure(row, metric, split)) for row in mine]
         groups.append(Group(", ".join(axes.values()) or "all", axes, values, chosen, numbers, color))
     return groups
+
+
+def figure(row: dict[str, Any], metric: str, split: str) -> Any:
+    """Return a figure of a run, None if it was not measured."""
+    if split == "test":
+        return row["metrics"].get(metric)
+    return row["validation"]["value"] if (found := chosen_by(row)) and found[0] == metric else None
 
 
 def best_of(groups: Sequence[Group], mode: str) -> Group | None:
@@ -128,7 +160,7 @@ def as_table(groups: Sequence[Group], metric: str, known: str, best: Group | Non
         row += [str(len(group.values)), plus_minus(mean(group.values), group.spread)]
         row += [number(mean(group.chosen)) if group.chosen else "", f"{total:,}", f"{total / twin:.1%}" if twin else ""]
         rows.append([*row, "best" if group is best else ""])
-    return "Runs", [*(axes or [""]), "runs", f"test {metric}", f"validation {known}", "parameters", "of the real", ""], rows
+    return "Runs", [*(axes or [""]), "runs", metric, known, "parameters", "of the real", ""], rows
 
 
 def as_text(title: str, table: Table, notes: Sequence[str]) -> str:
@@ -144,7 +176,7 @@ def as_text(title: str, table: Table, notes: Sequence[str]) -> str:
     return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]
 
 
-def picture(groups: Sequence[Group], metric: str, title: str) -> Any:
+def picture(groups: Sequence[Group], axis: str, title: str) -> Any:
     """Draw every run as a dot and every mean as a line, by group and against the parameters."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter, LogLocator
@@ -158,14 +190,14 @@ def picture(groups: Sequence[Group], metric: str, title: str) -> Any:
         right.plot([group.parameters[0]], [mean(group.values)], "D", color=group.color, markersize=7, markeredgecolor="white")
     left.set_yticks(range(len(groups)), [group.label for group in groups])
     left.set_ylim(len(groups) - 0.4, -0.6)
-    left.set_xlabel(axis_title(metric, "test"))
+    left.set_xlabel(axis)
     left.grid(axis="x", color="#e9e9e9")
     right.set_xscale("log")
     right.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
     for kind in (right.xaxis.set_major_formatter, right.xaxis.set_minor_formatter):
         kind(EngFormatter(sep=""))
     right.set_xlabel("trainable parameters")
-    right.set_ylabel(axis_title(metric, "test"))
+    right.set_ylabel(axis)
     right.grid(color="#e9e9e9")
     for axes in (left, right):
         axes.set_axisbelow(True)
@@ -174,7 +206,7 @@ def picture(groups: Sequence[Group], metric: str, title: str) -> Any:
     return figure
 
 
-def page(groups: Sequence[Group], metric: str, title: str, notes: Sequence[str], table: Table) -> bytes:
+def page(groups: Sequence[Group], metric: str, axis: str, title: str, notes: Sequence[str], table: Table) -> bytes:
     """Write one page with the plots to hover over and the table; nothing is fetched."""
     from plotly.graph_objects import Figure, Scatter
 
@@ -187,7 +219,7 @@ def page(groups: Sequence[Group], metric: str, title: str, notes: Sequence[str],
         figure.add_trace(Scatter(x=at, y=group.values, mode="markers", name=label, marker=look, hovertemplate=hover))
     figure.update_layout(template="plotly_white", height=520, margin={"t": 20}, legend={"title": {"text": "a click hides"}})
     figure.update_xaxes(type="log", title="trainable parameters")
-    figure.update_yaxes(title=axis_title(metric, "test"))
+    figure.update_yaxes(title=axis)
     plot = figure.to_html(full_html=False, include_plotlyjs=True, config={"displaylogo": False, "responsive": True})
     style = (
         "body{font:15px/1.5 system-ui,'DejaVu Sans',sans-serif;color:#222;max-width:1080px;margin:0 auto;padding:1.2rem}"

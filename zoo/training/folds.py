@@ -22,7 +22,7 @@ from zoo.training.trainer import check_trainer
 
 _OPTIONS = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "vectors_found", "seed")
 _SHARED = (*_OPTIONS, "teacher", "task", "parameters", "versions")
-"""What is the same in every fold's summary."""
+"""What is the same in every fold's summary; of the parameters of words, which differ a little, those of the first are told."""
 _OWN = ("seconds", "epochs", "device", "stayed_real", "data_sha256")
 
 
@@ -32,7 +32,6 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     Where ``resume`` says so, folds that are finished are read, and the one that was under way goes on from its checkpoint.
     """
     options = resolve(options)
-    options = replace(options, trainer={"devices": 1, **options.trainer})
     rows = [fold(options, number) for number in range(options.folds or 0)]
     check(options, rows)
     with claim(options) as folder:

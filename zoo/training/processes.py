@@ -54,7 +54,7 @@ def end_with_parent() -> None:
         return
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     parent = int(sweep or os.environ.get(PARENT) or os.getppid())
-    if os.getppid() != parent or os.getppid() == 1:  # it was gone before
+    if os.getppid() != parent:  # it was gone before
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -134,7 +134,7 @@ def resolve(options: Fit, objects: Objects | None = None) -> Fit:
         options,
         optimizer=replace(options.optimizer, lr=recipe.lr if options.optimizer.lr is None else options.optimizer.lr),
         batch_size=batch_size if options.batch_size is None else options.batch_size,
-        trainer=with_end(options, recipe.max_epochs),
+        trainer=({} if options.folds is None else {"devices": 1}) | with_end(options, recipe.max_epochs),
     )
 
 

@@ -28,7 +28,7 @@ import yaml
 from zoo.checkpoint.atomic import write_text
 from zoo.checkpoint.sweep import RESULTS, read_rows, write_rows
 from zoo.errors import InputError, check_rules, shorten
-from zoo.training.folder import file_name, read_summary, shortest
+from zoo.training.folder import config_values, decisive, file_name, flat, read_config, read_summary, shortest
 from zoo.training.options import TRAINER_ARGUMENTS, Fit, build
 from zoo.training.resolve import plan
 
@@ -86,9 +86,14 @@ def points(values: Mapping[str, Any], file: str) -> list[Point]:
         place = dict(zip(labels, chosen, strict=True))
         if any(all(place[axis] in map(str, as_list(wanted)) for axis, wanted in entry.items()) for entry in exclude):
             continue
-        options = base
+        options, setters = base, dict[str, str]()
         for axis, label in place.items():
             options = merged(options, labels[axis][label])
+            for name in flat(labels[axis][label]):
+                first = setters.setdefault(name, axis)
+                check_rules(
+                    (first == axis, f"axes '{first}' and '{axis}' of '{file}' both set {name}: leave it to one of them")
+                )
         name = file_name("-".join(short(axis, label, axes[axis]) for axis, label in place.items()))
         made.append(Point(name, place, options))
     check_rules((bool(made), f"'{file}' excludes every run of its grid"))
@@ -243,6 +248,7 @@ class Study:
             point = known.get(row["name"])
             if point is None or point.options != row["options"]:
                 raise self.another(row["name"], "does not have" if point is None else "has other options for")
+            row["axes"] = dict(point.axes)  # an axis may have been named anew
 
     def another(self, name: str, what: str) -> InputError:
         """Return the error that the folder is another sweep's."""
@@ -258,21 +264,20 @@ class Study:
         """Return the file with the options of a run."""
         return self.folder / "configs" / f"{point.name}.yaml"
 
-    def asked(self, point: Point) -> Any:
-        """Return the options that a run was begun with, None if that is not known any more."""
-        try:
-            return yaml.safe_load(self.config(point).read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError):
-            return None
-
     def open(self) -> list[Point]:
         """Return the runs that are not finished; one that is, and has no row yet, gets one."""
         for point in self.grid:
             if point.name not in self.rows and (self.path(point) / "summary.json").is_file():
-                if self.asked(point) not in (None, point.options):
+                trained = decisive(read_config(self.path(point)))  # perhaps by hand, with --resume and other options
+                if trained != decisive(config_values(plan(build(Fit, point.options)).options)):
                     raise self.another(point.name, "has other options for")
                 self.finish(point)
+        self.write()
         return [point for point in self.grid if point.name not in self.rows]
+
+    def write(self) -> None:
+        """Write the rows, in the order of the grid."""
+        write_rows(self.folder / RESULTS, [self.rows[one.name] for one in self.grid if one.name in self.rows])
 
     def begin(self, point: Point) -> list[str]:
         """Write the configuration of a run; return the words after ``zoo`` that train it, or go on with it."""
@@ -288,5 +293,5 @@ class Study:
         row |= {key: summary[key] for key in OF_SUMMARY if key in summary}
         row["folder"] = f"runs/{point.name}"
         self.rows[point.name] = row
-        write_rows(self.folder / RESULTS, [self.rows[one.name] for one in self.grid if one.name in self.rows])
+        self.write()
         return row

@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from zoo.checkpoint.sweep import RESULTS
 from zoo.errors import InputError, Interrupted, Stop, one_line
 from zoo.training.folder import RUNS, claim, file_name, hold
 from zoo.training.options import Fit
@@ -26,6 +27,7 @@ from zoo.training.sweep_options import Sweep
 
 PATIENCE = 120.0
 """Seconds that runs have to write a checkpoint when a sweep is stopped."""
+LOST = "lost by Ray: "
 _POLL = 0.1
 
 Ended = Iterator[tuple[Point, int]]
@@ -63,7 +65,7 @@ def sweep(
     wanted = only(grid, [name.strip() for name in options.only.split(",") if name.strip()], file)
     folder = Path(options.run_dir).expanduser() if options.run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
     with ExitStack() as stack:
-        begun = all(os.path.isdir(folder / part) for part in ("configs", "logs"))  # and not any folder with configs of a user
+        begun = os.path.isfile(folder / RESULTS)
         stack.enter_context(hold(folder) if begun else claim(Fit("", "", run_dir=str(folder))))
         study = Study(folder, grid)
         missing, failed = [point for point in study.open() if point.name in wanted], dict[str, str]()
@@ -105,17 +107,21 @@ def text_of(row: Mapping[str, Any]) -> str:
     from zoo.checkpoint.card import number
 
     figures = ", ".join(f"{name} {number(value)}" for name, value in row["metrics"].items() if value is not None)
-    return f"test {figures}; {row.get('seconds', 0):.0f} s"
+    chosen = row.get("validation") or {}
+    seen = f"validation {chosen['metric']} {number(chosen['value'])}" if chosen else "not measured"
+    return f"{f'test {figures}' if figures else seen}; {row.get('seconds', 0):.0f} s"
 
 
 def reason(study: Study, point: Point, code: int) -> str:
-    """Return the last line that a run has written, and where the rest of it is."""
+    """Return what a run has said of its failure, or else how it ended and its last line; and where the rest of it is."""
     log, text = log_of(study, point), ""
     with suppress(OSError):  # somebody has removed it
         text = log.read_text(encoding="utf-8", errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    last = lines[-1].removeprefix("zoo: ") if lines else f"exit code {code}"
-    return f"{last[:300]} (all it wrote: {log})"
+    said = [line.removeprefix("zoo: ") for line in lines if code > 0 and line.startswith(("zoo: ", LOST))]
+    ended = f"exit code {code}" if code >= 0 else f"signal {-code}, {signal.strsignal(-code)}"
+    text = said[-1] if said else "; ".join([ended, *lines[-1:]])
+    return f"{text[:300]} (all it wrote: {log})"
 
 
 def log_of(study: Study, point: Point) -> Path:
@@ -161,6 +167,8 @@ def start(study: Study, point: Point, threads: str | None) -> subprocess.Popen[b
 def environment(threads: str | None) -> dict[str, str]:
     """Return the environment of a run."""
     own = {SWEEP: str(os.getpid())}
+    if not {"", os.getcwd()} & set(sys.path):  # then Python's -m must not put modules of this folder before those of packages
+        own["PYTHONSAFEPATH"] = "1"
     return {**({"OMP_NUM_THREADS": threads} if threads else {}), **os.environ, **own}
 
 
@@ -213,7 +221,7 @@ def on_ray(study: Study, missing: Sequence[Point], cpus: float, gpus: float) -> 
                     code = ray.get(one)
                 except ray.exceptions.RayError as error:
                     with log_of(study, point).open("a", encoding="utf-8") as file:
-                        file.write(f"\nlost by Ray: {one_line(error, 200)}\n")
+                        file.write(f"\n{LOST}{one_line(error, 200)}\n")
                     code = 1
                 yield point, code
     finally:
