@@ -82,6 +82,7 @@ def test_runs_without_a_test_split_are_shown_by_validation(tmp_path):
     assert report.values["metric"] == "accuracy"
     assert report.values["groups"][0]["values"] == [0.95, 0.97]
     assert "accuracy, validation split" in report.text
+    assert report.text.count("validation accuracy") == 1
     assert "test" not in report.files["sweep.md"].decode()
 
 

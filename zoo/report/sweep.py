@@ -158,9 +158,10 @@ def as_table(groups: Sequence[Group], metric: str, known: str, best: Group | Non
         total, twin = group.parameters
         row = [*group.axes.values()] if axes else [group.label]
         row += [str(len(group.values)), plus_minus(mean(group.values), group.spread)]
-        row += [number(mean(group.chosen)) if group.chosen else "", f"{total:,}", f"{total / twin:.1%}" if twin else ""]
-        rows.append([*row, "best" if group is best else ""])
-    return "Runs", [*(axes or [""]), "runs", metric, known, "parameters", "of the real", ""], rows
+        row += [number(mean(group.chosen)) if group.chosen else ""] if known != metric else []
+        rows.append([*row, f"{total:,}", f"{total / twin:.1%}" if twin else "", "best" if group is best else ""])
+    figures = [metric] if known == metric else [metric, known]
+    return "Runs", [*(axes or [""]), "runs", *figures, "parameters", "of the real", ""], rows
 
 
 def as_text(title: str, table: Table, notes: Sequence[str]) -> str:
