@@ -56,7 +56,8 @@ def causes(rows: Iterable[Row]) -> list[str]:
     return [
         "### Causes",
         "",
-        "Why complex-order falls behind in the setting closer to the paper, on validation rows (1e-3, seed 0): it has",
+        "What each part of the setting closer to the paper costs complex-order in the Transformer on `trec`, one seed; other",
+        "sets lose more, and were not taken apart. On validation rows (1e-3, seed 0) it has",
         f"{plain} with layer norm and frequencies of 10000^(-d/D), {normal} with frequencies from N(0, 1), and",
         f"{printed} with batch norm for each part too; complex-vanilla, which has no frequencies, {vanilla} with layer",
         f"norm and {vanilla_printed} with batch norm. On test rows the three of complex-order have {', '.join(tested)}.",

@@ -123,14 +123,15 @@ def verdict(pairs: Pairs) -> str:
     judged = [pair for pair in pairs if pair.sure is not None]
     if not judged:
         return "too few seeds" if pairs else "not measured"
-    for_it = sum(bool(pair.as_printed) for pair in judged if pair.sure)
-    against = sum(pair.as_printed is False for pair in judged if pair.sure)
-    if not more_than_chance(for_it + against, len(judged)):
+    count = sum(bool(pair.as_printed) for pair in judged if pair.sure)
+    for_it = more_than_chance(count, len(judged))
+    against = more_than_chance(sum(pair.as_printed is False for pair in judged if pair.sure), len(judged))
+    if not (for_it or against):
         text = "not decided" if 2 * len(judged) >= len(pairs) else "too few seeds"
     elif against:
         text = "mixed" if for_it else "contradicted"
     else:
-        text = "holds" if for_it == len(pairs) else "holds in part"
+        text = "holds" if count == len(pairs) else "holds in part"
     return text + (", leads smaller" if more_than_chance(sum(pair.less for pair in judged), len(judged)) else "")
 
 

@@ -252,6 +252,17 @@ def test_word_order_is_seen_at_a_glance():
     ]
 
 
+def test_what_is_near_guessing_and_what_leads_is_said():
+    closer = "closer to the paper"
+    rows = [*kinds_on("mr_print", 0.59, 0.9, 0.9, 0.9, 0.95, setting=closer, seeds=2), *kinds_on("trec_print", *[0.1] * 5)]
+    assert "are none: lstm on `mr` 0.590: there" in papers_glance.near_guessing(rows)
+    assert papers_glance.near_guessing(rows[1:5]) == papers_glance.near_guessing(rows[5:]) == ""
+    told = [replace(row, published=f"accuracy 0.{number} (Table 2)") for number, row in enumerate(rows[:5], 1)]
+    text = papers_glance.leads(papers_verdicts.comparisons(told))
+    assert text.count("lstm on") == 4
+    assert papers_glance.leads([]) == "It leads nowhere beyond chance."
+
+
 def test_first_places_are_counted_where_every_kind_was_run():
     kinds = dict(zip(papers_glance.POSITIONS, (0.1, 0.2, 0.3, 0.4, 0.5), strict=True))
     rows = [
@@ -260,9 +271,11 @@ def test_first_places_are_counted_where_every_kind_was_run():
         for kind, value in kinds.items()
     ]
     text = papers_glance.first_places([*rows, measured("sst_lstm_order", "real", 0.9, published="accuracy 0.9 (Table 2)")])
-    assert text.startswith("complex-order is best in 1 of 2 cells here and in 2 of 2 in print;")
+    assert text.startswith(
+        "complex-order is best, by any margin, for 1 of 2 pairs of a network and a data set here and for 2 of 2 in print;"
+    )
     twice = [replace(row, runs=row.runs * 2) if row.name.startswith("mr") else row for row in rows]
-    assert "1 of 2 cells here (0 of the 1 with several seeds) and" in papers_glance.first_places(twice)
+    assert "a data set here (0 of the 1 with several seeds) and" in papers_glance.first_places(twice)
 
 
 def test_algebras_are_seen_at_a_glance():
@@ -465,7 +478,10 @@ def test_the_verdicts_stand_in_one_table(compared):
         ([(True, True), (True, True), (True, False)], "holds in part"),
         ([(True, True), (True, True), (False, False)], "holds in part"),
         ([(True, True), (True, True), (True, None)], "holds in part"),
-        ([(True, True), (False, True)], "mixed"),
+        ([*[(True, True)] * 2, *[(False, True)] * 2], "mixed"),
+        ([*[(True, True)] * 4, *[(False, True)] * 1, *[(True, False)] * 5], "holds in part"),  # one of ten is chance
+        ([*[(True, True)] * 1, *[(False, True)] * 4, *[(True, False)] * 5], "contradicted"),
+        ([(True, True), (False, True)], "not decided"),  # one of two of a kind
         ([(True, False), (False, True), (False, True)], "contradicted"),
         ([(True, True), (False, False)], "not decided"),  # one of two comes by chance in one table of ten
         ([(True, None), (True, None), (False, False)], "too few seeds"),
@@ -496,8 +512,8 @@ def test_a_minute_tells_each_verdict_once(compared):
         line for line in papers_glance.minute([vectors], [*compared, replace(compared[0], net="cnn"), *many]) if "- **" in line
     ]
     assert lines == [
-        "- **Contradicted, leads smaller**, more pairs the other way round than chance gives, and none as printed beyond "
-        "chance, and printed leads that are smaller here or not there: Wang et al. 2020, Table 5 (cnn on `trec`, lstm on "
+        "- **Contradicted, leads smaller**, more pairs beyond chance the other way round than chance gives, and not so "
+        "as printed, and printed leads that are smaller here or not there: Wang et al. 2020, Table 5 (cnn on `trec`, lstm on "
         "`trec`, lstm on 4 data sets ten folds).",
         "- **As printed**, the loss goes to zero: Zhang et al. 2021, Figure 2 (rotation).",
         "- **Not run**, or run otherwise: [not here, and why](#not-here-and-why).",
