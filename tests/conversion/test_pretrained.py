@@ -8,7 +8,8 @@ from torch import nn
 import zoo
 from zoo.conversion import convert
 from zoo.report.parameters import layer_table
-from zoo.training.options import Fit
+from zoo.training.convert import convert as convert_run
+from zoo.training.options import Convert, Fit
 
 VARIANT = "regnetx_002"
 SPEC = f"timm/{VARIANT}(pretrained=true)"
@@ -29,6 +30,20 @@ def pretrained(tmp_path, monkeypatch):
 
     monkeypatch.setattr(timm, "create_model", from_file)
     return real
+
+
+def test_a_trained_network_is_converted_without_fetching_its_first_weights(pretrained, tmp_path, monkeypatch):
+    zoo.save(zoo.backbone(SPEC, "real", **SIZES), tmp_path / "model", backbone=SPEC, algebra="real", **SIZES)
+    create, asked = timm.create_model, []
+
+    def watched(*args, pretrained=False, **options):
+        asked.append(pretrained)
+        return create(*args, **options)
+
+    monkeypatch.setattr(timm, "create_model", watched)
+    convert_run(Convert(source=str(tmp_path / "model"), algebra="quaternion", to=str(tmp_path / "to")))
+    assert asked
+    assert not any(asked)
 
 
 def test_a_pretrained_network_is_loaded_again(pretrained, tmp_path):

@@ -295,6 +295,17 @@ def test_snip_and_movement_are_what_the_papers_say():
             assert values[name][kept].min() > values[name][~kept].max()
 
 
+def test_a_step_that_overflows_in_float16_is_not_measured():
+    """GradScaler skips such a step: its product would be in the sum for ever."""
+    fake = SimpleNamespace(precision_plugin=SimpleNamespace(scaler=object()))
+    ticket, module = LotteryTicket(0.5, score="movement"), nn.Linear(3, 3, bias=False)
+    ticket._found = lib.prunable(module)
+    for gradient in (float("inf"), 2.0):
+        module.weight.grad = torch.full((3, 3), gradient)
+        ticket.on_before_optimizer_step(fake, module, None)
+    assert torch.equal(ticket._sums["weight"], -2.0 * module.weight.detach())
+
+
 def test_a_checkpoint_carries_the_ticket(tmp_path):
     """Trained in one go, and stopped in the middle of the second round: the same to the bit."""
     ends = []

@@ -236,10 +236,11 @@ def test_a_pattern_keeps_two_of_four_inputs(unit, layer):
 def test_random_scores_have_their_own_generator():
     found = lib.prunable(nn.Linear(9, 9))
     before = torch.get_rng_state()
-    drawn = [lib.random_values(found, seed)["weight"] for seed in (1, 1, 2)]
+    drawn = [lib.random_values(found, *number)["weight"] for number in ((1, 2), (1, 2), (2, 2), (2, 1))]
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
+    assert not torch.equal(drawn[0], drawn[3])  # or the masks of one seed would be those of the next, a step later
 
 
 def test_scores_that_are_no_numbers_are_refused():

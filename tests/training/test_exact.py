@@ -226,6 +226,13 @@ def test_a_signal_in_training_and_in_validation(place, validation, change, ema, 
         Path("stopped").rename(f"stopped-{step}")
 
 
+def test_a_signal_in_the_validation_after_the_last_of_so_many_steps(place, undisturbed):
+    options = IMAGE | {"trainer": IMAGE["trainer"] | {"max_steps": 10}}
+    stopped(options, Press(9, signal.SIGTERM, validation=True))
+    resumed()
+    assert same(undisturbed(options), "stopped") == []
+
+
 def test_it_can_be_stopped_again_and_again(place):
     options = IMAGE | {"checkpoint_every": "1steps"}
     zoo.fit(**options, run_dir="whole")

@@ -393,6 +393,7 @@ def test_two_processes_train_one_ticket_and_stop_if_they_differ(tmp_path):
         ({"seeds": 0}, "seeds=0"),
         ({"seed": 2**32 - 1, "seeds": 2}, "the last one is"),
         ({"controls": ("shuffle",)}, "unknown control 'shuffle': use random or reinit"),
+        ({"controls": ("reinit",), "backbone": "timm/resnet18(pretrained=true)"}, "and pretrained=true gives them"),
         ({"controls": ("random",), "pruning": {"score": "random"}}, "leave one of them out"),
         ({"collapse": 0.0}, "collapse=0.0"),
         ({"folds": 2}, "--folds is for zoo fit"),

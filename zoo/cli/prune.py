@@ -3,11 +3,13 @@
 import shlex
 import sys
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from zoo.cli.commands import quiet, show
 from zoo.cli.models import RUN, check_local
 from zoo.cli.parser import Parser
+from zoo.training.folder import file_name
 from zoo.training.options import Prune, build
 from zoo.training.processes import is_first_process
 
@@ -29,6 +31,8 @@ def run(command: str, values: dict[str, Any]) -> int:
     quiet()
     options = build(Prune, values)
     path = locate(source)
+    if options.out is None and not Path(source).expanduser().exists():  # not in the cache, or in the package
+        options.out = f"{file_name(source.rpartition('/')[2])}-pruned-{options.ratio}"
     if options.data is None:
         check_local(path)
     with redirect_stdout(sys.stderr if as_json else sys.stdout):  # what training says is no JSON

@@ -121,7 +121,7 @@ class LotteryTicket(Callback):
             raise InputError("movement is summed in training, and this round had no step: call trainer.fit first")
         if score != "snip":
             weights = {name: one.parameter for name, one in found.items()}
-            values = {"magnitude": weights, "movement": self._sums}.get(score) or random_values(found, self.seed + self.round)
+            values = {"magnitude": weights, "movement": self._sums}.get(score) or random_values(found, self.seed, self.round)
             self._prune(found, values)
         self.round, self._sums, self._is_due = self.round + 1, {}, True
 
@@ -186,11 +186,15 @@ class LotteryTicket(Callback):
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         """Mask the gradients, before they are clipped; measure movement or the sensitivity of snip."""
-        if self.pruning.score == "movement":
-            for name, product in self._products().items():
+        score, is_due = self.pruning.score, self.pruning.score == "snip" and self._is_due
+        products = self._products() if score == "movement" or is_due else {}
+        if getattr(trainer.precision_plugin, "scaler", None) is not None:  # which skips a step that overflows in float16
+            products = products if all(bool(product.isfinite().all()) for product in products.values()) else {}
+        if score == "movement":
+            for name, product in products.items():
                 self._sums[name] = self._sums[name].to(product) - product if name in self._sums else -product
-        if self.pruning.score == "snip" and self._is_due:
-            self._prune(self._found, self._products())
+        elif products:
+            self._prune(self._found, products)
             self.masks, self._is_due = trainer.strategy.broadcast(self.masks), False
             self._lay_masks()
         for parameter, bits in self._pruned:

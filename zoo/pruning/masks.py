@@ -1,6 +1,7 @@
 """Masks over the matrices of a module: what is prunable, scores, exact counts. Pure functions; nothing here keeps state."""
 
 import hashlib
+import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -180,9 +181,9 @@ _LAYERS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
 # --- scores ---
 
 
-def random_values(found: Mapping[str, Prunable], seed: int) -> dict[str, Tensor]:
-    """Draw a number in [0, 1) for every weight, by a generator of its own and the same on every device."""
-    draw = torch.Generator().manual_seed(seed)
+def random_values(found: Mapping[str, Prunable], seed: int, step: int) -> dict[str, Tensor]:
+    """Draw a number in [0, 1) for every weight, by a generator of each seed and step, and the same on every device."""
+    draw = torch.Generator().manual_seed(random.Random(f"masks {seed} {step}").randrange(2**63))
     return {
         name: torch.rand(one.parameter.shape, generator=draw, dtype=torch.float64).to(one.parameter.device)
         for name, one in found.items()

@@ -9,7 +9,7 @@ from torch import Tensor
 from zoo.checkpoint import find, load_network, read_config, save
 from zoo.checkpoint.atomic import scratch_folder
 from zoo.checkpoint.manifest import read_json
-from zoo.errors import InputError
+from zoo.errors import InputError, check_rules
 from zoo.inference.model import load
 from zoo.training.checkpoints import RUN, kept
 from zoo.training.fit import finite
@@ -25,6 +25,8 @@ NETWORK = ("backbone", "algebra", "scope", "init", "data", "embedding")
 
 def average(run: str | Path, options: Average) -> dict[str, Any]:
     """Write a model with the mean weights of the run's last checkpoints (Vaswani et al. 2017, section 6.1), and measure it."""
+    devices = options.trainer.get("devices", 1)
+    check_rules((str(devices) == "1", f"zoo average works on one device, not on --trainer.devices {devices}: leave it out"))
     config, model = read_config(run), find(run)
     folder = Path(run).expanduser() if model != Path(run).expanduser() else model.parent
     out = folder / "average" if options.out is None else Path(options.out).expanduser()
@@ -56,7 +58,8 @@ def measured(
     for split in splits:
         stage = "val" if split == "validation" else "test"
         sizes = {"batch_size": options.batch_size, "num_workers": options.num_workers}
-        metrics = load(run, device="auto").evaluate(data, stage, trainer=check_trainer(options.trainer), **sizes)
+        trainer = check_trainer({"devices": 1} | options.trainer)
+        metrics = load(run, device="auto").evaluate(data, stage, trainer=trainer, **sizes)
         found[split] = {name: finite(value) for name, value in metrics.items()}
     return found
 

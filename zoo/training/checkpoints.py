@@ -155,8 +155,9 @@ class Checkpoints(Callback):
     def on_validation_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Stop in a validation, which is measured anew then; several processes stop after it, together."""
-        if trainer.state.fn == "fit" and trainer.world_size == 1 and self.signals.received and self.signals.graceful:
+        """Stop in a validation, which is measured anew then; several processes, and one after its last step, stop after it."""
+        goes_on = trainer.world_size == 1 and trainer.global_step != trainer.max_steps  # Lightning would not begin again
+        if trainer.state.fn == "fit" and goes_on and self.signals.received and self.signals.graceful:
             done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
             self._save(trainer, (trainer.current_epoch, done), regular=False, validate=True)
             raise Stop(self.signals.received)

@@ -75,7 +75,7 @@ def convert(options: Convert) -> dict[str, Any]:
     scope = options.scope or model.config["scope"]
     with torch.random.fork_rng(devices=[]):
         build = {"scope": scope, "init": names["init"], "embedding": names["embedding"], **model.sizes}
-        net = backbone(names["backbone"], product, **build)
+        net = backbone(untrained(names["backbone"]), product, **build)
     try:
         rows = transfer(model.net, net, product)
     except InputError as error:

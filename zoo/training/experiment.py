@@ -16,7 +16,7 @@ from zoo.checkpoint.lottery import FORMAT, RESULTS, check_links, is_name, read_r
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, check_rules
 from zoo.pruning import LotteryTicket, rounds_until
-from zoo.registry.spec import split_specs
+from zoo.registry.spec import Spec, split_specs
 from zoo.training.checkpoint_io import read_checkpoint
 from zoo.training.folder import (
     FREE,
@@ -120,6 +120,10 @@ def check_numbers(options: Lottery) -> None:
     check_rules(
         (not unknown, f"unknown control '{unknown[:1] and unknown[0]}': use {' or '.join(CONTROLS)}"),
         ("reinit" not in options.controls or not options.init_from, "--controls reinit draws weights, and --from gives them"),
+        (
+            "reinit" not in options.controls or not Spec.parse(options.backbone).options.get("pretrained"),
+            "--controls reinit draws weights, and pretrained=true gives them",
+        ),
         (not both, "--pruning.score random is what --controls random is compared with: leave one of them out"),
         (options.rounds is None or options.until is None, "--rounds and --until both say how many rounds there are: give one"),
         (options.rounds is None or number, f"rounds={options.rounds}: use a whole number from 0 to {_MOST}"),

@@ -196,7 +196,7 @@ class Rounds:
             return
         ticket.rewind_point, masks = state["ticket"]["rewind_point"], full_masks(found)
         for step in range(number + (self.experiment.options.pruning.score == "snip")):
-            masks = next_masks(found, random_values(found, ticket.seed + step), masks, replace(ticket.pruning, score="random"))
+            masks = next_masks(found, random_values(found, ticket.seed, step), masks, replace(ticket.pruning, score="random"))
         ticket.masks = {name: mask.cpu() for name, mask in masks.items()}
 
     def _prune(self, ticket: LotteryTicket, arm: Arm, number: int, run: Run, resumed: Resumed | None) -> dict[str, Any]:
@@ -212,6 +212,8 @@ class Rounds:
         if arm.control is None:
             best = {key: value.clone() for key, value in run.task.state_dict().items()}
             run.task.load_state_dict(last["state_dict"])
+            if not all(bool(parameter.isfinite().all()) for parameter in run.task.parameters()):
+                raise DivergenceError("training diverged in its last step: use a smaller --optimizer.lr")
             ticket.load_state_dict(state)
             ticket.prune(run.task)
             run.task.load_state_dict(best)

@@ -109,15 +109,15 @@ class Processes:
         """
         if self.count == 1:
             return function()
-        outcome: tuple[Any, str] = None, ""
+        outcome: tuple[Any, str, type[InputError]] = None, "", InputError
         if self.rank == 0:
             try:
-                outcome = function(), ""
+                outcome = function(), "", InputError
             except InputError as error:
-                outcome = None, str(error)
-        value, message = self.strategy.broadcast(outcome)
+                outcome = None, str(error), type(error) if type(error).__init__ is InputError.__init__ else InputError
+        value, message, kind = self.strategy.broadcast(outcome)
         if message:
-            shared = InputError(message)
+            shared = kind(message)
             shared.is_shared = True
             raise shared
         return value  # type: ignore[no-any-return]
