@@ -12,15 +12,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.faults.hostile import seal
 from tests.hub.test_pull import contents, published
 from zoo.checkpoint.atomic import write_json
-from zoo.checkpoint.manifest import read_json, sealed
+from zoo.checkpoint.manifest import file_record, read_json, sealed
 from zoo.errors import InputError
-from zoo.hub import download
+from zoo.hub import cache, download
 from zoo.hub.sources import locate
 
 WEIGHTS = "model.safetensors"
@@ -296,3 +297,41 @@ def test_a_body_that_is_fast_enough_is_not_given_up(hub, home, model, monkeypatc
     hub.fault = steady
     assert contents(locate(hub.put("release", model))) == contents(model)
     assert len(hub.got("more.bin")) == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"metrics": {"accuracy": "high"}},
+        {"metrics": [1]},
+        {"metrics": {"a\u001b]0;b\u0007": 0.5}},
+        {"parameters": {"total": 10**400}},
+        {"spread": {"mean": {"accuracy": []}}},
+        {"spread": 3},
+    ],
+    ids=str,
+)
+def test_figures_of_a_stranger_are_numbers_by_names_that_can_be_printed(hub, home, model, wrong):
+    write_json(model / "manifest.json", sealed(read_json(model / "manifest.json") | wrong))
+    with pytest.raises(InputError, match="metrics or counts that are no numbers"):
+        locate(hub.put("release", model))
+    assert published(home) == []
+
+
+def test_room_is_asked_for_what_is_missing_alone(hub, home, model, monkeypatch):
+    place, sizes = hub.put("release", model), read_json(model / "manifest.json")["files"]
+    digest = file_record(model / "manifest.json")["sha256"]
+    part = home / "partial" / digest
+    part.mkdir(parents=True)
+    (part / f"{WEIGHTS}.part").write_bytes((model / WEIGHTS).read_bytes()[:-1])
+    total = sum(record["size"] for record in sizes.values())
+    monkeypatch.setattr(cache.shutil, "disk_usage", lambda _: SimpleNamespace(free=total - sizes[WEIGHTS]["size"] + 1))
+    assert (locate(place) / WEIGHTS).is_file()
+
+
+@pytest.mark.parametrize(("there", "kept"), [("http://hub/b", True), ("http://other/b", False), ("http://hub:81/b", False)])
+def test_a_secret_goes_on_to_its_own_server_alone(there, kept):
+    asked = download.Request("http://hub/a")
+    asked.add_unredirected_header("Authorization", "secret")
+    made = download._Redirects().redirect_request(asked, None, 307, "", {}, there)
+    assert made.has_header("Authorization") is kept

@@ -103,6 +103,34 @@ def test_other_rows_are_measured_whole_and_the_same_rows_held_out(model, place):
     assert found["accuracy"] == pytest.approx(right / len(rows))
 
 
+def test_the_fold_of_the_training_is_measured(place, capsys):
+    """Another one would hold rows that the model was trained on."""
+    run, path = str(place / "fold"), place / "2.tsv"
+    trainer = TRAINER | {"max_epochs": 3}
+    zoo.fit(backbone="fasttext(dim=8)", algebra="real", data=f"text(path='{path}', fold=3)", run_dir=run, trainer=trainer)
+    model = zoo.load(run)
+    assert model.evaluate(f"text(path='{path}', max_length=500)") == model.evaluate()
+    assert model.evaluate(f"text(path='{path}', fold=3, val=0.1)") == model.evaluate()
+    for option in ("fold=0", "folds=5", "val=0.2"):
+        with pytest.raises(InputError, match=r"rows that it has seen would be measured: leave \w+ out"):
+            model.evaluate(f"text(path='{path}', {option})")
+    assert capsys.readouterr().err == ""
+    before = path.read_text()
+    path.write_text(before + before.splitlines()[-1] + "\n")
+    try:
+        model.evaluate()
+    finally:
+        path.write_text(before)
+    assert "the data have changed since the training" in capsys.readouterr().err
+
+
+def test_no_batches_are_no_measurement(model, place):
+    with pytest.raises(InputError, match="limit_test_batches=0 leaves nothing to measure"):
+        model.evaluate(trainer={"limit_test_batches": 0})
+    run, trainer = str(place / "untested"), TRAINER | {"limit_test_batches": 0}
+    assert zoo.fit(backbone="linear", algebra="real", data="waves", run_dir=run, trainer=trainer)["metrics"] == {}
+
+
 def test_an_option_of_other_data_comes_from_the_data_of_the_model(place):
     """Without a tokenizer too: what the spec leaves out is as in training, and another value is refused."""
     zoo.fit(backbone="linear", algebra="real", data="waves(rate=4)", run_dir=str(place / "waves"), trainer=TRAINER)

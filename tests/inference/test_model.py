@@ -40,7 +40,7 @@ def pictures(tmp_path_factory) -> Path:
     """A folder of images, one of them in a folder of its own, and a file that is none."""
     folder = tmp_path_factory.mktemp("pictures")
     (folder / "inner").mkdir()
-    for number, name in enumerate(["b.png", "a.png", "inner/c.png"]):
+    for number, name in enumerate(["b.png", "a.png", "inner/c.tif"]):
         pixels = np.random.RandomState(number).randint(0, 256, (8, 8)).astype(np.uint8)
         Image.fromarray(pixels).save(folder / name)
     (folder / "notes.txt").write_text("no picture")
@@ -108,7 +108,7 @@ def test_predictions_are_those_of_the_network(model):
 
 
 def test_a_folder_is_its_images_in_order(model, pictures):
-    assert [Path(row["file"]).name for row in model.predict(pictures)] == ["a.png", "b.png", "c.png"]
+    assert [Path(row["file"]).name for row in model.predict(pictures)] == ["a.png", "b.png", "c.tif"]
     assert model.predict([pictures, pictures / "a.png"])[:3] == model.predict(pictures)
 
 

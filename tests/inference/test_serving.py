@@ -101,6 +101,12 @@ def test_what_is_no_image_is_one_line(digits, monkeypatch):
     assert "this model reads images: curl -F" in refused(page.post("/predict", json={"inputs": ["/etc/hostname"]}))
     wide = png(Image.new("1", (8000, 7000)))
     assert "8000 x 7000 pixels" in refused(page.post("/predict", files={"file": ("x.png", wide)}))
+    several = [("file", ("x.png", png(Image.new("1", (5000, 6000)))))] * 2
+    assert "all images together" in refused(page.post("/predict", files=several))
+    narrow = png(Image.new("1", (30_000, 1)))
+    assert "30000 x 1 pixels" in refused(page.post("/predict", files={"file": ("x.png", narrow)}))
+    program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n{} loop"
+    assert "x.png is no image" in refused(page.post("/predict", files={"file": ("x.png", program)}))
     big = {"file": ("x.png", b"0" * (serving.MAX_BYTES + 1))}
     assert refused(page.post("/predict", files=big), 413) == "more than 10 MB: send a smaller file"
     many = [("file", ("x.png", picture()))] * (serving.MAX_INPUTS + 1)

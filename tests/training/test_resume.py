@@ -81,6 +81,22 @@ def folders():
     return sorted(Path("runs").iterdir())
 
 
+def test_other_rows_are_refused(corpus, tmp_path):
+    """Folds are cut anew, and rows that were trained on could be tested."""
+    path = tmp_path / "texts.tsv"
+    corpus(path, "text", 60)
+    chosen = {
+        "backbone": "fasttext(dim=8)",
+        "algebra": "real",
+        "data": f"text(path='{path}')",
+        "run_dir": str(tmp_path / "run"),
+    }
+    zoo.fit(**chosen, schedule={"name": "constant", "warmup": 0.0}, trainer={"max_epochs": 1, "accelerator": "cpu"})
+    path.write_text(path.read_text() + path.read_text().splitlines()[-1] + "\n")
+    with pytest.raises(InputError, match="have changed since it began: put them back, or begin a new run"):
+        zoo.fit(resume=chosen["run_dir"], trainer={"max_epochs": 2, "accelerator": "cpu"})
+
+
 @pytest.mark.parametrize(
     ("changed", "named"),
     [

@@ -6,11 +6,14 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from zoo.checkpoint.atomic import to_json
 from zoo.errors import InputError, one_line, shorten
 
+MOST = 1e300
+"""Figures are smaller: whole numbers may have more digits than a float."""
 HEADER_BYTES = 2**22
 """Largest header of a weights file, and largest JSON file, that is read: 20,000 tensors have less."""
 NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
@@ -102,7 +105,20 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         size, digest = (record.get("size"), record.get("sha256")) if isinstance(record, dict) else (None, None)
         if type(size) is not int or size < 0 or not isinstance(digest, str) or not SHA256.fullmatch(digest):
             raise InputError(f"{path} has no size and SHA-256 of {name}: the folder is damaged")
+    if not has_figures(manifest):
+        raise InputError(f"{path} has metrics or counts that are no numbers by printable names: do not use the folder")
     return manifest
+
+
+def has_figures(facts: Mapping[str, Any]) -> bool:
+    """Tell whether a stranger's metrics, their spread and the counts are numbers, or None, by names that can be printed."""
+    spread = facts.get("spread") or {}
+    found = [facts.get(key) or {} for key in ("metrics", "parameters")]
+    found += [spread.get(key) or {} for key in ("mean", "std")] if isinstance(spread, dict) else [None]
+    if not all(isinstance(values, dict) and all(map(str.isprintable, values)) for values in found):
+        return False
+    numbers = [value for values in found for value in values.values()]
+    return all(type(one) in (int, float, NoneType) and abs(one or 0) < MOST for one in numbers)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from zoo.checkpoint.atomic import new_folder, write_bytes
 from zoo.checkpoint.manifest import file_record, read_manifest, verify
 from zoo.errors import InputError, one_line
-from zoo.hub.download import Address, download
+from zoo.hub.download import Address, download, present
 from zoo.registry.home import home
 
 
@@ -66,7 +66,8 @@ def fetch(digest: str, manifest: bytes, address: Callable[[str], Address], where
     write_bytes(part / "manifest.json", manifest)
     files = read_manifest(part)["files"]
     total = sum(record["size"] for record in files.values())
-    if total > (free := shutil.disk_usage(part).free):
+    there = sum(present(part / f"{name}{ending}") for name in files for ending in ("", ".part"))
+    if total - there > (free := shutil.disk_usage(part).free):
         raise InputError(
             f"{where} has {total:,} bytes, and the disk of {home()} has room for {free:,}: let ZOO_HOME name another"
         )

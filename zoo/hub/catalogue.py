@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
 from zoo import registry
-from zoo.checkpoint.manifest import HEADER_BYTES, SHA256, parse_json, read_json
+from zoo.checkpoint.manifest import HEADER_BYTES, SHA256, has_figures, parse_json, read_json
 from zoo.errors import InputError, one_line, shorten
 from zoo.hub import cache
 from zoo.hub.download import Address, UnreachableError, read
@@ -119,8 +119,7 @@ def check(place: str, name: str, facts: Any) -> None:
         if not isinstance(facts.get(key, None if key in KINDS else kind()), kind):
             raise InputError(f"{wrong} has no {key} of the kind {kind.__name__}")
     texts = [*(facts.get(key, "") for key, kind in OPTIONAL.items() if kind is str), *map(str, facts["locations"])]
-    values = [*facts.get("metrics", {}).values(), *facts.get("parameters", {}).values()]
-    if not all(map(str.isprintable, texts)) or not all(isinstance(value, int | float | None) for value in values):
+    if not all(map(str.isprintable, texts)) or not has_figures(facts):
         raise InputError(f"{wrong} has characters that cannot be printed, or a metric or count that is no number")
     if not SHA256.fullmatch(facts["sha256"]) or not all(
         isinstance(one, str) and one.isprintable() for one in facts["locations"]

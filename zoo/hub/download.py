@@ -64,7 +64,10 @@ class _Redirects(HTTPRedirectHandler):
         schemes = ("https",) if req.type == "https" else ("https", "http")
         if urlsplit(newurl).scheme not in schemes:
             raise HTTPError(req.full_url, code, f"it redirects to {printable(newurl)[:100]}", headers, fp)
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
+        made = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if made is not None and urlsplit(newurl)[:2] == urlsplit(req.full_url)[:2]:  # the same server, of a renamed repository
+            made.unredirected_hdrs.update(req.unredirected_hdrs)
+        return made
 
     def http_error_302(self, req: Request, fp: Any, code: int, msg: str, headers: Any) -> HTTPResponse | None:
         try:

@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from torch import nn
 
 from zoo import registry
 from zoo.data.loader import check_order
-from zoo.errors import InputError, Interrupted
+from zoo.errors import InputError, Interrupted, check_rules
 from zoo.tasks import task_type
+
+CUTS = {"fold", "folds", "val", "test"}
+"""Options by which data are cut into splits."""
 
 
 def evaluate(
@@ -51,6 +55,10 @@ def evaluate(
         source = checked_data(model, source, str(given) if isinstance(given, str) else type(given).__name__)
         if split == "test":
             source.test_dataloader()
+        digests = [getattr(info, "sha256", None) for info in (model.info, getattr(source, "info", None))]
+        if given == model.config["data"] and None not in digests and digests[0] != digests[1]:
+            text = "note: the data have changed since the training: rows that it has seen may be among those measured"
+            print(text, file=sys.stderr)  # noqa: T201 (to be seen)
         arguments: dict[str, Any] = {"datamodule": source}
     elif isinstance(source, Iterable):
         arguments = {"dataloaders": source}
@@ -59,14 +67,15 @@ def evaluate(
         raise InputError(f"{said}: give a spec, a data module or data loaders")
     device = model.device
     try:
-        metrics = (runner.test if split == "test" else runner.validate)(task, verbose=False, **arguments)[0]
+        measured = (runner.test if split == "test" else runner.validate)(task, verbose=False, **arguments)
     except SystemExit as stop:  # what Lightning makes of Ctrl-C and of SIGTERM
         number = signal.SIGTERM if runner.received_sigterm else signal.SIGINT
         raise Interrupted("stopped before everything was measured", number) from stop
     finally:
         model.to(device)
         model.net.eval()
-    return {name.removeprefix(f"{split}_"): float(value) for name, value in metrics.items()}
+    check_rules((bool(measured), f"limit_{split}_batches=0 leaves nothing to measure: leave it out"))
+    return {name.removeprefix(f"{split}_"): float(value) for name, value in measured[0].items()}
 
 
 def matching_data(model: Any, spec: str, batch_size: int, num_workers: int) -> Any:
@@ -84,12 +93,28 @@ def matching_data(model: Any, spec: str, batch_size: int, num_workers: int) -> A
         owned = "value" if model.tokenizer is None else "tokenizer"
         raise InputError(f"data '{spec}' sets {', '.join(taken)}, but the model has a {owned} of its own: leave that out")
     context |= {key: known[key] for key in decided if key in known}
+    names = getattr(data, "source_options", ())
+    other = trained is None or origin(parsed, names) != origin(trained, names)
+    if not other:
+        context |= same_split(parsed, known)
     if model.tokenizer is not None:
-        names = getattr(data, "source_options", ())
-        other = trained is None or origin(parsed, names) != origin(trained, names)
         context |= {"tokenizer": model.tokenizer, "use_all": other, "classes": getattr(model.info, "classes", None)}
     own = {key: value for key, value in parsed.options.items() if key not in decided}
     return registry.create("zoo.datasets", replace(parsed, options=own), **context)
+
+
+def same_split(spec: registry.Spec, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the training that cut its data; other ones would measure rows that were trained on.
+
+    Raises:
+        InputError: If the spec sets one of them otherwise.
+    """
+    taken = signature(registry.load(registry.resolve("zoo.datasets", spec.name)[0])).parameters
+    for key in CUTS & spec.options.keys() & taken.keys():
+        if spec.options[key] != (before := known.get(key, taken[key].default)):
+            cut = f"data '{spec}' are cut with {key}={spec.options[key]}, and the model was trained with {key}={before}"
+            raise InputError(f"{cut}, so rows that it has seen would be measured: leave {key} out")
+    return {key: known[key] for key in CUTS & known.keys() & taken.keys()}
 
 
 def origin(spec: registry.Spec, names: Iterable[str]) -> tuple[str, ...]:

@@ -32,13 +32,14 @@ from zoo.tasks.decoding.options import temperature_of
 MAX_BYTES = 10 * 2**20
 """Bytes of a request: room for a photograph."""
 MAX_PIXELS = 50_000_000
+"""Pixels of all images of a request."""
 MAX_INPUTS = 256
 MAX_SAMPLES = 8
 MAX_LENGTH = 1000
 """Tokens that one request may ask for."""
 MAX_BEAM = 16
 MAX_PROMPT = 10_000
-"""Characters of a prompt: attention over it takes time by their square."""
+"""Characters of a text: attention over it takes time by their square."""
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'"
 
 
@@ -130,7 +131,11 @@ class Served:
         async with limited(request).form(max_files=MAX_INPUTS) as form:
             uploads = [one for one in form.getlist("file") if isinstance(one, UploadFile)]
             check_rules((bool(uploads), f"there is no file in the form: {how}"))
-            return [await run_in_threadpool(open_image, await one.read(), one.filename or "the file") for one in uploads]
+            images: list[Image.Image] = []
+            for one in uploads:
+                left = MAX_PIXELS - sum(image.width * image.height for image in images)
+                images.append(await run_in_threadpool(open_image, await one.read(), one.filename or "the file", left))
+            return images
 
     async def texts(self, request: Request) -> list[Any]:
         """Read texts, or rows of numbers, which are never taken for the names of files."""
@@ -144,6 +149,8 @@ class Served:
             return list(inputs)
         rows = [(row,) if isinstance(row, str) else tuple(row) if isinstance(row, list) else row for row in inputs]
         check_rules((all(isinstance(row, tuple) for row in rows), f'send {{"inputs": {example}}}'))
+        longest = max((len(text) for row in rows for text in row if isinstance(text, str)), default=0)
+        check_rules((longest <= MAX_PROMPT, f"a text has {longest:,} characters: use up to {MAX_PROMPT:,}"))
         return rows
 
     def rows(self, inputs: list[Any]) -> list[dict[str, Any]]:
@@ -180,7 +187,7 @@ class Served:
             fine = value is None or (type(value) is int and value <= most)
             check_rules((fine, f"{name}={value!r:.40}: use a whole number up to {most}"))
         if stream:
-            pieces = self.model.generate(prompt, samples, stream=True, **options)
+            pieces = await run_in_threadpool(self.begun, prompt, samples, options)
             return StreamingResponse(self.alone(pieces), media_type="text/plain; charset=utf-8")
         return JSONResponse({"texts": await run_in_threadpool(self.generated, prompt, samples, options)})
 
@@ -188,6 +195,11 @@ class Served:
         """Generate texts after a prompt."""
         with self.lock:
             return list(self.model.generate(prompt, samples, **options))
+
+    def begun(self, prompt: Any, samples: int, options: dict[str, Any]) -> Iterator[str]:
+        """Begin a text that comes in pieces; with a beam all of it is computed here."""
+        with self.lock:
+            return self.model.generate(prompt, samples, stream=True, **options)
 
     def alone(self, pieces: Iterator[str]) -> Iterator[str]:
         """Yield pieces of a text, each computed while nobody else computes."""
@@ -232,12 +244,14 @@ async def read_json(request: Request) -> dict[str, Any]:
     return value  # type: ignore[no-any-return]
 
 
-def open_image(data: bytes, name: str) -> Image.Image:
-    """Read an image of bounded size."""
+def open_image(data: bytes, name: str, most: int = MAX_PIXELS) -> Image.Image:
+    """Read an image of so many pixels at most."""
     try:
-        image = Image.open(BytesIO(data))
+        image = Image.open(BytesIO(data), formats=("PNG", "JPEG", "GIF", "BMP", "WEBP"))
         width, height = image.size
-        check_rules((width * height <= MAX_PIXELS, f"{name} has {width} x {height} pixels: send one of up to {MAX_PIXELS:,}"))
+        check_rules(
+            (width * height <= most, f"{name} has {width} x {height} pixels: send up to {MAX_PIXELS:,}, all images together")
+        )
         image.load()
     except InputError:
         raise

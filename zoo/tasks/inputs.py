@@ -10,13 +10,15 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from zoo.data.images.preprocess import preprocess
+from zoo.data.images.splits import ENDINGS, FORMATS
 from zoo.data.info import ImageInfo
 from zoo.data.text.files import read_text
 from zoo.errors import InputError
 
 TABLES = (".csv", ".jsonl", ".json", ".parquet")
-IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".pdf")
 TEXTS = (".txt", ".txt.gz", ".txt.xz")
+IMAGES = (*ENDINGS, ".pdf")
+"""What is no text."""
 FILES = (*TABLES, *IMAGES, ".tsv", ".txt", ".gz", ".xz")
 
 
@@ -151,7 +153,7 @@ def read_images(inputs: Sequence[Any], info: ImageInfo) -> Iterator[Example]:
         if isinstance(item, str | Path):
             if str(item) == "-":
                 raise InputError("this is a model of images: give image files (zoo predict RUN IMAGE...)")
-            for file in files_in(Path(item), IMAGES):
+            for file in files_in(Path(item), ENDINGS):
                 yield Example(str(file), load_image(file, info), {"file": str(file)})
             continue
         for image in _images(item, info, number):
@@ -162,7 +164,7 @@ def read_images(inputs: Sequence[Any], info: ImageInfo) -> Iterator[Example]:
 def load_image(path: Path, info: ImageInfo) -> Tensor:
     """Read an image file as the network reads it, [C, S, S], upright as its EXIF note says."""
     try:
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
             return preprocess(ImageOps.exif_transpose(image), info)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error

@@ -24,7 +24,7 @@ from zoo.training.objects import Objects
 from zoo.training.options import Fit, without_tuples
 from zoo.training.processes import Processes, join
 from zoo.training.resolve import Plan, check_data, plan
-from zoo.training.resume import Resumed, check_network, read_best, resume
+from zoo.training.resume import Resumed, check_network, check_unchanged, read_best, resume
 from zoo.training.signals import Signals
 from zoo.training.state import set_counters
 from zoo.training.teacher import read_teacher
@@ -134,8 +134,8 @@ def measure(run: Run) -> None:
     """Write the model, test it if there is a test split, and write it once more with the metrics, and the summary."""
     write_model(run)
     if getattr(run.plan.data, "has_test", True):
-        metrics = run.trainer.test(run.task, run.plan.data, verbose=False)[0]
-        run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
+        for metrics in run.trainer.test(run.task, run.plan.data, verbose=False):  # none with limit_test_batches=0
+            run.summary["metrics"] = {name.removeprefix("test_"): finite(value) for name, value in metrics.items()}
         write_model(run)
     if run.trainer.is_global_zero:
         write_json(run.folder / "summary.json", run.summary)
@@ -198,6 +198,7 @@ def set_up(
         check_data(options, planned.recipe, data)
         vectors = vectors_for(data, options.vectors)
         info = data.info
+        check_unchanged(folder, resumed, getattr(info, "sha256", None))
     net = build_network(planned, vectors)
     task = planned.objects.task
     if not isinstance(task, Task):

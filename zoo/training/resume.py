@@ -68,6 +68,13 @@ def resume(options: Fit, folder: Path, processes: int = 1) -> Resumed:
     return Resumed(path, checkpoint, finished)
 
 
+def check_unchanged(folder: Path, resumed: Resumed | None, digest: str | None) -> None:
+    """Refuse to go on with other data: rows that were trained on could be cut into the test split."""
+    before = None if resumed is None else resumed.checkpoint[MODEL]["summary"].get("data_sha256")
+    if before and before != digest:
+        raise InputError(f"the data of the run '{folder}' have changed since it began: put them back, or begin a new run")
+
+
 def check_batch(folder: Path, theirs: int, before: int, size: int, processes: int) -> None:
     """Refuse to go on in another number of processes with other steps.
 

@@ -106,6 +106,14 @@ def test_wrong_folders(folder, tmp_path):
     (tmp_path / "file").unlink()
     with pytest.raises(InputError, match="no train folder"):
         imagefolder(folder(("test",)))
+    with pytest.raises(InputError, match="val, validation are two folders of one split"):
+        imagefolder(folder(("train", "val", "validation")))
+
+
+def test_names_of_splits_are_no_classes(folder):
+    data = imagefolder(folder(("Training", "Testing", "dev")), size=8)
+    assert data.info.classes == ("cat", "dog")
+    assert data.info.sizes == {"train": 20, "test": 20, "val": 20}
 
 
 def test_a_pipe_among_the_images_is_refused_and_not_waited_for(folder):

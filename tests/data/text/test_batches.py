@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from zoo.data import ready
 from zoo.data.loader import EpochSampler
+from zoo.data.text import module
 from zoo.data.text.batches import bucketed
+from zoo.data.text.local import text
 
 
 def BucketSampler(lengths, batch_size, seed):
@@ -60,3 +63,17 @@ def test_seed_and_epoch_alone_decide_the_order():
 def test_neighbours_in_length_share_a_batch():
     batches = np.reshape(list(BucketSampler([9, 1, 8, 2], 2, 5)), (2, 2)).tolist()
     assert sorted(map(sorted, batches)) == [[0, 2], [1, 3]]
+
+
+def test_steps_of_two_processes_are_those_of_one_with_twice_the_rows(corpus, tmp_path, monkeypatch):
+    """So a run goes on in another number of processes with the rows it would have had."""
+    corpus(tmp_path / "texts.tsv", "text", 200)
+
+    def order(batch_size, processes):
+        monkeypatch.setattr(module, "process_rank", lambda: (0, processes))
+        data = ready(text(str(tmp_path / "texts.tsv"), batch_size=batch_size))
+        keys = data.order(data.dataset("train"))(0)
+        shares = [keys[rank::processes][:batch_size] for rank in range(processes)]
+        return {int(key) for share in shares for key in share}
+
+    assert order(8, 2) == order(16, 1)

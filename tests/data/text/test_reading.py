@@ -48,6 +48,11 @@ def formats(tmp_path):
     return write
 
 
+def test_a_long_text_of_a_csv_is_read(file):
+    path = file(f'label,text\npos,"{"a, b " * 40_000}"\nneg,c\n', "long.csv")
+    assert len(read_table(path, text="text", label="label").texts[0][0]) == 200_000
+
+
 @pytest.mark.parametrize("pack", PACK)
 @pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "parquet"])
 def test_all_formats_say_the_same(formats, file, kind, pack):

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from zoo.data.images.module import ImageData
-from zoo.data.images.splits import EncodedImages, Split, hold_out
+from zoo.data.images.splits import ENDINGS, EncodedImages, Split, hold_out
 from zoo.data.loader import Array
 from zoo.data.options import check_share, options_of
 from zoo.data.sources import existing
 from zoo.data.text.files import check_unpacked
 from zoo.errors import InputError, one_line
 
-ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"}
-FOLDERS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+FOLDERS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
+FOLDERS |= dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 
 
@@ -149,7 +149,10 @@ def read_folder(root: Path, test: float = 0.0) -> dict[str, Split]:
 def _split_folders(root: Path) -> dict[str, Path]:
     if not root.is_dir():
         raise InputError(f"{root}: not a folder; images lie in {root}/<class>/ or {root}/train/<class>/")
-    folders = {FOLDERS[name]: root / name for name in _folders(root) if name in FOLDERS}
+    named = [name for name in _folders(root) if name.lower() in FOLDERS]
+    folders = {FOLDERS[name.lower()]: root / name for name in named}
+    if len(folders) < len(named):
+        raise InputError(f"{root}: {', '.join(named)} are two folders of one split: leave one of them")
     if folders and "train" not in folders:
         raise InputError(f"{root}: has {', '.join(sorted(folders))} but no train folder")
     return folders or {"train": root}

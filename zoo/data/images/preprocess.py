@@ -11,7 +11,10 @@ from torch import Tensor
 from zoo.data.images.splits import EncodedImages
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array
+from zoo.errors import InputError
 
+NARROWEST = 200
+"""Times that an image may be as long as it is wide: scaling its short side makes the other one that much longer."""
 SAMPLE = 1024  # encoded images to measure: decoding a whole folder to learn three means would take longer than an epoch
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -30,6 +33,8 @@ def to_square(image: Image.Image, channels: int, size: int) -> Image.Image:
     image = to_mode(image, channels)
     if image.size == (size, size):
         return image
+    if max(image.size) > NARROWEST * min(image.size):
+        raise InputError(f"{image.size[0]} x {image.size[1]} pixels: one side is more than {NARROWEST} times the other")
     scale = size / min(image.size)
     width, height = (max(size, round(side * scale)) for side in image.size)
     left, top = (width - size) // 2, (height - size) // 2

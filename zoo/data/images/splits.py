@@ -17,6 +17,9 @@ from zoo.errors import InputError
 
 MOST_CLASSES = 100_000  # classes at most, where only numbers name them
 
+ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
+"""What is read: Pillow goes by the content, and some of its other formats start programs (EPS, Ghostscript)."""
 # Pillow's decoders fail with any of these, depending on the format and on what is wrong.
 _DECODING = (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.DecompressionBombError)
 
@@ -35,7 +38,7 @@ class EncodedImages:
         """Decode one image, upright as its EXIF note says."""
         item = self.items[index]
         try:
-            with Image.open(io.BytesIO(item) if isinstance(item, bytes) else item) as image:
+            with Image.open(io.BytesIO(item) if isinstance(item, bytes) else item, formats=FORMATS) as image:
                 return ImageOps.exif_transpose(image)
         except _DECODING as error:
             name = self.names[index] if isinstance(item, bytes) else item

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from zoo.data.text.files import OPEN, base_suffix, csv_lines, lines, opened
+from zoo.data.text.files import LONGEST_LINE, OPEN, base_suffix, csv_lines, lines, opened
 from zoo.errors import InputError
 
 Column = str | int
@@ -78,6 +78,7 @@ def _tsv(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _csv(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the fields between commas, in double quotes where they hold commas or line ends; a row stands where it begins."""
+    csv.field_size_limit(LONGEST_LINE)
     reader = csv.reader(csv_lines(path), strict=True)
     while True:
         start = reader.line_num + 1

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 
 from zoo.data.info import TextInfo
-from zoo.data.loader import Order
+from zoo.data.loader import Order, process_rank
 from zoo.data.module import DataModule
 from zoo.data.options import Preset, options_of, whole
 from zoo.data.text.batches import TextDataset, bucketed
@@ -173,8 +173,8 @@ class TextData(TokenData[TextInfo]):
         return TextDataset(self._tokens[split], labels, groups)
 
     def order(self, data: TextDataset) -> Order:
-        """Return the training order: texts of similar length in one batch, batches in random order."""
-        return partial(bucketed, data.lengths, self.batch_size, self.seed)
+        """Return the training order: texts of similar length in one step of all processes, steps in random order."""
+        return partial(bucketed, data.lengths, self.batch_size * process_rank()[1], self.seed)
 
 
 @overload
