@@ -83,7 +83,7 @@ def about(name: str, found: dict[str, Any]) -> str:
     return (
         f"[configs/lottery/{name}.yaml](../configs/lottery/{name}.yaml): {len(record['rows'])} trainings, rate {record['rate']}"
         f"{stopped}. {where['date']}, {where['cores']} cores of {where['processor']}, torch {where['torch']}, "
-        f"commit {machine.short(found['commit'])}."
+        f"commit {machine.short(found['commit'])}.{found.get('note', '')}"
     )
 
 
