@@ -294,11 +294,12 @@ def test_files_and_functions_are_short():
 
 
 def test_the_code_stays_small():
-    # Only a new feature, or a check that was missing, may raise these limits; the aim for the core was 15,000 lines, 4,500 of them in zoo/data.
+    # Only a new feature, or a check that was missing, may raise these limits.
+    # The aim for the core was 15,000 lines, 4,500 of them in zoo/data.
     counts = code_size.measure(ROOT)
     assert counts["names at the top of zoo"] <= 18
     assert counts["files in zoo and plugins"] <= 232
-    assert counts["lines"] <= 31_983
+    assert counts["lines"] <= 31_991
     assert counts["files in zoo/data"] <= 46
     assert counts["lines in zoo/data"] <= 6_351
 

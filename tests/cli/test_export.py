@@ -9,6 +9,9 @@ import torch
 from torch import nn
 
 import zoo
+from zoo.checkpoint import find
+from zoo.checkpoint.card import MEASURED
+from zoo.hub.sources import locate
 from zoo.inference.export import export
 from zoo.inference.onnx import OnnxNetwork, run_by
 from zoo.tasks.decoding import generate
@@ -36,6 +39,13 @@ def test_plain_weights_load_into_timm_alone(call, tmp_path):
     images = torch.rand(3, 1, 8, 8)
     with torch.no_grad():
         torch.testing.assert_close(net(images), model.net(images), rtol=0, atol=1e-5)
+
+
+def test_a_copy_knows_how_it_was_trained(call, tmp_path):
+    assert call("export", NAME, "--to", "copy")[0] == 0
+    known, first = (json.loads((find(place) / "manifest.json").read_text()) for place in (tmp_path / "copy", locate(NAME)))
+    assert {"epochs", "seed", "spread", "parameters"} <= known.keys() & first.keys()
+    assert {key: known[key] for key in MEASURED if key in known} == {key: first[key] for key in MEASURED if key in first}
 
 
 @needs_onnx

@@ -13,6 +13,7 @@ from torch import nn
 
 from zoo.algebras import Algebra
 from zoo.checkpoint import find, load_network, read_config
+from zoo.checkpoint.card import MEASURED
 from zoo.checkpoint.manifest import read_json
 from zoo.data.info import DataInfo
 from zoo.data.text.tokenizer import Tokenizer
@@ -51,7 +52,9 @@ class Model:
         config: Mapping[str, Any],
         task: Task | None = None,
         metrics: Mapping[str, float | None] | None = None,
+        known: Mapping[str, Any] | None = None,
     ) -> None:
+        self.known = dict(known or {})  # what its manifest tells of its training, for a copy that is saved
         self.net, self.task, self.config, self.metrics = net, task, dict(config), dict(metrics or {})
         self.info: Any = None if task is None else task.info
         self.tokenizer: Tokenizer | None = None if task is None else task.tokenizer
@@ -241,7 +244,9 @@ def load(
     net = load_network(path, config, info=info, module=module, product=algebra)
     if kind is not None and info is not None:
         made = kind.from_info(net, info, _read_tokenizer(path, info), **options)
-    return Model(net, config, made, read_json(find(path) / "manifest.json").get("metrics")).to(place)
+    manifest = read_json(find(path) / "manifest.json")
+    known = {key: manifest[key] for key in MEASURED if key in manifest}
+    return Model(net, config, made, manifest.get("metrics"), known).to(place)
 
 
 def info_type(base: type[DataInfo], values: Mapping[str, Any]) -> type[DataInfo]:

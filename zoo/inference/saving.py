@@ -64,9 +64,11 @@ def save(
     folder = Path(folder).expanduser()
     check_saving(model, folder)
     files: dict[str, str] = {}
+    known: Mapping[str, Any] = {}
     if isinstance(model, Model):
         if backbone or algebra or embedding or model_kwargs:
             raise InputError("a model knows its specs: leave backbone, algebra, embedding and sizes out")
+        known = model.known if metrics is None else {}
         config, net, metrics = model.config, model.net, model.metrics if metrics is None else metrics
         if model.tokenizer is not None:
             files[model.info.tokenizer] = model.tokenizer.to_json()
@@ -74,8 +76,9 @@ def save(
         net = model
         names = {"backbone": backbone, "algebra": algebra, "scope": scope, "init": init, "embedding": embedding}
         config = converted(net) if backbone is None else built(net, names, model_kwargs)
-    summary = {"metrics": dict(metrics or {}), "parameters": count(net), "versions": library_versions(config)}
-    checkpoint.save(folder, net, config, summary, files, sparse)
+    parameters = known.get("parameters", {}) | count(net)
+    summary = {"metrics": dict(metrics or {}), "parameters": parameters, "versions": library_versions(config)}
+    checkpoint.save(folder, net, config, {**known, **summary}, files, sparse)
     return folder
 
 
