@@ -111,9 +111,10 @@ def test_the_fold_of_the_training_is_measured(place, capsys):
     model = zoo.load(run)
     assert model.evaluate(f"text(path='{path}', max_length=500)") == model.evaluate()
     assert model.evaluate(f"text(path='{path}', fold=3, val=0.1)") == model.evaluate()
-    for option in ("fold=0", "folds=5", "val=0.2"):
+    assert model.evaluate(f"text(path='{path}', val=0.3)") == model.evaluate()  # what is tested is cut before
+    for option, split in (("fold=0", "test"), ("folds=5", "test"), ("val=0.2", "val")):
         with pytest.raises(InputError, match=r"rows that it has seen would be measured: leave \w+ out"):
-            model.evaluate(f"text(path='{path}', {option})")
+            model.evaluate(f"text(path='{path}', {option})", split)
     assert capsys.readouterr().err == ""
     before = path.read_text()
     path.write_text(before + before.splitlines()[-1] + "\n")

@@ -9,7 +9,6 @@ from typing import Any
 from zoo.cli.commands import quiet, show
 from zoo.cli.models import RUN, check_local
 from zoo.cli.parser import Parser
-from zoo.training.folder import file_name
 from zoo.training.options import Prune, build
 from zoo.training.processes import is_first_process
 
@@ -26,6 +25,7 @@ def run(command: str, values: dict[str, Any]) -> int:
     """Prune a model, and print what came of it."""
     as_json, source, _ = values.pop("json"), values.pop("run"), values.pop("structured")
     from zoo.hub.sources import locate
+    from zoo.training.folder import file_name
     from zoo.training.prune import prune
 
     quiet()

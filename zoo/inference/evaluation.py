@@ -17,8 +17,8 @@ from zoo.data.loader import check_order
 from zoo.errors import InputError, Interrupted, check_rules
 from zoo.tasks import task_type
 
-CUTS = {"fold", "folds", "val", "test"}
-"""Options by which data are cut into splits."""
+CUTS = {"val": {"fold", "folds", "test", "val"}, "test": {"fold", "folds", "test"}}
+"""Options that decide which rows a split has: rows for validation are held out of those that are not tested."""
 
 
 def evaluate(
@@ -50,7 +50,7 @@ def evaluate(
     task = model.configured(decoding)
     runner = make_trainer(dict(trainer or {}), model.device, model.net)
     given = data if data is not None else model.config["data"]
-    source = matching_data(model, given, batch_size, num_workers) if isinstance(given, str) else given
+    source = matching_data(model, given, split, batch_size, num_workers) if isinstance(given, str) else given
     if isinstance(source, LightningDataModule):
         source = checked_data(model, source, str(given) if isinstance(given, str) else type(given).__name__)
         if split == "test":
@@ -78,7 +78,7 @@ def evaluate(
     return {name.removeprefix(f"{split}_"): float(value) for name, value in measured[0].items()}
 
 
-def matching_data(model: Any, spec: str, batch_size: int, num_workers: int) -> Any:
+def matching_data(model: Any, spec: str, split: str, batch_size: int, num_workers: int) -> Any:
     """Make data of a spec for a trained model: what `DataModule.model_options` names is as in its training."""
     parsed = registry.Spec.parse(spec)
     trained = registry.Spec.parse(model.config["data"]) if model.config["data"] else None
@@ -96,25 +96,25 @@ def matching_data(model: Any, spec: str, batch_size: int, num_workers: int) -> A
     names = getattr(data, "source_options", ())
     other = trained is None or origin(parsed, names) != origin(trained, names)
     if not other:
-        context |= same_split(parsed, known)
+        context |= same_split(parsed, split, known)
     if model.tokenizer is not None:
         context |= {"tokenizer": model.tokenizer, "use_all": other, "classes": getattr(model.info, "classes", None)}
     own = {key: value for key, value in parsed.options.items() if key not in decided}
     return registry.create("zoo.datasets", replace(parsed, options=own), **context)
 
 
-def same_split(spec: registry.Spec, known: Mapping[str, Any]) -> dict[str, Any]:
+def same_split(spec: registry.Spec, split: str, known: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the training that cut its data; other ones would measure rows that were trained on.
 
     Raises:
         InputError: If the spec sets one of them otherwise.
     """
     taken = signature(registry.load(registry.resolve("zoo.datasets", spec.name)[0])).parameters
-    for key in CUTS & spec.options.keys() & taken.keys():
+    for key in CUTS[split] & spec.options.keys() & taken.keys():
         if spec.options[key] != (before := known.get(key, taken[key].default)):
             cut = f"data '{spec}' are cut with {key}={spec.options[key]}, and the model was trained with {key}={before}"
             raise InputError(f"{cut}, so rows that it has seen would be measured: leave {key} out")
-    return {key: known[key] for key in CUTS & known.keys() & taken.keys()}
+    return {key: known[key] for key in CUTS["val"] & known.keys() & taken.keys() - spec.options.keys()}
 
 
 def origin(spec: registry.Spec, names: Iterable[str]) -> tuple[str, ...]:

@@ -63,12 +63,11 @@ def save(
     """
     folder = Path(folder).expanduser()
     check_saving(model, folder)
-    files: dict[str, str] = {}
-    known: Mapping[str, Any] = {}
+    files, known = dict[str, str](), dict[str, Any]()
     if isinstance(model, Model):
         if backbone or algebra or embedding or model_kwargs:
             raise InputError("a model knows its specs: leave backbone, algebra, embedding and sizes out")
-        known = model.known if metrics is None else {}
+        known = dict(model.known if metrics is None else {})
         config, net, metrics = model.config, model.net, model.metrics if metrics is None else metrics
         if model.tokenizer is not None:
             files[model.info.tokenizer] = model.tokenizer.to_json()
@@ -76,9 +75,8 @@ def save(
         net = model
         names = {"backbone": backbone, "algebra": algebra, "scope": scope, "init": init, "embedding": embedding}
         config = converted(net) if backbone is None else built(net, names, model_kwargs)
-    parameters = known.get("parameters", {}) | count(net)
-    summary = {"metrics": dict(metrics or {}), "parameters": parameters, "versions": library_versions(config)}
-    checkpoint.save(folder, net, config, {**known, **summary}, files, sparse)
+    known |= {"metrics": dict(metrics or {}), "parameters": known.get("parameters", {}) | count(net)}
+    checkpoint.save(folder, net, config, known | {"versions": library_versions(config)}, files, sparse)
     return folder
 
 
