@@ -11,8 +11,8 @@ ABSENT = (
     ),
     (
         "Wang et al. 2020, Table 2: MR, SUBJ, MPQA over ten folds; SST with phrases; its widths, sums, batch norm",
-        "compute: its widths, sums and batch norm were run on whole sentences and one fold, for LSTM not on SST; phrases and "
-        "ten folds are configured for the Transformer alone, and run with one seed",
+        "compute: its widths, sums and batch norm were run on whole sentences and one fold; phrases and ten folds are "
+        "configured for the Transformer alone, and run with one seed",
     ),
     (
         "Wang et al. 2020, Table 3",
