@@ -22,6 +22,7 @@ NETS = "transformer", "lstm", "cnn", "fasttext"
 CLOSER = "closer to the paper"
 """The setting with the widths, sums, batch norm and frequencies of Wang et al. 2020, as its sweeps name it."""
 GUESSED = 0.6
+"""An accuracy on two classes that is near guessing."""
 SHOWN = {
     "accuracy": ("accuracy", 3),
     "map": ("MAP", 3),
@@ -184,7 +185,7 @@ def first_places(rows: Iterable[Row]) -> str:
 
 
 def near_guessing(rows: Iterable[Row]) -> str:
-    """Say which of the rows on sets of two classes have an accuracy below 0.6, by kind of positions; nothing if none has."""
+    """Say which of the rows on sets of two classes are near guessing, by kind of positions; nothing if none has."""
     found: dict[str, list[str]] = {}
     for (data, net), cell in whole_cells(rows).items():
         for kind, row in cell.items():

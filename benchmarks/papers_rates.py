@@ -57,7 +57,7 @@ def causes(rows: Iterable[Row]) -> list[str]:
         "### Causes",
         "",
         "What each part of the setting closer to the paper costs complex-order in the Transformer on `trec`, one seed; other",
-        "sets lose more, and were not taken apart. On validation rows (1e-3, seed 0) it has",
+        "sets were not taken apart. On validation rows (1e-3, seed 0) it has",
         f"{plain} with layer norm and frequencies of 10000^(-d/D), {normal} with frequencies from N(0, 1), and",
         f"{printed} with batch norm for each part too; complex-vanilla, which has no frequencies, {vanilla} with layer",
         f"norm and {vanilla_printed} with batch norm. On test rows the three of complex-order have {', '.join(tested)}.",

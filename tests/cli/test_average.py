@@ -41,6 +41,7 @@ def test_what_is_refused(refused, run):
     assert "has 2 kept checkpoints, not 8" in refused("average", run)
     assert "last" in refused("average", run, "--last", "many")
     assert "there is no folder 'nothing'" in refused("average", "nothing")
+    assert "one device, not on --trainer.devices 2" in refused("average", run, "--trainer.devices", "2")
     assert "unknown flag --data" in refused("average", run, "--data", "digits")
     assert "run" in refused("average").lower()
 

@@ -35,6 +35,12 @@ def run(trained, call, tmp_path):
     return "run"
 
 
+def test_a_model_of_a_name_is_pruned_into_this_folder(call, tmp_path):
+    """Neither into the installed package nor into the cache."""
+    assert call("prune", "vit-digits-quaternion", "--ratio", "0.5", *FEW)[0] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["vit-digits-quaternion-pruned-0.5"]
+
+
 def test_a_smaller_model_is_written_and_fine_tuned(call, run, tmp_path):
     words = ("prune", run, "--structured", "--ratio", "0.5", "--epochs", "1", "--lr", "0.001", *FEW)
     code, out, err = call(*words, "--trainer.limit_train_batches", "2")

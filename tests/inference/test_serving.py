@@ -216,6 +216,8 @@ def test_texts_pairs_numbers_and_tasks_of_others(corpus, tmp_path):
         (row,) = page.post("/predict", json={"inputs": [["a good film", "a bad film"]]}).json()["predictions"]
         assert row[key] == model.predict([("a good film", "a bad film")])[0][key]
         assert "an input of 1 parts" in refused(page.post("/predict", json={"inputs": ["a good film"]}))
+        long = ["a", "a" * (serving.MAX_PROMPT + 1)]
+        assert refused(page.post("/predict", json={"inputs": [long]})) == "a text has 10,001 characters: use up to 10,000"
         assert 'send {"inputs": [["the ' in refused(page.post("/predict", json={"inputs": [3]}))
     numbers = untrained("rotation", "linear")
     row = [0.5] * numbers.info.in_features

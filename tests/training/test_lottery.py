@@ -382,6 +382,20 @@ def test_two_processes_train_one_ticket_and_stop_if_they_differ(tmp_path):
 # --- what is refused ---
 
 
+class Poison(Callback):
+    """Ends a training with a weight that is no number, behind its last validation."""
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        if trainer.current_epoch == trainer.max_epochs - 1:
+            next(pl_module.parameters()).data.fill_(float("nan"))
+
+
+def test_a_last_step_that_diverges_ends_its_arm(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="training diverged in its last step"):  # no arm is left
+        zoo.lottery(**options(rounds=1, trainer={"callbacks": [Poison()]}))
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [

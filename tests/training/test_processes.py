@@ -279,3 +279,24 @@ def test_a_run_ends_with_its_sweep_which_is_process_1_in_a_container(started_by,
     monkeypatch.setattr(os, "kill", lambda *words: killed.append(words))
     processes.end_with_parent()
     assert bool(killed) is ends
+
+
+class Other(zoo.InputError):
+    """An error that a caller tells from others."""
+
+
+def test_all_processes_raise_the_error_of_the_first():
+    sent = []
+
+    def broadcast(outcome):
+        sent.append(outcome)
+        return sent[0]
+
+    def fails():
+        raise Other("wrong")
+
+    for rank in (0, 1):
+        strategy = SimpleNamespace(global_rank=rank, world_size=2, broadcast=broadcast)
+        with pytest.raises(Other, match="wrong") as error:
+            processes.Processes(strategy).first(fails)
+        assert error.value.is_shared

@@ -214,6 +214,8 @@ def test_a_run_without_a_test_split_says_what_validation_came_to():
         "validation acc"
     )
 
+    assert text_of({"metrics": {}, "validation": {"metric": "accuracy", "value": None}}).startswith("not measured")
+
 
 def test_runs_import_what_the_sweep_imports(monkeypatch):
     monkeypatch.setattr(sys, "path", ["/somewhere"])
@@ -285,9 +287,12 @@ def test_a_killed_sweep_goes_on_to_the_figures_of_the_run_alone(tmp_path, monkey
     (row,), alone = read_rows(Path("cut/results.jsonl")), json.loads(Path("alone/summary.json").read_text())
     assert {key: row[key] for key in ("metrics", "validation")} == {key: alone[key] for key in ("metrics", "validation")}
     assert json.loads((run / "summary.json").read_text())["resumed_from"] is not None
-    capsys.readouterr()
-    assert main(["sweep", str(file), "--run-dir", "cut"]) == 0
-    assert "1 runs, 1 are done" in capsys.readouterr().out
+    for rows in (Path("cut/results.jsonl").read_text(), ""):  # and killed before it had written the row
+        Path("cut/results.jsonl").write_text(rows)
+        capsys.readouterr()
+        assert main(["sweep", str(file), "--run-dir", "cut"]) == 0
+        assert "1 runs, 1 are done" in capsys.readouterr().out
+        assert read_rows(Path("cut/results.jsonl")) == [row]
 
 
 def alive(process):

@@ -75,7 +75,7 @@ def save(
         net = model
         names = {"backbone": backbone, "algebra": algebra, "scope": scope, "init": init, "embedding": embedding}
         config = converted(net) if backbone is None else built(net, names, model_kwargs)
-    known |= {"metrics": dict(metrics or {}), "parameters": known.get("parameters", {}) | count(net)}
+    known |= {"metrics": dict(metrics or {}), "parameters": (known.get("parameters") or {}) | count(net)}
     checkpoint.save(folder, net, config, known | {"versions": library_versions(config)}, files, sparse)
     return folder
 

@@ -108,7 +108,7 @@ def text_of(row: Mapping[str, Any]) -> str:
 
     figures = ", ".join(f"{name} {number(value)}" for name, value in row["metrics"].items() if value is not None)
     chosen = row.get("validation") or {}
-    seen = f"validation {chosen['metric']} {number(chosen['value'])}" if chosen else "not measured"
+    seen = "not measured" if chosen.get("value") is None else f"validation {chosen['metric']} {number(chosen['value'])}"
     return f"{f'test {figures}' if figures else seen}; {row.get('seconds', 0):.0f} s"
 
 
