@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 import torch
 from torch import Tensor, distributed
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from zoo.errors import InputError
@@ -102,6 +102,14 @@ class EpochSampler(DistributedSampler[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the one of the next pass."""
         self.epoch = epoch
+
+
+class FixedSampler(EpochSampler, SequentialSampler):
+    """The keys of epoch 0 in every epoch, for `overfit_batches`: Lightning replaces samplers of other kinds by row numbers."""
+
+    def __init__(self, sampler: EpochSampler) -> None:
+        keys = sampler.order(0)
+        super().__init__(partial(always, keys), even=sampler.even, rank=sampler.rank, world=sampler.num_replicas)
 
 
 class ResumableLoader(DataLoader[Any]):

@@ -7,7 +7,7 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader, Dataset
 
 from zoo.data.info import DataInfo
-from zoo.data.loader import EpochSampler, Order, eval_sampler, loader, shuffled
+from zoo.data.loader import EpochSampler, FixedSampler, Order, eval_sampler, loader, shuffled
 from zoo.data.options import whole
 from zoo.errors import InputError
 
@@ -142,6 +142,8 @@ class DataModule(LightningDataModule, Generic[Info]):
     def loader(self, data: Dataset[Any], sampler: EpochSampler, **options: Any) -> DataLoader[Any]:
         """Return a loader of a data set, by default in batches of `batch_size`."""
         options = {"batch_size": self.batch_size, **options}
+        if self.trainer is not None and self.trainer.overfit_batches:  # type: ignore[attr-defined]
+            sampler = FixedSampler(sampler)
         return loader(data, num_workers=self.num_workers, seed=self.seed, sampler=sampler, **options)
 
 

@@ -72,6 +72,19 @@ def test_a_broken_image_is_named(folder, workers):
         list(data.test_dataloader())
 
 
+@pytest.mark.parametrize("augment", ["none", "timm"])
+def test_an_image_that_cannot_be_converted_is_named(folder, augment):
+    root = folder(("train", "test"))
+    Image.new("F", (8, 8)).save(root / "test" / "dog" / "3.tiff")
+    data = imagefolder(root, size=8, augment=augment)
+    with pytest.raises(InputError, match=r"test/dog/3\.tiff: pixels of 32 bits"):
+        list(data.test_dataloader())
+    for row in (root / "train" / "cat").iterdir():
+        Image.new("L", (4, 1000)).save(row)
+    with pytest.raises(InputError, match=r"train/cat/.*: 4 x 1000 pixels"):
+        imagefolder(root, size=8, augment=augment).setup()
+
+
 def test_a_cut_off_image_is_named(folder):
     root = folder()
     path = root / "cat" / "1.jpg"

@@ -5,6 +5,7 @@ from PIL import Image
 
 from zoo.data import ImageInfo
 from zoo.data.images.preprocess import normalise, preprocess, to_pixels
+from zoo.errors import InputError
 
 
 def info(channels, size):
@@ -26,12 +27,18 @@ def test_normalise_is_its_formula():
     torch.testing.assert_close(normalise(pixels, mean, std), expected.float(), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "I;16", "I", "F"])
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr", "I;16"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_kind_of_image_is_accepted(mode, channels):
     out = preprocess(Image.new(mode, (9, 7)), info(channels, 8))
     assert out.shape == (channels, 8, 8)
     assert torch.isfinite(out).all()
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_pixels_of_32_bits_are_refused_for_nothing_says_what_is_white(mode):
+    with pytest.raises(InputError, match=rf"32 bits \(mode {mode}\).*8 or 16 bits"):
+        preprocess(Image.new(mode, (9, 7)), info(1, 8))
 
 
 def test_16_bit_grey_keeps_its_shades():

@@ -185,6 +185,17 @@ def test_a_trainer_moves_from_epoch_to_epoch(tmp_path):
     assert listener.heard == [rows.tolist() for _ in range(2) for _, _, rows, *_ in loader]
 
 
+@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec", "ignore:.*does not have many workers")
+@pytest.mark.filterwarnings("ignore:.*no `validation_step`")
+def test_batches_to_overfit_are_the_same_ones_in_every_epoch(tmp_path):
+    made, listener = data(seed=5), Listener()
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    trainer = pl.Trainer(accelerator="cpu", max_epochs=3, default_root_dir=tmp_path, overfit_batches=2, **quiet)
+    first = [rows.tolist() for _, _, rows, *_ in made.train_dataloader()][:2]
+    trainer.fit(listener, made)
+    assert listener.heard == first * 3
+
+
 def test_a_trained_model_reads_other_pairs_as_its_own():
     trained = data(max_length=9)
     stored = Tokenizer.from_json(trained.files["tokenizer.json"], trained.info)

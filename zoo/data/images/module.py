@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -68,13 +69,13 @@ class ImageDataset(Dataset[Batch]):
         return normalise(pixels, self.info.mean, self.info.std), self.labels[rows]
 
     def _image(self, row: int) -> Image.Image:
-        image = self.images[row] if isinstance(self.images, EncodedImages) else _picture(self.images[row])
-        return to_mode(image, self.info.in_channels)
+        convert = partial(to_mode, channels=self.info.in_channels)
+        return self.images.apply(row, convert) if isinstance(self.images, EncodedImages) else convert(_picture(self.images[row]))
 
     def _pixels(self, rows: list[int]) -> Tensor:
         images, channels, size = self.images, self.info.in_channels, self.info.image_size
         if isinstance(images, EncodedImages):
-            return torch.stack([to_pixels(images[row], channels, size) for row in rows])
+            return torch.stack([images.apply(row, partial(to_pixels, channels=channels, size=size)) for row in rows])
         return torch.from_numpy(images).permute(0, 3, 1, 2)[rows].contiguous()
 
 

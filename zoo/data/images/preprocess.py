@@ -1,6 +1,7 @@
 """From an image to the tensor a network sees, the same in evaluation and in prediction; and the statistics that takes."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,9 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def to_mode(image: Image.Image, channels: int) -> Image.Image:
-    """Convert to grey (1 channel) or RGB (3 channels), 8 bits each."""
+    """Convert to grey (1 channel) or RGB (3 channels), 8 bits each; refuse 32-bit pixels, for which no value is known as white."""
+    if image.mode in ("I", "F"):
+        raise InputError(f"pixels of 32 bits (mode {image.mode}), which have no agreed white: save the image with 8 or 16 bits")
     if image.mode.startswith("I"):  # Pillow clips 16-bit grey to 8 bits instead of scaling it
         image = Image.fromarray((np.asarray(image) / 257).clip(0, 255).astype(np.uint8))
     if "transparency" in image.info:
@@ -77,8 +80,8 @@ def channel_statistics(images: Array | EncodedImages, channels: int, size: int) 
     """Return mean and deviation per channel (0..1 scale) of an array [N, S, S, C], or of a fixed sample of encoded images."""
     if isinstance(images, EncodedImages):
         chosen = np.random.RandomState(0).permutation(len(images))[:SAMPLE]
-        stack = [to_pixels(images[int(i)], channels, size).permute(1, 2, 0).numpy() for i in chosen]
-        images = np.stack(stack)
+        pixels = partial(to_pixels, channels=channels, size=size)
+        images = np.stack([images.apply(int(i), pixels).permute(1, 2, 0).numpy() for i in chosen])
     means, deviations = zip(*(_moments(images[..., channel]) for channel in range(channels)), strict=True)
     return means, deviations
 

@@ -2,10 +2,10 @@
 
 import hashlib
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -15,6 +15,7 @@ from zoo.data.options import check_share
 from zoo.data.splits import stratified
 from zoo.errors import InputError
 
+T = TypeVar("T")
 MOST_CLASSES = 100_000  # classes at most, where only numbers name them
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
@@ -41,8 +42,20 @@ class EncodedImages:
             with Image.open(io.BytesIO(item) if isinstance(item, bytes) else item, formats=FORMATS) as image:
                 return ImageOps.exif_transpose(image)
         except _DECODING as error:
-            name = self.names[index] if isinstance(item, bytes) else item
-            raise InputError(f"{name}: not a readable image ({type(error).__name__}); replace or delete it") from error
+            raise InputError(f"{self.name(index)}: not a readable image ({type(error).__name__}); replace or delete it") from error
+
+    def name(self, index: int) -> str:
+        """Return what an error calls this image: its path, or its name in the file that holds it."""
+        item = self.items[index]
+        return self.names[index] if isinstance(item, bytes) else str(item)
+
+    def apply(self, index: int, function: Callable[[Image.Image], T]) -> T:
+        """Decode one image and apply a function to it; what that refuses is refused with the image's name."""
+        image = self[index]
+        try:
+            return function(image)
+        except InputError as error:
+            raise InputError(f"{self.name(index)}: {error}") from None
 
     def take(self, index: Iterable[int]) -> Self:
         """Return the images at these places, still encoded."""
