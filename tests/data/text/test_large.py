@@ -78,6 +78,10 @@ def test_parallel_files_are_mapped_too(cached, tmp_path):
         (tmp_path / f"a.{side}").write_text("".join(row[column] + "\n" for row in rows()))
     data = ready(parallel(str(tmp_path / "a.en"), str(tmp_path / "a.de"), tokenizer="space", max_length=5))
     assert data.splits["train"].texts[0].store.mapped is not None
+    val = data.val_dataloader().dataset  # with the texts to generate, which a spawned worker gets by their file
+    texts = [texts[:4] for texts in (val.references, pickle.loads(pickle.dumps(val)).references)]
+    assert texts[0] == texts[1]
+    assert len(pickle.dumps(val.references.store)) < 1000
     _, _, numbers, references = next(iter(data.val_dataloader()))
     assert references == [data.splits["val"].texts[1][row] for row in numbers.tolist()]
 

@@ -21,14 +21,26 @@ CHUNK = 10_000  # rows of a record batch
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """Record batches of texts, in memory or in a mapped file."""
+    """Record batches of texts, in memory or in a mapped file, which a worker process maps again instead of getting a copy."""
 
     batches: Sequence[Any]
     mapped: mmap.mmap | None = None
+    path: Path | None = None
     starts: npt.NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "starts", np.cumsum([0, *(batch.num_rows for batch in self.batches)], dtype=np.int64))
+
+    @classmethod
+    def opened(cls, path: Path) -> Self:
+        """Map a file of record batches."""
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped)))
+        return cls([reader.get_batch(i) for i in range(reader.num_record_batches)], mapped, path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Store, (list(self.batches),)) if self.path is None else (Store.opened, (self.path,))
 
     def take(self, name: str, rows: npt.NDArray[Any]) -> Any:
         """Return the texts of these rows as one Arrow array."""
@@ -124,10 +136,7 @@ def stored(batches: Iterator[Any], key: Callable[[], str]) -> Store:
                 writer.write_batch(batch)
     first.clear()
     pa.default_memory_pool().release_unused()
-    with path.open("rb") as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped)))
-    return Store([reader.get_batch(i) for i in range(reader.num_record_batches)], mapped)
+    return Store.opened(path)
 
 
 def file_key(path: Path, *rest: object) -> str:
