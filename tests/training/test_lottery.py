@@ -102,6 +102,27 @@ def test_what_an_experiment_leaves(whole):
     assert [*run.glob("*/seed-0/ticket.ckpt")] == [run / "quaternion/seed-0/ticket.ckpt"]
 
 
+def test_auto_goes_on_with_an_experiment_that_is_not_over(tmp_path, monkeypatch):
+    def crash(*run):
+        if begun.append(run) or len(begun) == 2:
+            raise RuntimeError
+        train(*run)
+
+    begun, train = [], module.train
+    monkeypatch.chdir(tmp_path)
+    first = zoo.lottery(**options(rounds=1, run_dir="runs/first", resume="auto"))
+    assert json.loads(Path("runs/first/lottery.json").read_text())["left"] == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "train", crash)
+        with pytest.raises(RuntimeError):
+            zoo.lottery(**options(rounds=1, run_dir="runs/second"))
+    assert json.loads(Path("runs/second/lottery.json").read_text())["left"] == 1
+    again = zoo.lottery(**options(rounds=1, resume="auto"))
+    assert again["run_dir"] == "runs/second"
+    assert [row["test"] for row in again["rows"]] == [row["test"] for row in first["rows"]]
+    assert zoo.lottery(**options(rounds=1, resume="auto"))["run_dir"] not in ("runs/first", "runs/second")
+
+
 def round_(size, number):
     """Return how many of a tensor survive a round; a fused qkv is three of them."""
     parts = 3 if size == 192 else 1

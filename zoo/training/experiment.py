@@ -328,7 +328,8 @@ class Experiment:
         found: dict[str, Any] = {"format": FORMAT, "backbone": options.backbone, "data": options.data, "task": self.task}
         found |= {"metric": self.metric[0], "mode": self.metric[1], "rate": options.rate, "rounds": self.rounds}
         stopped = [one for arm in self.arms if (one := self.stopped(arm))]
-        return found | {"pruning": asdict(options.pruning, dict_factory=without_tuples), "rows": self.rows, "stopped": stopped}
+        found |= {"pruning": asdict(options.pruning, dict_factory=without_tuples), "rows": self.rows, "stopped": stopped}
+        return found | {"left": self.left()}
 
     def write(self) -> None:
         """Write lottery.json; in process 0."""

@@ -20,6 +20,7 @@ import yaml
 
 from zoo import registry
 from zoo.checkpoint.atomic import write_text
+from zoo.checkpoint.lottery import RESULTS
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, check_rules
 from zoo.registry import Spec
@@ -27,7 +28,7 @@ from zoo.training.options import Fit
 from zoo.training.resolve import advised_embedding
 
 LOCK = ".lock"
-_WRITTEN = ("config.yaml", "metrics.csv", "summary.json", "model", "lottery.json")
+_WRITTEN = ("config.yaml", "metrics.csv", "summary.json", "model", RESULTS)
 RUNS = Path("runs")
 FREE = {"num_workers", "ddp_timeout", "checkpoint_every", "trainer.enable_progress_bar"}
 """Options, by the names of their flags, that a run is the same with."""
@@ -109,7 +110,7 @@ def claim(options: Fit, name: str | None = None) -> RunFolder:
     """Create the folder of a run: `run_dir`, or the next free name in runs/; or open that of the run that goes on."""
     try:
         if options.resume == "auto":
-            return _unfinished(options) or claim(replace(options, resume=None))
+            return _unfinished(options) or claim(replace(options, resume=None), name)
         if options.resume is not None:
             return _reopened(Path(options.resume).expanduser())
         if options.run_dir is not None:
@@ -142,7 +143,7 @@ def _unfinished(options: Fit) -> RunFolder | None:
     for folder in folders:
         parts = ("checkpoints/*.ckpt", "fold-*", "*/seed-*")  # of a run, of folds, of rounds of lottery tickets
         begun = any(any(folder.glob(part)) for part in parts)
-        if (folder / "summary.json").exists() or not (begun or given):
+        if (folder / "summary.json").exists() or (given is None and (not begun or _is_over(folder))):
             continue
         with suppress(InputError):
             if decisive(read_config(folder)) == wanted:
@@ -154,8 +155,15 @@ def _unfinished(options: Fit) -> RunFolder | None:
     return None
 
 
+def _is_over(folder: Path) -> bool:
+    """Whether this is an experiment with lottery tickets that has no round to go."""
+    with suppress(InputError):
+        return bool(read_json(folder / RESULTS).get("left") == 0)
+    return False
+
+
 def _modified(folder: Path) -> float:
-    found = (path for part in ("", "fold-*/") for path in folder.glob(f"{part}checkpoints/*.ckpt"))
+    found = (path for part in ("checkpoints/*.ckpt", "fold-*/checkpoints/*.ckpt", RESULTS) for path in folder.glob(part))
     return max((path.stat().st_mtime for path in found), default=0.0)
 
 

@@ -70,7 +70,8 @@ class ImageDataset(Dataset[Batch]):
 
     def _image(self, row: int) -> Image.Image:
         convert = partial(to_mode, channels=self.info.in_channels)
-        return self.images.apply(row, convert) if isinstance(self.images, EncodedImages) else convert(_picture(self.images[row]))
+        images = self.images
+        return images.apply(row, convert) if isinstance(images, EncodedImages) else convert(_picture(images[row]))
 
     def _pixels(self, rows: list[int]) -> Tensor:
         images, channels, size = self.images, self.info.in_channels, self.info.image_size

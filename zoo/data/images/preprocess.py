@@ -21,7 +21,7 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def to_mode(image: Image.Image, channels: int) -> Image.Image:
-    """Convert to grey (1 channel) or RGB (3 channels), 8 bits each; refuse 32-bit pixels, for which no value is known as white."""
+    """Convert to grey (1 channel) or RGB (3 channels), 8 bits each; pixels of 32 bits, whose white is unknown, are refused."""
     if image.mode in ("I", "F"):
         raise InputError(f"pixels of 32 bits (mode {image.mode}), which have no agreed white: save the image with 8 or 16 bits")
     if image.mode.startswith("I"):  # Pillow clips 16-bit grey to 8 bits instead of scaling it

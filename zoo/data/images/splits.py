@@ -42,7 +42,8 @@ class EncodedImages:
             with Image.open(io.BytesIO(item) if isinstance(item, bytes) else item, formats=FORMATS) as image:
                 return ImageOps.exif_transpose(image)
         except _DECODING as error:
-            raise InputError(f"{self.name(index)}: not a readable image ({type(error).__name__}); replace or delete it") from error
+            reason = f"not a readable image ({type(error).__name__}); replace or delete it"
+            raise InputError(f"{self.name(index)}: {reason}") from error
 
     def name(self, index: int) -> str:
         """Return what an error calls this image: its path, or its name in the file that holds it."""
