@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from urllib.request import urlopen
 
 import pytest
@@ -15,7 +17,7 @@ import torch
 from PIL import Image
 
 pytest.importorskip("starlette", reason="needs hypercomplex-zoo[serve]")
-pytest.importorskip("httpx2", reason="needs httpx2, which Starlette's test client uses")
+httpx2 = pytest.importorskip("httpx2", reason="needs httpx2, which Starlette's test client uses")
 pytest.importorskip("python_multipart", reason="needs hypercomplex-zoo[serve]")
 uvicorn = pytest.importorskip("uvicorn", reason="needs hypercomplex-zoo[serve]")
 from starlette.requests import Request  # noqa: E402
@@ -353,7 +355,9 @@ def test_a_missing_extra_is_one_line(monkeypatch, capsys):
 
 
 def test_the_command_serves_until_ctrl_c(tmp_path):
-    command = [sys.executable, "-m", "zoo", "serve", "vit-digits-quaternion", "--port", "0", "--device", "cpu"]
+    stuck = "import sys, time; from zoo.cli import main; from zoo.inference.serving import Served;"
+    stuck += "Served.rows = lambda *_: print('busy', flush=True) or time.sleep(600); sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", stuck, "serve", "vit-digits-quaternion", "--port", "0", "--device", "cpu"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         line, advice = process.stdout.readline(), process.stdout.readline()
         assert advice == "Ctrl-C ends it\n"
@@ -362,9 +366,14 @@ def test_the_command_serves_until_ctrl_c(tmp_path):
         port = address.rpartition(":")[2]
         with urlopen(address) as page:  # so its signal handlers are there
             assert name in page.read().decode()
-        again = subprocess.run([*command[:5], "--port", port], capture_output=True, text=True, check=False)
+        again = subprocess.run([*command[:-4], "--port", port], capture_output=True, text=True, check=False)
         assert (again.returncode, again.stdout) == (2, "")
         assert again.stderr == f"zoo: port {port} of 127.0.0.1 is in use: choose another, such as --port {int(port) + 1}\n"
-        process.send_signal(2)
-        out, err = process.communicate(timeout=60)
+        ask = partial(httpx2.post, f"{address}/predict", files={"file": picture()}, timeout=60)
+        with ThreadPoolExecutor() as pool:
+            answer = pool.submit(ask)
+            assert process.stdout.readline() == "busy\n"
+            process.send_signal(2)  # it does not wait until there is an answer
+            out, err = process.communicate(timeout=60)
+        assert answer.result().status_code == 500
     assert (process.returncode, out, err) == (0, "", "")

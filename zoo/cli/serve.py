@@ -1,7 +1,10 @@
 """``zoo serve``: a web page for a trained model."""
 
 import errno
+import logging
+import os
 import socket
+import sys
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
@@ -42,6 +45,7 @@ def run(command: str, values: dict[str, Any]) -> int:
 
             def handle_exit(self, sig: int, frame: FrameType | None) -> None:
                 self.force_exit, self.should_exit = self.should_exit, True
+                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # no traceback of each request that is cut off
 
         quiet()
         model = load(values["run"], device=values["device"] or "auto")
@@ -49,7 +53,8 @@ def run(command: str, values: dict[str, Any]) -> int:
         options: dict[str, Any] = {"log_level": "warning", "limit_concurrency": 64, "timeout_graceful_shutdown": 2}
         print(f"{values['run']} is at {address(place)}\nCtrl-C ends it", flush=True)
         Server(uvicorn.Config(app, lifespan="off", server_header=False, **options)).run([place])
-    return 0
+    sys.stdout.flush()
+    os._exit(0)  # Python would wait for threads that still compute an answer, which nobody gets
 
 
 def listen(host: str, port: str) -> socket.socket:
