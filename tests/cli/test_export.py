@@ -65,6 +65,17 @@ def test_8_bits_are_small_and_their_cost_is_measured(call, tmp_path):
 
 
 @needs_onnx
+def test_data_are_not_fetched_to_measure_the_cost_of_8_bits(call, tmp_path):
+    model = zoo.load(NAME)
+    model.config["data"] = "cifar10"
+    zoo.save(model, tmp_path / "copy")
+    code, out, err = call("export", "copy", "--format", "onnx", "--quantize", "int8", "--to", "small")
+    assert (code, err) == (0, "")
+    assert "what 8 bits cost is not measured: cifar10 may have to be fetched\n" in out
+    assert json.loads((tmp_path / "small/config.json").read_text())["data"] == "cifar10"
+
+
+@needs_onnx
 @torch.no_grad()
 def test_a_network_in_a_file_generates_what_the_model_does(tmp_path):
     model = zoo.load("gpt-glosses-quaternion")

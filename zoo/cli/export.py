@@ -6,7 +6,7 @@ from typing import Any
 
 from zoo.checkpoint.card import number
 from zoo.cli.commands import quiet, show
-from zoo.cli.models import RUN, check_local
+from zoo.cli.models import RUN, to_fetch
 from zoo.cli.parser import Parser
 from zoo.errors import InputError
 
@@ -51,12 +51,9 @@ def export_folded(source: str, folder: Path, kind: str, quantize: str | None) ->
     check_options(kind, quantize)
     path = locate(source)
     model = load(path)
-    if quantize:  # only data that are here are measured
-        try:
-            check_local(path)
-        except InputError:
-            model.config["data"] = None
-    return export(model, folder, kind, quantize=quantize)
+    data = to_fetch(path) if quantize else None
+    made = export(model, folder, kind, quantize=quantize, measure=data is None)
+    return made | ({"unmeasured": f"{data} may have to be fetched"} if data else {})
 
 
 def export(source: str, folder: Path, sparse: bool) -> dict[str, Any]:

@@ -101,16 +101,22 @@ def run(command: str, values: dict[str, Any]) -> int:
 
 def check_local(run: str | Path) -> None:
     """Refuse to fetch data because the configuration of a model folder without its run, perhaps a stranger's, names them."""
+    if data := to_fetch(run):
+        raise InputError(f"'{run}' was trained on {data}, which may have to be fetched: allow it with --data {quote(data)}")
+
+
+def to_fetch(run: str | Path) -> str | None:
+    """Return the data set that a model folder without its run names, if it may have to be fetched."""
     from zoo.checkpoint import find, read_config
 
     folder = find(run)
     data = read_config(folder)["data"]
     if data is None or any((place / "config.yaml").is_file() for place in folder.absolute().parents[:2]):
-        return
+        return None
     entry, spec = registry.resolve("zoo.datasets", data)
     place = signature(registry.load(entry)).parameters.get("path")
-    if place is not None and place.default is None and spec.options.get("path") is None:
-        raise InputError(f"'{run}' was trained on {data}, which may have to be fetched: allow it with --data {quote(data)}")
+    here = place is None or place.default is not None or spec.options.get("path") is not None
+    return None if here else str(data)
 
 
 def evaluate(command: str, values: dict[str, Any]) -> int:

@@ -19,7 +19,9 @@ FORMATS = {"safetensors": "model.safetensors", "pt2": "model.pt2", "onnx": "mode
 """The formats and the file of each."""
 
 
-def export(model: Model, folder: str | Path, format: str = "safetensors", *, quantize: str | None = None) -> dict[str, Any]:
+def export(
+    model: Model, folder: str | Path, format: str = "safetensors", *, quantize: str | None = None, measure: bool = True
+) -> dict[str, Any]:
     """Write a folder with the model for a runtime that knows nothing of algebras.
 
     Every format has the folded network (`zoo.fold`), ``config.json`` (specs, sizes, inputs, output, labels) and the tokenizer:
@@ -36,6 +38,7 @@ def export(model: Model, folder: str | Path, format: str = "safetensors", *, qua
         folder: A new folder.
         format: One of `FORMATS`.
         quantize: None or ``int8``.
+        measure: With ``int8``, evaluate both networks on the test split; the data set may be fetched for it.
 
     Returns:
         ``file`` and ``bytes``; ``max_difference`` from the model, None where nothing could run it; for ``int8`` also
@@ -58,7 +61,7 @@ def export(model: Model, folder: str | Path, format: str = "safetensors", *, qua
         elif format == "pt2":
             made = write_program(model, folded.net, file)
         else:
-            made = write_onnx(model, folded, file, quantize is not None)
+            made = write_onnx(model, folded, file, quantize is not None, measure)
         config |= {"quantize": quantize, "max_difference": made.get("max_difference")}
         write_json(part / "config.json", {key: value for key, value in config.items() if value is not None})
         if model.tokenizer is not None:

@@ -29,7 +29,7 @@ def check_installed(quantize: bool) -> None:
         raise InputError(f"ONNX needs {', '.join(missing)}: pip install 'hypercomplex-zoo[onnx]'")
 
 
-def write_onnx(model: Model, folded: Model, file: Path, quantize: bool) -> dict[str, Any]:
+def write_onnx(model: Model, folded: Model, file: Path, quantize: bool, measure: bool) -> dict[str, Any]:
     """Write the folded network of a model as ONNX, in 8 bits if asked, and compare it with the model."""
     traced = program(model, folded.net)
     names = {"input_names": input_names(model.net), "output_names": [output_name(folded.info.model_kwargs)]}
@@ -52,7 +52,7 @@ def write_onnx(model: Model, folded: Model, file: Path, quantize: bool) -> dict[
         quantized(whole, file)
     finally:
         whole.unlink()
-    return found | cost(folded, network, OnnxNetwork(file, model.net))
+    return found | (cost(folded, network, OnnxNetwork(file, model.net)) if measure else {})
 
 
 def quantized(source: Path, target: Path) -> None:
