@@ -291,6 +291,37 @@ def test_a_drawn_product_that_was_only_moved_is_drawn_anew(move):
         assert algebra("phm-4").for_layer().structure.is_meta
 
 
+@pytest.mark.parametrize("spec", ["real", "quaternion", "complex_order(weights=shared)", "phm-4"])
+def test_a_known_product_keeps_its_values_on_the_meta_device(spec):
+    """No state dict brings them back."""
+    torch.manual_seed(0)
+    layer, x = Linear(algebra(spec), 8, 8), torch.randn(3, 8)
+    with torch.device("meta"):
+        other = Linear(algebra(spec), 8, 8)
+    assert all(tensor.is_meta for tensor in [*other.parameters(), *other.buffers()])
+    assigned, filled = copy.deepcopy(other), copy.deepcopy(other).to(torch.float64).to_empty(device="cpu").float()
+    assigned.load_state_dict(layer.state_dict(), assign=True)
+    filled.load_state_dict(layer.state_dict())
+    again = copy.deepcopy(layer).to("meta").to_empty(device="cpu")
+    again.load_state_dict(layer.state_dict())
+    for one in (assigned, filled, again):
+        torch.testing.assert_close(one(x), layer(x), rtol=0, atol=0)
+
+
+def test_an_algebra_made_on_the_meta_device_from_a_table_has_no_values():
+    with torch.device("meta"):
+        product = Algebra(torch.ones(2, 2, 2))
+    with pytest.raises(InputError, match="made on the meta device has no values"):
+        product.to_empty(device="cpu")
+
+
+def test_products_are_of_real_and_finite_numbers():
+    with pytest.raises(InputError, match="holds real numbers"):
+        Algebra(torch.ones(1, 1, 1, dtype=torch.complex64))
+    with pytest.raises(InputError, match="left holds finite numbers"):
+        Algebra(torch.ones(1, 1, 1), left=torch.tensor([[torch.nan]]))
+
+
 def test_reset_draws_the_rule_again():
     rule = algebra("phm-3")
     torch.manual_seed(0)

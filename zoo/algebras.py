@@ -125,6 +125,8 @@ class Algebra(nn.Module):
         self._draw = structure if callable(structure) else None
         rule = structure() if callable(structure) else structure
         self._check_shape(rule)
+        if rule.is_complex():
+            raise InputError("a structure tensor holds real numbers; write the complex ones as an algebra of n = 2")
         if not rule.is_meta and not rule.isfinite().all():
             raise InputError("a structure tensor holds finite numbers; this one has NaN or infinity")
         rule, n = rule.detach().clone().to(torch.get_default_dtype()), rule.shape[-1]
@@ -132,7 +134,10 @@ class Algebra(nn.Module):
         self._drawn = None if self._draw is None else rule.clone()
         if left is not None and (left.ndim != 2 or not 1 <= len(left) <= n or left.shape[1] != n):
             raise InputError(f"left is a basis [m, {n}] of at most {n} elements, not {list(left.shape)}")
+        if left is not None and not (left.is_meta or left.isfinite().all()):
+            raise InputError("left holds finite numbers; this one has NaN or infinity")
         self.spec, self.defaults = "", dict(defaults or {})
+        self._values: dict[str, Tensor] = {}  # of buffers that are on the meta device and that no state dict has
         self.register_buffer("left", None if left is None else left.to(rule), persistent=False)
         if learned:
             self.register_parameter(self.stored, TrackedParameter(rule))
@@ -220,8 +225,30 @@ class Algebra(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Algebra":
         self._drawn = None if self._drawn is None else fn(self._drawn)
+        fixed = {name: self._buffers[name] for name in self._non_persistent_buffers_set}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, old in fixed.items():
+            if old is not None:
+                self._keep(name, old, self._buffers[name])
         return self
+
+    def _keep(self, name: str, old: Tensor, new: Any) -> None:
+        """Keep the values of a buffer through the meta device and `to_empty`: no state dict would bring them back."""
+        if new.is_meta:
+            self._values |= {} if old.is_meta else {name: old}
+        elif new is not old:
+            if (values := self._values.get(name) if old.is_meta else old) is None:
+                raise InputError("an algebra that was made on the meta device has no values: make it before, or by its spec")
+            with torch.no_grad():
+                new.copy_(values)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
+        if local_metadata.get("assign_to_params_buffers"):
+            place = next((value.device for value in state_dict.values()), torch.device("cpu"))
+            for name, values in self._values.items():
+                if self._buffers[name].is_meta:  # type: ignore[union-attr]
+                    self._buffers[name] = values.to(place)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
     def extra_repr(self) -> str:
         """Show the spec, the dimension, and what of the rule is trained."""
@@ -274,7 +301,9 @@ class FactoredAlgebra(Algebra):
 
 def reals() -> Algebra:
     """Return multiplication of real numbers, the trivial table of n = 1: what every other network is compared with."""
-    return Algebra(torch.ones(1, 1, 1))
+    with torch.device("cpu"):
+        made = Algebra(torch.ones(1, 1, 1))
+    return made.to(torch.get_default_device())
 
 
 class Laws(NamedTuple):
@@ -331,8 +360,9 @@ def algebra(spec: str | Algebra) -> Algebra:
         return spec
     if not isinstance(spec, str):
         raise InputError(f"an algebra is text (a spec, see: zoo list algebras) or a zoo.Algebra, not {type(spec).__name__}")
-    made = registry.create("zoo.algebras", spec)
+    with torch.device("cpu"):  # its values are known on the meta device too
+        made = registry.create("zoo.algebras", spec)
     if not isinstance(made, Algebra):
         raise InputError(f"the plugin of algebra '{spec}' returned {type(made).__name__}, not zoo.algebras.Algebra")
     made.spec = str(registry.Spec.parse(spec))
-    return made
+    return made.to(torch.get_default_device())

@@ -42,7 +42,10 @@ def phm(n: int, rule: str = "random", learned: bool = True, shared: bool = False
     start = named(rule)
     if start.n != n:
         raise InputError(f"phm(n={n}, rule={rule}): the algebra '{rule}' has n = {start.n}, so write n={start.n}")
-    return Algebra(start.structure, **options) if rank is None else FactoredAlgebra(start_factors(start, rank), **options)
+    table = start.structure if rank is None else start_factors(start, rank)
+    # What starts from a draw is stored with the weights, as a draw is: nothing else finds it again.
+    begin = table if learned or start.known else partial(torch.clone, table.detach())
+    return Algebra(begin, **options) if rank is None else FactoredAlgebra(begin, **options)
 
 
 def random_rule(n: int) -> Tensor:

@@ -8,7 +8,7 @@ import zoo
 from zoo import registry
 from zoo.algebras import Algebra
 from zoo.backbones import recipe
-from zoo.backbones.build import check_spec, count, real_twin
+from zoo.backbones.build import check_fit, check_spec, count, real_twin
 from zoo.errors import InputError
 
 INFO = {"in_channels": 1, "image_size": 8, "num_classes": 3}
@@ -114,6 +114,13 @@ def test_a_third_partys_network_that_cannot_be_tried_is_not_refused():
     finally:
         for factory in (odd, breaks):
             registry.unregister("backbones", factory.__name__)
+
+
+def test_a_check_of_a_network_leaves_every_module_in_its_mode():
+    net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    net[1].eval()
+    check_fit(net, "mine", torch.zeros(2, 4), 3)
+    assert [module.training for module in net.modules()] == [True, True, False]
 
 
 def test_trying_draws_no_random_numbers():

@@ -92,6 +92,19 @@ def test_a_network_compiles_as_one_graph(name):
     torch.testing.assert_close(torch.compile(net, fullgraph=True, backend="eager")(*given), net(*given))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("spec", "given"),
+    [("fasttext(dim=8, hidden=8)", inputs("fasttext", 4, 8)), ("timm/regnetx_002", inputs("timm", 4))],
+    ids=["table over the algebra", "groups"],
+)
+def test_tables_and_groups_over_an_algebra_compile_as_one_graph(spec, given):
+    torch._dynamo.reset()
+    info = IMAGE if given[0].is_floating_point() else TEXT
+    net = zoo.backbone(spec, "complex", scope="all+embed", **info).eval()
+    torch.testing.assert_close(torch.compile(net, fullgraph=True, backend="eager")(*given), net(*given))
+
+
 def trained(name):
     info, common = NETWORKS[name][1], {"sizes": {"train": 1}, "sha256": "0"}
     if "image_size" in info:

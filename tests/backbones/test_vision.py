@@ -84,6 +84,9 @@ def test_default_patch_cuts_at_most_64(size, patch):
         ("vit(dim=72, heads=4)", r"dim=72 .* n = 4: write vit\(dim=80\)"),
         ("vit(dim=64, heads=0)", r"heads=0"),
         ("vit(patch=3)", r"patch=3 does not tile an image of 8 pixels: use one of 1, 2, 4, 8"),
+        ("vit(depth=-1)", r"depth=-1: a vision transformer has one block or more"),
+        ("vit(mlp_ratio=0.0)", r"mlp_ratio=0.0: an MLP has one hidden channel or more"),
+        ("vit(drop_path=2.0)", r"drop_path=2.0: a probability is from 0 to below 1"),
         ("vit(deep=3)", r"unknown option 'deep' of vit: did you mean 'depth'"),
     ],
 )

@@ -139,3 +139,14 @@ def test_a_model_of_timm_is_projected_like_convert_does():
     assert {row.layer for row in rows} == {*converted.conversion.converted}
     for (name, ours), theirs in zip(net.state_dict().items(), converted.state_dict().values(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-7), name
+
+
+def test_a_layer_that_is_used_twice_is_transferred_once():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = self.second = nn.Linear(8, 8)
+
+    torch.manual_seed(0)
+    net = convert(Twice(), "quaternion")
+    assert [row.layer for row in transfer(Twice(), net, algebra("quaternion"))] == ["first"]

@@ -100,7 +100,8 @@ def test_a_layer_that_is_asked_to_uses_it_where_it_can(kind, options, used, call
 
 def test_what_it_cannot_do_is_left_to_the_real_kernel(calls):
     layer = Conv2d(algebra("quaternion"), 16, 10, 3)
-    set_kernel(layer.modules(), "factored")
+    set_kernel(layer, "factored")
+    assert layer.weight_module.kernel_choice.kernel == "factored"
     assert layer(torch.randn(2, 16, 8, 8)).shape == (2, 10, 6, 6)  # 4 does not divide 10
     layer = Conv2d(algebra("quaternion"), 16, 24, 3)
     set_kernel(layer.modules(), "factored")
@@ -108,6 +109,8 @@ def test_what_it_cannot_do_is_left_to_the_real_kernel(calls):
     layer(torch.randn(2, 16, 8, 8).to(memory_format=torch.channels_last))
     with torch.autocast("cpu", torch.bfloat16):
         assert layer(torch.randn(2, 16, 8, 8)).dtype == torch.bfloat16
+        grouped = Conv2d(algebra("quaternion"), 16, 24, 3, groups=2)
+        assert grouped(torch.randn(2, 16, 8, 8)).dtype == torch.bfloat16
     with pytest.raises(RuntimeError, match="channels"):
         layer(torch.randn(2, 12, 8, 8))
     assert not calls

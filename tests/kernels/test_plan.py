@@ -76,10 +76,10 @@ def test_what_was_measured_is_read_by_the_name_of_the_machine(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"a": 1}', '{"a": {"speed": "fast"}}', '{"a": {"spede": 1}}', '{"a": {"speed": -1}}']
+    "text", ["{", b"\xff\xfe\xff", "[]", '{"a": 1}', '{"a": {"speed": "fast"}}', '{"a": {"spede": 1}}', '{"a": {"speed": -1}}']
 )
 def test_a_damaged_file_is_named_with_the_way_out(tmp_path, text):
-    (tmp_path / "kernels.json").write_text(text)
+    (tmp_path / "kernels.json").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InputError, match=r"kernels\.json .*zoo bench --calibrate"):
         plan.this_machine()
 

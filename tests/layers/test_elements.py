@@ -70,6 +70,8 @@ def test_over_the_reals_it_is_torchs_rms_norm():
 
 
 def test_components_of_an_element_are_scaled_alike():
+    large = torch.full((2, 12), 400.0, dtype=torch.float16)
+    torch.testing.assert_close(ElementNorm(12, 4).half()(large), torch.ones_like(large))
     layer = ElementNorm(12, 4)
     layer.gain.data = torch.tensor([1.0, 2.0, 3.0])
     x = torch.randn(5, 12)

@@ -6,7 +6,8 @@ from torch import nn
 
 from zoo.algebras import algebra, reals
 from zoo.errors import InputError
-from zoo.layers import Embedding
+from zoo.layers import Embedding, Layers
+from zoo.layers.init import INITS
 
 
 def test_over_the_reals_it_is_torchs():
@@ -28,6 +29,31 @@ def test_words_of_a_family_differ_by_a_right_multiplication():
     for j, word in enumerate((2, 5, 8, 11)):
         e = torch.eye(4)[j].repeat_interleave(2)
         torch.testing.assert_close(table(torch.tensor(word)), product(first, e))
+
+
+@pytest.mark.parametrize("change", [nn.utils.parametrizations.weight_norm, lambda table: prune(table.weight_module)])
+def test_a_padding_word_stays_zero_whatever_changes_the_matrix(change):
+    table = Embedding(algebra("quaternion"), 10, 6, padding_idx=0)
+    change(table)
+    y = table(torch.tensor([0, 3]))
+    assert y[0].abs().max() == 0 < y[1].abs().max()
+
+
+def prune(weight):
+    nn.utils.prune.l1_unstructured(weight, "components", 0.1)
+
+
+def test_a_look_up_keeps_its_dtype_under_autocast():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert Embedding(algebra("quaternion"), 10, 6)(torch.tensor([3])).dtype == torch.float32
+
+
+@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("scope", ["all", "all+embed"])
+def test_a_word_table_has_the_same_spread_by_every_initialisation(init, scope):
+    torch.manual_seed(0)
+    table = Layers("quaternion", scope=scope, init=init).embedding(400, 64)
+    assert abs(table.weight.std() - 1) < 0.05
 
 
 @pytest.mark.parametrize("spec", ["quaternion", "phm-3"])

@@ -132,3 +132,10 @@ def test_repr_shows_sizes_and_blocks():
 def test_a_stranger_without_a_spec_works():
     layer = Linear(Algebra(torch.randn(3, 3, 3)), 10, 7)
     assert layer(torch.randn(2, 10)).shape == (2, 7)
+
+
+@pytest.mark.parametrize("rows", [0, 2, 64])
+def test_an_input_of_another_width_is_refused_as_torch_does(rows):
+    layer = Linear(algebra("quaternion"), 8, 4)
+    with pytest.raises(RuntimeError, match=f"shapes cannot be multiplied .{rows}x16 and 8x4."):
+        layer(torch.randn(rows, 16))

@@ -91,6 +91,21 @@ class TestPhmOfRankFromQuaternion(AlgebraContract):
     laws = FIELD._replace(commutative=False)
 
 
+class TestPhmFixedFromADraw(AlgebraContract):
+    """It is stored with the weights, for nothing else finds the draw again."""
+
+    spec = "phm(n=4, rule=phm-4, learned=false)"
+
+
+class TestSubspace(AlgebraContract):
+    """Quaternions whose weights are complex numbers."""
+
+    laws = FIELD._replace(commutative=False)
+
+    def algebra(self):
+        return Algebra(algebra("quaternion").structure, left=torch.eye(4)[:2])
+
+
 class TestGroupOfThree(AlgebraContract):
     """An algebra without a spec: the group algebra of Z_3."""
 

@@ -133,13 +133,16 @@ def _attempt(spec: str, algebra: str | Algebra, options: Mapping[str, Any]) -> s
 
 
 def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], outputs: int, every: bool = False) -> None:
-    """Try one forward pass before a run begins; the network keeps its mode.
+    """Try one forward pass before a run begins; every module keeps its mode.
 
     For every example of the inputs, [B, ...], so many ``outputs`` must come out, or so many for every token of the last input
     if ``every``; else an `InputError` names the backbone.
     """
     inputs = example if isinstance(example, tuple) else (example,)
-    training, shape = net.training, " and ".join("x".join(map(str, part.shape[1:])) for part in inputs)
+    modes, shape = (
+        {module: module.training for module in net.modules()},
+        " and ".join("x".join(map(str, part.shape[1:])) for part in inputs),
+    )
     try:
         with torch.no_grad():
             out = net.eval()(*inputs)
@@ -149,7 +152,8 @@ def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], o
         hint = "; try a larger size, as in --data 'digits(size=32)'" if inputs[0].ndim == 4 else ""
         raise InputError(f"{spec} cannot read inputs of shape {shape}: {one_line(error)}{hint}") from error
     finally:
-        net.train(training)
+        for module, mode in modes.items():
+            module.training = mode
     if not isinstance(out, Tensor) or out.shape != (*inputs[-1].shape[: 2 if every else 1], outputs):
         got = list(out.shape[1:]) if isinstance(out, Tensor) else type(out).__name__
         wanted = f"{outputs} numbers for every token" if every else f"{outputs} numbers"

@@ -71,7 +71,7 @@ class SequenceClassifier(nn.Module):
     ) -> None:
         super().__init__()
         if hidden < 0 or depth < 0:
-            raise InputError(f"hidden={hidden}: the layers before the head number 0 or more, of 0 or more channels")
+            raise InputError(f"hidden={hidden}, {depth} such layers before the head: both are 0 or more")
         if pooling is not None and pooling not in POOLINGS:
             raise InputError(f"unknown pooling '{pooling}': use {', '.join(POOLINGS)}")
         if match not in MATCHES:

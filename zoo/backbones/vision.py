@@ -8,7 +8,7 @@ from torch import nn
 
 from zoo.backbones.recipe import recipe
 from zoo.conversion import convert
-from zoo.errors import InputError, one_line
+from zoo.errors import InputError, check_rules, one_line
 from zoo.layers import Layers
 from zoo.layers.attention import check_heads
 
@@ -57,6 +57,11 @@ def vit(
         representation_size: Hidden channels of an MLP head, with tanh; by default the head is one layer.
     """
     _check_heads(layers.over("attention").n, dim, heads, head_dim, representation_size)
+    check_rules(
+        (depth >= 1, f"depth={depth}: a vision transformer has one block or more"),
+        (dim * mlp_ratio >= 1, f"mlp_ratio={mlp_ratio}: an MLP has one hidden channel or more"),
+        (0 <= drop_path < 1, f"drop_path={drop_path}: a probability is from 0 to below 1"),
+    )
     sides = [side for side in range(1, image_size + 1) if image_size % side == 0]
     if patch is None:
         patch = next((side for side in sides if side > 1 and image_size // side <= 8), image_size)

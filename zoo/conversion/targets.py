@@ -40,7 +40,7 @@ def survey(model: nn.Module, layers: Layers, skip: Sequence[str] | Skip = ()) ->
     """
     if any(isinstance(module, Algebra) for module in model.modules()):
         raise InputError("the model is already over an algebra; build it anew to convert it")
-    skipped = skip if callable(skip) else _skip_patterns(model, skip)
+    skipped = skip if callable(skip) else _skip_patterns(model, [skip] if isinstance(skip, str) else skip)
     ends, modules = _stem_and_head(model), dict(model.named_modules(remove_duplicate=False))
     users = Counter(id(p) for module in model.modules() for p in module.parameters(recurse=False))
     targets: list[Target] = []
@@ -73,7 +73,8 @@ def obstacle(target: Target, layers: Layers, unknown: str | None = None) -> str 
     if target.role not in layers.roles:
         ends = target.role in ("stem", "head")
         return target.role if ends else f"role {target.role} is outside the scope {layers.scope}"
-    if parametrize.is_parametrized(module) or module._forward_hooks or module._forward_pre_hooks:
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    if parametrize.is_parametrized(module) or any(hooks):
         return "has parametrizations or hooks"
     if not _computes_as_torch(module):
         return f"{type(module).__name__} has a forward of its own"

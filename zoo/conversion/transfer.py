@@ -107,7 +107,7 @@ def _has(tensor: Tensor | None) -> str:
 
 def real_matrices(net: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Yield the matrices of a network over the reals, [out, in, *kernel], by the names of their layers."""
-    for name, module in net.named_modules():
+    for name, module in net.named_modules(remove_duplicate=False):
         if isinstance(module, Weight):
             matrix = module().detach()
             yield name.removesuffix(".weight_module"), matrix.mT if module.transposed else matrix

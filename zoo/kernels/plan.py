@@ -245,8 +245,8 @@ def stored() -> dict[str, Machine | Accelerator]:
         InputError: If the file is damaged.
     """
     try:
-        text = path().read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError, PermissionError, InputError):
+        text = path().read_bytes()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError, InputError):
         return {}
     try:
         found: Any = json.loads(text)

@@ -1,6 +1,5 @@
 """What torch's own tools see of a layer whose weight is computed."""
 
-from operator import attrgetter
 from typing import Any, Never
 
 import torch
@@ -91,22 +90,33 @@ class ComputedWeight(nn.Module):
 
     Over the reals ``weight`` is the parameter. Over an algebra it is a `ComputedMatrix`. The parametrizations of torch work by
     their default name: they are applied to the matrix.
-
-    Attributes:
-        components: The parameter that the matrix is computed from.
-        algebra: The product that this layer multiplies with.
-        inp, out: The layouts of the input and of the output channels.
     """
 
     weight_module: Weight
-    components: nn.Parameter = property(attrgetter("weight_module.components"))  # type: ignore[assignment]
-    algebra: Algebra = property(attrgetter("weight_module.algebra"))  # type: ignore[assignment]
-    inp: AxisLayout = property(attrgetter("weight_module.inp"))  # type: ignore[assignment]
-    out: AxisLayout = property(attrgetter("weight_module.out"))  # type: ignore[assignment]
 
     def __init__(self) -> None:
         super().__init__()
         self.__dict__["_parameters"] = _Parameters()
+
+    @property
+    def components(self) -> nn.Parameter:
+        """The parameter that the matrix is computed from."""
+        return self.weight_module.components
+
+    @property
+    def algebra(self) -> Algebra:
+        """The product that this layer multiplies with."""
+        return self.weight_module.algebra
+
+    @property
+    def inp(self) -> AxisLayout:
+        """The layout of the input channels."""
+        return self.weight_module.inp
+
+    @property
+    def out(self) -> AxisLayout:
+        """The layout of the output channels."""
+        return self.weight_module.out
 
     @property
     def weight(self) -> Tensor:

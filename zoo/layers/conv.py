@@ -57,7 +57,7 @@ class _Conv(ComputedWeight):
             return y
         # A group takes its share of every component; torch wants its channels next to each other.
         y = self._component_major(convolve(self._group_major(x), self.weight_module(), None))
-        return y if self.bias is None else y + self.bias.view(-1, *(1,) * len(self.kernel_size))
+        return y if self.bias is None else y + self.bias.to(y.dtype).view(-1, *(1,) * len(self.kernel_size))
 
     def _planned(self, x: Tensor) -> Tensor | None:
         """Convolve by factors if that is planned; None if not, or where padding is not zeros on both sides alike."""

@@ -62,7 +62,8 @@ class ElementNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise: [..., C] to [..., C]."""
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.gain.repeat(self.n)
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))  # the square of 256 is none in float16
+        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)).to(x.dtype) * self.gain.repeat(self.n)
 
     def extra_repr(self) -> str:
         """Show the sizes."""

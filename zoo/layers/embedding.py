@@ -73,13 +73,15 @@ class Embedding(ComputedWeight):
         """Look up: integers [...] to [..., embedding_dim]; IndexError (on a GPU an assertion) for a word outside the table."""
         weight = self.weight_module
         if weight.is_matrix or weight.is_reparametrized or weight._forward_pre_hooks:
-            return F.embedding(index, weight(), self.padding_idx)
+            y = F.embedding(index, weight(), self.padding_idx)
+            return y if weight.is_matrix else _without_padding(y, self.padding_idx, index)
         # Torch's own bounds check: a negative word, or one that is padding, would read somebody else's numbers.
         index = torch.arange(self.num_embeddings, device=index.device).index_select(0, index.flatten()).view(index.shape)
         component = index.div(self.inp.width, rounding_mode="floor")
         w = weight.elements.permute(2, 0, 1)[index % self.inp.width]
         rule = self.algebra.action[:, component].movedim(0, -2)
-        y = torch.einsum("...ik,...ic->...kc", rule, w).flatten(-2)[..., : self.embedding_dim]
+        with torch.autocast(index.device.type, enabled=False):  # a look-up keeps its dtype, as torch's does
+            y = torch.einsum("...ik,...ic->...kc", rule, w).flatten(-2)[..., : self.embedding_dim]
         return _without_padding(y, self.padding_idx, index)
 
     def _clear_padding(self) -> None:

@@ -58,6 +58,8 @@ class EmbeddingTable(nn.Module):
             raise InputError("pretrained vectors need a real word table: leave embed out of --scope")
         if matrix.shape != self.table.weight.shape:
             raise InputError(f"vectors {list(matrix.shape)} do not fit this table, which takes {list(self.table.weight.shape)}")
+        if not found.any():
+            raise InputError("none of the words has a pretrained vector")
         spread = matrix[found].square().mean().sqrt()
         with torch.no_grad():
             drawn = torch.randn_like(matrix) * spread

@@ -90,8 +90,8 @@ class Layers:
         return Conv2d(self.over(role), in_channels, out_channels, kernel_size, init=self.init, **options)
 
     def embedding(self, rows: int, dim: int, *, role: str = "embed", padding_idx: int | None = None) -> Embedding:
-        """Return a table of vectors; real unless the scope names ``embed``."""
-        return Embedding(self.over(role), rows, dim, padding_idx, init=self.init)
+        """Return a table of vectors of unit variance, whatever ``init``; real unless the scope names ``embed``."""
+        return Embedding(self.over(role), rows, dim, padding_idx)
 
     def norm(self, features: int, name: str = "layer", bias: bool = True) -> nn.Module:
         """Return a norm over real channels, see `zoo.layers.elements.norm`."""

@@ -59,7 +59,7 @@ class KernelChoice:
                 return y
         key = x.numel(), training, torch.get_num_threads()
         kernel = self._choices.get(key)
-        if (kernel == "block" and not training) or not _is_plain(x, w, bias):
+        if (kernel == "block" and not training) or not _is_plain(x, w, bias) or x.shape[-1] != weight.inp.channels:
             return None
         if kernel is None:
             if len(self._choices) >= MOST_CHOICES:
@@ -109,6 +109,8 @@ class KernelChoice:
         """Multiply by Triton's kernel, in the type of autocast if that is on; None where it cannot, or is not planned."""
         w, algebra, device = weight.components, weight.algebra, x.device
         if self.kernel not in ("auto", "triton") or not algebra.known or not _is_untransformed(x, w):
+            return None
+        if x.shape[-1] != weight.inp.channels:
             return None
         casts = is_any_autocast_enabled() and torch.is_autocast_enabled(device.type)
         dtype = torch.get_autocast_dtype(device.type) if casts else x.dtype
@@ -165,8 +167,8 @@ class KernelChoice:
         return Work(rows, weight.out, weight.inp, weight.algebra.m, rank, training, torch.get_num_threads(), learned)
 
 
-def set_kernel(modules: Iterable[nn.Module], kernel: str) -> None:
-    """Let every weight among these modules use one kernel where it can: auto, block, factored, thin or triton.
+def set_kernel(modules: nn.Module | Iterable[nn.Module], kernel: str) -> None:
+    """Let every weight of a network, or among modules, use one kernel where it can: auto, block, factored, thin or triton.
 
     A kernel that cannot compute a product (``factored`` without factors, ``thin`` in training, ``triton`` off CUDA) leaves it
     to ``block``.
@@ -175,7 +177,7 @@ def set_kernel(modules: Iterable[nn.Module], kernel: str) -> None:
         InputError: If there is no kernel of this name, or it cannot run on this machine.
     """
     check_kernel(kernel, KERNELS)
-    for module in modules:
+    for module in modules.modules() if isinstance(modules, nn.Module) else modules:
         choice = getattr(module, "kernel_choice", None)
         if isinstance(choice, KernelChoice):
             choice.kernel = kernel

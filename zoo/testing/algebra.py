@@ -38,7 +38,7 @@ class LinearContract(Subject):
         assert layer.bias is not None
         nn.init.normal_(layer.bias)
         x = draw(2, 3, 10)
-        expected = definition.linear(layer.algebra.structure, layer.weight_module.elements, x, 7)
+        expected = definition.linear(layer.algebra.action, layer.weight_module.elements, x, 7)
         torch.testing.assert_close(layer(x), expected + layer.bias)
         assert layer.weight.shape == (7, 10)
 
@@ -85,13 +85,13 @@ class LinearContract(Subject):
         assert distance(y, exact) < 5e-2
 
     def test_parameters_are_counted(self) -> None:
-        """N ceil(out / n) ceil(in / n) weights, `out` biases, and the numbers of a learned rule: n^3, or 3 R n."""
+        """A layer has m ceil(out / n) ceil(in / n) weights, m = n unless `left` is given, `out` biases, and n^3 or 3 R n of its rule."""
         algebra = self.algebra()
         n = algebra.n
         numbers = n**3 if algebra.factors is None else 3 * algebra.factors.rank * n
         rule = numbers if algebra.learned else 0
         for inp, out in ((10, 7), (4 * n, 2 * n)):
-            expected = n * -(-out // n) * -(-inp // n) + out + rule
+            expected = algebra.m * -(-out // n) * -(-inp // n) + out + rule
             assert sum(p.numel() for p in self.linear(inp, out).parameters()) == expected
 
     def test_output_variance_is_one(self) -> None:
@@ -128,7 +128,7 @@ class ConvContract(Subject):
         mode = options.get("padding_mode", "zeros")
         padded = F.pad(x, pad, mode="constant" if mode == "zeros" else mode)
         strides = {name: options.get(name, 1) for name in ("stride", "dilation", "groups")}
-        expected = definition.convolve(layer.algebra.structure, layer.weight_module.elements, padded, channels[1], **strides)
+        expected = definition.convolve(layer.algebra.action, layer.weight_module.elements, padded, channels[1], **strides)
         expected = expected + layer.bias.view(-1, *[1] * len(kernel))  # type: ignore[union-attr]
         y = layer(x)
         torch.testing.assert_close(y, expected)

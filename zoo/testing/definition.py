@@ -31,8 +31,11 @@ def elements(x: Tensor, n: int, blocks: int) -> list[list[Tensor]]:
 
 
 def linear(structure: Tensor, w: Tensor, x: Tensor, out_features: int, blocks: tuple[int, int] = (1, 1)) -> Tensor:
-    """Compute w x, [..., in] to [..., out], one product of two elements at a time; w is [n, out elements, in elements]."""
-    n, size = structure.shape[0], out_features // blocks[1]
+    """Compute w x, [..., in] to [..., out], one product of two elements at a time; w is [m, out elements, in elements].
+
+    The structure is an algebra's `action` [m, n, n], m = n unless weights are of a subspace.
+    """
+    n, size = structure.shape[1], out_features // blocks[1]
     flat = [element for block in elements(x, n, blocks[0]) for element in block]
     rows = [sum(multiply(structure, w[:, o, c], e) for c, e in enumerate(flat)) for o in range(w.shape[1])]
     width = w.shape[1] // blocks[1]
@@ -40,10 +43,10 @@ def linear(structure: Tensor, w: Tensor, x: Tensor, out_features: int, blocks: t
     return torch.cat(cut, -1)
 
 
-def without_groups(w: Tensor, groups: int, out_channels: int, in_channels: int) -> Tensor:
-    """Write the weights of groups, [n, groups * out, in, *kernel], as those of one, [n, out elements, in elements, *kernel]."""
-    n, rows, width = w.shape[:3]
-    whole = w.new_zeros(n, rows, groups * width, *w.shape[3:])
+def without_groups(w: Tensor, n: int, groups: int, out_channels: int, in_channels: int) -> Tensor:
+    """Write the weights of groups, [m, groups * out, in, *kernel], as those of one, [m, out elements, in elements, *kernel]."""
+    m, rows, width = w.shape[:3]
+    whole = w.new_zeros(m, rows, groups * width, *w.shape[3:])
     for group, share in enumerate(w.chunk(groups, 1)):
         first, start = group * share.shape[1], group * width
         whole[:, first : first + share.shape[1], start : start + width] = share
@@ -51,11 +54,11 @@ def without_groups(w: Tensor, groups: int, out_channels: int, in_channels: int) 
 
 
 def convolve(structure: Tensor, w: Tensor, x: Tensor, out_channels: int, stride: int, dilation: int, groups: int = 1) -> Tensor:
-    """Convolve padded features [B, C, *space] with w, [n, groups * out elements, in elements, *kernel]: sum of its taps.
+    """Convolve padded features [B, C, *space] with w, [m, groups * out elements, in elements, *kernel]: sum of its taps.
 
     Groups hold runs of whole elements: the weights between elements of two groups are zero.
     """
-    w, kernel = without_groups(w, groups, out_channels, x.shape[1]), w.shape[3:]
+    w, kernel = without_groups(w, structure.shape[1], groups, out_channels, x.shape[1]), w.shape[3:]
     reach = [(s - dilation * (k - 1) - 1) // stride + 1 for s, k in zip(x.shape[2:], kernel, strict=True)]
     total = torch.zeros(())
     for tap in cartesian(*(range(k) for k in kernel)):
