@@ -14,7 +14,7 @@ import pytest
 
 from zoo import registry
 from zoo.cli import main
-from zoo.cli.commands import COMMANDS
+from zoo.cli.commands import COMMANDS, show
 from zoo.cli.listing import options_of
 from zoo.errors import InputError
 
@@ -387,3 +387,20 @@ def test_closed_standard_streams_are_nobody_elses(closed, tmp_path):
     assert done.returncode == 2
     assert "Error" not in done.stderr
     assert done.stdout == ""
+
+
+def test_json_has_no_infinity(capsys):
+    show({"loss": 1.5, "more": [float("inf"), float("nan")]}, True, print)
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"loss": 1.5, "more": [None, None]}
+
+
+def test_a_table_is_not_cut_in_a_pipe(call):
+    out = call("info", "--backbone", "timm/convnext_atto", "--algebra", "quaternion").out
+    assert "stages.1.blocks.0.mlp.fc1 " in out
+    assert "…" not in out
+
+
+def test_a_terminal_that_cannot_show_a_letter_is_no_defect():
+    code = "from zoo.cli.commands import open_streams; open_streams(); print('\u2500 z')"
+    found = python("-c", code, env=os.environ | {"PYTHONIOENCODING": "latin-1"})
+    assert (found.returncode, found.stdout) == (0, "\\u2500 z\n")

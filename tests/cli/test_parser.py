@@ -269,6 +269,7 @@ def test_a_missing_name_does_not_hide_a_wrong_one(refused):
     ("text", "needles"),
     [
         ("backbne: vit", ["backbne"]),
+        ("config: other.yaml", ["unknown option 'config'", "bad.yaml"]),
         ("optimizer: {lrr: 3}", ["optimizer", "lrr"]),
         ("trainer: {max_epoch: 3}", ["trainer.max_epoch"]),
         ("backbone: [1, 2\n x: :", ["config", "line "]),

@@ -43,6 +43,7 @@ def test_a_network_beside_its_twin(capsys):
     printed = capsys.readouterr().out
     assert "batches of 8" in printed
     assert "GFLOP" in printed
+    assert bench(Bench(backbone=TINY, algebra="quaternion", rounds=2, batch_size=5000))["batch_size"] == 1257  # all that are
     found = bench(Bench(backbone=TINY, algebra="quaternion", rounds=2, batch_size=8))
     assert [row["algebra"] for row in found["rows"]] == ["real", "quaternion"]
     real, own = found["rows"]

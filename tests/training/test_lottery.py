@@ -604,5 +604,8 @@ def test_a_mean_over_fewer_seeds_says_so(capsys):
 def test_no_more_rounds_are_suggested_after_a_pattern_which_prunes_once(capsys):
     row = {"algebra": "real", "control": None, "seed": 3, "round": 1, "folder": "r", "survivors": 5, "weights": 10, "test": {}}
     found = {"rows": [row | {"val": {"loss": 1.0}}], "metric": "loss", "stopped": [], "run_dir": "run", "rounds": 1}
-    print_results(found | {"pruning": {"pattern": [2, 4]}})
-    assert "  zoo lottery --resume run --seeds 2  # or more --compare, --controls\n" in capsys.readouterr().out
+    control = row | {"control": "random", "folder": "c", "val": {"loss": 2.0}}
+    print_results(found | {"pruning": {"pattern": [2, 4]}, "rows": [*found["rows"], control]})
+    out = capsys.readouterr().out
+    assert "  zoo lottery --resume run --seeds 2  # or more --compare, --controls\n" in out
+    assert "  zoo test run/r  # a ticket" in out

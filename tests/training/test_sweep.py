@@ -90,6 +90,7 @@ def test_axes_are_options_of_a_run():
         ({"axes": {"seed": 3}}, "axis 'seed' of the sweep 'file.yaml' needs a list of values"),
         ({"axes": {"seed": [0, 0]}}, "has a value twice"),
         ({"axes": {"seed": [0]}}, "does not say algebra"),
+        ({"axes": {"algebra": [False]}}, "algebra is true or false; write it in quotes"),
         ({"axes": {"row": {"a": 3}}}, "'a' of axis 'row' in 'file.yaml' must be options"),
         ({"axes": {"algebra": ["real"], "seed": ["x"]}}, "run real-seedx: seed='x'"),
         ({"axes": {"algebra": ["quaternio"]}}, "run quaternio: "),

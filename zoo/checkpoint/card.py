@@ -1,6 +1,7 @@
 """The model card, README.md in the folder of a model."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -96,9 +97,9 @@ def number(value: float | None) -> str:
     """Write a metric: small ones, such as a squared error, with an exponent.
 
     Example:
-        >>> number(0.98765), number(3.2e-7), number(None)
-        ('0.9877', '3.20e-07', 'not finite')
+        >>> number(0.98765), number(3.2e-7), number(None), number(float("inf"))
+        ('0.9877', '3.20e-07', 'not finite', 'not finite')
     """
-    if value is None:
+    if value is None or not math.isfinite(value):
         return "not finite"
     return f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.4f}"

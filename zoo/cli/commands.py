@@ -37,7 +37,9 @@ share
 """
 
 import errno
+import io
 import json
+import math
 import os
 import signal
 import sys
@@ -140,6 +142,9 @@ def open_streams() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 (as long as the process)
+    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a letter is no reason to fail
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def dispatch(words: list[str]) -> int:
@@ -163,9 +168,22 @@ def dispatch(words: list[str]) -> int:
 def show(value: Any, as_json: bool, write: Callable[[Any], None]) -> None:
     """Print a value as JSON, or as a function writes it."""
     if as_json:
-        print(json.dumps(value, indent=2))
+        print(to_json(value, indent=2))
     else:
         write(value)
+
+
+def to_json(value: Any, **options: Any) -> str:
+    """Write JSON, which has no infinity and no NaN: they are null."""
+    return json.dumps(_finite(value), allow_nan=False, **options)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def quiet() -> None:

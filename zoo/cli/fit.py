@@ -1,6 +1,7 @@
 """``zoo fit``, ``average`` and ``recover``: check names and flags at once, then import torch and train."""
 
 import json
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -95,6 +96,6 @@ def recover(values: dict[str, Any]) -> int:
 
     quiet()
     made = recover(values["run"])
-    where = f"the model of epoch {made['epoch']} is in {made['folder']}, not tested yet: zoo test {values['run']}"
+    where = f"the model of epoch {made['epoch']} is in {made['folder']}, not tested yet: zoo test {shlex.quote(values['run'])}"
     show(made, values["json"], lambda _: print(where))
     return 0

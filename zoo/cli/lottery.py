@@ -61,7 +61,7 @@ def print_results(found: dict[str, Any]) -> None:
             few = f" ({len(values)})" if len(values) < seeds else ""  # a mean over the arms that went on flatters
             cells.append(f"{number(sum(values) / len(values))}{few}" if values and None not in values else "")
         table.add_row(str(index), *cells)
-    console = plain_console(width=max(80, 20 + 16 * len(arms)))
+    console = plain_console()
     console.print()
     console.print(table)
     mean = f", mean of {seeds} seeds, or of as many as in brackets" if seeds > 1 else ""
@@ -72,7 +72,8 @@ def print_results(found: dict[str, Any]) -> None:
     folder = shlex.quote(found["run_dir"])
     console.print(f"everything is in {found['run_dir']}\n\nnext:")
     console.print(f"  zoo report lottery {folder}  # the curves, in percent of the real network's weights")
-    console.print(f"  zoo test {folder}/{rows[-1]['folder']}  # a ticket is a run like any other")
+    ticket = [row for row in rows if row["control"] is None][-1]
+    console.print(f"  zoo test {folder}/{ticket['folder']}  # a ticket is a run like any other")
     once = found["pruning"]["pattern"] is not None  # no later round would prune anything
     more = f"--seeds {seeds + 1}  # or more" if once else f"--rounds {found['rounds'] + 3}  # or more --seeds,"
     console.print(f"  zoo lottery --resume {folder} {more} --compare, --controls")

@@ -1,6 +1,5 @@
 """``zoo test``, ``validate``, ``predict`` and ``generate``: thin callers of `zoo.Model`."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from shlex import quote
 from typing import Any
 
 from zoo import registry
-from zoo.cli.commands import quiet, show
+from zoo.cli.commands import quiet, show, to_json
 from zoo.cli.parser import Parser
 from zoo.errors import InputError
 from zoo.registry import build_options
@@ -151,7 +150,7 @@ def predict(command: str, values: dict[str, Any]) -> int:
     model = load(values["run"], device=values["device"])
     options = {"batch_size": values["batch_size"], "truncation": values["truncate"], **values["decoding"]}
     for row in watched(model.predict_iter(inputs, stdin=sys.stdin, **options), inputs):
-        print(json.dumps(row, ensure_ascii=False) if values["json"] else line(row), flush=True)
+        print(to_json(row, ensure_ascii=False) if values["json"] else line(row), flush=True)
     return 0
 
 
@@ -220,7 +219,7 @@ def generate(command: str, values: dict[str, Any]) -> int:
         return 0
     for number, text in enumerate(model.generate(prompt, count, **decoding), 1):
         if values["json"]:
-            print(json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False))
+            print(to_json({"prompt": prompt, "text": text}, ensure_ascii=False))
         else:
             print(f"{'' if number == 1 else chr(10)}--- {number}\n{shown}{text}", flush=True)
     return 0

@@ -206,7 +206,7 @@ class Parser:
         from zoo.cli.configuration import read_config
 
         text, values = read_config(file)
-        known = {flag.removeprefix("--") for flag in self.flags if self.flags[flag]}
+        known = {flag.removeprefix("--") for flag in self.flags if self.flags[flag] and flag != "--config"}
         known |= {name.partition(".")[0] for name in known}
         keys: set[str] = set()
         for key, value in values.items():

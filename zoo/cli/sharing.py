@@ -118,5 +118,5 @@ def print_checkpoints(rows: list[dict[str, Any]]) -> None:
         origin = "" if row["catalogue"] == "hypercomplex-zoo" else row["catalogue"]
         cells = (row.get("algebra"), row.get("data"), best, f"{total:,}" if total else "", share, f"{row['bytes']:,}")
         table.add_row(row["name"], *map(str, cells), str(row.get("license") or ""), origin)
-    plain_console(width=200).print(table)  # as wide as it needs to be, on a terminal and in a pipe
+    plain_console().print(table)
     print("next:\n  zoo predict NAME INPUT  # fetched, checked and used; zoo pull NAME only fetches")

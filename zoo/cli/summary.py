@@ -24,7 +24,10 @@ def print_summary(summary: dict[str, Any]) -> None:
     if summary["stayed_real"]:
         console.print(f"stayed real: {real(summary['stayed_real'])}")
     if not summary["metrics"]:
-        console.print(f"{summary['data']} has no test split: the validation metrics in {run}/metrics.csv are all there is.")
+        own = f"{run}/fold-01" if "folds" in summary else run
+        console.print(
+            f"not tested: {summary['data']} has no test split, or none of it was read; {own}/metrics.csv is of validation"
+        )
     epochs = f"{summary['epochs']} epoch{'s' * (summary['epochs'] != 1)}"
     work = f"{epochs} in {summary['seconds']:.1f} s on {summary['device']}"
     console.print(f"{summary['backbone']} on {summary['data']}, {work}")
@@ -52,7 +55,7 @@ def print_average(made: dict[str, Any]) -> None:
             table.add_row(f"{title} {name}", number(made["before"][split].get(name)), number(value))
     console = plain_console()
     console.print(table)
-    console.print(f"the model is in {made['folder']}, use it like a run: zoo test {made['folder']}")
+    console.print(f"the model is in {made['folder']}, use it like a run: zoo test {shlex.quote(made['folder'])}")
 
 
 def print_metrics(split: str, metrics: dict[str, float]) -> None:

@@ -5,7 +5,7 @@ import sys
 from dataclasses import fields
 from typing import Any
 
-from zoo.cli.commands import quiet
+from zoo.cli.commands import quiet, to_json
 from zoo.cli.configuration import read_config
 from zoo.cli.parser import Parser
 from zoo.errors import InputError, check_rules
@@ -42,9 +42,7 @@ def run(command: str, values: dict[str, Any]) -> int:
     quiet()
     made = sweep(found, file, options, say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))
     if as_json:
-        import json
-
-        print(json.dumps(made, indent=2))
+        print(to_json(made, indent=2))
     else:
         print_results(made, again(file, options))
     return 1 if made["failed"] else 0

@@ -34,8 +34,8 @@ def takes_runs(report: Callable[..., Report]) -> bool:
 
 
 def plain_console(**options: Any) -> Console:
-    """Return a console of rich that neither wraps nor colours."""
-    return Console(soft_wrap=True, highlight=False, markup=False, **options)
+    """Return a console of rich that neither wraps, cuts nor colours: a table is as wide as it needs to be, in a pipe too."""
+    return Console(soft_wrap=True, highlight=False, markup=False, width=1000, **options)
 
 
 def plain_table(first: str, *columns: str, **options: Any) -> Table:

@@ -170,7 +170,7 @@ def as_text(title: str, table: Table, notes: Sequence[str]) -> str:
     view = plain_table(head[0], *head[1:])
     for row in rows:
         view.add_row(*row)
-    console = plain_console(file=io.StringIO(), width=160)
+    console = plain_console(file=io.StringIO())
     console.print(f"\n{title}\n")
     console.print(view)
     console.print("\n".join(notes))

@@ -93,8 +93,10 @@ class GenerativeTask(Task):
             raise InputError(f"num_samples={count}: use a whole number from 1")
         drawn = self.decoding.beam == 1 and temperature_of(self.decoding, not self.continues_prompt) > 0
         if count > 1 and not drawn:
-            why = "a beam finds one text" if self.decoding.beam > 1 else "nothing is drawn at a temperature of 0"
-            raise InputError(f"{count} samples: {why}, all would be the same; use --temperature 1, or one sample")
+            beam = self.decoding.beam > 1
+            why = "a beam finds one text" if beam else "nothing is drawn at a temperature of 0"
+            advice = "leave --beam out" if beam else "use --temperature 1"
+            raise InputError(f"{count} samples: {why}, all would be the same; {advice}, or one sample")
 
     def _pieces(self, tokens: Iterator[Tensor]) -> Iterator[str]:
         # A token is decoded with those of the piece before it, not with the whole text: what it looks like may depend on them.

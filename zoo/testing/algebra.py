@@ -85,7 +85,7 @@ class LinearContract(Subject):
         assert distance(y, exact) < 5e-2
 
     def test_parameters_are_counted(self) -> None:
-        """A layer has m ceil(out / n) ceil(in / n) weights, m = n unless `left` is given, `out` biases, and n^3 or 3 R n of its rule."""
+        """The weights are m ceil(out / n) ceil(in / n), m = n without `left`, the biases `out`, a learned rule n^3 or 3 R n."""
         algebra = self.algebra()
         n = algebra.n
         numbers = n**3 if algebra.factors is None else 3 * algebra.factors.rank * n

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.backbones.build import count
@@ -76,7 +77,8 @@ def bench(options: Bench) -> dict[str, Any]:
             training_step(task, batch)()
         own = {"algebra": name, "parameters": count(task.net)["total"], "flops": counter.get_total_flops()}
         rows.append(own | {"training": training[name], "evaluation": evaluation[name]})
-    return {"backbone": options.backbone, "batch_size": options.batch_size, "threads": torch.get_num_threads(), "rows": rows}
+    size = len(next(part for part in tree_leaves(batch) if isinstance(part, torch.Tensor)))  # data may have fewer rows
+    return {"backbone": options.backbone, "batch_size": size, "threads": torch.get_num_threads(), "rows": rows}
 
 
 def first_batch(options: Fit) -> tuple[Task, Any]:
@@ -175,4 +177,4 @@ def print_bench(found: dict[str, Any]) -> None:
     console.print(f"\n{found['backbone']}, batches of {found['batch_size']}, {found['threads']} threads\n")
     console.print(view)
     console.print("ratios of steps in turns, median and half the distance of the quartiles; operations of a training step:")
-    console.print(", ".join(f"{row['algebra']} {row['flops'] / 1e9:.2f} GFLOP" for row in found["rows"]))
+    console.print(", ".join(f"{row['algebra']} {row['flops'] / 1e9:.3g} GFLOP" for row in found["rows"]))

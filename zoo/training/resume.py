@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -159,7 +160,9 @@ def recover(run: str | Path) -> dict[str, Any]:
     with hold(folder):
         best = newest(folder)[1][STATE]["best"]
         if best is None:
-            raise InputError(f"'{folder}' was stopped before its first validation: go on with zoo fit --resume {folder}")
+            raise InputError(
+                f"'{folder}' was stopped before its first validation: go on with zoo fit --resume {shlex.quote(str(folder))}"
+            )
         checkpoint = read_best(folder, best)
         model = checkpoint[MODEL]
         if not model or model["network"] is None:

@@ -200,6 +200,10 @@ def check_point(point: Point, file: str) -> None:
     """Check the options of a run as far as ``zoo fit`` does before it reads data."""
     own = [name for name in ("run_dir", "resume") if name in point.options]
     check_rules((not own, f"'{file}' sets {own[:1] and own[0]}: a sweep gives its runs folders of their own"))
+    false = [name for name in ("backbone", "algebra", "data") if isinstance(point.options.get(name), bool)]
+    check_rules(
+        (not false, f"'{file}': {false[:1] and false[0]} is true or false; write it in quotes, YAML reads 'no' as false")
+    )
     missing = [name for name in ("backbone", "algebra") if not point.options.get(name)]
     check_rules((not missing, f"the sweep '{file}' does not say {' and '.join(missing)}: add it to base or axes"))
     trainer = point.options.get("trainer") or {}

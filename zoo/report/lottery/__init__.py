@@ -162,7 +162,7 @@ def as_text(title: str, arms: Sequence[Arm], metric: str, split: str, findings: 
         first, last = arm.points[0], arm.points[-1]
         ends = [(percent_text(one.percent), plus_minus(one.mean, one.spread)) for one in (first, last)]
         view.add_row(arm.label, str(len(arm.seeds)), *ends[0], *ends[1])
-    console = plain_console(file=io.StringIO(), width=160)
+    console = plain_console(file=io.StringIO())
     console.print(f"\n{title}: {axis_title(metric, split)}; percent of the real network's prunable weights\n")
     console.print(view)
     for text in (*findings, *notes[:MOST_NOTES]):

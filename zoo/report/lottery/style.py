@@ -17,7 +17,7 @@ DASHES = {None: ("-", "solid"), "random": ("--", "dash"), "reinit": (":", "dot")
 
 
 class Style(NamedTuple):
-    """How an arm is drawn: colour by algebra, dashes by control, marker by algebra and run."""
+    """How an arm is drawn: colour by algebra, dashes by control, marker by algebra, run and control."""
 
     color: str
     dash: tuple[str, str]
@@ -39,7 +39,8 @@ def styles(arms: Sequence[Arm]) -> dict[str, Style]:
     found = {}
     for arm in arms:
         again = seen[arm.algebra, arm.control] = seen.get((arm.algebra, arm.control), -1) + 1
-        marker = MARKERS[(algebras.index(arm.algebra) + again) % len(MARKERS)]
+        step = list(DASHES).index(arm.control) if arm.control in DASHES else len(DASHES)  # one point shows no dashes
+        marker = MARKERS[(algebras.index(arm.algebra) + again + step) % len(MARKERS)]
         found[arm.label] = Style(colors[arm.algebra], DASHES.get(arm.control, ("-.", "dashdot")), marker)
     return found
 
