@@ -301,7 +301,7 @@ def test_the_code_stays_small():
     assert counts["files in zoo and plugins"] <= 232
     assert counts["lines"] <= 32_147
     assert counts["files in zoo/data"] <= 46
-    assert counts["lines in zoo/data"] <= 6_351
+    assert counts["lines in zoo/data"] <= 6_389
 
 
 def test_no_address_of_a_package_registry(texts):
