@@ -318,6 +318,8 @@ def test_an_algebra_made_on_the_meta_device_from_a_table_has_no_values():
 def test_products_are_of_real_and_finite_numbers():
     with pytest.raises(InputError, match="holds real numbers"):
         Algebra(torch.ones(1, 1, 1, dtype=torch.complex64))
+    with pytest.raises(InputError, match=r"left is a torch.Tensor \[m, n\], not list"):
+        Algebra(torch.ones(1, 1, 1), left=[[1.0]])
     with pytest.raises(InputError, match="left holds finite numbers"):
         Algebra(torch.ones(1, 1, 1), left=torch.tensor([[torch.nan]]))
 

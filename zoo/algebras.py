@@ -132,6 +132,8 @@ class Algebra(nn.Module):
         rule, n = rule.detach().clone().to(torch.get_default_dtype()), rule.shape[-1]
         self.learned, self.shared = learned, shared
         self._drawn = None if self._draw is None else rule.clone()
+        if left is not None and not isinstance(left, Tensor):
+            raise InputError(f"left is a torch.Tensor [m, n], not {type(left).__name__}: use torch.tensor(...)")
         if left is not None and (left.ndim != 2 or not 1 <= len(left) <= n or left.shape[1] != n):
             raise InputError(f"left is a basis [m, {n}] of at most {n} elements, not {list(left.shape)}")
         if left is not None and not (left.is_meta or left.isfinite().all()):

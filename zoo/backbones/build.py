@@ -139,10 +139,8 @@ def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], o
     if ``every``; else an `InputError` names the backbone.
     """
     inputs = example if isinstance(example, tuple) else (example,)
-    modes, shape = (
-        {module: module.training for module in net.modules()},
-        " and ".join("x".join(map(str, part.shape[1:])) for part in inputs),
-    )
+    modes = {module: module.training for module in net.modules()}
+    shape = " and ".join("x".join(map(str, part.shape[1:])) for part in inputs)
     try:
         with torch.no_grad():
             out = net.eval()(*inputs)
