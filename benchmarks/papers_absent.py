@@ -45,8 +45,7 @@ ABSENT = (
     ),
     (
         "Zhang et al. 2021, Table 2: seven translations",
-        "data and compute: none of the seven is at hand as a whole; smaller networks on Multi30k "
-        "stand in, some of them run, with one seed",
+        "data and compute: none of the seven is at hand as a whole; smaller networks on Multi30k stand in, with one seed",
     ),
     (
         "Mukhopadhyay et al. 2025, Figures 3 to 9: lottery tickets on CIFAR, MedMNIST and Shakespeare",

@@ -269,6 +269,7 @@ def test_a_missing_name_does_not_hide_a_wrong_one(refused):
     ("text", "needles"),
     [
         ("backbne: vit", ["backbne"]),
+        ("trainer:", ["'trainer' in the config", "is empty"]),
         ("config: other.yaml", ["unknown option 'config'", "bad.yaml"]),
         ("optimizer: {lrr: 3}", ["optimizer", "lrr"]),
         ("trainer: {max_epoch: 3}", ["trainer.max_epoch"]),
@@ -322,6 +323,11 @@ def test_an_error_in_a_file_names_the_file(files, refused):
 def test_an_empty_file(files, refused, text):
     files("bad", text)
     assert "empty" in refused("fit", *NAMES, "-c", "bad.yaml")
+
+
+def test_a_file_with_one_option_that_is_null(files, effective):
+    files("null", "vectors:\n")
+    assert effective(*NAMES, "-c", "null.yaml") == effective(*NAMES)
 
 
 def test_trainer_that_is_no_mapping(files, refused):

@@ -134,7 +134,7 @@ class Parser:
         given_keys = {name.removeprefix("--") for name, _ in words.flags}.union(*(keys for _, keys in texts))
         self._check_positional(words)
         given = [name if value is None else f"{name}={self._bracketed(name, value)}" for name, value in words.flags]
-        files = [f"--config=\n{text}" for text, _ in texts]  # after a line end, so that it is not taken for a path
+        files = [f"--config=\n{text}\n#" for text, _ in texts]  # lines around it: neither a path nor a text that ends with ":"
         line = [*files, *given, *(["--", *words.positional] if words.positional else [])]
         if self.options is None:
             return dict(vars(self._base.parse_args(line)))
@@ -210,6 +210,8 @@ class Parser:
         known |= {name.partition(".")[0] for name in known}
         keys: set[str] = set()
         for key, value in values.items():
+            if value is None and any(name.startswith(f"{key}.") for name in known):
+                raise InputError(f"'{key}' in the config '{file}' is empty: give it options, or leave it out")
             keys |= {f"{key}.{part}" for part in value} if isinstance(value, dict) else {str(key)}
         for name in sorted(keys - known):
             close = get_close_matches(name, known, 1)

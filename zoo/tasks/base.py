@@ -137,6 +137,8 @@ class Task(LightningModule):
         """
         known = cls.options()
         for name in options:
+            if name == "decoding" and name not in known:
+                raise InputError(f"the task {cls.__name__} writes no text: leave --beam and the other options of decoding out")
             if name not in known:
                 close = get_close_matches(name, known, 1)
                 hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"

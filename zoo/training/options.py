@@ -359,6 +359,6 @@ def parser_message(text: str) -> str:
     if missing := re.search(r"the following arguments are required: (.*)", text):
         text = f"missing {', '.join(f'--{name}' for name in missing[1].split(', '))} (see --help)"
     text = re.sub(
-        r"Does not validate .* Subtypes: \[(.*?)\] Errors: .* Given value: ", r"Expected one of \1. Got value: ", text
+        r"Does not validate .* Subtypes: \[(.*?)\] Errors: .* Given value: ?", r"Expected one of \1. Got value: ", text
     )
     return text[:400]
