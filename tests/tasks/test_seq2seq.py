@@ -236,6 +236,25 @@ def test_a_text_is_no_longer_than_any_that_was_read_unless_the_user_says():
     assert len(task_of(net, tokenizer=data.tokenizer, length=3).answer(source)[0]) == 3
 
 
+def test_what_is_drawn_for_a_row_does_not_depend_on_its_batch():
+    data = data_of(TEST)
+    task = task_of(copier(data, firmness=0.0), tokenizer=data.tokenizer, temperature=1.0, length=6)
+    examples = list(task.read_inputs(data.info, ["bob", "bob", ("",), "eve"]))
+    found = []
+    for size in (1, 2, 4):
+        parts = [examples[first : first + size] for first in range(0, 4, size)]
+        found.append(
+            [row["target"] for part in parts for row in task.prediction_rows(part, task.predict_step(task.collate(part)))]
+        )
+    assert found[0] == found[1] == found[2]
+    assert found[0][0] != found[0][1]
+    by_row = [{}, {}]
+    for texts, loader in zip(by_row, (data, data_of(TEST, batch_size=2)), strict=True):
+        for batch in loader.test_dataloader():
+            texts |= dict(zip(batch[2].tolist(), task.predict_step(batch), strict=True))
+    assert by_row[0] == by_row[1]
+
+
 # --- loss ---
 
 

@@ -29,11 +29,13 @@ class Example(NamedTuple):
         location: Where it stands, for messages.
         value: What the task's `collate` reads: a tuple of texts, or a tensor.
         columns: The first columns of its prediction row, such as its file or its texts.
+        number: Its place among all inputs, from 0.
     """
 
     location: str
     value: Any
     columns: dict[str, Any]
+    number: int = 0
 
 
 # --- texts ---
@@ -51,6 +53,11 @@ def read_texts(
         stdin: Standard input.
         allow_empty: Whether a line may be empty.
     """
+    for number, example in enumerate(_read_texts(inputs, columns, stdin, allow_empty)):
+        yield example._replace(number=number)
+
+
+def _read_texts(inputs: Sequence[Any], columns: Sequence[str], stdin: TextIO | None, allow_empty: bool) -> Iterator[Example]:
     waiting: list[str] = []  # the first text of a pair
     for item in inputs:
         if isinstance(item, tuple | list):

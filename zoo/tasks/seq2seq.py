@@ -127,8 +127,8 @@ class Seq2Seq(GenerativeTask):
         output = self.step(batch)
         if not output.size:
             return
-        (source, _), targets = batch[:2]
-        texts = [self.tokenizer.decode(answer) for answer in self.answer(source)]
+        targets = batch[1]
+        texts = [self.tokenizer.decode(answer) for answer in self.answer(*_numbered(batch))]
         references = batch[-1] if isinstance(batch[-1], (list, tuple)) else [self.tokenizer.decode(row) for row in targets]
         self.measure("test", output, named=False)
         metrics = self.test_text_metrics
@@ -160,26 +160,26 @@ class Seq2Seq(GenerativeTask):
         longest = getattr(self.info or self.tokenizer, "max_length", None)
         return replace(decoding, length=longest if positions is None else int(positions) - 1)
 
-    def answer(self, source: Tensor) -> list[list[int]]:
-        """Generate an answer to each source, [B, S]: the numbers of its tokens."""
-        return generate(self.net, _begin(source), self.limited_decoding())  # type: ignore[arg-type]
+    def answer(self, source: Tensor, rows: Tensor | None = None) -> list[list[int]]:
+        """Generate the tokens of an answer to each source, [B, S]; what is drawn depends on the numbers of the rows, [B]."""
+        prompts = replace(_begin(source), rows=None if rows is None else rows.tolist())
+        return generate(self.net, prompts, self.limited_decoding())  # type: ignore[arg-type]
 
     def encode_prompts(self, texts: Sequence[str], location: Location | None = None) -> Prompts:
         """Return the texts as sources to answer."""
         return _begin(self.tokenizer.encode(texts, location or prompt_location(texts), ended=True).padded())
 
-    def collate(self, examples: Sequence[Example]) -> tuple[Any]:
-        """Return the sources of those examples that are not empty as a batch, [B, S]."""
+    def collate(self, examples: Sequence[Example]) -> tuple[Any, Tensor]:
+        """Return the sources of those examples that are not empty as a batch, [B, S], and their numbers, [B]."""
         full = [example for example in examples if example.value[0].strip()]
+        numbers = torch.tensor([one.number for one in full], dtype=torch.int64)
         if not full:
-            return (torch.zeros(0, 1, dtype=torch.int64),)
-        return (self.encode_prompts([one.value[0] for one in full], lambda row: full[row].location).source,)
+            return torch.zeros(0, 1, dtype=torch.int64), numbers
+        return self.encode_prompts([one.value[0] for one in full], lambda row: full[row].location).source, numbers
 
     def predict_step(self, batch: Any, batch_idx: int = 0) -> list[list[int]]:
-        """Return the tokens of an answer for each source of a batch ((sources, ...), ...), (sources, ...) or sources."""
-        while isinstance(batch, (tuple, list)):
-            batch = batch[0]
-        return self.answer(batch)
+        """Return the tokens of an answer for each source of a batch: that of the data, (sources, numbers), or sources."""
+        return self.answer(*_numbered(batch))
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Any) -> list[dict[str, Any]]:
         """Return each source and its answer, the ``target``."""
@@ -190,6 +190,16 @@ class Seq2Seq(GenerativeTask):
 def _as_decoding(value: Any) -> Decoding:
     """Return decoding options from a mapping, from None (the defaults) or as they are."""
     return value if isinstance(value, Decoding) else build_options(Decoding, value or {})
+
+
+def _numbered(batch: Any) -> tuple[Tensor, Tensor | None]:
+    """Return sources and rows of a batch ((sources, shifted), targets, rows, ...), (sources, rows), (sources,) or sources."""
+    if isinstance(batch, Tensor):
+        return batch, None
+    source, *rest = batch
+    if isinstance(source, tuple | list):
+        source, rest = source[0], rest[1:]
+    return source, rest[0] if rest else None
 
 
 def _begin(source: Tensor) -> Prompts:

@@ -4,6 +4,7 @@ The processors are pure functions from logits [B, V] to logits, -inf where a tok
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self, TypeVar
 
@@ -27,6 +28,7 @@ class Prompts:
         mask: bool [B, L], False at padding on the left of shorter prompts; None if there is none.
         source: Texts to answer, int64 [B, S], padded on the right; None if there are none.
         end: The token that ends a text; None if there is no such token.
+        rows: The numbers of the rows, which what is drawn depends on; 0, 1, ... by default.
 
     Raises:
         InputError: If a prompt is empty, or padded on the right.
@@ -36,6 +38,7 @@ class Prompts:
     mask: Tensor | None = None
     source: Tensor | None = None
     end: int | None = None
+    rows: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         if not self.tokens.shape[1]:

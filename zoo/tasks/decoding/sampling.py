@@ -36,7 +36,8 @@ def stream(net: Network[Memory], prompts: Prompts, options: Decoding | None = No
 @torch.inference_mode()
 def _stream(net: Network[Memory], prompts: Prompts, options: Decoding, temperature: float, count: int) -> Iterator[Tensor]:
     tokens, mask, end = prompts.tokens, prompts.mask, prompts.end
-    seeds = [(options.seed * 1_000_003 + row) % 2**63 for row in range(len(tokens))]
+    rows = range(len(tokens)) if prompts.rows is None else prompts.rows
+    seeds = [(options.seed * 1_000_003 + row) % 2**63 for row in rows]
     noise = [torch.Generator(tokens.device).manual_seed(seed) for seed in seeds]
     cache, done = net.init_cache(prompts.source), torch.zeros_like(tokens[:, 0], dtype=torch.bool)
     seen: Tensor | None = None
