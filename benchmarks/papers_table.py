@@ -263,8 +263,7 @@ def head(rows: Iterable[Row]) -> list[str]:
         f"torch {where['torch']}; made by `python -m benchmarks.papers`.",
         "The files behind the numbers of seeds hold every figure, versions and the digest of the data; of",
         f"{len(runs):,} runs {traced} also name the commit, the chosen epoch and its validation figure, which older ones do",
-        "not. Time is not told: the runs shared their machine. Attention over complex-order has been rewritten since,",
-        "to the same values up to rounding: older rows of it do not repeat to the last digit.",
+        "not. Time is not told: the runs shared their machine.",
         "",
     ]
 
