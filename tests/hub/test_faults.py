@@ -87,8 +87,14 @@ FAULTS = {
 SLOW = ("no answer", "slow headers", "a slow body")
 
 
-@pytest.mark.parametrize("name", [WEIGHTS, "manifest.json"])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        pytest.param(fault, name, marks=pytest.mark.slow if fault in SLOW and name != WEIGHTS else ())
+        for fault in FAULTS
+        for name in (WEIGHTS, "manifest.json")
+    ],
+)
 def test_a_fault_ends_in_one_line(hub, home, sound, fault, name, monkeypatch):
     if name == "manifest.json" and fault in ("another file of the same size", "cut short, and says so", "too long", "endless"):
         pytest.skip("what a manifest says is checked by itself")

@@ -212,7 +212,7 @@ def test_it_does_not_matter_how_the_trainer_is_set(place, change, step, undistur
     [
         ({}, 0.9, (4, 9, 14)),
         ({"val_check_interval": 0.4}, None, (3, 6, 13)),
-        ({"accumulate_grad_batches": 2}, 0.9, (4, 9)),
+        pytest.param({"accumulate_grad_batches": 2}, 0.9, (4, 9), marks=pytest.mark.slow),
     ],
     ids=str,
 )
