@@ -100,7 +100,8 @@ class Algebra(nn.Module):
             chooses others.
 
     Raises:
-        InputError: If the structure is not a tensor [n, n, n] with n >= 1, or holds values that are not finite.
+        InputError: If the structure is not a tensor [n, n, n] with n >= 1, or holds values that are not real or not finite;
+            later, if a table that was made on the meta device, where it has no values, is moved away from it.
 
     Example:
         >>> split_complex = Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]]))

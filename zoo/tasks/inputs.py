@@ -29,7 +29,7 @@ class Example(NamedTuple):
         location: Where it stands, for messages.
         value: What the task's `collate` reads: a tuple of texts, or a tensor.
         columns: The first columns of its prediction row, such as its file or its texts.
-        number: Its place among all inputs, from 0.
+        number: The place of a text among all that were given, from 0; what is drawn for it depends on it.
     """
 
     location: str

@@ -17,7 +17,7 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.plugins.io import CheckpointIO
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from zoo.errors import InputError, one_line, shorten
+from zoo.errors import InputError, check_rules, one_line, shorten
 from zoo.training.callbacks import EqualBuffers, MovingAverage, ProgressBar, ProgressLines, SplitNote
 from zoo.training.checkpoint_io import AtomicCheckpointIO
 from zoo.training.checkpoints import Checkpoints
@@ -44,12 +44,13 @@ def make_trainer(
     given = defaults | {name: value for name, value in settings.items() if value is not None}
     if isinstance(given.get("val_check_interval"), int):
         given.setdefault("check_val_every_n_epoch", None)  # steps are counted through all epochs
-    every = options.checkpoint_every
-    wanted = {"--keep": options.keep > 1, "--checkpoint-every": every not in (Fit.checkpoint_every, "never")}
-    for name in (name for name, given_here in wanted.items() if given_here and not given["enable_checkpointing"]):
-        raise InputError(f"{name} is for checkpoints, and --trainer.enable_checkpointing false keeps none: leave one out")
-    if settings.get("default_root_dir") is not None:
-        raise InputError("--trainer.default_root_dir: a run has one folder, which --run-dir names")
+    kept = given["enable_checkpointing"]
+    without = "is for checkpoints, and --trainer.enable_checkpointing false keeps none: leave one out"
+    check_rules(
+        (kept or options.keep == 1, f"--keep {without}"),
+        (kept or options.checkpoint_every in (Fit.checkpoint_every, "never"), f"--checkpoint-every {without}"),
+        (settings.get("default_root_dir") is None, "--trainer.default_root_dir: a run has one folder, which --run-dir names"),
+    )
     keeps = given["enable_checkpointing"] and not given.get("fast_dev_run")
     checkpoints = Checkpoints(folder, options, monitor, signals, enabled=bool(keeps))
     given["logger"] = run_loggers(given.get("logger"), folder, resumed)
