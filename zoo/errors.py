@@ -1,28 +1,55 @@
-"""The error that a user can correct, and how messages quote what a user wrote."""
+"""Errors that a user can correct, and how messages quote what a user wrote."""
+
+from typing import Literal
+
+ErrorCode = Literal[
+    "invalid",  # a value of the wrong type or outside its range
+    "unknown",  # a name, option or keyword that does not exist
+    "missing",  # a required option, file, folder or column that is not there
+    "conflict",  # options that exclude each other
+    "data",  # a row, image or file of data that cannot be read
+    "mismatch",  # two things that do not belong together: weights and network, checkpoint and run
+    "corrupt",  # a file that is not as it was written
+    "untrusted",  # input that is refused for safety
+    "unsupported",  # an operation that this layer, platform or device does not support
+    "dependency",  # an optional package that is not installed
+    "busy",  # a folder, port or lock that another process holds
+    "failed",  # the system or the network refused: permissions, disk space, connections
+]
+"""Stable kinds of `InputError`: tests and scripts check these, never the wording of a message."""
 
 
 class InputError(ValueError):
-    """An error in the user's input; its text says in one line what is wrong, where, and what to do instead.
+    """An error that the user can correct.
 
-    Raise it for anything a user can correct: a name, a size, a file. The command line prints the line and exits with 2; every
-    other exception is a defect of the zoo or of a plugin.
+    The message is one line that says what is wrong, where, and what to do instead. The command line prints it and exits with
+    code 2; any other exception is a defect of the zoo or of a plugin.
+
+    Args:
+        message: The line.
+        code: The kind of error, see `ErrorCode`.
 
     Attributes:
-        is_shared: Whether all processes of a run are known to raise it, so that one of them says it.
+        code: The kind of error.
+        is_shared: Whether every process of the run raises this error, so that only rank 0 reports it.
     """
 
     is_shared = False
 
+    def __init__(self, message: str = "", *, code: ErrorCode = "invalid") -> None:
+        super().__init__(message)
+        self.code: ErrorCode = code
 
-def check_rules(*rules: tuple[bool, str]) -> None:
-    """Check rules, each with the message for the case that it is broken.
+
+def check_rules(*rules: tuple[bool, str], code: ErrorCode = "invalid") -> None:
+    """Check pairs of a condition and the message to raise if it is false.
 
     Raises:
-        InputError: If one is; the first such message.
+        InputError: The first message whose condition is false.
     """
-    for fine, message in rules:
-        if not fine:
-            raise InputError(message)
+    for holds, message in rules:
+        if not holds:
+            raise InputError(message, code=code)
 
 
 def shorten(text: str, width: int = 60) -> str:

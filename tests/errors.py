@@ -1,0 +1,20 @@
+"""How tests check errors: by code and by the values that the message must name, never by its wording."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from zoo.errors import ErrorCode, InputError
+
+
+@contextmanager
+def raises(code: ErrorCode, *values: object) -> Iterator[pytest.ExceptionInfo[InputError]]:
+    """Expect an `InputError` of this code, on one line, whose message contains the text of every value."""
+    with pytest.raises(InputError) as caught:
+        yield caught
+    message = str(caught.value)
+    assert caught.value.code == code, f"{caught.value.code}: {message}"
+    assert "\n" not in message
+    for value in values:
+        assert str(value) in message, f"{value} is not named in: {message}"
