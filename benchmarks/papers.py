@@ -20,7 +20,6 @@ seed by seed, and docs/papers.md; a seed that is there already is not run again,
 import argparse
 import csv
 import json
-import os
 import subprocess
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -37,7 +36,7 @@ from zoo.registry import Spec
 from zoo.training.sweep_jobs import sweep
 from zoo.training.sweep_options import Sweep
 
-GENERATED = ("mlu",)
+GENERATED = ("mlu", "digits", "hamilton", "linear_map")
 """Data that are made and not read."""
 KEPT = ("parameters", "metrics", "epochs", "data_sha256", "folds", "std")
 
@@ -49,7 +48,7 @@ def rooted(spec: str, root: Path | None) -> str:
         return spec
     named = [root / parsed.name, root / f"tiny{parsed.name}"]
     folders = [path for path in (*named, *sorted(root.glob(f"{parsed.name}_*"))) if path.is_dir()]
-    return str(Spec(parsed.name, {**parsed.options, "path": os.path.relpath(folders[0])})) if folders else spec
+    return str(Spec(parsed.name, {**parsed.options, "path": str(folders[0])})) if folders else spec
 
 
 def curve(folder: Path, metric: str) -> list[tuple[int, float]]:

@@ -6,6 +6,7 @@ import torch
 from zoo.data import ready
 from zoo.data.linear_maps import VectorInfo
 from zoo.data.linear_maps import hamilton as unopened_hamilton
+from zoo.data.linear_maps import linear_map as unopened_linear_map
 from zoo.data.linear_maps import rotation as unopened_rotation
 from zoo.errors import InputError
 
@@ -61,6 +62,13 @@ def test_hamilton_multiplies_unit_by_unit(elements):
     for x, y in data.splits.values():
         expected = multiplied(w, x.unflatten(1, (4, elements))).flatten(1)
         torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_linear_map_multiplies_by_one_matrix_of_variance_one_over_its_size():
+    data = ready(unopened_linear_map(features=32, rows=50))
+    for x, y in data.splits.values():
+        torch.testing.assert_close(y, x @ data.truth.T, rtol=1e-5, atol=1e-5)
+    assert abs(32 * data.truth.var() - 1) < 0.1
 
 
 def test_norms_of_single_elements_multiply():

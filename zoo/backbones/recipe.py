@@ -66,7 +66,7 @@ def passes_options_to(function: Callable[..., object]) -> Callable[[Factory], Fa
 
 
 @recipe(data="hamilton", max_epochs=40, lr=1e-2, inputs=("vector",))
-def linear(layers: Layers, *, in_features: int, out_features: int, bias: bool = False) -> nn.Module:
+def linear(layers: Layers, *, in_features: int, out_features: int, bias: bool = False, rank: int | None = None) -> nn.Module:
     """One layer over the algebra, for vectors: learns a rotation or a product from data (Zhang et al. 2021, Fig. 2).
 
     Args:
@@ -74,5 +74,9 @@ def linear(layers: Layers, *, in_features: int, out_features: int, bias: bool = 
         in_features: Real channels of an input, [B, in_features].
         out_features: Real channels of a target, [B, out_features].
         bias: Whether to add one.
+        rank: Real channels between two layers whose product takes the place of the one; by default there is one layer.
     """
+    if rank is not None:
+        inner = layers.linear(in_features, rank, False, role="ffn")
+        return nn.Sequential(inner, layers.linear(rank, out_features, bias, role="ffn"))
     return layers.linear(in_features, out_features, bias, role="ffn")

@@ -138,6 +138,21 @@ def hamilton(elements: int = 4, **options: Any) -> VectorData:
     return VectorData(_block(components), **options)
 
 
+@options_of(VectorData)
+def linear_map(features: int = 64, **options: Any) -> VectorData:
+    """Vectors and their products with one random real matrix, y = W x; needs no network access.
+
+    A control for `hamilton`: W has no structure that an algebra could share. Its entries, `truth` of the data, are drawn once
+    with variance 1 / features, so that y has variance 1 on average. 4096 / 512 / 512 rows.
+
+    Args:
+        features: Numbers in x and in y.
+        options: See `VectorData`; W does not depend on them.
+    """
+    features = whole("features", features, 1)
+    return VectorData(np.random.RandomState(2).standard_normal((features, features)) / np.sqrt(features), **options)
+
+
 def _rotation() -> Array:
     """Return one rotation matrix by the formula of Rodrigues, R = I + sin(t) K + (1 - cos(t)) K K, [3, 3]."""
     random = np.random.RandomState(3)

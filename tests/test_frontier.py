@@ -1,0 +1,97 @@
+"""Frontiers: which runs are due, how networks are compared, and that the configurations are valid sweeps."""
+
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+from scipy.stats import t
+
+from benchmarks.frontier import next_runs
+from benchmarks.frontier_statistics import Point, at_equal_weights, at_equal_width, best_rate, contrast, opponents, points
+from zoo.training.sweep import points as runs_of
+
+CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "frontier").glob("*.yaml"))
+
+
+def point(net, weights, *values, algebra="real"):
+    return Point(net, algebra, weights, weights, 0.1, (0.1,), values, 1.0)
+
+
+def row(net, lr, seed, validation, test=0.0, weights=100, embedding=0, mode="min"):
+    found = {"net": net, "algebra": net, "lr": lr, "seed": seed, "validation": validation, "test": test}
+    return found | {"weights": weights, "embedding": embedding, "mode": mode, "seconds": 1.0}
+
+
+def test_a_comparison_by_hand():
+    """Means 2, 3 and 5 of three seeds; the algebra's 400 weights lie half-way between 100 and 1,600 in logarithms."""
+    small, large = point("small", 100, 4.0, 5.0, 6.0), point("large", 1600, 2.0, 3.0, 4.0)
+    one = point("algebra", 400, 1.5, 2.0, 2.5, algebra="quaternion")
+    assert opponents(400, [large, small]) == {small: 0.5, large: 0.5}
+    found = at_equal_weights([one], [small, large], lower=True)
+    assert found.estimate == pytest.approx(2.0)  # (5 + 3) / 2 - 2
+    variances = [0.25 / 3, 0.25 * 1 / 3, 0.25 * 1 / 3]  # of the mean: s^2 / 3, and the square of each share
+    freedom = sum(variances) ** 2 / sum(v**2 / 2 for v in variances)
+    assert freedom == pytest.approx(6.0)
+    assert (found.high - found.estimate) == pytest.approx(2.4469119 * 0.5)  # t(.975, 6) * sqrt(3 / 12)
+    assert found.low == pytest.approx(2.0 - float(t.ppf(0.975, 6)) * 0.5)
+    assert found.verdict == "ahead"
+    assert at_equal_weights([one], [small, large], lower=False).verdict == "behind"
+
+
+def test_a_network_shared_by_two_comparisons_counts_once():
+    """Both networks have the same opponent, whose error does not average out."""
+    real = point("real", 100, 1.0, 3.0)
+    nets = [point(name, 100, 2.0, 4.0, algebra="complex") for name in ("one", "two")]
+    found = at_equal_width([(net, real) for net in nets], lower=False)
+    assert found.estimate == pytest.approx(1.0)
+    parts = [0.25, 0.25, 1.0]  # variances of means are 1
+    freedom = sum(parts) ** 2 / sum(part**2 for part in parts)
+    assert found.high - 1.0 == pytest.approx(float(t.ppf(0.975, freedom)) * math.sqrt(1.5))
+    assert found.verdict == "not decided"
+
+
+def test_what_cannot_be_told_is_not_told():
+    real = [point("small", 100, 1.0, 2.0), point("large", 200, 1.0, 2.0)]
+    assert at_equal_weights([point("a", 300, 1.0, 2.0)], real, lower=True) is None
+    assert at_equal_weights([point("a", 150, 1.0)], real, lower=True) is None
+    assert contrast({point("a", 1, 1.0): 1.0}) is None
+
+
+def test_rates_are_chosen_by_validation_alone():
+    rows = [row("a", 0.1, 0, 2.0, test=9.0), row("a", 0.2, 0, 3.0, test=1.0), row("a", 0.1, 1, 9.0, test=7.0)]
+    assert best_rate(rows[:2]) == 0.1
+    assert best_rate([one | {"mode": "max"} for one in rows[:2]]) == 0.2
+    (found,) = points(rows, seed=0)
+    assert (found.lr, found.values, found.rates) == (0.1, (9.0, 7.0), (0.1, 0.2))
+
+
+def test_large_word_tables_are_not_counted():
+    rows = [row("a", 0.1, 0, 1.0, weights=100, embedding=30), row("b", 0.1, 0, 1.0, weights=80, embedding=10)]
+    assert [(one.weights, one.total) for one in points(rows, 0)] == [(70, 100), (70, 80)]
+    assert [one.weights for one in points([rows[1]], 0)] == [80]
+
+
+def test_the_runs_that_are_due():
+    nets, rates, seeds = ["a", "b"], [0.1, 0.2, 0.4], [0, 1]
+    grid = [(net, rate, 0) for net in nets for rate in rates]
+    assert next_runs(nets, rates, seeds, [], set()) == grid
+    rows = [row("a", 0.1, 0, 3), row("a", 0.2, 0, 2), row("a", 0.4, 0, 3)]
+    rows += [row("b", 0.1, 0, 4), row("b", 0.2, 0, 3)]
+    assert next_runs(nets, rates, seeds, rows, set()) == [("b", 0.4, 0)]
+    assert next_runs(nets, rates, seeds, rows, {("b", 0.4, 0)}) == [("a", 0.2, 1), ("b", 0.2, 1)]
+    rows.append(row("b", 0.4, 0, 2))
+    assert next_runs(nets, rates, seeds, rows, set()) == [("b", 0.8, 0)]
+    rows += [row("b", 0.8, 0, 5), row("a", 0.2, 1, 9)]
+    assert next_runs(nets, rates, seeds, rows, set()) == [("b", 0.4, 1)]
+    assert next_runs(nets, rates, seeds, [*rows, row("b", 0.4, 1, 9)], set()) == []
+    assert next_runs(["a"], [], seeds, [row("a", None, 0, 1)], set()) == [("a", None, 1)]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_configuration_is_a_sweep_with_real_networks_of_several_widths(path):
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert runs_of(values, path.name)
+    real = [net for net in values["axes"]["net"].values() if net["algebra"] == "real"]
+    assert len(real) >= 3
+    assert path.read_text(encoding="utf-8").startswith(f"# python -m benchmarks.frontier configs/frontier/{path.name}\n")
