@@ -47,6 +47,15 @@ def test_values_and_gradients_are_those_of_the_real_kernel(spec, geometry):
         torch.testing.assert_close(one, other)
 
 
+def test_operations_in_place_may_follow_and_precede():
+    structure, factors, x, w, bias = given("quaternion", 2)
+    y = factored_conv((x * 1).relu_(), w, factors, GEOMETRIES[0], bias).relu_()
+    expected = definition(structure, x.relu(), w, bias, GEOMETRIES[0]).relu()
+    torch.testing.assert_close(y, expected)
+    for ours, theirs in zip(*(torch.autograd.grad(t.sin().sum(), (x, w, bias)) for t in (y, expected)), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 @pytest.mark.parametrize("needed", [0, 1, 2])
 def test_each_gradient_is_right_alone_and_can_be_differentiated_again(needed):
     structure, factors, *tensors = given("quaternion", 2)

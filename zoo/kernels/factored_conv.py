@@ -38,7 +38,9 @@ class _FactoredConv(torch.autograd.Function):
         ctx.save_for_backward(x, w, left, right, result)
         ctx.geometry = geometry
         parts = _convolve(_combined(right, x), _kernels(left, w), geometry, len(left))
-        y = _combined(result.T, parts)
+        # Not a view: autograd refuses in-place operations, such as a ReLU, on views that custom functions return.
+        y = parts.new_empty(len(x), result.shape[1] * w.shape[1], *parts.shape[2:])
+        torch.matmul(result.T, parts.view(len(x), len(left), -1), out=y.view(len(x), result.shape[1], -1))
         return y if bias is None else y.add_(bias.view(-1, *(1,) * (x.dim() - 2)))
 
     @staticmethod
