@@ -299,7 +299,7 @@ def test_the_code_stays_small():
     counts = code_size.measure(ROOT)
     assert counts["names at the top of zoo"] <= 18
     assert counts["files in zoo and plugins"] <= 232
-    assert counts["lines"] <= 32_240
+    assert counts["lines"] <= 32_300
     assert counts["files in zoo/data"] <= 46
     assert counts["lines in zoo/data"] <= 6_389
 

@@ -4,10 +4,14 @@ import math
 from itertools import pairwise
 
 import pytest
+import torch
 from torch import nn
 
+import zoo
+from tests.errors import raises
 from zoo.errors import InputError
-from zoo.tasks.optimization import FALLING, SCHEDULES, check_optimizer, check_schedule, lr_factor, make_optimizer
+from zoo.layers import Conv2d, Embedding, Linear
+from zoo.tasks.optimization import FALLING, SCHEDULES, check_optimizer, check_schedule, lr_factor, make_optimizer, mup_scales
 
 
 def factors(name: str, warmup: float = 0.2, steps: int = 50) -> list[float]:
@@ -154,3 +158,65 @@ def test_what_an_optimizer_would_not_hear_of(optimizer, message):
 def test_betas_below_a_half_are_betas():
     check_optimizer("adamw", 0.1, betas=(0.0, 0.5), eps=1e-3)
     check_optimizer("lion", 0.1, betas=(0.95, 0.98))
+
+
+def test_matrices_have_the_rates_of_maximal_update():
+    """Fan-in 64 and base width 32: half the rate over the reals, sqrt(n) times that over a signed table."""
+    product, dual = zoo.algebra("quaternion"), zoo.algebra("dual")
+    net = nn.ModuleDict(
+        {
+            "table": Embedding(zoo.algebra("real"), 10, 64),
+            "real": Linear(zoo.algebra("real"), 64, 16),
+            "quaternion": Linear(product, 64, 16),
+            "octonion": Linear(zoo.algebra("octonion"), 64, 16),
+            "dual": Linear(dual, 64, 16),
+            "conv": Conv2d(product, 16, 16, 3),
+            "norm": nn.LayerNorm(16),
+            "torch": nn.Linear(64, 16),
+        }
+    )
+    groups = make_optimizer(net, "adamw", 0.01, 0.1, mup_base_width=32).param_groups
+    rates = {id(p): (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
+    found = {name.removesuffix(".weight_module.components"): rates[id(p)] for name, p in net.named_parameters()}
+    assert found["real"] == pytest.approx((0.005, 0.1))
+    assert found["quaternion"] == pytest.approx((0.01, 0.1))
+    assert found["octonion"] == pytest.approx((0.005 * math.sqrt(8), 0.1))
+    assert found["dual"] == pytest.approx((0.005 * 2**1.5 / math.sqrt(3), 0.1))  # three products of units are not zero
+    assert found["conv"] == pytest.approx((0.01 * 2 * 32 / 144, 0.1))
+    assert {found[name] for name in ("table", "torch.weight")} == {(0.01, 0.1)}
+    assert {found[name] for name in ("real.bias", "quaternion.bias", "norm.weight", "torch.bias")} == {(0.01, 0.0)}
+    plain = make_optimizer(net, "adamw", 0.01, 0.1).param_groups
+    assert {group["lr"] for group in plain} == {0.01}
+
+
+@pytest.mark.parametrize("algebra", ["complex", "quaternion", "octonion"])
+def test_an_aligned_step_moves_outputs_equally_at_every_width_and_algebra(algebra):
+    """The mean move of an output along the gradient, after one update of size one.
+
+    Over the reals it is d E|x| = d sqrt(2 / pi); a sum of n products is more like a normal variable, which gives up to d.
+    """
+
+    def move(algebra, width):
+        torch.manual_seed(0)
+        layer, moves = Linear(zoo.algebra(algebra), width, width, bias=False), []
+        (scale,) = mup_scales(layer, 64).values()
+        for _ in range(20):
+            x, g = torch.randn(width), torch.randn(width)
+            layer.zero_grad()
+            (layer(x) @ g).backward()
+            with torch.no_grad():
+                before, w = layer(x), layer.weight_module.components
+                step = scale * w.grad.sign()
+                w += step
+                moves.append(float((layer(x) - before) @ g / g.abs().sum()))
+                w -= step
+        return sum(moves) / len(moves)
+
+    assert 1 <= move(algebra, 128) / move("real", 64) <= 1.05 * math.sqrt(math.pi / 2)
+
+
+def test_maximal_update_is_for_optimizers_such_as_adam():
+    with raises("invalid", "mup_base_width", "sgd"):
+        check_optimizer("sgd", 0.1, mup_base_width=64)
+    with raises("invalid", "mup_base_width=0"):
+        check_optimizer("adamw", 0.1, mup_base_width=0)

@@ -103,7 +103,14 @@ def test_the_metrics_of_every_epoch_are_in_the_table(run, summary):
 def test_the_configuration_is_whole(run):
     config = yaml.safe_load((run / "config.yaml").read_text())
     assert config["backbone"] == "vit(depth=1, dim=32)"
-    assert config["optimizer"] == {"name": "adamw", "lr": 0.002, "weight_decay": 0.05, "betas": None, "eps": None}
+    assert config["optimizer"] == {
+        "name": "adamw",
+        "lr": 0.002,
+        "weight_decay": 0.05,
+        "betas": None,
+        "eps": None,
+        "mup_base_width": None,
+    }
     assert config["trainer"] == {"max_epochs": 2, "accelerator": "cpu"}
     assert "run_dir" not in config
     assert zoo.training.options.build(zoo.training.options.Fit, config).seed == 0

@@ -20,7 +20,8 @@ PASSED = {
     "backbones": "in_channels image_size in_features out_features vocab_size max_length num_classes pair seq2seq",
     "datasets": "batch_size num_workers seed stream",
     "embeddings": "vocab_size dim max_length vectors",
-    "tasks": "vocab_size num_classes num_labels num_targets lr weight_decay optimizer betas eps schedule warmup floor",
+    "tasks": "vocab_size num_classes num_labels num_targets lr weight_decay optimizer betas eps mup_base_width schedule warmup "
+    "floor",
 }
 """Keywords that are no options of a spec: the data and other options of a command set them."""
 SCRIPT = """\

@@ -31,6 +31,7 @@ class TaskOptions(TypedDict, total=False):
     optimizer: str
     betas: tuple[float, float] | None
     eps: float | None
+    mup_base_width: int | None
     schedule: str
     warmup: float
     floor: float
@@ -51,6 +52,8 @@ class Task(LightningModule):
         optimizer: Name of any optimizer of timm.
         betas: Decay of the running means of gradients and of their squares; None for the optimizer's own.
         eps: Term added to a denominator; None for the optimizer's own.
+        mup_base_width: Fan-in at which real matrices have the rate ``lr``; the rates of others follow their fan-in and algebra,
+            see `zoo.tasks.optimization.mup_scales`. None for one rate.
         schedule: ``cosine``, ``linear``, ``constant`` or ``inverse_sqrt``, see `zoo.tasks.optimization.lr_factor`.
         warmup: Share of all steps in which the learning rate first rises from zero.
         floor: Share of the peak that cosine and linear end at.
@@ -88,6 +91,7 @@ class Task(LightningModule):
         optimizer: str = "adamw",
         betas: tuple[float, float] | None = None,
         eps: float | None = None,
+        mup_base_width: int | None = None,
         schedule: str = "cosine",
         warmup: float = 0.1,
         floor: float = 0.0,
@@ -144,7 +148,9 @@ class Task(LightningModule):
                 hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
                 raise InputError(f"the task {cls.__name__} has no option {name}: leave it out ({hint})")
         value = {name: p.default for name, p in known.items() if p.default is not p.empty} | options
-        check_optimizer(value["optimizer"], value["lr"], value["weight_decay"], value["betas"], value["eps"])
+        check_optimizer(
+            value["optimizer"], value["lr"], *(value[name] for name in ("weight_decay", "betas", "eps", "mup_base_width"))
+        )
         check_schedule(value["schedule"], value["warmup"], value["floor"])
         check_names(value["metrics"])
         for name in SIZES & options.keys():
@@ -292,7 +298,9 @@ class Task(LightningModule):
     def configure_optimizers(self) -> Any:
         """Build the optimizer, with no decay on norms and biases, and a schedule that moves every step."""
         h = self.hparams
-        optimizer = make_optimizer(self.net, h["optimizer"], h["lr"], h["weight_decay"], h["betas"], h["eps"])
+        optimizer = make_optimizer(
+            self.net, h["optimizer"], h["lr"], h["weight_decay"], h["betas"], h["eps"], h["mup_base_width"]
+        )
         steps = int(min(self.trainer.estimated_stepping_batches, sys.maxsize))  # infinite for a run without an end
         factor = partial(lr_factor, steps=steps, schedule=h["schedule"], warmup=h["warmup"], floor=h["floor"])
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)

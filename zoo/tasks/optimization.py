@@ -38,16 +38,23 @@ def lr_factor(step: int, steps: int, schedule: str = "cosine", warmup: float = 0
 
 
 def make_optimizer(
-    net: nn.Module, name: str, lr: float, weight_decay: float, betas: Betas = None, eps: float | None = None
+    net: nn.Module,
+    name: str,
+    lr: float,
+    weight_decay: float,
+    betas: Betas = None,
+    eps: float | None = None,
+    mup_base_width: int | None = None,
 ) -> torch.optim.Optimizer:
     """Build an optimizer of timm; vectors, biases and what a module keeps from decay are in a group without decay.
 
     A module may have a method ``lr_scale()`` that returns factors on ``lr`` by names of its parameters: groups of their own.
+    With ``mup_base_width`` matrices have the factors of `mup_scales` too.
     """
     from timm.optim import create_optimizer_v2, param_groups_weight_decay
 
     groups = param_groups_weight_decay(net, weight_decay, no_weight_decay_list=undecayed(net))
-    groups = _scaled(net, groups, lr)
+    groups = _scaled(net, groups, lr, {} if mup_base_width is None else mup_scales(net, mup_base_width))
     return create_optimizer_v2(groups, opt=name, lr=lr, weight_decay=0.0, **_given(betas, eps))
 
 
@@ -61,13 +68,44 @@ def undecayed(net: nn.Module) -> set[str]:
     return {name for name, parameter in net.named_parameters() if id(parameter) in kept}
 
 
-def _scaled(net: nn.Module, groups: list[dict[str, Any]], lr: float) -> list[dict[str, Any]]:
-    """Split groups of parameters by the factors on their learning rates; the same groups where every factor is one."""
+def mup_scales(net: nn.Module, base_width: int) -> dict[int, float]:
+    r"""Return the factor on the learning rate of each matrix by the id of its parameter, for optimizers such as Adam.
+
+    The update of Adam has entries of one size, the learning rate eta. Maximal update parametrization (Yang et al. 2022, Table
+    3) asks that a step moves the outputs of a layer equally at every width. For inputs x of variance 1 and fan-in d:
+
+    - Over the reals the update eta sign(g x^T) moves each output by eta sum_b |x_b|, proportional to eta d.
+    - Over an algebra of dimension n the component w_i[a, b] stands in n rows k of the matrix, with sum_j A[i, j, k] x_j[b] as
+      its input. Its gradient sums n products of which a row is one, so its sign agrees with the sign that the row wants with a
+      correlation of about 1 / sqrt(n). The d terms of an output move it by eta d / sqrt(n) if every entry of the matrix is one
+      signed component (complex numbers, quaternions, octonions), and in general by eta d ||A||_F / n^(3/2), because the
+      variance of that input is ||A||_F^2 / n^2 on average.
+
+    So the factor is (base_width / d) n^(3/2) / ||A||_F, which is sqrt(n) base_width / d for a signed table: a real matrix of
+    fan-in ``base_width`` has the factor 1. Embedding tables, whose inputs are one-hot, norms, biases and a learned product have
+    the factor 1, as have modules of torch that no `Layers` has made.
+
+    Args:
+        net: The network.
+        base_width: Fan-in at which a real matrix has the learning rate of the options.
+    """
     scales: dict[int, float] = {}
+    for weight in net.modules():
+        if isinstance(weight, Weight) and not weight.transposed:
+            n, size = weight.algebra.n, float(weight.algebra.structure.detach().norm())
+            fan_in = n * weight.elements[0, 0].numel()
+            scales[id(weight.components)] = base_width / fan_in * n**1.5 / size
+    return scales
+
+
+def _scaled(net: nn.Module, groups: list[dict[str, Any]], lr: float, scales: dict[int, float]) -> list[dict[str, Any]]:
+    """Split groups of parameters by the factors on their learning rates; the same groups where every factor is one."""
     for module in net.modules():
         named = module.lr_scale() if hasattr(module, "lr_scale") else {}  # type: ignore[operator]
         own = dict(module.named_parameters())
-        scales |= {id(own[name]): factor for name, factor in named.items() if name in own and factor != 1}
+        for parameter, factor in ((own[name], factor) for name, factor in named.items() if name in own):
+            scales[id(parameter)] = scales.get(id(parameter), 1.0) * factor
+    scales = {parameter: factor for parameter, factor in scales.items() if factor != 1}
     if not scales:
         return groups
     parts = [(group, factor) for group in groups for factor in sorted({1.0, *scales.values()}, reverse=True)]
@@ -102,6 +140,7 @@ def check_optimizer(
     weight_decay: float = 0.05,
     betas: Betas = None,
     eps: float | None = None,
+    mup_base_width: int | None = None,
     prefix: str = "",
 ) -> None:
     """Check that timm knows an optimizer, and that its numbers can work; ``prefix`` is as in `check_schedule`."""
@@ -123,6 +162,11 @@ def check_optimizer(
         (
             betas is None or knows.num_betas == 2,
             f"optimizer '{name}' has {knows.num_betas} betas, not two: leave {prefix}betas out",
+        ),
+        (mup_base_width is None or mup_base_width >= 1, f"{prefix}mup_base_width={mup_base_width}: must be 1 or more"),
+        (
+            mup_base_width is None or "sgd" not in name,
+            f"{prefix}mup_base_width is derived for optimizers such as adamw, not for {name}: leave it out",
         ),
         (eps is None or 0 < eps < math.inf, f"{prefix}eps={eps}: a denominator needs a small number above zero"),
     )

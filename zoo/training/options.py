@@ -44,6 +44,7 @@ class Optimizer:
         weight_decay: Decay of matrices; norms and biases are not decayed.
         betas: Decay of the running means of gradients and of their squares, two numbers; by default the optimizer's own.
         eps: What is added to a denominator; by default the optimizer's own.
+        mup_base_width: Fan-in at which real matrices have the rate lr; other matrices follow their fan-in and algebra.
     """
 
     name: str = "adamw"
@@ -51,6 +52,7 @@ class Optimizer:
     weight_decay: float = 0.05
     betas: tuple[float, float] | None = None
     eps: float | None = None
+    mup_base_width: int | None = None
 
 
 @dataclass

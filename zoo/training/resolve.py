@@ -258,10 +258,12 @@ def load_data(options: Fit) -> Any:
 def task_options(options: Fit) -> dict[str, Any]:
     """Return the keywords of the task that the options of a run stand for."""
     o, s = options.optimizer, options.schedule
-    check_optimizer(o.name, o.lr, o.weight_decay, o.betas, o.eps, prefix="optimizer.")
+    check_optimizer(o.name, o.lr, o.weight_decay, o.betas, o.eps, o.mup_base_width, prefix="optimizer.")
     check_schedule(s.name, s.warmup, s.floor, prefix="schedule.")
     found: dict[str, Any] = {"optimizer": o.name, "lr": o.lr, "weight_decay": o.weight_decay, "betas": o.betas, "eps": o.eps}
     found |= {"schedule": s.name, "warmup": s.warmup, "floor": s.floor}
+    if o.mup_base_width is not None:
+        found["mup_base_width"] = o.mup_base_width
     if options.label_smoothing is not None:
         found["label_smoothing"] = options.label_smoothing
     if options.decoding != Decoding():
