@@ -3,6 +3,7 @@
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.faults.process import zoo_command
 from tests.faults.runs import fit_words
 from zoo.errors import InputError
 from zoo.training.checkpoint_io import read_checkpoint
+from zoo.training.verify import verify
 
 Read = Callable[[Path], Any]
 
@@ -28,9 +30,17 @@ def make_runs(folder: Path) -> None:
 
 def whole_files(folder: Path) -> dict[Path, Read]:
     """Return the files of a run that its reader must check, each with a function that reads it."""
-    model, found = folder / "model", dict[Path, Read]()
-    found |= {path: lambda path: zoo.load(path.parent) for path in sorted(model.iterdir())}
-    return found | dict.fromkeys(sorted((folder / "checkpoints").glob("*.ckpt")), read_checkpoint)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    readers: dict[str, Read] = {"model": lambda path: zoo.load(path.parent), "checkpoints": read_checkpoint}
+    verified = partial(check_file, folder)
+    return {path: verified if path.name == "run_id" else readers.get(path.parent.name, verified) for path in files}
+
+
+def check_file(run: Path, path: Path) -> None:
+    """Raise an error if ``zoo verify`` reports the file as damaged, or the list of checksums, or a file that is missing."""
+    for row in verify(run):
+        if row["status"] == "damaged":
+            raise InputError(f"{path.name}: {row['note']}", code="corrupt")
 
 
 def noticed(path: Path, read: Read, content: bytes) -> bool:
@@ -64,6 +74,21 @@ def flips(run: Path, count: int, seed: int = 0) -> Iterator[tuple[Path, int, boo
         content = path.read_bytes()
         bit = draw.randrange(8 * len(content))
         yield path, bit, noticed(path, files[path], flipped(content, bit))
+
+
+def resumed_flips(part: Path, count: int, seed: int = 0) -> Iterator[tuple[Path, int, bool]]:
+    """Flip random bits of an unfinished run and resume it; it must finish, or be refused in one line."""
+    draw, files = random.Random(seed), sorted(path for path in part.rglob("*") if path.is_file() and path.name != ".lock")
+    for number in range(count):
+        path = files[number % len(files)]
+        copy = part.with_name("copy")
+        shutil.copytree(part, copy)
+        content = path.read_bytes()
+        bit = draw.randrange(8 * len(content)) if content else 0
+        (copy / path.relative_to(part)).write_bytes(flipped(content, bit) if content else b"")
+        ended = zoo_command(["fit", "--resume", "copy"], part.parent)
+        yield path, bit, ended.code == 0 or ended.refused
+        shutil.rmtree(copy)
 
 
 def truncations(run: Path, count: int, seed: int = 0) -> Iterator[tuple[Path, int, bool]]:

@@ -16,6 +16,7 @@ def test_damage_is_noticed(tmp_path):
     damage.make_runs(tmp_path)
     run, other = tmp_path / "one", tmp_path / "other"
     assert [row for row in damage.flips(run, 60) if not row[-1]] == []
+    assert [row for row in damage.resumed_flips(tmp_path / "part", 6) if not row[-1]] == []
     assert [row for row in damage.truncations(run, 20) if not row[-1]] == []
     assert [row for row in damage.zeroed(run, 20) if not row[-1]] == []
     swapped = [*damage.swapped(run, other)]

@@ -77,7 +77,7 @@ def test_the_folder_holds_what_was_promised_and_nothing_else(run):
     assert any("events.out.tfevents" in name for name in events)
     model = {f"model/{name}" for name in ("config.json", "model.safetensors", "manifest.json", "README.md")}
     checkpoints = {f"checkpoints/{name}" for name in ("epoch-0001.ckpt", "epoch-0002.ckpt", "run_id")}
-    assert names - events == {"config.yaml", "metrics.csv", "summary.json"} | checkpoints | model
+    assert names - events == {"config.yaml", "metrics.csv", "summary.json", "checksums.json"} | checkpoints | model
 
 
 def test_tensorboard_can_read_the_events(run):

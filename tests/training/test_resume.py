@@ -13,12 +13,14 @@ import yaml
 from lightning.pytorch import Callback
 
 import zoo
+from tests.errors import raises
 from tests.faults.process import srun
 from zoo.errors import InputError
 from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
 from zoo.training.checkpoints import Checkpoints, checkpoint_files, kept
 from zoo.training.options import parse_interval
 from zoo.training.resume import newest
+from zoo.training.verify import verify
 
 
 @pytest.fixture
@@ -277,22 +279,33 @@ def test_auto_goes_on_with_the_newest_unfinished_run_of_the_same_configuration(o
     assert len(folders()) == 4
 
 
-def test_auto_begins_anew_in_a_given_folder_in_which_nothing_was_reached(options):
-    class Crash(Callback):
-        def on_train_batch_start(self, trainer, module, batch, batch_idx):
-            raise RuntimeError("out of memory")
-
+def test_auto_starts_again_in_a_folder_without_a_checkpoint_and_ends_at_once_when_the_run_is_finished(options, capsys):
     chosen = options(run_dir="run", resume="auto")
-    with pytest.raises(RuntimeError, match="out of memory"):
-        zoo.fit(**chosen | {"trainer": chosen["trainer"] | {"callbacks": [Crash()]}})
-    text = (Path("run") / "config.yaml").read_text()
-    values = yaml.safe_load(text)
-    del values["trainer"]["callbacks"]
-    (Path("run") / "config.yaml").write_text(yaml.safe_dump(values))
-    assert zoo.fit(**chosen)["resumed_from"] is None
+    first = zoo.fit(**chosen)
+    for name in ("checkpoints", "model"):
+        shutil.rmtree(Path("run") / name)
+    (Path("run") / "summary.json").unlink()
+    made = zoo.fit(**chosen)  # as after a kill before the first checkpoint
+    assert (made["resumed_from"], made["metrics"]) == (None, first["metrics"])
     assert len((Path("run") / "metrics.csv").read_text().splitlines()) == 4
-    with pytest.raises(InputError, match="is not empty"):  # it is finished now
-        zoo.fit(**chosen)
+    capsys.readouterr()
+    assert zoo.fit(**chosen, verbose=False) == made
+    assert capsys.readouterr().out == "the run 'run' is finished: nothing is left to train\n"
+    with raises("conflict", "max_epochs 1"):
+        zoo.fit(resume="run", trainer={"max_epochs": 2})
+        zoo.fit(resume="run", trainer={"max_epochs": 1})
+
+
+def test_a_damaged_run_id_or_table_does_not_lose_the_run(half):
+    _, run = half
+    (run / "summary.json").unlink()
+    run_id = (run / "checkpoints" / "run_id").read_bytes()
+    (run / "checkpoints" / "run_id").write_bytes(b"\xff" + run_id[1:])
+    table = (run / "metrics.csv").read_bytes()
+    (run / "metrics.csv").write_bytes(table[:-20] + b'\xff"' + table[-18:])
+    zoo.fit(resume=str(run), trainer={"max_epochs": 3})
+    assert (run / "checkpoints" / "run_id").read_bytes() == run_id
+    assert {row["status"] for row in verify(run)} == {"ok"}
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from lightning.pytorch import Callback, Trainer
+from lightning.pytorch import Callback, Trainer, loggers
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 import zoo
+from tests.errors import raises
 from zoo.errors import InputError
 from zoo.training.callbacks import ProgressLines
 from zoo.training.checkpoints import Checkpoints
@@ -22,7 +23,7 @@ from zoo.training.metrics_table import MetricsTable
 from zoo.training.options import TRAINER_ARGUMENTS, Fit, Schedule
 from zoo.training.resolve import resolve
 from zoo.training.resume import newest
-from zoo.training.trainer import check_trainer, make_trainer
+from zoo.training.trainer import check_trainer, make_trainer, run_loggers
 
 RUN = Fit("vit", "real")
 
@@ -297,10 +298,11 @@ def test_a_run_without_checkpoints_keeps_its_last_weights(options):
     assert zoo.count(zoo.load(made["run_dir"]).net)["total"] == made["parameters"]["total"]
 
 
-def test_fast_dev_run_finishes(options):
+def test_fast_dev_run_saves_no_run(options):
     made = zoo.fit(**options(trainer={"fast_dev_run": True}))
-    assert made["checkpoint"] is None
+    assert (made["checkpoint"], made["run_dir"]) == (None, None)
     assert "accuracy" in made["metrics"]
+    assert not Path("runs").exists()
 
 
 class Memory(Logger):
@@ -414,3 +416,17 @@ def test_a_network_is_compiled_in_place(options):
     net.compile(backend="eager")
     assert list(net.state_dict()) == names
     assert torch.equal(net(torch.ones(1, 3)), net[0](torch.ones(1, 3)))
+
+
+def test_a_callback_that_watches_an_unknown_metric_is_one_line_and_leaves_no_folder(options):
+    stopping = {"class_path": "lightning.pytorch.callbacks.EarlyStopping", "init_args": {"monitor": "val_los"}}
+    with raises("unknown", "val_los"):
+        zoo.fit(**options(trainer={"callbacks": [stopping]}))
+    assert not Path("runs").exists()
+
+
+def test_wandb_writes_into_the_run_folder(tmp_path):
+    logger = object.__new__(loggers.WandbLogger)  # the package is not installed
+    logger._save_dir, logger._wandb_init = ".", {"dir": "."}
+    run_loggers([logger], tmp_path, None)
+    assert logger.save_dir == logger._wandb_init["dir"] == str(tmp_path)

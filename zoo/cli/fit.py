@@ -57,9 +57,9 @@ def run(command: str, values: dict[str, Any]) -> int:
     if values.pop("print_config"):
         print_config(build(Fit, values))
         return 0
-    from zoo.cli.summary import print_summary
     from zoo.training.fit import fit
     from zoo.training.folds import cross_validate
+    from zoo.training.summary import print_summary
 
     quiet()
     options = build(Fit, values)

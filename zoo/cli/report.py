@@ -1,9 +1,7 @@
 """``zoo info``, ``report`` and ``verify``: a network's parameters, what a model has learned, and whether it is whole."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,40 +146,12 @@ def write_report(made: Any, folder: Path | None, own: Path) -> dict[str, str]:
 
 
 def verify(values: dict[str, Any]) -> int:
-    """Check the checksums of a model and its checkpoints, rebuild its network, and print each; exit 1 if one is damaged.
-
-    Nothing is unpickled. A model may be without a run, and a run that was stopped without a model.
-    """
-    from zoo import checkpoint
+    """Print the state of every file of a run or a model; exit 1 if one is damaged."""
     from zoo.hub.sources import locate
-    from zoo.training.checkpoints import checkpoint_files
-    from zoo.training.resume import read_own
+    from zoo.training.verify import verify as check
 
     quiet()
-    run = locate(values["run"])
-    rows, training = [], checkpoint_files(run / "checkpoints")
-
-    def check(path: Path, what: Callable[[], str]) -> None:
-        try:
-            rows.append({"file": str(path), "status": "ok", "note": what()})
-        except InputError as error:
-            rows.append({"file": str(path), "status": "damaged", "note": str(error)})
-
-    def position(path: Path) -> str:
-        return f"after step {read_own(path, run)['global_step']}"
-
-    def model() -> str:
-        config = checkpoint.read_config(folder)
-        if config["backbone"] is None or config["algebra"] is None:
-            return "every file is as it was saved; its network has no spec and was not rebuilt"
-        net = checkpoint.load_network(folder, config)
-        return f"{config['backbone']} over {config['algebra']}, {sum(p.numel() for p in net.parameters()):,} parameters"
-
-    if not training or (run / "model").exists():
-        folder = checkpoint.find(run)
-        check(folder, model)
-    for path in training:
-        check(path, partial(position, path))
+    rows = check(locate(values["run"]))
     width = max(len(row["file"]) for row in rows)
-    show(rows, values["json"], lambda _: print("\n".join(f"{r['status']:<8} {r['file']:<{width}}  {r['note']}" for r in rows)))
-    return 1 if any(row["status"] != "ok" for row in rows) else 0
+    show(rows, values["json"], lambda _: print("\n".join(f"{r['status']:<9} {r['file']:<{width}}  {r['note']}" for r in rows)))
+    return 1 if any(row["status"] == "damaged" for row in rows) else 0

@@ -11,12 +11,15 @@ from zoo.training.folds import cross_validate
 from zoo.training.lottery import lottery as train_rounds
 from zoo.training.objects import Objects, take_objects
 from zoo.training.options import Fit, Lottery, build, check_single
+from zoo.training.processes import is_first_process
+from zoo.training.summary import print_summary, quiet_libraries
 
 
-def fit(**options: Any) -> dict[str, Any]:
+def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
     """Train a network over an algebra; the same options as ``zoo fit``, the same run folder, the same summary.
 
     Args:
+        verbose: Print progress, the table of results and the next commands, as the command line does.
         options: See `zoo.training.options.Fit`; ``optimizer``, ``schedule`` and ``trainer`` are dicts, as in
             ``zoo.fit(backbone="vit", algebra="quaternion", trainer={"max_epochs": 5})``. Objects stand for specs: ``algebra``
             may be an `Algebra`, ``backbone`` a network or a factory ``(layers, **info)``, ``data`` a data module and ``task``
@@ -33,11 +36,15 @@ def fit(**options: Any) -> dict[str, Any]:
     if isinstance(named.get("resume"), str | Path):
         check_single(str(named["resume"]))
     built = build(Fit, with_run(named))
-    if built.folds is None:
-        return run(built, objects)
-    if objects != Objects():
+    if not verbose:
+        built.trainer = {"enable_progress_bar": False, **built.trainer}
+    if built.folds is not None and objects != Objects():
         raise InputError("folds: every fold builds its own objects, so give specs; zoo.register makes a name for yours")
-    return cross_validate(built)
+    with quiet_libraries():
+        summary = run(built, objects) if built.folds is None else cross_validate(built)
+    if verbose and is_first_process():
+        print_summary(summary)
+    return summary
 
 
 def lottery(**options: Any) -> dict[str, Any]:
@@ -56,7 +63,8 @@ def lottery(**options: Any) -> dict[str, Any]:
     objects, named = take_objects(options)
     if objects != Objects():
         raise InputError("every round builds its own objects, so give specs; zoo.register makes a name for yours")
-    return train_rounds(build(Lottery, with_run(named)))
+    with quiet_libraries():
+        return train_rounds(build(Lottery, with_run(named)))
 
 
 def with_run(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,9 +12,11 @@ from typing import Any, BinaryIO
 import torch
 from lightning.pytorch.plugins.io import CheckpointIO
 
-from zoo.checkpoint.atomic import sync
+from zoo.checkpoint.atomic import sync, write_text
 from zoo.errors import InputError, one_line
 
+RUN_ID = "checkpoints/run_id"
+"""Holds the run id that every checkpoint of the run contains."""
 _MARK = b"zoo-sha256:"
 _TRAILER = len(_MARK) + 64 + 1
 _CHUNK = 2**20
@@ -118,3 +121,17 @@ def _stated(file: BinaryIO) -> str | None:
     file.seek(-_TRAILER, os.SEEK_END)
     trailer = file.read()
     return trailer[len(_MARK) : -1].decode(errors="replace") if trailer.startswith(_MARK) and trailer.endswith(b"\n") else None
+
+
+def write_run_id(folder: Path, run_id: str) -> None:
+    """Write the run id and its CRC-32."""
+    write_text(folder / RUN_ID, f"{run_id} {zlib.crc32(run_id.encode()):08x}\n")
+
+
+def read_run_id(folder: Path) -> str | None:
+    """Return the run id of a folder, None if its file is missing or damaged."""
+    path = folder / RUN_ID
+    if not path.is_file():
+        return None
+    run_id, _, checksum = path.read_text(encoding="utf-8", errors="replace").strip().partition(" ")
+    return run_id if checksum == f"{zlib.crc32(run_id.encode()):08x}" else None

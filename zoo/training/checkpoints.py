@@ -15,19 +15,16 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor, tensor
 
-from zoo.checkpoint.atomic import write_text
 from zoo.errors import InputError, Stop
 from zoo.training import state
 from zoo.training.callbacks import StopOnDivergence
-from zoo.training.checkpoint_io import stated_checksum
+from zoo.training.checkpoint_io import stated_checksum, write_run_id
 from zoo.training.metrics_table import MetricsTable
 from zoo.training.options import Fit, parse_interval
 from zoo.training.signals import Signals
 
 RUN, MODEL, STATE = "zoo_run", "zoo_model", "zoo_state"
-RUN_ID = "checkpoints/run_id"
-"""The file that says which run the checkpoints of a folder are of."""
-# What a run has settled once it has begun: it cannot be gone on with under other values.
+# Options that must not change on resume.
 _NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "task")
 _SETTLED = (
     *_NETWORK,
@@ -99,9 +96,9 @@ class Checkpoints(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Take over the signals, and say if there will be too few checkpoints to keep."""
         self.signals.graceful, self._clock = True, time.monotonic()
-        if self.enabled and trainer.is_global_zero and not self._saved:
+        if self.enabled and trainer.is_global_zero:
             self.folder.mkdir(exist_ok=True)
-            write_text(self.folder.parent / RUN_ID, f"{self.run_id}\n")
+            write_run_id(self.folder.parent, self.run_id)
         if self._goes_on is not None:
             state.set_loader(trainer, self._goes_on, elsewhere=self._elsewhere)
         expected = expected_checkpoints(trainer, self._steps)

@@ -3,6 +3,7 @@
 import math
 import shlex
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -15,10 +16,10 @@ import torch
 from zoo.checkpoint import save
 from zoo.checkpoint.atomic import write_json
 from zoo.data.loader import check_order
-from zoo.errors import InputError, Interrupted, Stop
+from zoo.errors import Interrupted, Stop
 from zoo.tasks.base import Task
 from zoo.training.checkpoints import Checkpoints, checkpoint_files
-from zoo.training.folder import RunFolder, claim, write_config
+from zoo.training.folder import RunFolder, claim, finished_run, write_config
 from zoo.training.network import build_network, model_config, rebuild_options, summarize, vectors_for
 from zoo.training.objects import Objects
 from zoo.training.options import Fit, without_tuples
@@ -28,7 +29,8 @@ from zoo.training.resume import Resumed, check_network, check_unchanged, read_be
 from zoo.training.signals import Signals
 from zoo.training.state import set_counters
 from zoo.training.teacher import read_teacher
-from zoo.training.trainer import check_trainer, make_trainer
+from zoo.training.trainer import check_trainer, lightning_errors, make_trainer
+from zoo.training.verify import CHECKSUMS, write_checksums
 
 
 @dataclass
@@ -82,11 +84,14 @@ def fit(options: Fit, objects: Objects | None = None, say: Say | None = None) ->
         Interrupted: At Ctrl-C or SIGTERM, after a checkpoint was written; the text says how to go on.
     """
     planned = plan(options, objects)
+    if (summary := finished_run(planned.options)) is not None:
+        return summary
     settings = check_trainer(planned.options.trainer)
     processes = join_for(planned, settings)
     with (
         Signals() as signals,
         claimed(planned.options, processes) as folder,
+        quiet_event_writer(),
         matmul_precision(planned.options.matmul_precision),
         interruptions(folder, say=say),
     ):
@@ -94,6 +99,9 @@ def fit(options: Fit, objects: Objects | None = None, say: Say | None = None) ->
         train(run, folder, resumed)
         with interruptions(folder, trained=True, say=say):
             measure(run)
+        if settings.get("fast_dev_run"):
+            folder.discard()
+            run.summary["run_dir"] = None
     processes.end()
     return run.summary
 
@@ -139,6 +147,7 @@ def measure(run: Run) -> None:
         write_model(run)
     if run.trainer.is_global_zero:
         write_json(run.folder / "summary.json", run.summary)
+        write_checksums(run.folder)
 
 
 @contextmanager
@@ -215,7 +224,8 @@ def set_up(
     run = Run(planned, folder, task, trainer, summary, record)
     run.checkpoints.model = record
     if trainer.is_global_zero:
-        (folder / "summary.json").unlink(missing_ok=True)  # of a run that was finished and is trained further
+        for name in ("summary.json", CHECKSUMS):  # of a run that was finished and is trained further
+            (folder / name).unlink(missing_ok=True)
         write_config(folder, options)
         for logger in trainer.loggers if resumed is None else ():
             logger.log_hyperparams(asdict(options, dict_factory=without_tuples))
@@ -236,6 +246,22 @@ def claimed(options: Fit, processes: Processes, name: str | None = None) -> Iter
     path, resumed = processes.first(claim_folder)
     with mine[0] if mine else RunFolder(Path(path), resumed=resumed) as folder:
         yield folder
+
+
+@contextmanager
+def quiet_event_writer() -> Iterator[None]:
+    """Print no traceback of TensorBoard's writer thread on an `OSError`: the checkpoint on the same disk fails as well."""
+    before = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if not (isinstance(args.exc_value, OSError) and type(args.thread).__module__.startswith("tensorboard")):
+            before(args)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
 
 
 @contextmanager
@@ -263,8 +289,9 @@ def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
         run.summary |= {"seconds": round(resumed.state["seconds"], 2), "epochs": resumed.state["epochs"]}
     else:
         try:
-            run.trainer.fit(run.task, run.plan.data, ckpt_path=None if resumed is None else str(resumed.path))
-        except InputError:
+            with lightning_errors():
+                run.trainer.fit(run.task, run.plan.data, ckpt_path=None if resumed is None else str(resumed.path))
+        except Exception:
             if not checkpoint_files(keeper.folder):
                 folder.discard()
             raise

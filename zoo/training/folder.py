@@ -1,7 +1,6 @@
 """The folder of a run: its name, the claim that keeps other runs out, config.yaml."""
 
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -17,6 +16,7 @@ from typing import Any, Self
 from weakref import WeakSet
 
 import yaml
+from filelock import lock_descriptor
 
 from zoo import registry
 from zoo.checkpoint.atomic import write_text
@@ -25,6 +25,7 @@ from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, check_rules
 from zoo.registry import Spec
 from zoo.training.options import Fit
+from zoo.training.processes import is_first_process
 from zoo.training.resolve import advised_embedding
 
 LOCK = ".lock"
@@ -59,9 +60,12 @@ class RunFolder:
     def close(self) -> None:
         """Give the claim back; without effect the second time."""
         if self._handle is not None:
+            if os.name == "nt":  # Windows removes no open file
+                os.close(self._handle)
             with suppress(OSError):
                 (self.path / LOCK).unlink()
-            os.close(self._handle)
+            if os.name != "nt":  # elsewhere it must be gone before the next claim can succeed
+                os.close(self._handle)
             self._handle = None
 
     def release(self) -> int | None:
@@ -103,7 +107,8 @@ def _leave_to_parent() -> None:
             os.close(handle)
 
 
-os.register_at_fork(after_in_child=_leave_to_parent)
+if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def claim(options: Fit, name: str | None = None) -> RunFolder:
@@ -155,6 +160,18 @@ def _unfinished(options: Fit) -> RunFolder | None:
     return None
 
 
+def finished_run(options: Fit) -> dict[str, Any] | None:
+    """Return the summary of the run in `run_dir` if ``resume=auto`` finds it finished under these options, else None."""
+    if options.resume != "auto" or options.run_dir is None:
+        return None
+    folder = Path(options.run_dir).expanduser()
+    if not (folder / "summary.json").is_file() or decisive(read_config(folder)) != decisive(config_values(options)):
+        return None
+    if is_first_process():
+        print(f"the run '{folder}' is finished: nothing is left to train", flush=True)  # noqa: T201 (its purpose)
+    return read_summary(folder)
+
+
 def _is_over(folder: Path) -> bool:
     """Whether this is an experiment with lottery tickets that has no round to go."""
     with suppress(InputError):
@@ -203,13 +220,16 @@ def hold(folder: Path) -> RunFolder:
     lock = folder / LOCK
     handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = os.read(handle, 200).decode(errors="replace").strip() or "another process"
-        os.close(handle)
-        raise InputError(f"another run ({holder}) writes to '{folder}': wait for it, or choose another --run-dir") from error
+        is_free = lock_descriptor(handle, blocking=False)
     except OSError:  # some network file systems have no locks; an empty folder is all that can be asked for there
-        pass
+        is_free = True
+    if not is_free:
+        holder = "another process"
+        with suppress(OSError):  # Windows lets nobody read a locked file
+            holder = os.read(handle, 200).decode(errors="replace").strip() or holder
+        os.close(handle)
+        text = f"another run ({holder}) writes to '{folder}': wait for it, or choose another --run-dir"
+        raise InputError(text, code="busy")
     if not lock.exists() or os.stat(lock).st_ino != os.fstat(handle).st_ino:  # its owner has just removed it
         os.close(handle)
         folder.mkdir(parents=True, exist_ok=True)

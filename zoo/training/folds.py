@@ -15,7 +15,7 @@ from zoo.checkpoint.atomic import write_json
 from zoo.errors import InputError, Interrupted, check_rules
 from zoo.registry import Spec
 from zoo.training.fit import NOTHING_KEPT, fit
-from zoo.training.folder import claim, config_values, decisive, read_config, read_summary, write_config
+from zoo.training.folder import claim, config_values, decisive, finished_run, read_config, read_summary, write_config
 from zoo.training.options import Fit
 from zoo.training.resolve import load_data, plan, resolve
 from zoo.training.trainer import check_trainer
@@ -32,6 +32,8 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     Where ``resume`` says so, folds that are finished are read, and the one that was under way goes on from its checkpoint.
     """
     options = resolve(options)
+    if (summary := finished_run(options)) is not None:
+        return summary
     rows = [fold(options, number) for number in range(options.folds or 0)]
     check(options, rows)
     with claim(options) as folder:

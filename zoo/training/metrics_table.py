@@ -61,7 +61,7 @@ class MetricsTable(Logger):
             if old or self._waiting:
                 write_text(self.path, self._text([*old, *self._waiting], header=True))
         elif self._waiting:
-            with self.path.open("a", newline="") as file:
+            with self.path.open("a", newline="", encoding="utf-8") as file:
                 file.write(self._text(self._waiting, header=False))
                 file.flush()
                 os.fsync(file.fileno())
@@ -74,8 +74,12 @@ class MetricsTable(Logger):
     def _read(self, count: int) -> list[dict[str, Any]]:
         if not count or not self.path.is_file():
             return []
-        with self.path.open(newline="") as file:
-            return list(csv.DictReader(file))[:count]
+        text = self.path.read_text(encoding="utf-8", errors="replace")  # a damaged table must not end the run
+        try:
+            rows = list(csv.DictReader(io.StringIO(text, newline="")))[:count]
+        except csv.Error:
+            return []
+        return [{str(name): value for name, value in row.items() if isinstance(value, str)} for row in rows]
 
     def _text(self, rows: list[dict[str, Any]], header: bool) -> str:
         text = io.StringIO(newline="")

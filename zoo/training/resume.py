@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,8 @@ from torch import Tensor, nn
 from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint import save
 from zoo.errors import InputError
-from zoo.training.checkpoint_io import read_checkpoint, stated_checksum
-from zoo.training.checkpoints import MODEL, RUN, RUN_ID, STATE, checkpoint_files, settled
+from zoo.training.checkpoint_io import read_checkpoint, read_run_id, stated_checksum
+from zoo.training.checkpoints import MODEL, RUN, STATE, checkpoint_files, settled
 from zoo.training.folder import config_values, flat, hold, read_config
 from zoo.training.options import Fit
 from zoo.training.processes import is_first_process
@@ -56,6 +58,10 @@ def resume(options: Fit, folder: Path, processes: int = 1) -> Resumed:
             check_batch(folder, theirs[name], before, value, processes)
         elif theirs.get(name) != value:
             raise InputError(f"the run '{folder}' has {name}={theirs.get(name)}, not {value}: begin a new run for another one")
+    epochs, max_epochs = checkpoint[STATE]["epochs"], options.trainer.get("max_epochs")
+    if isinstance(max_epochs, int) and 0 <= max_epochs < epochs:
+        text = f"--trainer.max_epochs {max_epochs}: the run '{folder}' has trained {epochs} epochs already"
+        raise InputError(text, code="conflict")
     finished = checkpoint[STATE]["finished"] and not any(name.removeprefix("trainer.") in _ENDS for name in names)
     if finished and (folder / "summary.json").exists():
         raise InputError(f"the run '{folder}' is finished: raise --trainer.max_epochs or max_steps to train it further")
@@ -114,8 +120,8 @@ def read_own(path: Path, folder: Path) -> dict[str, Any]:
     checkpoint = read_checkpoint(path)
     if not isinstance(checkpoint.get(STATE), dict) or not isinstance(checkpoint.get(RUN), dict):
         raise InputError(f"'{path}' is no training checkpoint of a run of the zoo")
-    if (own := read_id(folder)) is not None and checkpoint[STATE]["run_id"] != own:
-        raise InputError(f"the checkpoint '{path}' is of another run")
+    if checkpoint[STATE]["run_id"] != run_id_of(folder):
+        raise InputError(f"the checkpoint '{path}' belongs to another run: remove it", code="mismatch")
     return checkpoint
 
 
@@ -128,10 +134,15 @@ def read_best(folder: Path, best: Mapping[str, Any]) -> dict[str, Any]:
     return checkpoint
 
 
-def read_id(folder: Path) -> str | None:
-    """Return what tells the run from all others; None if nobody noted it."""
-    path = folder / RUN_ID
-    return path.read_text(encoding="utf-8").strip() if path.is_file() else None
+def run_id_of(folder: Path) -> str | None:
+    """Return the id of a run; if its file is missing or damaged, the one that most of its checkpoints contain."""
+    if (run_id := read_run_id(folder)) is not None:
+        return run_id
+    ids: Counter[str] = Counter()
+    for path in checkpoint_files(folder / "checkpoints"):
+        with suppress(InputError):
+            ids[str(read_checkpoint(path).get(STATE, {}).get("run_id"))] += 1
+    return ids.most_common(1)[0][0] if ids else None
 
 
 def check_network(resumed: Resumed | None, task: nn.Module) -> None:

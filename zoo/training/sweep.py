@@ -209,6 +209,8 @@ def check_point(point: Point, file: str) -> None:
     trainer = point.options.get("trainer") or {}
     unknown = {str(name) for name in trainer} - set(TRAINER_ARGUMENTS) if isinstance(trainer, dict) else set()
     check_rules((not unknown, f"'{file}': unknown argument 'trainer.{min(unknown, default='')}' of Lightning's Trainer"))
+    trial = isinstance(trainer, dict) and trainer.get("fast_dev_run")
+    check_rules((not trial, f"'{file}' sets trainer.fast_dev_run, which saves no run: leave it out"))
     try:
         plan(build(Fit, point.options))
     except InputError as error:

@@ -135,7 +135,7 @@ def log_of(study: Study, point: Point) -> Path:
 def here(study: Study, missing: Sequence[Point], jobs: int) -> Ended:
     """Run processes side by side, and yield every run with its exit code when it ends."""
     waiting, running = list(missing), dict[str, tuple[Point, subprocess.Popen[bytes]]]()
-    threads = str(max(1, len(os.sched_getaffinity(0)) // jobs)) if jobs > 1 else None
+    threads = str(max(1, available_cores() // jobs)) if jobs > 1 else None
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -147,6 +147,11 @@ def here(study: Study, missing: Sequence[Point], jobs: int) -> Ended:
                 yield point, process.returncode
     finally:
         stop([process for _, process in running.values()])
+
+
+def available_cores() -> int:
+    """Return the cores that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def start(study: Study, point: Point, threads: str | None) -> subprocess.Popen[bytes]:

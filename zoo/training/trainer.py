@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from enum import Enum
 from importlib.metadata import packages_distributions
@@ -73,13 +74,30 @@ def make_trainer(
     return trainer
 
 
+@contextmanager
+def lightning_errors() -> Iterator[None]:
+    """Raise an `InputError` in place of Lightning's errors about arguments of the Trainer and about metrics of callbacks."""
+    try:
+        yield
+    except MisconfigurationException as error:
+        raise InputError(f"--trainer: {one_line(error)}", code="conflict") from error
+    except RuntimeError as error:
+        if not str(error).startswith("Early stopping conditioned on metric"):
+            raise
+        raise InputError(f"--trainer.callbacks: {one_line(error)}", code="unknown") from error
+
+
 def run_loggers(given: Any, folder: Path, resumed: Resumed | None) -> list[Logger]:
     """Return metrics.csv, tensorboard/ and beside them the user's loggers; ``False`` turns all of them off."""
     if given is False:
         return []
     rows, steps = (0, None) if resumed is None else (resumed.state["rows"], resumed.state["logged_steps"])
     tensorboard = TensorBoardLogger(folder, name="", version="tensorboard", purge_step=steps)
-    return [MetricsTable(folder, rows), tensorboard, *([] if given is True else as_list(given))]
+    theirs = [] if given is True else as_list(given)
+    for logger in theirs:
+        if isinstance(logger, loggers.WandbLogger) and logger.save_dir == ".":  # its default, the working folder
+            logger._save_dir = logger._wandb_init["dir"] = str(folder)
+    return [MetricsTable(folder, rows), tensorboard, *theirs]
 
 
 def as_list(value: Any) -> list[Any]:

@@ -1,0 +1,89 @@
+"""Print the result of a run and the next commands to try."""
+
+import logging
+import shlex
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from zoo.checkpoint.card import number
+from zoo.report import plain_console, plain_table
+from zoo.tasks import task_type
+from zoo.training.objects import is_object
+
+
+@contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Suppress the notes and advice of Lightning, which the defaults of a run have already taken into account."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning.*")
+            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def print_summary(summary: dict[str, Any]) -> None:
+    """Print the result of a run beside its real twin, and the next commands."""
+    console = plain_console()
+    parameters, run = summary["parameters"], summary["run_dir"]
+    twin = parameters.get("real_twin")  # a network that was given has none
+    table = plain_table("", summary["algebra"], *(("real twin", "share") if twin else ()))
+    rest = (f"{twin:,}", f"{parameters['total'] / twin:.1%}") if twin else ()
+    table.add_row("parameters", f"{parameters['total']:,}", *rest)
+    for name, value in summary["metrics"].items():
+        table.add_row(f"test {name}", number(value) + spread(summary, name))
+    console.print()
+    console.print(table)
+    if vectors := summary["vectors_found"]:
+        console.print(f"pretrained vectors for {vectors['found']:,} of {vectors['words']:,} words")
+    if summary["stayed_real"]:
+        console.print(f"stayed real: {list_reasons(summary['stayed_real'])}")
+    if not summary["metrics"] and run:
+        folder = f"{run}/fold-01" if "folds" in summary else run
+        console.print(f"not tested: {summary['data']} has no test split; {folder}/metrics.csv has the validation metrics")
+    epochs = f"{summary['epochs']} epoch{'s' * (summary['epochs'] != 1)}"
+    work = f"{epochs} in {summary['seconds']:.1f} s on {summary['device']}"
+    console.print(f"{summary['backbone']} on {summary['data']}, {work}")
+    if run is None:
+        console.print("this was a trial of a few batches (fast_dev_run); nothing was saved")
+        return
+    console.print(f"everything is in {run}\n\nnext:")
+    for command, purpose in next_commands(summary):
+        console.print(f"  {command}  # {purpose}")
+
+
+def next_commands(summary: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return commands to try after a run, each with its purpose; those of the task come from its class."""
+    folder = shlex.quote(summary["run_dir"])
+    run = f"{folder}/fold-01" if "folds" in summary else folder
+    measure = (f"zoo {'test' if summary['metrics'] else 'validate'} {run}", "measure it again")
+    if "note" in summary:  # objects that no command can build
+        return [] if is_object(summary["backbone"]) or is_object(summary["task"]) else [measure]
+    return [
+        measure,
+        *((f"zoo {verb.format(run=run)}", purpose) for verb, purpose in task_type(summary["task"])[0].next_commands),
+        (f"zoo fit -c {folder}/config.yaml --algebra ANOTHER", "the same run over another algebra (zoo list algebras)"),
+    ]
+
+
+def spread(summary: dict[str, Any], name: str) -> str:
+    """Return the standard deviation between folds, if there are any, as a suffix."""
+    return f" ± {number(summary['std'][name])}" if "std" in summary else ""
+
+
+def list_reasons(names: dict[str, list[str]]) -> str:
+    """Format in one line which matrices stayed real and why.
+
+    Example:
+        >>> list_reasons({"stem": ["conv1"], "depthwise": ["a.dw", "b.dw"]})
+        'conv1 (stem), 2 layers (depthwise)'
+    """
+    return ", ".join(f"{layers[0] if len(layers) == 1 else f'{len(layers)} layers'} ({why})" for why, layers in names.items())
