@@ -137,7 +137,8 @@ class LSTM(nn.Module):
             output, last = self._read_packed(packed, hx)
             return pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])[0], last
         y, h, c = torch.lstm(x, start, self._weights(x.is_cuda), *self._options(), True)
-        return y, (h, c)
+        # On the CPU torch saves the outputs for the backward pass, and an in-place operation after it would fail.
+        return (y.clone(), (h.clone(), c.clone())) if y.requires_grad else (y, (h, c))
 
     def _options(self) -> tuple[bool, int, float, bool, bool]:
         """Return the options of torch's kernel; the first says that there are biases."""

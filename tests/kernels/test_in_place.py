@@ -1,0 +1,47 @@
+"""In-place operations before and after every layer and kernel give the values and gradients of out-of-place ones."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from zoo.layers import Layers, set_kernel
+
+LAYERS = {
+    "linear": (lambda make: make.linear(24, 20, role="ffn"), (6, 24)),
+    "linear, blocks and padding": (lambda make: make.linear(21, 30, role="ffn", blocks=(1, 3), bias=False), (2, 3, 21)),
+    "conv1d": (lambda make: make.conv1d(8, 16, 3, padding=1), (2, 8, 10)),
+    "conv2d": (lambda make: make.conv2d(8, 16, 3, padding=1), (2, 8, 6, 6)),
+    "conv2d, no bias": (lambda make: make.conv2d(8, 16, 1, bias=False), (2, 8, 6, 6)),
+    "conv2d, groups": (lambda make: make.conv2d(16, 16, 3, groups=2), (2, 16, 6, 6)),
+    "embedding": (lambda make: make.embedding(12, 16, padding_idx=0), None),
+    "lstm": (lambda make: make.lstm(8, 12), (2, 5, 8)),
+    "attention": (lambda make: make.attention(16, 2), (2, 5, 16)),
+}
+
+
+def outputs(layer, x, in_place, train):
+    x = x.clone().requires_grad_(train and x.is_floating_point())
+    inner = nn.ReLU(in_place)(x * 1.0) if x.is_floating_point() else x
+    y = layer(inner)
+    y = nn.Hardswish(in_place)(y[0] if isinstance(y, tuple) else y)
+    if not train:
+        return [y]
+    return [y, *torch.autograd.grad(y.square().sum(), [p for p in (x, *layer.parameters()) if p.requires_grad])]
+
+
+@pytest.mark.parametrize("train", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("kernel", ["auto", "block", "factored", "thin"])
+@pytest.mark.parametrize("spec", ["quaternion", "phm(n=2)"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_in_place_activations(name, spec, kernel, train):
+    torch.manual_seed(0)
+    make, shape = LAYERS[name]
+    layer = make(Layers(spec, scope="all+embed")).train(train)
+    set_kernel(layer, kernel)
+    x = torch.randint(12, (3, 7)) if shape is None else torch.randn(shape)
+    with torch.set_grad_enabled(train):
+        found, expected = outputs(layer, x, True, train), outputs(copy.deepcopy(layer), x, False, train)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)
