@@ -31,8 +31,19 @@ ORDER = (
     "sst_transformer",
 )
 """The order of the sections; further files follow by name."""
-COLOURS = {"real": "#222222", "complex": "#7f6000", "quaternion": "#1f4e79", "octonion": "#c55a11", "phm-4": "#548235"}
-MARKERS = {"real": "o", "complex": "v", "quaternion": "s", "octonion": "D", "phm-4": "^"}
+COLOURS = {
+    "real": "#222222",
+    "complex": "#7f6000",
+    "quaternion": "#1f4e79",
+    "octonion": "#c55a11",
+    "phm-2": "#9bbb59",
+    "phm-4": "#548235",
+    "phm-5": "#00b0a0",
+    "phm-8": "#7030a0",
+    "phm-10": "#c000c0",
+    "phm-16": "#808080",
+}
+MARKERS = {"real": "o", "complex": "v", "quaternion": "s", "octonion": "D", "phm-2": "<", "phm-4": "^", "phm-8": ">"}
 UNITS = {"loss": "nats", "mse": "mean squared error"}
 HEAD = """# Quality at equal weights
 
@@ -44,7 +55,8 @@ weights: real networks of several widths and networks over algebras, every netwo
   chooses the rate and the epoch; the test split is never used to choose.
 - **Seeds.** The best rate is repeated with further seeds. The seed of the search is one of them, for every network.
 - **Equal weights.** The real networks are interpolated linearly in the logarithm of the number of weights, between the two
-  widths around the network's size. Networks outside of the real widths are drawn, but not compared.
+  widths around the network's size. Networks outside of the real widths are drawn, but not compared; up to 3 % beyond, they are
+  compared with the outermost real network.
 - **Intervals** are 95 % intervals by Student's t over seeds; differences use the degrees of freedom of Welch and Satterthwaite.
   They do not contain the error of the test set, which all networks share. They are not corrected for the number of comparisons:
   of twenty equal pairs, about one is called different.

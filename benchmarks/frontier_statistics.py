@@ -20,6 +20,9 @@ LEVEL = 0.05
 SHARE = 0.2
 """Where word tables hold more than this share of the weights of some network, sizes are compared without them."""
 
+MARGIN = 0.03
+"""Share of the weights by which a network may lie beyond the real ones and be compared with the outermost."""
+
 
 @dataclass(frozen=True)
 class Point:
@@ -92,8 +95,14 @@ def contrast(coefficients: Mapping[Point, float]) -> Difference | None:
 
 
 def opponents(weights: int, real: Iterable[Point]) -> dict[Point, float] | None:
-    """Return the shares of the real networks that interpolate at a size in log weights; None outside of their sizes."""
+    """Return the shares of the real networks that interpolate at a size in log weights; None outside of their sizes.
+
+    A size less than `MARGIN` beyond the smallest or largest real network is compared with that network.
+    """
     ordered = sorted(real, key=lambda point: point.weights)
+    for end in (ordered[0], ordered[-1]) if ordered else ():
+        if abs(math.log(weights / end.weights)) <= math.log(1 + MARGIN):
+            return {end: 1.0}
     for small, large in pairwise(ordered):
         if small.weights <= weights <= large.weights:
             share = math.log(weights / small.weights) / math.log(large.weights / small.weights)

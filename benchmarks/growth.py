@@ -21,7 +21,7 @@ from torch.nn import functional as F
 import zoo
 from benchmarks import machine
 from benchmarks.papers import commit
-from benchmarks.papers_plots import IMAGES
+from benchmarks.papers_page import IMAGES
 from zoo.kernels.plan import name as machine_name
 from zoo.kernels.plan import stored
 from zoo.layers import Linear

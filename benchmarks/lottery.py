@@ -16,7 +16,7 @@ import yaml
 import zoo
 from benchmarks import machine
 from benchmarks.papers import commit, rooted
-from benchmarks.papers_plots import IMAGES
+from benchmarks.papers_page import IMAGES
 from zoo.report.lottery import crossing_table, rounds_table
 from zoo.report.lottery.crossing import METHOD, compare_all
 from zoo.report.lottery.plots import both, curves

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs" / "papers"
 RESULTS = ROOT / "benchmarks" / "results" / "papers"
 SAID = re.compile(r" *# (published|claim|significant|also|note|beam|curve|setting)(?: \[(.*?)\])?: (.*)")
-FIGURES = {
+METRICS = {
     "accuracy": "accuracy",
     "MAP": "map",
     "BLEU": "bleu",
@@ -86,8 +86,8 @@ class Row:
 
     @property
     def printed(self) -> tuple[str, float] | None:
-        """What was printed first: the name of a figure of `FIGURES`, and the number."""
-        found = re.match(rf"({'|'.join(FIGURES)}) ([\d.]+)", self.published)
+        """What was printed first: the name of a figure of `METRICS`, and the number."""
+        found = re.match(rf"({'|'.join(METRICS)}) ([\d.]+)", self.published)
         return (found[1], float(found[2])) if found else None
 
 

@@ -1,0 +1,367 @@
+"""The papers: their rows are run and stored, judged beyond chance, and the pages say what the results say."""
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+
+import pytest
+import yaml
+from scipy.stats import t, ttest_ind, ttest_rel
+
+import zoo
+from benchmarks import frontier_page, papers, papers_detail, papers_page, papers_rows
+from benchmarks.frontier_statistics import Difference
+from benchmarks.papers_statistics import Pair, Score, comparisons, differs, score, tally, verdict
+from zoo.registry import Spec
+from zoo.training.sweep import Study, points
+
+SWEEP = """\
+# note: Fewer words.
+# note [sm*]: Another optimizer.
+base:
+  data: text(path=nowhere)
+  trainer: {max_epochs: 1}
+axes:
+  row:
+    # published: accuracy 0.9 (Table 1)
+    # also: text(path=nowhere, val=0.2)
+    small:
+      backbone: fasttext(dim=8, hidden=8)
+      algebra: quaternion
+    other:
+      backbone: fasttext(dim=8, hidden=4)
+      algebra: quaternion
+"""
+
+
+def in_this_process(values, file, options, *, finished):
+    """`zoo.training.sweep_jobs.sweep` without the start of a process for each run."""
+    grid, folder = points(values, file), Path(options.run_dir)
+    (folder / "configs").mkdir(parents=True, exist_ok=True)
+    study = Study(folder, grid)
+    for point in study.open():
+        if point.name in options.only.split(","):
+            zoo.fit(**point.options, run_dir=str(study.path(point)))
+            finished(study.finish(point))
+    return {"rows": list(study.rows.values())}
+
+
+@pytest.fixture
+def row(tmp_path, corpus, monkeypatch):
+    """The sweep of a paper with a row that trains in a second, its results and the page in a folder of their own."""
+    (tmp_path / "data" / "text_small").mkdir(parents=True)
+    corpus(tmp_path / "data" / "text_small" / "train.tsv", "text")
+    monkeypatch.chdir(tmp_path)
+    config = tmp_path / "configs" / "paper" / "table.yaml"
+    config.parent.mkdir(parents=True)
+    config.write_text(SWEEP)
+    monkeypatch.setattr(papers_rows, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(papers, "write", lambda: None)
+    monkeypatch.setattr(papers, "sweep", in_this_process)
+    return config
+
+
+def test_a_row_of_a_paper_is_measured_once_for_each_seed(row, tmp_path):
+    argv = [str(row), "--only", "small", "--root", str(tmp_path / "data"), "--seeds"]
+    papers.main([*argv, "1"])
+    out = tmp_path / "results" / "paper" / "small.json"
+    first = json.loads(out.read_text())
+    out.unlink()  # as if it had been cut off before it was written
+    papers.main([*argv, "1"])
+    assert json.loads(out.read_text())["rows"][0]["metrics"] == first["rows"][0]["metrics"]
+    first = json.loads(out.read_text())
+    papers.main([*argv, "2"])
+    both = json.loads(out.read_text())
+    assert [found["seed"] for found in both["rows"]] == [0, 1]
+    assert both["rows"][0] == first["rows"][0]
+    assert both["config"] == papers_rows.read(row)[0].config
+    assert [path.name for path in out.parent.iterdir()] == ["small.json"]
+    assert both["rows"][0]["tested"] == 6
+    kept = {"parameters", "metrics", "chosen", "versions", "data_sha256", "commit", "machine", "also"}
+    assert kept <= both["rows"][0].keys()
+    (choice,) = both["rows"][0]["chosen"]
+    assert choice.keys() == {"epoch", "step", "val_accuracy"}
+    assert list(both["rows"][0]["also"]) == ["text(path=nowhere, val=0.2)"]
+
+
+def test_rows_that_fail_are_named(row, monkeypatch, capsys):
+    monkeypatch.setattr(papers, "sweep", lambda *args, **options: {"rows": []})
+    with pytest.raises(SystemExit, match=r"benchmarks\.papers: failed: small-seed0, other-seed0$"):
+        papers.main([str(row), "--seeds", "1"])
+    with pytest.raises(SystemExit):
+        papers.main(["nowhere.yaml"])
+    assert "there is no file nowhere.yaml" in capsys.readouterr().err
+
+
+def test_comments_are_of_all_rows_of_some_or_of_the_one_below(row):
+    small, other = papers_rows.read(row)
+    assert (small.notes, other.notes) == (("Fewer words.", "Another optimizer."), ("Fewer words.",))
+    assert (small.published, other.published) == ("accuracy 0.9 (Table 1)", "")
+    assert small.config == {
+        "data": "text(path=nowhere)",
+        "trainer": {"max_epochs": 1},
+        "backbone": "fasttext(dim=8, hidden=8)",
+        "algebra": "quaternion",
+    }
+    row.write_text(row.read_text().replace("[sm*]", "[mall]"))
+    with pytest.raises(ValueError, match=r"no row is named so: # note \[mall\]"):
+        papers_rows.read(row)
+
+
+def test_a_row_that_has_changed_is_measured_anew(row, tmp_path):
+    argv = [str(row), "--only", "small", "--root", str(tmp_path / "data"), "--seeds", "1", "--runs"]
+    papers.main([*argv, "first"])
+    row.write_text(row.read_text().replace("hidden=8", "hidden=16"))
+    papers.main([*argv, "second"])
+    stored = json.loads((tmp_path / "results" / "paper" / "small.json").read_text())
+    assert (len(stored["rows"]), stored["config"]["backbone"]) == (1, "fasttext(dim=8, hidden=16)")
+
+
+def test_curves_and_beams_are_stored_and_shown(row, tmp_path):
+    for part in ("train", "test"):
+        (tmp_path / f"{part}.en").write_text("one\ntwo\nthree\n" * 20)
+        (tmp_path / f"{part}.fr").write_text("un\ndeux\ntrois\n" * 20)
+    base = {"data": f"parallel(path='{tmp_path}', source=en, target=fr, tokenizer=char)", "algebra": "quaternion"}
+    base |= {"backbone": "transformer(dim=8, depth=1, heads=1, ffn=8)"}
+    values = yaml.safe_dump({"base": base, "axes": {"row": {"small": {"trainer": {"max_steps": 2, "val_check_interval": 1}}}}})
+    row.write_text("\n".join(["# published: BLEU 28.4 (Table 3)", "# beam: 2", "# curve: exact_match", values]))
+    papers.main([str(row), "--seeds", "1"])
+    measured_row = papers_rows.read(row)[0]
+    (found,) = measured_row.runs
+    assert [step for step, _ in found["curve"]] == [1, 2]
+    assert found["beam"]["beam"] == 2
+    assert "beam 2: BLEU" in papers_detail.result(measured_row)
+    assert papers_detail.draw_curves([measured_row], "curve", "exact match", tmp_path).read_bytes().startswith(b"\x89PNG")
+
+
+def test_data_lie_in_the_folder_of_their_name(tmp_path):
+    for name in ("tinyshakespeare", "shakespeare_style", "iwslt15_envi_tst", "mlu"):
+        (tmp_path / name).mkdir()
+    found = {name: papers.rooted(name, tmp_path) for name in ("shakespeare", "shakespeare_style", "iwslt15", "mlu", "sst")}
+    assert [Path(str(Spec.parse(spec).options.get("path", ""))).name for spec in found.values()] == [
+        "tinyshakespeare",
+        "shakespeare_style",
+        "iwslt15_envi_tst",
+        "",
+        "",
+    ]
+
+
+def measured(name, algebra, *accuracies, data="trec", scope="all", backbone="lstm", published="", tested=None):
+    runs = [{"metrics": {"loss": 1.0, "accuracy": value}, "tested": tested} for value in accuracies]
+    config = {"backbone": backbone, "algebra": algebra, "data": data, "scope": scope}
+    return papers_rows.Row("complex_order", name, config, published, (), tuple(runs))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "tested", "expected"),
+    [
+        ((0.50, 0.51), (0.80, 0.81), 1000, True),
+        ((0.50, 0.51), (0.80, 0.81), 10, False),  # the test is too small
+        ((0.30, 0.71), (0.60, 0.99), 1000, False),  # the seeds are too far apart
+        ((0.50,), (0.80, 0.81), 1000, None),  # one seed does not tell
+        ((0.50, 0.51), (0.53, 0.54), 100000, False),  # two seeds tell little: p = 0.051
+        ((0.50, 0.51, 0.505), (0.53, 0.54, 0.535), 100000, True),
+        ((0.50, 0.50), (0.53, 0.53), 100000, True),  # no spread at all
+        ((0.50, 0.50), (0.50, 0.50), None, False),
+        ((9.0, 9.1), (12.0, 12.1), None, True),  # no bound is known
+    ],
+)
+def test_a_difference_counts_beyond_seeds_and_test(one, other, tested, expected):
+    assert differs(Score(one, tested), Score(other, tested)) is expected
+
+
+def test_differences_over_seeds_are_those_of_welch():
+    rng = random.Random(0)
+    for _ in range(200):
+        one, other = ([rng.gauss(0, scale) for _ in range(rng.randint(2, 4))] for scale in (1, 3))
+        said = differs(Score(tuple(one)), Score(tuple(other)))
+        assert said is bool(ttest_ind(one, other, equal_var=False).pvalue < 0.05)
+
+
+def folded(*values):
+    """A row over folds of the same data, and one seed."""
+    run = {"seed": 0, "tested": 10**6, "metrics": {"accuracy": mean(values)}}
+    run["folds"] = [{"accuracy": value} for value in values]
+    run["data_sha256"] = [f"fold {number}" for number in range(len(values))]
+    return papers_rows.Row("paper", "row", {}, runs=(run,))
+
+
+def test_one_seed_over_folds_is_judged_fold_by_fold():
+    rng = random.Random(0)
+    decided = []
+    for _ in range(200):
+        ease = [rng.gauss(0.8, 0.02) for _ in range(10)]  # of a fold, the same for both: only the differences count
+        one, other = ([value + rng.gauss(lead, 0.004) for value in ease] for lead in (0, 0.005))
+        # Nadeau and Bengio (2003) divide Student's t by sqrt(1 + k n_test / n_train), here of 1 / (k - 1)
+        student = ttest_rel(one, other).statistic / math.sqrt(1 + 10 / 9)
+        expected = abs(student) > t.ppf(0.975, 9) and abs(mean(one) - mean(other)) > 1.96 * math.sqrt(2 * 0.16 / 10**6)
+        scores = [score(folded(*values), "accuracy") for values in (one, other)]
+        assert differs(*scores) is bool(expected)
+        decided.append(expected)
+    assert 40 < sum(decided) < 160
+    three, four = (score(folded(*values), "accuracy") for values in ((0.7, 0.8, 0.9), (0.7, 0.8, 0.9, 0.8)))
+    assert differs(three, four) is None
+
+
+def test_a_fold_is_its_mean_over_seeds():
+    row = folded(0.5, 0.7)
+    again = row.runs[0] | {"seed": 1, "folds": [{"accuracy": 0.6}, {"accuracy": 0.9}], "beam": {"accuracy": 0.9}}
+    both = replace(row, runs=(*row.runs, again))
+    assert score(both, "accuracy").folds == pytest.approx({"fold 0": 0.55, "fold 1": 0.8})
+    assert score(replace(row, runs=(again,)), "accuracy", beam=True).folds == {}  # these are without a beam
+    other = replace(row, runs=(*row.runs, again | {"data_sha256": ["fold 0", "fold 2"]}))
+    assert score(other, "accuracy").folds == {}
+
+
+def test_folds_of_one_seed_are_compared():
+    def row(name, published, *values):
+        said = measured(name, "real", published=f"accuracy {published} (Table 2)")
+        return replace(said, runs=folded(*values).runs)
+
+    (one,) = comparisons([row("mr_none", 0.7, 0.5, 0.6, 0.7), row("mr_order", 0.8, 0.7, 0.7, 0.7)])
+    assert one.pairs() == [(True, False, False)]
+
+
+def test_a_printed_lead_may_be_more_than_is_found():
+    rows = [
+        measured("sva_real", "real", 0.90, 0.91, published="accuracy 0.7 (Table 5)", tested=1000),
+        measured("sva_phm2", "phm-2", 0.90, 0.92, published="accuracy 0.9 (Table 5)", tested=1000),
+    ]
+    assert comparisons(rows)[0].pairs() == [(True, False, True)]
+    rows[1] = measured("sva_phm2", "phm-2", 0.9, 0.91 + 2e-8, published="accuracy 0.9 (Table 5)", tested=1000)
+    assert [pair.as_printed for pair in comparisons(rows)[0].pairs()] == [None]
+
+
+@pytest.fixture
+def compared():
+    """Three rows in print, of which one was not run."""
+    return [
+        measured("sva_real", "real", 0.90, 0.91, published="accuracy 0.948 (Table 5; Tay et al. 2019, Table 5)", tested=1000),
+        measured("sva_phm2", "phm-2", 0.80, 0.81, published="accuracy 0.951 (Table 5)", tested=1000),
+        measured("sva_phm4", "phm-4", published="accuracy 0.95 (Table 5)", tested=1000),
+        measured("sva_octonion", "octonion", 0.5, tested=1000),
+        measured("other", "real", 0.5, data="sst", published="accuracy 0.5 (Table 5)"),
+    ]
+
+
+def test_a_printed_table_has_one_line_with_its_verdict(compared):
+    *_, line, _ = papers_page.printed_tables(compared)
+    assert line == (
+        "| [Wang et al. 2020](papers/complex_order.md), Table 5, lstm | trec | contradicted, leads smaller "
+        "| 0 as printed (0), 1 reversed (1) | one seed, a small network |"
+    )
+
+
+def test_settings_and_significant_leads_are_judged_by_themselves(compared):
+    rows = [*compared[:3], measured("sva_phm8", "phm-8", 0.7, 0.71, published="accuracy 0.94 (Table 5)", tested=1000)]
+    marked = [replace(row, extra={"significant": "Table 5: over all"} if row.name == "sva_phm8" else {}) for row in rows]
+    assert [len(comparisons(some)[0].pairs()) for some in (compared, marked, rows)] == [1, 2, 3]
+    folds = [replace(row, extra={"setting": "ten folds"}) for row in rows]
+    assert [one.rows[0].setting for one in comparisons([*rows, *folds])] == ["", "ten folds"]
+    assert tally([Pair(True, True), Pair(False, None)]) == "1 as printed (1), 0 reversed (0), 1 with one seed"
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([], "not measured"),
+        ([(True, True), (True, True)], "holds"),
+        ([(True, True), (True, True), (True, False)], "holds in part"),
+        ([(True, True), (True, True), (False, False)], "holds in part"),
+        ([(True, True), (True, True), (True, None)], "holds in part"),
+        ([*[(True, True)] * 2, *[(False, True)] * 2], "mixed"),
+        ([*[(True, True)] * 4, *[(False, True)] * 1, *[(True, False)] * 5], "holds in part"),  # one of ten is chance
+        ([*[(True, True)] * 1, *[(False, True)] * 4, *[(True, False)] * 5], "contradicted"),
+        ([(True, True), (False, True)], "not decided"),  # one of two of a kind
+        ([(True, False), (False, True), (False, True)], "contradicted"),
+        ([(True, True), (False, False)], "not decided"),  # one of two comes by chance in one table of ten
+        ([(True, None), (True, None), (False, False)], "too few seeds"),
+        ([(None, False), (True, False, True), (False, False, True)], "not decided, leads smaller"),
+        ([*[(True, True)] * 3, *[(True, False)] * 17], "not decided"),
+        ([*[(True, True)] * 4, *[(True, False)] * 16], "holds in part"),
+    ],
+)
+def test_verdicts(pairs, expected):
+    assert verdict([Pair(*pair) for pair in pairs]) == expected
+
+
+def test_algebras_are_compared_with_the_real_network_of_the_same_width():
+    rows = [
+        measured("a", "phm-2", 0.84, 0.86),
+        measured("b", "quaternion", 0.6, 0.7, scope="attention"),
+        measured("c", "real", 0.50, 0.52),
+        measured("d", "phm-4", 0.7),  # one seed
+        measured("e", "quaternion", 0.5, 0.6, data="iwslt15"),  # too little data
+    ]
+    (effect,) = papers_page.equal_width(rows)
+    assert (effect.task, effect.algebra) == ("trec, lstm", "phm-2")
+    assert effect.found.estimate == pytest.approx(100 * 0.34 / 0.51)
+    half = t.ppf(0.975, 2) * math.sqrt(2 * 1e-4)  # both means have a variance of 2e-4 / 2
+    assert effect.found.high - effect.found.estimate == pytest.approx(100 * half / 0.51)
+
+
+def test_the_answer_counts_verdicts():
+    ahead, open_ = Difference(2.0, 1.0, 3.0), Difference(0.0, -1.0, 1.0)
+    effects = [papers_page.Effect("digits (frontier)", "quaternion", ahead), papers_page.Effect("sva", "octonion", open_)]
+    text = papers_page.answer(effects, effects)
+    assert "ahead in 1, behind in 0 and not told apart in 1 of 2 comparisons on 2 tasks" in text
+    assert "some algebra is ahead of it on digits." in text
+
+
+def test_learning_rates_are_chosen_on_validation_rows():
+    def row(name, validation, test):
+        run = {"metrics": {"accuracy": test}, "chosen": [{"epoch": 1, "step": 9, "val_accuracy": validation}]}
+        return papers_rows.Row("rates", name, {"data": "trec", "backbone": "transformer", "algebra": "real"}, runs=(run,))
+
+    rows = [row("trec_pe_1e-3", 0.5, 0.9), row("trec_pe_3e-4", 0.6, 0.8), row("trec_none_1e-3", 0.4, 0.3)]
+    assert [line for line in papers_detail.rates(rows) if line.startswith("|")] == [
+        "| positions | 1e-3 | 3e-4 | test |",
+        "|---|---:|---:|---:|",
+        "| none | **0.400** |  | 0.300 |",
+        "| learned (PE) | 0.500 | **0.600** | 0.800 |",
+    ]
+    assert papers_detail.rates([]) == []
+
+
+def test_a_row_shows_its_interval_and_its_notes():
+    row = replace(measured("trec_a", "quaternion", 0.5, 0.6, 0.7), notes=("Shared.", "Own."))
+    run = {"parameters": {"total": 3000, "embedding": 1000}}
+    rows = [replace(row, runs=tuple(found | run for found in row.runs)), replace(row, name="trec_b", notes=("Shared.",))]
+    rows[1] = replace(rows[1], runs=rows[0].runs)
+    lines = papers_detail.rows_of(rows, [])
+    half = t.ppf(0.975, 2) * 0.1 / math.sqrt(3)
+    assert f"| 2K + 1K | accuracy 0.600 ± {half:.3f} |" in lines[2]
+    assert lines[2].endswith("|  | a |")
+    assert ("All rows: Shared." in lines, "- a: Own." in lines) == (True, True)
+
+
+def test_every_difference_is_said():
+    """A hypercomplex Transformer of Tay et al. is measured with product scores or says that it is not."""
+    rows = papers_rows.read_all()
+    for row in rows:
+        if (
+            row.config["algebra"] == "quaternion"
+            and row.net == "transformer"
+            and "_order" not in row.name
+            and row.score == "dot"
+        ):
+            assert not [table for table in row.tables if row.paper == "quaternion_nlp"], row.name
+    assert all(row.notes for row in rows if row.config["data"] not in ("hamilton", "rotation"))
+
+
+def test_the_pages_are_those_of_the_results(tmp_path):
+    papers_page.write(tmp_path / "papers.md", tmp_path)
+    papers_detail.write(tmp_path)
+    frontier_page.write(tmp_path / "frontier.md", tmp_path)
+    assert (tmp_path / "papers.md").read_text(encoding="utf-8") == papers_page.PAGE.read_text(encoding="utf-8")
+    assert (tmp_path / "frontier.md").read_text(encoding="utf-8") == frontier_page.PAGE.read_text(encoding="utf-8")
+    for name in papers_page.PAPERS:
+        page = (papers_detail.FOLDER / f"{name}.md").read_text(encoding="utf-8")
+        assert (tmp_path / f"{name}.md").read_text(encoding="utf-8") == page
+    assert len(papers_page.PAGE.read_text(encoding="utf-8").splitlines()) <= 150
+    stored = {path.relative_to(papers_rows.RESULTS).with_suffix("") for path in papers_rows.RESULTS.glob("*/*.json")}
+    assert stored == {Path(row.paper, row.name) for row in papers_rows.read_all() if row.runs}
