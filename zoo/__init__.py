@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from zoo.errors import InputError
     from zoo.inference.model import Model, load
     from zoo.inference.saving import save
-    from zoo.layers import Layers
+    from zoo.layers import Layers, keep_matrices
     from zoo.registry import register
     from zoo.training.api import fit, lottery
 
@@ -40,6 +40,7 @@ __all__ = [
     "count",
     "fit",
     "fold",
+    "keep_matrices",
     "laws",
     "load",
     "lottery",
@@ -59,6 +60,7 @@ _HOMES = {
     "count": "zoo.backbones.build",
     "fit": "zoo.training.api",
     "fold": "zoo.conversion",
+    "keep_matrices": "zoo.layers",
     "laws": "zoo.algebras",
     "load": "zoo.inference.model",
     "lottery": "zoo.training.api",

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.errors import InputError
+from zoo.kernels.base import AxisLayout
 from zoo.kernels.threads import alone_if, scratch
 
 SMALL = 2**18
@@ -17,46 +17,6 @@ LARGE = 2**22
 """Numbers of a larger matrix that are worked on at a time."""
 MOST_KEPT = 2**24
 """Numbers of the largest matrix whose memory a thread uses again: new memory takes longer than what is done in it."""
-
-
-class AxisLayout(NamedTuple):
-    """A channel axis that holds ``blocks`` vectors side by side, each of them component-major by itself.
-
-    One block of C / blocks real channels is [n, width] with width = ceil(C / (blocks n)), cut to its first C / blocks entries
-    if n does not divide it: the missing channels are zeros that are never computed, but their weights exist and are counted.
-
-    There is 1 block in a residual stream, 4 for gates, 3 * heads for a fused qkv.
-
-    Example:
-        >>> AxisLayout(10, n=4).width
-        3
-    """
-
-    channels: int
-    n: int
-    blocks: int = 1
-
-    @property
-    def size(self) -> int:
-        """Real channels of one block."""
-        return self.channels // self.blocks
-
-    @property
-    def width(self) -> int:
-        """Algebra elements of one block, the last ones padded if need be."""
-        return -(-self.size // self.n)
-
-    @property
-    def elements(self) -> int:
-        """Algebra elements of the whole axis: the size of this axis in the component weights."""
-        return self.blocks * self.width
-
-
-def axis_layout(channels: int, n: int, blocks: int = 1) -> AxisLayout:
-    """Return an `AxisLayout`, or raise `InputError` if there is no channel or the blocks do not share the channels evenly."""
-    if channels < 1 or blocks < 1 or channels % blocks:
-        raise InputError(f"{channels} channels do not split into {blocks} equal blocks of at least one channel")
-    return AxisLayout(channels, n, blocks)
 
 
 def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from zoo.kernels.block import AxisLayout
+from zoo.kernels.base import AxisLayout
 from zoo.kernels.factored import factored_linear
 from zoo.kernels.factors import Factors
 from zoo.kernels.plan import BYTES, FORWARD_PASSES, Accelerator, Machine

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.kernels.block import AxisLayout, real_matrix
+from zoo.kernels.base import AxisLayout
+from zoo.kernels.block import real_matrix
 from zoo.kernels.factors import Factors
 from zoo.kernels.threads import in_threads, scratch
 

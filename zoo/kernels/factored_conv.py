@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from zoo.kernels.block import AxisLayout, real_matrix
+from zoo.kernels.base import AxisLayout
+from zoo.kernels.block import real_matrix
 from zoo.kernels.factors import Factors
 
 

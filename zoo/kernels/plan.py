@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from zoo.errors import InputError
-from zoo.kernels.block import AxisLayout
+from zoo.kernels.base import AxisLayout
 from zoo.kernels.factored import FEWEST_ROWS, TILE
 from zoo.kernels.thin import FEW_COLUMNS
 from zoo.kernels.triton_linear import MOST_TERMS

@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.errors import InputError
-from zoo.kernels.block import AxisLayout, real_matrix
+from zoo.kernels.base import AxisLayout
+from zoo.kernels.block import real_matrix
 from zoo.kernels.factors import Factors
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -5,6 +5,7 @@ from zoo.layers.conv import Conv1d, Conv2d
 from zoo.layers.elements import ElementNorm, Product, Readout
 from zoo.layers.embedding import Embedding
 from zoo.layers.factory import Layers
+from zoo.layers.keeping import keep_matrices
 from zoo.layers.kernel_choice import set_kernel
 from zoo.layers.linear import Linear
 from zoo.layers.lstm import LSTM
@@ -25,5 +26,6 @@ __all__ = [
     "Readout",
     "RelativeAttention",
     "TokenEmbedding",
+    "keep_matrices",
     "set_kernel",
 ]

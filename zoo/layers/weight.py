@@ -97,6 +97,7 @@ class Weight(nn.Module):
         else:
             self.components = TrackedParameter(torch.empty(algebra.m, *shape))
         self._kept: _Kept | None = None
+        self._scopes = 0
         self.kernel_choice = KernelChoice()
         self.reset_parameters()
 
@@ -198,6 +199,16 @@ class Weight(nn.Module):
         self.__dict__["_kept"] = _Kept(matrix, w, a, left, _state(matrix, w, a, left), memory)
         return matrix
 
+    def open_cache(self) -> None:
+        """Enter `zoo.keep_matrices`."""
+        self.__dict__["_scopes"] = self._scopes + 1
+
+    def close_cache(self) -> None:
+        """Leave `zoo.keep_matrices`."""
+        self.__dict__["_scopes"] = self._scopes - 1
+        if not self._scopes:
+            self.__dict__["_kept"] = None
+
     def train(self, mode: bool = True) -> "Weight":
         """Switch between training and evaluation; the matrix is assembled anew after either."""
         self.__dict__["_kept"] = None
@@ -213,7 +224,7 @@ class Weight(nn.Module):
         """Leave what is kept out of copies and pickles, but for the kernel that was asked for."""
         choice = KernelChoice()
         choice.kernel = self.kernel_choice.kernel
-        return {**self.__dict__, "_kept": None, "kernel_choice": choice}
+        return {**self.__dict__, "_kept": None, "_scopes": 0, "kernel_choice": choice}
 
     def extra_repr(self) -> str:
         """Show the sizes of the components and of the matrix."""
