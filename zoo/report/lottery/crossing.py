@@ -14,10 +14,12 @@ Floats = NDArray[np.float64]
 METHOD = (
     "Both lines are interpolated between rounds as they are drawn: linearly over log(percent), and in the logarithm of the "
     "metric if its axis is logarithmic. What counts is the range of percent that both have, in the rounds that all seeds have. "
-    "The means over seeds decide; each seed by itself, both networks with the same seed, gives the spread. A lead that is "
-    "smaller than its spread is not decided."
+    "Leads are differences of runs with the same seed: their mean at the sparse end, with its 95 % t-interval over seeds. "
+    "Where that interval contains zero, or with one seed, the comparison is not decided, whatever the picture shows."
 )
 """How `compare` computes, for the reader of a report."""
+T_QUANTILES = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""Student's t at .975 for 1 to 9 degrees of freedom; more degrees use the last."""
 
 
 class Crossing(NamedTuple):
@@ -48,6 +50,9 @@ class Crossing(NamedTuple):
     @property
     def statement(self) -> str:
         """One sentence of what was found."""
+        if self.interval is None or abs(self.lead) <= self.interval:
+            half = "one seed" if self.interval is None else f"95 % interval ± {self.interval:.2g}"
+            return f"{self.arm} against {self.real}: not decided (lead at {self.low:.3g} %: {self.lead:.3g}, {half})"
         span = f"between {self.high:.3g} % and {self.low:.3g} %"
         more = [f"{percent:.3g} %" for percent in self.crossings if percent != self.below]
         if self.below is None:
@@ -58,8 +63,15 @@ class Crossing(NamedTuple):
         else:
             what = f"is ahead of {self.real} from {self.below:.3g} % of the real weights down to {self.low:.3g} %"
             what += f"; above that it crosses at {', '.join(more)} too" if more else ""
-        spread = "" if self.lead_spread is None else f" ± {self.lead_spread:.2g}"
-        return f"{self.arm} {what} (lead at {self.low:.3g} %: {self.lead:.3g}{spread})"
+        return f"{self.arm} {what} (lead at {self.low:.3g} %: {self.lead:.3g}, 95 % interval ± {self.interval:.2g})"
+
+    @property
+    def interval(self) -> float | None:
+        """Half of the 95 % t-interval of the lead over seeds; None for fewer than two seeds."""
+        seeds = len(self.by_seed)
+        if self.lead_spread is None or seeds < 2:
+            return None
+        return T_QUANTILES[min(seeds - 1, len(T_QUANTILES)) - 1] * self.lead_spread / seeds**0.5
 
 
 def compare_all(arms: Sequence[Arm], mode: str) -> tuple[list[Crossing], list[str]]:
