@@ -12,6 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from benchmarks import frontier_rates
 from benchmarks.frontier_statistics import Difference, Point, at_equal_weights, at_equal_width, opponents, points
 from benchmarks.machine import short
 
@@ -31,6 +32,8 @@ ORDER = (
     "sst_transformer",
 )
 """The order of the sections; further files follow by name."""
+RATES = "shakespeare"
+"""The frontier whose learning rates are shown."""
 COLOURS = {
     "real": "#222222",
     "complex": "#7f6000",
@@ -295,6 +298,12 @@ def write(page: Path = PAGE, images: Path = IMAGES) -> None:
         "",
         *answers(frontiers),
         *(line for frontier in frontiers for line in section(frontier, images)),
+        *(
+            line
+            for one in frontiers
+            if one.name == RATES
+            for line in frontier_rates.section(one.config, one.stored["rows"], images)
+        ),
         *(["## Not run", "", *missing, ""] if missing else []),
     ]
     page.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
