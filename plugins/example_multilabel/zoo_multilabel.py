@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, TensorDataset
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MultilabelAccuracy, MultilabelExactMatch, MultilabelF1Score
 
@@ -124,27 +124,7 @@ class DigitProperties(DataModule[ImageInfo]):
 
     def dataset(self, split: str) -> Dataset[Any]:
         """Return the rows of a split."""
-        return Rows(*self.rows[split])
-
-
-class Rows(Dataset[Any]):
-    """Images and their labels; a batch is made as a whole.
-
-    Args:
-        images: Of a split, [N, C, S, S].
-        labels: Of each, [N, labels].
-    """
-
-    def __init__(self, images: Tensor, labels: Tensor) -> None:
-        self.images, self.labels = images, labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitems__(self, keys: list[int]) -> tuple[Tensor, Tensor]:
-        """Return the batch of these keys; a key is a row plus a multiple of the rows there are."""
-        rows = torch.tensor(keys) % len(self)
-        return self.images[rows], self.labels[rows]
+        return TensorDataset(*self.rows[split])
 
 
 def digit_properties(batch_size: int = 32, num_workers: int = 0, seed: int = 0) -> DigitProperties:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data import DataInfo, DataModule, ImageData, Split, ready
+from zoo.data import BatchDataset, DataInfo, DataModule, ImageData, Split, ready
 from zoo.errors import InputError
 
 
-class Numbers(torch.utils.data.Dataset):
+class Numbers(BatchDataset):
     def __init__(self, rows):
         self.rows = rows
 
@@ -21,6 +21,19 @@ class Numbers(torch.utils.data.Dataset):
 
     def __getitems__(self, keys):
         return torch.tensor(keys) % self.rows
+
+
+class PlainNumbers(torch.utils.data.Dataset):
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __len__(self):
+        return self.rows
+
+    def __getitem__(self, row):
+        if not 0 <= row < self.rows:
+            raise IndexError(row)
+        return row
 
 
 class Counting(DataModule):
@@ -79,6 +92,20 @@ def test_all_training_data_are_resumable():
     again = data.train_dataloader()
     again.load_state_dict({"epoch": 1, "batches": 1})
     assert [batch.tolist() for batch in again] == epochs[1][1:]
+
+
+@pytest.mark.parametrize("wrap", [PlainNumbers, lambda rows: torch.utils.data.Subset(PlainNumbers(99), range(rows))])
+def test_any_map_style_dataset_is_read_row_by_row(wrap):
+    class Plain(Counting):
+        def dataset(self, split):
+            return wrap(self.sizes[split])
+
+    def batches(kind):
+        data = ready(kind(batch_size=4))
+        train = data.train_dataloader()
+        return [[batch.tolist() for batch in loader] for loader in (train, train, data.val_dataloader())]
+
+    assert batches(Plain) == batches(Counting)
 
 
 def test_resumed_images_are_augmented_as_they_would_have_been():

@@ -25,13 +25,13 @@ class DataInfo:
         inputs: The form of a network's input, one of `INPUTS`.
         network_sizes: Names of the attributes that a backbone is told.
         sizes: Rows per split.
-        sha256: Digest of the content that was used.
+        sha256: Digest of the content; empty if the data module does not compute one.
     """
 
     inputs: ClassVar[Any] = ""
     network_sizes: ClassVar[tuple[str, ...]] = ()
     sizes: dict[str, int]
-    sha256: str
+    sha256: str = ""
 
     def __post_init__(self) -> None:
         """Refuse text that would write more to a terminal than itself, such as a label that came from a stranger."""
@@ -134,11 +134,11 @@ class ImageInfo(DataInfo):
 
 @dataclass(frozen=True, kw_only=True)
 class VectorInfo(DataInfo):
-    """Info of vectors and their target vectors.
+    """Info of vectors and their targets.
 
     Attributes:
-        in_features: Numbers of an input.
-        out_features: Numbers of a target.
+        in_features: Length of an input vector.
+        out_features: Outputs of the network: the length of a target vector, or the number of classes.
     """
 
     inputs: ClassVar[str] = "vector"

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from zoo.data.info import VectorInfo
-from zoo.data.loader import Array
+from zoo.data.loader import Array, BatchDataset
 from zoo.data.module import DataModule
 from zoo.data.options import options_of, whole
 
@@ -20,7 +19,7 @@ FACTORS = ((0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0))
 SIGNS = ((1, -1, -1, -1), (1, 1, -1, 1), (1, 1, 1, -1), (1, -1, 1, 1))
 
 
-class _Rows(Dataset[Batch]):
+class _Rows(BatchDataset[Batch]):
     """Rows that are taken a batch at a time, by the keys of `EpochSampler`."""
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
@@ -28,9 +27,6 @@ class _Rows(Dataset[Batch]):
 
     def __len__(self) -> int:
         return len(self.x)
-
-    def __getitem__(self, key: int) -> Batch:
-        return self.x[key % len(self)], self.y[key % len(self)]
 
     def __getitems__(self, keys: list[int]) -> Batch:
         rows = torch.tensor(keys) % len(self)

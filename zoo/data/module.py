@@ -64,7 +64,7 @@ class DataModule(LightningDataModule, Generic[Info]):
         raise NotImplementedError(f"{type(self).__name__} has no load")
 
     def dataset(self, split: str) -> Dataset[Any]:
-        """Return the rows of a split: `__getitems__` takes keys (row, or epoch * length + row) and makes a whole batch."""
+        """Return the rows of a split: any map-style data set, or a `BatchDataset` that makes whole batches."""
         raise NotImplementedError(f"{type(self).__name__} has no dataset")
 
     def order(self, data: Any) -> Order:

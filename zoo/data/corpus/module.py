@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from zoo.data.corpus.encoding import TOKENIZERS, Numbers, extents, learn, read_tokenizer, tokens_of
 from zoo.data.corpus.source import Source, digest, divided
 from zoo.data.info import CorpusInfo
-from zoo.data.loader import Array, EpochSampler, always, eval_sampler, generator, process_rank
+from zoo.data.loader import Array, BatchDataset, EpochSampler, always, eval_sampler, generator, process_rank
 from zoo.data.module import DataModule
 from zoo.data.options import whole
 from zoo.data.text.tokenizer import Tokenizer
@@ -30,7 +30,7 @@ Batch = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks(Dataset[Batch]):
+class Blocks(BatchDataset[Batch]):
     """Make batches of blocks of `length` tokens; a block is known by the place of its first token.
 
     Attributes:
@@ -44,9 +44,6 @@ class Blocks(Dataset[Batch]):
 
     def __len__(self) -> int:
         return len(self.tokens) - 1
-
-    def __getitem__(self, start: int) -> Batch:
-        return self.__getitems__([start])
 
     def __getitems__(self, starts: list[int]) -> Batch:
         """Return tokens [B, length], what follows each [B, length] and its characters and bytes [B, 2]; 0 beyond the end."""

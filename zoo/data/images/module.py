@@ -8,13 +8,12 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from zoo.data.images.augment import AUGMENTATIONS, resolve, seeded, shift, timm_transform
 from zoo.data.images.preprocess import channel_statistics, normalise, to_mode, to_pixels, to_square
 from zoo.data.images.splits import EncodedImages, Split, checked, class_numbers, digest, hold_out
 from zoo.data.info import ImageInfo
-from zoo.data.loader import Array, generator
+from zoo.data.loader import Array, BatchDataset, generator
 from zoo.data.module import DataModule
 from zoo.data.options import check_share, whole
 from zoo.errors import InputError
@@ -36,7 +35,7 @@ def _picture(image: Array) -> Image.Image:
     return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
 
 
-class ImageDataset(Dataset[Batch]):
+class ImageDataset(BatchDataset[Batch]):
     """Make normalised batches of a checked split; an array of images must be [N, S, S, C] as the info say.
 
     A batch is made as a whole: tensor operations over small images are many times faster than transforms image by image.

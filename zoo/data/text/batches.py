@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from zoo.data.loader import Array, generator
+from zoo.data.loader import Array, BatchDataset, generator
 from zoo.data.text.tokens import Tokens
 
 Inputs = Tensor | tuple[Tensor, Tensor]
@@ -19,7 +18,7 @@ POOL = 50  # batches in a pool: enough for neighbours of nearly one length, few 
 
 
 @dataclass(frozen=True, eq=False)
-class TextDataset(Dataset[Batch]):
+class TextDataset(BatchDataset[Batch]):
     """Make batches of a split, each padded to its own longest text.
 
     Attributes:
@@ -40,9 +39,6 @@ class TextDataset(Dataset[Batch]):
         """Tokens of the longer text of every row, int32 [N]."""
         longest: Array = np.max([column.lengths for column in self.tokens], axis=0)
         return longest
-
-    def __getitem__(self, row: int) -> Batch:
-        return self.__getitems__([row])
 
     def __getitems__(self, rows: list[int]) -> Batch:
         """Return tokens int64 [B, L], or a pair of such; labels int64 [B]; for a ranking also question numbers int64 [B]."""
