@@ -38,6 +38,7 @@ class DataModule(LightningDataModule, Generic[Info]):
         has_split: Whether the data came with rows to validate or test on.
         source: What messages call the data.
         split_comment: Which splits were cut from which, if the data came without them.
+        skipped: Broken rows that were left out.
 
     Raises:
         InputError: An option is wrong.
@@ -57,6 +58,7 @@ class DataModule(LightningDataModule, Generic[Info]):
         self.has_split = True
         self.source = "the data"
         self.split_comment = ""
+        self.skipped = 0
         self._info: Info | None = None
 
     def load(self) -> Info:
@@ -105,7 +107,9 @@ class DataModule(LightningDataModule, Generic[Info]):
     def split_note(self) -> str:
         """One line on the splits: sizes, and which were cut from which."""
         sizes = ", ".join(f"{count:,} {name}" for name, count in self.info.sizes.items())
-        return f"{sizes} {self.unit}" + (f" ({self.split_comment})" if self.split_comment else "")
+        skipped = f"{self.skipped:,} broken rows skipped" if self.skipped else ""
+        comments = "; ".join(filter(None, [self.split_comment, skipped]))
+        return f"{sizes} {self.unit}" + (f" ({comments})" if comments else "")
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Return training batches, in an order that changes with the epoch.

@@ -27,10 +27,16 @@ def test_class_folders_alone(folder):
 
 
 def test_no_test_split(folder):
-    data = imagefolder(folder(), size=8)
+    data = imagefolder(folder(), size=8, test=0)
     assert data.info.sizes == {"train": 18, "val": 2}
     with pytest.raises(InputError, match="has no test split"):
         data.test_dataloader()
+
+
+def test_a_tenth_is_held_out_for_testing_by_default(folder):
+    data = imagefolder(folder(), size=8)
+    assert data.info.sizes == {"train": 16, "test": 2, "val": 2}
+    assert data.split_note == "16 train, 2 test, 2 val images (test and val held out of train)"
 
 
 @pytest.mark.parametrize("val", ["val", "valid", "validation"])
@@ -46,13 +52,13 @@ def test_split_folders(folder, val):
 
 def test_grey(folder):
     images, _ = next(iter(imagefolder(folder(), size=8, channels=1).train_dataloader()))
-    assert images.shape == (18, 1, 8, 8)
+    assert images.shape == (16, 1, 8, 8)
 
 
 @pytest.mark.parametrize("augment", ["auto", "none", "flip"])
 def test_augmentations(folder, augment):
     images, _ = next(iter(imagefolder(folder(), size=32, augment=augment).train_dataloader()))
-    assert images.shape == (18, 3, 32, 32)
+    assert images.shape == (16, 3, 32, 32)
 
 
 def test_the_digest_sees_names_and_sizes(folder):

@@ -200,7 +200,7 @@ def test_splits_that_are_missing():
 def test_a_batch_can_be_sent_to_another_process():
     made = data(tokenizer="bpe")
     again = pickle.loads(pickle.dumps(made.train_dataloader().dataset))
-    assert torch.equal(again[3][0], made.train_dataloader().dataset[3][0])
+    assert torch.equal(again.__getitems__([3])[0], made.train_dataloader().dataset.__getitems__([3])[0])
 
 
 ONE = Table((["x", "y"],), ["a", "a"], source="one.tsv")

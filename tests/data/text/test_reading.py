@@ -8,6 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.errors import raises
+from zoo.data import ready
+from zoo.data.text import local
 from zoo.data.text.reading import read_splits, read_table
 from zoo.errors import InputError
 
@@ -217,3 +220,36 @@ def test_files_of_the_papers_are_read(name, columns, sizes, labels):
     splits = read_splits(SHARED / name, **columns)
     assert [len(table) for table in splits.values()] == sizes
     assert len(set(splits["train"].labels)) == labels
+
+
+def broken(file):
+    rows = [f"{'ab'[i % 2]}\ttext {i}" if i % 10 else "a" for i in range(1, 131)]
+    return file("label\ttext\n" + "\n".join(rows) + "\n", "x.tsv")
+
+
+def test_broken_rows_are_counted_and_the_first_ten_named(file):
+    path = broken(file)
+    with raises(
+        "data", f"{path}:11: 1 fields", "13 broken rows", "21, 31, 41, 51, 61, 71, 81, 91, 101 ...", "on_bad_rows=skip"
+    ):
+        read_table(path, text="text")
+
+
+@pytest.mark.parametrize("small", [8 * 2**20, 100])
+def test_broken_rows_can_be_skipped_and_are_counted(file, small, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("zoo.data.cache.SMALL", small)
+    path = broken(file)
+    for _ in range(2):  # the second time from the cache, if the table is large
+        table = read_table(path, text="text", on_bad_rows="skip")
+        assert (len(table), table.skipped, table.location(9)) == (117, 13, f"{path}:12")
+    data = ready(local.text(str(path), on_bad_rows="skip"))
+    assert data.split_note.endswith("; 13 broken rows skipped)")
+    with raises("invalid", "on_bad_rows='drop'"):
+        local.text(str(path), on_bad_rows="drop")
+
+
+def test_an_unclosed_quote_is_an_error_even_if_broken_rows_are_skipped(file):
+    path = file('label,text\na,b\na,"b\nc,d\n', "x.csv")
+    with raises("data", f"{path}:3", "end of data"):
+        read_table(path, text="text", on_bad_rows="skip")

@@ -60,7 +60,7 @@ def cifar_set(**record: Any) -> Callable[..., ImageData]:
         return ImageData(partial(_read, record, place, fraction, limit, check_share(val, "val")), record.classes, **options)
 
     own = {"path": None, "fraction": 1.0, "limit": None, "val": 0.1}
-    return published(CifarSet(**record), make, options_of(ImageData, "channels", size=32), **own)  # type: ignore[no-any-return]
+    return published(CifarSet(**record), make, options_of(ImageData, "channels", "test", size=32), **own)  # type: ignore[no-any-return]
 
 
 def _read(record: CifarSet, path: Path | None, fraction: float, limit: int | None, val: float) -> dict[str, Split]:

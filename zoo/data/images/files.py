@@ -13,7 +13,7 @@ import numpy as np
 from zoo.data.images.module import ImageData
 from zoo.data.images.splits import ENDINGS, EncodedImages, Split, hold_out
 from zoo.data.loader import Array
-from zoo.data.options import check_share, options_of
+from zoo.data.options import options_of
 from zoo.data.sources import existing
 from zoo.data.text.files import check_unpacked
 from zoo.errors import InputError, one_line
@@ -23,7 +23,7 @@ FOLDERS |= dict.fromkeys(("val", "valid", "validation", "dev"), "val")
 DIGITS_SHA256 = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
 
 
-@options_of(ImageData, "val", "channels")
+@options_of(ImageData, "val", "test", "channels")
 def digits(**options: Any) -> ImageData:
     """Handwritten digits out of scikit-learn: 8 x 8 grey, 10 classes, 1257 / 180 / 360 images; needs no network.
 
@@ -55,7 +55,7 @@ def npz(path: str | Path, classes: str | Sequence[str] | None = None, **options:
     """A .npz archive with the arrays `{train,val,test}_images` and `{train,val,test}_labels`.
 
     Images are uint8 [N, H, W] or [N, H, W, 3], labels whole numbers [N] or [N, 1]. Nothing is unpickled. `val` and
-    `test` may be missing: then validation images are held out of the training split, and there is no test.
+    `test` may be missing: then validation images, and with the option `test` also test images, are held out.
 
     Args:
         path: The file.
@@ -111,8 +111,8 @@ def _labels(labels: Array, path: Path, name: str) -> Array:
     return labels.reshape(-1)
 
 
-@options_of(ImageData, size=64, channels=3)
-def imagefolder(path: str | Path, test: float = 0.0, **options: Any) -> ImageData:
+@options_of(ImageData, size=64, channels=3, test=0.1)
+def imagefolder(path: str | Path, **options: Any) -> ImageData:
     """A folder of images: path/{train,val,test}/CLASS/*.png or path/CLASS/*.png, any format, any size.
 
     Images are decoded when they are needed, and a broken one is named then; their short side is scaled to `size` and the centre
@@ -121,12 +121,10 @@ def imagefolder(path: str | Path, test: float = 0.0, **options: Any) -> ImageDat
 
     Args:
         path: The folder.
-        test: Share of all images to hold out for the test if there is no such folder; 0 for none.
-        options: See `ImageData`.
+        options: See `ImageData`. Without a test folder a tenth of the images is held out for testing.
     """
     root = existing(path, "imagefolder")
-    share = check_share(test, "test") if test else 0.0
-    return ImageData(partial(read_folder, root, share), class_folders(root), **options)
+    return ImageData(partial(read_folder, root), class_folders(root), **options)
 
 
 def class_folders(root: Path) -> list[str]:
@@ -134,16 +132,15 @@ def class_folders(root: Path) -> list[str]:
     return _folders(_split_folders(root)["train"])
 
 
-def read_folder(root: Path, test: float = 0.0) -> dict[str, Split]:
-    """List the images of a folder, split by split; hold a share out for testing if one is asked for."""
+def read_folder(root: Path) -> dict[str, Split]:
+    """List the images of a folder, split by split."""
     folders = _split_folders(root)
     classes = _folders(folders["train"])
     for name, folder in folders.items():
         if wrong := sorted(set(classes) ^ set(_folders(folder))):
             few = ", ".join(wrong[:5]) + (" ..." if len(wrong) > 5 else "")
             raise InputError(f"{folder}: the {name} split has other classes than train (differing: {few})")
-    splits = {name: _listed(folder, classes, root) for name, folder in folders.items()}
-    return hold_out(splits, "test", test) if test else splits
+    return {name: _listed(folder, classes, root) for name, folder in folders.items()}
 
 
 def _split_folders(root: Path) -> dict[str, Path]:

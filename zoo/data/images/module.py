@@ -89,6 +89,7 @@ class ImageData(DataModule[ImageInfo]):
         size: Side of the square images in pixels; None keeps the height of an array. Decoded images need it.
         channels: 1 (grey) or 3 (RGB); None keeps that of an array and decodes to RGB.
         val: That share, stratified; the same images whatever the seed.
+        test: Share of `train` to hold out first if there is no test split; 0 for none.
         augment: `none` (or None), `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `augment.resolve`).
         batch_size: See `DataModule`.
         num_workers: See `DataModule`.
@@ -117,6 +118,7 @@ class ImageData(DataModule[ImageInfo]):
         size: int | None = None,
         channels: int | None = None,
         val: float = 0.1,
+        test: float = 0.0,
         batch_size: int = 64,
         num_workers: int = 0,
         augment: str | None = "auto",
@@ -129,7 +131,7 @@ class ImageData(DataModule[ImageInfo]):
         augment = augment or "none"  # as a spec writes it
         if augment not in AUGMENTATIONS:
             raise InputError(f"augment={augment!r}: must be one of {', '.join(AUGMENTATIONS)}")
-        self.val = check_share(val, "val")
+        self.shares = {"test": check_share(test, "test") if test else 0.0, "val": check_share(val, "val")}
         self.channels, self.augment = channels, augment
         self.classes = None if classes is None else tuple(classes)
         self._read = splits
@@ -145,9 +147,11 @@ class ImageData(DataModule[ImageInfo]):
         self.source = splits["train"].source
         if len(classes) < 2:
             raise InputError(f"{self.source}: one class only: nothing to tell apart")
-        if "val" not in splits:
-            self.split_comment = "val held out of train"
-        splits = hold_out(splits, "val", self.val)
+        missing = [name for name, share in self.shares.items() if share and name not in splits]
+        for name in missing:
+            splits = hold_out(splits, name, self.shares[name])
+        if missing:
+            self.split_comment = f"{' and '.join(missing)} held out of train"
         info = self._square(splits, classes)
         self.augment = resolve(self.augment, info)
         self.splits = splits

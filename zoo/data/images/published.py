@@ -57,7 +57,7 @@ def medmnist(name: str, md5: str, classes: str) -> Callable[..., ImageData]:
             place = existing(place / f"{record.name}.npz", record.name)
         return ImageData(partial(_read, record, place), record.classes, **options)
 
-    shown = options_of(ImageData, "channels", "val", augment="shift")
+    shown = options_of(ImageData, "channels", "val", "test", augment="shift")
     found = MedMNISTSet(name, md5, tuple(classes.split(" | ")))
     return published(found, make, shown, path=None)  # type: ignore[no-any-return]
 

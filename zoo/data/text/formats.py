@@ -1,7 +1,7 @@
-"""Rows of TSV, CSV, JSON lines and Parquet files: the values of the wanted columns, one row after the other.
+"""Stream the rows of TSV, CSV, JSON lines and Parquet files, each with its line number.
 
-CSV and JSON are parsed by Python's own `csv` and `json`, which are strict: `pyarrow.csv` takes an open quote for the end of the
-file and two rows for one without a word, and guesses types.
+CSV and JSON are parsed by Python's `csv` and `json`, which are strict. The readers of `datasets`, pandas and pyarrow lose line
+numbers, guess types, fill short rows with missing values, and take an unclosed quote for the end of the file.
 """
 
 import csv
@@ -11,20 +11,71 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from zoo.data.text.files import LONGEST_LINE, OPEN, base_suffix, csv_lines, lines, opened
 from zoo.errors import InputError
 
 Column = str | int
 Wanted = Mapping[str, Column]  # columns by the option that names them, such as text, first, label
-Row = tuple[int | None, Sequence[Any]]
-"""The line of a row, from 1 on, if its file has lines; and its values in the order of the wanted columns."""
+
+
+class Row(NamedTuple):
+    """One row of a file.
+
+    Attributes:
+        line: Its first line, from 1; None in a Parquet file.
+        values: The values of the wanted columns, in their order.
+        problem: Why the row cannot be read; empty if it can.
+    """
+
+    line: int | None
+    values: Sequence[Any]
+    problem: str = ""
+
 
 FORMATS = (".csv", ".jsonl", ".parquet", ".tsv")
+MOST_NAMED = 10  # broken rows that a message names
 
 LABEL_WORDS = {"label", "labels", "class", "category", "target"}
 """Such a word in the column of labels makes the first line a header."""
+
+
+class BadRows:
+    """Collects the rows of a file that cannot be used.
+
+    Args:
+        path: The file.
+        policy: `error` to refuse the file when all rows are read, `skip` to leave the rows out.
+
+    Attributes:
+        count: Number of such rows.
+    """
+
+    def __init__(self, path: Path, policy: str) -> None:
+        self.path, self.policy, self.count = path, policy, 0
+        self._first: list[tuple[str, str]] = []
+
+    def location(self, line: int | None, number: int) -> str:
+        """Return FILE:LINE, or the number of the row in a file without lines."""
+        return f"{self.path}, row {number}" if line is None else f"{self.path}:{line}"
+
+    def add(self, location: str, problem: str) -> None:
+        """Note a row and why it cannot be used."""
+        self.count += 1
+        if len(self._first) < MOST_NAMED:
+            self._first.append((location, problem))
+
+    def finish(self) -> None:
+        """Raise `InputError` with the number of rows and the places of the first ten, unless they are to be skipped."""
+        if self.policy == "skip" or not self.count:
+            return
+        message = f"{self._first[0][0]}: {self._first[0][1]}"
+        if self.count > 1:
+            others = ", ".join(location.removeprefix(f"{self.path}").lstrip(":, ") for location, _ in self._first[1:])
+            more = " ..." if self.count > len(self._first) else ""
+            message += f" ({self.count:,} broken rows; the others: {others}{more}; on_bad_rows=skip leaves them out)"
+        raise InputError(message, code="data")
 
 
 def rows(path: Path, wanted: Wanted, header: bool | str) -> Iterator[Row]:
@@ -47,12 +98,10 @@ def column_names(path: Path) -> list[str]:
             return list(file.schema_arrow.names)
     if suffix == ".jsonl":
         first = next((line for _, line in lines(path)), "")
-        try:
-            return [*map(str, _record(first, str(path)))]
-        except InputError:
-            return []
-    _, fields = next(_tsv(path) if suffix == ".tsv" else _csv(path), (1, []))
-    return [field.strip() for field in fields]
+        record = _record(first)
+        return [] if isinstance(record, str) else [*map(str, record)]
+    row = next(_tsv(path) if suffix == ".tsv" else _csv(path), Row(1, []))
+    return [field.strip() for field in row.values]
 
 
 def is_header(first: Sequence[str], wanted: Wanted, header: bool | str) -> bool:
@@ -71,13 +120,13 @@ def few(names: Iterable[object], most: int = 8) -> str:
     return ", ".join(listed[:most]) + (" ..." if len(listed) > most else "")
 
 
-def _tsv(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the fields between tabs. Quotes are plain characters, and only a line feed ends a line: texts may hold U+0085."""
-    return ((number, line.split("\t")) for number, line in lines(path) if line.strip(" "))
+def _tsv(path: Path) -> Iterator[Row]:
+    """Yield tab-separated fields. Quotes are plain characters, and only a line feed ends a line: texts may hold U+0085."""
+    return (Row(number, line.split("\t")) for number, line in lines(path) if line.strip(" "))
 
 
-def _csv(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the fields between commas, in double quotes where they hold commas or line ends; a row stands where it begins."""
+def _csv(path: Path) -> Iterator[Row]:
+    """Yield comma-separated fields, in double quotes where they hold commas or line ends."""
     csv.field_size_limit(LONGEST_LINE)
     reader = csv.reader(csv_lines(path), strict=True)
     while True:
@@ -85,36 +134,43 @@ def _csv(path: Path) -> Iterator[tuple[int, list[str]]]:
         try:
             row = next(reader, None)
         except csv.Error as error:
-            raise InputError(f"{path}:{start}: {error}; the quotes of this row do not match, or it is no CSV") from error
+            problem = f"{error}; the quotes of this row do not match, or it is no CSV"
+            if "end of data" in str(error):  # the open quote has swallowed the rest of the file
+                raise InputError(f"{path}:{start}: {problem}", code="data") from error
+            yield Row(start, [], problem)
+            continue
         if row is None:
             return
         if row:
-            yield start, row
+            yield Row(start, row)
 
 
-def _delimited(
-    found: Iterator[tuple[int, list[str]]], path: Path, wanted: Wanted, header: bool | str, hint: str
-) -> Iterator[Row]:
+def _delimited(records: Iterator[Row], path: Path, wanted: Wanted, header: bool | str, hint: str) -> Iterator[Row]:
     """Yield the wanted fields of every row."""
-    start, first = next(found, (1, []))
+    start, first, problem = next(records, Row(1, []))
+    if problem:
+        raise InputError(f"{path}:{start}: {problem}", code="data")
     if not first:
-        raise InputError(f"{path}: no rows; the file is empty")
+        raise InputError(f"{path}: no rows; the file is empty", code="data")
     named = is_header(first, wanted, header)
     index = [_index(f"{path}:{start}", column, first, named, wanted) for column in wanted.values()]
     if not named:
-        yield start, [first[place] for place in index]
+        yield Row(start, [first[i] for i in index])
     width = len(first)
-    for number, row in found:
-        if len(row) != width:
-            raise InputError(f"{path}:{number}: {len(row)} fields, but line {start} has {width}; {hint}")
-        yield number, [row[place] for place in index]
+    for row in records:
+        if row.problem:
+            yield row
+        elif len(row.values) != width:
+            yield Row(row.line, [], f"{len(row.values)} fields, but line {start} has {width}; {hint}")
+        else:
+            yield Row(row.line, [row.values[i] for i in index])
 
 
 def _index(location: str, column: Column, first: Sequence[str], named: bool, wanted: Wanted) -> int:
     """Return the number of a column."""
     if isinstance(column, int):
         if not 0 <= column < len(first):
-            raise _no_column(location, column, range(len(first)))
+            raise InputError(f"{location}: {_no_column(column, range(len(first)))}", code="missing")
         return column
     if not named:
         raise InputError(f"{location}: column {column!r} is a name, but header=false; give its number, from 0 on")
@@ -122,7 +178,8 @@ def _index(location: str, column: Column, first: Sequence[str], named: bool, wan
     if names.count(column) > 1:
         raise InputError(f"{location}: {names.count(column)} columns are called {column!r}; give the number of one, from 0 on")
     if column not in names:
-        raise _no_column(location, column, names, wanted, ", or by number, from 0 on, if this is no header")
+        hint = _no_column(column, names, wanted, ", or by number, from 0 on, if this is no header")
+        raise InputError(f"{location}: {hint}", code="missing")
     return names.index(column)
 
 
@@ -133,19 +190,23 @@ def _jsonl(path: Path, wanted: Wanted) -> Iterator[Row]:
     columns = [*wanted.values()]
     for number, line in lines(path):
         if line.strip():
-            record = _record(line, f"{path}:{number}")
-            if missing := [column for column in columns if column not in record]:
-                raise _no_column(f"{path}:{number}", missing[0], record, wanted)
-            yield number, [record[column] for column in columns]
+            record = _record(line)
+            if isinstance(record, str):
+                yield Row(number, [], record)
+            elif missing := [column for column in columns if column not in record]:
+                yield Row(number, [], _no_column(missing[0], record, wanted))
+            else:
+                yield Row(number, [record[column] for column in columns])
 
 
-def _record(line: str, location: str) -> dict[Any, Any]:
+def _record(line: str) -> dict[Any, Any] | str:
+    """Parse a line of JSON, or say why it is no object."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{location}: not JSON ({error}); every line must be one object") from error
+        return f"not JSON ({error}); every line must be one object"
     if not isinstance(record, dict):
-        raise InputError(f"{location}: a JSON {type(record).__name__}, not an object; every line must be one object")
+        return f"a JSON {type(record).__name__}, not an object; every line must be one object"
     return record
 
 
@@ -156,10 +217,10 @@ def _parquet(path: Path, wanted: Wanted) -> Iterator[Row]:
         numbered = dict(enumerate(there))
         names = [numbered.get(column, column) if isinstance(column, int) else column for column in wanted.values()]
         if missing := [name for name in names if name not in there]:
-            raise _no_column(str(path), missing[0], there, wanted)
+            raise InputError(f"{path}: {_no_column(missing[0], there, wanted)}", code="missing")
         for batch in file.iter_batches(columns=sorted(set(names))):
             columns = [batch.column(name).to_pylist() for name in names]
-            yield from ((None, values) for values in zip(*columns, strict=True))
+            yield from (Row(None, values) for values in zip(*columns, strict=True))
 
 
 @contextmanager
@@ -178,7 +239,7 @@ def _parquet_file(path: Path) -> Iterator[Any]:
             raise InputError(f"{path}: not a Parquet file that can be read ({reason})") from error
 
 
-def _no_column(where: str, column: Column, there: Iterable[object], wanted: Wanted | None = None, rest: str = "") -> InputError:
-    """Say that a column is missing and what columns there are; which of them is which, nobody can know."""
+def _no_column(column: Column, there: Iterable[object], wanted: Wanted | None = None, rest: str = "") -> str:
+    """Describe a missing column and list those that exist."""
     hint = f"; give the columns to read by name, {', '.join(f'{name}=NAME' for name in wanted)}{rest}" if wanted else ""
-    return InputError(f"{where}: no column {column!r}; there is {few(there) or 'none at all'}{hint}")
+    return f"no column {column!r}; there is {few(there) or 'none at all'}{hint}"

@@ -8,14 +8,19 @@ import numpy as np
 
 from zoo.data.sources import existing
 from zoo.data.text.module import TextData, text_options
-from zoo.data.text.reading import check_header, read_splits, read_table
+from zoo.data.text.reading import check_reading, read_splits, read_table
 from zoo.data.text.table import Table
 from zoo.errors import InputError
 
 
 @text_options
 def text(
-    path: str, text: str | int = "text", label: str | int = "label", header: bool | str = "auto", **options: Any
+    path: str,
+    text: str | int = "text",
+    label: str | int = "label",
+    header: bool | str = "auto",
+    on_bad_rows: str = "error",
+    **options: Any,
 ) -> TextData:
     """Labelled texts from a TSV, CSV, JSONL or Parquet file, or a folder with train.*, and if there are val.* and test.*.
 
@@ -24,10 +29,15 @@ def text(
         text: Column of the text, by name or by number from 0 on.
         label: Column of the label.
         header: Whether the first line names the columns; see `read_table`.
+        on_bad_rows: `error`, or `skip` to leave out broken rows; the run says how many.
         options: See `TextData`.
     """
-    check_header(header)
-    return TextData(partial(read_splits, path, text=text, label=label, header=header), "text_classification", **options)
+    check_reading(header, on_bad_rows)
+    return TextData(
+        partial(read_splits, path, text=text, label=label, header=header, on_bad_rows=on_bad_rows),
+        "text_classification",
+        **options,
+    )
 
 
 @text_options
@@ -37,6 +47,7 @@ def pairs(
     second: str | int = "second",
     label: str | int = "label",
     header: bool | str = "auto",
+    on_bad_rows: str = "error",
     **options: Any,
 ) -> TextData:
     """Labelled pairs of texts from a TSV, CSV, JSONL or Parquet file, or a folder as for `text`.
@@ -47,10 +58,11 @@ def pairs(
         second: Column of the second.
         label: See `text`.
         header: See `text`.
+        on_bad_rows: See `text`.
         options: See `TextData`.
     """
-    check_header(header)
-    splits = partial(read_splits, path, first=first, second=second, label=label, header=header)
+    check_reading(header, on_bad_rows)
+    splits = partial(read_splits, path, first=first, second=second, label=label, header=header, on_bad_rows=on_bad_rows)
     return TextData(splits, "pair_classification", **options)
 
 
@@ -62,6 +74,7 @@ def ranking(
     label: str | int = "label",
     group: str | int | None = None,
     header: bool | str = "auto",
+    on_bad_rows: str = "error",
     **options: Any,
 ) -> TextData:
     """Answers to rank for every question, right ones labelled 1 and wrong ones 0, from files or a folder as for `text`.
@@ -73,11 +86,12 @@ def ranking(
         label: See `text`.
         group: Column that tells questions apart; by default the question itself does.
         header: See `text`.
+        on_bad_rows: See `text`.
         options: See `TextData`.
     """
-    check_header(header)
+    check_reading(header, on_bad_rows)
     columns: dict[str, Any] = {"first": query, "second": answer, "label": label, "group": query if group is None else group}
-    return TextData(partial(read_splits, path, **columns, header=header), "answer_ranking", **options)
+    return TextData(partial(read_splits, path, **columns, header=header, on_bad_rows=on_bad_rows), "answer_ranking", **options)
 
 
 NUMBERS = {"VBZ": "singular", "VBP": "plural"}

@@ -54,6 +54,7 @@ class TokenData(DataModule[Info]):
         tables = dict(self._splits() if callable(self._splits) else self._splits)
         self.source = next((table.source for table in tables.values()), self.source)
         self.has_split = len(tables) > 1
+        self.skipped = sum(table.skipped for table in tables.values())
         if self._use_all and set(tables) == {"train"}:
             tables |= {"val": tables["train"], "test": tables["train"]}
             self.split_comment = "all rows of a set without splits"

@@ -1,7 +1,7 @@
 """Tables from files: TSV, CSV, JSON lines and Parquet, plain or packed; every error names file and line."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -13,7 +13,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from zoo.data.sources import existing, listing
 from zoo.data.text.columns import CHUNK, Column, file_key, stored
 from zoo.data.text.files import base_suffix, lines
-from zoo.data.text.formats import FORMATS, Row, Wanted, column_names, is_header, rows
+from zoo.data.text.formats import FORMATS, BadRows, Row, Wanted, column_names, is_header, rows
 from zoo.data.text.formats import Column as Place
 from zoo.data.text.table import Labels, Rows, Table
 from zoo.errors import InputError
@@ -35,6 +35,7 @@ def read_table(
     label: Place = "label",
     group: Place | None = None,
     header: bool | str = "auto",
+    on_bad_rows: str = "error",
 ) -> Table:
     r"""Read one file of labelled texts, or of pairs; what is larger than 8 MiB stays in a mapped file of the user's cache.
 
@@ -51,21 +52,25 @@ def read_table(
         group: The column that tells the questions of a ranking apart.
         header: Whether the first line of a TSV or CSV file names the columns. `auto`: it does if a column is given by name,
             or if it has the word label in the column of labels.
+        on_bad_rows: `error`, or `skip` to leave out the rows that cannot be used; `Table.skipped` counts them.
     """
     pair = ("first", "second") if group is None else ("query", "answer")  # as their presets call them
     texts = {"text": text} if text is not None else dict(zip(pair, (first, second), strict=True))
     if None in texts.values() or (text is not None and (first, second) != (None, None)):
         raise InputError("give the column text, or for pairs the columns first and second")
-    check_header(header)
+    check_reading(header, on_bad_rows)
     place = existing(path, "data file")
     wanted = {option: column for option, column in {**texts, "label": label, "group": group}.items() if column is not None}
     if group in texts.values():  # the question itself may be what tells questions apart
         del wanted["group"]
     options = {column: option for option, column in wanted.items()}
-    found = _batches(rows(place, wanted, header), place, wanted)
-    store = stored(found, partial(file_key, place, *wanted.items(), header, RULE))
+    bad = BadRows(place, on_bad_rows)
+    found = _batches(rows(place, wanted, header), wanted, bad)
+    store = stored(found, partial(file_key, place, *wanted.items(), header, on_bad_rows, RULE))
+    for _ in found if on_bad_rows == "skip" else ():  # a cached table leaves rows unread; count those to skip all the same
+        pass
     if not store.starts[-1]:
-        raise InputError(f"{place}: no rows; a header alone is not enough")
+        raise InputError(f"{place}: no rows; a header alone is not enough", code="data")
     labels = Labels.of(batch.column("label").to_pylist() for batch in store.batches)
     table = Table(
         tuple(Column(store, option) for option in texts),
@@ -73,16 +78,19 @@ def read_table(
         None if group is None else Column(store, options[group]),
         str(place),
         _lines(store.batches) if "line" in store.batches[0].schema.names else None,
+        skipped=bad.count,
     )
     if header == "auto" and base_suffix(place) in (".tsv", ".csv") and not is_header(column_names(place), wanted, header):
         _check_first(table)
     return table
 
 
-def check_header(header: object) -> None:
-    """Refuse a `header` that is neither true, false nor auto."""
+def check_reading(header: object, on_bad_rows: object) -> None:
+    """Check the options `header` and `on_bad_rows`."""
     if not isinstance(header, bool) and header != "auto":
         raise InputError(f"header={header!r}: use true, false or auto")
+    if on_bad_rows not in ("error", "skip"):
+        raise InputError(f"on_bad_rows={on_bad_rows!r}: use error or skip")
 
 
 def read_splits(path: str | Path, **columns: Any) -> dict[str, Table]:
@@ -130,67 +138,74 @@ def _line_batches(path: Path) -> Iterator[Any]:
         yield pa.record_batch({"text": pa.array(texts, pa.string())})
 
 
-def _batches(found: Iterator[Row], path: Path, wanted: Wanted) -> Iterator[Any]:
+def _batches(rows: Iterator[Row], wanted: Wanted, bad: BadRows) -> Iterator[Any]:
     """Yield checked rows as record batches, with the line of every row if the file has lines."""
-    done, first = 0, None
-    while some := list(islice(found, CHUNK)):
-        numbers, values = zip(*some, strict=True)
-
-        def location(row: int, numbers: Any = numbers, done: int = done) -> str:
-            return f"{path}, row {done + row + 1}" if numbers[row] is None else f"{path}:{numbers[row]}"
-
-        columns: dict[str, list[Any]] = dict(zip(wanted, map(list, zip(*values, strict=True)), strict=True))
-        columns["label"] = [int(v) if isinstance(v, float) and v.is_integer() else v for v in columns["label"]]
-        first = (columns["label"][0], location(0)) if first is None else first
-        _check_labels(columns["label"], first, location)
-        arrays = {}
-        for option, column in columns.items():
-            named = option in ("label", "group")
-            arrays[option] = _names(column, option, location) if named else _texts(column, wanted[option], location)
-        if numbers[0] is not None:
-            arrays["line"] = pa.array(numbers, pa.int32())
-        yield pa.record_batch(arrays)
-        done += len(some)
+    check, good = RowCheck(wanted), []
+    for number, row in enumerate(rows, 1):
+        values, location = list(row.values), bad.location(row.line, number)
+        if problem := row.problem or check(values, location):
+            bad.add(location, problem)
+        else:
+            good.append((row.line, values))
+        if len(good) == CHUNK:
+            batch, good = _record_batch(good, wanted), []
+            yield batch
+    if good:
+        yield _record_batch(good, wanted)
+    bad.finish()
 
 
-def _texts(values: list[Any], column: Place, location: Callable[[int], str]) -> Any:
-    """Return texts as an Arrow array."""
-    try:
-        if all(map(str.strip, values)):
-            return pa.array(values, pa.string())
-    except (TypeError, UnicodeEncodeError):  # the row is found below
-        pass
-    for row, value in enumerate(values):
-        if not isinstance(value, str):
-            raise InputError(f"{location(row)}: column {column!r} is {_shown(value)}, not text")
-        if not value.strip():
-            raise InputError(f"{location(row)}: empty text in column {column!r}; leave the row out or write something")
-        if any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise InputError(f"{location(row)}: column {column!r} holds half a character (a lone surrogate); write it as UTF-8")
-    raise AssertionError("no wrong text")
+def _record_batch(rows: list[tuple[int | None, list[Any]]], wanted: Wanted) -> Any:
+    lines, values = zip(*rows, strict=True)
+    columns = zip(wanted, zip(*values, strict=True), strict=True)
+    arrays = {option: pa.array(column, pa.string()) for option, column in columns}
+    return pa.record_batch(arrays if lines[0] is None else {**arrays, "line": pa.array(lines, pa.int32())})
 
 
-def _check_labels(values: list[Any], first: tuple[Any, str], location: Callable[[int], str]) -> None:
-    """Refuse labels of several kinds, since 1 and "1" may or may not mean the same."""
-    if set(map(type, values)) == {type(first[0])} <= TYPES.keys():
-        return
-    for row, value in enumerate(values):
+class RowCheck:
+    """Checks the values of a row, and turns labels and groups into text in place."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.columns = list(wanted.items())
+        self.first: tuple[Any, str] | None = None
+        """The first label and its location: 1 and "1" may or may not mean the same, so all labels are of one type."""
+
+    def __call__(self, values: list[Any], location: str) -> str:
+        """Return why the row cannot be used, or nothing."""
+        for i, (option, column) in enumerate(self.columns):
+            if option in ("label", "group"):
+                problem = self._name(values, i, option, location)
+            else:
+                problem = _text_problem(values[i], column)
+            if problem:
+                return problem
+        return ""
+
+    def _name(self, values: list[Any], i: int, option: str, location: str) -> str:
+        value = values[i]
+        if option == "label" and isinstance(value, float) and value.is_integer():
+            value = int(value)
         if type(value) not in TYPES:
-            raise InputError(f"{location(row)}: label is {_shown(value)}; it must be text or a whole number")
-        if type(value) is not type(first[0]):
-            kinds = f"{_shown(value)} is {TYPES[type(value)]}, but {_shown(first[0])} ({first[1]})"
-            raise InputError(f"{location(row)}: label {kinds} is {TYPES[type(first[0])]}; write all labels alike")
+            return f"{option} is {_shown(value)}; it must be text or a whole number"
+        if option == "label":
+            if self.first is None:
+                self.first = value, location
+            if type(value) is not type(self.first[0]):
+                label, where = self.first
+                kinds = f"{_shown(value)} is {TYPES[type(value)]}, but {_shown(label)} ({where})"
+                return f"label {kinds} is {TYPES[type(label)]}; write all labels alike"
+        values[i] = str(value).lower() if isinstance(value, bool) else str(value).strip()
+        return "" if values[i] else f"empty {option}"
 
 
-def _names(values: list[Any], option: str, location: Callable[[int], str]) -> Any:
-    """Return labels, or the names of groups, as an Arrow array of texts."""
-    for row, value in enumerate(values):
-        if not isinstance(value, str | int):
-            raise InputError(f"{location(row)}: {option} is {_shown(value)}; it must be text or a whole number")
-        values[row] = str(value).lower() if isinstance(value, bool) else str(value).strip()
-        if not values[row]:
-            raise InputError(f"{location(row)}: empty {option}")
-    return pa.array(values, pa.string())
+def _text_problem(value: Any, column: Place) -> str:
+    if not isinstance(value, str):
+        return f"column {column!r} is {_shown(value)}, not text"
+    if not value.strip():
+        return f"empty text in column {column!r}; leave the row out or write something"
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        return f"column {column!r} holds half a character (a lone surrogate); write it as UTF-8"
+    return ""
 
 
 def _shown(value: object) -> str:

@@ -230,7 +230,7 @@ def _read(record: TextSet, file: Path, split: str) -> Table | None:
         layout = next((bare for bare in record.columns if bare.width == len(names)), None)
     if layout is None:
         raise _other_columns(record, file, names)
-    texts = dict(zip(("text",) if len(layout.texts) == 1 else ("first", "second"), layout.texts, strict=True))
+    texts: dict[str, Any] = dict(zip(("text",) if len(layout.texts) == 1 else ("first", "second"), layout.texts, strict=True))
     header = isinstance(layout.label, str)
     table = labelled(read_table(file, **texts, label=layout.label, group=layout.group, header=header))
     if not len(table) and split != "test":

@@ -74,6 +74,7 @@ class Table:
         files: The files of the two columns, if a line of each is a text (parallel files).
         noun: What messages call a row of a source without lines.
         rows: The number in `source` of every row, from 0 on, if rows were taken out.
+        skipped: Broken rows of the file that were left out.
 
     Example:
         >>> table = Table((["good", "bad", "fine"],), ["1", "0", "1"], source="reviews")
@@ -91,11 +92,13 @@ class Table:
         files: tuple[str, str] | None = None,
         noun: str = "row",
         rows: Ints | None = None,
+        skipped: int = 0,
     ) -> None:
         self.texts = tuple(map(Column.of, texts))
         self.labels = labels if isinstance(labels, Labels) else Labels.of([] if labels is None else [labels])
         self.groups = None if groups is None else Column.of(groups)
         self.source, self.lines, self.files, self.noun, self.rows = source, lines, files, noun, rows
+        self.skipped = skipped
         if len(self.texts) not in (1, 2):
             raise InputError(f"{source}: {len(self.texts)} columns of text; a row has one text or two")
         if len(self.texts[-1]) != len(self):
