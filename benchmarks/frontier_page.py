@@ -58,7 +58,7 @@ weights: real networks of several widths and networks over algebras, every netwo
   chooses the rate and the epoch; the test split is never used to choose.
 - **Seeds.** The best rate is repeated with further seeds. The seed of the search is one of them, for every network.
 - **Equal weights.** The real networks are interpolated linearly in the logarithm of the number of weights, between the two
-  widths around the network's size. Networks outside of the real widths are drawn, but not compared; up to 3 % beyond, they are
+  widths around the network's size. Networks outside of the real widths are drawn, but not compared; up to 5 % beyond, they are
   compared with the outermost real network.
 - **Intervals** are 95 % intervals by Student's t over seeds; differences use the degrees of freedom of Welch and Satterthwaite.
   They do not contain the error of the test set, which all networks share. They are not corrected for the number of comparisons:

@@ -20,7 +20,7 @@ LEVEL = 0.05
 SHARE = 0.2
 """Where word tables hold more than this share of the weights of some network, sizes are compared without them."""
 
-MARGIN = 0.03
+MARGIN = 0.05
 """Share of the weights by which a network may lie beyond the real ones and be compared with the outermost."""
 
 

@@ -90,9 +90,9 @@ def test_the_runs_that_are_due():
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_configuration_is_a_sweep_with_real_networks_of_several_widths(path):
+def test_a_configuration_is_a_sweep_with_real_networks(path):
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert runs_of(values, path.name)
     real = [net for net in values["axes"]["net"].values() if net["algebra"] == "real"]
-    assert len(real) >= 2
+    assert len(real) >= 1
     assert path.read_text(encoding="utf-8").startswith(f"# python -m benchmarks.frontier configs/frontier/{path.name}\n")
