@@ -14,14 +14,16 @@ def table(results: dict[str, Any]) -> str:
     """Turn the rows of a result into a Markdown table, one line per algebra."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for row in results["rows"]:
-        rows.setdefault(row["algebra"], []).append(row)
+        name = f"`{row['algebra']}`" if row["backbone"] == "vit" else f"`{row['algebra']}`, `{row['backbone']}`"
+        rows.setdefault(name, []).append(row)
     lines = ["| `--algebra` | parameters | of the real twin | test accuracy, mean (each seed) |", "|---|---:|---:|---|"]
-    for algebra, runs in rows.items():
+    twin = max(row["parameters"]["real_twin"] for row in results["rows"])
+    for name, runs in rows.items():
         parameters = runs[0]["parameters"]
         scores = [run["metrics"]["accuracy"] for run in runs]
-        share = parameters["total"] / parameters["real_twin"]
+        share = parameters["total"] / twin
         each = ", ".join(f"{score:.3f}" for score in scores)
-        lines.append(f"| `{algebra}` | {parameters['total']:,} | {share:.1%} | **{mean(scores):.3f}** ({each}) |")
+        lines.append(f"| {name} | {parameters['total']:,} | {share:.1%} | **{mean(scores):.3f}** ({each}) |")
     return "\n".join([*lines, "", caption(results)])
 
 

@@ -8,12 +8,13 @@ import yaml
 
 import zoo
 from benchmarks import digits, readme, recovery
+from zoo.backbones.build import count, equal_size
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     out = tmp_path_factory.mktemp("benchmark") / "digits.json"
-    digits.main(["--algebras", "real", "quaternion", "--seeds", "2", "--epochs", "1", "--out", str(out)])
+    digits.main(["--algebras", "real", "quaternion", "--real", "--seeds", "2", "--epochs", "1", "--out", str(out)])
     return json.loads(out.read_text(encoding="utf-8"))
 
 
@@ -36,6 +37,13 @@ def test_the_table_has_a_line_for_every_algebra(results):
     assert "| 100.0% |" in real
     assert f"**{sum(scores) / 2:.3f}** ({scores[0]:.3f}, {scores[1]:.3f})" in quaternion
     assert "2 seeds, 1 epochs" in lines[-1]
+
+
+def test_real_networks_of_the_same_size_are_measured_too():
+    info = {"in_channels": 1, "image_size": 8, "num_classes": 10}
+    for algebra, backbone in zip(("complex", "quaternion", "octonion"), digits.SAME_SIZE, strict=True):
+        total = count(zoo.backbone("vit", algebra, **info))["total"]
+        assert equal_size("vit", total, **info)[0] == backbone
 
 
 def test_the_table_is_put_between_its_marks(tmp_path, monkeypatch):

@@ -8,8 +8,9 @@ import zoo
 from zoo import registry
 from zoo.algebras import Algebra
 from zoo.backbones import recipe
-from zoo.backbones.build import check_fit, check_spec, count, real_twin
+from zoo.backbones.build import WIDTHS, backbone, check_fit, check_spec, count, equal_size, real_twin
 from zoo.errors import InputError
+from zoo.registry import Spec
 
 INFO = {"in_channels": 1, "image_size": 8, "num_classes": 3}
 
@@ -136,3 +137,27 @@ def test_a_check_leaves_the_values_of_a_shared_product():
     before = product.structure.detach().clone()
     check_spec("vit(dim=32, depth=1)", product)
     assert torch.equal(product.structure, before)
+
+
+@pytest.mark.parametrize(
+    ("spec", "algebra", "info"),
+    [
+        ("vit(depth=2)", "quaternion", {"in_channels": 1, "image_size": 8, "num_classes": 10}),
+        ("gpt/micro(depth=1)", "octonion", {"vocab_size": 67, "max_length": 16}),
+        ("lstm", "complex", {"vocab_size": 20, "max_length": 8, "num_classes": 3}),
+    ],
+)
+def test_the_real_network_of_equal_size_is_the_nearest_of_all_widths(spec, algebra, info):
+    total = count(backbone(spec, zoo.algebra(algebra), **info))["total"]
+    narrower, parameters = equal_size(spec, total, **info)
+    assert count(backbone(narrower, zoo.algebra("real"), **info))["total"] == parameters
+    assert abs(parameters / total - 1) < 0.1
+    dim = Spec.parse(narrower).options["dim"]
+    for other in (dim - 4, dim + 4):
+        widths = {name: round(value * other / dim) for name, value in Spec.parse(narrower).options.items() if name in WIDTHS}
+        near = str(Spec(Spec.parse(narrower).name, Spec.parse(narrower).options | widths))
+        assert abs(count(backbone(near, zoo.algebra("real"), **info))["total"] - total) >= abs(parameters - total)
+
+
+def test_a_backbone_without_a_width_has_no_network_of_equal_size():
+    assert equal_size("timm/resnet18", 1000, in_channels=3, num_classes=10) is None

@@ -1,6 +1,7 @@
 """From specs to a network: building it, its real twin, counting its parameters, and checks before a run begins."""
 
 import copy
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from typing import Any
@@ -64,6 +65,10 @@ def _call(factory: Factory, layers: Layers, info: Mapping[str, Any]) -> Any:
     return factory(layers, **info)
 
 
+WIDTHS = ("dim", "ffn", "hidden", "filters", "embedding_dim")
+"""Options of backbones that count channels."""
+
+
 def real_twin(spec: str | Factory, **info: Any) -> nn.Module:
     """Build the same network over the reals to count it, without memory for its weights wherever that is possible."""
     spec = untrained(spec) if isinstance(spec, str) else spec
@@ -73,6 +78,42 @@ def real_twin(spec: str | Factory, **info: Any) -> nn.Module:
     except Exception:  # A third-party network may compute with numbers while it is built; then it costs memory once.
         with torch.random.fork_rng(devices=[]):
             return backbone(spec, reals(), **info)
+
+
+def equal_size(spec: str, total: int, **info: Any) -> tuple[str, int] | None:
+    """Return the narrower or wider real network whose number of parameters is nearest to ``total``: its spec and that number.
+
+    Its widths (`WIDTHS`) are scaled together, in steps of the attention heads.
+
+    Args:
+        spec: Spec of a backbone.
+        total: The parameters to come near to.
+        info: See `backbone`.
+
+    Returns:
+        None for a backbone without an option ``dim``, or where no such network can be built.
+    """
+    parsed, factory = registry.Spec.parse(untrained(spec)), registry.load(registry.resolve("zoo.backbones", spec)[0])
+    presets = getattr(factory, "presets", {})
+    variant = parsed.name.partition("/")[2] or next(iter(presets), "")
+    sizes = {name: p.default for name, p in signature(factory).parameters.items()}
+    sizes |= presets[variant]._asdict() if variant in presets else {}
+    sizes |= parsed.options
+    widths = {name: sizes[name] for name in WIDTHS if isinstance(sizes.get(name), int)}
+    if "dim" not in widths:
+        return None
+    step = sizes.get("heads") or 1
+
+    def scaled(steps: int) -> tuple[str, int]:
+        options = {name: round(width * steps * step / widths["dim"]) for name, width in widths.items()}
+        narrower = str(registry.Spec(parsed.name, {**parsed.options, **options}))
+        return narrower, count(real_twin(narrower, **info))["total"]
+
+    try:
+        first = bisect_left(range(1, 2 * widths["dim"] // step), total, key=lambda steps: scaled(steps)[1]) + 1
+        return min((scaled(steps) for steps in (first - 1, first) if steps), key=lambda pair: abs(pair[1] - total))
+    except InputError:  # such as heads of an odd width with rotary positions
+        return None
 
 
 def untrained(spec: str) -> str:

@@ -14,7 +14,7 @@ PRESETS = {"micro": Sizes(128, 4, 4, 512, 0.0), "nano": Sizes(384, 6, 6, 1536, 0
 
 
 @recipe(data="glosses(task=language_model)", max_epochs=3, lr=3e-3, inputs=("tokens",), batch_size=8)
-@passes_options_to(preset_sizes)
+@passes_options_to(preset_sizes, PRESETS)
 def gpt(
     layers: Layers,
     *,

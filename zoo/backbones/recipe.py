@@ -51,8 +51,13 @@ def recipe_of(factory: Callable[..., object]) -> Recipe:
     return found if isinstance(found, Recipe) else Recipe()
 
 
-def passes_options_to(function: Callable[..., object]) -> Callable[[Factory], Factory]:
-    """Put the keyword-only options of a function, to which a factory passes its ``**options``, into the factory's signature."""
+def passes_options_to(
+    function: Callable[..., object], presets: Mapping[str, Any] | None = None
+) -> Callable[[Factory], Factory]:
+    """Put the keyword-only options of a function, to which a factory passes its ``**options``, into the factory's signature.
+
+    ``presets`` are the sizes of its variants by name, the default first.
+    """
 
     def attach(factory: Factory) -> Factory:
         form = signature(factory)
@@ -60,6 +65,8 @@ def passes_options_to(function: Callable[..., object]) -> Callable[[Factory], Fa
         passed = {name: p for name, p in signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}
         factory.__signature__ = form.replace(parameters=list((own | (passed | own)).values()))  # type: ignore[attr-defined]
         factory.__annotations__ = function.__annotations__ | factory.__annotations__
+        if presets:
+            factory.presets = presets  # type: ignore[attr-defined]
         return factory
 
     return attach

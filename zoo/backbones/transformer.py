@@ -74,7 +74,7 @@ class EncoderDecoder(GenerativeModel):
     inputs=("text", "text_pair", "source_target"),
     tasks={"seq2seq": Recipe("glosses(task=seq2seq)", 4, 3e-3)},
 )
-@passes_options_to(preset_sizes)
+@passes_options_to(preset_sizes, PRESETS)
 def transformer(
     layers: Layers,
     *,

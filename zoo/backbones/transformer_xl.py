@@ -58,7 +58,7 @@ class TransformerXL(Decoder):
 
 
 @recipe(data="glosses(task=language_model)", max_epochs=2, lr=3e-3, inputs=("token_stream",), batch_size=8)
-@passes_options_to(preset_sizes)
+@passes_options_to(preset_sizes, PRESETS)
 def transformer_xl(
     layers: Layers,
     *,

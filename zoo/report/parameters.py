@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from zoo.backbones.build import backbone, count, real_twin, untrained
+from zoo.backbones.build import backbone, count, equal_size, real_twin, untrained
 from zoo.conversion import stayed_real
 from zoo.report import plain_console, plain_table
 
@@ -29,12 +29,15 @@ def layer_table(options: Any, info: dict[str, Any]) -> dict[str, Any]:
         {"layer": name, "kind": kinds.get(name, ""), "parameters": ours.get(name, 0), "real_twin": theirs.get(name, 0)}
         for name in dict.fromkeys((*ours, *theirs))
     ]
+    total = count(net) | {"real_twin": count(twin)["total"]}
+    nearest = equal_size(options.backbone, total["total"], embedding=options.embedding, **info)
     return {
         "backbone": options.backbone,
         "algebra": options.algebra,
         "data": options.data,
         "layers": rows,
-        "total": count(net) | {"real_twin": count(twin)["total"]},
+        "total": total,
+        "equal_size": nearest and {"backbone": nearest[0], "parameters": nearest[1]},
         "stayed_real": stayed_real(net),
     }
 
@@ -53,6 +56,8 @@ def print_table(table: dict[str, Any]) -> None:
     console.print(view)
     if embedding := table["total"]["embedding"]:
         console.print(f"of these in word tables: {embedding:,}")
+    if (nearest := table["equal_size"]) and total < twin:
+        console.print(f"a real network of this size: {nearest['backbone']}, {nearest['parameters']:,}; compare with it too")
     if table["stayed_real"]:
         console.print("stayed real:")
     for reason, names in table["stayed_real"].items():
