@@ -1,0 +1,324 @@
+"""The fused operator: the definition in every layout and type, whatever torch does with it, and builds that fail."""
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.kernels import compiled, fused
+from zoo.kernels.base import AxisLayout
+from zoo.kernels.block import real_matrix
+from zoo.kernels.factors import Factors
+
+IGNORE_TORCH = pytest.mark.filterwarnings("ignore:::torch")
+TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.bfloat16: 2e-2}
+
+
+@pytest.fixture(scope="session")
+def library() -> Path:
+    """Return the compiled library, built once and kept in the user's cache."""
+    if not compiled.is_available():
+        pytest.skip(compiled.status())
+    return Path(compiled._state["loaded"])
+
+
+class Case:
+    """A product over a random algebra with random factors, and its definition in float64."""
+
+    def __init__(
+        self, n: int, m: int, rank: int, channels: tuple[int, int], blocks: tuple[int, int] = (1, 1), dtype: Any = torch.float64
+    ) -> None:
+        self.inp, self.out = (AxisLayout(c, n, b) for c, b in zip(channels, blocks, strict=True))
+        self.wide = torch.promote_types(dtype, torch.float32)
+        self.factors = [torch.randn(rank, size, dtype=self.wide) for size in (m, n, n)]
+        self.w = torch.randn(m, self.out.elements, self.inp.elements, dtype=self.wide)
+        self.bias = torch.randn(channels[1]).to(dtype)
+        self.dtype = dtype
+
+    def rows(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, self.inp.channels).to(self.dtype)
+
+    def call(self, x: Tensor, w: Tensor, *rest: Tensor) -> Tensor:
+        *factors, bias = rest
+        return fused.fused_linear(x, w, Factors(*factors), self.out, self.inp, bias)
+
+    def definition(self, x: Tensor, w: Tensor, *rest: Tensor) -> Tensor:
+        *factors, bias = rest
+        return F.linear(x, real_matrix(torch.einsum("ri,rj,rk->ijk", *factors), w, self.out, self.inp), bias)
+
+    def check(self, x: Tensor) -> None:
+        """Compare values and all gradients with the definition in float64, relative to the largest."""
+        leaves = [t.detach().clone().requires_grad_() for t in (self.w, *self.factors, self.bias)]
+        exact = [t.detach().double().requires_grad_() for t in (self.w, *self.factors, self.bias)]
+        x, x64 = x.requires_grad_(), x.detach().double().requires_grad_()
+        y, y64 = self.call(x, *leaves), self.definition(x64, *exact)
+        g = torch.randn_like(y)
+        found, expected = torch.autograd.grad(y, (x, *leaves), g), torch.autograd.grad(y64, (x64, *exact), g.double())
+        for a, b in zip((y, *found), (y64, *expected), strict=True):
+            error = (a.double() - b).abs().max() / b.abs().max()
+            assert error < TOLERANCE[self.dtype], f"{error:.1e}"
+        with torch.no_grad():
+            kept = fused.combinations(self.w, self.factors[0], x)
+            structure = torch.einsum("ri,rj,rk->ijk", *self.factors)
+            for z in (
+                fused.fused_combined(x, kept, Factors(*self.factors), self.out, self.inp, self.bias),
+                fused.thin_linear(x, self.w, structure, self.out, self.inp, self.bias),
+            ):
+                assert (z.double() - y64).abs().max() / y64.abs().max() < TOLERANCE[self.dtype]
+
+
+CASES = [
+    (2, 2, 3, (64, 64), (1, 1), 70),
+    (3, 3, 7, (7, 5), (1, 1), 1),
+    (4, 4, 8, (22, 33), (2, 3), 130),
+    (4, 4, 8, (256, 512), (1, 1), 5),
+    (5, 2, 6, (203, 37), (1, 1), 600),
+    (6, 1, 4, (48, 90), (2, 5), 33),
+    (7, 7, 9, (15, 64), (1, 4), 2),
+    (8, 8, 30, (130, 64), (1, 2), 65),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"n={case[0]}-{case[3][0]}x{case[3][1]}-{case[5]}rows")
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_values_and_gradients_are_those_of_the_definition(library: Path, case: Any, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    *sizes, rows = case
+    made = Case(*sizes, dtype=dtype)
+    made.check(made.rows(rows))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_any_number_of_threads(library: Path, threads: int) -> None:
+    torch.manual_seed(0)
+    case, before = Case(4, 4, 8, (64, 48), dtype=torch.float32), torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for rows in (1, 31, 65, 1000):
+            case.check(case.rows(rows))
+        x = case.rows(1000)
+        runs = [case.call(x, case.w, *case.factors, case.bias) for _ in range(3)]
+        assert all(torch.equal(run, runs[0]) for run in runs)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_strides_and_axes(library: Path) -> None:
+    torch.manual_seed(0)
+    case = Case(4, 4, 8, (24, 40))
+    case.check(case.rows(3, 2, 5))
+    case.check(case.rows(24, 7).transpose(0, 1))
+    case.check(torch.randn(9, 50, dtype=torch.float64)[::2, 3:27])
+    case.check(torch.randn(24, 9, dtype=torch.float64).T)
+    case.check(torch.randn(1, 24, dtype=torch.float64).expand(6, 24).detach())
+    x = case.rows(0).requires_grad_()
+    y = case.call(x, case.w.requires_grad_(), *case.factors, case.bias)
+    assert y.shape == (0, 40)
+    y.sum().backward()
+    assert not case.w.grad.any()  # type: ignore[union-attr]
+
+
+def test_a_forked_process_computes_the_same(library: Path) -> None:
+    case = Case(4, 4, 8, (64, 64))
+    x = case.rows(100)
+    y, child = case.call(x, case.w, *case.factors, case.bias), os.fork()
+    if child == 0:
+        signal.alarm(30)
+        os._exit(0 if torch.equal(case.call(x, case.w, *case.factors, case.bias), y) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def leaves(*shape: int) -> tuple[Case, list[Tensor]]:
+    torch.manual_seed(0)
+    case = Case(3, 2, 5, (5, 8), (1, 2))
+    return case, [t.requires_grad_() for t in (case.rows(*shape), case.w, *case.factors, case.bias)]
+
+
+@IGNORE_TORCH
+def test_first_and_second_derivatives(library: Path) -> None:
+    case, inputs = leaves(2, 3)
+    assert torch.autograd.gradcheck(case.call, inputs)
+    assert torch.autograd.gradgradcheck(case.call, inputs)
+    assert torch.autograd.gradcheck(case.call, inputs, check_forward_ad=True, check_batched_grad=True)
+
+
+@IGNORE_TORCH
+def test_operator_contracts(library: Path) -> None:
+    case, (x, *rest) = leaves(4)
+    torch.library.opcheck(torch.ops.zoo.fused_linear.default, (x, *rest, case.out, case.inp))
+    g, plain = torch.randn(4, 8, dtype=x.dtype), [t.detach() for t in (x, *rest[:-1])]
+    check = {"test_utils": ("test_schema", "test_faketensor")}
+    for needs in ([True] * 6, [True, False, False, True, False, True]):
+        torch.library.opcheck(torch.ops.zoo.fused_backward.default, (g, *plain, case.out, case.inp, needs), **check)
+    matrices = fused.combinations(plain[1], plain[2], plain[0])
+    torch.library.opcheck(torch.ops.zoo.fused_combinations.default, (plain[0], plain[1], plain[2]), **check)
+    rest = [matrices, *plain[3:], None, case.out, case.inp]
+    torch.library.opcheck(torch.ops.zoo.fused_combined.default, (plain[0], *rest), **check)
+
+
+@pytest.mark.parametrize("in_dims", [(0, None), (1, None), (None, 0), (0, 1)])
+def test_vmap(library: Path, in_dims: Any) -> None:
+    case, (x, w, *rest) = leaves(2, 2)
+    wanted = [t if dim is None else torch.stack([t, 2 * t], dim) for t, dim in zip((x, w), in_dims, strict=True)]
+    for call in (case.call, lambda *inputs: torch.ops.zoo.fused_linear(*inputs, case.out, case.inp)):
+        found = torch.vmap(lambda x, w, call=call: call(x, w, *rest), in_dims)(*wanted)  # type: ignore[misc]
+        expected = torch.vmap(lambda x, w: case.definition(x, w, *rest), in_dims)(*wanted)
+        torch.testing.assert_close(found, expected)
+
+
+def test_torch_func_and_checkpointing(library: Path) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    case, inputs = leaves(4)
+    for transform in (torch.func.grad, lambda f, argnums: torch.func.jacrev(torch.func.grad(f, argnums), argnums)):
+        found, expected = (
+            transform(lambda *t, f=f: f(*t).square().sum(), argnums=1)(*inputs) for f in (case.call, case.definition)
+        )
+        torch.testing.assert_close(found, expected)
+    y = checkpoint(case.call, *inputs, use_reentrant=False)
+    found, expected = (torch.autograd.grad(f.square().sum(), inputs) for f in (y, case.definition(*inputs)))
+    torch.testing.assert_close(found, expected)
+
+
+@IGNORE_TORCH
+def test_compiled_and_exported_graphs_have_one_operator(library: Path) -> None:
+    case, inputs = leaves(4)
+    graph = torch.compile(case.call, fullgraph=True, backend="aot_eager")
+    found, expected = (torch.autograd.grad(f(*inputs).square().sum(), inputs) for f in (graph, case.call))
+    torch.testing.assert_close(found, expected)
+
+    class Network(torch.nn.Module):
+        def forward(self, x: Tensor, w: Tensor) -> Tensor:
+            return fused.fused_linear(x, w, Factors(*(t.detach() for t in inputs[2:5])), case.out, case.inp)
+
+    plain, rows = tuple(t.detach() for t in inputs[:2]), torch.export.Dim("rows")
+    exported = torch.export.export(Network(), plain, dynamic_shapes=({0: rows}, None))
+    names = [str(node.target) for node in exported.graph.nodes if node.op == "call_function"]
+    assert names.count("zoo.fused_linear.default") == 1
+    torch.testing.assert_close(exported.module()(*plain), Network()(*plain))
+
+
+def test_autocast(library: Path) -> None:
+    torch.manual_seed(0)
+    case = Case(4, 4, 8, (64, 48), dtype=torch.float32)
+    x, w = case.rows(40).requires_grad_(), case.w.requires_grad_()
+    expected = case.definition(x, w, *case.factors, case.bias)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = case.call(x, w, *case.factors, case.bias)
+    assert y.dtype == torch.bfloat16
+    assert (y - expected).abs().max() < 2e-2 * expected.abs().max()
+    y.float().square().sum().backward()
+    assert (x.grad.dtype, w.grad.dtype) == (torch.float32, torch.float32)  # type: ignore[union-attr]
+
+
+# ---- Builds
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Start as a process that has loaded nothing, with an empty cache."""
+    monkeypatch.setattr(compiled, "_state", {})
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("ZOO_FUSED", raising=False)
+    return tmp_path / "home" / "fused"
+
+
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Callable[[], int]]:
+    """Let a shell script be the compiler, with the output's path as $out; return a function that counts its calls."""
+
+    def install(body: str) -> Callable[[], int]:
+        path, calls = tmp_path / "compiler", tmp_path / "calls"
+        find = 'while [ "$1" != -o ]; do shift; done; out=$2'
+        path.write_text(f"#!/bin/sh\necho >> {calls}\n{find}\n{body}\n", encoding="utf-8")
+        path.chmod(0o755)
+        monkeypatch.setenv("CXX", str(path))
+        return lambda: len(calls.read_text(encoding="utf-8").splitlines())
+
+    return install
+
+
+def left_behind(folder: Path) -> set[str]:
+    return {path.suffix for path in folder.iterdir()} - {".lock"}
+
+
+def test_no_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    assert not compiled.is_available()
+    assert "no C++ compiler" in compiled.status()
+    assert not folder.exists()
+    assert capsys.readouterr().err == ""
+
+
+def test_switched_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZOO_FUSED", "0")
+    assert "ZOO_FUSED=0" in compiled.status()
+    assert not compiled.is_available()
+    assert not folder.exists()
+
+
+def test_a_failed_build_is_not_tried_again(
+    folder: Path, script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = script("echo half > $out; echo 'fused.cpp:1: error: no such header' >&2; exit 1")
+    for _ in range(2):
+        monkeypatch.setattr(compiled, "_state", {})
+        assert not compiled.is_available()
+        assert "no such header" in compiled.status()
+    assert calls() == 1
+    assert left_behind(folder) == {".failed"}
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "end", ["kill -9 $$", "echo 'fatal error: Killed signal terminated program cc1plus' >&2; exit 1", "exec sleep 60"]
+)
+def test_a_killed_or_endless_compiler_leaves_nothing(
+    folder: Path, script: Any, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "SECONDS", 1)
+    calls = script(f"echo half > $out; {end}")
+    for count in (1, 2):
+        monkeypatch.setattr(compiled, "_state", {})
+        assert not compiled.is_available()
+        assert calls() == count
+        assert left_behind(folder) == set()
+
+
+def test_a_folder_that_cannot_be_written(folder: Path) -> None:
+    folder.parent.write_text("no folder", encoding="utf-8")
+    assert not compiled.is_available()
+    assert "Python kernels" in compiled.status()
+
+
+def test_two_that_build_at_once_build_once(library: Path, folder: Path, script: Any) -> None:
+    calls = script(f"sleep 0.5; cp {library} $out")
+    stale = folder / "build-stale"
+    stale.mkdir(parents=True)
+    threads = [threading.Thread(target=compiled.load) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert calls() == 1
+    assert left_behind(folder) == {".so"}
+
+
+def test_a_damaged_library_is_compiled_again(folder: Path, library: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = script(f"cp {library} $out")
+    compiled.library().parent.mkdir(parents=True)
+    compiled.library().write_bytes(b"")
+    assert not compiled.is_available()
+    monkeypatch.setattr(compiled, "_state", {})
+    assert compiled.is_available()
+    assert calls() == 1
+    assert shutil.which(str(compiled.compiler()))

@@ -1,0 +1,488 @@
+// Products of rows with a weight over an algebra, forward and backward, as operators of torch; see zoo/kernels/fused.py.
+//
+// With factors A[i, j, k] = sum_r L[r, i] Q[r, j] P[r, k] and combinations W_r = sum_i L[r, i] w_i of the components,
+// y_k = sum_r P[r, k] W_r (Q_r . x). One parallel region of torch's own threads works on tiles of rows: combinations,
+// products and sums of a tile stay in the cache. Sums run in one order, which depends on the number of threads alone.
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/baddbmm_cpu_dispatch.h>
+#include <ATen/ops/bmm_cpu_dispatch.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+namespace {
+
+using at::Tensor;
+
+constexpr int64_t kMostRows = 256;         // of a tile
+constexpr int64_t kFewestRows = 32;        // with fewer for each thread, threads share out the outputs instead
+constexpr int64_t kFewColumns = 8;         // are multiplied by our own loop, which reads a matrix once
+constexpr int64_t kTileBytes = 4 << 20;    // of the combinations and products of a tile
+constexpr int64_t kSliceBytes = 256 << 10; // of the combinations of a slice of the outputs, for few rows
+
+// ---- Vectors of 64 bytes, in GNU C; bfloat16 is summed in float32 and rounded once.
+
+template <class T>
+struct Accumulator {
+  using type = T;
+};
+template <>
+struct Accumulator<at::BFloat16> {
+  using type = float;
+};
+template <class T>
+using Acc = typename Accumulator<T>::type;
+
+typedef float Floats __attribute__((vector_size(64)));
+typedef double Doubles __attribute__((vector_size(64)));
+typedef uint32_t Words __attribute__((vector_size(64)));
+typedef uint16_t Halves __attribute__((vector_size(32)));
+template <class A>
+using Vector = std::conditional_t<std::is_same_v<A, float>, Floats, Doubles>;
+
+template <class V, class T>
+inline V load(const T* from) {
+  V v;
+  std::memcpy(&v, from, sizeof(V));
+  return v;
+}
+template <>
+inline Floats load<Floats, at::BFloat16>(const at::BFloat16* from) {
+  Halves halves;
+  std::memcpy(&halves, from, sizeof(halves));
+  return (Floats)(__builtin_convertvector(halves, Words) << 16);
+}
+template <class V, class T>
+inline void store(T* to, V v) {
+  std::memcpy(to, &v, sizeof(V));
+}
+template <>
+inline void store<Floats, at::BFloat16>(at::BFloat16* to, Floats v) {
+  const Words bits = (Words)v;
+  const Words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const Words nan = (Words)(v != v);
+  const Halves halves = __builtin_convertvector((rounded & ~nan) | (nan & 0x7fc0), Halves);
+  std::memcpy(to, &halves, sizeof(halves));
+}
+
+template <class A>
+struct Term {
+  int64_t offset;
+  A factor;
+};
+
+// out[j] = start[j] + sum over terms of factor * in[offset + j]
+template <class Out, class In, class A>
+void sum(Out* out, const In* in, const Term<A>* first, const Term<A>* last, int64_t length, const A* start) {
+  using V = Vector<A>;
+  constexpr int64_t w = 64 / sizeof(A), unroll = 4;
+  int64_t j = 0;
+  for (; j + unroll * w <= length; j += unroll * w) {
+    V a[unroll] = {};
+    if (start)
+      for (int64_t u = 0; u < unroll; ++u) a[u] = load<V>(start + j + u * w);
+    for (const Term<A>* t = first; t != last; ++t)
+      for (int64_t u = 0; u < unroll; ++u) a[u] += t->factor * load<V>(in + t->offset + j + u * w);
+    for (int64_t u = 0; u < unroll; ++u) store<V>(out + j + u * w, a[u]);
+  }
+  for (; j + w <= length; j += w) {
+    V a = start ? load<V>(start + j) : V{};
+    for (const Term<A>* t = first; t != last; ++t) a += t->factor * load<V>(in + t->offset + j);
+    store<V>(out + j, a);
+  }
+  for (; j < length; ++j) {
+    A a = start ? start[j] : A(0);
+    for (const Term<A>* t = first; t != last; ++t) a += t->factor * A(in[t->offset + j]);
+    out[j] = Out(a);
+  }
+}
+
+// The nonzero coefficients of several sums over the same inputs, `step` numbers apart.
+template <class A>
+struct Sums {
+  std::vector<Term<A>> terms;
+  std::vector<int64_t> starts{0};
+  // The rows of a matrix [sums, inputs] are the sums; of a transposed one its columns.
+  Sums(const Tensor& matrix, bool transposed, int64_t step, int64_t copies = 1) {
+    const A* m = matrix.const_data_ptr<A>();
+    const int64_t rows = matrix.size(0), columns = matrix.size(1);
+    const int64_t count = transposed ? columns : rows, inputs = transposed ? rows : columns;
+    for (int64_t s = 0; s < count; ++s) {
+      for (int64_t copy = 0; copy < copies; ++copy)
+        for (int64_t i = 0; i < inputs; ++i)
+          if (const A factor = transposed ? m[i * columns + s] : m[s * columns + i]; factor != 0)
+            terms.push_back({(copy * inputs + i) * step, factor});
+      starts.push_back(terms.size());
+    }
+  }
+  int64_t count() const { return starts.size() - 1; }
+  template <class Out, class In>
+  void operator()(int64_t s, Out* out, const In* in, int64_t length, const A* start = nullptr) const {
+    sum(out, in, terms.data() + starts[s], terms.data() + starts[s + 1], length, start);
+  }
+};
+
+// ---- A channel axis, as zoo.kernels.block.AxisLayout.
+
+struct Axis {
+  int64_t channels, n, blocks, size, width, elements;
+  explicit Axis(at::IntArrayRef layout)
+      : channels(layout[0]), n(layout[1]), blocks(layout[2]), size(channels / blocks), width((size + n - 1) / n),
+        elements(blocks * width) {}
+
+  // Combine the components of rows: [rows, channels] to [sums, rows, elements]; `padded` has n * width zeros or less.
+  template <class T>
+  void gather(const T* x, int64_t stride, int64_t rows, const Sums<Acc<T>>& sums, T* out, T* padded) const {
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t block = 0; block < blocks; ++block) {
+        const T* from = x + row * stride + block * size;
+        if (size != n * width) from = std::copy(from, from + size, padded) - size;
+        for (int64_t s = 0; s < sums.count(); ++s) sums(s, out + (s * rows + row) * elements + block * width, from, width);
+      }
+  }
+
+  // Sum products [.., rows, last - first] of some elements into the components of rows.
+  template <class T>
+  void scatter(const T* products, int64_t first, int64_t last, int64_t rows, const Sums<Acc<T>>& sums, const Acc<T>* bias, T* y) const {
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t block = first / width; block * width < last; ++block) {
+        const int64_t from = std::max(first, block * width), to = std::min(last, (block + 1) * width);
+        for (int64_t k = 0; k < n; ++k) {
+          const int64_t channel = k * width + from - block * width, length = std::min(to - from, size - channel);
+          if (length > 0)
+            sums(k, y + row * channels + block * size + channel, products + row * (last - first) + from - first, length,
+                 bias ? bias + block * size + channel : nullptr);
+        }
+      }
+  }
+};
+
+// ---- Batches of products of matrices, row-major; those of a tile run in one thread.
+
+template <class T>
+struct Matrices {
+  T* data;
+  int64_t rows, columns, step;  // numbers between two of the batch; 0 if all are the same
+  bool transposed = false;
+  Matrices t() const { return {data, columns, rows, step, !transposed}; }
+  Tensor view(int64_t batch) const {
+    const auto type = at::TensorOptions().dtype(c10::CppTypeToScalarType<std::remove_const_t<T>>::value);
+    const int64_t down = transposed ? 1 : columns, across = transposed ? rows : 1;
+    return at::from_blob(const_cast<std::remove_const_t<T>*>(data), {batch, rows, columns}, {step, down, across}, type);
+  }
+};
+
+// c[m, n] = a[m, k] b[n, k]^T for few m, with every number of b read once
+template <class T>
+void multiply_few(int64_t m, int64_t n, int64_t k, const T* a, const T* b, T* c) {
+  using A = Acc<T>;
+  using V = Vector<A>;
+  constexpr int64_t w = 64 / sizeof(A), most = 4;
+  for (int64_t first = 0; first < m; first += most)
+    for (int64_t row = 0; row < n; ++row, b += k) {
+      const int64_t count = std::min(most, m - first);
+      if (row == 0 && first) b -= n * k;
+      V sums[most] = {};
+      int64_t j = 0;
+      for (; j + w <= k; j += w) {
+        const V v = load<V>(b + j);
+        if (count == most)
+          for (int64_t u = 0; u < most; ++u) sums[u] += v * load<V>(a + (first + u) * k + j);
+        else
+          for (int64_t u = 0; u < count; ++u) sums[u] += v * load<V>(a + (first + u) * k + j);
+      }
+      for (int64_t u = 0; u < count; ++u) {
+        A total = 0;
+        for (int64_t l = 0; l < w; ++l) total += sums[u][l];
+        for (int64_t l = j; l < k; ++l) total += A(b[l]) * A(a[(first + u) * k + l]);
+        c[(first + u) * n + row] = T(total);
+      }
+    }
+}
+
+template <class T>
+void multiply(int64_t batch, Matrices<T> c, Matrices<const T> a, Matrices<const T> b) {
+  Tensor out = c.view(batch);
+  at::cpu::bmm_out(out, a.view(batch), b.view(batch));
+}
+
+// c = beta c + a b, in the accumulating type; `spare` holds the products of another one.
+template <class T>
+void accumulate(int64_t batch, Acc<T>* c, Matrices<const T> a, Matrices<const T> b, bool first, T* spare) {
+  const int64_t m = a.rows, n = b.columns;
+  if constexpr (std::is_same_v<T, Acc<T>>) {
+    Tensor out = Matrices<T>{c, m, n, m * n}.view(batch);
+    if (first)
+      at::cpu::bmm_out(out, a.view(batch), b.view(batch));
+    else
+      at::cpu::baddbmm_out(out, out, a.view(batch), b.view(batch), 1, 1);
+  } else {
+    multiply<T>(batch, {spare, m, n, m * n}, a, b);
+    const Term<Acc<T>> once{0, 1};
+    sum(c, spare, &once, &once + 1, batch * m * n, first ? static_cast<Acc<T>*>(nullptr) : c);
+  }
+}
+
+// ---- Memory of a thread, used again by its next tile.
+
+class Scratch {
+ public:
+  template <class T>
+  T* take(int64_t count) {
+    const size_t lines = (count * sizeof(T) + sizeof(Line) - 1) / sizeof(Line);
+    if (parts_.size() == next_) parts_.emplace_back();
+    auto& part = parts_[next_++];
+    if (part.size() < lines) part.resize(lines);
+    return reinterpret_cast<T*>(part.data());
+  }
+  static Scratch& of_thread() {
+    static thread_local Scratch scratch;
+    scratch.next_ = 0;
+    return scratch;
+  }
+
+ private:
+  struct alignas(64) Line {
+    char bytes[64];
+  };
+  std::vector<std::vector<Line>> parts_;
+  size_t next_ = 0;
+};
+
+int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t threads() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
+
+// Rows of a tile, so that every thread gets as many tiles as the others.
+int64_t tile_of(int64_t rows, int64_t workers, int64_t bytes_of_row) {
+  const int64_t most = std::clamp<int64_t>(kTileBytes / bytes_of_row, kFewestRows, kMostRows);
+  return std::max<int64_t>(1, divided(rows, workers * divided(rows, workers * most)));
+}
+
+template <class T>
+Tensor matrix(const Tensor& coefficients) {
+  return coefficients.to(c10::CppTypeToScalarType<Acc<T>>::value).contiguous();
+}
+
+Tensor as_rows(const Tensor& x, int64_t channels) {
+  Tensor rows = x.reshape({-1, channels});
+  return rows.stride(1) == 1 || channels == 1 ? rows : rows.contiguous();
+}
+
+// ---- The kernels.
+
+template <class T, class In>
+void combine_(const In* w, int64_t numbers, const Sums<Acc<T>>& sums, T* out) {
+  const int64_t chunk = 2048;
+  at::parallel_for(0, divided(numbers, chunk), 8, [&](int64_t first, int64_t last) {
+    for (int64_t c = first; c < last; ++c)
+      for (int64_t s = 0; s < sums.count(); ++s)
+        sums(s, out + s * numbers + c * chunk, w + c * chunk, std::min(chunk, numbers - c * chunk));
+  });
+}
+
+// Combine matrices: [m, out elements, in elements] to [R, ...] for the coefficients [R, m].
+template <class T, class In>
+Tensor combine(const Tensor& w, const Tensor& left) {
+  const Tensor given = w.contiguous();
+  const int64_t numbers = w.size(1) * w.size(2);
+  Tensor out = at::empty({left.size(0), w.size(1), w.size(2)}, w.options().dtype(c10::CppTypeToScalarType<T>::value));
+  combine_<T, In>(given.const_data_ptr<In>(), numbers, {matrix<T>(left), false, numbers}, out.mutable_data_ptr<T>());
+  return out;
+}
+
+// Multiply rows by matrices, which are `left` combinations of those given. Every matrix takes the combination of its number,
+// or all of them take all combinations if there are as many results.
+template <class T, class In>
+Tensor products(const Tensor& x, const Tensor& w, const std::optional<Tensor>& left, const Tensor& right, const Tensor& result,
+                const std::optional<Tensor>& bias, Axis out, Axis inp) {
+  using A = Acc<T>;
+  const Tensor rows_of_x = as_rows(x, inp.channels);
+  const int64_t rows = rows_of_x.size(0), i = inp.elements, o = out.elements, stride = rows_of_x.stride(0);
+  const int64_t matrices = left ? left->size(0) : w.size(0), gathered = right.size(0);
+  const int64_t each = result.size(0) / matrices, workers = threads();
+  auto shape = x.sizes().vec();
+  shape.back() = out.channels;
+  Tensor y = at::empty(shape, x.options());
+  if (rows == 0) return y;
+  const bool few = rows < kFewestRows * workers;
+  const int64_t tile = tile_of(rows, few ? 1 : workers, sizeof(T) * (gathered * i + matrices * each * o));
+  int64_t slice = few ? std::min(o, 16 * divided(divided(o, workers), 16)) : o;
+  if (few && left) slice = std::min(slice, std::max<int64_t>(16, 16 * (kSliceBytes / (16 * matrices * i * sizeof(T)))));
+  const Tensor whole = left && !few ? combine<T, In>(w, *left) : w.contiguous(), shift = bias ? matrix<T>(*bias) : Tensor();
+  const bool combines = left && few;
+  const Sums<A> of_w(matrix<T>(combines ? *left : right), false, o * i), of_x(matrix<T>(right), false, inp.width);
+  const Tensor of_result = matrix<T>(result);
+  const T* xs = rows_of_x.const_data_ptr<T>();
+  T* ys = y.mutable_data_ptr<T>();
+  const int64_t slices = divided(o, slice), tiles = divided(rows, tile);
+  at::parallel_for(0, tiles * slices, 1, [&](int64_t begin, int64_t end) {
+    Scratch& scratch = Scratch::of_thread();
+    T* of_rows = scratch.take<T>(gathered * tile * i);
+    T* parts = scratch.take<T>(matrices * each * tile * slice);
+    T* padded = scratch.take<T>(inp.n * inp.width);
+    T* combined = scratch.take<T>(combines ? matrices * slice * i : 0);
+    std::fill(padded, padded + inp.n * inp.width, T(0));
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t row = task % tiles * tile, b = std::min(tile, rows - row);
+      const int64_t first = task / tiles * slice, width = std::min(slice, o - first);
+      const Sums<A> of_y(of_result, true, b * width);
+      inp.gather(xs + row * stride, stride, b, of_x, of_rows, padded);
+      const T* by = combined;
+      if (combines)
+        for (int64_t m = 0; m < matrices; ++m) of_w(m, combined + m * width * i, whole.const_data_ptr<In>() + first * i, width * i);
+      else
+        by = whole.const_data_ptr<T>() + first * i;
+      const int64_t step = combines ? width * i : o * i, count = b * each;
+      if (count <= kFewColumns)
+        for (int64_t m = 0; m < matrices; ++m)
+          multiply_few(count, width, i, of_rows + (each == 1 ? m * b * i : 0), by + m * step, parts + m * count * width);
+      else
+        multiply<T>(matrices, {parts, count, width, count * width}, {of_rows, count, i, each == 1 ? b * i : 0},
+                    Matrices<const T>{by, width, i, step}.t());
+      out.scatter(parts, first, first + width, b, of_y, bias ? shift.const_data_ptr<A>() : nullptr, ys + row * out.channels);
+    }
+  });
+  return y;
+}
+
+using Gradients = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
+
+// The gradients of x, w, left, right, result and bias that are needed; the others are empty.
+template <class T, class In>
+Gradients gradients(const Tensor& g, const Tensor& x, const Tensor& w, const Tensor& left, const Tensor& right,
+                    const Tensor& result, Axis out, Axis inp, std::array<bool, 6> needs) {
+  using A = Acc<T>;
+  const auto [need_x, need_w, need_left, need_right, need_result, need_bias] = needs;
+  const bool need_matrices = need_w || need_left;
+  const Tensor rows_of_x = as_rows(x, inp.channels), rows_of_g = as_rows(g, out.channels);
+  const int64_t rows = rows_of_x.size(0), i = inp.elements, o = out.elements, ranks = left.size(0), n = inp.n;
+  const auto sums = x.options().dtype(c10::CppTypeToScalarType<A>::value);
+  const int64_t tile = tile_of(std::max<int64_t>(rows, 1), threads(), sizeof(T) * ranks * (2 * i + o));
+  const int64_t tiles = divided(rows, tile), share = divided(tiles, threads()), workers = tiles ? divided(tiles, share) : 0;
+  Tensor gx = need_x ? at::empty(x.sizes(), x.options()) : Tensor(at::empty({0}, x.options()));
+  Tensor gm = need_matrices ? at::empty({workers, ranks, o, i}, sums) : Tensor();
+  Tensor gr = at::zeros({workers, need_right ? ranks : 0, n}, sums), gs = at::zeros({workers, need_result ? ranks : 0, n}, sums);
+  Tensor gb = at::zeros({workers, need_bias ? out.channels : 0}, sums);
+  const Tensor whole = combine<T, In>(w, left), q = matrix<T>(right), p = matrix<T>(result);
+  const Sums<A> of_x(q, false, inp.width), of_g(p, false, out.width);
+  const Term<A> once{0, A(1)};
+  const Tensor eye = at::zeros({n, n}, sums);
+  for (int64_t k = 0; k < n; ++k) eye.mutable_data_ptr<A>()[k * n + k] = 1;
+  const Sums<A> of_components_x(eye, false, inp.width), of_components_g(eye, false, out.width);
+  const T *xs = rows_of_x.const_data_ptr<T>(), *gs_ = rows_of_g.const_data_ptr<T>();
+  const Matrices<const T> matrices{whole.const_data_ptr<T>(), o, i, o * i};
+  at::parallel_for(0, workers, 1, [&](int64_t begin, int64_t end) {
+    Scratch& scratch = Scratch::of_thread();
+    T* gathered = scratch.take<T>(ranks * tile * i);
+    T* of_y = scratch.take<T>(ranks * tile * o);
+    T* parts = scratch.take<T>(ranks * tile * (need_result ? std::max(i, o) : i));
+    T* components = scratch.take<T>(need_right || need_result ? n * tile * std::max(i, o) : 0);
+    T* padded = scratch.take<T>(n * std::max(inp.width, out.width));
+    T* spare = std::is_same_v<T, A> ? nullptr : scratch.take<T>(ranks * std::max(o * i, n));
+    const auto zeros = [&](const Axis& axis) { std::fill(padded, padded + n * axis.width, T(0)); return padded; };
+    for (int64_t worker = begin; worker < end; ++worker)
+      for (int64_t t = worker * share; t < std::min(tiles, (worker + 1) * share); ++t) {
+        const bool first = t == worker * share;
+        const int64_t row = t * tile, b = std::min(tile, rows - row), stride_x = rows_of_x.stride(0), stride_g = rows_of_g.stride(0);
+        const T *x_tile = xs + row * stride_x, *g_tile = gs_ + row * stride_g;
+        if (need_bias) {
+          A* total = gb.mutable_data_ptr<A>() + worker * out.channels;
+          for (int64_t r = 0; r < b; ++r) sum(total, g_tile + r * stride_g, &once, &once + 1, out.channels, total);
+        }
+        if (need_matrices || need_result) inp.gather(x_tile, stride_x, b, of_x, gathered, zeros(inp));
+        if (need_result) {
+          multiply<T>(ranks, {parts, b, o, b * o}, {gathered, b, i, b * i}, matrices.t());
+          out.gather(g_tile, stride_g, b, of_components_g, components, zeros(out));
+          accumulate<T>(1, gs.mutable_data_ptr<A>() + worker * ranks * n, {parts, ranks, b * o, 0},
+                        Matrices<const T>{components, n, b * o, 0}.t(), first, spare);
+        }
+        out.gather(g_tile, stride_g, b, of_g, of_y, zeros(out));
+        const Matrices<const T> y_tile{of_y, b, o, b * o};
+        if (need_matrices)
+          accumulate<T>(ranks, gm.mutable_data_ptr<A>() + worker * ranks * o * i, y_tile.t(), {gathered, b, i, b * i}, first, spare);
+        if (need_x || need_right) multiply<T>(ranks, {parts, b, i, b * i}, y_tile, matrices);
+        if (need_right) {
+          inp.gather(x_tile, stride_x, b, of_components_x, components, zeros(inp));
+          accumulate<T>(1, gr.mutable_data_ptr<A>() + worker * ranks * n, {parts, ranks, b * i, 0},
+                        Matrices<const T>{components, n, b * i, 0}.t(), first, spare);
+        }
+        if (need_x) {
+          const Sums<A> of_gx(q, true, b * i);
+          inp.scatter(parts, 0, i, b, of_gx, static_cast<const A*>(nullptr), gx.mutable_data_ptr<T>() + row * inp.channels);
+        }
+      }
+  });
+  Tensor gw = at::zeros({0}, w.options()), gl = at::zeros({0}, sums);
+  if (need_left) {
+    gm = gm.sum(0, true);
+    gl = at::mm(gm.view({ranks, -1}), w.to(sums.dtype()).reshape({left.size(1), -1}).t());
+  }
+  if (need_w) {
+    gw = at::empty(w.sizes(), w.options());
+    const Sums<A> of_w(matrix<T>(left), true, o * i, gm.size(0));
+    combine_<In, A>(gm.const_data_ptr<A>(), o * i, of_w, gw.mutable_data_ptr<In>());
+  }
+  const auto total = [](bool need, const Tensor& parts, const Tensor& like) {
+    return need ? parts.sum(0).to(like.scalar_type()) : at::empty({0}, like.options());
+  };
+  return {gx, gw, gl.to(left.scalar_type()), total(need_right, gr, right), total(need_result, gs, result), gb.sum(0)};
+}
+
+// ---- Types: x and the components are of one, or x is bfloat16 and they are float32.
+
+#define ZOO_DISPATCH(x, w, CALL)                                                           \
+  [&] {                                                                                    \
+    const auto of_x = (x).scalar_type(), of_w = (w).scalar_type();                         \
+    if (of_x == at::kFloat && of_w == at::kFloat) return CALL(float, float);               \
+    if (of_x == at::kDouble && of_w == at::kDouble) return CALL(double, double);           \
+    if (of_x == at::kBFloat16 && of_w == at::kFloat) return CALL(at::BFloat16, float);     \
+    TORCH_CHECK(of_x == at::kBFloat16 && of_w == at::kBFloat16, "unsupported types: ", of_x, ", ", of_w); \
+    return CALL(at::BFloat16, at::BFloat16);                                               \
+  }()
+
+Tensor linear(const Tensor& x, const Tensor& w, const Tensor& left, const Tensor& right, const Tensor& result,
+              const std::optional<Tensor>& bias, at::IntArrayRef out, at::IntArrayRef inp) {
+#define CALL(T, In) products<T, In>(x, w, left, right, result, bias, Axis(out), Axis(inp))
+  return ZOO_DISPATCH(x, w, CALL);
+#undef CALL
+}
+
+Tensor combined(const Tensor& x, const Tensor& matrices, const Tensor& right, const Tensor& result,
+                const std::optional<Tensor>& bias, at::IntArrayRef out, at::IntArrayRef inp) {
+  TORCH_CHECK(x.scalar_type() == matrices.scalar_type(), "rows and matrices are of one type");
+#define CALL(T, In) products<T, T>(x, matrices, std::nullopt, right, result, bias, Axis(out), Axis(inp))
+  return ZOO_DISPATCH(x, matrices, CALL);
+#undef CALL
+}
+
+Tensor combinations(const Tensor& x, const Tensor& w, const Tensor& left) {
+#define CALL(T, In) combine<T, In>(w, left)
+  return ZOO_DISPATCH(x, w, CALL);
+#undef CALL
+}
+
+Gradients backward(const Tensor& g, const Tensor& x, const Tensor& w, const Tensor& left, const Tensor& right,
+                   const Tensor& result, at::IntArrayRef out, at::IntArrayRef inp, std::array<bool, 6> needs) {
+#define CALL(T, In) gradients<T, In>(g, x, w, left, right, result, Axis(out), Axis(inp), needs)
+  return ZOO_DISPATCH(x, w, CALL);
+#undef CALL
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(zoo, CPU, m) {
+  m.impl("fused_linear", linear);
+  m.impl("fused_combined", combined);
+  m.impl("fused_combinations", combinations);
+  m.impl("fused_backward", backward);
+}

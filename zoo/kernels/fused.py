@@ -1,0 +1,167 @@
+"""The fused kernel: a factored product as one operator on a CPU, compiled from ``fused.cpp`` (see `zoo.kernels.compiled`).
+
+The operators of ``torch.ops.zoo`` have shapes for compilers and exporters (fake), gradients and batching rules. Gradients of
+gradients and batches of weights are computed from the definition.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.nn import functional as F
+
+from zoo.kernels.base import AxisLayout
+from zoo.kernels.block import real_matrix
+from zoo.kernels.factors import Factors
+
+Layout = Sequence[int]
+
+_registry: Any = torch.library
+_LIBRARY = _registry.Library("zoo", "FRAGMENT")
+_LAYOUTS = "int[3] out, int[3] inp"
+_LIBRARY.define(
+    f"fused_linear(Tensor x, Tensor w, Tensor left, Tensor right, Tensor result, Tensor? bias, {_LAYOUTS}) -> Tensor",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+_LIBRARY.define(
+    f"fused_backward(Tensor g, Tensor x, Tensor w, Tensor left, Tensor right, Tensor result, {_LAYOUTS}, bool[6] needs)"
+    " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+_LIBRARY.define(
+    f"fused_combined(Tensor x, Tensor matrices, Tensor right, Tensor result, Tensor? bias, {_LAYOUTS}) -> Tensor",
+    tags=torch.Tag.pt2_compliant_tag,
+)
+_LIBRARY.define("fused_combinations(Tensor x, Tensor w, Tensor left) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
+
+
+def fused_linear(
+    x: Tensor, w: Tensor, factors: Factors, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
+) -> Tensor:
+    """Multiply rows by the weight: [..., in] to [..., out], for w [m, out elements, in elements] and factors [R, m or n].
+
+    Gradients reach x, w, the bias and the factors. Under autocast the rows are cast, and of the components only their
+    combinations. Transformations of `torch.func` and forward-mode derivatives use the definition.
+    """
+    x, bias = _autocast(x, bias)
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return _definition(x, w, *factors, bias, out, inp)
+    y: Tensor = torch.ops.zoo.fused_linear(x, w, *factors, bias, out, inp)
+    return y
+
+
+def thin_linear(
+    x: Tensor, w: Tensor, structure: Tensor, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
+) -> Tensor:
+    """Multiply a few rows by the weight, from one reading of the components; structure is [m, n, n], without gradients.
+
+    All products w_i x_j are made; y_k is their sum with A[i, j, k].
+    """
+    x, bias = _autocast(x, bias)
+    each = torch.eye(inp.n, dtype=structure.dtype)
+    y: Tensor = torch.ops.zoo.fused_combined(x, w.to(x.dtype), each, structure.flatten(0, 1), bias, out, inp)
+    return y
+
+
+def combinations(w: Tensor, left: Tensor, like: Tensor) -> Tensor:
+    """Combine the components of a weight to the R matrices of `fused_combined`, in the type of the rows; without gradients."""
+    matrices: Tensor = torch.ops.zoo.fused_combinations(_autocast(like, None)[0], w, left)
+    return matrices
+
+
+def fused_combined(
+    x: Tensor, matrices: Tensor, factors: Factors, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
+) -> Tensor:
+    """Multiply rows by `combinations` that were computed before, [R, out elements, in elements]; without gradients."""
+    x, bias = _autocast(x, bias)
+    y: Tensor = torch.ops.zoo.fused_combined(x, matrices, factors.right, factors.result, bias, out, inp)
+    return y
+
+
+def _autocast(x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Round rows and bias to the type of autocast, if that is on."""
+    if not torch.is_autocast_enabled("cpu") or x.dtype == torch.float64:
+        return x, bias
+    dtype = torch.get_autocast_dtype("cpu")
+    return x.to(dtype), None if bias is None else bias.to(dtype)
+
+
+def _definition(
+    x: Tensor, w: Tensor, left: Tensor, right: Tensor, result: Tensor, bias: Tensor | None, out: Layout, inp: Layout
+) -> Tensor:
+    """Compute what the operator does from the real matrix, by operations that can be differentiated any number of times."""
+    matrix = real_matrix(torch.einsum("ri,rj,rk->ijk", left, right, result), w, AxisLayout(*out), AxisLayout(*inp))
+    return F.linear(x, matrix.to(x.dtype), bias)
+
+
+def _fake_linear(
+    x: Tensor, w: Tensor, left: Tensor, right: Tensor, result: Tensor, bias: Any, out: Layout, inp: Layout
+) -> Tensor:
+    return x.new_empty((*x.shape[:-1], out[0]))
+
+
+def _fake_combined(x: Tensor, matrices: Tensor, right: Tensor, result: Tensor, bias: Any, out: Layout, inp: Layout) -> Tensor:
+    return x.new_empty((*x.shape[:-1], out[0]))
+
+
+def _fake_combinations(x: Tensor, w: Tensor, left: Tensor) -> Tensor:
+    return x.new_empty((left.shape[0], *w.shape[1:]))
+
+
+def _fake_backward(
+    g: Tensor, x: Tensor, w: Tensor, left: Tensor, right: Tensor, result: Tensor, out: Any, inp: Any, needs: Any
+) -> Any:
+    wanted = (x, w, left, right, result)
+    bias = g.new_empty(out[0] if needs[5] else 0, dtype=torch.promote_types(g.dtype, torch.float32))
+    return *(t.new_empty(t.shape if need else 0) for t, need in zip(wanted, needs, strict=False)), bias
+
+
+def _setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+    *tensors, bias, ctx.out, ctx.inp = inputs
+    ctx.save_for_backward(*tensors)
+    ctx.bias_dtype = None if bias is None else bias.dtype
+
+
+def _backward(ctx: Any, g: Tensor) -> Any:
+    tensors, needs = ctx.saved_tensors, list(ctx.needs_input_grad[:6])
+    backward = _gradients_by_definition if torch.is_grad_enabled() else torch.ops.zoo.fused_backward
+    found = backward(g, *tensors, ctx.out, ctx.inp, needs)
+    *grads, bias = (gradient if need else None for gradient, need in zip(found, needs, strict=True))
+    return *grads, None if bias is None else bias.to(ctx.bias_dtype), None, None
+
+
+def _gradients_by_definition(g: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+    """Compute what ``fused_backward`` does by operations that can be differentiated again."""
+    *tensors, out, inp, _ = inputs
+    vjp: Any = torch.func.vjp(lambda x, w, u, v, p: _definition(x, w, u, v, p, None, out, inp), *tensors)[1]
+    return *vjp(g), g.flatten(0, -2).sum(0)
+
+
+def _batched_linear(info: Any, in_dims: Any, x: Tensor, *inputs: Any) -> tuple[Tensor, int]:
+    if all(dim is None for dim in in_dims[1:6]):  # rows may have any number of axes
+        return torch.ops.zoo.fused_linear(x.movedim(in_dims[0], 0), *inputs), 0
+    return torch.stack(_one_by_one(torch.ops.zoo.fused_linear, info.batch_size, in_dims, (x, *inputs))), 0
+
+
+def _batched_backward(info: Any, in_dims: Any, *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    batch = _one_by_one(torch.ops.zoo.fused_backward, info.batch_size, in_dims, inputs)
+    return tuple(map(torch.stack, zip(*batch, strict=True))), (0,) * 6
+
+
+def _one_by_one(operator: Any, size: int, in_dims: Any, inputs: Any) -> list[Any]:
+    """Call an operator for every element of a batch."""
+    dims = [dim if isinstance(dim, int) else None for dim in in_dims]  # a layout has one for each of its numbers
+    return [
+        operator(*(t if dim is None else t.select(dim, k) for t, dim in zip(inputs, dims, strict=True))) for k in range(size)
+    ]
+
+
+_registry.register_fake("zoo::fused_linear", _fake_linear, lib=_LIBRARY)
+_registry.register_fake("zoo::fused_combined", _fake_combined, lib=_LIBRARY)
+_registry.register_fake("zoo::fused_combinations", _fake_combinations, lib=_LIBRARY)
+_registry.register_fake("zoo::fused_backward", _fake_backward, lib=_LIBRARY)
+_registry.register_vmap("zoo::fused_linear", _batched_linear, lib=_LIBRARY)
+_registry.register_vmap("zoo::fused_backward", _batched_backward, lib=_LIBRARY)
+_registry.register_autograd("zoo::fused_linear", _backward, setup_context=_setup_context, lib=_LIBRARY)
