@@ -137,13 +137,12 @@ def read() -> list[Frontier]:
 
 def sentence(frontier: Frontier, algebra: str) -> str:
     """Say whether an algebra is ahead of, behind, or not told apart from real networks of the same number of weights."""
-    compared = [point for point in frontier.algebras[algebra] if opponents(point.weights, frontier.real)]
-    if not compared:
-        return f"**{algebra}**: not compared, no real networks around its sizes."
-    names = ", ".join(point.net for point in compared)
+    inside = [point for point in frontier.algebras[algebra] if opponents(point.weights, frontier.real)]
+    names = ", ".join(point.net for point in inside if len(point.values) > 1)
     found = frontier.equal_weights(algebra)
     if found is None:
-        return f"**{algebra}**: not decided at equal weights; one seed ({names})."
+        reason = "one seed" if inside else "no real networks around its sizes"
+        return f"**{algebra}**: not compared at equal weights, {reason}."
     return f"**{algebra}**: {found.verdict} at equal weights, {text_of(found)} {frontier.metric} ({names})."
 
 
@@ -201,12 +200,18 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}", *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
+def given_rate(frontier: Frontier, point: Point) -> str:
+    """Return the rate of a network that the configuration gives."""
+    options = frontier.config["base"].get("optimizer", {}) | frontier.config["axes"]["net"][point.net].get("optimizer", {})
+    return f"{options['lr']:g}"
+
+
 def network_rows(frontier: Frontier) -> list[list[str]]:
     """Write a line for each network."""
     rows = []
     for point in frontier.points:
         half = "" if point.interval is None else f" ± {point.interval:.4f}"
-        tried = f"{point.lr:g} of {point.rates[0]:g} to {point.rates[-1]:g}" if point.rates else "see the note"
+        tried = f"{point.lr:g} of {point.rates[0]:g} to {point.rates[-1]:g}" if point.rates else given_rate(frontier, point)
         edge = " (edge)" if point.rates and len(point.rates) > 1 and point.lr in (point.rates[0], point.rates[-1]) else ""
         share = [] if point.weights == point.total else [f"{1 - point.weights / point.total:.0%}"]
         rows.append(

@@ -111,14 +111,17 @@ def opponents(weights: int, real: Iterable[Point]) -> dict[Point, float] | None:
 
 
 def at_equal_weights(points: Iterable[Point], real: Iterable[Point], lower: bool) -> Difference | None:
-    """Compare the mean of some networks with the real networks interpolated at their sizes; those outside are left out.
+    """Compare the mean of some networks with the real networks interpolated at their sizes.
+
+    Networks with one seed and those outside of the real sizes are left out.
 
     Args:
         points: Networks over one algebra.
         real: The real networks.
         lower: Whether a lower figure is better.
     """
-    pairs = [(point, opponents(point.weights, real)) for point in points]
+    real = list(real)
+    pairs = [(point, opponents(point.weights, real)) for point in points if len(point.values) > 1]
     inside = [(point, shares) for point, shares in pairs if shares is not None]
     sign = -1 if lower else 1
     coefficients: dict[Point, float] = {}
@@ -130,8 +133,9 @@ def at_equal_weights(points: Iterable[Point], real: Iterable[Point], lower: bool
 
 
 def at_equal_width(points: Iterable[tuple[Point, Point]], lower: bool) -> Difference | None:
-    """Compare networks with the real networks of the same widths, given as pairs (algebra, real)."""
-    pairs, sign = list(points), -1 if lower else 1
+    """Compare networks with the real networks of the same widths, given as pairs (algebra, real), of several seeds."""
+    pairs = [pair for pair in points if all(len(point.values) > 1 for point in pair)]
+    sign = -1 if lower else 1
     coefficients: dict[Point, float] = {}
     for point, twin in pairs:
         coefficients[point] = sign / len(pairs)
