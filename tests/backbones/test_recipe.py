@@ -3,10 +3,10 @@
 import pytest
 import torch
 from torch.nn import functional as F
+from zoo_datasets.linear_maps import hamilton, rotation
 
 import zoo
 from zoo.data import ready
-from zoo.data.linear_maps import hamilton, rotation
 
 
 def learn(data, algebra, seed, steps=3000):

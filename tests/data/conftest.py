@@ -157,7 +157,7 @@ class Hub(ThreadingHTTPServer):
             "HF_ENDPOINT": f"http://127.0.0.1:{self.server_port}",
             "HF_HOME": str(home),
             "HF_HUB_DISABLE_XET": "1",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "plugins")]),
         }
         done = subprocess.run([sys.executable, "-c", script], env={**kept, **mine}, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr

@@ -2,12 +2,12 @@ import json
 
 import pytest
 import torch
+from zoo_datasets.linear_maps import VectorInfo
+from zoo_datasets.linear_maps import hamilton as unopened_hamilton
+from zoo_datasets.linear_maps import linear_map as unopened_linear_map
+from zoo_datasets.linear_maps import rotation as unopened_rotation
 
 from zoo.data import ready
-from zoo.data.linear_maps import VectorInfo
-from zoo.data.linear_maps import hamilton as unopened_hamilton
-from zoo.data.linear_maps import linear_map as unopened_linear_map
-from zoo.data.linear_maps import rotation as unopened_rotation
 from zoo.errors import InputError
 
 

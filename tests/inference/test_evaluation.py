@@ -9,13 +9,14 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 from torch.utils.data import TensorDataset
+from zoo_datasets import text_sets
 
 import zoo
 from tests.faults.hostile import seal
 from zoo.cli import main
 from zoo.data import DataModule, ready
 from zoo.data.info import VectorInfo
-from zoo.data.text import TextData, sets, text_options
+from zoo.data.text import TextData, text_options
 from zoo.data.text.local import text
 from zoo.errors import InputError, Interrupted
 
@@ -153,7 +154,7 @@ def test_a_model_without_its_run_fetches_nothing_by_itself(model, place, tmp_pat
     (folder / "config.json").write_text(json.dumps(config | {"data": "mr"}))
     seal(folder)
     asked = []
-    monkeypatch.setattr(sets, "load", lambda name, *_, **__: asked.append(name) or {})
+    monkeypatch.setattr(text_sets, "load", lambda name, *_, **__: asked.append(name) or {})
     said = f"zoo: '{folder}' was trained on mr, which may have to be fetched: allow it with --data mr\n"
     for command in ("test", "prune"):
         assert (main([command, str(folder)]), capsys.readouterr().err, asked) == (2, said, [])

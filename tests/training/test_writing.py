@@ -17,8 +17,8 @@ import zoo
 from zoo import registry
 from zoo.backbones.build import check_fit
 from zoo.data import ready
+from zoo.data.parallel.files import parallel
 from zoo.data.parallel.module import ParallelData
-from zoo.data.parallel.sets import parallel
 from zoo.errors import InputError
 from zoo.inference.evaluation import origin
 from zoo.registry import Spec
@@ -309,7 +309,7 @@ def fitted(place: Path, name: str, **options) -> dict[str, object]:
 
 
 def test_the_task_chooses_the_recipe(tmp_path, monkeypatch):
-    from zoo.data.text import glosses
+    from zoo_datasets import glosses
 
     whole = glosses.wordnet.sample
     monkeypatch.setattr(glosses.wordnet, "sample", lambda split, limit: whole(split, 60))  # small, but for the user the whole

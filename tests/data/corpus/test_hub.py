@@ -54,7 +54,7 @@ SCRIPT = """
 import json, os, time, urllib.request
 from dataclasses import replace
 from zoo.data import ready
-from zoo.data.corpus import presets
+from zoo_datasets import corpora as presets
 from zoo.errors import InputError
 
 time.sleep = lambda seconds: None  # the library waits longer and longer before it tries again

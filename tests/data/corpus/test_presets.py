@@ -3,11 +3,13 @@ from dataclasses import replace
 
 import datasets
 import pytest
+from zoo_datasets import corpora as presets
+from zoo_datasets import wordnet
+from zoo_datasets.corpora import divide, gloss_corpus, pydoc
 
 from zoo.data import ready
-from zoo.data.corpus import CorpusData, presets
-from zoo.data.corpus.presets import corpus, divide, gloss_corpus, pydoc
-from zoo.data.text import wordnet
+from zoo.data.corpus import CorpusData
+from zoo.data.corpus.files import corpus
 from zoo.errors import InputError
 
 PLAY = "".join(f"SPEAKER {i}:\nWhat is {i}, my lord?\n\n" for i in range(200))

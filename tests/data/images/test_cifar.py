@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from zoo_datasets.images import cifar10 as unopened_cifar10
+from zoo_datasets.images import cifar100 as unopened_cifar100
 
 from zoo.data import ready
-from zoo.data.images.published import cifar10 as unopened_cifar10
-from zoo.data.images.published import cifar100 as unopened_cifar100
 from zoo.errors import InputError
 from zoo.registry import create
 

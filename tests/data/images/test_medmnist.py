@@ -5,10 +5,10 @@ from dataclasses import replace
 import huggingface_hub
 import numpy as np
 import pytest
+from zoo_datasets import images as published
+from zoo_datasets.images import pneumoniamnist as unopened_pneumoniamnist
 
 from zoo.data import ready
-from zoo.data.images import published
-from zoo.data.images.published import pneumoniamnist as unopened_pneumoniamnist
 from zoo.errors import InputError
 from zoo.registry import create
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from zoo.data.module import ready
-from zoo.data.parallel import sets
+from zoo.data.parallel import files as sets
 from zoo.data.text.reading import read_pairs
 from zoo.errors import InputError
 

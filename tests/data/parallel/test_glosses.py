@@ -1,7 +1,7 @@
 import pytest
+from zoo_datasets import glosses, wordnet
 
 from zoo.data.module import ready
-from zoo.data.text import glosses, wordnet
 from zoo.errors import InputError
 
 

@@ -70,7 +70,7 @@ BROKEN = "some/broken/train.jsonl"
 SCRIPT = """
 import json, os, time, urllib.request
 from dataclasses import replace
-from zoo.data import published
+from zoo_datasets import published
 from zoo.data.module import ready
 from zoo.errors import InputError
 

@@ -2,10 +2,10 @@ import random
 import re
 
 import pytest
+from zoo_datasets.mlu import LONGEST
+from zoo_datasets.mlu import mlu as preset
 
 from zoo.data.module import ready
-from zoo.data.parallel.mlu import LONGEST
-from zoo.data.parallel.mlu import mlu as preset
 from zoo.errors import InputError
 
 

@@ -3,11 +3,11 @@ from dataclasses import replace
 
 import datasets
 import pytest
+from zoo_datasets import glosses, mlu, published
+from zoo_datasets import parallel_sets as sets
 
-from zoo.data import published
 from zoo.data.module import ready
-from zoo.data.parallel import mlu, sets
-from zoo.data.text import glosses
+from zoo.data.parallel.files import parallel
 from zoo.errors import InputError
 
 MULTI30K, WMT14, WMT16 = published.multi30k.record, published.wmt14.record, published.wmt16.record
@@ -100,7 +100,7 @@ def test_a_folder_without_training_files_is_named(tmp_path, preset):
 @pytest.mark.parametrize(
     "preset",
     [
-        sets.parallel,
+        parallel,
         mlu.mlu,
         glosses.gloss_lemmas,
         *(getattr(published, name) for name in ("multi30k", "iwslt15", "wmt14", "wmt16", "shakespeare_style")),

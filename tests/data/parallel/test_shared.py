@@ -1,9 +1,9 @@
 """The real files in ../shared/data, where they are: the numbers of pairs that their READMEs state."""
 
 import pytest
+from zoo_datasets.published import iwslt15, multi30k, shakespeare_style
 
 from zoo.data.module import ready
-from zoo.data.published import iwslt15, multi30k, shakespeare_style
 
 
 def at(shared, folder):

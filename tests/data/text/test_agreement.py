@@ -1,8 +1,8 @@
 import pytest
+from zoo_datasets import agreement as grammar
+from zoo_datasets.agreement import agreement as preset
 
 from zoo.data.module import ready
-from zoo.data.text import agreement as grammar
-from zoo.data.text.agreement import agreement as preset
 from zoo.errors import InputError
 
 

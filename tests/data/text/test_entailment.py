@@ -2,10 +2,10 @@ from collections import Counter, defaultdict
 from itertools import product
 
 import pytest
+from zoo_datasets.entailment import CLASSES
+from zoo_datasets.entailment import entailment as preset
 
 from zoo.data.module import ready
-from zoo.data.text.entailment import CLASSES
-from zoo.data.text.entailment import entailment as preset
 from zoo.errors import InputError
 
 

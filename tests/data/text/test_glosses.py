@@ -5,11 +5,11 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+from zoo_datasets import wordnet
+from zoo_datasets.glosses import glosses as unopened_glosses
+from zoo_datasets.wordnet import Gloss, words
 
 from zoo.data import ready
-from zoo.data.text import wordnet
-from zoo.data.text.glosses import glosses as unopened_glosses
-from zoo.data.text.wordnet import Gloss, words
 from zoo.errors import InputError
 
 

@@ -5,8 +5,7 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-from zoo.data import published
+from zoo_datasets import published
 
 GLUE_CARD = b"""---
 configs:
@@ -53,7 +52,7 @@ SHA = {
 SCRIPT = """
 import json, os, time, urllib.request
 from dataclasses import replace
-from zoo.data import published
+from zoo_datasets import published
 from zoo.data.module import ready
 from zoo.errors import InputError
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from zoo.data.module import ready
-from zoo.data.parallel.sets import parallel
+from zoo.data.parallel.files import parallel
 from zoo.data.text import columns, local
 from zoo.data.text.files import blocks, read_text
 from zoo.data.text.reading import read_table

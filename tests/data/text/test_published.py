@@ -5,11 +5,11 @@ from inspect import signature
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from zoo_datasets import published
+from zoo_datasets.linzen import sva
+from zoo_datasets.text_sets import read_copy
 
-from zoo.data import published
 from zoo.data.module import ready
-from zoo.data.text.local import sva
-from zoo.data.text.sets import read_copy
 from zoo.errors import InputError
 
 ALL = [record for preset in published.TEXT_SETS for record in preset.record.all_variants()]

@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import datasets
 import pytest
+from zoo_datasets.published import TEXT_SETS, mr, qnli, trec, wikiqa
+from zoo_datasets.text_sets import answerable, fetch
 
 from zoo import registry
-from zoo.data.published import TEXT_SETS, mr, qnli, trec, wikiqa
-from zoo.data.text.sets import answerable, fetch
 from zoo.data.text.table import Table
 from zoo.errors import InputError
 

@@ -3,12 +3,12 @@
 from collections import Counter
 
 import pytest
+from zoo_datasets import published
+from zoo_datasets.linzen import sva
+from zoo_datasets.published import FINE, imdb, mpqa, mr, qnli, snli, sst, subj, trec, wikiqa
+from zoo_datasets.text_sets import read_copy
 
-from zoo.data import published
 from zoo.data.module import ready
-from zoo.data.published import FINE, imdb, mpqa, mr, qnli, snli, sst, subj, trec, wikiqa
-from zoo.data.text.local import sva
-from zoo.data.text.sets import read_copy
 
 TABLES = [
     (mr.record, "mr", {"train": 10662}, {"0": 5331, "1": 5331}),

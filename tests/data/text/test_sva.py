@@ -1,7 +1,7 @@
 import pytest
+from zoo_datasets import linzen as preset
 
 from zoo.data.module import ready
-from zoo.data.text import local as preset
 from zoo.errors import InputError
 
 

@@ -4,8 +4,8 @@ Every preset takes `path`, a local copy, and else fetches the set from the Huggi
 `parallel_set`. All other options are those of `TextData` and `ParallelData`.
 """
 
-from zoo.data.parallel.sets import parallel_set
-from zoo.data.text.sets import BARE, HIDDEN, OFFICIAL, SENTENCE, TEXT, TRAIN_TEST, Layout, text_set
+from zoo_datasets.parallel_sets import parallel_set
+from zoo_datasets.text_sets import BARE, HIDDEN, OFFICIAL, SENTENCE, TEXT, TRAIN_TEST, Layout, text_set
 
 POLARITY = {"0": "negative", "1": "positive", "neg": "negative", "pos": "positive"}
 FIVE = {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", "4": "very positive"}

@@ -13,8 +13,9 @@ from zoo.data.images.files import class_folders, read_arrays, read_folder
 from zoo.data.images.module import ImageData
 from zoo.data.images.splits import EncodedImages, Split, hold_out, thin
 from zoo.data.options import Place, check_share, options_of, published, whole
-from zoo.data.sources import existing, load
+from zoo.data.sources import existing
 from zoo.errors import InputError
+from zoo_datasets.hub import load
 
 PIXELS = 32 * 32 * 3
 

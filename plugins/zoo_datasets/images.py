@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zoo.data.images.cifar import cifar_set
 from zoo.data.images.files import read_npz
 from zoo.data.images.module import ImageData
 from zoo.data.images.splits import Split
 from zoo.data.options import Place, options_of, published
-from zoo.data.sources import existing, from_hub
+from zoo.data.sources import existing
 from zoo.errors import InputError
+from zoo_datasets.cifar import cifar_set
+from zoo_datasets.hub import from_hub
 
 REPOSITORY = "albertvillanova/medmnist-v2"  # a mirror; MedMNIST's own files, held against the sums, are on Zenodo
 REVISION = "0472595ab51916346dc4ad40f7b77551f2171403"

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from zoo.data.options import Place, options_of, published
-from zoo.data.sources import existing, hub_split, listing, load
+from zoo.data.sources import existing, listing
 from zoo.data.text.columns import CHUNK, Column, Store
 from zoo.data.text.files import OPEN, base_suffix
 from zoo.data.text.formats import FORMATS, column_names
@@ -19,6 +19,7 @@ from zoo.data.text.reading import SPLITS, read_table
 from zoo.data.text.splits import question_numbers
 from zoo.data.text.table import Labels, Table, joined
 from zoo.errors import InputError
+from zoo_datasets.hub import hub_split, load
 
 UNLABELLED = frozenset({"-1", "-", "", "None"})  # how sets mark a row that nobody could agree on, or whose label is secret
 TRAIN_TEST = {"train": ("train",), "test": ("test",)}

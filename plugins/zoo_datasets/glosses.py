@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from lightning.pytorch import LightningDataModule
 
-from zoo.data.corpus.presets import gloss_corpus
 from zoo.data.options import options_of, whole
 from zoo.data.parallel.module import ParallelData
-from zoo.data.text import wordnet
 from zoo.data.text.module import TextData, text_options
 from zoo.data.text.splits import RELEVANCE
 from zoo.data.text.table import Table
 from zoo.data.text.tokenizer import Tokenizer
-from zoo.data.text.wordnet import Gloss
 from zoo.errors import InputError
+from zoo_datasets import wordnet
+from zoo_datasets.corpora import gloss_corpus
+from zoo_datasets.wordnet import Gloss
 
 FIT = ("wrong", "right")
 CANDIDATES = {"train": 4, "val": 8, "test": 8}

@@ -1,4 +1,4 @@
-"""Data sets of running text: anyone's files, published texts, and texts that come with installed packages."""
+"""Running text: published texts, and texts that come with installed packages."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,40 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from zoo.data.corpus.files import ENDINGS, read_corpus
 from zoo.data.corpus.module import CorpusData
 from zoo.data.corpus.source import Source, Text, TextFile
 from zoo.data.options import Place, options_of, published, whole
-from zoo.data.sources import existing, hub_changed, hub_split, listing, load, one_file
-from zoo.data.text import wordnet
+from zoo.data.sources import existing
 from zoo.data.text.files import OPEN
-from zoo.data.text.reading import SPLITS
-from zoo.data.text.wordnet import Gloss
 from zoo.errors import InputError
+from zoo_datasets import wordnet
+from zoo_datasets.hub import hub_changed, hub_split, load
+from zoo_datasets.wordnet import Gloss
 
-ENDINGS = (".txt", ".txt.gz", ".txt.xz")
 HELD = 5  # per cent of all characters that validation and test topics may have, each
-
-
-@options_of(CorpusData)
-def corpus(path: str | Path, **options: Any) -> CorpusData:
-    """Running text of any size, from a file or from a folder with train.txt, and if there are val.txt and test.txt.
-
-    Args:
-        path: The file or folder; files may be packed (.gz, .xz). Of a single file the first 90 per cent are for training, the
-            next 5 for validation and the last 5 for testing. The tokens of a large file are kept in a file in the user's cache.
-        options: See `CorpusData`.
-    """
-    return CorpusData(partial(read_corpus, existing(path, "corpus"), "corpus"), **options)
-
-
-def read_corpus(place: Path, preset: str) -> dict[str, Source]:
-    """Return the splits of a folder, or a file as the training split."""
-    if place.is_file():
-        return {"train": TextFile.of(place)}
-    found = {split: one_file(preset, place, [f"{n}{e}" for n in names for e in ENDINGS]) for split, names in SPLITS.items()}
-    if found["train"] is None:
-        raise InputError(f"{preset}: {place} has no train.txt (or .txt.gz, .txt.xz); there is {listing(place)}")
-    return {split: TextFile.of(file) for split, file in found.items() if file is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

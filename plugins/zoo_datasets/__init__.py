@@ -1,0 +1,1 @@
+"""Published and generated data sets of the zoo, registered like those of any other package."""
