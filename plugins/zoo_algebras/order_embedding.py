@@ -9,7 +9,7 @@ from zoo.errors import InputError
 from zoo.layers import Layers
 
 SHARING = ("none", "word", "dimension")
-FREQUENCY_INITS = ("trigonometric", "normal")
+FREQUENCY_INITS = ("trigonometric", "normal", "index")
 SPREAD = math.sqrt(2)
 """Standard deviation of the amplitudes over that of the channels: r cos and r sin share the energy of r."""
 
@@ -27,7 +27,8 @@ class PhasorEmbedding(nn.Module):
     word-sharing case (App. A, whose exponent lacks the sign); a word with one frequency starts with the mean of them. So
     all later differences between words are learned. Only where words share amplitudes or have one each, these frequencies are
     multiplied by random numbers from 0 to 2 (of mean 1), since all words would start alike. With ``normal`` frequencies are
-    drawn from N(0, 1), as in the listing of App. C. Phases start uniform in [-pi, pi].
+    drawn from N(0, 1), as in the listing of App. C. With ``index`` word j starts with j / 10000^(2d / D), as in the authors'
+    released code of CNN, FastText and LSTM; its frequencies are not shared. Phases start uniform in [-pi, pi].
 
     Pretrained vectors as wide as D are where the amplitudes start (section 3.1); they are trained on. Vectors of another
     width stay as they are, and amplitudes are r = tanh(P v + b) with P and b learned (the projection of Tay et al. 2019).
@@ -42,7 +43,7 @@ class PhasorEmbedding(nn.Module):
         phase: Sharing of theta; ``off`` for theta = 0.
         vectors: Width of the pretrained vectors that `load_vectors` will receive; None for none.
         std: Standard deviation of the initial channels.
-        frequency_init: Initial frequencies, ``trigonometric`` or ``normal``.
+        frequency_init: Initial frequencies, ``trigonometric``, ``normal`` or ``index``.
         frequency_lr_scale: Factor on the learning rate of the frequencies; 0 leaves them as they start.
 
     Attributes:
@@ -72,7 +73,9 @@ class PhasorEmbedding(nn.Module):
         if std <= 0:
             raise InputError(f"std={std}: the spread of the initial channels is above zero")
         if frequency_init not in FREQUENCY_INITS:
-            raise InputError(f"frequency_init={frequency_init}: use {' or '.join(FREQUENCY_INITS)}")
+            raise InputError(f"frequency_init={frequency_init}: use {', '.join(FREQUENCY_INITS)}")
+        if frequency_init == "index" and frequency != "none":
+            raise InputError(f"frequency={frequency}: frequencies by word index are not shared: leave it out", code="conflict")
         if not 0 <= frequency_lr_scale < math.inf:
             raise InputError(f"frequency_lr_scale={frequency_lr_scale}: a factor on the learning rate is zero or more")
         self.frequency_init, self.frequency_lr_scale = frequency_init, frequency_lr_scale
@@ -96,6 +99,10 @@ class PhasorEmbedding(nn.Module):
             self.amplitude.weight.normal_(std=self.spread)
             if self.frequency is not None and self.frequency_init == "normal":
                 self.frequency.weight.normal_()
+            elif self.frequency is not None and self.frequency_init == "index":
+                w = self.frequency.weight
+                d = torch.arange(self.width).to(w)
+                w.copy_(torch.arange(len(w)).to(w)[:, None] * 10000.0 ** (-2 * d / self.width))
             elif self.frequency is not None:
                 w = self.frequency.weight
                 start = 10000.0 ** (-torch.arange(self.width).to(w) / self.width)

@@ -9,6 +9,7 @@ from zoo_algebras.cayley_dickson import complex as complex_numbers
 from zoo_algebras.complex_order import complex_order as order_algebra
 from zoo_algebras.order_embedding import PhasorEmbedding, complex_order, complex_vanilla
 
+from tests.errors import raises
 from zoo import registry
 from zoo.algebras import Laws, algebra, reals
 from zoo.backbones.build import count
@@ -194,6 +195,16 @@ def test_frequencies_may_start_as_in_the_listing_of_appendix_c():
     assert torch.equal(order(frequency_init="trigonometric").frequency.weight, order().frequency.weight)
 
 
+def test_frequencies_may_start_from_the_index_of_the_word():
+    """As in the authors' released code of CNN, FastText and LSTM: j / 10000^(2d / D)."""
+    w = order(vocab_size=40, dim=16, frequency_init="index").frequency.weight
+    assert w[0].eq(0).all()
+    assert w[1].tolist() == pytest.approx([1, 10**-1, 10**-2, 10**-3, 10**-4, 10**-5, 10**-6, 10**-7])
+    torch.testing.assert_close(w[39], 39 * w[1])
+    with raises("conflict", "frequency=word"):
+        order(frequency="word", frequency_init="index")
+
+
 def test_frequencies_may_have_a_learning_rate_of_their_own():
     e = order(frequency_lr_scale=0.1)
     groups = make_optimizer(e, "sgd", 0.5, 0.2).param_groups
@@ -299,7 +310,7 @@ def test_what_sharing_saves_in_table_four():
         ({"amplitude": "off"}, "amplitude=off"),
         ({"amplitude": "word", "frequency": "word"}, "all words would have the same vector"),
         ({"amplitude": "word", "frequency": "word", "phase": "word"}, "all words would have the same vector"),
-        ({"frequency_init": "uniform"}, "frequency_init=uniform: use trigonometric or normal$"),
+        ({"frequency_init": "uniform"}, "frequency_init=uniform: use trigonometric, normal, index$"),
         ({"frequency_lr_scale": -1.0}, "frequency_lr_scale=-1.0: .*zero or more$"),
         ({"amplitude": "dimension", "vectors": 5}, "amplitude=dimension: pretrained vectors"),
     ],
