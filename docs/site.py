@@ -15,7 +15,7 @@ import griffe
 from mkdocs.structure.files import File
 
 from zoo.cli import main
-from zoo.cli.commands import COMMANDS
+from zoo.cli.commands import command_names
 
 ROOT = Path(__file__).parents[1]
 PAGES = {"plugins/README.md": "plugins.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
@@ -83,7 +83,7 @@ def help_of(*words: str) -> str:
 
 def command_line() -> str:
     """Write the page of all commands."""
-    sections = [f"## zoo {name}\n\n{help_of(name)}" for name in COMMANDS]
+    sections = [f"## zoo {name}\n\n{help_of(name)}" for name in command_names()]
     return "\n\n".join(["# The command line", help_of(), *sections, ""])
 
 

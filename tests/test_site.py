@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.cli.commands import COMMANDS
+from zoo.cli.commands import command_names
 
 pytest.importorskip("mkdocs", reason="needs hypercomplex-zoo[docs]")
 pytest.importorskip("griffe", reason="needs hypercomplex-zoo[docs]")
@@ -60,6 +60,6 @@ def test_links_to_follow_fetch_nothing():
 
 def test_the_page_of_commands_has_the_help_of_each():
     page = site.command_line()
-    for name in COMMANDS:
+    for name in command_names():
         assert f"## zoo {name}\n\n```text\nusage: zoo {name} " in page
     assert "--checkpoint_every" in page

@@ -3,13 +3,12 @@
 import json
 import re
 from dataclasses import asdict, fields, is_dataclass
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 import yaml
 
-from zoo.cli.commands import COMMANDS
+from zoo.cli.commands import load_command
 from zoo.cli.fit import make_parser
 from zoo.cli.models import Evaluate, Generate, Predict
 from zoo.cli.parser import Parser, is_flag
@@ -182,18 +181,18 @@ def test_an_option_of_decoding_has_one_name_and_one_short_form_in_all_commands()
         ("predict", ["run"]),
         ("generate", ["run"]),
     ):
-        module = import_module(COMMANDS[command])
+        module = load_command(command)
         for flag in ("--beam", "--decoding.beam"):
             assert module.make_parser(command).parse([*words, flag, "4"])["decoding"]["beam"] == 4
     fit = make_parser("fit").parse([*NAMES, "--seed", "3"])  # a run has a seed of its own
     assert (fit["seed"], fit["decoding"]["seed"]) == (3, 0)
-    assert import_module(COMMANDS["generate"]).make_parser("generate").parse(["run", "--seed", "3"])["decoding"] == {"seed": 3}
+    assert load_command("generate").make_parser("generate").parse(["run", "--seed", "3"])["decoding"] == {"seed": 3}
 
 
 def test_of_a_trained_model_only_what_is_given_is_decided(files, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files("short", "decoding: {length: 2}")
-    parser = import_module(COMMANDS["test"]).make_parser("test")
+    parser = load_command("test").make_parser("test")
     assert parser.parse(["run"])["decoding"] == {}
     assert parser.parse(["run", "-c", "short.yaml", "--beam", "1"])["decoding"] == {"length": 2, "beam": 1}
 
@@ -204,7 +203,7 @@ def test_of_a_trained_model_only_what_is_given_is_decided(files, tmp_path, monke
     ids=" ".join,
 )
 def test_flags_and_positional_arguments_may_be_mixed(words):
-    values = import_module(COMMANDS["predict"]).make_parser("predict").parse(words)
+    values = load_command("predict").make_parser("predict").parse(words)
     assert (values["run"], values["input"], values["json"]) == ("run", ["a b", "c", "-"], True)
 
 

@@ -1,40 +1,4 @@
-"""Neural networks over hypercomplex algebras: any algebra in any backbone, with 1/n of the weights.
-
-usage: zoo COMMAND [OPTIONS]
-
-look around
-  list        what is installed: zoo list [algebras|backbones|datasets|embeddings|checkpoints], zoo list backbones vit
-  info        parameters of a network, layer by layer, beside its twin over the reals
-  doctor      check Python, torch, devices, plugins and folders
-  completion  a script that completes commands, flags and names: zoo completion bash
-
-work
-  fit         train: zoo fit --backbone vit --algebra quaternion
-  sweep       a grid of runs from one file, side by side: zoo sweep FILE --jobs 2
-  lottery     prune, rewind, train again: zoo lottery --backbone vit --compare real,quaternion --rounds 10
-  test        measure a run on its test split: zoo test runs/NAME
-  validate    the same on its validation split
-  average     mean of a run's last weights: zoo average runs/NAME --last 8
-  prune       fewer heads, units and channels, then fine-tuned: zoo prune runs/NAME --ratio 0.5 --epochs 5
-  convert     a trained real network over an algebra: zoo convert --from vit-digits-real --algebra quaternion --to FOLDER
-  export      a model for other runtimes, or without its zeros: zoo export runs/NAME --format onnx --to FOLDER
-  recover     the model of a run that crashed, from its best checkpoint: zoo recover runs/NAME
-  predict     classify images or texts, translate: zoo predict runs/NAME picture.png
-  generate    generate text: zoo generate runs/NAME --prompt "zebra: "
-  serve       a web page for a trained model: zoo serve vit-digits-quaternion
-  verify      check the files of a model and its checkpoints: zoo verify runs/NAME
-  report      tables and plots of a run: zoo report frequencies runs/NAME
-  bench       time a network beside its twin over the reals: zoo bench --backbone vit --algebra quaternion
-
-share
-  pull        fetch and check a trained model, as zoo predict, test and the others do: zoo pull hf:owner/name
-  push        upload a model with its card to the Hugging Face Hub: zoo push runs/NAME hf:owner/name
-  publish     a release folder and its entry in a catalogue: zoo publish runs/NAME --to FOLDER
-
-  -h, --help      this page; zoo COMMAND --help shows the options of a command
-  --version       the version
-  --debug         after COMMAND: show the full traceback of an error
-"""
+"""The ``zoo`` command: find the command that was asked for, run it, and turn its errors into one line and an exit code."""
 
 import errno
 import io
@@ -73,7 +37,6 @@ COMMANDS = {
     "recover": "zoo.cli.fit",
     "predict": "zoo.cli.models",
     "generate": "zoo.cli.models",
-    "serve": "zoo.cli.serve",
     "report": "zoo.cli.report",
     "verify": "zoo.cli.report",
     "pull": "zoo.cli.sharing",
@@ -81,7 +44,7 @@ COMMANDS = {
     "push": "zoo.cli.sharing",
     "publish": "zoo.cli.sharing",
 }
-"""The module of each command, imported when it is asked for: ``make_parser(command)`` and ``run(command, values) -> int``."""
+"""The modules of the built-in commands, imported on use. Other commands are entries of the group ``zoo.commands``."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -150,19 +113,43 @@ def open_streams() -> None:
 def dispatch(words: list[str]) -> int:
     """Find the command and run it."""
     if not words or words[0] in ("-h", "--help", "help"):
-        print((__doc__ or "").strip())
+        from zoo.cli.help import page
+
+        print(page())
         return 0
     command, *rest = words
     if command in ("-V", "--version"):
         print(own_version())
         return 0
-    if command not in COMMANDS:
-        close = get_close_matches(command, COMMANDS, 1)
-        hint = f": did you mean '{close[0]}'?" if close else f": use {', '.join(COMMANDS)}"
-        raise InputError(f"unknown command '{command}'{hint} (see zoo --help)")
-    module: Any = import_module(COMMANDS[command])
+    module = load_command(command)
     code: int = module.run(command, module.make_parser(command).parse(rest))
     return code
+
+
+def command_names() -> list[str]:
+    """List the names of all commands: the built-in ones, then those of plugins."""
+    from zoo.registry import entries
+
+    return list(dict.fromkeys([*COMMANDS, *(entry.name for entry in entries("commands"))]))
+
+
+def load_command(name: str) -> Any:
+    """Import the module of a command, which has ``make_parser(command) -> Parser`` and ``run(command, values) -> int``.
+
+    Raises:
+        InputError: If there is no such command.
+        PluginError: If the command of a plugin cannot be imported.
+    """
+    if name in COMMANDS:
+        return import_module(COMMANDS[name])
+    from zoo.registry import entries, load, resolve
+
+    if any(entry.name == name for entry in entries("commands")):
+        return load(resolve("commands", name)[0])
+    names = command_names()
+    close = get_close_matches(name, names, 1)
+    hint = f": did you mean '{close[0]}'?" if close else f": use {', '.join(names)}"
+    raise InputError(f"unknown command '{name}'{hint} (see zoo --help)", code="unknown")
 
 
 def show(value: Any, as_json: bool, write: Callable[[Any], None]) -> None:

@@ -4,11 +4,10 @@ import inspect
 import re
 import shutil
 from dataclasses import asdict
-from importlib import import_module
 from typing import Any
 
 from zoo import registry
-from zoo.cli.commands import COMMANDS, show
+from zoo.cli.commands import COMMANDS, command_names, load_command, show
 from zoo.cli.parser import SPECS, Parser
 from zoo.errors import InputError
 from zoo.registry.resolution import signature_of
@@ -66,6 +65,8 @@ def run(command: str, values: dict[str, Any]) -> int:
         if values["name"]:
             raise InputError(f"zoo info {values['name']} tells about a checkpoint")
         return list_checkpoints(values["json"])
+    if values["name"] and kind == "commands":
+        raise InputError(f"the options of a command: zoo {values['name']} --help")
     if values["name"]:
         show(options_of(kind, values["name"]), values["json"], lambda row: print(f"{row['usage']}\n\n{row['doc']}".strip()))
         return 0
@@ -118,12 +119,22 @@ def table(kind: str, rows: list[dict[str, str]]) -> str:
 def script() -> str:
     """Write the completion script for bash from the commands' parsers and the installed names."""
     names = {f"--{key}": group for key, group in SPECS.items()}
-    flags = {command: import_module(COMMANDS[command]).make_parser(command).flags for command in COMMANDS}
+    flags = {command: flags_of(command) for command in command_names()}
     return SCRIPT.format(
-        commands=" ".join(COMMANDS),
+        commands=" ".join(flags),
         names="\n".join(
             f'    {flag}) choices="{" ".join(entry.name for entry in registry.entries(group))}" ;;'
             for flag, group in names.items()
         ),
         flags="\n".join(f'        {command}) choices="{" ".join(known)}" ;;' for command, known in flags.items()),
     )
+
+
+def flags_of(command: str) -> list[str]:
+    """List the flags of a command, none for a plugin that fails."""
+    try:
+        return list(load_command(command).make_parser(command).flags)
+    except Exception:
+        if command in COMMANDS:
+            raise
+        return []

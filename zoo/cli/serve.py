@@ -1,4 +1,4 @@
-"""``zoo serve``: a web page for a trained model."""
+"""Serve a trained model as a web page: zoo serve vit-digits-quaternion."""
 
 import errno
 import logging

@@ -19,13 +19,14 @@ Factory = TypeVar("Factory", bound=Callable[..., Any])
 OURS = "hypercomplex-zoo"
 LOCAL = "local"
 """The distribution that registered plugins count to: `local:name` names one of them where a name is taken twice."""
-GROUPS = {noun: f"zoo.{noun}" for noun in ("algebras", "backbones", "datasets", "embeddings", "tasks", "reports", "catalogues")}
+_NOUNS = ("algebras", "backbones", "datasets", "embeddings", "tasks", "reports", "catalogues", "commands")
+GROUPS = {noun: f"zoo.{noun}" for noun in _NOUNS}
 _REFERENCE = re.compile(r"([\w.]+)\s*(?::\s*([\w.]+)\s*)?(?:\[.*\]\s*)?")
 
 
 @dataclass(frozen=True, order=True)
 class Entry:
-    """One line `name = module:attribute` in the metadata of an installed distribution, or a registered factory."""
+    """A line `name = module:attribute` in a distribution's metadata (a command: `name = module`), or a registered factory."""
 
     name: str
     group: str
@@ -35,7 +36,7 @@ class Entry:
 
     @property
     def target(self) -> tuple[str, str]:
-        """Module and dotted attribute; both are empty where the value is not `module:attribute`."""
+        """Module and dotted attribute; the attribute is empty for a module, and both are for a value that is neither."""
         match = _REFERENCE.fullmatch(self.value)
         return (match[1], match[2] or "") if match else ("", "")
 

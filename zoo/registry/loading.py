@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from importlib import import_module
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.errors import InputError, one_line
-from zoo.registry.catalogue import LOCAL, Entry
+from zoo.registry.catalogue import GROUPS, LOCAL, Entry
 
 
 class PluginError(InputError):
@@ -39,28 +39,31 @@ def plugin_error(entry: Entry, what: str, cause: BaseException | None = None) ->
     return PluginError(f"{entry} {what}{said}; {remedy}")
 
 
-def load(entry: Entry) -> Callable[..., Any]:
-    """Import the one module an entry names and return the callable in it, or raise `PluginError`.
+def load(entry: Entry) -> Any:
+    """Import the one module an entry names and return the callable in it, of a command the module; or raise `PluginError`.
 
     What the plugin prints meanwhile goes to stderr, so that `--json` output stays clean.
     """
     if (factory := entry.factory) is not None:
         return factory
     module, attribute = entry.target
-    if not module or not attribute:
-        raise plugin_error(entry, f"does not load: {entry.value!r} is not module:attribute")
+    is_command = entry.group == GROUPS["commands"]
+    if not module or bool(attribute) == is_command:
+        raise plugin_error(entry, f"does not load: {entry.value!r} is not {'a module' if is_command else 'module:attribute'}")
     try:
         with redirect_stdout(sys.stderr):
             target: Any = import_module(module)
-            for name in attribute.split("."):
+            for name in filter(None, attribute.split(".")):
                 target = getattr(target, name)
     except KeyboardInterrupt as error:  # by the user, or by the plugin
         raise KeyboardInterrupt(f"interrupted while {entry} was loaded") from error
     except BaseException as error:  # A plugin may call sys.exit() or raise a BaseException of its own.
         raise plugin_error(entry, "does not load", error) from error
-    if not callable(target):
+    if is_command and not all(callable(getattr(target, name, None)) for name in ("make_parser", "run")):
+        raise plugin_error(entry, f"does not load: {entry.value} needs make_parser(command) and run(command, values)")
+    if not is_command and not callable(target):
         raise plugin_error(entry, f"does not load: {entry.value} is not callable but of type {type(target).__name__}")
-    return target  # type: ignore[no-any-return]
+    return target
 
 
 # The parent's path goes along, because plugins may depend on folders that were added at run time. No key
@@ -159,9 +162,10 @@ def summary(entry: Entry) -> str:
         with warnings.catch_warnings():  # Invalid escapes in a third-party file are not the user's concern.
             warnings.simplefilter("ignore")
             node: ast.AST | None = ast.parse(_source(module))
-        for name in attribute.split("."):
+        for name in filter(None, attribute.split(".")):
             node = _definition(node, name)
-        docstring = ast.get_docstring(node) if isinstance(node, ast.ClassDef | ast.FunctionDef) else _string(node)
+        documented = ast.Module | ast.ClassDef | ast.FunctionDef
+        docstring = ast.get_docstring(node) if isinstance(node, documented) else _string(node)
     except Exception:  # Whatever is wrong with the source is reported when it is loaded.
         return ""
     return next(iter((docstring or "").splitlines()), "")

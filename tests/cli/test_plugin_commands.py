@@ -1,0 +1,83 @@
+"""Commands that packages bring through the entry group ``zoo.commands``."""
+
+import sys
+
+import pytest
+
+from tests.registry.conftest import environment  # noqa: F401 (a fixture)
+
+GREET = '''
+"""Greet somebody: zoo greet NAME."""
+
+from zoo.cli.parser import Parser
+
+def make_parser(command):
+    return Parser(command, "Greet somebody.").positional("name", "who").switch("--loud", "shout")
+
+def run(command, values):
+    print(f"hello {values['name']}" + "!" * values["loud"])
+    return 3
+'''
+
+
+@pytest.fixture
+def installed(environment):  # noqa: F811
+    """Fake distributions with a sound command, broken ones and one that would hide a built-in command."""
+    points = "[zoo.commands]\ngreet = greet_command\nfit = greet_command\n"
+    environment.install("greetings", points, {"greet_command.py": GREET})
+    points = (
+        "[zoo.commands]\nbroken = broken_command\nempty = empty_command\nwrong = greet_command:run\nabsent = no_such_module\n"
+    )
+    modules = {"broken_command.py": '"""Break."""\nraise RuntimeError("boom")\n', "empty_command.py": '"""Do nothing."""\n'}
+    environment.install("faulty", points, modules)
+
+
+def test_a_plugin_brings_a_command(installed, call):
+    assert call("greet", "Ada", "--loud") == (3, "hello Ada!\n", "")
+    code, out, err = call("greet", "Ada", "--lou")
+    assert (code, out) == (2, "")
+    assert "--loud" in err
+
+
+def test_help_lists_commands_of_plugins_without_importing_them(installed, call):
+    page = call("--help").out
+    assert "  greet       Greet somebody: zoo greet NAME [greetings 1.0]\n" in page
+    assert "  broken      Break [faulty 1.0]\n" in page
+    assert "  fit         Train a network" in page
+    assert not {"greet_command", "broken_command"} & sys.modules.keys()
+
+
+def test_an_unknown_command_suggests_those_of_plugins(installed, call):
+    assert "did you mean 'greet'?" in call("gret").err
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("broken", "RuntimeError: boom"),
+        ("empty", "needs make_parser(command) and run(command, values)"),
+        ("wrong", "is not a module"),
+        ("absent", "no_such_module"),
+    ],
+)
+def test_a_broken_plugin_breaks_only_its_own_command(installed, call, name, reason):
+    code, out, err = call(name)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"command '{name}' of faulty 1.0 does not load" in err
+    assert reason in err
+    assert call("greet", "Ada").code == 3
+
+
+def test_completion_knows_commands_of_plugins(installed, call):
+    code, out, err = call("completion", "bash")
+    assert (code, err) == (0, "")
+    assert 'greet) choices="--help --loud"' in out
+    assert " greet" in out.splitlines()[2]
+    assert " broken" in out.splitlines()[2]
+
+
+def test_serve_is_an_entry_of_the_group():
+    from zoo.cli.commands import COMMANDS, load_command
+
+    assert "serve" not in COMMANDS
+    assert load_command("serve").__name__.endswith("serve")
