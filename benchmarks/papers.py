@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from zoo_experiments.options import Sweep
+from zoo_experiments.sweep import sweep
 
 import zoo
 from benchmarks import machine, papers_rows
 from benchmarks.papers_rows import Row
 from zoo.errors import InputError, Interrupted
 from zoo.registry import Spec
-from zoo.training.sweep_jobs import sweep
-from zoo.training.sweep_options import Sweep
 
 GENERATED = ("mlu", "digits", "hamilton", "linear_map")
 """Data sets that are not read from files."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from zoo_experiments.sweep_file import merged, nested
 
 from zoo.registry import Spec
-from zoo.training.sweep import merged, nested
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs" / "papers"

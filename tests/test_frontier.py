@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 from scipy.stats import t
+from zoo_experiments.sweep_file import points as runs_of
 
 from benchmarks.frontier import next_runs
 from benchmarks.frontier_statistics import Point, at_equal_weights, at_equal_width, best_rate, contrast, opponents, points
-from zoo.training.sweep import points as runs_of
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "frontier").glob("*.yaml"))
 

@@ -10,13 +10,14 @@ from statistics import mean
 import pytest
 import yaml
 from scipy.stats import t, ttest_ind, ttest_rel
+from zoo_experiments.sweep import SweepGrid
+from zoo_experiments.sweep_file import points
 
 import zoo
 from benchmarks import frontier_page, papers, papers_detail, papers_page, papers_rows
 from benchmarks.frontier_statistics import Difference
 from benchmarks.papers_statistics import Pair, Score, comparisons, differs, score, tally, verdict
 from zoo.registry import Spec
-from zoo.training.sweep import Study, points
 
 SWEEP = """\
 # note: Fewer words.
@@ -38,11 +39,11 @@ axes:
 
 
 def in_this_process(values, file, options, *, finished):
-    """`zoo.training.sweep_jobs.sweep` without the start of a process for each run."""
+    """`zoo_experiments.sweep.sweep` without the start of a process for each run."""
     grid, folder = points(values, file), Path(options.run_dir)
     (folder / "configs").mkdir(parents=True, exist_ok=True)
-    study = Study(folder, grid)
-    for point in study.open():
+    study = SweepGrid(folder, grid)
+    for point in study.ready():
         if point.name in options.only.split(","):
             zoo.fit(**point.options, run_dir=str(study.path(point)))
             finished(study.finish(point))

@@ -58,12 +58,11 @@ def run(command: str, values: dict[str, Any]) -> int:
         print_config(build(Fit, values))
         return 0
     from zoo.training.fit import fit
-    from zoo.training.folds import cross_validate
     from zoo.training.summary import print_summary
 
     quiet()
     options = build(Fit, values)
-    summary = fit(options) if options.folds is None else cross_validate(options)
+    summary = fit(options)
     if is_first_process():
         print_summary(summary)
     return 0

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from zoo import registry
 from zoo.errors import InputError
 from zoo.training.fit import fit as run
 from zoo.training.folder import read_config
-from zoo.training.folds import cross_validate
-from zoo.training.lottery import lottery as train_rounds
 from zoo.training.objects import Objects, take_objects
 from zoo.training.options import Fit, Lottery, build, check_single
 from zoo.training.processes import is_first_process
@@ -41,7 +40,7 @@ def fit(*, verbose: bool = True, **options: Any) -> dict[str, Any]:
     if built.folds is not None and objects != Objects():
         raise InputError("folds: every fold builds its own objects, so give specs; zoo.register makes a name for yours")
     with quiet_libraries():
-        summary = run(built, objects) if built.folds is None else cross_validate(built)
+        summary = run(built, objects)
     if verbose and is_first_process():
         print_summary(summary)
     return summary
@@ -64,7 +63,8 @@ def lottery(**options: Any) -> dict[str, Any]:
     if objects != Objects():
         raise InputError("every round builds its own objects, so give specs; zoo.register makes a name for yours")
     with quiet_libraries():
-        return train_rounds(build(Lottery, with_run(named)))
+        experiment = registry.load(registry.resolve("zoo.experiments", "lottery")[0])
+        return experiment(build(Lottery, with_run(named)))  # type: ignore[no-any-return]
 
 
 def with_run(options: Mapping[str, Any]) -> dict[str, Any]:

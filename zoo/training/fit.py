@@ -13,10 +13,11 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
+from zoo import registry
 from zoo.checkpoint import save
 from zoo.checkpoint.atomic import write_json
 from zoo.data.loader import check_order
-from zoo.errors import Interrupted, Stop
+from zoo.errors import InputError, Interrupted, Stop
 from zoo.tasks.base import Task
 from zoo.training.checkpoints import Checkpoints, checkpoint_files
 from zoo.training.folder import RunFolder, claim, finished_run, write_config
@@ -83,26 +84,82 @@ def fit(options: Fit, objects: Objects | None = None, say: Say | None = None) ->
             finite any more, or a data file turns out to be broken when it is read.
         Interrupted: At Ctrl-C or SIGTERM, after a checkpoint was written; the text says how to go on.
     """
+    if options.folds is not None:
+        return registry.load(registry.resolve("zoo.experiments", "folds")[0])(options)  # type: ignore[no-any-return]
     planned = plan(options, objects)
     if (summary := finished_run(planned.options)) is not None:
         return summary
     settings = check_trainer(planned.options.trainer)
     processes = join_for(planned, settings)
+    with Signals() as signals, matmul_precision(planned.options.matmul_precision):
+        summary = train_run(planned, settings, processes, signals, say=say)
+    processes.end()
+    return summary
+
+
+class Extension:
+    """What an experiment adds to a run that is one of its points.
+
+    Attributes:
+        draw: The seed of the initial weights, if that is not the seed of the run.
+        sparse: Whether only the weights that are not zero are written.
+    """
+
+    draw: int | None = None
+    sparse = False
+
+    def prepare(self, run: Run) -> None:
+        """Prepare a run before it is trained."""
+
+    def finish(self, run: Run, resumed: Resumed | None) -> dict[str, Any]:
+        """Return further keys of the summary after training, before the model is written."""
+        return {}
+
+
+def train_run(
+    planned: Plan,
+    settings: Mapping[str, Any],
+    processes: Processes,
+    signals: Signals,
+    extension: Extension | None = None,
+    say: Say | None = None,
+) -> dict[str, Any]:
+    """Train, measure and save a run in processes that have joined; return its summary.
+
+    Args:
+        planned: The run.
+        settings: The arguments of its Trainer, checked.
+        processes: Its processes.
+        signals: Ctrl-C and SIGTERM.
+        extension: What an experiment adds to it.
+        say: See `fit`.
+    """
+    extension = extension or Extension()
     with (
-        Signals() as signals,
         claimed(planned.options, processes) as folder,
         quiet_event_writer(),
-        matmul_precision(planned.options.matmul_precision),
         interruptions(folder, say=say),
     ):
-        run, resumed = begin(planned, settings, folder, processes, signals)
+        try:
+            resumed = resume(planned.options, folder.path, processes.count) if folder.resumed else None
+            run = set_up(planned, settings, resumed, folder.path, processes, signals, extension.draw)
+            run.sparse = extension.sparse
+            try:
+                extension.prepare(run)
+            except InputError:
+                for logger in run.trainer.loggers:
+                    logger.finalize("failed")
+                raise
+        except BaseException:
+            folder.discard()
+            raise
         train(run, folder, resumed)
+        run.summary |= processes.first(lambda: extension.finish(run, resumed))
         with interruptions(folder, trained=True, say=say):
             measure(run)
         if settings.get("fast_dev_run"):
             folder.discard()
             run.summary["run_dir"] = None
-    processes.end()
     return run.summary
 
 
@@ -110,32 +167,6 @@ def join_for(planned: Plan, settings: Mapping[str, Any]) -> Processes:
     """Join the processes of a run, see `zoo.training.processes.join`."""
     in_order = "token_stream" in planned.recipe.inputs or getattr(planned.objects.net, "has_memory", False)
     return join(settings, in_order, planned.options.ddp_timeout)
-
-
-def begin(
-    planned: Plan,
-    settings: Mapping[str, Any],
-    folder: RunFolder,
-    processes: Processes,
-    signals: Signals,
-    draw: int | None = None,
-) -> tuple[Run, Resumed | None]:
-    """Set a run up in processes that have joined and in a folder that is claimed; return where it goes on, if it does.
-
-    Args:
-        planned: The run.
-        settings: The arguments of its Trainer, checked.
-        folder: Its folder.
-        processes: Its processes.
-        signals: Ctrl-C and SIGTERM.
-        draw: The seed of its initial weights, if that is not the run's.
-    """
-    try:
-        resumed = resume(planned.options, folder.path, processes.count) if folder.resumed else None
-        return set_up(planned, settings, resumed, folder.path, processes, signals, draw), resumed
-    except BaseException:
-        folder.discard()
-        raise
 
 
 def measure(run: Run) -> None:

@@ -31,8 +31,8 @@ from zoo.training.resolve import advised_embedding
 LOCK = ".lock"
 _WRITTEN = ("config.yaml", "metrics.csv", "summary.json", "model", RESULTS)
 RUNS = Path("runs")
-FREE = {"num_workers", "ddp_timeout", "checkpoint_every", "trainer.enable_progress_bar"}
-"""Options, by the names of their flags, that a run is the same with."""
+FREE = {"num_workers", "ddp_timeout", "checkpoint_every", "trainer.enable_progress_bar", "jobs", "on", "cpus", "gpus"}
+"""Options that do not affect results, by the names of their flags."""
 
 
 class RunFolder:

@@ -192,6 +192,11 @@ class Lottery(Fit):
         collapse: Share of its figure of round 0 that an arm may lose in validation before its rounds end; 1 for all of it. By
             default 0.5 for a figure that is to be high, such as an accuracy; one that is to be low ends no arm.
         pruning: Which weights a round prunes.
+        jobs: Rounds side by side on this machine, each with its share of the cores.
+        on: here, or ray: the Ray cluster of RAY_ADDRESS or of this machine, whose nodes share the folder.
+        cpus: Cores of a round, on Ray.
+        gpus: GPUs of a round, on Ray; 0.5 for two rounds on one.
+        only: Folder of the one round to train, in the experiment that --resume names; its row is written by the experiment.
     """
 
     algebra: str = ""
@@ -203,6 +208,11 @@ class Lottery(Fit):
     controls: tuple[str, ...] = ()
     collapse: float | None = None
     pruning: PruningOptions = field(default_factory=PruningOptions)
+    jobs: int = 1
+    on: str = "here"
+    cpus: float = 1.0
+    gpus: float = 0.0
+    only: str | None = None
 
 
 @dataclass

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from zoo_experiments.executors import Processes
+from zoo_experiments.grid import execute
+from zoo_experiments.sweep import SweepGrid
+from zoo_experiments.sweep_file import points
 
 from zoo.cli.commands import main
-from zoo.training.sweep import Study, points
-from zoo.training.sweep_jobs import here
 
 TRAINER = {"max_epochs": 2, "limit_train_batches": 4, "limit_val_batches": 1, "limit_test_batches": 1, "accelerator": "cpu"}
 BASE = {"backbone": "vit(dim=16, depth=1, dropout=0.1)", "data": "digits", "checkpoint_every": "1steps", "trainer": TRAINER}
@@ -35,7 +37,6 @@ def cluster(monkeypatch):
 def test_a_killed_worker_changes_no_figure(cluster, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     grid = points(GRID, "grid.yaml")
-    studies = {name: Study(tmp_path / name, grid) for name in ("ray", "here")}
     Path("grid.yaml").write_text(yaml.safe_dump(GRID))
     line = [sys.executable, "-m", "zoo", "sweep", "grid.yaml", "--on", "ray", "--run-dir", "ray"]
     process = subprocess.Popen(line, stdout=subprocess.PIPE, text=True)
@@ -51,10 +52,10 @@ def test_a_killed_worker_changes_no_figure(cluster, tmp_path, monkeypatch):
     assert process.returncode == 0, out
     assert json.loads((run / "summary.json").read_text())["resumed_from"] is not None
     Path("here").mkdir()
-    for point, code in here(studies["here"], studies["here"].open(), 2):
-        assert code == 0
-        studies["here"].finish(point)
-    found = {name: Study(tmp_path / name, grid).rows for name in studies}
+    studies = {name: SweepGrid(tmp_path / name, grid) for name in ("ray", "here")}
+    execute(studies["here"], Processes(2))
+    assert not studies["here"].failed
+    found = {name: SweepGrid(tmp_path / name, grid).rows for name in studies}
     assert list(found["ray"]) == list(found["here"]) == ["real", "quaternion"]
     for name, row in found["ray"].items():
         assert {key: row[key] for key in ("metrics", "validation")} == {

@@ -22,12 +22,12 @@ def run(command: str, values: dict[str, Any]) -> int:
     if values.pop("print_config"):
         print_config(build(Lottery, values))
         return 0
-    from zoo.training.lottery import lottery
+    from zoo_experiments.lottery import lottery
 
     quiet()
-    found = lottery(build(Lottery, values))
-    if is_first_process():
-        print_results(found)
+    results = lottery(build(Lottery, values))
+    if results and is_first_process():
+        print_results(results)
     return 0
 
 
@@ -35,18 +35,18 @@ def print_config(options: Lottery) -> None:
     """Print the configuration that an experiment would have, everything filled in, as YAML."""
     import yaml
 
-    from zoo.training.experiment import check
     from zoo.training.folder import config_values
+    from zoo_experiments.arms import check
 
     yaml.safe_dump(config_values(check(options)[0]), sys.stdout, sort_keys=False)
 
 
-def print_results(found: dict[str, Any]) -> None:
+def print_results(results: dict[str, Any]) -> None:
     """Print the figure of every arm by round, the mean over the seeds that have the round, and the next commands."""
     from zoo.checkpoint.card import number
     from zoo.report import plain_console, plain_table
 
-    rows, name = found["rows"], found["metric"]
+    rows, name = results["rows"], results["metric"]
     split = "test" if all(name in row["test"] for row in rows) else "val"
     arms = list(dict.fromkeys((row["algebra"], row["control"]) for row in rows))
     table = plain_table("round", "left", *(f"{algebra}{f' ({control})' if control else ''}" for algebra, control in arms))
@@ -66,14 +66,14 @@ def print_results(found: dict[str, Any]) -> None:
     console.print(table)
     mean = f", mean of {seeds} seeds, or of as many as in brackets" if seeds > 1 else ""
     console.print(f"{split} {name}{mean}; weights: those of a network's matrices; left: the share of them that survives")
-    for one in found["stopped"]:
+    for one in results["stopped"]:
         control = f" ({one['control']})" if one["control"] else ""
         console.print(f"{one['algebra']}{control}, seed {one['seed']}, ends with round {one['round']}: {one['reason']}")
-    folder = shlex.quote(found["run_dir"])
-    console.print(f"everything is in {found['run_dir']}\n\nnext:")
+    folder = shlex.quote(results["run_dir"])
+    console.print(f"everything is in {results['run_dir']}\n\nnext:")
     console.print(f"  zoo report lottery {folder}  # the curves, in percent of the real network's weights")
     ticket = [row for row in rows if row["control"] is None][-1]
     console.print(f"  zoo test {folder}/{ticket['folder']}  # a ticket is a run like any other")
-    once = found["pruning"]["pattern"] is not None  # no later round would prune anything
-    more = f"--seeds {seeds + 1}  # or more" if once else f"--rounds {found['rounds'] + 3}  # or more --seeds,"
+    once = results["pruning"]["pattern"] is not None  # no later round would prune anything
+    more = f"--seeds {seeds + 1}  # or more" if once else f"--rounds {results['rounds'] + 3}  # or more --seeds,"
     console.print(f"  zoo lottery --resume {folder} {more} --compare, --controls")

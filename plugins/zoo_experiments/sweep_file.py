@@ -1,4 +1,4 @@
-"""Sweeps: a grid of runs in one file, and the folder of what they came to; the runs are processes of ``zoo fit``.
+"""The file of a sweep: a base configuration and axes, read into the points of a grid.
 
 The file is YAML, a base configuration and axes, each a list of values of an option or, by name, of several options::
 
@@ -17,41 +17,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from itertools import product
-from pathlib import Path
 from typing import Any, get_type_hints
 
-import yaml
-
-from zoo.checkpoint.atomic import write_text
-from zoo.checkpoint.sweep import RESULTS, read_rows, write_rows
+from zoo.checkpoint.sweep import RESULTS
 from zoo.errors import InputError, check_rules, shorten
-from zoo.training.folder import config_values, decisive, file_name, flat, read_config, read_summary, shortest
+from zoo.training.folder import file_name, flat, shortest
 from zoo.training.options import TRAINER_ARGUMENTS, Fit, build
 from zoo.training.resolve import plan
+from zoo_experiments.grid import Point
 
 KEYS = ("base", "axes", "exclude")
 GROUPS = {"backbone": "zoo.backbones", "algebra": "zoo.algebras", "data": "zoo.datasets", "embedding": "zoo.embeddings"}
 MOST = 10_000
 """Runs of a sweep, at most."""
-OF_SUMMARY = ("metrics", "validation", "parameters", "epochs", "seconds", "task", "data_sha256", "versions", "device", "std")
-
-
-@dataclass(frozen=True)
-class Point:
-    """A run of a sweep.
-
-    Attributes:
-        name: Its name, which its folder has.
-        axes: Its place: the label of each axis.
-        options: Its options, those of `zoo.training.options.Fit` by name, nested.
-    """
-
-    name: str
-    axes: Mapping[str, str]
-    options: Mapping[str, Any]
 
 
 def option_names() -> list[str]:
@@ -226,78 +207,3 @@ def is_json(value: Any) -> bool:
         return bool(json.loads(json.dumps(value)) == value)
     except (TypeError, ValueError):
         return False
-
-
-# --- the folder ---
-
-
-class Study:
-    """The folder of a sweep.
-
-    Args:
-        folder: The folder, which exists.
-        grid: The runs of the sweep.
-
-    Attributes:
-        rows: What the finished runs came to, by name.
-
-    Raises:
-        InputError: If the folder has runs that the sweep does not have, or that had other options.
-    """
-
-    def __init__(self, folder: Path, grid: Sequence[Point]) -> None:
-        self.folder, self.grid = folder, grid
-        path = folder / RESULTS
-        self.rows = {row["name"]: row for row in read_rows(path)} if path.exists() else {}
-        known = {point.name: point for point in grid}
-        for row in self.rows.values():
-            point = known.get(row["name"])
-            if point is None or point.options != row["options"]:
-                raise self.another(row["name"], "does not have" if point is None else "has other options for")
-            row["axes"] = dict(point.axes)  # an axis may have been named anew
-
-    def another(self, name: str, what: str) -> InputError:
-        """Return the error that the folder is another sweep's."""
-        return InputError(
-            f"'{self.folder}' holds another sweep, with a run '{name}' that this one {what}: choose another --run-dir"
-        )
-
-    def path(self, point: Point) -> Path:
-        """Return the folder of a run."""
-        return self.folder / "runs" / point.name
-
-    def config(self, point: Point) -> Path:
-        """Return the file with the options of a run."""
-        return self.folder / "configs" / f"{point.name}.yaml"
-
-    def open(self) -> list[Point]:
-        """Return the runs that are not finished; one that is, and has no row yet, gets one."""
-        for point in self.grid:
-            if point.name not in self.rows and (self.path(point) / "summary.json").is_file():
-                trained = decisive(read_config(self.path(point)))  # perhaps by hand, with --resume and other options
-                if trained != decisive(config_values(plan(build(Fit, point.options)).options)):
-                    raise self.another(point.name, "has other options for")
-                self.finish(point)
-        self.write()
-        return [point for point in self.grid if point.name not in self.rows]
-
-    def write(self) -> None:
-        """Write the rows, in the order of the grid."""
-        write_rows(self.folder / RESULTS, [self.rows[one.name] for one in self.grid if one.name in self.rows])
-
-    def begin(self, point: Point) -> list[str]:
-        """Write the configuration of a run; return the words after ``zoo`` that train it, or go on with it."""
-        config = self.config(point)
-        config.parent.mkdir(parents=True, exist_ok=True)
-        write_text(config, yaml.safe_dump(dict(point.options), sort_keys=False))
-        return ["fit", "-c", str(config), "--run-dir", str(self.path(point)), "--resume", "auto"]
-
-    def finish(self, point: Point) -> dict[str, Any]:
-        """Read what a run came to, and write its row."""
-        summary = read_summary(self.path(point))
-        row = {"name": point.name, "axes": dict(point.axes), "options": dict(point.options)}
-        row |= {key: summary[key] for key in OF_SUMMARY if key in summary}
-        row["folder"] = f"runs/{point.name}"
-        self.rows[point.name] = row
-        self.write()
-        return row

@@ -12,18 +12,20 @@ from pathlib import Path
 import pytest
 import torch
 from lightning.pytorch import Callback
+from zoo_experiments.arms import arms_of
+from zoo_experiments.lottery import Tickets
+from zoo_experiments.lottery_command import print_results
+from zoo_experiments.round import Round
 
 import zoo
 from zoo.cli import main
-from zoo.cli.lottery import print_results
 from zoo.errors import InputError, Interrupted
 from zoo.pruning import Pruning, prunable
 from zoo.pruning.masks import digest, full_masks, next_masks
 from zoo.report.lottery import lottery as lottery_report
-from zoo.training import lottery as module
+from zoo.training import fit as module
 from zoo.training.callbacks import DivergenceError
 from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
-from zoo.training.experiment import Arm, Experiment
 from zoo.training.folder import hold
 from zoo.training.options import Lottery
 
@@ -199,10 +201,10 @@ def test_a_crash_in_any_phase_changes_nothing(whole, tmp_path, monkeypatch):
     places = [
         (AtomicCheckpointIO, "save_checkpoint", 4),
         (module, "measure", 1),
-        (Experiment, "read_row", 1),
-        (module.Rounds, "_finish", 1),
+        (Tickets, "_read", 1),
+        (Tickets, "finish", 1),
         (AtomicCheckpointIO, "save_checkpoint", 3),
-        (module.Rounds, "_prune", 1),
+        (Round, "_prune", 1),
         (module, "measure", 2),
     ]
     for where, name, count in places:
@@ -313,11 +315,18 @@ def test_late_rewinding(tmp_path, monkeypatch):
 
 
 def experiment(values, high=True, **changes):
-    """An experiment of two arms whose ticket has these figures by round."""
-    arms = [Arm("a", None, 0, "a"), Arm("a", "random", 0, "a")]
-    rows = [{"algebra": "a", "control": None, "seed": 0, "round": i, "val": {"x": v}} for i, v in enumerate(values)]
-    chosen = Lottery("b", **{"rounds": 4, "controls": ("random",), **changes})
-    return Experiment(Path("e"), chosen, "t", ("x", "max" if high else "min"), arms, rows)
+    """An experiment of two arms whose ticket has these values by round."""
+    chosen = Lottery("b", compare=("a",), **{"rounds": 4, "controls": ("random",), **changes})
+    grid = Tickets(Path("e"), chosen, "t", None)
+    grid.metric = "x", "max" if high else "min"
+    arms = arms_of(chosen)
+    grid.rows = {arms[0].point(i): {"val": {"x": value}} for i, value in enumerate(values)}
+    return grid, arms
+
+
+def upcoming(grid, control):
+    """Return the rounds of the ticket or of its control that can still be trained."""
+    return [point.axes["round"] for point in grid.remaining() if point.axes["arm"].control == control]
 
 
 @pytest.mark.parametrize(
@@ -333,17 +342,15 @@ def experiment(values, high=True, **changes):
     ],
 )
 def test_an_arm_ends_when_its_figure_collapses(values, high, changes, ends):
-    found = experiment(values, high, **changes)
-    stopped = found.stopped(found.arms[0])
+    grid, arms = experiment(values, high, **changes)
+    stopped = grid.stopped(arms[0])
     assert (stopped and stopped["round"]) == ends
-    upcoming = next((number for arm, number in found.open_rounds() if arm.control is None), None)
-    assert upcoming == (None if ends or len(values) > 4 else len(values))
+    assert upcoming(grid, None) == ([] if ends else [*range(len(values), 5)])
 
 
 def test_a_control_has_the_rounds_of_its_ticket():
-    found = experiment([0.8, 0.7, 0.1])
-    assert [number for arm, number in found.open_rounds() if arm.control][:1] == [1]
-    assert found.left() == 0, "all that is certain"
+    grid, _ = experiment([0.8, 0.7, 0.1])
+    assert (upcoming(grid, None), upcoming(grid, "random")) == ([], [1, 2])
 
 
 def test_an_arm_whose_training_diverges_ends_alone(tmp_path, monkeypatch):
@@ -371,7 +378,7 @@ def test_an_arm_whose_training_diverges_ends_alone(tmp_path, monkeypatch):
 SCRIPT = """
 import os, sys
 from zoo.cli import main
-from zoo.training import lottery
+from zoo_experiments import round as lottery
 
 read = lottery.read_ticket
 
@@ -564,7 +571,7 @@ def test_a_ticket_of_another_network(begun):
         zoo.lottery(resume="run", rounds=3)
     state["ticket"]["round"] = 2
     AtomicCheckpointIO().save_checkpoint(state, path)
-    with pytest.raises(InputError, match=r"ticket\.ckpt' is that of round 2, and round 3 is due"):
+    with pytest.raises(InputError, match=r"ticket\.ckpt' belongs to round 2, but round 3 is next"):
         zoo.lottery(resume="run", rounds=3)
     for wrong in ({}, {"ticket": state["ticket"] | {"masks": [1]}}, {"pruned_from": {}}, {"ticket": 5}):
         AtomicCheckpointIO().save_checkpoint((state if wrong else {"state_dict": {}}) | wrong, path)

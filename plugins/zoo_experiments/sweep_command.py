@@ -8,11 +8,9 @@ from typing import Any
 from zoo.cli.commands import quiet, to_json
 from zoo.cli.configuration import read_config
 from zoo.cli.parser import Parser
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError
 from zoo.training.options import build
-from zoo.training.sweep_options import Sweep
-
-PLACES = ("here", "ray")
+from zoo_experiments.options import Sweep, check_execution
 
 
 def make_parser(command: str) -> Parser:
@@ -27,20 +25,12 @@ def run(command: str, values: dict[str, Any]) -> int:
     """Run what is missing of a sweep, and print what all of it came to; 1 if a run has failed."""
     file, as_json = values.pop("file"), values.pop("json")
     options = build(Sweep, values)
-    check_rules(
-        (options.on in PLACES, f"--on {options.on}: use {' or '.join(PLACES)}"),
-        (options.jobs >= 1, f"--jobs {options.jobs}: use a whole number from 1"),
-        (
-            options.on == "here" or options.jobs == 1,
-            "--jobs is for this machine; on Ray use --cpus and --gpus, of a run",
-        ),
-        (options.cpus >= 0 and options.gpus >= 0, "--cpus and --gpus cannot be negative"),
-    )
-    found = read_config(file)[1]
-    from zoo.training.sweep_jobs import sweep
+    check_execution(options)
+    values = read_config(file)[1]
+    from zoo_experiments.sweep import sweep
 
     quiet()
-    made = sweep(found, file, options, say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))
+    made = sweep(values, file, options, say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))
     if as_json:
         print(to_json(made, indent=2))
     else:

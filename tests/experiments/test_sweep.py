@@ -11,18 +11,20 @@ from pathlib import Path
 
 import pytest
 import yaml
+from zoo_experiments.executors import environment, failure_of
+from zoo_experiments.options import Sweep
+from zoo_experiments.sweep import SweepGrid, row_text, select
+from zoo_experiments.sweep_command import again
+from zoo_experiments.sweep_file import merged, nested, option_names, points
 
+from tests.errors import raises
 from tests.faults.process import Running
 from zoo.checkpoint.sweep import read_rows
 from zoo.cli.commands import main
-from zoo.cli.sweep import again
 from zoo.errors import InputError
 from zoo.training.folder import write_config
 from zoo.training.options import Fit, build
 from zoo.training.resolve import plan
-from zoo.training.sweep import Study, merged, nested, option_names, points
-from zoo.training.sweep_jobs import environment, log_of, reason, text_of
-from zoo.training.sweep_options import Sweep
 
 BASE = {"backbone": "vit(dim=16, depth=1)", "data": "digits", "trainer": {"max_epochs": 1, "limit_train_batches": 2}}
 AXES = {"algebra": ["real", "quaternion"], "optimizer.lr": [0.001, 0.003], "seed": [0, 1]}
@@ -143,19 +145,19 @@ def test_what_is_finished_is_not_run_again_and_rows_are_in_the_order_of_the_grid
     made = grid()
     for point in (made[3], made[0]):
         finished(tmp_path, point)
-    assert [point.name for point in Study(tmp_path, made).open()] == [p.name for p in made if p not in (made[0], made[3])]
+    assert [point.name for point in SweepGrid(tmp_path, made).ready()] == [p.name for p in made if p not in (made[0], made[3])]
     assert [row["name"] for row in read_rows(tmp_path / "results.jsonl")] == [made[0].name, made[3].name]
     more = grid(axes=AXES | {"seed": [0, 1, 2]})
-    assert len(Study(tmp_path, more).open()) == len(more) - 2
+    assert len(SweepGrid(tmp_path, more).ready()) == len(more) - 2
 
 
 @pytest.mark.parametrize("parts", [{"base": BASE | {"batch_size": 8}}, {"axes": AXES | {"seed": [5]}}])
 def test_a_folder_of_another_sweep_is_refused(parts, tmp_path):
     finished(tmp_path, grid()[0])
-    Study(tmp_path, grid()).open()
+    SweepGrid(tmp_path, grid()).ready()
     before = (tmp_path / "results.jsonl").read_bytes()
     with pytest.raises(InputError, match=r"holds another sweep, with a run 'real-lr0\.001-seed0'"):
-        Study(tmp_path, grid(**parts))
+        SweepGrid(tmp_path, grid(**parts))
     assert (tmp_path / "results.jsonl").read_bytes() == before
 
 
@@ -164,29 +166,29 @@ def test_a_run_that_was_trained_otherwise_is_no_result_of_this_sweep(tmp_path):
     with pytest.raises(
         InputError, match=r"holds another sweep, with a run 'real-lr0\.001-seed0' that this one has other options"
     ):
-        Study(tmp_path, grid(base=BASE | {"batch_size": 8})).open()
-    assert len(Study(tmp_path, grid()).open()) == 7
+        SweepGrid(tmp_path, grid(base=BASE | {"batch_size": 8})).ready()
+    assert len(SweepGrid(tmp_path, grid()).ready()) == 7
 
 
 def test_a_run_that_somebody_has_trained_further_is_no_result(tmp_path):
     finished(tmp_path, grid()[0], trainer=BASE["trainer"] | {"max_epochs": 2})
     with pytest.raises(InputError, match=r"'real-lr0\.001-seed0' that this one has other options"):
-        Study(tmp_path, grid()).open()
+        SweepGrid(tmp_path, grid()).ready()
 
 
 def test_the_runs_of_a_cross_validation_are_results(tmp_path):
     base = {"backbone": "fasttext", "algebra": "real", "data": "trec", "folds": 10}
     made = grid(axes={"seed": [0, 1]}, base=base)
     finished(tmp_path, made[0])
-    assert Study(tmp_path, made).open() == [made[1]]
+    assert SweepGrid(tmp_path, made).ready() == [made[1]]
 
 
 def test_rows_follow_an_axis_that_is_named_anew(tmp_path):
     named = {"quaternion": {"algebra": "quaternion"}, "real": {"algebra": "real"}}
     made = grid(axes={"algebra": ["real"], "seed": [0]})
     finished(tmp_path, made[0])
-    Study(tmp_path, made).open()
-    Study(tmp_path, grid(axes={"row": named, "seed": [0, 1]})).open()
+    SweepGrid(tmp_path, made).ready()
+    SweepGrid(tmp_path, grid(axes={"row": named, "seed": [0, 1]})).ready()
     (row,) = read_rows(tmp_path / "results.jsonl")
     assert row["axes"] == {"row": "real", "seed": "0"}  # so that it stands in one line with seed 1
 
@@ -203,19 +205,17 @@ def test_rows_follow_an_axis_that_is_named_anew(tmp_path):
     ],
 )
 def test_the_reason_of_a_failure_is_said(wrote, code, said, tmp_path):
-    study = Study(tmp_path, grid())
-    log = log_of(study, study.grid[0])
-    log.parent.mkdir()
+    log = tmp_path / "run.log"
     log.write_text(wrote)
-    assert reason(study, study.grid[0], code) == f"{said} (all it wrote: {log})"
+    assert failure_of(log, code) == f"{said} (its output: {log})"
 
 
 def test_a_run_without_a_test_split_says_what_validation_came_to():
-    assert text_of({"metrics": {}, "validation": {"metric": "accuracy", "value": 0.5}, "seconds": 2}).startswith(
+    assert row_text({"metrics": {}, "validation": {"metric": "accuracy", "value": 0.5}, "seconds": 2}).startswith(
         "validation acc"
     )
 
-    assert text_of({"metrics": {}, "validation": {"metric": "accuracy", "value": None}}).startswith("not measured")
+    assert row_text({"metrics": {}, "validation": {"metric": "accuracy", "value": None}}).startswith("not measured")
 
 
 def test_runs_import_what_the_sweep_imports(monkeypatch):
@@ -226,6 +226,14 @@ def test_runs_import_what_the_sweep_imports(monkeypatch):
     assert "PYTHONSAFEPATH" not in environment(None)
 
 
+def test_a_run_is_selected_by_its_name_or_by_its_labels_as_typed():
+    made = grid(axes={"algebra": ["real", "phm-4"], "seed": [0, 1]})
+    assert [point.name for point in made][2:] == ["phm-n4-seed0", "phm-n4-seed1"]
+    assert select(made, ["phm-4-*"], "f") == select(made, ["phm-n4-*"], "f") == ["phm-n4-seed0", "phm-n4-seed1"]
+    with raises("unknown", "phm-5-*"):
+        select(made, ["phm-5-*"], "f")
+
+
 def test_the_same_command_has_the_options_that_were_given():
     assert again("a b.yaml", Sweep()) == "zoo sweep 'a b.yaml'"
     assert again("a.yaml", Sweep(run_dir="/x", only="*-0", jobs=8)) == "zoo sweep a.yaml --run-dir /x --only '*-0' --jobs 8"
@@ -234,18 +242,18 @@ def test_the_same_command_has_the_options_that_were_given():
 @pytest.mark.parametrize("folds", [None, 10])
 def test_every_run_is_told_to_go_on(folds, tmp_path):
     (point,) = grid(axes={"seed": [0]}, base={"backbone": "fasttext", "algebra": "real", "data": "trec", "folds": folds})
-    words = Study(tmp_path, [point]).begin(point)
+    words = SweepGrid(tmp_path, [point]).command(point)
     assert words[-2:] == ["--resume", "auto"]
     assert words[:3] == ["fit", "-c", str(tmp_path / "configs" / "seed0.yaml")]
 
 
 @pytest.mark.parametrize("text", ["{", "{}", '{"metrics": 3, "parameters": {}}'])
 def test_a_damaged_summary_is_named_and_never_a_row(text, tmp_path):
-    study = Study(tmp_path, grid())
-    finished(tmp_path, study.grid[0])
-    (study.path(study.grid[0]) / "summary.json").write_text(text)
+    point = grid()[0]
+    finished(tmp_path, point)
+    (tmp_path / "runs" / point.name / "summary.json").write_text(text)
     with pytest.raises(InputError, match=r"summary\.json"):
-        study.open()
+        SweepGrid(tmp_path, grid())
     assert not (tmp_path / "results.jsonl").exists()
 
 
@@ -253,7 +261,7 @@ def test_a_damaged_summary_is_named_and_never_a_row(text, tmp_path):
 def test_a_damaged_row_is_named(line, tmp_path):
     (tmp_path / "results.jsonl").write_text(line + "\n")
     with pytest.raises(InputError, match=r"line 1 of '.*results.jsonl' is no run of a sweep"):
-        Study(tmp_path, grid())
+        SweepGrid(tmp_path, grid())
 
 
 # --- the command ---
@@ -326,7 +334,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
     os.kill(process.pid, signal.SIGINT)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert err == "zoo: stopped; 0 of 2 runs are done, give the same command again to go on\n"
+    assert err == "zoo: stopped; 0 of 2 runs are done, give the same command again to resume\n"
 
 
 @pytest.mark.parametrize(
@@ -338,7 +346,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path):
         (["FILE", "--on", "slurm"], "--on slurm: use here or ray"),
         (["FILE", "--on", "ray", "--jobs", "2"], "--jobs is for this machine"),
         (["FILE", "--only", "quaternio"], "did you mean 'quaternion'?"),
-        (["FILE", "--only", "x*"], "--only x*: no run of '"),
+        (["FILE", "--only", "x*"], "--only x*: "),
         (["FILE", "--gpus", "-1"], "cannot be negative"),
         (["FILE", "--run-dir", "full"], "is not empty"),
         (["FILE", "--run-dir", "clone"], "is not empty"),

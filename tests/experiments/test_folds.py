@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 from lightning.pytorch import Callback
+from zoo_experiments import folds as module
+from zoo_experiments.folds import combine, cross_validate
 
 import zoo
 from zoo.data import ready
 from zoo.data.text.local import ranking, text
 from zoo.errors import InputError, Interrupted
 from zoo.training import fit as fit_module
-from zoo.training import folds as module
-from zoo.training.folds import cross_validate, together
 from zoo.training.options import Fit
 
 TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
@@ -287,7 +287,7 @@ def test_other_or_finished_folds_do_not_go_on(again, made):
     (run / "fold-01" / "summary.json").write_text('{"metrics": {}, "parameters": {}}')
     with pytest.raises(InputError, match=r"^'.*summary\.json' is no summary of a run: remove the folder of the run"):
         zoo.fit(resume=str(run))
-    with pytest.raises(InputError, match=r"^the folds of '.*run' are finished: .*summary\.json has their figures$"):
+    with pytest.raises(InputError, match=r"^the folds of '.*run' are finished, see .*summary\.json$"):
         zoo.fit(resume=str(again / "run"))
 
 
@@ -297,6 +297,6 @@ def test_other_or_finished_folds_do_not_go_on(again, made):
 def test_a_fold_whose_metric_is_not_finite_makes_the_mean_none(made):
     shared = {key: made[key] for key in made if key not in ("metrics", "std", "folds")}
     rows = [shared | {"metrics": {"loss": loss, "accuracy": 0.25 * k}} for k, loss in ((1, None), (3, 1.0))]
-    found = together(rows)
+    found = combine(rows)
     assert found["metrics"] == {"loss": None, "accuracy": 0.5}
     assert found["std"] == {"loss": None, "accuracy": pytest.approx(0.5 / 2**0.5)}

@@ -1,0 +1,1 @@
+"""Experiments of many runs, each a grid of resumable points: sweeps, cross-validation and lottery tickets."""

@@ -1,0 +1,206 @@
+"""Where the points of a grid are trained: in this process, in processes side by side, or on a Ray cluster."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from zoo.errors import InputError, one_line
+from zoo.training.callbacks import DivergenceError
+from zoo.training.processes import SWEEP
+from zoo_experiments.grid import Executor, Grid, Point
+
+PATIENCE = 120.0
+"""Seconds that runs have to write a checkpoint when an experiment is stopped."""
+LOST = "lost by Ray: "
+_POLL = 0.1
+
+
+class Here:
+    """Train one point after the other in this process.
+
+    Args:
+        train: Trains or resumes a point.
+    """
+
+    slots = 1
+
+    def __init__(self, train: Callable[[Point], None]) -> None:
+        self.train = train
+        self._waiting: list[Point] = []
+
+    def start(self, grid: Grid, point: Point) -> None:
+        """Note the point."""
+        self._waiting.append(point)
+
+    def ended(self) -> Iterator[tuple[str, str | None]]:
+        """Train the points that were started."""
+        while self._waiting:
+            point = self._waiting.pop()
+            try:
+                self.train(point)
+            except DivergenceError as error:
+                yield point.name, str(error)
+            else:
+                yield point.name, None
+
+    def close(self) -> None:
+        """Do nothing: the error or signal that ends this process has ended the run."""
+
+
+class Processes:
+    """Train points as processes of ``zoo`` side by side.
+
+    Args:
+        jobs: How many.
+    """
+
+    def __init__(self, jobs: int) -> None:
+        self.slots = jobs
+        self._threads = str(max(1, available_cores() // jobs)) if jobs > 1 else None
+        self._running: dict[str, tuple[subprocess.Popen[bytes], Path]] = {}
+
+    def start(self, grid: Grid, point: Point) -> None:
+        """Start the process of a point, which ends with this one and writes to a log."""
+        log = grid.log(point)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "zoo", *grid.command(point)],
+                env=environment(self._threads),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # so that Ctrl-C reaches it once, from here
+            )
+        self._running[point.name] = process, log
+
+    def ended(self) -> Iterator[tuple[str, str | None]]:
+        """Wait a moment and yield the processes that have ended."""
+        time.sleep(_POLL)
+        for name, (process, log) in [*self._running.items()]:
+            if process.poll() is not None:
+                del self._running[name]
+                yield name, failure_of(log, process.returncode)
+
+    def close(self) -> None:
+        """Let the runs write a checkpoint and end; kill those that do not."""
+        processes = [process for process, _ in self._running.values()]
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + PATIENCE
+        for process in processes:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class Ray:
+    """Train points on a Ray cluster, which retries those that it loses.
+
+    Args:
+        cpus: Cores of a run.
+        gpus: GPUs of a run.
+
+    Raises:
+        InputError: If Ray is not installed, or the cluster does not answer.
+    """
+
+    slots = sys.maxsize
+
+    def __init__(self, cpus: float, gpus: float) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            text = "--on ray needs Ray: pip install 'hypercomplex-zoo[ray]'"
+            raise InputError(text, code="dependency") from error
+        handler, address = signal.getsignal(signal.SIGTERM), os.environ.get("RAY_ADDRESS", "auto")
+        try:
+            host, _, port = address.rpartition("/")[2].rpartition(":")
+            if host and port.isdigit():  # Ray itself tries for six minutes, and ends the process
+                socket.create_connection((host, int(port)), timeout=10).close()
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            signal.signal(signal.SIGTERM, handler)  # Ray has replaced it
+        except Exception as error:  # of Ray's, of gRPC, of sockets
+            text = f"cannot reach a Ray cluster: {one_line(error, 150)}; start one (ray start --head) or set RAY_ADDRESS"
+            raise InputError(text, code="failed") from error
+        self._ray = ray
+        self._train = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=3)(run_on_node)
+        self._running: dict[Any, tuple[str, Path]] = {}
+
+    def start(self, grid: Grid, point: Point) -> None:
+        """Submit a point."""
+        log = grid.log(point).absolute()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(b"")
+        self._running[self._train.remote(grid.command(point), str(Path.cwd()), str(log))] = point.name, log
+
+    def ended(self) -> Iterator[tuple[str, str | None]]:
+        """Wait a second and yield the points that have ended."""
+        done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=1.0)
+        for task in done:
+            name, log = self._running.pop(task)
+            try:
+                code = self._ray.get(task)
+            except self._ray.exceptions.RayError as error:
+                with log.open("a", encoding="utf-8") as file:
+                    file.write(f"\n{LOST}{one_line(error, 200)}\n")
+                code = 1
+            yield name, failure_of(log, code)
+
+    def close(self) -> None:
+        """Leave the cluster, which cancels the points that are under way."""
+        self._ray.shutdown()
+
+
+def make_executor(options: Any) -> Executor:
+    """Return the executor for processes of their own that an `Execution` asks for."""
+    return Ray(options.cpus, options.gpus) if options.on == "ray" else Processes(options.jobs)
+
+
+def run_on_node(words: list[str], folder: str, log: str) -> int:
+    """Run ``zoo`` in a folder on a node of a cluster and return its exit code."""
+    with Path(log).open("ab") as output:
+        line = [sys.executable, "-m", "zoo", *words]
+        ended = subprocess.run(
+            line, cwd=folder, env=environment(None), stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+        )
+    return ended.returncode
+
+
+def failure_of(log: Path, code: int) -> str | None:
+    """Return the error that a run has printed, or how it ended and its last line; None if it succeeded."""
+    if code == 0:
+        return None
+    text = ""
+    with suppress(OSError):  # somebody has removed it
+        text = log.read_text(encoding="utf-8", errors="replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line.removeprefix("zoo: ") for line in lines if code > 0 and line.startswith(("zoo: ", LOST))]
+    ended = f"exit code {code}" if code >= 0 else f"signal {-code}, {signal.strsignal(-code)}"
+    text = errors[-1] if errors else "; ".join([ended, *lines[-1:]])
+    return f"{text[:300]} (its output: {log})"
+
+
+def available_cores() -> int:
+    """Return the cores that this process may use, where the system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def environment(threads: str | None) -> dict[str, str]:
+    """Return the environment of a run."""
+    variables = {SWEEP: str(os.getpid())}
+    if not {"", os.getcwd()} & set(sys.path):  # then Python's -m must not put modules of this folder before those of packages
+        variables["PYTHONSAFEPATH"] = "1"
+    return {**({"OMP_NUM_THREADS": threads} if threads else {}), **os.environ, **variables}

@@ -1,0 +1,312 @@
+"""Lottery tickets of several algebras, seeds and control arms: a grid whose rounds depend on one another."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from zoo.checkpoint.atomic import write_json
+from zoo.checkpoint.lottery import FORMAT, RESULTS, check_links, is_name, read_results, row_problem
+from zoo.checkpoint.manifest import read_json
+from zoo.errors import InputError
+from zoo.training.fit import claimed, interruptions, join_for, matmul_precision
+from zoo.training.folder import RunFolder, write_config
+from zoo.training.options import Lottery, without_tuples
+from zoo.training.processes import Processes
+from zoo.training.signals import Signals
+from zoo.training.trainer import check_trainer
+from zoo_experiments.arms import MAY_CHANGE, Arm, arms_of, check, experiment_name, points_of, resume_text
+from zoo_experiments.executors import Here, make_executor
+from zoo_experiments.grid import Grid, Point, Result, Row, changed_options, execute
+from zoo_experiments.round import train_round
+
+DIVERGED = "training diverged"
+"""The start of the text of a `zoo.training.callbacks.DivergenceError`."""
+
+
+class Tickets(Grid):
+    """The rounds of an experiment with lottery tickets; the same in all processes.
+
+    Args:
+        folder: Its folder.
+        options: Its options, with everything filled in.
+        task: The spec of its task.
+        processes: The processes that train it.
+
+    Attributes:
+        metric: The metric that is shown and watched, and whether it is to be high (``max``) or low (``min``).
+        diverged: Why the training of an arm diverged, and in which round.
+    """
+
+    def __init__(self, folder: Path, options: Lottery, task: str, processes: Processes) -> None:
+        super().__init__(folder, points_of(options))
+        self.options, self.task, self.processes = options, task, processes
+        self.metric = ("loss", "min")
+        self.diverged: list[tuple[Arm, int, str]] = []
+
+    def first(self, function: Callable[[], Result]) -> Result:
+        """Call a function in process 0 and return its result in all of them."""
+        return self.processes.first(function)
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds follow round 0."""
+        return self.options.rounds or 0
+
+    def load(self, record: dict[str, Any]) -> None:
+        """Take over the results of an experiment that is resumed."""
+        self.metric = record["metric"], record["mode"]
+        known = {point.name for point in self.points}
+        self.rows = {row["folder"]: row for row in record["rows"] if row["folder"] in known}
+        for note in record["stopped"]:
+            arm = next((arm for arm in arms_of(self.options) if arm.matches(note)), None)
+            if arm is not None and note["reason"].startswith(DIVERGED):
+                self.diverged.append((arm, note["round"], note["reason"]))
+
+    def command(self, point: Point) -> list[str]:
+        """Return the words after ``zoo`` that train a round in a process of its own."""
+        return ["lottery", "--resume", str(self.folder), "--only", point.name]
+
+    def is_closed(self, point: Point) -> bool:
+        """Return whether the arm of a round has ended, or the round has failed."""
+        return super().is_closed(point) or self.stopped(point.axes["arm"]) is not None
+
+    def stopped(self, arm: Arm) -> dict[str, Any] | None:
+        """Return why an arm has no more rounds: its training diverged, or its metric in validation collapsed."""
+        for other, number, reason in self.diverged:
+            if other == arm:
+                return self._note(arm, number, reason)
+        name, high = self.metric[0], self.metric[1] == "max"
+        start = self.rows[arm.ticket.point(0)]["val"].get(name) if arm.ticket.point(0) in self.rows else None
+        collapse = self.options.collapse or (0.5 if high else 1.0)
+        if start is None or start <= 0 or collapse == 1:
+            return None
+        limit = start * (1 - collapse) if high else start / (1 - collapse)
+        for number in range(self.rounds):
+            row = self.rows.get(arm.point(number))
+            value = row["val"].get(name) if row else None
+            if value is not None and (value < limit if high else value > limit):
+                side = "below" if high else "above"
+                return self._note(
+                    arm, number, f"{name} {value:.4g} in validation is {side} {limit:.4g} (--collapse {collapse:g})"
+                )
+        return None
+
+    @staticmethod
+    def _note(arm: Arm, number: int, reason: str) -> dict[str, Any]:
+        return {"algebra": arm.algebra, "control": arm.control, "seed": arm.seed, "round": number, "reason": reason}
+
+    def finish(self, point: Point) -> Row:
+        """Read the row of a round, write lottery.json, and remove the training checkpoints of the round."""
+        self.processes.smallest(0)  # every process has read what is removed now
+        row, self.metric = self.first(lambda: self._read(point))
+        self.rows[point.name] = row
+        self.first(self.write)
+        self.first(lambda: shutil.rmtree(self.path(point) / "checkpoints", ignore_errors=True))
+        return row
+
+    def read_row(self, point: Point) -> Row:
+        """Read the row of a round from its summary."""
+        return self._read(point)[0]
+
+    def _read(self, point: Point) -> tuple[Row, tuple[str, str]]:
+        """Return the row of a round, and the metric that is watched."""
+        arm, file = point.axes["arm"], self.path(point) / "summary.json"
+        summary = read_json(file)
+        note = summary.get("lottery")
+        note = note if isinstance(note, dict) else {}
+        row = {"algebra": arm.algebra, "control": arm.control, "seed": arm.seed, "round": point.axes["round"]}
+        row |= {name: note.get(name) for name in ("survivors", "weights", "real_weights", "val")}
+        row |= {"test": summary.get("metrics"), "epoch": note.get("epoch"), "seconds": summary.get("seconds")}
+        row |= {"folder": point.name}
+        metric, mode = note.get("metric"), note.get("mode")
+        fine = is_name(metric) and mode in ("min", "max")
+        if problem := row_problem(row) or ("" if fine else "has no metric"):
+            raise InputError(f"'{file}' is not that of a round (it {problem}): begin a new experiment", code="corrupt")
+        return row, (str(metric), str(mode))
+
+    def results(self) -> dict[str, Any]:
+        """Return the content of lottery.json."""
+        options = self.options
+        record: dict[str, Any] = {"format": FORMAT, "backbone": options.backbone, "data": options.data, "task": self.task}
+        record |= {"metric": self.metric[0], "mode": self.metric[1], "rate": options.rate, "rounds": self.rounds}
+        stopped = [note for arm in arms_of(options) if (note := self.stopped(arm))]
+        pruning = asdict(options.pruning, dict_factory=without_tuples)
+        record |= {"pruning": pruning, "rows": self.sorted_rows(), "stopped": stopped}
+        return record | {"left": len(self.remaining())}
+
+    def write(self) -> None:
+        """Write lottery.json."""
+        write_json(self.folder / RESULTS, self.results())
+
+
+def lottery(options: Lottery) -> dict[str, Any]:
+    """Train, prune and rewind, round after round, for every arm; return the content of ``lottery.json`` and ``run_dir``.
+
+    Every round is a run of `zoo.training.fit` in its own folder with its own Trainer: in this process, or with ``jobs`` or Ray
+    in processes of their own. The weights at the end of training decide what the next round prunes; the model of a round is
+    that of the best epoch in validation, as in any run.
+
+    Args:
+        options: The experiment.
+
+    Raises:
+        InputError: If a name, an option, the data or the folder is wrong.
+        Interrupted: At Ctrl-C or SIGTERM; the text says how to resume.
+    """
+    if options.only is not None:
+        return train_one(options)
+    options, planned = check(options)
+    task = str(planned.options.task or planned.data.task)
+    processes = join_for(planned, check_trainer(planned.options.trainer))
+    with (
+        Signals() as signals,
+        claimed(options, processes, experiment_name(options)) as folder,
+        matmul_precision(options.matmul_precision),
+        interruptions(folder, say=lambda folder, _: resume_text(folder.path)),
+    ):
+        try:
+            grid = Tickets(folder.path, options, task, processes)
+            if record := processes.first(lambda: open_folder(folder, options)):
+                grid.load(record)
+            train_all(grid, signals)
+        except BaseException:
+            if resume_text(folder.path) is None:
+                folder.discard()
+            raise
+    processes.end()
+    return grid.results() | {"run_dir": str(folder.path)}
+
+
+def train_one(options: Lottery) -> dict[str, Any]:
+    """Train one round of an experiment that another process writes the results of."""
+    name, folder = str(options.only), Path(options.resume or "")
+    options, planned = check(replace(options, only=None))
+    processes = join_for(planned, check_trainer(planned.options.trainer))
+    grid = Tickets(folder.expanduser(), options, "", processes)
+    point = next((point for point in grid.points if point.name == name), None)
+    if point is None or options.resume in (None, "auto"):
+        raise InputError(f"--only {name}: give --resume EXPERIMENT and the folder of a round in it", code="unknown")
+    with Signals() as signals, matmul_precision(options.matmul_precision):
+        if not grid.is_finished(point):
+            train_round(grid.folder, options, point, processes, signals, lambda: True)
+    processes.end()
+    return {}
+
+
+def open_folder(folder: RunFolder, options: Lottery) -> dict[str, Any] | None:
+    """Write config.yaml and return the results of an experiment that is resumed; in process 0."""
+    record = None
+    path = folder.path / RESULTS
+    if folder.resumed:
+        check_links(folder.path)
+        for name, old, new in changed_options(folder.path, options, MAY_CHANGE.__contains__):
+            text = f"the experiment '{folder.path}' has {name}={old}, not {new}: begin a new one"
+            raise InputError(f"{text} (rounds, seeds, algebras and controls can be added to this one)", code="mismatch")
+        if path.exists():
+            try:
+                record = read_results(path)
+            except InputError as error:
+                raise InputError(f"{error}; remove the file, and it is written anew", code="corrupt") from error
+        for row in record["rows"] if record else ():
+            shutil.rmtree(folder.path / row["folder"] / "checkpoints", ignore_errors=True)
+    write_config(folder.path, options)
+    return record
+
+
+def train_all(grid: Tickets, signals: Signals) -> None:
+    """Train all rounds that are not done, and print a line for each."""
+    options, processes = grid.options, grid.processes
+    progress = Progress(grid)
+    processes.first(grid.write)
+    apart = options.jobs > 1 or options.on == "ray"
+    if apart or not grid.remaining():
+        progress.begin()
+
+    def train(point: Point) -> None:
+        if not grid.is_finished(point):
+            train_round(grid.folder, options, point, processes, signals, progress.begin)
+
+    execute(grid, make_executor(options) if apart else Here(train), progress.report)
+    if not grid.rows:
+        raise InputError("; ".join(dict.fromkeys(grid.failed.values())), code="failed")
+
+
+class Progress:
+    """Prints a line for every round that has ended, and notes arms whose training diverged.
+
+    Args:
+        grid: The rounds.
+
+    Attributes:
+        ended: How many rounds have ended.
+    """
+
+    def __init__(self, grid: Tickets) -> None:
+        self.grid, self.ended, self.start = grid, 0, 0.0
+
+    def begin(self) -> bool:
+        """Print what will be trained, once; return whether this is the first call."""
+        is_first = not self.start
+        if is_first:
+            self.start = time.monotonic()
+            self.say(plan_text(self.grid))
+        return is_first
+
+    def say(self, text: str) -> None:
+        """Print a line in process 0."""
+        if self.grid.processes.rank == 0:
+            print(text, flush=True)  # noqa: T201 (its purpose)
+
+    def report(self, point: Point) -> None:
+        """Print the result of a round, and why its arm or the round has ended."""
+        grid, arm, number = self.grid, point.axes["arm"], point.axes["round"]
+        self.ended += 1
+        reason = grid.failed.get(point.name, "")
+        if reason.startswith(DIVERGED):
+            grid.diverged.append((arm, number, reason.partition(" (its output")[0]))
+            grid.first(grid.write)
+        if row := grid.rows.get(point.name):
+            left = len(grid.remaining())
+            seconds = (time.monotonic() - self.start) / self.ended * left
+            self.say(row_text(grid, arm, row) + (f"; {left} to go, about {duration(seconds)}" if left else ""))
+        if stopped := grid.stopped(arm):
+            self.say(f"{arm.title}: no more rounds, {stopped['reason']}")
+        elif reason:
+            self.say(f"{arm.title}, round {number} failed: {reason}")
+
+
+def duration(seconds: float) -> str:
+    """Format a duration.
+
+    >>> duration(40), duration(400), duration(40_000)
+    ('40 s', '7 min', '11.1 h')
+    """
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def plan_text(grid: Tickets) -> str:
+    """Describe what will be trained."""
+    options, count = grid.options, len(arms_of(grid.options))
+    pattern = options.pruning.pattern
+    keeps = (
+        f"{pattern[0]} of {pattern[1]} weights stay" if pattern else f"each prunes {options.rate:.0%} of the remaining weights"
+    )
+    rounds = f"round 0 with all weights, then {grid.rounds}: {keeps}"
+    done = f", {len(grid.rows)} are done" if grid.rows else ""
+    left = len(grid.remaining())
+    return f"{count} arm{'s' * (count > 1)}; {rounds}; {left} trainings to go{done}; everything is in {grid.folder}"
+
+
+def row_text(grid: Tickets, arm: Arm, row: Row) -> str:
+    """Format the result of a round."""
+    name = grid.metric[0]
+    value = row["val"].get(name)
+    parts = [f"{row['survivors'] / row['weights']:.1%} of {row['weights']:,} weights"]
+    parts += [] if value is None else [f"val {name} {value:.4g} (epoch {row['epoch']})"]
+    parts += [f"test {name} {row['test'][name]:.4g}"] if row["test"].get(name) is not None else []
+    return f"{arm.title}, round {row['round']}/{grid.rounds}: {', '.join(parts)}, {duration(row['seconds'])}"
