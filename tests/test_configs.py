@@ -10,6 +10,7 @@ import pytest
 import torch
 import yaml
 from zoo_experiments.arms import check
+from zoo_experiments.options import Lottery
 from zoo_experiments.sweep_file import points
 
 import zoo
@@ -18,7 +19,7 @@ from zoo import registry
 from zoo.cli import main
 from zoo.hub.catalogue import find
 from zoo.pruning import prunable
-from zoo.training.options import Fit, Lottery, build
+from zoo.training.options import Fit, build
 from zoo.training.resolve import load_data, resolve
 
 ROOT = Path(__file__).parents[1]

@@ -13,10 +13,10 @@ from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry.spec import Spec, split_specs
 from zoo.training.checkpoints import checkpoint_files
 from zoo.training.folder import FREE, file_name, read_config, run_name, shortest
-from zoo.training.options import Fit, Lottery
+from zoo.training.options import Fit
 from zoo.training.resolve import Plan, plan
 from zoo_experiments.grid import Point
-from zoo_experiments.options import check_execution
+from zoo_experiments.options import Lottery, check_execution
 
 CONTROLS = ("random", "reinit")
 MAY_CHANGE = {"algebra", "compare", "controls", "seeds", "rounds", "until", "collapse", *FREE}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
 from zoo.training.fit import claimed, interruptions, join_for, matmul_precision
 from zoo.training.folder import RunFolder, write_config
-from zoo.training.options import Lottery, without_tuples
+from zoo.training.options import build, without_tuples
 from zoo.training.processes import Processes
 from zoo.training.signals import Signals
 from zoo.training.trainer import check_trainer
 from zoo_experiments.arms import MAY_CHANGE, Arm, arms_of, check, experiment_name, points_of, resume_text
 from zoo_experiments.executors import Here, make_executor
 from zoo_experiments.grid import Grid, Point, Result, Row, changed_options, execute
+from zoo_experiments.options import Lottery
 from zoo_experiments.round import train_round
 
 DIVERGED = "training diverged"
@@ -144,7 +145,7 @@ class Tickets(Grid):
         write_json(self.folder / RESULTS, self.results())
 
 
-def lottery(options: Lottery) -> dict[str, Any]:
+def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
     """Train, prune and rewind, round after round, for every arm; return the content of ``lottery.json`` and ``run_dir``.
 
     Every round is a run of `zoo.training.fit` in its own folder with its own Trainer: in this process, or with ``jobs`` or Ray
@@ -152,12 +153,13 @@ def lottery(options: Lottery) -> dict[str, Any]:
     that of the best epoch in validation, as in any run.
 
     Args:
-        options: The experiment.
+        options: The experiment, or its options by name.
 
     Raises:
         InputError: If a name, an option, the data or the folder is wrong.
         Interrupted: At Ctrl-C or SIGTERM; the text says how to resume.
     """
+    options = options if isinstance(options, Lottery) else build(Lottery, options)
     if options.only is not None:
         return train_one(options)
     options, planned = check(options)
@@ -293,9 +295,8 @@ def plan_text(grid: Tickets) -> str:
     """Describe what will be trained."""
     options, count = grid.options, len(arms_of(grid.options))
     pattern = options.pruning.pattern
-    keeps = (
-        f"{pattern[0]} of {pattern[1]} weights stay" if pattern else f"each prunes {options.rate:.0%} of the remaining weights"
-    )
+    share = f"{options.rate:.0%}" if isinstance(options.rate, float) else options.rate
+    keeps = f"{pattern[0]} of {pattern[1]} weights stay" if pattern else f"each prunes {share} of the remaining weights"
     rounds = f"round 0 with all weights, then {grid.rounds}: {keeps}"
     done = f", {len(grid.rows)} are done" if grid.rows else ""
     left = len(grid.remaining())

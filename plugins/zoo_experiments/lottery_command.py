@@ -7,8 +7,9 @@ from typing import Any
 from zoo.cli.commands import quiet
 from zoo.cli.fit import RunParser
 from zoo.cli.parser import Parser
-from zoo.training.options import Lottery, build
+from zoo.training.options import build
 from zoo.training.processes import is_first_process
+from zoo_experiments.options import Lottery
 
 
 def make_parser(command: str) -> Parser:

@@ -24,7 +24,6 @@ from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
 from zoo.training.checkpoints import STATE, checkpoint_files
 from zoo.training.fit import Extension, Run, train_run
 from zoo.training.network import network_options
-from zoo.training.options import Lottery
 from zoo.training.processes import Processes
 from zoo.training.resolve import Plan, plan
 from zoo.training.resume import Resumed
@@ -32,6 +31,7 @@ from zoo.training.signals import Signals
 from zoo.training.trainer import as_list, check_trainer
 from zoo_experiments.arms import Arm, resume_text, run_options, ticket_options
 from zoo_experiments.grid import Point
+from zoo_experiments.options import Lottery
 
 TICKET = "ticket.ckpt"
 """In the folder of an arm: the state of its `LotteryTicket`, and for every weight the round that it is pruned from."""
@@ -118,7 +118,7 @@ class Round(Extension):
         ticket.rewind_point, masks = state["ticket"]["rewind_point"], full_masks(parameters)
         for step in range(number + (self.options.pruning.score == "snip")):
             drawn = random_values(parameters, ticket.seed, step)
-            masks = next_masks(parameters, drawn, masks, replace(ticket.pruning, score="random"))
+            masks = next_masks(parameters, drawn, masks, replace(ticket.pruning_of(step), score="random"))
         ticket.masks = {name: mask.cpu() for name, mask in masks.items()}
 
     def finish(self, run: Run, resumed: Resumed | None) -> dict[str, Any]:

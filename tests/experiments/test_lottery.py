@@ -15,6 +15,7 @@ from lightning.pytorch import Callback
 from zoo_experiments.arms import arms_of
 from zoo_experiments.lottery import Tickets
 from zoo_experiments.lottery_command import print_results
+from zoo_experiments.options import Lottery
 from zoo_experiments.round import Round
 
 import zoo
@@ -27,7 +28,6 @@ from zoo.training import fit as module
 from zoo.training.callbacks import DivergenceError
 from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
 from zoo.training.folder import hold
-from zoo.training.options import Lottery
 
 TINY = "vit(dim=16,depth=1,heads=1,dropout=0.1)"
 TRAINER = {

@@ -236,7 +236,7 @@ def test_a_run_is_selected_by_its_name_or_by_its_labels_as_typed():
 
 def test_the_same_command_has_the_options_that_were_given():
     assert again("a b.yaml", Sweep()) == "zoo sweep 'a b.yaml'"
-    assert again("a.yaml", Sweep(run_dir="/x", only="*-0", jobs=8)) == "zoo sweep a.yaml --run-dir /x --only '*-0' --jobs 8"
+    assert again("a.yaml", Sweep(run_dir="/x", only="*-0", jobs=8)) == "zoo sweep a.yaml --jobs 8 --run-dir /x --only '*-0'"
 
 
 @pytest.mark.parametrize("folds", [None, 10])

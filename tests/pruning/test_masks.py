@@ -122,7 +122,7 @@ def test_queries_keys_and_values_are_three_matrices_each(algebra):
         (lambda: lib.prunable(nn.Linear(3, 3), "heads"), "'heads': use all or qkv"),
         (lambda: lib.prunable(nn.Linear(3, 3), include=["nothing.*"]), "'nothing.*' fits no parameter"),
         (lambda: lib.prunable(nn.Linear(3, 3), exclude=["nothing.*"]), "'nothing.*' fits no parameter"),
-        (lambda: lib.Pruning(rate=0.0), "rate=0.0"),
+        (lambda: lib.Pruning(rate=-0.1), "rate=-0.1"),
         (lambda: lib.Pruning(rate=1.0), "rate=1.0"),
         (lambda: lib.Pruning(rate=float("nan")), "rate=nan"),
         (lambda: lib.Pruning(rate="a lot"), "rate='a lot'"),

@@ -2,7 +2,21 @@
 
 from zoo.pruning.callback import LotteryTicket
 from zoo.pruning.masks import Prunable, Pruning, prunable
-from zoo.pruning.rounds import Round, lottery, rounds_until
+from zoo.pruning.rounds import Round, lottery
+from zoo.pruning.schedule import ConstantRate, CubicSparsity, PruningSchedule, rounds_until
 from zoo.pruning.structured import Cut, prune_structure
 
-__all__ = ["Cut", "LotteryTicket", "Prunable", "Pruning", "Round", "lottery", "prunable", "prune_structure", "rounds_until"]
+__all__ = [
+    "ConstantRate",
+    "CubicSparsity",
+    "Cut",
+    "LotteryTicket",
+    "Prunable",
+    "Pruning",
+    "PruningSchedule",
+    "Round",
+    "lottery",
+    "prunable",
+    "prune_structure",
+    "rounds_until",
+]

@@ -1,6 +1,7 @@
 """The Lightning callback that trains lottery tickets."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -26,6 +27,7 @@ from zoo.pruning.masks import (
     random_values,
     remaining,
 )
+from zoo.pruning.schedule import PruningSchedule, pruning_schedule
 
 
 class LotteryTicket(Callback):
@@ -42,9 +44,9 @@ class LotteryTicket(Callback):
     weights.
 
     Args:
-        rate: Share of the survivors that a round prunes, see `zoo.pruning.Pruning`, as for ``score``, ``scope``, ``unit`` and
-            ``pattern``. With ``score="snip"`` every round prunes in its own first step, the first round too.
-        score: ``magnitude``, ``random``, ``movement`` or ``snip``.
+        rate: Share of the survivors that a round prunes, or a schedule, see `zoo.pruning.schedule`.
+        score: ``magnitude``, ``random``, ``movement`` or ``snip``, see `zoo.pruning.Pruning`. With ``snip`` every round prunes
+            in its own first step, the first round too.
         scope: ``tensor``, ``component`` or ``global``.
         unit: ``number`` or ``element``.
         pattern: (N, M) in place of a rate.
@@ -66,7 +68,7 @@ class LotteryTicket(Callback):
 
     def __init__(
         self,
-        rate: float = 0.2,
+        rate: float | str | PruningSchedule = 0.2,
         *,
         score: str = "magnitude",
         scope: str = "tensor",
@@ -78,7 +80,8 @@ class LotteryTicket(Callback):
         rewind_step: int = 0,
         seed: int = 0,
     ) -> None:
-        self.pruning = Pruning(rate, score, scope, unit, pattern)
+        self.rate, self.schedule = rate, pruning_schedule(rate)
+        self.pruning = Pruning(self.schedule(0), score, scope, unit, pattern)
         self.matrices, self.include, self.exclude = matrices, tuple(include), tuple(exclude)
         self.rewind_step, self.seed = rewind_step, seed
         whole = isinstance(rewind_step, int) and rewind_step >= 0
@@ -125,6 +128,10 @@ class LotteryTicket(Callback):
             self._prune(found, values)
         self.round, self._sums, self._is_due = self.round + 1, {}, True
 
+    def pruning_of(self, round: int) -> Pruning:
+        """Return how a round prunes."""
+        return replace(self.pruning, rate=self.schedule(round))
+
     def count(self) -> tuple[int, int]:
         """Count the surviving and all prunable weights."""
         return remaining(self.masks), sum(mask.numel() for mask in self.masks.values())
@@ -135,7 +142,7 @@ class LotteryTicket(Callback):
 
     def _prune(self, found: dict[str, Prunable], values: Any) -> None:
         masks = {name: self.masks[name].to(one.parameter.device) for name, one in found.items()}
-        self.masks = {name: mask.cpu() for name, mask in next_masks(found, values, masks, self.pruning).items()}
+        self.masks = {name: mask.cpu() for name, mask in next_masks(found, values, masks, self.pruning_of(self.round)).items()}
 
     def _matching(self, module: nn.Module) -> dict[str, Prunable]:
         """Return what can be pruned, after comparing it with the masks."""
@@ -281,7 +288,8 @@ class LotteryTicket(Callback):
 
     def _options(self) -> dict[str, Any]:
         names = ("matrices", "include", "exclude", "rewind_step", "seed")
-        return {name: getattr(self, name) for name in names} | vars(self.pruning)
+        rate = repr(self.rate) if callable(self.rate) else self.rate
+        return {name: getattr(self, name) for name in names} | vars(self.pruning) | {"rate": rate}
 
 
 def _tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -51,7 +51,7 @@ class Pruning:
     """How to prune.
 
     Args:
-        rate: Share of the surviving units to prune in a round, above 0 and below 1. Of r survivors of a scope exactly
+        rate: Share of the surviving units to prune in a round, in [0, 1). Of r survivors of a scope exactly
             rate * r are pruned, rounded half to even; equal scores by position, the first ones first.
         score: What is pruned where it is lowest: ``magnitude`` |w| of the trained weights; ``random``; ``movement``
             -sum w dL/dw over the steps of a round (Sanh et al. 2020, Eq. 7); ``snip`` |w dL/dw| in the first step of a round
@@ -74,8 +74,8 @@ class Pruning:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        fine = isinstance(self.rate, float) and 0 < self.rate < 1
-        check_rules((fine, f"rate={self.rate!r} is the share that a round prunes: use a number above 0 and below 1, as 0.4"))
+        fine = isinstance(self.rate, float) and 0 <= self.rate < 1
+        check_rules((fine, f"rate={self.rate!r} is the share that a round prunes: use a number from 0 to below 1, as 0.4"))
         for name, known in (("score", SCORES), ("scope", SCOPES), ("unit", UNITS)):
             known_text = f"{', '.join(known[:-1])} or {known[-1]}"
             check_rules((getattr(self, name) in known, f"unknown {name} '{getattr(self, name)}': use {known_text}"))

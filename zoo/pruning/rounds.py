@@ -1,14 +1,12 @@
 """The rounds of a lottery ticket."""
 
 from collections.abc import Callable, Iterator
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 from lightning.pytorch import seed_everything
 
 from zoo.errors import check_rules
 from zoo.pruning.callback import LotteryTicket
-from zoo.pruning.masks import Pruning
 
 
 class Round(NamedTuple):
@@ -51,21 +49,3 @@ def lottery(fit_one: Callable[[LotteryTicket], Any], ticket: LotteryTicket, roun
         if ticket.round == rounds:
             return
         ticket.prune()
-
-
-def rounds_until(share: float, rate: float) -> int:
-    """Return the number of rounds after which at most this share of the weights is left, rounding aside.
-
-    Raises:
-        InputError: If either is not above 0 and below 1.
-
-    Example:
-        >>> rounds_until(0.01, 0.4)
-        10
-    """
-    Pruning(rate)
-    check_rules((isinstance(share, float) and 0 < share < 1, f"until={share!r} is a share of the weights above 0 and below 1"))
-    rounds = 0
-    while (1 - Fraction(str(rate))) ** rounds > Fraction(str(share)):
-        rounds += 1
-    return rounds

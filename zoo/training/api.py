@@ -9,7 +9,7 @@ from zoo.errors import InputError
 from zoo.training.fit import fit as run
 from zoo.training.folder import read_config
 from zoo.training.objects import Objects, take_objects
-from zoo.training.options import Fit, Lottery, build, check_single
+from zoo.training.options import Fit, build, check_single
 from zoo.training.processes import is_first_process
 from zoo.training.summary import print_summary, quiet_libraries
 
@@ -50,8 +50,8 @@ def lottery(**options: Any) -> dict[str, Any]:
     """Train lottery tickets round after round; the same options as ``zoo lottery``, the same folder, the same results.
 
     Args:
-        options: See `zoo.training.options.Lottery`; ``pruning`` is a dict, like those of `fit`. Specs alone: every round builds
-            its own objects, but callbacks and loggers that are objects see all rounds.
+        options: See `zoo_experiments.options.Lottery`; ``pruning`` is a dict, like those of `fit`. Give specs: every round
+            builds its own objects, but callbacks and loggers that are objects see all rounds.
 
     Returns:
         What is also written to lottery.json, and ``run_dir``.
@@ -64,7 +64,7 @@ def lottery(**options: Any) -> dict[str, Any]:
         raise InputError("every round builds its own objects, so give specs; zoo.register makes a name for yours")
     with quiet_libraries():
         experiment = registry.load(registry.resolve("zoo.experiments", "lottery")[0])
-        return experiment(build(Lottery, with_run(named)))  # type: ignore[no-any-return]
+        return experiment(with_run(named))  # type: ignore[no-any-return]
 
 
 def with_run(options: Mapping[str, Any]) -> dict[str, Any]:

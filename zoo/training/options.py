@@ -21,9 +21,7 @@ __all__ = [
     "DistillationOptions",
     "Fit",
     "Info",
-    "Lottery",
     "Optimizer",
-    "PruningOptions",
     "Schedule",
     "build",
     "check_single",
@@ -150,69 +148,6 @@ class Fit:
     checkpoint_every: str = "10m"
     resume: str | None = None
     trainer: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class PruningOptions:
-    """Which weights a round prunes, see zoo.pruning.LotteryTicket.
-
-    Args:
-        score: What is pruned where it is lowest: magnitude, random, movement or snip.
-        scope: What is ranked together: tensor, component or global.
-        unit: number, or element: algebra elements with all components.
-        pattern: N,M to keep at most N of every M along the input axis, such as 2,4, in place of the rate.
-        matrices: all, or qkv: queries, keys and values alone.
-        include: Shell patterns of names of further parameters, with commas between.
-        exclude: Shell patterns of names of parameters that are not pruned, such as "*head*".
-        rewind_step: Steps of round 0 after which the weights to rewind to are taken; 0 for the initialisation.
-    """
-
-    score: str = "magnitude"
-    scope: str = "tensor"
-    unit: str = "number"
-    pattern: tuple[int, int] | None = None
-    matrices: str = "all"
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    rewind_step: int = 0
-
-
-@dataclass
-class Lottery(Fit):
-    """Rounds of lottery tickets; what is not listed here is an option of every round, see `Fit`.
-
-    Args:
-        algebra: Spec of the algebra; with --compare it may be left out.
-        rate: Share of the surviving weights that is pruned after each round.
-        rounds: Pruned rounds after the dense round 0; by default 10.
-        until: Share of the weights, such as 0.01: as many rounds as leave at most that.
-        compare: Algebras to compare with the same data, seeds and schedule, such as real,quaternion,phm-4.
-        seeds: Seeds of every algebra, from --seed on.
-        controls: Control arms: random (masks at random, so many survivors) and reinit (the masks, other initial weights).
-        collapse: Share of its figure of round 0 that an arm may lose in validation before its rounds end; 1 for all of it. By
-            default 0.5 for a figure that is to be high, such as an accuracy; one that is to be low ends no arm.
-        pruning: Which weights a round prunes.
-        jobs: Rounds side by side on this machine, each with its share of the cores.
-        on: here, or ray: the Ray cluster of RAY_ADDRESS or of this machine, whose nodes share the folder.
-        cpus: Cores of a round, on Ray.
-        gpus: GPUs of a round, on Ray; 0.5 for two rounds on one.
-        only: Folder of the one round to train, in the experiment that --resume names; its row is written by the experiment.
-    """
-
-    algebra: str = ""
-    rate: float = 0.4
-    rounds: int | None = None
-    until: float | None = None
-    compare: tuple[str, ...] = ()
-    seeds: int = 1
-    controls: tuple[str, ...] = ()
-    collapse: float | None = None
-    pruning: PruningOptions = field(default_factory=PruningOptions)
-    jobs: int = 1
-    on: str = "here"
-    cpus: float = 1.0
-    gpus: float = 0.0
-    only: str | None = None
 
 
 @dataclass

@@ -1,0 +1,44 @@
+"""A schedule says which share of the survivors each round prunes; a third party's takes the place of ours."""
+
+import pytest
+from lightning.pytorch import Trainer
+from lightning.pytorch.demos.boring_classes import BoringModel
+
+from tests.errors import raises
+from zoo.errors import InputError
+from zoo.pruning import ConstantRate, CubicSparsity, LotteryTicket, lottery, rounds_until
+from zoo.pruning.schedule import pruning_schedule
+
+
+def survivors(rate, rounds):
+    def fit_one(ticket):
+        trainer = Trainer(
+            fast_dev_run=True, callbacks=[ticket], accelerator="cpu", enable_progress_bar=False, enable_model_summary=False
+        )
+        trainer.fit(BoringModel())
+
+    return [done.survivors for done in lottery(fit_one, LotteryTicket(rate), rounds)]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_any_function_of_the_round_is_a_schedule():
+    assert survivors(lambda round: (0.5, 0.0, 0.75)[round], 3) == [64, 32, 32, 8]
+    assert survivors("cubic(final=0.75, rounds=2)", 3) == [64, 22, 16, 16]
+
+
+def test_the_cubic_schedule_reaches_its_sparsity():
+    schedule, left = CubicSparsity(final=0.9, rounds=4), 1.0
+    for number in range(4):
+        left *= 1 - schedule(number)
+        assert 1 - left == pytest.approx(0.9 * (1 - (1 - (number + 1) / 4) ** 3))
+    assert schedule(4) == 0
+    assert rounds_until(0.1, schedule) == 4
+
+
+def test_mistakes_are_one_line():
+    with raises("invalid", "rate=0.0"):
+        ConstantRate(0.0)
+    with raises("invalid", "until=0.01"):
+        rounds_until(0.01, CubicSparsity(0.9))
+    with pytest.raises(InputError, match="cubik"):
+        pruning_schedule("cubik")
