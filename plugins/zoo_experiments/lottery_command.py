@@ -1,4 +1,4 @@
-"""``zoo lottery``: check names and flags at once, then import torch and train."""
+"""Find lottery tickets: zoo lottery --backbone vit --compare real,quaternion --rounds 10."""
 
 import shlex
 import sys

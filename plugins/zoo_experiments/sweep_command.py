@@ -1,4 +1,4 @@
-"""``zoo sweep``: a grid of runs from one file."""
+"""Run a grid of runs from one file: zoo sweep FILE --jobs 2."""
 
 import shlex
 import sys

@@ -28,8 +28,6 @@ COMMANDS = {
     "fit": "zoo.cli.fit",
     "test": "zoo.cli.models",
     "validate": "zoo.cli.models",
-    "lottery": "zoo_experiments.lottery_command",
-    "sweep": "zoo_experiments.sweep_command",
     "average": "zoo.cli.fit",
     "prune": "zoo.cli.prune",
     "convert": "zoo.cli.convert",

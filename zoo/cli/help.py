@@ -10,8 +10,8 @@ explore
 
 train
   fit         Train a network: zoo fit --backbone vit --algebra quaternion
-  sweep       Run a grid of runs from one file: zoo sweep FILE --jobs 2
-  lottery     Find lottery tickets: zoo lottery --backbone vit --compare real,quaternion --rounds 10
+  sweep
+  lottery
   average     Average the last checkpoints of a run: zoo average runs/NAME --last 8
   recover     Save the model of a crashed run from its best checkpoint: zoo recover runs/NAME
 
