@@ -22,8 +22,6 @@ import zoo
 from benchmarks import machine
 from benchmarks.papers import commit
 from benchmarks.papers_page import IMAGES
-from zoo.kernels.plan import name as machine_name
-from zoo.kernels.plan import stored
 from zoo.layers import Linear
 from zoo.training.bench import Call, side_by_side
 
@@ -63,7 +61,7 @@ def measure(kind: str, rounds: int = 7) -> dict[str, Any]:
             points[algebra].append(found["ms"])
         print(kind, size, {algebra: ms[-1] for algebra, ms in points.items()}, flush=True)
     exponents = {algebra: round(exponent(SIZES[kind], ms), 2) for algebra, ms in points.items()}
-    measured = {"calibrated": machine_name() in stored(), "machine": machine.info(), "commit": commit()}
+    measured = {"machine": machine.info(), "commit": commit()}
     return {"sizes": SIZES[kind], "ms": points, "exponents": exponents} | measured
 
 

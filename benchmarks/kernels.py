@@ -24,8 +24,6 @@ from torch.utils.flop_counter import FlopCounterMode
 import zoo
 from benchmarks import growth, machine, memory, papers_times, peers, roofline
 from benchmarks.papers import commit
-from zoo.kernels.plan import name as machine_name
-from zoo.kernels.plan import stored
 from zoo.layers import LSTM, Linear
 from zoo.training.bench import side_by_side
 
@@ -202,8 +200,7 @@ def write_page(found: dict[str, Any]) -> None:
         "**bold** where it was reached.",
         "",
         f"{where['date']}, {where['cores']} cores of {where['processor']}, {where['threads']} threads, torch {where['torch']},",
-        f"float32, commit {machine.short(found['commit'])}; the plan's numbers were",
-        f"{'measured' if found['calibrated'] else 'the defaults'}.",
+        f"float32, commit {machine.short(found['commit'])}.",
         "",
         f"| work | {' | '.join(ALGEBRAS)} |",
         f"|---|{'---:|' * len(ALGEBRAS)}",
@@ -241,8 +238,8 @@ def bounds_of_what_was_missed(found: dict[str, Any]) -> list[str]:
         f"128 x 128 at {roof['gflops_8_parts_of_128']} G; numbers in the caches were copied at {roof['copy_gb_per_s']} GB a",
         "second, read and written. All columns are ratios to the real work. *Products*: those of the factored kernel in its",
         "tiles (in evaluation, of the thin one), measured without anything else. *Bound*: with them, what has to be combined,",
-        "moved at the rate of copying. *Combined*: moved at the rate at which torch combines components, as `zoo bench",
-        "--calibrate` measures it. *Shared out*: with what it takes to share out work to threads, four times a step. With a",
+        "moved at the rate of copying. *Combined*: moved at the rate at which torch combines components, as the",
+        "plan assumes. *Shared out*: with what it takes to share out work to threads, four times a step. With a",
         "learned rule it is the real products, and the real matrix that is assembled twice and whose gradient is summed once.",
         "For a network: its step with nothing but its linear layers, down to their bounds, and their part of AdamW faster",
         "(*share*: their part of the real step). For decoding: with nothing faster than its matrices, by their products alone,",
@@ -307,7 +304,6 @@ def main() -> None:
         found |= {
             "machine": machine.info(),
             "commit": found["commit"] if given.bounds else commit(),
-            "calibrated": machine_name() in stored(),
             "roofline": roofline.machine_rates(),
         }
         rate = 1e9 * found["roofline"]["copy_gb_per_s"]

@@ -4,14 +4,13 @@ import os
 import platform
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 
 def info() -> dict[str, Any]:
     """Return the date, the processor, its cores, the device, and the versions of what computes."""
     import torch
-
-    from zoo.kernels.plan import processor
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
     return {
@@ -23,6 +22,14 @@ def info() -> dict[str, Any]:
         "python": platform.python_version(),
         **{name: version(name) for name in ("hypercomplex-zoo", "torch", "lightning", "timm")},
     }
+
+
+def processor() -> str:
+    """Return the processor's own name, as far as the system tells it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
 
 
 def short(commit: str | None) -> str:

@@ -101,7 +101,7 @@ def measure_tensors(work: str, algebra: str) -> dict[str, Any]:
     weights = [m for m in net.modules() if isinstance(m, Weight)]
     matrices = state(m.components for m in weights)
     whole = state(net.parameters())
-    choices = [kernel for m in weights for kernel in m.kernel_choice._choices.values()]
+    choices = [kernel.name for m in weights for kernel in m.plans.values()]
     optimizer.zero_grad()
     del value
     tracker = MemTracker()

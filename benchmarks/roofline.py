@@ -4,7 +4,7 @@ For a linear layer, forward and backward, with R products of [rows, i] and [i, o
 
     products = (time of the R products and of both their gradients) / (time of the real product and of both its gradients)
     bound    = products + (bytes that are combined) / (bytes that are copied in the cache a second) / (time of the real ones)
-    combined = the same with the bytes a second at which components are combined (`zoo bench --calibrate`)
+    combined = the same with the bytes a second at which components are combined (`zoo.kernels.base`)
     shared   = combined + (4 times what sharing out to threads takes, see the same) / (time of the real ones)
 """
 
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 import zoo
 from zoo.kernels import factorize
-from zoo.kernels.factored import TILE
-from zoo.kernels.plan import this_machine
+from zoo.kernels.base import TRAFFIC
+from zoo.kernels.factored import HANDOVER, TILE
 from zoo.kernels.threads import in_threads
 from zoo.layers import Linear
 from zoo.training.bench import side_by_side
@@ -96,11 +96,11 @@ def floors(rows: int, inp: int, out: int, rate: float) -> dict[str, dict[str, fl
     real = times["real"]["ms"] / 1000
     found = {"real": {"ms": 1000 * real}}
     # The real matrix is assembled twice and its gradient summed once; each time parts are written and read, and it is as well.
-    assembled, this, threads = 9 * 4 * inp * out, this_machine(), torch.get_num_threads()
+    assembled, threads = 9 * 4 * inp * out, torch.get_num_threads()
     for algebra in (*RANKED, "phm-4"):
         alone, numbers = (times[algebra]["ratio"], moved[algebra]) if algebra in moved else (1.0, assembled)
-        combined = alone + numbers / (this.traffic * threads) / real
-        shared = combined + 4 * this.handover / real if algebra in moved else combined
+        combined = alone + numbers / (TRAFFIC * threads) / real
+        shared = combined + 4 * HANDOVER / real if algebra in moved else combined
         found[algebra] = {"products": alone, "bound": alone + numbers / rate / real, "combined": combined, "shared": shared}
         found[algebra] = {key: round(value, 3) for key, value in found[algebra].items()}
     return found

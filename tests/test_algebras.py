@@ -8,10 +8,11 @@ import pytest
 import torch
 
 import zoo.algebras
+from tests.errors import raises
 from zoo.algebras import Algebra, FactoredAlgebra, Laws, algebra, laws, reals, unit
 from zoo.checkpoint.integrity import fingerprint
 from zoo.errors import InputError
-from zoo.layers import Linear
+from zoo.layers import Linear, set_kernel
 
 
 def hamilton(a, b, c, d):
@@ -308,11 +309,30 @@ def test_a_known_product_keeps_its_values_on_the_meta_device(spec):
         torch.testing.assert_close(one(x), layer(x), rtol=0, atol=0)
 
 
-def test_an_algebra_made_on_the_meta_device_from_a_table_has_no_values():
-    with torch.device("meta"):
-        product = Algebra(torch.ones(2, 2, 2))
-    with pytest.raises(InputError, match="made on the meta device has no values"):
-        product.to_empty(device="cpu")
+def test_a_table_on_the_meta_device_has_no_values():
+    with torch.device("meta"), raises("invalid", "meta"):
+        Algebra(torch.ones(2, 2, 2))
+
+
+@pytest.mark.parametrize("spec", ["quaternion", "octonion"])
+def test_a_fixed_product_is_replaced_as_a_whole(spec):
+    layer = Linear(algebra(spec), 16, 16)
+    x, before = torch.randn(3, 16), layer.components.detach().clone()
+    expected = {}
+    for kernel in ("block", "factored", "thin"):
+        set_kernel(layer, kernel)
+        with torch.no_grad():
+            expected[kernel] = layer(x)
+    for write in (torch.Tensor.neg_, lambda t: t[0].zero_(), lambda t: t.data.mul_(2), lambda t: t.unbind()[1].zero_()):
+        for tensor in (layer.algebra.structure, layer.algebra.rule):
+            with raises("unsupported", "algebra.structure"):
+                write(tensor)
+    layer.algebra.structure = -layer.algebra.structure
+    for kernel, y in expected.items():
+        set_kernel(layer, kernel)
+        with torch.no_grad():
+            torch.testing.assert_close(layer(x), -y)
+    assert torch.equal(layer.components, before)
 
 
 def test_products_are_of_real_and_finite_numbers():

@@ -11,9 +11,8 @@ from tests.kernels.test_products import definition, given
 from zoo.algebras import Algebra
 from zoo.errors import InputError
 from zoo.kernels import triton_linear as module
-from zoo.kernels.calibration import calibrate_gpu
 from zoo.kernels.triton_linear import constants, triton_linear
-from zoo.layers import Linear, kernel_choice, set_kernel
+from zoo.layers import Linear, set_kernel
 
 SIZES = [((24, 1), (72, 1)), ((10, 1), (7, 1)), ((15, 3), (10, 2))]
 
@@ -110,7 +109,7 @@ def test_float64_is_refused():
 def called(monkeypatch):
     types = []
     own = lambda x, *args: types.append(x.dtype) or triton_linear(x, *args)  # noqa: E731
-    monkeypatch.setattr(kernel_choice, "triton_linear", own)
+    monkeypatch.setattr(module, "triton_linear", own)
     return types
 
 
@@ -147,8 +146,3 @@ def test_weights_from_a_subspace(called):
     set_kernel([one.weight_module], "triton")
     torch.testing.assert_close(one(x), wanted)
     assert called
-
-
-def test_a_device_is_measured():
-    found = calibrate_gpu(torch.float32, "cpu", width=16, repeats=1)
-    assert min(found) > 0

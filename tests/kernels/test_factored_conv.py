@@ -3,13 +3,13 @@
 import pytest
 import torch
 
+from tests.errors import raises
 from zoo.algebras import algebra
-from zoo.errors import InputError
-from zoo.kernels import axis_layout, real_matrix
-from zoo.kernels.factored_conv import Geometry, factored_conv
+from zoo.kernels import Geometry, Work, axis_layout, real_matrix
+from zoo.kernels.factored_conv import FactoredConv, factored_conv
 from zoo.kernels.factors import Factors, factorize
-from zoo.kernels.plan import Machine, Work, convolves_factored
-from zoo.layers import Conv1d, Conv2d, kernel_choice, set_kernel
+from zoo.kernels.plan import plan
+from zoo.layers import Conv1d, Conv2d, set_kernel
 
 GEOMETRIES = [
     Geometry((1, 1), (1, 1), (1, 1)),
@@ -47,15 +47,6 @@ def test_values_and_gradients_are_those_of_the_real_kernel(spec, geometry):
         torch.testing.assert_close(one, other)
 
 
-def test_operations_in_place_may_follow_and_precede():
-    structure, factors, x, w, bias = given("quaternion", 2)
-    y = factored_conv((x * 1).relu_(), w, factors, GEOMETRIES[0], bias).relu_()
-    expected = definition(structure, x.relu(), w, bias, GEOMETRIES[0]).relu()
-    torch.testing.assert_close(y, expected)
-    for ours, theirs in zip(*(torch.autograd.grad(t.sin().sum(), (x, w, bias)) for t in (y, expected)), strict=True):
-        torch.testing.assert_close(ours, theirs)
-
-
 @pytest.mark.parametrize("needed", [0, 1, 2])
 def test_each_gradient_is_right_alone_and_can_be_differentiated_again(needed):
     structure, factors, *tensors = given("quaternion", 2)
@@ -82,7 +73,8 @@ def test_only_the_input_and_the_components_are_kept_for_the_backward_pass():
 def calls(monkeypatch):
     """The factored convolutions that layers compute."""
     found = []
-    monkeypatch.setattr(kernel_choice, "factored_conv", lambda *args: found.append(args) or factored_conv(*args))
+    apply = FactoredConv.apply
+    monkeypatch.setattr(FactoredConv, "apply", lambda *args: found.append(args) or apply(*args))
     return found
 
 
@@ -110,7 +102,7 @@ def test_a_layer_that_is_asked_to_uses_it_where_it_can(kind, options, used, call
 def test_what_it_cannot_do_is_left_to_the_real_kernel(calls):
     layer = Conv2d(algebra("quaternion"), 16, 10, 3)
     set_kernel(layer, "factored")
-    assert layer.weight_module.kernel_choice.kernel == "factored"
+    assert layer.weight_module.kernel == "factored"
     assert layer(torch.randn(2, 16, 8, 8)).shape == (2, 10, 6, 6)  # 4 does not divide 10
     layer = Conv2d(algebra("quaternion"), 16, 24, 3)
     set_kernel(layer.modules(), "factored")
@@ -123,7 +115,7 @@ def test_what_it_cannot_do_is_left_to_the_real_kernel(calls):
     with pytest.raises(RuntimeError, match="channels"):
         layer(torch.randn(2, 12, 8, 8))
     assert not calls
-    with pytest.raises(InputError, match="kernel='fft'"):
+    with raises("unknown", "kernel='fft'"):
         set_kernel(layer.modules(), "fft")
 
 
@@ -141,18 +133,18 @@ def test_what_it_cannot_do_is_left_to_the_real_kernel(calls):
 )
 def test_it_is_planned_where_it_was_faster(n, rank, channels, places, area, expected):
     axis = axis_layout(channels, n)
-    work = Work(places, axis, axis, n, rank, training=True, threads=2)
-    assert convolves_factored(work, places, area, Machine()) == expected
+    work = Work(places, axis, axis, n, rank, True, threads=2, convolution=True, area=area, inputs=places)
+    assert (plan(work).name == "factored") == expected
     if expected:
-        assert convolves_factored(work._replace(training=False), places, area, Machine())  # measured: 0.74, 0.69, 0.71
-    assert not convolves_factored(work._replace(rank=None), places, area, Machine())
+        assert plan(work._replace(training=False)).name == "factored"  # measured: 0.74, 0.69, 0.71
+    assert plan(work._replace(rank=None)).name == "block"
 
 
-def test_a_layer_asks_the_plan_with_its_places(monkeypatch, calls):
-    asked = []
-    monkeypatch.setattr(kernel_choice, "convolves_factored", lambda *args: asked.append(args) or True)
+def test_a_layer_asks_the_plan_with_its_positions(monkeypatch, calls):
+    asked, cost = [], FactoredConv.cost
+    monkeypatch.setattr(FactoredConv, "cost", lambda self, work: asked.append(work) or cost(self, work) * 0)
     layer = Conv2d(algebra("quaternion"), 16, 24, 3, stride=2, padding=1, dilation=2)
     y = layer(torch.randn(2, 16, 9, 12))
-    ((work, inputs, area),) = asked
-    assert (work.rows, inputs, area, work.training) == (2 * y[0, 0].numel(), 2 * 9 * 12, 9, True)
+    (work,) = asked
+    assert (work.rows, work.inputs, work.area, work.training) == (2 * y[0, 0].numel(), 2 * 9 * 12, 9, True)
     assert len(calls) == 1

@@ -1,6 +1,5 @@
 """Triton's kernel: in its interpreter, by its compiler without a device, on a GPU if there is one; where it is refused."""
 
-import json
 import os
 import subprocess
 import sys
@@ -10,28 +9,22 @@ import pytest
 import torch
 
 import zoo
+from tests.errors import raises
 from tests.kernels.test_products import definition, given
 from zoo.cli import main
-from zoo.errors import InputError
-from zoo.kernels import axis_layout, plan, triton_linear
-from zoo.kernels.plan import Accelerator, Work
+from zoo.kernels import triton_linear
 from zoo.layers import Linear, set_kernel
 
 triton = pytest.importorskip("triton")
 ROOT = Path(__file__).parents[2]
-GPU = Accelerator(speed=6e14, fused=5e14, grouped=2e14, fused_training=4e14, grouped_training=2e14, traffic=2e12, call=1e-5)
 
 
 @pytest.fixture(autouse=True)
 def nothing_remembered(tmp_path, monkeypatch):
-    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    caches = triton_linear.missing, plan._measured, plan._measured_gpu
-    for one in caches:
-        one.cache_clear()
+    triton_linear.missing.cache_clear()
     yield
-    for one in caches:
-        one.cache_clear()
+    triton_linear.missing.cache_clear()
 
 
 def test_in_the_interpreter(tmp_path):
@@ -84,7 +77,7 @@ needs_none = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CU
 
 @needs_none
 def test_it_is_refused_without_a_device(capsys):
-    with pytest.raises(InputError, match="is for CUDA devices, and torch sees no CUDA device: use auto"):
+    with raises("unsupported", "no CUDA device"):
         set_kernel(Linear(zoo.algebra("quaternion"), 8, 8).modules(), "triton")
     given = ["fit", "--backbone", "vit", "--algebra", "quaternion", "--kernel", "triton"]
     assert main(given) == 2
@@ -93,32 +86,12 @@ def test_it_is_refused_without_a_device(capsys):
 
 def test_it_is_refused_without_triton(monkeypatch):
     monkeypatch.setattr(triton_linear, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match="Triton is not installed"):
+    with raises("unsupported", "Triton is not installed"):
         set_kernel([], "triton")
 
 
 def test_it_is_refused_for_a_run_on_the_processor(monkeypatch, capsys):
-    monkeypatch.setattr("zoo.layers.kernel_choice.missing", lambda: None)
+    monkeypatch.setattr(triton_linear.Triton, "missing", lambda self: None)
     given = ["fit", "--backbone", "vit", "--algebra", "quaternion", "--kernel", "triton", "--trainer.accelerator", "cpu"]
     assert main(given) == 2
     assert "the accelerator is cpu" in capsys.readouterr().err
-
-
-def work(rows, size, n=4, rank=8, training=True):
-    return Work(rows, axis_layout(size, n), axis_layout(size, n), n, rank, training, 2)
-
-
-def test_on_a_gpu_the_plan_needs_numbers_that_were_measured_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Device 1")
-    wide = work(16384, 4096)
-    assert plan.choose_on_gpu(wide, torch.bfloat16) == "block"
-    plan._measured_gpu.cache_clear()
-    (tmp_path / "kernels.json").write_text(json.dumps({"Device 1, bfloat16": GPU._asdict()}))
-    assert plan.choose_on_gpu(wide, torch.bfloat16) == "triton"
-    assert plan.choose_on_gpu(wide, torch.float16) == "block"
-    assert plan.choose_on_gpu(work(16384, 4096, rank=None), torch.bfloat16) == "block"
-    assert plan.choose_on_gpu(work(0, 4096), torch.bfloat16) == "block"
-    # 8 groups of terms at a third of the speed, for less than half of the operations
-    assert plan.choose_on_gpu(work(16384, 4096, n=8, rank=30), torch.bfloat16) == "block"
-    assert plan.this_machine() == plan.Machine()

@@ -8,8 +8,10 @@ import torch
 
 import zoo
 from tests.faults.process import forked
-from zoo.errors import InputError
 from zoo.kernels import real_matrix
+from zoo.kernels.block import Block
+from zoo.kernels.factored import Factored
+from zoo.kernels.thin import Thin
 from zoo.layers import Linear, kernel_choice
 from zoo.layers.kernel_choice import set_kernel
 
@@ -18,10 +20,9 @@ from zoo.layers.kernel_choice import set_kernel
 def called(monkeypatch):
     """The kernels that were called."""
     names = []
-    for kernel in ("block", "factored", "thin"):
-        function = getattr(kernel_choice, f"{kernel}_linear")
-        spy = lambda *args, kernel=kernel, function=function: names.append(kernel) or function(*args)  # noqa: E731
-        monkeypatch.setattr(kernel_choice, f"{kernel}_linear", spy)
+    for kernel in (Block, Factored, Thin):
+        spy = lambda self, *args, apply=kernel.apply: names.append(self.name) or apply(self, *args)  # noqa: E731
+        monkeypatch.setattr(kernel, "apply", spy)
     return names
 
 
@@ -38,7 +39,7 @@ def with_kernel(kernel, *args, **options):
 
 def expected(one, x):
     weight = one.weight_module
-    return torch.nn.functional.linear(x, real_matrix(one.algebra.action, weight.elements, one.out, one.inp), one.bias)
+    return torch.nn.functional.linear(x, real_matrix(weight.action(), weight.elements, one.out, one.inp), one.bias)
 
 
 @pytest.mark.parametrize("spec", ["complex", "quaternion", "octonion", "phm-3", "phm(n=4, rank=9)", "real"])
@@ -71,7 +72,7 @@ def test_what_a_kernel_cannot_do_is_left_to_block(called):
 
 def test_one_choice_is_made_for_every_number_of_rows(monkeypatch):
     asked = []
-    monkeypatch.setattr(kernel_choice, "choose", lambda work: asked.append(work.rows) or "block")
+    monkeypatch.setattr(kernel_choice, "plan", lambda work, name: asked.append(work.rows) or Block())
     one = layer()
     for rows in (5, 5, 9, 5, 9):
         one(torch.randn(rows, 12))
@@ -129,8 +130,7 @@ def test_a_copy_keeps_the_kernel_and_makes_its_own_choices():
     one = with_kernel("factored")
     one(torch.randn(5, 12))
     other = copy.deepcopy(one)
-    assert other.weight_module.kernel_choice.kernel == "factored"
-    assert other.weight_module.kernel_choice is not one.weight_module.kernel_choice
+    assert other.weight_module.kernel == "factored"
     torch.testing.assert_close(other(torch.ones(2, 12)), one(torch.ones(2, 12)))
 
 
@@ -151,11 +151,6 @@ def test_a_gradient_penalty_reaches_the_weights():
 
     found, wanted = (torch.autograd.grad(penalty(y), one.components)[0] for y in (one(x), expected(one, x)))
     torch.testing.assert_close(found, wanted)
-
-
-def test_an_unknown_kernel_is_named_with_those_there_are():
-    with pytest.raises(InputError, match="kernel='fast': use auto, block, factored, thin or triton"):
-        set_kernel([], "fast")
 
 
 def one_rank(rank, folder):

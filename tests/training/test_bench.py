@@ -1,29 +1,16 @@
-"""Networks beside their twins: ratios of steps in turns, operations counted, kernels listed; the machine's numbers stored."""
-
-import json
+"""Networks beside their twins: ratios of steps in turns, operations counted, kernels listed."""
 
 import pytest
 
 import zoo
 from zoo.cli import main
 from zoo.errors import InputError
-from zoo.kernels import plan
-from zoo.kernels.calibration import calibrate
-from zoo.layers import kernel_choice
-from zoo.layers.kernel_choice import KernelChoice
+from zoo.kernels.factored import Factored
 from zoo.training.bench import bench, kernel_table, side_by_side
 from zoo.training.options import Bench, Fit
 
 VIT = ["--backbone", "vit", "--algebra", "quaternion"]
 TINY = "vit(dim=8, depth=1, heads=1)"
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
-    plan._measured.cache_clear()
-    yield
-    plan._measured.cache_clear()
 
 
 def test_ratios_are_to_the_first_call(monkeypatch):
@@ -58,21 +45,20 @@ def test_the_kernels_of_a_network_are_those_that_its_layers_use(monkeypatch):
     assert {row["features"]: row["layers"] for row in rows} == {"8 -> 24": 1, "8 -> 8": 1, "8 -> 32": 1, "32 -> 8": 1}
     assert {row["rows"] for row in rows} == {4 * 17}
     assert {row[mode]["kernel"] for row in rows for mode in ("training", "evaluation", "decoding")} == {"block"}
-    monkeypatch.setattr(KernelChoice, "choose", lambda self, weight, count, training, like: "factored" if training else "thin")
-    chosen = {row[mode]["kernel"] for row in kernel_table(Fit(backbone=TINY, algebra="quaternion")) for mode in ("training",)}
-    assert chosen == {"factored"}
+    monkeypatch.setattr(Factored, "cost", lambda self, work: 0.0 if work.training else 1.0)
+    rows = kernel_table(Fit(backbone=TINY, algebra="quaternion"))
+    assert {row["training"]["kernel"] for row in rows} == {"factored"}
 
 
 def test_info_prints_the_kernels(capsys):
     assert main(["info", "--backbone", TINY, "--algebra", "quaternion", "--kernels"]) == 0
     printed = capsys.readouterr().out
     assert "8 -> 24" in printed
-    assert "zoo bench --calibrate" in printed
 
 
 def test_a_run_uses_the_kernel_that_is_asked_for(tmp_path, monkeypatch):
-    factored, called = kernel_choice.factored_linear, []
-    monkeypatch.setattr(kernel_choice, "factored_linear", lambda *args: called.append(1) or factored(*args))
+    apply, called = Factored.apply, []
+    monkeypatch.setattr(Factored, "apply", lambda *args: called.append(1) or apply(*args))
     options = {"backbone": TINY, "algebra": "quaternion", "data": "digits", "batch_size": 512, "seed": 1}
     trainer = {"max_epochs": 1, "accelerator": "cpu", "enable_progress_bar": False}
     losses = []
@@ -86,48 +72,18 @@ def test_a_run_uses_the_kernel_that_is_asked_for(tmp_path, monkeypatch):
 
 
 def test_a_wrong_kernel_is_refused():
-    with pytest.raises(InputError, match="kernel='thin': use auto, block, factored or triton"):
-        zoo.fit(backbone=TINY, algebra="quaternion", kernel="thin")
-
-
-def test_the_machine_is_measured_and_stored_beside_others(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("zoo.kernels.calibration.calibrate", lambda: plan.Machine(speed=1.5e10))
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "kernels.json").write_text('{"another": {"speed": 2e9}}')
-    assert main(["bench", "--calibrate"]) == 0
-    assert "15.0 G operations" in capsys.readouterr().out
-    stored = json.loads((home / "kernels.json").read_text())
-    assert stored["another"]["speed"] == 2e9
-    assert plan.this_machine().speed == 1.5e10
-
-
-def test_a_damaged_file_is_measured_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr("zoo.kernels.calibration.calibrate", lambda: plan.Machine(speed=1.5e10))
-    path = tmp_path / "home" / "kernels.json"
-    path.parent.mkdir()
-    path.write_text("{")
-    assert main(["info", "--backbone", TINY, "--algebra", "quaternion", "--kernels"]) == 2
-    assert main(["bench", "--calibrate"]) == 0
-    assert plan.stored()[plan.name()].speed == 1.5e10
-
-
-def test_what_is_measured_is_possible():
-    machine = calibrate(repeats=2)
-    assert all(value > 0 for value in machine)
-    assert 1e8 < machine.speed < 1e13
-    assert machine.call < 0.1
+    with pytest.raises(InputError, match="kernel='fast'"):
+        zoo.fit(backbone=TINY, algebra="quaternion", kernel="fast")
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ([], "give --backbone and --algebra of a network, or --calibrate"),
-        (["--backbone", "vit"], "give --backbone and --algebra of a network, or --calibrate"),
-        (["--backbone", "vit", "--calibrate"], "--calibrate measures the machine, not a network"),
+        ([], "give --backbone and --algebra of a network"),
+        (["--backbone", "vit"], "give --backbone and --algebra of a network"),
         ([*VIT, "--rounds", "1"], "rounds=1: use two or more"),
         (["--backbone", "vi", "--algebra", "quaternion"], "unknown backbone 'vi': did you mean 'vit'"),
-        ([*VIT, "--kernel", "fast"], "kernel='fast': use auto, block, factored or triton"),
+        ([*VIT, "--kernel", "fast"], "kernel='fast': use auto"),
     ],
 )
 def test_wrong_options_are_one_line(given, message, capsys):

@@ -48,7 +48,7 @@ class DecomposableAttention(nn.Module):
         here, there = tokens != 0, other != 0
         a, b = self.token_embedding(tokens), self.token_embedding(other)
         fa, fb = self.attend(a), self.attend(b)
-        structure = self.product.algebra.structure
+        structure = self.product.algebra.table(a)
         aligned_b = align(fa, fb, b, structure, there)
         # The other direction has the same products, F(a_i) on the left: the transposed table puts it on the right.
         aligned_a = align(fb, fa, a, structure.transpose(0, 1), here)

@@ -75,7 +75,9 @@ def fingerprint(product: Algebra) -> str:
     '871510ab4df18906'
     """
     # Adding zero turns -0.0 into 0.0: they are the same product.
-    table = (product.action.detach().double().cpu() + 0.0).numpy().astype("<f8")
+    table = (
+        (product.action(torch.empty(0, dtype=torch.float64, device="cpu")).detach().double().cpu() + 0.0).numpy().astype("<f8")
+    )
     return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()
 
 

@@ -87,7 +87,7 @@ class _Parts:
         w, is_trained = weight.components, any(p.requires_grad for p in weight.parameters())
         if matrix is None and weight.is_matrix and not weight.is_reparametrized:
             return self.copy(w)  # type: ignore[no-any-return]
-        matrix = (weight() if matrix is None else matrix).detach()
+        matrix = (weight.matrix() if matrix is None else matrix).detach()
         for components, made in self.matrices:
             if components is w and made.shape == matrix.shape and torch.equal(made, matrix):
                 return made

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.layers.computed_weight import ComputedWeight, readable
+from zoo.layers.computed_weight import ComputedWeight
 from zoo.layers.weight import Weight
 
 
@@ -26,7 +26,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     @property
     def in_proj_weight(self) -> Tensor:  # type: ignore[override]
         """The real matrix, [3 * embed_dim, embed_dim], which the containers of torch read."""
-        return readable(self.in_proj())
+        return self.in_proj()
 
     def forward(
         self,
@@ -56,8 +56,8 @@ class MultiheadAttention(nn.MultiheadAttention):
         turned = {id(t): t.transpose(0, 1) if is_transposed else t for t in (query, key, value)}
         inputs: Any = [turned[id(t)] for t in (query, key, value)]
         last: Any = self.out_proj
-        matrix = last.weight_module() if isinstance(last, ComputedWeight) else last.weight
-        parts: Any = (self.in_proj(), self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn, self.dropout)
+        matrix = last.weight_module.matrix() if isinstance(last, ComputedWeight) else last.weight
+        parts: Any = (self.in_proj.matrix(), self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn, self.dropout)
         attend: Any = F.multi_head_attention_forward
         y, weights = attend(*inputs, self.embed_dim, self.num_heads, *parts, matrix, last.bias, **options)
         return (y.transpose(0, 1) if is_transposed else y), weights

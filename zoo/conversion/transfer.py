@@ -45,7 +45,7 @@ def project(pairs: Mapping[str, Pair], product: Algebra) -> list[Projection]:
         own = new.algebra
         if product.learned and not product.shared:
             own.rule.copy_(nearest_rule(nearest_product([arrange(matrix, new.out, new.inp)], own.n), own))
-        new.elements.copy_(nearest_components(matrix, own.action, new.out, new.inp))
+        new.elements.copy_(nearest_components(matrix, new.action(), new.out, new.inp))
     return [
         Projection(name, tuple(matrix.shape), _error(matrix, new), _unstructured(matrix, new), drawn[name])
         for name, (matrix, new) in pairs.items()
@@ -53,7 +53,7 @@ def project(pairs: Mapping[str, Pair], product: Algebra) -> list[Projection]:
 
 
 def _error(matrix: Tensor, weight: Weight) -> float:
-    found = weight().mT if weight.transposed else weight()
+    found = weight.matrix().mT if weight.transposed else weight.matrix()
     size = float(matrix.double().norm())
     return float((matrix.double() - found.double()).norm()) / size if size else 0.0
 

@@ -1,4 +1,9 @@
-"""What a kernel is: one exact way to multiply by the weight of a layer, which the plan may choose."""
+"""What a kernel is: one exact way to multiply by the weight of a layer, which the plan may choose.
+
+Kernels predict their times on a reference machine, 2 cores with AVX-512 in float32. The plan compares these numbers and
+nothing that is measured where it runs: which kernel computes a product, and with it the last bits of a result, depends on the
+shapes alone.
+"""
 
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -7,6 +12,18 @@ from torch import Tensor
 
 from zoo.algebras import Factors
 from zoo.errors import InputError
+
+SPEED = 1.6e11
+"""Operations per second of one thread in large products of matrices."""
+HALF_WIDTH = 4.0
+"""Width of a matrix at which the speed is half."""
+TRAFFIC = 1.7e10
+"""Bytes per second of one thread that combines components."""
+READING = 5e10
+"""Bytes per second of all threads that read a matrix for one row."""
+CALL = 1e-6
+"""Seconds of an operation that does almost nothing."""
+BYTES = 4
 
 
 class AxisLayout(NamedTuple):
@@ -116,9 +133,11 @@ class Kernel:
 
     Attributes:
         name: The name that `zoo.layers.set_kernel` takes; a linear and a convolution kernel may share it.
+        casts: Whether it runs under autocast, on operands that are cast to autocast's dtype. Others leave that to torch.
     """
 
     name: ClassVar[str]
+    casts: ClassVar[bool] = False
 
     def can(self, work: Work) -> bool:
         """Return whether this kernel computes the product, gradients included if ``work.training``."""
@@ -127,6 +146,10 @@ class Kernel:
     def cost(self, work: Work) -> float:
         """Predict the seconds on the reference machine (`zoo.kernels.plan`); infinite if it runs only when asked for."""
         raise NotImplementedError
+
+    def missing(self) -> str | None:
+        """Return what this machine lacks to run the kernel, or None."""
+        return None
 
     def prepare(self, weight: Operand) -> Any:
         """Compute what depends on the weight alone; `zoo.keep_matrices` caches it. Called without gradients."""
@@ -154,3 +177,16 @@ class Kernel:
             nothing that is saved for the backward pass, so that in-place operations may follow.
         """
         raise NotImplementedError
+
+
+def product(rows: int, inp: int, out: int, threads: int, unpacked: int = 1) -> float:
+    """Predict [rows, inp] [inp, out]; for more than ``unpacked`` rows the matrix is first copied into another order."""
+    narrow, read = (1 + HALF_WIDTH / inp) * (1 + HALF_WIDTH / out), BYTES * inp * out / READING
+    multiplied = max(2 * rows * inp * out / (SPEED * threads) * narrow, read)
+    return multiplied + (2 * read if rows > unpacked else 0.0)
+
+
+def real(work: Work) -> float:
+    """Predict the real layer of the same size."""
+    once = work.area * product(work.rows, work.inp.channels, work.out.channels, work.threads) + CALL
+    return 3 * once if work.training else once

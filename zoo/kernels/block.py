@@ -1,4 +1,4 @@
-"""The definition every kernel is tested against: left multiplication by the weight as one real matrix, and its channel axes."""
+"""The block kernel: left multiplication as one real matrix, the definition that every kernel is tested against."""
 
 import math
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.kernels.base import AxisLayout
+from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, real
 from zoo.kernels.threads import alone_if, scratch
 
 SMALL = 2**18
@@ -44,6 +44,39 @@ def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: Axi
     parts = parts.view(n, n, out.blocks, out.width, inp.blocks, inp.width, -1)
     matrix = parts.permute(2, 0, 3, 4, 1, 5, 6).reshape(out.blocks, n * out.width, inp.blocks, n * inp.width, -1)
     return matrix[:, : out.size, :, : inp.size].reshape(out.channels, inp.channels, *kernel)
+
+
+class Block(Kernel):
+    """One product with the real matrix, which can compute everything."""
+
+    name = "block"
+
+    def can(self, work: Work) -> bool:
+        """Return True: this is the definition."""
+        return True
+
+    def cost(self, work: Work) -> float:
+        """Predict the real layer, and assembling the matrix and its gradient."""
+        if work.prepared:
+            return real(work)
+        passes = 6 if work.training else 3
+        moved = passes * BYTES * work.area * work.inp.channels * work.out.channels
+        return real(work) + moved / TRAFFIC + 8 * CALL
+
+    def prepare(self, weight: Operand) -> Tensor:
+        """Assemble the real matrix, [out, in, *kernel]."""
+        return real_matrix(weight.action(), weight.components, weight.out, weight.inp).contiguous()
+
+    def apply(
+        self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
+    ) -> Tensor:
+        """Multiply by the matrix; a large one is assembled again for the backward pass."""
+        if geometry is not None:
+            matrix = self.prepare(weight) if prepared is None else prepared
+            return torch.convolution(x, matrix, bias, *geometry, False, [0] * (x.dim() - 2), 1)
+        if prepared is not None:
+            return F.linear(x, prepared, bias)
+        return block_linear(x, weight.components, weight.action(), weight.out, weight.inp, bias)
 
 
 def block_linear(

@@ -8,6 +8,7 @@ for the definition of `zoo.kernels.block.real_matrix`. The backward pass is fact
 gradient ever exists, and x and w alone are kept for it.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.kernels.base import AxisLayout
+from zoo.kernels.base import BYTES, CALL, SPEED, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
 from zoo.kernels.block import real_matrix
 from zoo.kernels.factors import Factors
 from zoo.kernels.threads import in_threads, scratch
@@ -23,20 +24,74 @@ from zoo.kernels.threads import in_threads, scratch
 TILE = 256
 """Rows that are worked on at a time, of any width: of 64 to 512 the fastest or next to it."""
 FEWEST_ROWS = 64
+HANDOVER = 3e-4
+"""Seconds to share out work to threads that are not torch's, and to wait for them."""
+PLANNED = (torch.float32, torch.float64)
 
 Sums = list[Tensor | None]
 
 
+class Factored(Kernel):
+    """R products of elements in place of n^2, with factors of the structure tensor."""
+
+    name = "factored"
+
+    def can(self, work: Work) -> bool:
+        """Return whether there are factors."""
+        return work.rank is not None and not work.convolution
+
+    def cost(self, work: Work) -> float:
+        """Predict combining the weight, then for every tile copying, combining and multiplying."""
+        if work.device != "cpu" or work.dtype not in PLANNED or not work.rows:
+            return math.inf
+        rank, n, rows, training = work.rank or 0, work.inp.n, work.rows, work.training
+        i, o = work.inp.elements, work.out.elements
+        threads = min(work.threads, max(1, rows // FEWEST_ROWS))
+        tiles, combinations = -(-rows // TILE), BYTES * rank * i * o
+        # One thread combines the weight and its gradients; in each tile a thread adds to its own gradient of the weight.
+        combined = 2 * rank * work.m * i * o * (3 if training else 1) / SPEED
+        combined += (6 + 3 * threads if training else 2) * combinations / TRAFFIC
+        moved = BYTES * rows * (i * (9 * n + 3 * rank) + o * (6 * n + 2 * rank)) + 2 * tiles * combinations
+        if not training:
+            moved = BYTES * rows * (i + o) * (3 * n + rank)
+        calls = tiles * (14 if training else 5) * CALL
+        passes = (3 + work.learned) if training else 1
+        shared = passes * rank * product(rows, i, o, threads) + moved / (TRAFFIC * threads) + calls / threads
+        handovers = (4 if training else 2) * HANDOVER if work.threads > 1 else 0.0
+        # Calls into torch take turns, whatever the number of threads.
+        return (max(shared, calls) + (0.0 if work.prepared else combined) + handovers) / 0.97
+
+    def prepare(self, weight: Operand) -> Tensor:
+        """Combine the components, [R, out elements, in elements]."""
+        factors = weight.factors()
+        assert factors is not None
+        return _matrices(factors.left, weight.components)
+
+    def apply(
+        self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
+    ) -> Tensor:
+        """Multiply in tiles of rows, each of which stays in the cache."""
+        factors = weight.factors()
+        assert factors is not None
+        return factored_linear(x, weight.components, factors, weight.out, weight.inp, bias, prepared)
+
+
 def factored_linear(
-    x: Tensor, w: Tensor, factors: Factors, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
+    x: Tensor,
+    w: Tensor,
+    factors: Factors,
+    out: AxisLayout,
+    inp: AxisLayout,
+    bias: Tensor | None = None,
+    combined: Tensor | None = None,
 ) -> Tensor:
     """Multiply rows from the left by the weight: [..., in] to [..., out], for w [m, out elements, in elements].
 
     The factors are [R, m], [R, n] and [R, n], of the dtype and on the device of x and w; gradients reach all of them. A
-    gradient of a gradient goes through the real matrix.
+    gradient of a gradient goes through the real matrix. The weight may be ``combined`` already, see `Factored.prepare`.
     """
     rows = _filled(x.reshape(-1, inp.channels), inp)
-    y: Tensor = _Factored.apply(rows, w, bias if bias is None else _filled(bias[None], out), *factors, out, inp)
+    y: Tensor = _Factored.apply(rows, w, bias if bias is None else _filled(bias[None], out), *factors, out, inp, combined)
     if out.size != out.n * out.width:
         y = y.view(-1, out.blocks, out.n * out.width)[..., : out.size]
     return y.reshape(*x.shape[:-1], out.channels)
@@ -56,11 +111,13 @@ class _Factored(torch.autograd.Function):
         result: Tensor,
         out: AxisLayout,
         inp: AxisLayout,
+        combined: Tensor | None,
     ) -> Tensor:
         ctx.save_for_backward(x, w, left, right, result)
         ctx.layouts = out, inp
         y = x.new_empty(len(x), out.n * out.elements)
-        matrices, to_result = _matrices(left, w).mT, result.T.contiguous()
+        matrices = (_matrices(left, w) if combined is None else combined).mT
+        to_result = result.T.contiguous()
         shift = None if bias is None else _as_components(bias.detach(), out)
         tile = _tile(x)
 
@@ -97,7 +154,7 @@ class _Backward:
         self.matrices = _matrices(self.factors.left, self.w)
 
     def gradients(self, g: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients of x, w, bias, the three factors, and None for the layouts."""
+        """Return the gradients of x, w, bias, the three factors, and None for the rest."""
         x, out, inp, flat_w = self.x, self.out, self.inp, self.w.flatten(1)
         gx = torch.empty(x.shape, dtype=x.dtype, device=x.device) if self.of_input else x
         shares = _shares(_tile(x), (x, inp), (g, out), (gx, inp))
@@ -108,7 +165,7 @@ class _Backward:
             gw = (self.factors.left.T @ flat).view_as(self.w) if self.of_w and flat is not None else None
             left = flat @ flat_w.T if self.of_left and flat is not None else None
             shift = None if bias is None else bias.view(out.n, out.blocks, out.width).transpose(0, 1).reshape(1, -1)
-            return gx if self.of_input else None, gw, shift, left, right, result, None, None
+            return gx if self.of_input else None, gw, shift, left, right, result, None, None, None
 
         return in_threads(total, [in_threads(self.sums, shares)])[0]
 
@@ -153,7 +210,7 @@ def _by_definition(ctx: Any, g: Tensor) -> Any:
     wanted = [tensor for tensor, needed in zip((x, w, *factors), (*needs[:2], *needs[3:6]), strict=True) if needed]
     found = iter(torch.autograd.grad(y, wanted, g, create_graph=True))
     of = [next(found) if needed else None for needed in (*needs[:2], *needs[3:6])]
-    return (*of[:2], g.sum(0, keepdim=True) if needs[2] else None, *of[2:], None, None)
+    return (*of[:2], g.sum(0, keepdim=True) if needs[2] else None, *of[2:], None, None, None)
 
 
 class _Parts(NamedTuple):

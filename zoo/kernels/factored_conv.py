@@ -4,22 +4,50 @@ With A[i, j, k] = sum_r L[r, i] Q[r, j] P[r, k] (`zoo.kernels.factors`), y_k = s
 torch's convolution. Only x and w are kept for the backward pass.
 """
 
-from typing import Any, NamedTuple
+import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from zoo.kernels.base import AxisLayout
+from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
 from zoo.kernels.block import real_matrix
+from zoo.kernels.factored import PLANNED
 from zoo.kernels.factors import Factors
 
 
-class Geometry(NamedTuple):
-    """How a kernel moves over its input, along each axis."""
+class FactoredConv(Kernel):
+    """R convolutions of elements in place of n^2, without padding inside of elements and without a learned product."""
 
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
+    name = "factored"
+
+    def can(self, work: Work) -> bool:
+        """Return whether there are fixed factors, and whole elements."""
+        whole = work.inp.is_whole and work.out.is_whole
+        return work.convolution and work.rank is not None and whole and not work.learned
+
+    def cost(self, work: Work) -> float:
+        """Predict combining the components of input, weight and output, and R convolutions."""
+        if work.device != "cpu" or work.dtype not in PLANNED or not work.rows:
+            return math.inf
+        rank, passes = work.rank or 0, 3 if work.training else 1
+        i, o = work.inp.elements, work.out.elements
+        # Torch copies the components into another order: the traffic is that many times as much.
+        copies = passes * (4.5 if work.training else 3.0)
+        moved = copies * BYTES * (work.inputs * i + work.rows * o) * (work.inp.n + 2 * rank)
+        weights = (6 if work.training else 2) * rank * BYTES * work.area * i * o
+        multiplied = passes * rank * product(work.rows, i, o, work.threads) * work.area
+        calls = (20 if work.training else 12) * CALL
+        return (calls + multiplied + moved / (TRAFFIC * work.threads) + weights / TRAFFIC) / 0.9
+
+    def apply(
+        self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
+    ) -> Tensor:
+        """Convolve as one convolution of R groups."""
+        factors = weight.factors()
+        assert factors is not None
+        assert geometry is not None
+        return factored_conv(x, weight.components, factors, geometry, bias)
 
 
 def factored_conv(x: Tensor, w: Tensor, factors: Factors, geometry: Geometry, bias: Tensor | None = None) -> Tensor:

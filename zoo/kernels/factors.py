@@ -5,7 +5,32 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from zoo.algebras import Algebra
 from zoo.algebras import Factors as Factors
+
+
+def factors_of(algebra: Algebra, like: Tensor) -> Factors | None:
+    """Return the factors that layers compute with, [R, m], [R, n] and [R, n], or None if R is no less than the m n pairs.
+
+    Those of a fixed product are constants in the dtype and on the device of ``like``; callers must not write to them.
+    """
+    if not algebra.known:
+        learned = algebra.factors
+        return None if learned is None else _in_subspace(learned, algebra)
+    constant: Factors | None = algebra.fixed("factors", like, lambda: _fixed_factors(algebra))
+    return constant
+
+
+def _fixed_factors(algebra: Algebra) -> Factors | None:
+    table = algebra.table(torch.empty(0, dtype=torch.float64, device="cpu"))
+    factors = factorize(table)
+    return _in_subspace(factors, algebra) if factors.rank < algebra.m * algebra.n else None
+
+
+def _in_subspace(factors: Factors, algebra: Algebra) -> Factors:
+    if algebra.left is None:
+        return factors
+    return factors._replace(left=factors.left @ algebra.left.to(factors.left).T)
 
 
 def factorize(structure: Tensor) -> Factors:

@@ -1,14 +1,44 @@
 """The thin kernel: few rows, as while decoding, where reading the weight is what takes time; every component is read once."""
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.kernels.block import SMALL, AxisLayout
+from zoo.kernels.base import BYTES, CALL, READING, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
+from zoo.kernels.block import SMALL
 from zoo.kernels.threads import alone_if
 
 FEW_COLUMNS = 8
 """As many are multiplied with the weight as it lies in memory."""
+
+
+class Thin(Kernel):
+    """All products of components in m products of matrices; nothing is assembled."""
+
+    name = "thin"
+
+    def can(self, work: Work) -> bool:
+        """Return whether no gradient is needed."""
+        return not work.training and not work.convolution
+
+    def cost(self, work: Work) -> float:
+        """Predict reading the components, and summing their products."""
+        if work.device != "cpu" or work.dtype not in (torch.float32, torch.float64) or not work.rows:
+            return math.inf
+        n, rows, i, o = work.inp.n, work.rows, work.inp.elements, work.out.elements
+        # For several columns a matrix is read at less of the speed that it is read at for one.
+        pairs = product(rows * n, i, work.m * o, work.threads, unpacked=FEW_COLUMNS)
+        pairs = max(pairs, 1.3 * BYTES * work.m * i * o / READING)
+        return (pairs + 3 * BYTES * rows * n * work.m * o / TRAFFIC + 36 * CALL) / 0.8
+
+    def apply(
+        self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
+    ) -> Tensor:
+        """Multiply and sum."""
+        return thin_linear(x, weight.components, weight.action(), weight.out, weight.inp, bias)
 
 
 def thin_linear(

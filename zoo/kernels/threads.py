@@ -13,6 +13,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from zoo.kernels.internals import count_dispatch_modes
+
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -27,7 +29,7 @@ def in_threads(work: Callable[[S], T], shares: Sequence[S]) -> list[T]:
     What counts or records the operations of this thread (a dispatch mode of torch) sees them all: then it works alone.
     """
     threads = torch.get_num_threads()
-    if threads == 1 or torch._C._len_torch_dispatch_stack():
+    if threads == 1 or count_dispatch_modes():
         return [work(share) for share in shares]
     inference = torch.is_inference_mode_enabled()
 

@@ -11,6 +11,7 @@ for rows x and g. Combinations are made in registers and rounded to the type of 
 float32. Neither a real matrix nor its gradient nor a combination is ever stored, and x and w alone are kept.
 """
 
+import math
 import os
 from functools import cache
 from importlib.util import find_spec
@@ -21,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.errors import InputError
-from zoo.kernels.base import AxisLayout
+from zoo.kernels.base import AxisLayout, Geometry, Kernel, Operand, Work
 from zoo.kernels.block import real_matrix
 from zoo.kernels.factors import Factors
 
@@ -46,7 +47,7 @@ class Constants(NamedTuple):
     result: Table
 
 
-class Operand(NamedTuple):
+class Strided(NamedTuple):
     """A tensor of so many components: the stride between them, and two axes, see `zoo.kernels.triton_product.bilinear`."""
 
     tensor: Tensor
@@ -55,7 +56,7 @@ class Operand(NamedTuple):
     first: Axis
     second: Axis
 
-    def turned(self) -> "Operand":
+    def turned(self) -> "Strided":
         """Exchange the axes."""
         return self._replace(first=self.second, second=self.first)
 
@@ -68,6 +69,34 @@ class Tile(NamedTuple):
     s: int
     group: int
     warps: int
+
+
+class Triton(Kernel):
+    """The factored product in one kernel for GPUs. It never ran on one here, so that it runs only when it is asked for."""
+
+    name = "triton"
+    casts = True
+
+    def can(self, work: Work) -> bool:
+        """Return whether there are fixed factors, a CUDA device (or the interpreter) and a type of `DTYPES`."""
+        fixed = work.rank is not None and not work.learned and not work.convolution
+        return fixed and can_compute(torch.device(work.device), work.dtype)
+
+    def cost(self, work: Work) -> float:
+        """Return infinity."""
+        return math.inf
+
+    def missing(self) -> str | None:
+        """Return what this machine lacks."""
+        return missing()
+
+    def apply(
+        self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
+    ) -> Tensor:
+        """Multiply with the factors compiled into the kernel."""
+        factors = weight.factors()
+        assert factors is not None
+        return triton_linear(x, weight.components, constants(factors), weight.out, weight.inp, bias)
 
 
 def constants(factors: Factors) -> Constants:
@@ -153,7 +182,7 @@ class _Triton(torch.autograd.Function):
         return gx, gw, shift, None, None, None
 
 
-def _weight_gradient(g: Operand, x: Operand, w: Tensor, factors: Constants) -> Tensor:
+def _weight_gradient(g: Strided, x: Strided, w: Tensor, factors: Constants) -> Tensor:
     """Sum over the rows, in shares where there are many rows and few tiles, and over the shares in one order."""
     left, right, result = factors
     (m, o, i), rows = w.shape, len(x.tensor)
@@ -167,9 +196,9 @@ def _weight_gradient(g: Operand, x: Operand, w: Tensor, factors: Constants) -> T
 
 
 def _launch(
-    a: Operand,
-    b: Operand,
-    out: Operand,
+    a: Strided,
+    b: Strided,
+    out: Strided,
     sizes: tuple[int, int, int],
     of_a: Table,
     of_b: Table,
@@ -223,18 +252,18 @@ def _terms(table: Table) -> Terms:
     return tuple(tuple((j, value) for j, value in enumerate(row) if value) for row in table)
 
 
-def _rows(rows: Tensor, layout: AxisLayout) -> Operand:
+def _rows(rows: Tensor, layout: AxisLayout) -> Strided:
     """Describe rows of features, [rows, channels], whose last elements may be cut."""
     outer, inner = rows.stride()
     is_plain = layout.blocks == 1 and layout.size == layout.n * layout.width
     features = (1, 0, inner, layout.n) if is_plain else (layout.width, inner, layout.size * inner, layout.size)
-    return Operand(rows, layout.n, layout.width * inner, (1, 0, outer, layout.n), features)
+    return Strided(rows, layout.n, layout.width * inner, (1, 0, outer, layout.n), features)
 
 
-def _weight(w: Tensor) -> Operand:
+def _weight(w: Tensor) -> Strided:
     """Describe components [m, out elements, in elements]."""
     component, outer, inner = w.stride()
-    return Operand(w, len(w), component, (1, 0, outer, len(w)), (1, 0, inner, len(w)))
+    return Strided(w, len(w), component, (1, 0, outer, len(w)), (1, 0, inner, len(w)))
 
 
 def _by_definition(

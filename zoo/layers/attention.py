@@ -102,7 +102,7 @@ class Attention(nn.Module):
             raise InputError(
                 "cross attention reads x and context" if self.cross else "self attention reads x alone: pass cross=True"
             )
-        structure = None if self.product is None else self.product.structure
+        structure = None if self.product is None else self.product.table(x)
         if context is None:
             q, k, v = self._split(self.qkv(x), position_ids, cache)
             k = arrange(k, structure, self.score)

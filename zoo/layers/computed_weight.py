@@ -8,43 +8,10 @@ from torch import Tensor, nn
 from zoo.algebras import Algebra
 from zoo.errors import InputError
 from zoo.kernels import AxisLayout
-from zoo.layers.weight import Weight
+from zoo.layers.weight import ComputedMatrix, Weight
 
-ADVICE = "the weight of a layer over an algebra is computed: change layer.components instead"
+ADVICE = ComputedMatrix.message
 OWNER = "a layer has no parameter 'weight' of its own: give torch's tool layer.weight_module and 'components'"
-_OPERATORS = "add sub mul div truediv floordiv mod pow and or xor lshift rshift matmul"
-_IN_PLACE = {"__setitem__", "__set__", "__delete__"} | {f"__i{name}__" for name in _OPERATORS.split()}
-
-
-class ComputedMatrix(Tensor):
-    """A real matrix that is computed from components: read it like any tensor, in-place changes are refused.
-
-    They would change a temporary tensor and leave the layer as it was. What is computed from it is an ordinary tensor; what
-    shares its memory (``data``, ``detach()``, views) is refused the same way.
-    """
-
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Refuse what writes to the matrix, and run everything else as torch does."""
-        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
-        writes = name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
-        written = (args[:1] or tuple(kwargs.values())[:1]) if writes else ()
-        if written and isinstance(written[0], list | tuple):  # torch._foreach_zero_ and the like
-            written = tuple(written[0])
-        if any(isinstance(t, cls) for t in (*written, kwargs.get("out"))):
-            raise InputError(ADVICE)
-        with torch._C.DisableTorchFunctionSubclass():
-            result = func(*args, **kwargs)
-        if isinstance(result, Tensor) and not isinstance(result, cls) and _shares_memory(result, args):
-            return result.as_subclass(cls)
-        return result
-
-
-def _shares_memory(result: Tensor, args: tuple[Any, ...]) -> bool:
-    matrix = next((arg for arg in args if isinstance(arg, ComputedMatrix)), None)
-    if matrix is None or result.layout != torch.strided:
-        return False
-    return bool(result.untyped_storage()._cdata == matrix.untyped_storage()._cdata)
 
 
 class Reparametrized(nn.Module):
@@ -121,7 +88,7 @@ class ComputedWeight(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The real matrix of this layer."""
-        return readable(self.weight_module())
+        return self.weight_module()
 
     @weight.setter
     def weight(self, _: Tensor) -> None:
@@ -172,7 +139,7 @@ class _Parametrizations(nn.ModuleDict):
     def append(self, parametrization: nn.Module) -> None:
         """Apply a parametrization to the matrix from now on."""
         weight: Weight = self.__dict__["of"]
-        weight.reparametrize(Reparametrized(parametrization, weight().detach()))
+        weight.reparametrize(Reparametrized(parametrization, weight.matrix().detach()))
 
     @property
     def is_tensor(self) -> Never:
@@ -180,10 +147,3 @@ class _Parametrizations(nn.ModuleDict):
         raise InputError(
             "parametrizations of a computed weight cannot be removed: build the layer anew and load its components"
         )
-
-
-def readable(matrix: Tensor) -> Tensor:
-    """Return a computed matrix so that others can read it, but not write to it; a parameter is returned as it is."""
-    if isinstance(matrix, nn.Parameter) or torch.compiler.is_compiling():
-        return matrix
-    return matrix.as_subclass(ComputedMatrix)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.algebras import Algebra
-from zoo.kernels.factored_conv import Geometry
+from zoo.kernels import Geometry
 from zoo.layers.computed_weight import ComputedWeight
 from zoo.layers.weight import Weight
 
@@ -50,26 +50,21 @@ class _Conv(ComputedWeight):
 
     def forward(self, x: Tensor) -> Tensor:
         """Convolve: [..., in_channels, *space] to [..., out_channels, *space]."""
+        weight = self.weight_module
         convolve = self.__dict__["torch_conv"]._conv_forward
         if self.groups == 1 or self.algebra.n == 1:
-            found = self._planned(x)
-            y: Tensor = found if found is not None else convolve(x, self.weight_module(), self.bias)
-            return y
+            # Kernels pad with zeros, by as many on both sides.
+            y: Tensor | None = None
+            if self.padding_mode == "zeros" and not isinstance(self.padding, str):
+                y = weight.convolution(x, self.bias, Geometry(self.stride, self.padding, self.dilation))
+            return convolve(x, weight.matrix(), self.bias) if y is None else y
         # A group takes its share of every component; torch wants its channels next to each other.
-        y = self._component_major(convolve(self._group_major(x), self.weight_module(), None))
+        y = self._component_major(convolve(self._group_major(x), weight.matrix(), None))
         return y if self.bias is None else y + self.bias.to(y.dtype).view(-1, *(1,) * len(self.kernel_size))
-
-    def _planned(self, x: Tensor) -> Tensor | None:
-        """Convolve by factors if that is planned; None if not, or where padding is not zeros on both sides alike."""
-        weight: Any = self.weight_module
-        if self.padding_mode != "zeros" or isinstance(self.padding, str) or weight._forward_pre_hooks or weight._forward_hooks:
-            return None
-        found: Tensor | None = weight.convolution(x, self.bias, Geometry(self.stride, self.padding, self.dilation))
-        return found
 
     def dense_weight(self) -> Tensor:
         """Return the kernel of the same convolution without groups, [out, in, *kernel]: zero between groups."""
-        weight, places = self.weight_module(), (-1, *(1,) * len(self.kernel_size))
+        weight, places = self.weight_module.matrix(), (-1, *(1,) * len(self.kernel_size))
         # Numbers of channels, from 1 on, take the way of the channels; 0 is what was filled up.
         channels = torch.arange(1, self.in_channels + 1, device=weight.device).view(places)
         slots = torch.arange(len(weight), device=weight.device).view(places)

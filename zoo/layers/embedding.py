@@ -6,8 +6,8 @@ from torch.nn import functional as F
 
 from zoo.algebras import Algebra
 from zoo.errors import InputError
-from zoo.layers.computed_weight import ComputedWeight, readable
-from zoo.layers.weight import Weight
+from zoo.layers.computed_weight import ComputedWeight
+from zoo.layers.weight import ComputedMatrix, Weight
 
 
 class Embedding(ComputedWeight):
@@ -58,7 +58,10 @@ class Embedding(ComputedWeight):
     @property
     def weight(self) -> Tensor:
         """The real table, [num_embeddings, embedding_dim]."""
-        return super().weight if self.weight_module.is_matrix else readable(self.output_weight)
+        weight = super().weight
+        return (
+            weight if self.weight_module.is_matrix else _without_padding(weight, self.padding_idx).as_subclass(ComputedMatrix)
+        )
 
     @weight.setter
     def weight(self, table: Tensor) -> None:
@@ -67,19 +70,19 @@ class Embedding(ComputedWeight):
     @property
     def output_weight(self) -> Tensor:
         """The table as the matrix of a tied output layer: its padding row is zero and takes no gradient."""
-        return _without_padding(self.weight_module(), self.padding_idx)
+        return _without_padding(self.weight_module.matrix(), self.padding_idx)
 
     def forward(self, index: Tensor) -> Tensor:
         """Look up: integers [...] to [..., embedding_dim]; IndexError (on a GPU an assertion) for a word outside the table."""
         weight = self.weight_module
-        if weight.is_matrix or weight.is_reparametrized or weight._forward_pre_hooks:
-            y = F.embedding(index, weight(), self.padding_idx)
+        if weight.is_matrix or weight.is_reparametrized or weight.has_hooks:
+            y = F.embedding(index, weight.matrix(), self.padding_idx)
             return y if weight.is_matrix else _without_padding(y, self.padding_idx, index)
         # Torch's own bounds check: a negative word, or one that is padding, would read somebody else's numbers.
         index = torch.arange(self.num_embeddings, device=index.device).index_select(0, index.flatten()).view(index.shape)
         component = index.div(self.inp.width, rounding_mode="floor")
         w = weight.elements.permute(2, 0, 1)[index % self.inp.width]
-        rule = self.algebra.action[:, component].movedim(0, -2)
+        rule = weight.action()[:, component].movedim(0, -2)
         with torch.autocast(index.device.type, enabled=False):  # a look-up keeps its dtype, as torch's does
             y = torch.einsum("...ik,...ic->...kc", rule, w).flatten(-2)[..., : self.embedding_dim]
         return _without_padding(y, self.padding_idx, index)
@@ -98,7 +101,7 @@ class Embedding(ComputedWeight):
 
 def tied_logits(x: Tensor, table: Embedding | nn.Embedding) -> Tensor:
     """Multiply by a table, as a softmax does that shares it: [..., dim] to [..., V], zero and without gradient at padding."""
-    matrix = table.weight_module() if isinstance(table, Embedding) else table.weight
+    matrix = table.weight_module.matrix() if isinstance(table, Embedding) else table.weight
     if torch.is_grad_enabled() or torch.compiler.is_compiling():
         return F.linear(x, _without_padding(matrix, table.padding_idx))
     # While a text is generated a row of logits is much smaller than the table.

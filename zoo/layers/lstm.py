@@ -5,12 +5,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._higher_order_ops.scan import scan
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from zoo.algebras import Algebra
 from zoo.errors import InputError
+from zoo.kernels.internals import scan
 from zoo.layers.weight import Weight
 
 RULES = ("fused", "gate")
@@ -196,7 +196,7 @@ class LSTM(nn.Module):
 
 
 def _stack(weights: Iterable[Any]) -> Tensor:
-    matrices = [weight() for weight in weights]
+    matrices = [weight.matrix() for weight in weights]
     return matrices[0] if len(matrices) == 1 else torch.cat(matrices)
 
 

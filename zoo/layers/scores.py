@@ -2,12 +2,11 @@
 
 import torch
 from torch import Tensor
-from torch._C import _are_functorch_transforms_active as is_transformed
 from torch.nn import functional as F
 
 from zoo.errors import InputError
+from zoo.kernels.internals import is_plain_mode, is_recording
 from zoo.layers.hermitian import HermitianAttention, Visible
-from zoo.layers.weight import is_recording
 
 SCORES = ("dot", "product", "hermitian")
 
@@ -68,7 +67,7 @@ def attend_arranged(
         return _fused(q, keys, v, mask, causal, dropout, scale)
     if q.shape[2] > 1 and score == "product":
         return _by_heads(q, keys, v, mask, causal, dropout, scale)
-    if q.shape[2] > 1 and not (torch.compiler.is_compiling() or is_recording(q) or is_transformed()):
+    if q.shape[2] > 1 and not (torch.compiler.is_compiling() or is_recording(q) or not is_plain_mode()):
         return _in_tiles(q, keys, v, mask, causal, dropout, scale)
     return _written_out(q, keys, v, score, mask, causal, dropout, scale)
 

@@ -1,32 +1,31 @@
 """The weight of a layer: its components, the real matrix they stand for, and everything that is computed from either."""
 
 import math
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, is_grad_enabled, nn
-from torch._C import _is_any_autocast_enabled as is_any_autocast_enabled
-from torch._C import _is_tracing as is_tracing
+from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.nn import functional as F
 
-from zoo.algebras import Algebra, TrackedParameter
+from zoo.algebras import Algebra
+from zoo.algebras.read_only import ReadOnly
 from zoo.errors import InputError
-from zoo.kernels import AxisLayout, axis_layout, real_matrix
-from zoo.kernels.factored_conv import Geometry
+from zoo.kernels import AxisLayout, Factors, Geometry, Kernel, axis_layout, factors_of, real_matrix
+from zoo.kernels.internals import autocast_dtype, is_plain_mode, is_recording
 from zoo.layers.init import draw_components
-from zoo.layers.kernel_choice import KernelChoice
+from zoo.layers.kernel_choice import convolve, multiply
+
+_LOCK = Lock()
 
 
-class _Kept(NamedTuple):
-    """A matrix that was assembled in evaluation; what it was assembled from is held, so that no id or memory is used again."""
+class ComputedMatrix(ReadOnly):
+    """The real matrix of a weight: a temporary tensor, so that writing to it would change nothing."""
 
-    matrix: Tensor
-    components: Any
-    structure: Any
-    left: Tensor | None
-    state: tuple[Any, ...]
-    memory: tuple[Tensor, ...]
+    message = "the weight of a layer over an algebra is computed: change layer.components instead"
 
 
 class Weight(nn.Module):
@@ -36,12 +35,7 @@ class Weight(nn.Module):
     algebra takes weights from a subspace, and the matrix is computed (`zoo.kernels.real_matrix`). Over the reals (n = 1) the
     parameter has the shape of the matrix and, unless the product is scaled or learned, is the matrix (``is_matrix``).
 
-    In evaluation without gradients (``eval()`` and ``no_grad`` or ``inference_mode``) the matrix is kept, n times the memory of
-    the components, and reused as long as nothing it was computed from has changed. It is never kept while compiling, exporting,
-    tracing or capturing a CUDA graph, nor for components that are not the tracked parameter made here (a parametrization, a
-    tensor swapped in by `torch.func.functional_call`, a parameter assigned, swapped in or unpickled). Writes past torch's
-    counters cannot be noticed: through a tensor that was taken from ``components.data`` before, through
-    ``components.numpy()``, or from another process; ``train()`` drops the matrix.
+    Nothing is cached but in the scope of `zoo.keep_matrices`, and there only where no gradient needs the components.
 
     Args:
         algebra: The product, of dimension n; the weight takes a copy, see `Algebra.for_layer`.
@@ -88,17 +82,16 @@ class Weight(nn.Module):
         self.algebra, self.transposed, self.init, self.gain = algebra.for_layer(), transposed, init, gain
         self.inp, self.out = _layouts(n, in_channels, out_channels, groups, blocks)
         self._fans = fans or _fans(n, (in_channels, self.inp), (out_channels, self.out), groups, kernel_size)
-        # On the meta device, where no value is known, a known product of real numbers is the ordinary one.
-        is_ordinary = n == 1 and (algebra.structure.is_meta or bool(algebra.structure == 1))
-        self.is_matrix = is_ordinary and algebra.known and algebra.left is None
+        self.is_matrix = (
+            n == 1 and algebra.known and algebra.left is None and bool(algebra.table(torch.empty(0, device="cpu")) == 1)
+        )
         shape = (self.out.elements, self.inp.elements, *kernel_size)
-        if n == 1:
-            self.components = nn.Parameter(torch.empty(shape[::-1] if transposed else shape))
-        else:
-            self.components = TrackedParameter(torch.empty(algebra.m, *shape))
-        self._kept: _Kept | None = None
+        shape = (shape[::-1] if transposed else shape) if n == 1 else (algebra.m, *shape)
+        self.components = nn.Parameter(torch.empty(shape))
+        self.kernel = "auto"
+        self.plans: dict[Any, Kernel] = {}
         self._scopes = 0
-        self.kernel_choice = KernelChoice()
+        self._cache: dict[Any, tuple[Any, ...]] = {}
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -106,7 +99,7 @@ class Weight(nn.Module):
         with torch.no_grad():
             # In one order of drawing for both shapes of a matrix.
             drawn = torch.empty_like(self.elements, memory_format=torch.contiguous_format)
-            draw_components(drawn, self.algebra.action, *self._fans, init=self.init, gain=self.gain)
+            draw_components(drawn, self.action(), *self._fans, init=self.init, gain=self.gain)
             self.elements.copy_(drawn)
 
     @property
@@ -117,44 +110,69 @@ class Weight(nn.Module):
             return w
         return (w.mT if self.transposed else w)[None]
 
+    def action(self) -> Tensor:
+        """Return what the components do to an input, [m, n, n], see `Algebra.action`."""
+        return self.algebra.action(self.components)
+
+    def factors(self) -> Factors | None:
+        """Return the factors of the product, see `zoo.kernels.factors_of`."""
+        return factors_of(self.algebra, self.components)
+
     def forward(self) -> Tensor:
-        """Return the real matrix, [out, in / groups, *kernel], or [in, out] if transposed."""
+        """Return the real matrix, [out, in / groups, *kernel], or [in, out] if transposed; read-only if it is computed."""
+        matrix = self._compute()
+        if isinstance(matrix, nn.Parameter) or is_compiling():
+            return matrix
+        return matrix.as_subclass(ComputedMatrix)
+
+    def matrix(self) -> Tensor:
+        """Return the real matrix to compute with, after the hooks of this module: callers must not write to it."""
+        return self() if self.has_hooks else self._compute()  # type: ignore[no-any-return]
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether hooks see or change the matrix, so that no kernel can do without it."""
+        return bool(self._forward_pre_hooks or self._forward_hooks)
+
+    def _compute(self) -> Tensor:
+        matrix: Tensor
         if self.is_matrix:
-            matrix: Tensor = self.components
-        elif is_compiling():
-            matrix = self._assemble()
-        elif self.training or is_grad_enabled():
-            self.__dict__["_kept"] = None
+            matrix = self.components
+        elif is_compiling() or not self.is_cached or (torch.is_grad_enabled() and self.requires_gradient()):
             matrix = self._assemble()
         else:
-            matrix = self._kept_matrix()
+            matrix = self.cached("matrix", lambda weight: weight._assemble().contiguous())
         if self.is_reparametrized:
             for change in self.reparametrizations:
                 matrix = change(matrix)
         return matrix
 
     def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Multiply rows by the matrix and add a bias, [..., in] to [..., out], by the kernel that is the fastest for them."""
-        y = None if self.inp.n == 1 or self.is_reparametrized else self.kernel_choice(self, x, bias)
-        return F.linear(x, self.forward(), bias) if y is None else y
+        """Multiply rows by the matrix and add a bias, [..., in] to [..., out], with the planned kernel."""
+        only_matrix = self.inp.n == 1 or self.is_reparametrized or self.has_hooks
+        y = None if only_matrix else multiply(self, x, bias)
+        return F.linear(x, self.matrix(), bias) if y is None else y
 
     def convolution(self, x: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor | None:
-        """Convolve [N, in, *space] and add a bias; None where only the convolution with the real kernel is right or fast."""
-        if self.inp.n == 1 or self.is_reparametrized:
-            return None
-        return self.kernel_choice.convolution(self, x, bias, geometry)
+        """Convolve [N, in, *space] and add a bias; None where the layer should convolve with the real kernel."""
+        only_matrix = self.inp.n == 1 or self.is_reparametrized or self.has_hooks
+        return None if only_matrix else convolve(self, x, bias, geometry)
 
-    def keep(self, side: Literal["inp", "out"], elements: Tensor, layout: AxisLayout) -> None:
-        """Keep so many elements of the input or the output axis, [k] by their places, which has this layout from then on.
+    def prune_axis(self, side: Literal["inp", "out"], elements: Tensor, layout: AxisLayout) -> None:
+        """Remove all but some elements of the input or the output axis.
 
-        A convolution with groups and a parametrized weight are none that this can be done to.
+        Not supported for grouped convolutions and parametrized weights.
+
+        Args:
+            side: The axis.
+            elements: Indices of the elements that stay.
+            layout: Layout of the axis afterwards.
         """
         w = self.components
         axis = int(self.inp.n > 1) + (side == "inp")
-        kept = w.detach().index_select(axis, elements.to(w.device))
         setattr(self, side, layout)
-        self.kernel_choice.forget()
-        self.components = type(w)(kept, requires_grad=w.requires_grad)
+        self.plans = {}
+        self.components = nn.Parameter(w.detach().index_select(axis, elements.to(w.device)), requires_grad=w.requires_grad)
         kernel = tuple(self.elements.shape[3:])
         self._fans = _fans(self.inp.n, (self.inp.channels, self.inp), (self.out.channels, self.out), 1, kernel)
 
@@ -165,66 +183,48 @@ class Weight(nn.Module):
         self.reparametrizations.append(change)
 
     def _assemble(self) -> Tensor:
-        matrix = real_matrix(self.algebra.action, self.elements, self.out, self.inp)
+        matrix = real_matrix(self.action(), self.elements, self.out, self.inp)
         return matrix.mT if self.transposed else matrix
 
-    def _kept_matrix(self) -> Tensor:
-        """Return the matrix that is kept, assembled anew if anything has changed.
+    def requires_gradient(self) -> bool:
+        """Whether the components or the product are trained."""
+        return self.components.requires_grad or (not self.algebra.known and self.algebra.rule.requires_grad)
 
-        It looks into torch's own dictionaries: attributes of modules are slow, and one row of features is soon multiplied.
+    @property
+    def is_cached(self) -> bool:
+        """Whether `zoo.keep_matrices` is open."""
+        return self._scopes > 0
+
+    def cached(self, key: Any, make: Callable[["Weight"], Any]) -> Any:
+        """Return what a function computes from this weight, from the cache in the scope of `zoo.keep_matrices`.
+
+        Only for computations that need no gradient. Tensors that `torch.func.functional_call` swaps in have their own value.
         """
-        if self._kept is not None:
-            matrix, w, a, left, state, _ = self._kept
-            product: Any = self._modules["algebra"]
-            if (
-                self._parameters.get("components") is w
-                and (product._parameters if product.learned else product._buffers).get(product.stored) is a
-                and product._buffers.get("left") is left
-                and state == _state(matrix, w, a, left)
-            ):
-                return matrix
-        return self._keep()
-
-    def _keep(self) -> Tensor:
-        """Assemble the matrix, and keep it if every change of what it is made from can be noticed."""
-        w, a, left = self.components, self.algebra.rule, self.algebra.left
-        self.__dict__["_kept"] = None
-        if is_recording(w) or not isinstance(w, TrackedParameter) or not all(map(_tells_changes, (w, a, left))):
-            return self._assemble()
-        # A tensor made in inference mode could not be used for training later.
-        with torch.inference_mode(False), torch.no_grad():
-            matrix = self._assemble().contiguous()
-            # A tensor that `torch.utils.swap_tensors` changed is the same object with other memory.
-            memory = w.detach(), a.detach()
-        self.__dict__["_kept"] = _Kept(matrix, w, a, left, _state(matrix, w, a, left), memory)
-        return matrix
+        w, rule = self.components, self.algebra.rule if not self.algebra.known else None
+        if not is_plain_mode() or is_recording(w):
+            return make(self)
+        key = key, autocast_dtype(w.device), w.dtype, w.device
+        entry = self._cache.get(key)
+        if entry is None or entry[0] is not w or entry[1] is not rule:
+            with torch.inference_mode(False), torch.no_grad():  # an inference tensor could not serve a later backward pass
+                entry = w, rule, make(self)
+            if self.is_cached:
+                self._cache[key] = entry
+        return entry[2]
 
     def open_cache(self) -> None:
-        """Enter `zoo.keep_matrices`."""
-        self.__dict__["_scopes"] = self._scopes + 1
+        """Enter a scope of `zoo.keep_matrices`."""
+        self._scopes += 1
 
     def close_cache(self) -> None:
-        """Leave `zoo.keep_matrices`."""
-        self.__dict__["_scopes"] = self._scopes - 1
+        """Leave a scope; the last one discards what was cached."""
+        self._scopes -= 1
         if not self._scopes:
-            self.__dict__["_kept"] = None
-
-    def train(self, mode: bool = True) -> "Weight":
-        """Switch between training and evaluation; the matrix is assembled anew after either."""
-        self.__dict__["_kept"] = None
-        return super().train(mode)
-
-    def _apply(self, fn: Any, recurse: bool = True) -> "Weight":
-        self.__dict__["_kept"] = None
-        self.kernel_choice.forget()
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        return self
+            self._cache = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave what is kept out of copies and pickles, but for the kernel that was asked for."""
-        choice = KernelChoice()
-        choice.kernel = self.kernel_choice.kernel
-        return {**self.__dict__, "_kept": None, "_scopes": 0, "kernel_choice": choice}
+        """Leave caches and scopes out of copies and pickles."""
+        return {**self.__dict__, "_scopes": 0, "_cache": {}, "plans": {}}
 
     def extra_repr(self) -> str:
         """Show the sizes of the components and of the matrix."""
@@ -261,32 +261,27 @@ def _shares(elements: float, width: int, groups: int) -> list[float]:
     return [min(max(elements - group * width, 0.0), width) for group in range(groups)]
 
 
-def _state(matrix: Tensor, w: Any, a: Any, left: Tensor | None) -> tuple[Any, ...]:
-    """Return numbers that change with a tensor, whether calls are recorded, and the precision of autocast."""
-    # A structure may be a buffer, and what is swapped in for a tracked parameter a plain one: neither counts.
-    accesses = getattr(w, "accesses", None), getattr(a, "accesses", None)
-    state: Any = w._version, w.data_ptr(), a._version, a.data_ptr(), *accesses, matrix._version, is_tracing()
-    if left is not None:
-        state += left._version, left.data_ptr()
-    if matrix.is_cuda:
-        state += (torch.cuda.is_current_stream_capturing(),)
-    if is_any_autocast_enabled() and torch.is_autocast_enabled(matrix.device.type):
-        state += (torch.get_autocast_dtype(matrix.device.type),)
-    return state  # type: ignore[no-any-return]
+@contextmanager
+def keep_matrices(module: nn.Module) -> Iterator[None]:
+    """Let the weights of a network cache their matrices until the scope is left, where no gradient needs them.
 
+    Open it where nothing writes to the network: `predict`, `generate` and the Trainer's evaluation loops do. It is what
+    `torch.nn.utils.parametrize.cached` is to parametrizations. Outside, nothing is ever cached; `zoo.fold` is the permanent
+    form. Scopes may nest, and several threads may use them: when the last one ends, the caches are discarded.
 
-def is_recording(x: Tensor) -> bool:
-    """Whether calls are recorded, to be repeated with other values: by torch.jit.trace or in a CUDA graph."""
-    return is_tracing() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
-def _tells_changes(tensor: Tensor | None) -> bool:
-    """Whether every change of a tensor can be noticed: it has a version counter and memory."""
-    if tensor is None:
-        return True
-    if tensor.is_inference() or tensor.is_meta or not (isinstance(tensor, TrackedParameter) or type(tensor) is Tensor):
-        return False
+    Example:
+        >>> import torch
+        >>> net = nn.Linear(2, 2)
+        >>> with torch.no_grad(), keep_matrices(net):
+        ...     y = net(torch.ones(1, 2))
+    """
+    weights = [part for part in module.modules() if isinstance(part, Weight)]
+    with _LOCK:
+        for weight in weights:
+            weight.open_cache()
     try:
-        return tensor.data_ptr() is not None
-    except RuntimeError:  # a tensor of torch.func
-        return False
+        yield
+    finally:
+        with _LOCK:
+            for weight in weights:
+                weight.close_cache()

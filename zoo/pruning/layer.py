@@ -68,7 +68,7 @@ def remove_channels(layer: Any, side: Side, channels: Iterable[int]) -> None:
             f"{len(removed)} of {layout.channels} channels are not whole elements of an algebra with n = {layout.n}"
         )
     kept, new = found
-    layer.weight_module.keep(side, torch.tensor(kept), new)
+    layer.weight_module.prune_axis(side, torch.tensor(kept), new)
     for name in _NAMES[side]:
         if hasattr(layer, name):
             setattr(layer, name, new.channels)

@@ -38,7 +38,7 @@ class LinearContract(Subject):
         assert layer.bias is not None
         nn.init.normal_(layer.bias)
         x = draw(2, 3, 10)
-        expected = definition.linear(layer.algebra.action, layer.weight_module.elements, x, 7)
+        expected = definition.linear(layer.weight_module.action(), layer.weight_module.elements, x, 7)
         torch.testing.assert_close(layer(x), expected + layer.bias)
         assert layer.weight.shape == (7, 10)
 
@@ -128,7 +128,9 @@ class ConvContract(Subject):
         mode = options.get("padding_mode", "zeros")
         padded = F.pad(x, pad, mode="constant" if mode == "zeros" else mode)
         strides = {name: options.get(name, 1) for name in ("stride", "dilation", "groups")}
-        expected = definition.convolve(layer.algebra.action, layer.weight_module.elements, padded, channels[1], **strides)
+        expected = definition.convolve(
+            layer.weight_module.action(), layer.weight_module.elements, padded, channels[1], **strides
+        )
         expected = expected + layer.bias.view(-1, *[1] * len(kernel))  # type: ignore[union-attr]
         y = layer(x)
         torch.testing.assert_close(y, expected)

@@ -15,13 +15,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from zoo.backbones.build import count
 from zoo.data import ready
 from zoo.errors import InputError
-from zoo.kernels import plan as kernels
+from zoo.kernels.base import real
+from zoo.kernels.plan import plan
 from zoo.layers import Linear
+from zoo.layers.kernel_choice import describe
 from zoo.report import plain_console, plain_table
 from zoo.tasks.base import Task
+from zoo.training import resolve
 from zoo.training.network import build_network
 from zoo.training.options import Bench, Fit
-from zoo.training.resolve import plan
 
 Call = Callable[[], Any]
 
@@ -84,7 +86,7 @@ def bench(options: Bench) -> dict[str, Any]:
 def first_batch(options: Fit) -> tuple[Task, Any]:
     """Build the task of a run and take the first batch of its training data."""
     torch.manual_seed(options.seed)
-    planned = plan(options)
+    planned = resolve.plan(options)
     data = ready(planned.data)
     net = build_network(planned, None)
     task = planned.task.from_info(net, data.info, getattr(data, "tokenizer", None), **planned.task_options)
@@ -144,12 +146,9 @@ def kernel_table(options: Fit) -> list[dict[str, Any]]:
 
 
 def _choice(layer: Linear, x: torch.Tensor, rows: int, training: bool) -> dict[str, Any]:
-    weight = layer.weight_module
-    work = weight.kernel_choice.work(weight, rows, training, x)
-    machine = kernels.this_machine()
-    predicted = kernels.costs(work, machine)
-    kernel = weight.kernel_choice.choose(weight, rows, training, x)
-    return {"kernel": kernel, "ratio": round(predicted.get(kernel, predicted["block"]) / kernels.real(work, machine), 2)}
+    work = describe(layer.weight_module, x, training, prepared=not training)._replace(rows=rows)
+    kernel = plan(work, layer.weight_module.kernel)
+    return {"kernel": kernel.name, "ratio": round(kernel.cost(work) / real(work), 2)}
 
 
 def print_kernels(rows: list[dict[str, Any]]) -> None:
@@ -160,9 +159,7 @@ def print_kernels(rows: list[dict[str, Any]]) -> None:
         view.add_row(row["features"], str(row["layers"]), f"{row['rows']:,}", *modes)
     console = plain_console()
     console.print(view)
-    console.print("the kernel, and its predicted time beside that of the real layer")
-    if kernels.name() not in kernels.stored():
-        console.print("predicted from numbers of another machine: zoo bench --calibrate measures this one")
+    console.print("the kernel, and its predicted time on the reference machine as a ratio to the real layer")
 
 
 def print_bench(found: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ from zoo.checkpoint import read_config as read_model_config
 from zoo.data import ready
 from zoo.errors import InputError
 from zoo.hub.sources import locate
-from zoo.layers.kernel_choice import check_kernel
+from zoo.kernels.plan import check_kernel
 from zoo.layers.weight import Weight
 from zoo.tasks import task_type
 from zoo.tasks.base import Task
@@ -174,7 +174,7 @@ def check_numbers(options: Fit) -> None:
         raise InputError(f"seed={options.seed}: use a whole number from 0 to {2**32 - 1}")
     if options.matmul_precision not in (None, "highest", "high", "medium"):
         raise InputError(f"matmul_precision={options.matmul_precision}: use highest, high or medium")
-    check_kernel(options.kernel, ("auto", "block", "factored", "triton"))
+    check_kernel(options.kernel)
     if options.kernel == "triton" and options.trainer.get("accelerator") == "cpu":
         raise InputError("kernel='triton' is for CUDA devices, and the accelerator is cpu: use auto, block or factored")
     if options.keep < 1:

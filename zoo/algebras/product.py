@@ -1,8 +1,7 @@
 """An algebra is a value: a bilinear product on R^n, written down once as its structure tensor."""
 
 import copy
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,52 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from zoo import registry
+from zoo.algebras.read_only import ReadOnly
 from zoo.errors import InputError
 
 Draw = Callable[[], Tensor]
 
-_DATA: Any = nn.Parameter.data
-_GRAD: Any = nn.Parameter.grad
 
+class FixedProduct(ReadOnly):
+    """A structure tensor, or a part of it, that layers compute with: replace it as a whole."""
 
-class TrackedParameter(nn.Parameter):
-    """A parameter that counts who may have written to it where torch's version counter sees nothing.
-
-    Writing through ``p.data`` and fused optimizer steps leave ``p._version`` as it is; both have to read ``p.data`` or
-    ``p.grad`` first, and reading either adds one to ``accesses``. What is computed from a parameter may therefore be kept as
-    long as both numbers stay the same.
-    """
-
-    accesses = 0
-
-    @property
-    def data(self) -> Tensor:
-        """The values without their history, as in torch."""
-        self.accesses += 1
-        return super().data
-
-    @data.setter
-    def data(self, values: Tensor) -> None:
-        self.accesses += 1
-        _DATA.__set__(self, values)
-
-    @property
-    def grad(self) -> Tensor | None:
-        """The gradient, as in torch."""
-        self.accesses += 1
-        return super().grad
-
-    @grad.setter
-    def grad(self, values: Tensor | None) -> None:
-        _GRAD.__set__(self, values)
-
-    @grad.deleter
-    def grad(self) -> None:
-        _GRAD.__delete__(self)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle as a plain parameter, so that the file needs nothing of the zoo."""
-        return torch._utils._rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
+    message = "a fixed product is read-only: assign a new tensor to algebra.structure, or use a learned algebra"
 
 
 class Factors(NamedTuple):
@@ -85,9 +48,9 @@ class Algebra(nn.Module):
 
         e_i e_j = sum_k A[i, j, k] e_k        (x y)_k = sum_ij A[i, j, k] x_i y_j
 
-    The structure tensor of a known product is a buffer; that of a learned product is a parameter (PHM, Zhang et al. 2021,
-    Eq. 3, where the matrix A_i has the entry A[i, j, k] at row k, column j), or computed from one (`FactoredAlgebra`). Every
-    layer holds its own copy, see `for_layer`.
+    The structure tensor of a known product is a constant; that of a learned product is a parameter (PHM, Zhang et al. 2021,
+    Eq. 3, where the matrix A_i has the entry A[i, j, k] at row k, column j), or computed from one (`FactoredAlgebra`). One
+    that was drawn is a buffer. Every layer holds its own copy, see `for_layer`.
 
     Args:
         structure: A, [n, n, n], indexed left factor, right factor, result; or a function that draws it, called once per layer
@@ -100,8 +63,7 @@ class Algebra(nn.Module):
             chooses others.
 
     Raises:
-        InputError: If the structure is not a tensor [n, n, n] with n >= 1, or holds values that are not real or not finite;
-            later, if a table that was made on the meta device, where it has no values, is moved away from it.
+        InputError: If the structure is not a tensor [n, n, n] with n >= 1, or holds values that are not real or not finite.
 
     Example:
         >>> split_complex = Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]]))
@@ -109,8 +71,6 @@ class Algebra(nn.Module):
         tensor([11., 10.])
     """
 
-    structure: Tensor
-    left: Tensor | None
     stored: ClassVar[str] = "structure"
 
     def __init__(
@@ -124,29 +84,30 @@ class Algebra(nn.Module):
     ) -> None:
         super().__init__()
         self._draw = structure if callable(structure) else None
-        rule = structure() if callable(structure) else structure
-        self._check_shape(rule)
-        if rule.is_complex():
-            raise InputError("a structure tensor holds real numbers; write the complex ones as an algebra of n = 2")
-        if not rule.is_meta and not rule.isfinite().all():
-            raise InputError("a structure tensor holds finite numbers; this one has NaN or infinity")
-        rule, n = rule.detach().clone().to(torch.get_default_dtype()), rule.shape[-1]
+        table = self._checked(structure() if callable(structure) else structure)
         self.learned, self.shared = learned, shared
-        self._drawn = None if self._draw is None else rule.clone()
-        if left is not None and not isinstance(left, Tensor):
-            raise InputError(f"left is a torch.Tensor [m, n], not {type(left).__name__}: use torch.tensor(...)")
-        if left is not None and (left.ndim != 2 or not 1 <= len(left) <= n or left.shape[1] != n):
-            raise InputError(f"left is a basis [m, {n}] of at most {n} elements, not {list(left.shape)}")
-        if left is not None and not (left.is_meta or left.isfinite().all()):
-            raise InputError("left holds finite numbers; this one has NaN or infinity")
         self.spec, self.defaults = "", dict(defaults or {})
-        self._values: dict[str, Tensor] = {}  # of buffers that are on the meta device and that no state dict has
-        self.register_buffer("left", None if left is None else left.to(rule), persistent=False)
+        self._drawn = None if self._draw is None else table.clone()
+        self._left = None if left is None else _checked_basis(left, table)
+        self._like = table.new_empty(0)  # follows the module to other devices and dtypes
+        # A fixed product is a constant, in no state dict, and moved by nothing: what is derived from it can never be stale.
+        self._table = table.cpu() if self.known else None
+        self._derived: dict[Hashable, Any] = {}
         if learned:
-            self.register_parameter(self.stored, TrackedParameter(rule))
-        else:
-            # A rule that a spec fixes is not stored with the weights; a drawn one cannot be found again without them.
-            self.register_buffer(self.stored, rule, persistent=not self.known)
+            self._parameters[self.stored] = nn.Parameter(table)
+        elif self._table is None:  # stored with the weights: nothing else tells what was drawn
+            self._buffers[self.stored] = table
+
+    def _checked(self, table: Tensor) -> Tensor:
+        """Return a copy of a structure tensor in the default dtype, or raise `InputError`."""
+        self._check_shape(table)
+        if table.is_complex():
+            raise InputError("a structure tensor holds real numbers; write the complex ones as an algebra of n = 2")
+        if table.is_meta:
+            raise InputError("a structure tensor on the meta device has no values: create it under torch.device('cpu')")
+        if not table.isfinite().all():
+            raise InputError("a structure tensor holds finite numbers; this one has NaN or infinity")
+        return table.detach().clone().to(torch.get_default_dtype())
 
     def _check_shape(self, table: Tensor) -> None:
         if not isinstance(table, Tensor):
@@ -157,9 +118,82 @@ class Algebra(nn.Module):
 
     @property
     def rule(self) -> Tensor:
-        """The parameter or buffer that the product is stored in, by the name ``stored``: here the structure tensor."""
-        rule: Tensor = getattr(self, self.stored)
-        return rule
+        """The stored tensor: a parameter if it is learned, a buffer if it is drawn, else a read-only constant."""
+        if self._table is None:
+            return (self._parameters if self.learned else self._buffers)[self.stored]  # type: ignore[index, return-value]
+        return self.fixed("rule", self._like, lambda: self._table).as_subclass(FixedProduct)
+
+    @property
+    def structure(self) -> Tensor:
+        """The structure tensor A, [n, n, n]; read-only for a fixed product, which assigning a new tensor replaces."""
+        return self.rule
+
+    @structure.setter
+    def structure(self, table: Tensor) -> None:
+        self._replace(table)
+
+    @property
+    def left(self) -> Tensor | None:
+        """The basis [m, n] of the subspace of weights, read-only, or None."""
+        if self._left is None:
+            return None
+        return self.fixed("left", self._like, lambda: self._left).as_subclass(FixedProduct)
+
+    def _replace(self, table: Tensor) -> None:
+        """Replace a fixed product; torch itself assigns parameters and buffers."""
+        if self._table is None:
+            raise InputError(f"assign a torch.nn.Parameter to the learned '{self.stored}'", code="unsupported")
+        self._table = self._checked(table).cpu()
+        self._derived.clear()
+
+    def fixed(self, key: Hashable, like: Tensor, make: Callable[[], Any]) -> Any:
+        """Return a constant of this product in the dtype and on the device of a tensor; callers never write to it.
+
+        Args:
+            key: Name of the constant.
+            like: A tensor of the dtype and device.
+            make: Returns the constant, a tensor or a tuple of tensors or None; called once.
+        """
+        key = key, like.dtype, like.device
+        if key in self._derived:
+            return self._derived[key]
+        with torch.inference_mode(False), torch.no_grad():  # an inference tensor could not be used in training later
+            made = make()
+            if isinstance(made, tuple):
+                made = type(made)(*(tensor.to(like) for tensor in made))
+            elif made is not None:
+                made = made.to(like)
+        if not torch.compiler.is_compiling():
+            self._derived[key] = made
+        return made
+
+    def action(self, like: Tensor) -> Tensor:
+        """Return what the components of a layer do to its input, [m, n, n]: A, or its part in the subspace ``left``.
+
+        The dtype and device are those of ``like`` if the product is fixed. Callers must not write to the result.
+        """
+        if self._table is not None:
+            constant: Tensor = self.fixed("action", like, lambda: self._in_subspace(self._table_structure()))
+            return constant
+        return self._in_subspace(self._compute_structure())
+
+    def table(self, like: Tensor) -> Tensor:
+        """Return the structure tensor to compute with, [n, n, n], as `action` does; callers must not write to it."""
+        if self._table is not None:
+            constant: Tensor = self.fixed("table", like, self._table_structure)
+            return constant
+        return self._compute_structure()
+
+    def _compute_structure(self) -> Tensor:
+        return self.rule
+
+    def _table_structure(self) -> Tensor:
+        """Return the structure tensor of a fixed product, on the CPU."""
+        assert self._table is not None
+        return self._table
+
+    def _in_subspace(self, structure: Tensor) -> Tensor:
+        return structure if self._left is None else torch.einsum("mi,ijk->mjk", self._left.to(structure), structure)
 
     @property
     def factors(self) -> Factors | None:
@@ -169,17 +203,12 @@ class Algebra(nn.Module):
     @property
     def n(self) -> int:
         """Dimension over the reals."""
-        return self.rule.shape[-1]
-
-    @property
-    def action(self) -> Tensor:
-        """What a layer's components do to its input, [m, n, n]: the structure tensor, or its part in the subspace ``left``."""
-        return self.structure if self.left is None else torch.einsum("mi,ijk->mjk", self.left, self.structure)
+        return (self.rule if self._table is None else self._table).shape[-1]
 
     @property
     def m(self) -> int:
         """Numbers in one weight: n, or the dimension of the subspace ``left``."""
-        return self.n if self.left is None else self.left.shape[0]
+        return self.n if self._left is None else len(self._left)
 
     @property
     def known(self) -> bool:
@@ -199,7 +228,7 @@ class Algebra(nn.Module):
             if t.ndim == 0 or t.shape[-1] % self.n:
                 raise InputError(f"shape {list(t.shape)}: the last axis holds whole elements of n = {self.n} components")
         x, y = (t.unflatten(-1, (self.n, -1)) for t in (x, y))
-        return torch.einsum("ijk,...ic,...jc->...kc", self.structure, x, y).flatten(-2)
+        return torch.einsum("ijk,...ic,...jc->...kc", self.table(x), x, y).flatten(-2)
 
     def for_layer(self) -> "Algebra":
         """Return the rule that one more layer should hold: this object if it is shared, else a copy, `drawn` ones drawn anew.
@@ -228,35 +257,30 @@ class Algebra(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Algebra":
         self._drawn = None if self._drawn is None else fn(self._drawn)
-        fixed = {name: self._buffers[name] for name in self._non_persistent_buffers_set}
+        self._like = fn(self._like)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, old in fixed.items():
-            if old is not None:
-                self._keep(name, old, self._buffers[name])
         return self
 
-    def _keep(self, name: str, old: Tensor, new: Any) -> None:
-        """Keep the values of a buffer through the meta device and `to_empty`: no state dict would bring them back."""
-        if new.is_meta:
-            self._values |= {} if old.is_meta else {name: old}
-        elif new is not old:
-            if (values := self._values.get(name) if old.is_meta else old) is None:
-                raise InputError("an algebra that was made on the meta device has no values: make it before, or by its spec")
-            with torch.no_grad():
-                new.copy_(values)
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
-        if local_metadata.get("assign_to_params_buffers"):
-            place = next((value.device for value in state_dict.values()), torch.device("cpu"))
-            for name, values in self._values.items():
-                if self._buffers[name].is_meta:  # type: ignore[union-attr]
-                    self._buffers[name] = values.to(place)
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave derived constants out of copies and pickles."""
+        return {**self.__dict__, "_derived": {}}
 
     def extra_repr(self) -> str:
         """Show the spec, the dimension, and what of the rule is trained."""
         flags = [name for name in ("learned", "shared") if getattr(self, name)]
         return ", ".join([self.spec, f"n={self.n}", *flags] if self.spec else [f"n={self.n}", *flags])
+
+
+def _checked_basis(left: Tensor, table: Tensor) -> Tensor:
+    """Return a copy of a basis [m, n] of weights, on the CPU, or raise `InputError`."""
+    n = table.shape[-1]
+    if not isinstance(left, Tensor):
+        raise InputError(f"left is a torch.Tensor [m, n], not {type(left).__name__}: use torch.tensor(...)")
+    if left.ndim != 2 or not 1 <= len(left) <= n or left.shape[1] != n:
+        raise InputError(f"left is a basis [m, {n}] of at most {n} elements, not {list(left.shape)}")
+    if left.is_meta or not left.isfinite().all():
+        raise InputError("left holds finite numbers; this one has NaN or infinity, or is on the meta device")
+    return left.detach().to("cpu", table.dtype, copy=True)
 
 
 class FactoredAlgebra(Algebra):
@@ -276,11 +300,19 @@ class FactoredAlgebra(Algebra):
         tensor([21., 21.])
     """
 
-    factor_matrices: Tensor
     stored = "factor_matrices"
 
     def __init__(self, factor_matrices: Tensor | Draw, **options: Any) -> None:
         super().__init__(factor_matrices, **options)
+
+    @property
+    def factor_matrices(self) -> Tensor:
+        """U, V and W, [3, R, n]; read-only if they are fixed, and replaced by assigning a new tensor."""
+        return self.rule
+
+    @factor_matrices.setter
+    def factor_matrices(self, table: Tensor) -> None:
+        self._replace(table)
 
     def _check_shape(self, table: Tensor) -> None:
         if not isinstance(table, Tensor) or table.ndim != 3 or len(table) != 3 or not table.numel():
@@ -290,12 +322,19 @@ class FactoredAlgebra(Algebra):
     @property
     def factors(self) -> Factors:
         """U, V and W, [R, n] each."""
-        return Factors(*self.factor_matrices.unbind())
+        return Factors(*self.rule.unbind())
 
     @property
     def structure(self) -> Tensor:  # type: ignore[override]
-        """The structure tensor, [n, n, n]."""
+        """The structure tensor, [n, n, n], computed from the factors."""
+        structure = self._compute_structure()
+        return structure if self._table is None else structure.as_subclass(FixedProduct)
+
+    def _compute_structure(self) -> Tensor:
         return self.factors.reconstruct()
+
+    def _table_structure(self) -> Tensor:
+        return Factors(*super()._table_structure().unbind()).reconstruct()
 
     def extra_repr(self) -> str:
         """Show the rank as well."""
@@ -307,50 +346,6 @@ def reals() -> Algebra:
     with torch.device("cpu"):
         made = Algebra(torch.ones(1, 1, 1))
     return made.to(torch.get_default_device())
-
-
-class Laws(NamedTuple):
-    """What holds for a product; computed from its structure tensor, never declared."""
-
-    unital: bool
-    commutative: bool
-    associative: bool
-    alternative: bool
-    normed: bool
-
-
-def unit(structure: Tensor, tol: float = 1e-6) -> Tensor | None:
-    """Find u with u x = x u = x for every x, [n], up to ``tol``, or None if there is none; structure is [n, n, n]."""
-    a = structure.detach().double()
-    n = a.shape[0]
-    # One linear system: sum_i u_i A[i, j, k] = delta_jk and sum_j u_j A[i, j, k] = delta_ik.
-    system = torch.cat([a.flatten(1).T, a.transpose(0, 1).flatten(1).T])
-    target = torch.eye(n, dtype=a.dtype, device=a.device).flatten().repeat(2)
-    u = torch.linalg.pinv(system, rtol=tol) @ target
-    return u if (system @ u - target).abs().max() <= tol else None
-
-
-def laws(algebra: Algebra, tol: float = 1e-6) -> Laws:
-    """Compute the laws of a product from its structure tensor; each is a polynomial identity in A.
-
-    Normed means |x y| = |x| |y| in the Euclidean norm of the components. ``tol`` bounds the largest violation, with entries
-    of A of order one.
-    """
-    a = algebra.structure.detach().double().cpu()
-    eye = torch.eye(algebra.n, dtype=a.dtype)
-
-    def zero(t: Tensor) -> bool:
-        return t.abs().max().item() <= tol
-
-    associator = torch.einsum("ijm,mkl->ijkl", a, a) - torch.einsum("jkm,iml->ijkl", a, a)
-    gram = torch.einsum("ijk,pqk->ijpq", a, a)
-    return Laws(
-        unital=unit(a, tol) is not None,
-        commutative=zero(a - a.transpose(0, 1)),
-        associative=zero(associator),
-        alternative=zero(associator + associator.transpose(0, 1)) and zero(associator + associator.transpose(1, 2)),
-        normed=zero(gram + gram.transpose(0, 2) - 2 * torch.einsum("ip,jq->ijpq", eye, eye)),
-    )
 
 
 def algebra(spec: str | Algebra) -> Algebra:

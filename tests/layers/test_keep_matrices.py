@@ -1,0 +1,150 @@
+"""`zoo.keep_matrices`: what is cached, for how long, and for whom."""
+
+import copy
+import pickle
+import threading
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+import zoo
+from zoo.layers import LSTM, Conv2d, Embedding, Linear, keep_matrices, set_kernel
+
+X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def layer():
+    torch.manual_seed(0)
+    return Linear(zoo.algebra("quaternion"), 8, 12)
+
+
+@pytest.fixture
+def assembled(monkeypatch):
+    """The weights that were assembled."""
+    calls, own = [], zoo.layers.weight.Weight._assemble
+    monkeypatch.setattr(zoo.layers.weight.Weight, "_assemble", lambda self: calls.append(self) or own(self))
+    return calls
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize(
+    "build",
+    [lambda a: Linear(a, 8, 12), lambda a: Conv2d(a, 8, 12, 3), lambda a: Embedding(a, 9, 8), lambda a: LSTM(a, 8, 8)],
+    ids=["linear", "conv", "embedding", "lstm"],
+)
+def test_matrices_are_cached_inside_and_nowhere_else(build, mode, assembled):
+    net = build(zoo.algebra("quaternion"))
+    weights = [m for m in net.modules() if isinstance(m, zoo.layers.weight.Weight)]
+    for inside in (False, True, False):
+        assembled.clear()
+        with mode(), keep_matrices(net if inside else nn.Identity()):
+            matrices = [[weight.matrix() for weight in weights] for _ in range(3)]
+        assert len(assembled) == (1 if inside else 3) * len(weights)
+        assert all((one is other) == inside for one, other in zip(*matrices[:2], strict=True))
+        assert all(not weight._cache for weight in weights)
+    with keep_matrices(net):
+        assert all(weight.matrix().requires_grad for weight in weights)
+
+
+@pytest.mark.parametrize("kernel", ["auto", "block", "factored", "thin"])
+def test_values_are_those_of_before_until_the_scope_ends(kernel, layer):
+    set_kernel(layer, kernel)
+    with torch.no_grad():
+        expected = layer(X)
+        with keep_matrices(layer):
+            torch.testing.assert_close(layer(X), expected)
+            with keep_matrices(layer):
+                torch.testing.assert_close(layer(X), expected)
+            layer.components.zero_()
+        assert not layer(X).any()
+
+
+def test_exceptions_end_the_scope(layer):
+    with torch.no_grad(), pytest.raises(RuntimeError), keep_matrices(layer), keep_matrices(layer):
+        layer(X[:, :3])
+    assert not layer.weight_module.is_cached
+    assert not layer.weight_module._cache
+
+
+def test_gradients_are_those_of_the_components(layer):
+    with keep_matrices(layer):
+        with torch.no_grad():
+            layer(X)
+        layer(X).sum().backward()
+        assert layer.components.grad.abs().max() > 0
+        # A frozen weight is cached, and lets the gradient of its input through, also one that inference mode made.
+        layer.requires_grad_(False)
+        with torch.inference_mode():
+            layer(X)
+        x = X.clone().requires_grad_()
+        layer(x).sum().backward()
+        torch.testing.assert_close(x.grad[0], layer.weight.sum(0))
+
+
+def test_copies_and_pickles_have_neither_cache_nor_scope(layer):
+    size = len(pickle.dumps(layer))
+    with torch.no_grad(), keep_matrices(layer):
+        expected = layer(X)
+        assert len(pickle.dumps(layer)) == size
+        for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+            twin.components.mul_(2)
+            torch.testing.assert_close(twin(X), 2 * expected)
+            assert not twin.weight_module.is_cached
+
+
+def test_tensors_of_a_functional_call_are_used(layer):
+    with torch.no_grad(), keep_matrices(layer):
+        expected = layer(X)
+        for scale in (2, 3):
+            state = {name: scale * value for name, value in layer.named_parameters()}
+            torch.testing.assert_close(functional_call(layer, state, (X,)), scale * expected)
+        torch.testing.assert_close(layer(X), expected)
+        many = {name: torch.stack([value, 2 * value]) for name, value in layer.named_parameters()}
+        y = torch.func.vmap(lambda given: functional_call(layer, given, (X,)))(many)
+        torch.testing.assert_close(y[1], 2 * expected)
+
+
+def test_compiled_and_exported_in_the_scope(layer):
+    with torch.no_grad(), keep_matrices(layer):
+        expected = layer(X)
+        compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+        exported = torch.export.export(layer, (X,)).module()
+        torch.testing.assert_close(compiled(X), expected)
+    with torch.no_grad():
+        for function in (compiled, exported):
+            torch.testing.assert_close(function(X), expected)
+        layer.components.zero_()
+        layer.bias.zero_()
+        assert not compiled(X).any()
+
+
+def test_another_dtype_and_autocast_have_their_own_matrices(layer):
+    with torch.no_grad(), keep_matrices(layer):
+        expected = layer(X)
+        for _ in range(2):
+            with torch.autocast("cpu", torch.bfloat16):
+                assert layer(X).dtype == torch.bfloat16
+            torch.testing.assert_close(layer(X), expected)
+        torch.testing.assert_close(layer.double()(X.double()).float(), expected)
+
+
+def test_threads_share_the_scope(layer):
+    with torch.no_grad():
+        expected = layer(X)
+    wrong = []
+
+    def run():
+        for _ in range(30):
+            with torch.no_grad(), keep_matrices(layer):
+                wrong.extend([1] * (not torch.allclose(layer(X), expected, atol=1e-6)))
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert not layer.weight_module.is_cached

@@ -1,0 +1,63 @@
+"""Tensors that are computed or fixed: they read like any tensor, and refuse to be written to."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from zoo.errors import InputError
+
+_OPERATORS = "add sub mul div truediv floordiv mod pow and or xor lshift rshift matmul"
+_WRITES = {"__setitem__", "__set__", "__delete__", "__dlpack__"} | {f"__i{name}__" for name in _OPERATORS.split()}
+
+
+class ReadOnly(Tensor):
+    """A tensor that raises `InputError` instead of being changed in place; subclasses set the message.
+
+    A write would change a temporary tensor and be lost. Results that share its memory (``data``, ``detach()``, views, the
+    parts of ``chunk``) refuse writes as well, and so do NumPy arrays; all other results are ordinary tensors.
+    """
+
+    message: ClassVar[str] = "this tensor is read-only: change a clone() of it"
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Refuse functions that write to the tensor, and run all others as torch does."""
+        kwargs = kwargs or {}
+        for target in (*_written(func, args, kwargs), kwargs.get("out")):
+            if isinstance(target, ReadOnly):
+                raise InputError(target.message, code="unsupported")
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **kwargs)
+        source = next((arg for arg in args if isinstance(arg, ReadOnly)), None)
+        return result if source is None else _protected(result, source)
+
+
+def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments that a function of torch writes to, by its name: ``mul_``, ``__iadd__``, ``inplace=True``."""
+    name = getattr(func, "__name__", "")
+    in_place = name in _WRITES or (name.endswith("_") and not name.endswith("__")) or kwargs.get("inplace") is True
+    targets = (args[:1] or tuple(kwargs.values())[:1]) if in_place else ()
+    return tuple(targets[0]) if targets and isinstance(targets[0], list | tuple) else targets  # of torch._foreach_zero_
+
+
+def _protected(result: Any, source: ReadOnly) -> Any:
+    """Make read-only what shares memory with a read-only tensor."""
+    if isinstance(result, Tensor):
+        protects = not isinstance(result, ReadOnly) and _share_memory(result, source)
+        return result.as_subclass(type(source)) if protects else result
+    if type(result) in (list, tuple):
+        return type(result)(_protected(part, source) for part in result)
+    if isinstance(result, Iterator):
+        return iter([_protected(part, source) for part in result])
+    if type(result).__module__ == "numpy" and hasattr(result, "setflags"):
+        result.setflags(write=False)
+    return result
+
+
+def _share_memory(one: Tensor, other: Tensor) -> bool:
+    try:
+        return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):  # sparse tensors, and those of torch.func
+        return False

@@ -1,0 +1,29 @@
+"""The private names of torch that kernels and layers rely on; tests/kernels/test_internals.py names them as well."""
+
+import torch
+from torch import Tensor
+from torch._C import _are_functorch_transforms_active as is_transformed
+from torch._C import _is_any_autocast_enabled as is_any_autocast_enabled
+from torch._C import _is_tracing as is_tracing
+from torch._C import _len_torch_dispatch_stack as count_dispatch_modes
+from torch._higher_order_ops.scan import scan
+from torch.autograd import forward_ad
+
+__all__ = ["autocast_dtype", "count_dispatch_modes", "is_plain_mode", "is_recording", "scan"]
+
+
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """Return the dtype of autocast on a device, or None where it is off."""
+    if is_any_autocast_enabled() and torch.is_autocast_enabled(device.type):
+        return torch.get_autocast_dtype(device.type)
+    return None
+
+
+def is_plain_mode() -> bool:
+    """Whether torch neither traces nor transforms the operations of this thread (vmap, jvp, forward-mode AD)."""
+    return not (is_tracing() or is_transformed() or forward_ad._current_level >= 0)
+
+
+def is_recording(tensor: Tensor) -> bool:
+    """Whether operations are recorded to be replayed with other values: by torch.jit.trace or in a CUDA graph."""
+    return bool(is_tracing() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing()))
