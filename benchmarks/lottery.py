@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from zoo_reports.crossing import METHOD, compare_all
+from zoo_reports.lottery import crossing_table, rounds_table
+from zoo_reports.plots import both, curves
+from zoo_reports.rows import collect, read_runs
+from zoo_reports.style import styles
 
 import zoo
 from benchmarks import machine
 from benchmarks.papers import commit, rooted
 from benchmarks.papers_page import IMAGES
-from zoo.report.lottery import crossing_table, rounds_table
-from zoo.report.lottery.crossing import METHOD, compare_all
-from zoo.report.lottery.plots import both, curves
-from zoo.report.lottery.rows import collect, read_runs
-from zoo.report.lottery.style import styles
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "lottery"

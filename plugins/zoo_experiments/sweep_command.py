@@ -49,10 +49,10 @@ def print_results(made: dict[str, Any], again: str) -> None:
     """Print the table of a sweep and the next commands."""
     folder = shlex.quote(made["run_dir"])
     if made["rows"]:
-        from zoo.report.sweep import sweep
+        from zoo import registry
 
         try:
-            print(sweep([made["run_dir"]]).text)
+            print(registry.create("zoo.reports", "sweep", [made["run_dir"]]).text)
         except InputError as error:  # the runs have measured nothing
             print(error)
     for name, text in made["failed"].items():

@@ -17,13 +17,13 @@ from zoo_experiments.lottery import Tickets
 from zoo_experiments.lottery_command import print_results
 from zoo_experiments.options import Lottery
 from zoo_experiments.round import Round
+from zoo_reports.lottery import lottery as lottery_report
 
 import zoo
 from zoo.cli import main
 from zoo.errors import InputError, Interrupted
 from zoo.pruning import Pruning, prunable
 from zoo.pruning.masks import digest, full_masks, next_masks
-from zoo.report.lottery import lottery as lottery_report
 from zoo.training import fit as module
 from zoo.training.callbacks import DivergenceError
 from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from zoo_reports.lottery import lottery
 
 import zoo
 from zoo.pruning import Pruning, prunable
 from zoo.pruning.masks import full_masks, next_masks, remaining
 from zoo.report import Report
-from zoo.report.lottery import lottery
 
 INFO = {"in_channels": 1, "image_size": 8, "num_classes": 4}
 Value = Callable[[str, int, float], float]

@@ -4,10 +4,10 @@ import json
 from statistics import mean, stdev
 
 import pytest
+from zoo_reports.sweep import sweep
 
 from zoo.checkpoint.sweep import write_rows
 from zoo.errors import InputError
-from zoo.report.sweep import sweep
 
 TEST = {("real", 0): 0.90, ("real", 1): 0.94, ("quaternion", 0): 0.97, ("quaternion", 1): 0.93, ("octonion", 0): 0.80}
 SEEN = {("real", 0): 0.95, ("real", 1): 0.97, ("quaternion", 0): 0.91, ("quaternion", 1): 0.92, ("octonion", 0): 0.70}

@@ -5,23 +5,23 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from zoo.report.lottery.rows import REAL, Arm
+from zoo_reports.rows import REAL, Arm
 
 GREY = "#4d4d4d"
 PALETTE = ("#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7a5195", "#0072b2")
 """Colours that people of any colour vision can tell apart (Okabe and Ito 2008, but for yellow, and a purple)."""
-MARKERS = (("o", "circle"), ("s", "square"), ("^", "triangle-up"), ("D", "diamond"), ("v", "triangle-down"), ("P", "cross"))
+MARKERS = ("o", "s", "^", "D", "v", "P")
 MOST_TICKS = 16
-DASHES = {None: ("-", "solid"), "random": ("--", "dash"), "reinit": (":", "dot")}
-"""The lines of controls, as matplotlib and plotly name them."""
+DASHES = {None: "-", "random": "--", "reinit": ":"}
+"""The line style of each control."""
 
 
 class Style(NamedTuple):
     """How an arm is drawn: colour by algebra, dashes by control, marker by algebra, run and control."""
 
     color: str
-    dash: tuple[str, str]
-    marker: tuple[str, str]
+    dash: str
+    marker: str
 
 
 def styles(arms: Sequence[Arm]) -> dict[str, Style]:
@@ -41,7 +41,7 @@ def styles(arms: Sequence[Arm]) -> dict[str, Style]:
         again = seen[arm.algebra, arm.control] = seen.get((arm.algebra, arm.control), -1) + 1
         step = list(DASHES).index(arm.control) if arm.control in DASHES else len(DASHES)  # one point shows no dashes
         marker = MARKERS[(algebras.index(arm.algebra) + again + step) % len(MARKERS)]
-        found[arm.label] = Style(colors[arm.algebra], DASHES.get(arm.control, ("-.", "dashdot")), marker)
+        found[arm.label] = Style(colors[arm.algebra], DASHES.get(arm.control, "-."), marker)
     return found
 
 

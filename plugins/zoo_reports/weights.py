@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zoo.checkpoint import find, load_network, read_config
 from zoo.errors import InputError
 from zoo.pruning import prunable
-from zoo.report.lottery.rows import Arm
+from zoo_reports.rows import Arm
 
 ALL = "all layers"
 BINS = 60

@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
@@ -11,10 +10,10 @@ from zoo.checkpoint.card import number
 from zoo.checkpoint.sweep import RESULTS, read_rows
 from zoo.errors import InputError, check_rules
 from zoo.report import Report, plain_console, plain_table
-from zoo.report.lottery import as_markdown, plus_minus
-from zoo.report.lottery.page import Table, as_html
-from zoo.report.lottery.plots import both
-from zoo.report.lottery.style import PALETTE, axis_title
+from zoo_reports.lottery import plus_minus
+from zoo_reports.page import Page, Table
+from zoo_reports.plots import both
+from zoo_reports.style import PALETTE, axis_title
 
 SEED = "seed"
 """The axis that means and spreads are taken over."""
@@ -80,8 +79,8 @@ def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
         *([f"{left} of {len(rows)} runs have not measured it and are not here."] if left else []),
     ]
     files = both("sweep", lambda: picture(groups, axis, title))
-    files["sweep.md"] = as_markdown(title, notes[0], notes[1:], [table], [])
-    files["sweep.html"] = page(groups, metric, axis, title, notes, table)
+    page = Page(title, notes[0], notes[1:], {title: files["sweep.svg"]}, [table])
+    files |= {"sweep.md": page.as_markdown(), "sweep.html": page.as_html()}
     values = {"metric": metric, "best": best.axes if best else None, "groups": [group._asdict() for group in groups]}
     return Report(values, as_text(title, table, notes), files)
 
@@ -161,7 +160,7 @@ def as_table(groups: Sequence[Group], metric: str, known: str, best: Group | Non
         row += [number(mean(group.chosen)) if group.chosen else ""] if known != metric else []
         rows.append([*row, f"{total:,}", f"{total / twin:.1%}" if twin else "", "best" if group is best else ""])
     figures = [metric] if known == metric else [metric, known]
-    return "Runs", [*(axes or [""]), "runs", *figures, "parameters", "of the real", ""], rows
+    return Table("Runs", [*(axes or [""]), "runs", *figures, "parameters", "of the real", ""], rows)
 
 
 def as_text(title: str, table: Table, notes: Sequence[str]) -> str:
@@ -205,30 +204,3 @@ def picture(groups: Sequence[Group], axis: str, title: str) -> Any:
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return figure
-
-
-def page(groups: Sequence[Group], metric: str, axis: str, title: str, notes: Sequence[str], table: Table) -> bytes:
-    """Write one page with the plots to hover over and the table; nothing is fetched."""
-    from plotly.graph_objects import Figure, Scatter
-
-    figure = Figure()
-    for group in groups:
-        label, total = escape(group.label), group.parameters[0]
-        at = [total] * len(group.values)
-        hover = f"{label}<br>{total:,} parameters<br>{escape(metric)} %{{y:.4g}}<extra></extra>"
-        look = {"color": group.color, "size": 11, "opacity": 0.75}
-        figure.add_trace(Scatter(x=at, y=group.values, mode="markers", name=label, marker=look, hovertemplate=hover))
-    figure.update_layout(template="plotly_white", height=520, margin={"t": 20}, legend={"title": {"text": "a click hides"}})
-    figure.update_xaxes(type="log", title="trainable parameters")
-    figure.update_yaxes(title=axis)
-    plot = figure.to_html(full_html=False, include_plotlyjs=True, config={"displaylogo": False, "responsive": True})
-    style = (
-        "body{font:15px/1.5 system-ui,'DejaVu Sans',sans-serif;color:#222;max-width:1080px;margin:0 auto;padding:1.2rem}"
-        "h1{font-size:1.35rem}h2{font-size:1.08rem}.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:.86rem}"
-        "th,td{padding:.22rem .7rem;border-bottom:1px solid #e6e6e6;text-align:right;white-space:nowrap}"
-        "th:first-child,td:first-child{text-align:left}"
-    )
-    body = "".join(f"<p>{escape(text)}</p>" for text in notes) + plot + as_html(table)
-    head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'
-    whole = f"<head>{head}<style>{style}</style></head><body><h1>{escape(title)}</h1>{body}</body>"
-    return f'<!DOCTYPE html><html lang="en">{whole}</html>\n'.encode()

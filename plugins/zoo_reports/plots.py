@@ -6,8 +6,8 @@ from textwrap import fill
 from typing import Any
 from warnings import catch_warnings, filterwarnings
 
-from zoo.report.lottery.rows import Arm, Point, is_wide
-from zoo.report.lottery.style import (
+from zoo_reports.rows import Arm, Point, is_wide
+from zoo_reports.style import (
     PERCENT_TITLE,
     Style,
     axis_title,
@@ -15,7 +15,7 @@ from zoo.report.lottery.style import (
     log_ticks,
     percent_text,
 )
-from zoo.report.lottery.weights import ALL, Layer, Ticket
+from zoo_reports.weights import ALL, Layer, Ticket
 
 
 def both(name: str, draw: Callable[[], Any]) -> dict[str, bytes]:
@@ -53,8 +53,8 @@ def curves(arms: Sequence[Arm], look: Mapping[str, Style], metric: str, split: s
     for arm in arms:
         style = look[arm.label]
         line: dict[str, Any] = {"color": style.color, "linewidth": 1.2 if arm.control else 1.8, "zorder": 3}
-        line |= {"marker": style.marker[0], "markersize": 3.5 if arm.control else 4.5}
-        axes.plot(*_xy(arm.points), linestyle=style.dash[0], label=arm.label, **line)
+        line |= {"marker": style.marker, "markersize": 3.5 if arm.control else 4.5}
+        axes.plot(*_xy(arm.points), linestyle=style.dash, label=arm.label, **line)
         thin = [point for point in arm.points if point not in arm.complete]
         axes.plot(*_xy(thin), **line | {"linewidth": 0, "markerfacecolor": "white", "zorder": 4})
         spread = [point for point in arm.points if point.spread is not None]

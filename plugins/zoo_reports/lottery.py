@@ -8,12 +8,12 @@ from typing import Any
 from zoo.checkpoint.card import number
 from zoo.errors import check_rules
 from zoo.report import Report, plain_console, plain_table
-from zoo.report.lottery.crossing import METHOD, Crossing, compare_all
-from zoo.report.lottery.page import Table, page
-from zoo.report.lottery.plots import both, curves, histograms, ridges, sparsity
-from zoo.report.lottery.rows import Arm, Run, collect, gaps, measured, read_runs
-from zoo.report.lottery.style import Style, axis_title, percent_text, styles
-from zoo.report.lottery.weights import ALL, Ticket, read_ticket
+from zoo_reports.crossing import METHOD, Crossing, compare_all
+from zoo_reports.page import Page, Table
+from zoo_reports.plots import both, curves, histograms, ridges, sparsity
+from zoo_reports.rows import Arm, Run, collect, gaps, measured, read_runs
+from zoo_reports.style import Style, axis_title, percent_text, styles
+from zoo_reports.weights import ALL, Ticket, read_ticket
 
 MOST_NOTES = 12
 """Lines on what is missing that the terminal gets."""
@@ -52,11 +52,9 @@ def lottery(runs: Sequence[str], *, split: str = "test", metric: str = "", mode:
     tables.append(rounds_table(arms, metric, split))
     findings = [f"{one.statement}." for one in crossings] or ["No crossing point: no two arms can be compared."]
     notes = ([METHOD] if crossings else []) + said
-    files["lottery.md"] = as_markdown(title, about, findings, tables, notes)
-    texts = {"title": title, "about": about}
-    files["lottery.html"] = page(
-        arms, tickets, look, metric=metric, split=split, texts=texts, findings=findings, tables=tables, notes=notes
-    )
+    pictures = {name: content for name, content in files.items() if name.endswith(".svg")}
+    page = Page(title, about, findings, pictures, tables, notes)
+    files |= {"lottery.md": page.as_markdown(), "lottery.html": page.as_html()}
     values: dict[str, Any] = {"metric": metric, "mode": mode, "split": split, "crossings": [one._asdict() for one in crossings]}
     values["arms"] = {arm.label: [point._asdict() for point in arm.points] for arm in arms}
     return Report(values | {"notes": said}, as_text(title, arms, metric, split, findings, said), files)
@@ -124,7 +122,7 @@ def crossing_table(crossings: Sequence[Crossing]) -> Table:
         all_of_them = ", ".join(map(percent_text, one.crossings)) or "none"
         rows.append((one.arm, ahead, seeds or "no common seed", all_of_them, span, plus_minus(one.lead, one.lead_spread)))
     head = ("arm", "ahead from", "per seed", "all crossings", "common range", "lead at its low end")
-    return "Crossing points", head, rows
+    return Table("Crossing points", head, rows)
 
 
 def rounds_table(arms: Sequence[Arm], metric: str, split: str) -> Table:
@@ -142,17 +140,7 @@ def rounds_table(arms: Sequence[Arm], metric: str, split: str) -> Table:
         for point in arm.points
     ]
     head = ("arm", "round", "of the real weights", "weights left", "seeds", axis_title(metric, split))
-    return "Rounds", head, rows
-
-
-def as_markdown(title: str, about: str, findings: Sequence[str], tables: Sequence[Table], notes: Sequence[str]) -> bytes:
-    """Write the report as Markdown."""
-    lines = [f"# {title}", "", about, "", *(f"- {text}" for text in findings)]
-    for name, head, rows in tables:
-        lines += ["", f"## {name}", "", f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
-        lines += [f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in rows]
-    lines += ["", *(f"- {text}" for text in notes)] if notes else []
-    return ("\n".join(lines).replace("<", "&lt;") + "\n").encode()  # names may be a stranger's
+    return Table("Rounds", head, rows)
 
 
 def as_text(title: str, arms: Sequence[Arm], metric: str, split: str, findings: Sequence[str], notes: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.report.lottery.rows import REAL, Arm, is_wide
+from zoo_reports.rows import REAL, Arm, is_wide
 
 Floats = NDArray[np.float64]
 METHOD = (
@@ -71,7 +71,7 @@ class Crossing(NamedTuple):
         seeds = len(self.by_seed)
         if self.lead_spread is None or seeds < 2:
             return None
-        return T_QUANTILES[min(seeds - 1, len(T_QUANTILES)) - 1] * self.lead_spread / seeds**0.5
+        return float(T_QUANTILES[min(seeds - 1, len(T_QUANTILES)) - 1] * self.lead_spread / seeds**0.5)
 
 
 def compare_all(arms: Sequence[Arm], mode: str) -> tuple[list[Crossing], list[str]]:

@@ -1,0 +1,1 @@
+"""Reports on experiments: tables, pictures and one page, for sweeps and lottery tickets."""
