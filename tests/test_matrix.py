@@ -22,6 +22,7 @@ BACKBONES = {
     "timm": ("timm/test_resnet", {"in_channels": 3, "image_size": 32, "num_classes": 10}),
     "convnet": ("convnet/conv-2", IMAGE),
     "linear": ("linear", VECTOR),
+    "mlp": ("mlp(dim={dim})", VECTOR),
     "decomposable_attention": ("decomposable_attention(dim={dim})", PAIR),
     "gpt": ("gpt(dim={dim}, depth=1, heads=2, ffn={dim})", CORPUS),
     "gpt-rotary": ("gpt(dim={dim}, depth=1, heads=1, ffn={dim}, score=product, positions=rotary, tied=false)", CORPUS),

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from zoo.data.info import VectorInfo
-from zoo.data.loader import Array, BatchDataset
+from zoo.data.loader import Array, TensorBatches
 from zoo.data.module import DataModule
 from zoo.data.options import options_of, whole
 
@@ -17,20 +17,6 @@ Batch = tuple[Tensor, Tensor]
 # Left factor w = (a, b, c, d): component k of the product w x is sum_j SIGNS[k][j] * w[FACTORS[k][j]] * x_j.
 FACTORS = ((0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0))
 SIGNS = ((1, -1, -1, -1), (1, 1, -1, 1), (1, 1, 1, -1), (1, -1, 1, 1))
-
-
-class _Rows(BatchDataset[Batch]):
-    """Rows that are taken a batch at a time, by the keys of `EpochSampler`."""
-
-    def __init__(self, x: Tensor, y: Tensor) -> None:
-        self.x, self.y = x, y
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitems__(self, keys: list[int]) -> Batch:
-        rows = torch.tensor(keys) % len(self)
-        return self.x[rows], self.y[rows]
 
 
 class VectorData(DataModule[VectorInfo]):
@@ -71,9 +57,9 @@ class VectorData(DataModule[VectorInfo]):
             sha256=_digest(self.splits),
         )
 
-    def dataset(self, split: str) -> _Rows:
+    def dataset(self, split: str) -> TensorBatches:
         """Return the rows of a split."""
-        return _Rows(*self.splits[split])
+        return TensorBatches(*self.splits[split])
 
 
 def _draw(truth: Array, rows: int) -> dict[str, Batch]:

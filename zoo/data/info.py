@@ -152,6 +152,41 @@ class VectorInfo(DataInfo):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableInfo(VectorInfo):
+    """Info of rows of a table, and how a row becomes a vector.
+
+    Attributes:
+        columns: The column of each feature, [in_features].
+        values: The category for which a feature is 1; None for a number, [in_features].
+        mean: Mean of each feature over the training rows; 0 for categories.
+        std: Standard deviation of each feature over the training rows; 1 for categories.
+        target: The column to predict.
+        classes: The label names; empty if the target is a number.
+        target_mean: Mean of a target that is a number.
+        target_std: Standard deviation of a target that is a number.
+    """
+
+    columns: tuple[str, ...]
+    values: tuple[str | None, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    target: str
+    classes: tuple[str, ...] = ()
+    target_mean: float = 0.0
+    target_std: float = 1.0
+
+    @property
+    def num_classes(self) -> int:
+        """Number of labels."""
+        return len(self.classes)
+
+    def standardise(self, x: Tensor) -> Tensor:
+        """Return features [..., in_features] of the table's own units as a network reads them; NaN becomes the mean."""
+        mean, std = (torch.tensor(values, dtype=torch.float64) for values in (self.mean, self.std))
+        return ((x.double() - mean) / std).nan_to_num(0.0).float()
+
+
+@dataclass(frozen=True, kw_only=True)
 class TokenInfo(DataInfo):
     """Info of data made of tokens: what texts, running text and pairs of texts share.
 

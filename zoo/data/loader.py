@@ -52,6 +52,20 @@ class CollatedDataset(BatchDataset[Any]):
         return default_collate(fetch(rows) if fetch is not None else [self.data[row] for row in rows])
 
 
+class TensorBatches(BatchDataset[Any]):
+    """Rows of tensors of equal length, fetched a batch at a time."""
+
+    def __init__(self, *tensors: Tensor) -> None:
+        self.tensors = tensors
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+    def __getitems__(self, keys: list[int]) -> tuple[Tensor, ...]:
+        rows = torch.tensor(keys) % len(self)
+        return tuple(tensor[rows] for tensor in self.tensors)
+
+
 def generator(*keys: int) -> torch.Generator:
     """Return a generator whose stream is decided by the keys."""
     seed = 0

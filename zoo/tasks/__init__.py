@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from zoo.tasks.classification import ImageClassification as ImageClassification
     from zoo.tasks.classification import PairClassification as PairClassification
     from zoo.tasks.classification import TextClassification as TextClassification
+    from zoo.tasks.classification import VectorClassification as VectorClassification
     from zoo.tasks.distillation import Distillation as Distillation
     from zoo.tasks.generation import GenerativeTask as GenerativeTask
     from zoo.tasks.inputs import Example as Example
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 _CLASSES = {
     "base": "Task",
-    "classification": "AnswerRanking Classification ImageClassification PairClassification TextClassification",
+    "classification": "AnswerRanking Classification ImageClassification PairClassification TextClassification "
+    "VectorClassification",
     "distillation": "Distillation",
     "generation": "GenerativeTask",
     "inputs": "Example",

@@ -318,7 +318,7 @@ class Task(LightningModule):
         if isinstance(info, ImageInfo):
             return read_images(inputs, info)
         if isinstance(info, VectorInfo):
-            return read_vectors(inputs, info.in_features)
+            return read_vectors(inputs, info)
         if isinstance(info, TextInfo | ParallelInfo):
             return read_texts(inputs, cls.columns, stdin, allow_empty=isinstance(info, ParallelInfo))
         raise InputError(f"the task {cls.__name__} does not read inputs of a user: use its predict_step in Python")

@@ -10,7 +10,7 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, MulticlassF1Score
 from torchmetrics.retrieval import RetrievalMAP, RetrievalMRR, RetrievalPrecision
 
-from zoo.data.info import ImageInfo, TextInfo
+from zoo.data.info import ImageInfo, TableInfo, TextInfo
 from zoo.data.options import whole
 from zoo.errors import InputError
 from zoo.tasks.base import Task, TaskOptions
@@ -118,6 +118,14 @@ class ImageClassification(Classification):
     info_type = ImageInfo
     inputs = ("image",)
     next_commands = (("predict {run} IMAGE...", "classify your own pictures"),)
+
+
+class VectorClassification(Classification):
+    """Classification of vectors, such as the rows of a table."""
+
+    info_type = TableInfo
+    inputs = ("vector",)
+    next_commands = (("predict {run} ROWS.csv", "classify the rows of a table"),)
 
 
 class TextClassification(Classification):

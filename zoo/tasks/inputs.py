@@ -11,7 +11,8 @@ from torch import Tensor
 
 from zoo.data.images.preprocess import preprocess
 from zoo.data.images.splits import ENDINGS, FORMATS
-from zoo.data.info import ImageInfo
+from zoo.data.info import ImageInfo, TableInfo, VectorInfo
+from zoo.data.tables.rows import read_rows
 from zoo.data.text.files import read_text
 from zoo.errors import InputError
 
@@ -226,11 +227,17 @@ def _no_image(item: Any, info: ImageInfo, number: int) -> InputError:
 # --- vectors ---
 
 
-def read_vectors(inputs: Sequence[Any], features: int) -> Iterator[Example]:
-    """Yield every vector, float32 [features], of arrays and tensors [features] or [N, features]."""
-    number = 0
+def read_vectors(inputs: Sequence[Any], info: VectorInfo) -> Iterator[Example]:
+    """Yield every vector, float32 [in_features], of arrays and tensors [in_features] or [N, in_features], or rows of tables.
+
+    A model of a table also reads files of rows. Its vectors are in the table's own units, and are standardised here.
+    """
+    number, features = 0, info.in_features
     for item in inputs:
         if isinstance(item, str | Path):
+            if isinstance(info, TableInfo):
+                yield from _table_rows(str(item), info)
+                continue
             raise InputError("this model answers with numbers for vectors: give it arrays in Python, zoo.load(RUN).predict(x)")
         try:
             vectors = torch.as_tensor(item, dtype=torch.float32)
@@ -241,5 +248,13 @@ def read_vectors(inputs: Sequence[Any], features: int) -> Iterator[Example]:
         if not vectors.isfinite().all():
             raise InputError(f"input {number} holds numbers that are not finite")
         for vector in vectors.reshape(-1, features):
-            yield Example(f"vector {number}", vector, {"input": vector.tolist()})
+            prepared = info.standardise(vector) if isinstance(info, TableInfo) else vector
+            yield Example(f"vector {number}", prepared, {"input": vector.tolist()})
             number += 1
+
+
+def _table_rows(path: str, info: TableInfo) -> Iterator[Example]:
+    if not is_file(path):
+        raise InputError(f"there is no file '{path}': give a table of rows (.csv, .tsv, .jsonl or .parquet)", code="missing")
+    for line, vector in read_rows(Path(path), info):
+        yield Example(f"{path}:{line}", vector, {"file": path, "line": line})

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import MeanSquaredError, Metric, MetricCollection
 
-from zoo.data.info import VectorInfo
+from zoo.data.info import TableInfo, VectorInfo
 from zoo.tasks.base import Task, TaskOptions
 from zoo.tasks.inputs import Example
 from zoo.tasks.metrics import Inputs, StepOutput
@@ -16,6 +16,8 @@ from zoo.tasks.metrics import Inputs, StepOutput
 
 class Regression(Task):
     """Mean squared error, averaged over all numbers of a target.
+
+    The targets of a table are standardised for training; metrics and predictions are in the target's own units.
 
     Args:
         net: From inputs [B, in] to answers [B, num_targets].
@@ -49,8 +51,15 @@ class Regression(Task):
         """Return the mean squared error of a batch (inputs, targets)."""
         inputs, targets = batch
         answers = self.outputs(inputs)
-        return StepOutput(F.mse_loss(answers, targets), answers.detach(), targets)
+        return StepOutput(F.mse_loss(answers, targets), self.in_units(answers.detach()), self.in_units(targets))
+
+    def in_units(self, values: Tensor) -> Tensor:
+        """Return standardised targets of a table in the target's own units; those of other data are unchanged."""
+        if not isinstance(self.info, TableInfo):
+            return values
+        return values * self.info.target_std + self.info.target_mean
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
         """Return the input and the output of each example."""
-        return [{**example.columns, "output": row} for example, row in zip(examples, outputs.tolist(), strict=True)]
+        rows = self.in_units(outputs).tolist()
+        return [{**example.columns, "output": row} for example, row in zip(examples, rows, strict=True)]

@@ -81,7 +81,8 @@ class BackboneContract:
         """Logits are [B, num_classes], or of a generative network [B, L, vocab_size]; in training and in evaluation."""
         model, batch = self.build(algebra), self.batch()
         last = batch[-1] if isinstance(batch, tuple) else batch
-        answer = (len(last), self.info["num_classes"]) if "num_classes" in self.info else (*last.shape, self.info["vocab_size"])
+        outputs = self.info.get("num_classes", self.info.get("out_features"))
+        answer = (*last.shape, self.info["vocab_size"]) if outputs is None else (len(last), outputs)
         for mode in (True, False):
             y = classify(model.train(mode), batch)
             assert y.shape == answer

@@ -13,6 +13,7 @@ from torch import nn
 from zoo import registry
 from zoo.algebras import Algebra
 from zoo.algebras import algebra as make_algebra
+from zoo.data.arrays import from_arrays
 from zoo.errors import InputError
 from zoo.tasks.base import Task
 
@@ -28,7 +29,7 @@ class Objects:
     Attributes:
         algebra: An algebra; the network is built over this very object.
         backbone: A network, which is trained as it is, or a factory, called as ``factory(layers, **info)``.
-        data: A data module.
+        data: A data module; a pair of arrays has become one.
         task: A task with its network, or a subclass of `Task`.
     """
 
@@ -47,10 +48,16 @@ class Objects:
 
 def take_objects(options: Mapping[str, Any]) -> tuple[Objects, dict[str, Any]]:
     """Separate objects from options, and leave in their place the spec that they stand for, or their type."""
+    options = dict(options)
+    if isinstance(data := options.get("data"), tuple | list):
+        if len(data) != 2:
+            raise InputError(f"data of {len(data)} parts: use a pair (X, y) of arrays, a spec or a data module")
+        loading = {name: options.pop(name) for name in ("batch_size", "num_workers") if options.get(name) is not None}
+        options["data"] = from_arrays(*data, seed=options.get("seed", 0), **loading)
     kinds: dict[str, tuple[Any, str]] = {
         "algebra": (lambda value: isinstance(value, Algebra), "an Algebra"),
         "backbone": (callable, "a torch.nn.Module or a factory"),
-        "data": (lambda value: isinstance(value, LightningDataModule), "a LightningDataModule"),
+        "data": (lambda value: isinstance(value, LightningDataModule), "a LightningDataModule or a pair of arrays (X, y)"),
         "task": (lambda value: isinstance(value, Task) or (isinstance(value, type) and issubclass(value, Task)), "a Task"),
     }
     given = {name: options[name] for name in kinds if not isinstance(options.get(name), str | None)}

@@ -94,10 +94,15 @@ def check_reading(header: object, on_bad_rows: object) -> None:
 
 
 def read_splits(path: str | Path, **columns: Any) -> dict[str, Table]:
-    """Read a file, or a folder of train.*, and if they are there val.* (dev.*, valid.*, validation.*) and test.*."""
+    """Read the table of every split, see `split_files`."""
+    return {split: read_table(file, **columns) for split, file in split_files(path).items()}
+
+
+def split_files(path: str | Path) -> dict[str, Path]:
+    """Return a file as the training split, or the files train.*, val.* (dev.*, valid.*, validation.*), test.* of a folder."""
     place = existing(path, "data")
     if not place.is_dir():
-        return {"train": read_table(place, **columns)}
+        return {"train": place}
     split_of = {name: split for split, names in SPLITS.items() for name in names}
     files: dict[str, Path] = {}
     for file in sorted(place.iterdir()):
@@ -109,7 +114,7 @@ def read_splits(path: str | Path, **columns: Any) -> dict[str, Table]:
         files[split] = file
     if "train" not in files:
         raise InputError(f"{place}: no training file, such as train.tsv; there is {listing(place)}")
-    return {split: read_table(files[split], **columns) for split in SPLITS if split in files}
+    return {split: files[split] for split in SPLITS if split in files}
 
 
 def read_pairs(source: Path, target: Path) -> Table:

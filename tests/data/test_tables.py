@@ -1,0 +1,188 @@
+"""Tables of numbers and categories: encoding, splits, bad rows, training and prediction."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_wine
+
+import zoo
+from tests.errors import raises
+from zoo.cli import main
+from zoo.data import ready
+from zoo.data.arrays import from_arrays
+from zoo.data.tables import table
+from zoo.data.tables.rows import encode_row, read_rows
+
+COLOURS = ("red", "white")
+
+
+@pytest.fixture(scope="module")
+def wine(tmp_path_factory):
+    """Write scikit-learn's wine measurements with a column of text and the class by name."""
+    bunch = load_wine()
+    path = tmp_path_factory.mktemp("wine") / "wine.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*bunch.feature_names, "colour", "quality"])
+        for i, (row, label) in enumerate(zip(bunch.data, bunch.target, strict=True)):
+            writer.writerow([*row, COLOURS[i % 2], ("low", "mid", "high")[label]])
+    return path
+
+
+def write(path, header, *rows):
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def test_numbers_are_standardised_from_training_rows_and_categories_are_zero_or_one(wine):
+    data = ready(table(wine, "quality"))
+    info, (x, y) = data.info, data.splits["train"]
+    assert data.task == "vector_classification"
+    assert info.sizes == {"train": 144, "val": 16, "test": 18}
+    assert data.split_note == "144 train, 16 val, 18 test rows (test and val held out of train)"
+    assert (info.classes, info.columns[-2:], info.values[-3:]) == (("high", "low", "mid"), ("colour",) * 2, (None, *COLOURS))
+    assert x.shape == (144, 15)
+    torch.testing.assert_close(x[:, :13].mean(0), torch.zeros(13), atol=1e-5, rtol=0)
+    torch.testing.assert_close(x[:, :13].std(0, correction=0), torch.ones(13))
+    assert torch.equal(x[:, 13:].sum(1), torch.ones(144))
+    assert y.bincount().tolist() == [39, 48, 57]
+    assert [ready(table(wine, "quality", seed=s)).info.sha256 for s in (0, 1)] == [info.sha256] * 2
+    rows = torch.stack([features for _, features in read_rows(wine, info)])
+    assert torch.equal(rows.sort(0).values, torch.cat([part for part, _ in data.splits.values()]).sort(0).values)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "task"),
+    [
+        (["1.5", "2"], "auto", "regression"),
+        (["1", "2"], "auto", "vector_classification"),
+        (["1", "2"], "regression", "regression"),
+        (["1.5", "2"], "classification", "vector_classification"),
+        (["yes", "no"], "auto", "vector_classification"),
+        ([str(i) for i in range(21)], "auto", "regression"),
+    ],
+)
+def test_the_target_decides_the_task(tmp_path, values, kind, task):
+    path = write(tmp_path / "x.csv", "a,b", *(f"{i},{values[i % len(values)]}" for i in range(84)))
+    assert ready(table(path, "b", kind=kind)).task == task
+
+
+def test_a_target_of_numbers_is_standardised(tmp_path):
+    path = write(tmp_path / "x.csv", "a,b", *(f"{i},{100 + i / 3}" for i in range(90)))
+    data = ready(table(path, "b"))
+    y, info = torch.cat([y for _, y in data.splits.values()]), data.info
+    assert sorted((y * info.target_std + info.target_mean).flatten().tolist()) == pytest.approx(
+        [100 + i / 3 for i in range(90)]
+    )
+    assert abs(data.splits["train"][1].mean()) < 1e-6
+
+
+def test_missing_and_unknown_cells(tmp_path):
+    rows = [f"{i},{'xy'[i % 2]},{'pq'[i % 2]}" for i in range(40)]
+    path = write(tmp_path / "train.csv", "a,b,c", *rows, ",NA,p", "?,,q")
+    data = ready(table(path, "c"))
+    info = data.info
+    assert encode_row(info, {"a": None, "b": "z"}).tolist() == [0, 0, 0]
+    assert encode_row(info, {"a": info.mean[0], "b": "y"}).tolist() == [0, 0, 1]
+    with raises("data", "column 'a'", "many"):
+        encode_row(info, {"a": "many", "b": "x"})
+
+
+def test_codes_may_be_categories_and_columns_left_out(tmp_path):
+    path = write(tmp_path / "x.csv", "id,zip,y", *(f"{i},{i % 3},{i % 2}" for i in range(60)))
+    info = ready(table(path, "y", categories="zip", drop="id")).info
+    assert (info.columns, info.values) == (("zip",) * 3, ("0", "1", "2"))
+
+
+def test_all_formats_and_folders_say_the_same(tmp_path):
+    records = [{"a": i / 2, "b": "uv"[i % 2], "y": i % 2} for i in range(50)]
+    for split, part in (("train", records[:30]), ("val", records[30:40]), ("test", records[40:])):
+        for folder in ("csv", "jsonl"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+        write(tmp_path / "csv" / f"{split}.csv", "a,b,y", *(",".join(map(str, record.values())) for record in part))
+        lines = "".join(json.dumps(record) + "\n" for record in part)
+        (tmp_path / "jsonl" / f"{split}.jsonl").write_text(lines)
+    infos = [ready(table(tmp_path / folder, "y")).info for folder in ("csv", "jsonl")]
+    assert infos[0] == infos[1]
+    assert infos[0].sizes == {"train": 30, "val": 10, "test": 10}
+
+
+def test_broken_rows_are_named_or_skipped(tmp_path):
+    rows = [f"{i},{i % 2}" for i in range(60)]
+    rows[4], rows[7], rows[9] = "many,1", "1,2,3", "5,"
+    path = write(tmp_path / "x.csv", "a,y", *rows)
+    with raises("data", f"{path}:9", "3 broken rows", "6", "11"):
+        ready(table(path, "y"))
+    data = ready(table(path, "y", on_bad_rows="skip"))
+    assert sum(data.info.sizes.values()) == 57
+    assert data.split_note.endswith("; 3 broken rows skipped)")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "value"),
+    [
+        ({"target": "colr"}, "missing", "colr"),
+        ({"target": "quality", "drop": "colr"}, "missing", "colr"),
+        ({"target": "quality", "categories": "alcohol"}, "data", "alcohol"),
+        ({"target": "quality", "kind": "ranking"}, "invalid", "ranking"),
+    ],
+)
+def test_wrong_options(wine, options, code, value):
+    with raises(code, value):
+        ready(table(wine, **options))
+
+
+@pytest.mark.parametrize("target", ["quality", "hue"])
+def test_a_table_is_learned_and_its_rows_predicted(wine, tmp_path, target, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["fit", "--backbone", "mlp(dim=16)", "--algebra", "quaternion", "--data", f"table(path={wine}, target={target})"]
+    assert main([*words, "--run-dir", "run", "--trainer.max_epochs", "15", "--trainer.accelerator", "cpu"]) == 0
+    assert main(["predict", "run", str(wine)]) == 0
+    model = zoo.load("run")
+    predictions = model.predict(str(wine))
+    with wine.open() as file:
+        truth = [row[target] for row in csv.DictReader(file)]
+    if target == "quality":
+        assert np.mean([row["label"] == label for row, label in zip(predictions, truth, strict=True)]) > 0.9
+    else:
+        error = np.array([row["output"][0] for row in predictions]) - np.array(truth, float)
+        assert np.mean(error**2) < 0.7 * np.var(np.array(truth, float))
+        assert model.metrics["mse"] < 2 * np.var(np.array(truth, float)), "in the units of the target"
+
+
+def test_arrays_become_images_or_rows():
+    random = np.random.RandomState(0)
+    pixels, labels = random.randint(0, 256, (40, 3, 6, 6)).astype(np.uint8), np.array(["cat", "dog"] * 20)
+    images = [ready(from_arrays(x, labels)) for x in (pixels, torch.from_numpy(pixels / 255), pixels.transpose(0, 2, 3, 1))]
+    assert {data.info.sha256 for data in images} == {images[0].info.sha256}
+    assert (images[0].info.classes, images[0].info.sizes) == (("cat", "dog"), {"train": 32, "test": 4, "val": 4})
+    rows = ready(from_arrays(random.randn(40, 3).tolist(), labels, batch_size=7))
+    assert (rows.task, rows.info.classes, rows.batch_size) == ("vector_classification", ("cat", "dog"), 7)
+    assert ready(from_arrays(torch.randn(40, 3), torch.randn(40, 1))).task == "regression"
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "value"),
+    [
+        (np.zeros((4, 2)), np.zeros(3), "[3]"),
+        (["a", "b"], [0, 1], "<U1"),
+        (np.full((4, 2, 2), 1.5), np.zeros(4), "1.5"),
+        (np.zeros((4, 2, 2), np.int32), np.zeros(4), "int32"),
+    ],
+)
+def test_other_arrays_are_one_line(x, y, value):
+    with raises("invalid", value):
+        from_arrays(x, y)
+
+
+def test_fit_takes_arrays(tmp_path):
+    x = np.random.RandomState(0).randn(60, 4)
+    trainer = {"max_epochs": 1, "accelerator": "cpu"}
+    options = {"backbone": "mlp(dim=8)", "algebra": "complex", "trainer": trainer, "run_dir": str(tmp_path / "run")}
+    summary = zoo.fit(data=(x, x[:, 0]), batch_size=16, **options)
+    assert summary["task"] == "regression"
+    with raises("invalid", "3 parts"):
+        zoo.fit(data=(x, x, x), **options)

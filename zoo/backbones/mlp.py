@@ -1,0 +1,46 @@
+"""The multilayer perceptron."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from torch import nn
+
+from zoo.backbones.recipe import recipe
+from zoo.errors import InputError
+from zoo.layers import Layers
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh}
+
+
+@recipe(data="breast_cancer", max_epochs=30, lr=2e-3, inputs=("vector",))
+def mlp(
+    layers: Layers,
+    *,
+    in_features: int,
+    out_features: int,
+    dim: int = 64,
+    depth: int = 2,
+    activation: str = "gelu",
+    dropout: float = 0.0,
+) -> nn.Module:
+    """Multilayer perceptron for vectors and tables: a real stem, hidden layers over the algebra, a real head.
+
+    Args:
+        layers: The factory that knows the algebra.
+        in_features: Real channels of an input, [B, in_features].
+        out_features: Outputs, [B, out_features].
+        dim: Real channels of the hidden layers.
+        depth: Hidden layers after the stem.
+        activation: ``relu``, ``gelu``, ``silu`` or ``tanh``.
+        dropout: Probability of dropping a hidden channel.
+    """
+    if activation not in ACTIVATIONS:
+        raise InputError(f"activation={activation!r}: use {', '.join(ACTIVATIONS)}")
+    if dim < 1 or depth < 0:
+        raise InputError(f"dim={dim}, depth={depth}: dim must be at least 1, depth at least 0")
+    net = nn.Sequential()
+    for i, (width, following) in enumerate(pairwise([in_features] + [dim] * (depth + 1))):
+        net.append(layers.linear(width, following, role="ffn" if i else "stem"))
+        net.append(ACTIVATIONS[activation]())
+        net.append(nn.Dropout(dropout))
+    return net.append(layers.head(dim, out_features))

@@ -1,0 +1,66 @@
+"""Data modules made of arrays."""
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from zoo.data.images.module import ImageData
+from zoo.data.images.splits import Split
+from zoo.data.loader import Array
+from zoo.data.tables.columns import Column, RawTable
+from zoo.data.tables.module import TableData
+from zoo.errors import InputError
+
+SOURCE = "the arrays"
+
+
+def from_arrays(x: Any, y: Any, **options: Any) -> ImageData | TableData:
+    """Make a data module of inputs and targets; a tenth of the rows is held out for testing, then a tenth for validation.
+
+    Args:
+        x: Images, uint8 or floats in [0, 1] (rounded to 8 bits), [N, H, W], [N, H, W, C] or [N, C, H, W] with C = 1 or 3; or
+            vectors of numbers, [N, features]. Arrays, tensors or lists.
+        y: A label for each image; a label or a number for each vector, [N].
+        options: ``batch_size``, ``num_workers`` and ``seed``, see `zoo.data.DataModule`.
+
+    Raises:
+        InputError: The arrays have other shapes, types or values.
+    """
+    x, y = _array(x, "X"), _array(y, "y")
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1 or x.ndim < 1 or len(x) != len(y):
+        raise InputError(f"data=(X, y): X of shape {list(x.shape)} and y of shape {list(y.shape)}; use one target per row")
+    if x.dtype.kind not in "biuf" or x.ndim not in (2, 3, 4):
+        kind = f"X of type {x.dtype} and shape {list(x.shape)}"
+        raise InputError(f"data=(X, y): {kind}; use images [N, H, W], [N, H, W, C] or [N, C, H, W], or vectors [N, features]")
+    if x.ndim > 2:
+        classes, labels = np.unique(y, return_inverse=True)
+        return ImageData({"train": Split(_pixels(x), labels, SOURCE)}, [str(name) for name in classes], test=0.1, **options)
+    raw = RawTable({f"x{i}": Column.of_numbers(f"x{i}", x[:, i]) for i in range(x.shape[1])}, {"train": len(x)}, SOURCE)
+    raw.columns["y"] = target = Column("y")
+    for value in y.tolist():
+        target.add(value)
+    return TableData(lambda: raw, "y", **options)
+
+
+def _array(values: Any, name: str) -> Array:
+    try:
+        return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"data=(X, y): {name} is no array ({error})") from error
+
+
+def _pixels(x: Array) -> Array:
+    """Return images as uint8 [N, H, W] or [N, H, W, C]."""
+    if x.ndim == 4 and x.shape[-1] not in (1, 3):
+        x = np.moveaxis(x, 1, -1)
+    if x.dtype.kind == "f":
+        low, high = x.min(initial=0), x.max(initial=0)
+        if not (low >= 0 and high <= 1):
+            raise InputError(f"data=(X, y): floats from {low:.3g} to {high:.3g}; use images as uint8, or floats in [0, 1]")
+        x = np.rint(x * 255).astype(np.uint8)
+    if x.dtype != np.uint8:
+        raise InputError(f"data=(X, y): images of type {x.dtype}; use uint8, or floats in [0, 1]")
+    return np.ascontiguousarray(x)

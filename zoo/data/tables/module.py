@@ -1,0 +1,236 @@
+"""The data module of tables of numbers and categories."""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zoo.data.info import TableInfo
+from zoo.data.loader import Array, BatchDataset, TensorBatches
+from zoo.data.module import DataModule
+from zoo.data.options import check_share, options_of
+from zoo.data.splits import stratified
+from zoo.data.tables.columns import Column, RawTable, names_of, read_tables
+from zoo.data.text.formats import few
+from zoo.data.text.reading import check_reading, split_files
+from zoo.errors import InputError
+
+TASKS = {"classification": "vector_classification", "regression": "regression"}
+MOST_CLASSES = 20
+"""Whole numbers of at most so many different values are classes, unless the user says otherwise."""
+
+
+class TableData(DataModule[TableInfo]):
+    """Feed batches (x float32 [B, features], y) of a table; y is int64 [B] for classes, float32 [B, 1] for numbers.
+
+    A column of numbers becomes one feature, standardised with mean and deviation of the training rows; a missing number becomes
+    the mean. A column of text becomes a 0/1 feature for each of its categories in the training rows; a missing or unknown
+    category is all zeros. A target of numbers is standardised too; metrics and predictions are in its own units.
+
+    Args:
+        read: Reads the columns.
+        target: The column to predict.
+        kind: `classification` or `regression`; `auto` classifies text, and whole numbers of at most 20 different values.
+        categories: Columns of numbers to read as categories, such as codes.
+        test: Share of the rows to hold out for testing, if there are neither validation nor test rows.
+        val: Share of the training rows to hold out for validation, if there are no validation rows.
+        batch_size, num_workers, seed: See `DataModule`.
+
+    Attributes:
+        splits: Features and targets of every split, after `setup`.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], RawTable],
+        target: str,
+        *,
+        kind: str = "auto",
+        categories: str | Sequence[str] = (),
+        test: float = 0.1,
+        val: float = 0.1,
+        batch_size: int = 32,
+        num_workers: int = 0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
+        if kind not in ("auto", *TASKS):
+            raise InputError(f"kind={kind!r}: use auto, {' or '.join(TASKS)}")
+        self.target, self.categories = target, names_of(categories)
+        self.test, self.val = check_share(test, "test"), check_share(val, "val")
+        self._read, self._kind = read, kind
+        self.splits: dict[str, tuple[Tensor, Tensor]] = {}
+
+    @cached_property
+    def raw(self) -> RawTable:
+        """The table as it was read."""
+        raw = self._read()
+        self.source = raw.source
+        for name in (self.target, *self.categories):
+            if name not in raw.columns:
+                raise InputError(f"{raw.source}: no column {name!r}; there is {few(raw.columns)}", code="missing")
+        if not raw.stops["train"]:
+            raise InputError(f"{raw.source}: no rows; a header alone is not enough", code="data")
+        if len(raw.columns) == 1:
+            raise InputError(f"{raw.source}: {self.target!r} is the only column; add columns to predict it from", code="data")
+        return raw
+
+    @property
+    def kind(self) -> str:
+        """`classification` or `regression`; `auto` reads the table."""
+        if self._kind == "auto":
+            column = self.raw.columns[self.target]
+            whole = all(number.is_integer() for number in column.numbers if number == number)
+            few_values = column.codes is not None and len(column.categories) <= MOST_CLASSES
+            self._kind = "classification" if not column.is_number or (whole and few_values) else "regression"
+        return self._kind
+
+    @property
+    def task(self) -> str:  # type: ignore[override]
+        """The spec of the task."""
+        return TASKS[self.kind]
+
+    def load(self) -> TableInfo:
+        """Read, split and encode the rows."""
+        usable, self.skipped = self.raw.check(self._problems())
+        rows = self._rows(usable)
+        train = rows["train"]
+        parts = [self._encode(column, train) for name, column in self.raw.columns.items() if name != self.target]
+        features, values, mean, std = (list(chain.from_iterable(lists)) for lists in zip(*parts, strict=True))
+        x = np.stack(features, axis=1).astype(np.float32)
+        y, facts = self._targets(train)
+        self.splits = {name: (torch.from_numpy(x[chosen]), torch.from_numpy(y[chosen])) for name, chosen in rows.items()}
+        columns = [name for part, name in zip(parts, self._inputs(), strict=True) for _ in part[0]]
+        return TableInfo(
+            in_features=len(features),
+            columns=tuple(columns),
+            values=tuple(values),
+            mean=tuple(mean),
+            std=tuple(std),
+            target=self.target,
+            sizes={name: len(chosen) for name, chosen in rows.items()},
+            sha256=_digest(columns, values, self.splits),
+            **facts,
+        )
+
+    def dataset(self, split: str) -> BatchDataset[Any]:
+        """Return the rows of a split."""
+        return TensorBatches(*self.splits[split])
+
+    def _inputs(self) -> list[str]:
+        return [name for name in self.raw.columns if name != self.target]
+
+    def _is_category(self, column: Column) -> bool:
+        if column.name == self.target:
+            return self.kind == "classification"
+        return column.name in self.categories or not column.is_number
+
+    def _problems(self) -> dict[int, str]:
+        """Return why rows cannot be used, by number."""
+        problems: dict[int, str] = {}
+        for column in self.raw.columns.values():
+            if not self._is_category(column):
+                problems |= dict.fromkeys(column.texts, f"column {column.name!r} holds numbers, and here text")
+        target = self.raw.columns[self.target]
+        missing = np.isnan(np.frombuffer(target.numbers)) if self.kind == "regression" else target.category_codes() < 0
+        return problems | {int(row): f"no value in the target column {self.target!r}" for row in np.flatnonzero(missing)}
+
+    def _rows(self, usable: Array) -> dict[str, Array]:
+        """Return the rows of every split, those that are missing cut from the training rows."""
+        start, rows = 0, {}
+        for name, stop in self.raw.stops.items():
+            rows[name] = start + np.flatnonzero(usable[start:stop])
+            start = stop
+            if not len(rows[name]):
+                raise InputError(f"{self.source}: no usable rows in the {name} split", code="data")
+        shares = {"test": self.test, "val": self.val} if len(rows) == 1 else {"val": self.val}
+        missing = {name: share for name, share in shares.items() if name not in rows}
+        classes = self.raw.columns[self.target].category_codes() if self.kind == "classification" else None
+        for name, share in missing.items():
+            train = rows["train"]
+            if (count := max(1, round(share * len(train)))) >= len(train):
+                raise InputError(f"{self.source}: {name}={share} of {len(train)} rows leaves none to train on", code="data")
+            held = stratified(np.zeros(len(train), np.int64) if classes is None else classes[train], count)
+            rows |= {"train": train[~held], name: train[held]}
+        if missing:
+            self.split_comment = f"{' and '.join(missing)} held out of train"
+        return {name: rows[name] for name in ("train", "val", "test") if name in rows}
+
+    def _encode(self, column: Column, train: Array) -> tuple[list[Array], list[str | None], list[float], list[float]]:
+        """Return the features of a column [N] each, the category of each (None for a number), means and deviations."""
+        if not self._is_category(column):
+            numbers = np.frombuffer(column.numbers)
+            mean, std = _moments(numbers[train])
+            return [np.nan_to_num((numbers - mean) / std)], [None], [mean], [std]
+        codes = column.category_codes()
+        seen = set(codes[train].tolist())
+        names = sorted(name for name, code in column.categories.items() if code in seen)
+        features = [(codes == column.categories[name]).astype(np.float64) for name in names]
+        return features, [*names], [0.0] * len(names), [1.0] * len(names)
+
+    def _targets(self, train: Array) -> tuple[Array, dict[str, Any]]:
+        """Return the target of every row, and what the info says of targets."""
+        column = self.raw.columns[self.target]
+        if self.kind == "regression":
+            numbers = np.frombuffer(column.numbers)
+            mean, std = _moments(numbers[train])
+            facts: dict[str, Any] = {"out_features": 1, "target_mean": mean, "target_std": std}
+            return ((numbers - mean) / std).astype(np.float32)[:, None], facts
+        codes = column.category_codes()
+        key = (lambda name: (float(name), name)) if column.is_number else str
+        classes = sorted(column.categories, key=key)
+        if len(set(codes[train].tolist())) < 2:
+            raise InputError(
+                f"{self.source}: the training rows have one {self.target!r} only; nothing to tell apart", code="data"
+            )
+        number = np.zeros(len(classes) + 1, dtype=np.int64)
+        number[[column.categories[name] for name in classes]] = np.arange(len(classes))
+        return number[codes], {"out_features": len(classes), "classes": tuple(classes)}
+
+
+def _moments(numbers: Array) -> tuple[float, float]:
+    """Return mean and standard deviation of the numbers that are there; 0 and 1 if they tell nothing."""
+    numbers = numbers[~np.isnan(numbers)]
+    if not len(numbers):
+        return 0.0, 1.0
+    return float(numbers.mean()), float(numbers.std()) or 1.0
+
+
+def _digest(columns: Sequence[str], values: Sequence[str | None], splits: dict[str, tuple[Tensor, Tensor]]) -> str:
+    sha = hashlib.sha256(repr((tuple(columns), tuple(values))).encode())
+    for name in sorted(splits):
+        sha.update(name.encode())
+        for part in splits[name]:
+            sha.update(np.ascontiguousarray(part.numpy()).data)
+    return sha.hexdigest()
+
+
+@options_of(TableData)
+def table(
+    path: str | Path,
+    target: str,
+    drop: str | Sequence[str] = (),
+    on_bad_rows: str = "error",
+    **options: Any,
+) -> TableData:
+    """A table of numbers and categories, from a CSV, TSV, JSONL or Parquet file, or a folder of train.* and val.*, test.*.
+
+    Args:
+        path: The file or folder; files may be packed (.gz, .xz), and their first line names the columns.
+        target: The column to predict from all others.
+        drop: Columns to leave out, such as row numbers; a list, or names with commas between.
+        on_bad_rows: `error`, or `skip` to leave out broken rows; the run says how many.
+        **options: Of `TableData`.
+    """
+    check_reading("auto", on_bad_rows)
+    return TableData(partial(_read, path, names_of(drop), on_bad_rows), target, **options)
+
+
+def _read(path: str | Path, drop: Sequence[str], on_bad_rows: str) -> RawTable:
+    return read_tables(split_files(path), drop, on_bad_rows)
