@@ -43,4 +43,4 @@ def mlp(
         net.append(layers.linear(width, following, role="ffn" if i else "stem"))
         net.append(ACTIVATIONS[activation]())
         net.append(nn.Dropout(dropout))
-    return net.append(layers.head(dim, out_features))
+    return net.append(layers.linear(dim, out_features, role="head"))

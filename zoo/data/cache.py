@@ -1,10 +1,10 @@
-"""Files of the user's cache: large data are kept there, made once, and mapped into memory."""
+"""Files of the data cache: large tables and their tokens are written once and mapped into memory."""
 
 import errno
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,41 +12,41 @@ import numpy as np
 import numpy.typing as npt
 
 from zoo.errors import InputError
+from zoo.registry.home import home
 
-SMALL = 2**23  # bytes up to which data stay in memory: to make them anew takes no longer than to find a file
+SMALL = 2**23
+"""Bytes up to which data stay in memory: making them anew takes no longer than finding a file."""
 
 
 def folder(name: str) -> Path:
-    """Return a folder of the user's cache, below $XDG_CACHE_HOME or ~/.cache; its files may be deleted at any time."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "hypercomplex-zoo" / name
+    """Return a folder of the zoo's cache, see `zoo.registry.home.home`; its files may be deleted at any time."""
+    return home() / name
 
 
 @contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that gets its name when it is whole, and else leaves nothing behind."""
-    temporary: str | None = None
+    """Open a file that gets its name when it is complete, and leaves nothing behind otherwise."""
+    part = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
+        handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
         with open(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
-        temporary = None
+        os.replace(part, path)
     except OSError as error:
         reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or type(error).__name__
-        raise InputError(
-            f"{path.parent}: cannot keep large data there ({reason}); make room, or let XDG_CACHE_HOME name another folder"
-        ) from error
+        message = f"{path.parent}: cannot cache large data there ({reason}); free space, or set ZOO_HOME to another folder"
+        raise InputError(message, code="failed") from error
     finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        if part is not None:
+            with suppress(FileNotFoundError):
+                os.unlink(part)
 
 
 class MappedArray:
-    """The numbers of a file, read where they lie; a worker process maps the file again instead of getting a copy."""
+    """A memory-mapped array of a file; a worker process maps the file again instead of getting a copy."""
 
     def __init__(self, path: Path, kind: str) -> None:
         self.path, self.kind = path, kind
@@ -55,8 +55,8 @@ class MappedArray:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def __getitem__(self, places: Any) -> npt.NDArray[Any]:
-        return np.asarray(self._numbers[places])
+    def __getitem__(self, index: Any) -> npt.NDArray[Any]:
+        return np.asarray(self._numbers[index])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MappedArray, (self.path, self.kind)

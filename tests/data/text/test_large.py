@@ -21,9 +21,9 @@ from zoo.errors import InputError
 @pytest.fixture
 def cached(monkeypatch, tmp_path):
     """Let every table be a large one."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("zoo.data.cache.SMALL", 100)
-    return tmp_path / "cache" / "hypercomplex-zoo"
+    return tmp_path / "cache"
 
 
 def rows(count=500):
