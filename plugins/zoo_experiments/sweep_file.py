@@ -16,6 +16,7 @@ The file is YAML, a base configuration and axes, each a list of values of an opt
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
@@ -181,6 +182,9 @@ def check_point(point: Point, file: str) -> None:
     """Check the options of a run as far as ``zoo fit`` does before it reads data."""
     own = [name for name in ("run_dir", "resume") if name in point.options]
     check_rules((not own, f"'{file}' sets {own[:1] and own[0]}: a sweep gives its runs folders of their own"))
+    for name, value in flat(point.options).items():
+        text = f"'{file}': {name}={value}: YAML reads this as text, write {value_as_float(value)}"
+        check_rules((value_as_float(value) is None, text))
     false = [name for name in ("backbone", "algebra", "data") if isinstance(point.options.get(name), bool)]
     check_rules(
         (not false, f"'{file}': {false[:1] and false[0]} is true or false; write it in quotes, YAML reads 'no' as false")
@@ -199,6 +203,16 @@ def check_point(point: Point, file: str) -> None:
     for name, value in point.options.items():
         rule = f"'{file}', run {point.name}: {name} has a value that {RESULTS} cannot hold: use text, numbers, lists, not nan"
         check_rules((is_json(value), rule))
+
+
+def value_as_float(value: Any) -> str | None:
+    """Return how YAML writes a number such as 1e-3, which it reads as text; None for any other value.
+
+    >>> value_as_float("1e-3"), value_as_float("vit")
+    ('1.0e-3', None)
+    """
+    match = re.fullmatch(r"([+-]?\d+)(e[+-]?\d+)", value, re.IGNORECASE) if isinstance(value, str) else None
+    return f"{match[1]}.0{match[2]}" if match else None
 
 
 def is_json(value: Any) -> bool:

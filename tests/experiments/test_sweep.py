@@ -85,6 +85,10 @@ def test_axes_are_options_of_a_run():
             {"axes": {"algebr": ["real"]}},
             "axis 'algebr' of the sweep 'file.yaml' is no option of zoo fit: did you mean 'algebra'?",
         ),
+        (
+            {"axes": {"algebra": ["real"], "optimizer.lr": ["1e-3", 0.01]}},
+            "optimizer.lr=1e-3: YAML reads this as text, write 1.0e-3",
+        ),
         ({"axes": {"lr": [1]}}, "did you mean 'optimizer.lr'?"),
         ({"axes": {"resume": ["x"]}}, "axis 'resume' of the sweep 'file.yaml' is no option of zoo fit"),
         ({"axes": {}}, "the sweep 'file.yaml' has no axes"),

@@ -10,9 +10,10 @@ PAGE = (Path(__file__).parents[2] / "docs" / "pruning.md").read_text(encoding="u
 
 def test_the_python_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     names: dict = {}
-    exec(compile(block, "pruning.md", "exec"), names)
+    for block in blocks:
+        exec(compile(block, "pruning.md", "exec"), names)
     one, two = names["net"].state_dict(), names["same"].state_dict()
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert names["done"].number == 2
