@@ -6,11 +6,14 @@ import threading
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
 from torch import nn
 from torch.func import functional_call
+from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
 from zoo.layers import LSTM, Conv2d, Embedding, Linear, keep_matrices, set_kernel
+from zoo.tasks import Classification
 
 X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
 
@@ -147,4 +150,26 @@ def test_threads_share_the_scope(layer):
     for thread in threads:
         thread.join()
     assert not wrong
+    assert not layer.weight_module.is_cached
+
+
+@pytest.mark.parametrize("stage", ["validate", "test", "predict", "fit"])
+def test_evaluation_loops_open_the_scope(stage, assembled, layer):
+    set_kernel(layer, "block")
+    task = Classification(layer, 12)
+    data = DataLoader(TensorDataset(torch.randn(8, 8), torch.zeros(8, dtype=torch.long)), batch_size=2)
+    options = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = Trainer(accelerator="cpu", max_epochs=2, num_sanity_val_steps=0, **options)
+    open_scopes = []
+    layer.register_forward_hook(lambda *_: open_scopes.append(layer.weight_module.is_cached))
+    trainer.fit(task, data, data) if stage == "fit" else getattr(trainer, stage)(task, data)
+    assert open_scopes == ([False] * 4 + [True] * 4) * 2 if stage == "fit" else open_scopes == [True] * 4
+    assert not layer.weight_module.is_cached
+
+
+def test_a_failed_evaluation_closes_the_scope(layer):
+    task = Classification(layer, 12)
+    data = DataLoader(TensorDataset(torch.randn(4, 7), torch.zeros(4, dtype=torch.long)), batch_size=2)
+    with pytest.raises(RuntimeError):
+        Trainer(accelerator="cpu", logger=False, enable_progress_bar=False).validate(task, data)
     assert not layer.weight_module.is_cached

@@ -11,6 +11,7 @@ from tests.faults.process import forked
 from zoo.kernels import real_matrix
 from zoo.kernels.block import Block
 from zoo.kernels.factored import Factored
+from zoo.kernels.fused import Fused, is_available
 from zoo.kernels.thin import Thin
 from zoo.layers import Linear, kernel_choice
 from zoo.layers.kernel_choice import set_kernel
@@ -20,7 +21,7 @@ from zoo.layers.kernel_choice import set_kernel
 def called(monkeypatch):
     """The kernels that were called."""
     names = []
-    for kernel in (Block, Factored, Thin):
+    for kernel in (Block, Factored, Fused, Thin):
         spy = lambda self, *args, apply=kernel.apply: names.append(self.name) or apply(self, *args)  # noqa: E731
         monkeypatch.setattr(kernel, "apply", spy)
     return names
@@ -43,7 +44,7 @@ def expected(one, x):
 
 
 @pytest.mark.parametrize("spec", ["complex", "quaternion", "octonion", "phm-3", "phm(n=4, rank=9)", "real"])
-@pytest.mark.parametrize("kernel", ["auto", "block", "factored", "thin"])
+@pytest.mark.parametrize("kernel", ["auto", "block", "factored", "fused", "thin"])
 def test_every_kernel_gives_what_the_matrix_gives(kernel, spec):
     one = with_kernel(kernel, spec, 10, 14).double()
     x = torch.randn(3, 7, 10, dtype=torch.float64, requires_grad=True)
@@ -84,7 +85,7 @@ def test_one_choice_is_made_for_every_number_of_rows(monkeypatch):
 def test_large_products_in_training_are_factored_by_themselves(called):
     layer("quaternion", 512, 512)(torch.randn(4096, 512))
     layer("quaternion", 16, 16)(torch.randn(8, 16))
-    assert called == ["factored", "block"]
+    assert called == ["fused" if is_available() else "factored", "block"]
 
 
 def compiled(one, x):

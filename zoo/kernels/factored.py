@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.kernels import fused
 from zoo.kernels.base import BYTES, CALL, SPEED, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
 from zoo.kernels.block import real_matrix
 from zoo.kernels.factors import Factors
@@ -23,7 +24,8 @@ from zoo.kernels.threads import in_threads, scratch
 
 TILE = 256
 """Rows that are worked on at a time, of any width: of 64 to 512 the fastest or next to it."""
-FEWEST_ROWS = 64
+FEWEST_ROWS = 512
+"""So few rows are never planned."""
 HANDOVER = 3e-4
 """Seconds to share out work to threads that are not torch's, and to wait for them."""
 PLANNED = (torch.float32, torch.float64)
@@ -42,11 +44,12 @@ class Factored(Kernel):
 
     def cost(self, work: Work) -> float:
         """Predict combining the weight, then for every tile copying, combining and multiplying."""
-        if work.device != "cpu" or work.dtype not in PLANNED or not work.rows:
+        # The operator does the same in less time; few rows are lost in Python's calls.
+        if work.device != "cpu" or work.dtype not in PLANNED or work.rows < FEWEST_ROWS or fused.runs(work):
             return math.inf
         rank, n, rows, training = work.rank or 0, work.inp.n, work.rows, work.training
         i, o = work.inp.elements, work.out.elements
-        threads = min(work.threads, max(1, rows // FEWEST_ROWS))
+        threads = min(work.threads, max(1, rows // 64))
         tiles, combinations = -(-rows // TILE), BYTES * rank * i * o
         # One thread combines the weight and its gradients; in each tile a thread adds to its own gradient of the weight.
         combined = 2 * rank * work.m * i * o * (3 if training else 1) / SPEED
@@ -243,7 +246,7 @@ def _tile(x: Tensor) -> int:
     """Return the rows of a tile, such that all threads have about as many rows to work on."""
     if x.device.type != "cpu":
         return max(len(x), 1)
-    threads = min(torch.get_num_threads(), max(1, len(x) // FEWEST_ROWS))
+    threads = min(torch.get_num_threads(), max(1, len(x) // 64))
     tiles = max(1, threads * -(-len(x) // (threads * TILE)))
     return max(1, -(-len(x) // tiles))
 

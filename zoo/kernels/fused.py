@@ -5,6 +5,7 @@ gradients and batches of weights are computed from the definition.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -12,11 +13,14 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from zoo.kernels.base import AxisLayout
+from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
 from zoo.kernels.block import real_matrix
+from zoo.kernels.compiled import is_available, status
 from zoo.kernels.factors import Factors
 
 Layout = Sequence[int]
+DTYPES = (torch.float32, torch.float64)
+FEWEST_ELEMENTS = 32 * 32
 
 _registry: Any = torch.library
 _LIBRARY = _registry.Library("zoo", "FRAGMENT")
@@ -37,6 +41,61 @@ _LIBRARY.define(
 _LIBRARY.define("fused_combinations(Tensor x, Tensor w, Tensor left) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
 
 
+def runs(work: Work) -> bool:
+    """Whether the operator computes products of this size and type here."""
+    fits = not work.convolution and work.device == "cpu" and work.dtype in DTYPES
+    return fits and is_worth_compiling(work.out, work.inp) and is_available()
+
+
+def is_worth_compiling(out: AxisLayout, inp: AxisLayout) -> bool:
+    """Whether a weight has so many elements that the operator is compiled for it, if it is not yet."""
+    return out.elements * inp.elements >= FEWEST_ELEMENTS
+
+
+class Fused(Kernel):
+    """The factored product of rows as one operator, and for few rows the thin product, which builds nothing."""
+
+    name = "fused"
+
+    def can(self, work: Work) -> bool:
+        """Return whether there are factors, a type of the operator, and a compiler.
+
+        A weight of few elements is not worth compiling for. The rows do not count: how numbers are rounded must not depend
+        on the size of a batch.
+        """
+        return work.rank is not None and runs(work)
+
+    def cost(self, work: Work) -> float:
+        """Predict combining the weight, and products of elements with every component in the caches."""
+        rank, i, o = work.rank or 0, work.inp.elements, work.out.elements
+        passes = (3 + work.learned) if work.training else 1
+        packing = (1 + 16 / i) * (1 + 16 / o)  # narrow products spend their time copying
+        products = passes * rank * packing * product(work.rows, i, o, work.threads)
+        moved = BYTES * passes * work.rows * (i + o) * (work.inp.n + rank) / (4 * TRAFFIC * work.threads)
+        weights = 0.0 if work.prepared else passes * BYTES * (work.m + rank) * i * o / TRAFFIC
+        return products + moved + weights + (10 if work.training else 5) * CALL
+
+    def prepare(self, weight: Operand) -> Tensor:
+        """Combine the components, [R, out elements, in elements]."""
+        factors = weight.factors()
+        assert factors is not None
+        return combinations(weight.components, factors.left, weight.components)
+
+    def missing(self) -> str | None:
+        """Return why the operator cannot run."""
+        return None if is_available() else status()
+
+    def apply(
+        self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
+    ) -> Tensor:
+        """Multiply by the combinations that are cached, or combine first."""
+        factors = weight.factors()
+        assert factors is not None
+        if prepared is None or (torch.is_grad_enabled() and x.requires_grad):
+            return fused_linear(x, weight.components, factors, weight.out, weight.inp, bias)
+        return fused_combined(x, prepared, factors, weight.out, weight.inp, bias)
+
+
 def fused_linear(
     x: Tensor, w: Tensor, factors: Factors, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
 ) -> Tensor:
@@ -52,6 +111,12 @@ def fused_linear(
     return y
 
 
+@cache
+def _identity(n: int, dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.eye(n, dtype=dtype)
+
+
 def thin_linear(
     x: Tensor, w: Tensor, structure: Tensor, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
 ) -> Tensor:
@@ -60,8 +125,8 @@ def thin_linear(
     All products w_i x_j are made; y_k is their sum with A[i, j, k].
     """
     x, bias = _autocast(x, bias)
-    each = torch.eye(inp.n, dtype=structure.dtype)
-    y: Tensor = torch.ops.zoo.fused_combined(x, w.to(x.dtype), each, structure.flatten(0, 1), bias, out, inp)
+    each = _identity(inp.n, structure.dtype)
+    y: Tensor = torch.ops.zoo.fused_combined.default(x, w.to(x.dtype), each, structure.flatten(0, 1), bias, out, inp)
     return y
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.kernels import fused
 from zoo.kernels.base import BYTES, CALL, READING, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
 from zoo.kernels.block import SMALL
 from zoo.kernels.threads import alone_if
@@ -26,19 +27,25 @@ class Thin(Kernel):
 
     def cost(self, work: Work) -> float:
         """Predict reading the components, and summing their products."""
-        if work.device != "cpu" or work.dtype not in (torch.float32, torch.float64) or not work.rows:
+        if work.device != "cpu" or work.dtype not in fused.DTYPES or not work.rows:
             return math.inf
         n, rows, i, o = work.inp.n, work.rows, work.inp.elements, work.out.elements
+        read = 1.3 * BYTES * work.m * i * o / READING
+        if fused.runs(work):
+            return (max(product(rows * n, i, work.m * o, work.threads), read) + 20 * CALL) / 0.8
         # For several columns a matrix is read at less of the speed that it is read at for one.
-        pairs = product(rows * n, i, work.m * o, work.threads, unpacked=FEW_COLUMNS)
-        pairs = max(pairs, 1.3 * BYTES * work.m * i * o / READING)
+        pairs = max(product(rows * n, i, work.m * o, work.threads, unpacked=FEW_COLUMNS), read)
         return (pairs + 3 * BYTES * rows * n * work.m * o / TRAFFIC + 36 * CALL) / 0.8
 
     def apply(
         self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
     ) -> Tensor:
-        """Multiply and sum."""
-        return thin_linear(x, weight.components, weight.action(), weight.out, weight.inp, bias)
+        """Multiply and sum, by the operator of `zoo.kernels.fused` where it runs."""
+        w, needs_graph = weight.components, torch.is_grad_enabled() and bias is not None and bias.requires_grad
+        can_fuse = x.device.type == "cpu" and x.dtype in fused.DTYPES and not needs_graph
+        if can_fuse and fused.is_worth_compiling(weight.out, weight.inp) and fused.is_available():
+            return fused.thin_linear(x, w, weight.action(), weight.out, weight.inp, bias)
+        return thin_linear(x, w, weight.action(), weight.out, weight.inp, bias)
 
 
 def thin_linear(

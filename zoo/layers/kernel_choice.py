@@ -23,6 +23,7 @@ class Weight(Operand, Protocol):
     kernel: str
     plans: dict[Any, Kernel]
     is_cached: bool
+    _ready: dict[int, tuple[Any, Tensor]]
 
     def requires_gradient(self) -> bool:
         """Whether the components or the product are trained."""
@@ -83,7 +84,10 @@ def _apply(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry | 
         kernel = weight.plans[key] = plan(describe(weight, x, training, prepared, geometry), weight.kernel)
     if geometry is not None and kernel.name == "block":
         return None  # the layer convolves with the real kernel itself
-    return kernel.apply(x, weight, bias, weight.cached(kernel, kernel.prepare) if prepared else None, geometry)
+    value = weight.cached(kernel, kernel.prepare) if prepared else None
+    if kernel.name == "block" and prepared and not training:
+        weight._ready[x.numel()] = weight.components, value
+    return kernel.apply(x, weight, bias, value, geometry)
 
 
 def describe(weight: Weight, x: Tensor, training: bool, prepared: bool = False, geometry: Geometry | None = None) -> Work:

@@ -1,7 +1,10 @@
 """The linear layer, over any algebra."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.algebras import Algebra
 from zoo.layers.computed_weight import ComputedWeight
@@ -51,7 +54,11 @@ class Linear(ComputedWeight):
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer: [..., in_features] to [..., out_features]."""
-        return self.weight_module.linear(x, self.bias)
+        weight: Any = self._modules["weight_module"]
+        if weight._ready and (matrix := weight.ready_matrix(x.numel())) is not None:
+            return F.linear(x, matrix, self._parameters["bias"])
+        y: Tensor = weight.linear(x, self.bias)
+        return y
 
     def extra_repr(self) -> str:
         """Show the real sizes, as `torch.nn.Linear` does, and the blocks if there are any."""

@@ -15,7 +15,7 @@ from zoo.algebras import Algebra
 from zoo.algebras.read_only import ReadOnly
 from zoo.errors import InputError
 from zoo.kernels import AxisLayout, Factors, Geometry, Kernel, axis_layout, factors_of, real_matrix
-from zoo.kernels.internals import autocast_dtype, is_plain_mode, is_recording
+from zoo.kernels.internals import autocast_dtype, is_plain_mode, is_recording, is_tracing
 from zoo.layers.init import draw_components
 from zoo.layers.kernel_choice import convolve, multiply
 
@@ -92,6 +92,7 @@ class Weight(nn.Module):
         self.plans: dict[Any, Kernel] = {}
         self._scopes = 0
         self._cache: dict[Any, tuple[Any, ...]] = {}
+        self._ready: dict[int, tuple[Any, Tensor]] = {}
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -182,6 +183,11 @@ class Weight(nn.Module):
             self.reparametrizations, self.is_reparametrized = nn.ModuleList(), True
         self.reparametrizations.append(change)
 
+    def _apply(self, fn: Any, recurse: bool = True) -> "Weight":
+        self._cache, self._ready = {}, {}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return self
+
     def _assemble(self) -> Tensor:
         matrix = real_matrix(self.action(), self.elements, self.out, self.inp)
         return matrix.mT if self.transposed else matrix
@@ -212,6 +218,17 @@ class Weight(nn.Module):
                 self._cache[key] = entry
         return entry[2]
 
+    def ready_matrix(self, numbers: int) -> Tensor | None:
+        """Return the cached matrix if the plan multiplies an input of so many numbers by it, and no gradient is recorded.
+
+        The short way in the scope: for one row the plan, and the checks of all that could be different, take as long as the
+        product itself.
+        """
+        entry = self._ready.get(numbers)
+        if entry is None or entry[0] is not self._parameters["components"] or torch.is_grad_enabled() or is_tracing():
+            return None
+        return None if is_compiling() else entry[1]
+
     def open_cache(self) -> None:
         """Enter a scope of `zoo.keep_matrices`."""
         self._scopes += 1
@@ -220,11 +237,11 @@ class Weight(nn.Module):
         """Leave a scope; the last one discards what was cached."""
         self._scopes -= 1
         if not self._scopes:
-            self._cache = {}
+            self._cache, self._ready = {}, {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave caches and scopes out of copies and pickles."""
-        return {**self.__dict__, "_scopes": 0, "_cache": {}, "plans": {}}
+        return {**self.__dict__, "_scopes": 0, "_cache": {}, "_ready": {}, "plans": {}}
 
     def extra_repr(self) -> str:
         """Show the sizes of the components and of the matrix."""
@@ -262,7 +279,7 @@ def _shares(elements: float, width: int, groups: int) -> list[float]:
 
 
 @contextmanager
-def keep_matrices(module: nn.Module) -> Iterator[None]:
+def keep_matrices(module: object) -> Iterator[None]:
     """Let the weights of a network cache their matrices until the scope is left, where no gradient needs them.
 
     Open it where nothing writes to the network: `predict`, `generate` and the Trainer's evaluation loops do. It is what
@@ -275,7 +292,8 @@ def keep_matrices(module: nn.Module) -> Iterator[None]:
         >>> with torch.no_grad(), keep_matrices(net):
         ...     y = net(torch.ones(1, 2))
     """
-    weights = [part for part in module.modules() if isinstance(part, Weight)]
+    parts = module.modules() if isinstance(module, nn.Module) else ()
+    weights = [part for part in parts if isinstance(part, Weight)]
     with _LOCK:
         for weight in weights:
             weight.open_cache()

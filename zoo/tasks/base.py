@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any, ClassVar, Self, TextIO, TypedDict
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 from zoo.data.info import DataInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
 from zoo.data.options import whole
 from zoo.errors import InputError
+from zoo.tasks.evaluation_scope import EvaluationScope
 from zoo.tasks.inputs import Example, encode_texts, read_images, read_texts, read_vectors
 from zoo.tasks.metrics import Inputs, MeanLoss, StepOutput, check_names, even_states, named_metrics, update_named
 from zoo.tasks.optimization import check_network, check_optimizer, check_schedule, lr_factor, make_optimizer
@@ -268,6 +269,10 @@ class Task(LightningModule):
     def is_measured(self, metric: Metric) -> bool:
         """Return whether a metric has a value at the end of a stage, the same in all processes."""
         return True
+
+    def configure_callbacks(self) -> list[Callback]:
+        """Let weights cache their matrices during evaluation."""
+        return [EvaluationScope()]
 
     def on_validation_epoch_start(self) -> None:
         """Reset the validation metrics."""

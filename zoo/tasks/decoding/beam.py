@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from zoo.layers import keep_matrices
 from zoo.tasks.decoding.logits import Memory, Network, Prompts, next_logits, repetition_penalty
 from zoo.tasks.decoding.options import Decoding, check_decoding
 
@@ -48,12 +49,13 @@ def beam_search(net: Network[Memory], prompts: Prompts, options: Decoding | None
     options = options or Decoding()
     check_decoding(options)
     count = prompts.max_new_tokens(net.max_length, options.length)
-    cache = net.init_cache(prompts.source)
-    logits = next_logits(net, prompts.tokens, cache, prompts.end, prompts.mask)
-    beam = Beam(prompts, options, count, logits.shape[-1])
-    while len(parents := beam.grow(logits)):
-        cache.select(parents)
-        logits = next_logits(net, beam.generated[:, -1:], cache, prompts.end)
+    with keep_matrices(net):
+        cache = net.init_cache(prompts.source)
+        logits = next_logits(net, prompts.tokens, cache, prompts.end, prompts.mask)
+        beam = Beam(prompts, options, count, logits.shape[-1])
+        while len(parents := beam.grow(logits)):
+            cache.select(parents)
+            logits = next_logits(net, beam.generated[:, -1:], cache, prompts.end)
     return [sorted(row, key=lambda hypothesis: -hypothesis.score) for row in beam.finished]
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from zoo.data.text.tokens import PAD
+from zoo.layers import keep_matrices
 from zoo.tasks.decoding import logits as processors
 from zoo.tasks.decoding.beam import beam_search
 from zoo.tasks.decoding.logits import Memory, Network, Prompts, next_logits
@@ -88,5 +89,6 @@ def generate(net: Network[Memory], prompts: Prompts, options: Decoding | None = 
     if options.beam > 1:
         texts = [found[0].tokens for found in beam_search(net, prompts, options)]
     else:
-        texts = torch.stack(list(stream(net, prompts, options)), 1).tolist()
+        with keep_matrices(net):
+            texts = torch.stack(list(stream(net, prompts, options)), 1).tolist()
     return [text[: text.index(end)] if end is not None and end in text else text for text in texts]
