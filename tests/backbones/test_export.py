@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_model
 from torch.export import Dim, export, load
+from zoo_export.export import export as write
 
 import zoo
 from zoo import registry
 from zoo.data.info import CorpusInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
-from zoo.inference.export import export as write
 from zoo.inference.model import Model
 
 IMAGE = {"in_channels": 3, "image_size": 32, "num_classes": 3}

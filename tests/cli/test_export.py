@@ -7,13 +7,13 @@ from importlib.util import find_spec
 import pytest
 import torch
 from torch import nn
+from zoo_export.export import export
+from zoo_export.onnx import OnnxNetwork, run_by
 
 import zoo
 from zoo.checkpoint import find
 from zoo.checkpoint.card import MEASURED
 from zoo.hub.sources import locate
-from zoo.inference.export import export
-from zoo.inference.onnx import OnnxNetwork, run_by
 from zoo.tasks.decoding import generate
 
 NAME = "vit-digits-quaternion"
@@ -124,6 +124,6 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(call, refused, t
 
 
 def test_onnx_without_its_packages_is_one_line(refused, monkeypatch):
-    monkeypatch.setattr("zoo.inference.onnx.find_spec", lambda name: None if name.startswith("onnx") else find_spec(name))
+    monkeypatch.setattr("zoo_export.onnx.find_spec", lambda name: None if name.startswith("onnx") else find_spec(name))
     said = refused("export", NAME, "--to", "x", "--format", "onnx")
     assert said == "ONNX needs onnx, onnxscript: pip install 'hypercomplex-zoo[onnx]'"

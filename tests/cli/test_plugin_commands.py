@@ -76,8 +76,9 @@ def test_completion_knows_commands_of_plugins(installed, call):
     assert " broken" in out.splitlines()[2]
 
 
-def test_serve_is_an_entry_of_the_group():
+@pytest.mark.parametrize("name", ["export", "serve"])
+def test_commands_of_our_plugin_packages_are_entries_of_the_group(name):
     from zoo.cli.commands import COMMANDS, load_command
 
-    assert "serve" not in COMMANDS
-    assert load_command("serve").__name__.endswith("serve")
+    assert name not in COMMANDS
+    assert load_command(name).__name__ == f"zoo_{name.replace('serve', 'serving')}.command"

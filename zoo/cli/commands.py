@@ -31,7 +31,6 @@ COMMANDS = {
     "average": "zoo.cli.fit",
     "prune": "zoo.cli.prune",
     "convert": "zoo.cli.convert",
-    "export": "zoo.cli.export",
     "recover": "zoo.cli.fit",
     "predict": "zoo.cli.models",
     "generate": "zoo.cli.models",

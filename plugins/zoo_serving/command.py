@@ -38,7 +38,8 @@ def run(command: str, values: dict[str, Any]) -> int:
         import uvicorn
 
         from zoo.inference.model import load
-        from zoo.inference.serving import application
+        from zoo_serving.application import application
+        from zoo_serving.connections import limited_protocol
 
         class Server(uvicorn.Server):
             """Ends at the first Ctrl-C without another word, and at once at the second."""
@@ -50,7 +51,8 @@ def run(command: str, values: dict[str, Any]) -> int:
         quiet()
         model = load(values["run"], device=values["device"] or "auto")
         app = application(model, Path(values["run"]).name, names(place, values["host"]))
-        options: dict[str, Any] = {"log_level": "warning", "limit_concurrency": 64, "timeout_graceful_shutdown": 2}
+        options: dict[str, Any] = {"log_level": "warning", "limit_concurrency": 256, "timeout_graceful_shutdown": 2}
+        options |= {"http": limited_protocol(), "ws": "none"}
         print(f"{values['run']} is at {address(place)}\nCtrl-C ends it", flush=True)
         Server(uvicorn.Config(app, lifespan="off", server_header=False, **options)).run([place])
     sys.stdout.flush()

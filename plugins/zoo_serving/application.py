@@ -17,7 +17,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Message
@@ -28,6 +28,7 @@ from zoo.errors import InputError, check_rules, one_line
 from zoo.inference.model import Model
 from zoo.tasks import GenerativeTask
 from zoo.tasks.decoding.options import temperature_of
+from zoo_serving.connections import LimitedRequests
 
 MAX_BYTES = 10 * 2**20
 """Bytes of a request: room for a photograph."""
@@ -62,16 +63,20 @@ def application(model: Model, name: str, hosts: Sequence[str] = ("*",)) -> Starl
         Route("/predict", served.predict, methods=["POST"]),
         Route("/generate", served.generate, methods=["POST"]),
     ]
-    named = Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts], www_redirect=False)
-    return Starlette(
-        routes=routes, middleware=[named], exception_handlers={InputError: refused, HTTPException: refused, Exception: failed}
-    )
+    hosts_alone = Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts], www_redirect=False)
+    handlers = {InputError: refused, HTTPException: refused, ClientDisconnect: disconnected, Exception: failed}
+    return Starlette(routes=routes, middleware=[Middleware(LimitedRequests), hosts_alone], exception_handlers=handlers)
 
 
 async def refused(request: Request, error: Exception) -> Response:
     """Say in one line what is wrong with a request."""
     text, status = (error.detail, error.status_code) if isinstance(error, HTTPException) else (one_line(error), 400)
     return JSONResponse({"error": text}, status)
+
+
+async def disconnected(request: Request, error: Exception) -> Response:
+    """End a request whose client has closed the connection."""
+    return Response(status_code=400)
 
 
 async def failed(request: Request, error: Exception) -> Response:
@@ -96,7 +101,7 @@ class Served:
 
     async def page(self, request: Request) -> Response:
         """Return the page, which fetches nothing else."""
-        text = files("zoo.inference").joinpath("page.html").read_text(encoding="utf-8")
+        text = files("zoo_serving").joinpath("page.html").read_text(encoding="utf-8")
         facts = json.dumps(self.facts()).replace("<", "\\u003c")
         return HTMLResponse(text.replace("{{facts}}", facts), headers={"Content-Security-Policy": POLICY})
 
@@ -178,10 +183,11 @@ class Served:
         prompt, samples, stream = options.pop("prompt", None), options.pop("num_samples", 1), options.pop("stream", False)
         check_rules(
             (isinstance(prompt, str | None), 'send {"prompt": "some text"}'),
-            (len(prompt or "") <= MAX_PROMPT, f"the prompt has {len(prompt or ''):,} characters: use up to {MAX_PROMPT:,}"),
             (type(samples) is int, f"num_samples={samples!r:.40}: use a whole number up to {MAX_SAMPLES}"),
             ("self" not in options, "unknown option 'self'"),  # which Python would take for the model
         )
+        length = len(prompt or "")
+        check_rules((length <= MAX_PROMPT, f"the prompt has {length:,} characters: use up to {MAX_PROMPT:,}"))
         limits = {"num_samples": (samples, MAX_SAMPLES), "length": (options.get("length"), MAX_LENGTH)}
         for name, (value, most) in (limits | {"beam": (options.get("beam"), MAX_BEAM)}).items():
             fine = value is None or (type(value) is int and value <= most)

@@ -12,8 +12,8 @@ from zoo.checkpoint.folder import library_versions, save_weights
 from zoo.conversion import fold
 from zoo.errors import InputError, check_rules
 from zoo.inference.model import Model
-from zoo.inference.onnx import check_installed, write_onnx
-from zoo.inference.tracing import check_equal, example_inputs, input_names, is_text, output_name, program, refusing
+from zoo_export.onnx import check_installed, write_onnx
+from zoo_export.tracing import check_equal, example_inputs, input_names, is_text, output_name, program, refusing
 
 FORMATS = {"safetensors": "model.safetensors", "pt2": "model.pt2", "onnx": "model.onnx"}
 """The formats and the file of each."""

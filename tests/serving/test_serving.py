@@ -24,13 +24,13 @@ from starlette.requests import Request  # noqa: E402
 from starlette.responses import Response  # noqa: E402
 from starlette.routing import Route  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
+from zoo_serving import application as serving  # noqa: E402
+from zoo_serving.command import listen, names  # noqa: E402
 
 import zoo  # noqa: E402
 from zoo import registry  # noqa: E402
 from zoo.cli import main  # noqa: E402
-from zoo.cli.serve import listen, names  # noqa: E402
 from zoo.data import ready  # noqa: E402
-from zoo.inference import serving  # noqa: E402
 from zoo.inference.model import Model  # noqa: E402
 from zoo.tasks import TextClassification, task_type  # noqa: E402
 
@@ -133,6 +133,7 @@ def test_a_text_is_generated_whole_or_as_it_comes(writer):
     ("body", "said"),
     [
         ({"prompt": ["a", "b"]}, 'send {"prompt": "some text"}'),
+        ({"prompt": 1}, 'send {"prompt": "some text"}'),
         ({"prompt": "a", "lenght": 3}, "did you mean 'length'?"),
         ({"prompt": "a", "length": 1001}, "length=1001: use a whole number up to 1000"),
         ({"prompt": "a", "length": "long"}, "length='long': use a whole number"),
@@ -349,13 +350,13 @@ def test_a_wrong_command_is_one_line(arguments, said, tmp_path, monkeypatch, cap
 
 
 def test_a_missing_extra_is_one_line(monkeypatch, capsys):
-    monkeypatch.setattr("zoo.cli.serve.find_spec", lambda name: None if name == "uvicorn" else name)
+    monkeypatch.setattr("zoo_serving.command.find_spec", lambda name: None if name == "uvicorn" else name)
     assert main(["serve", "vit-digits-quaternion"]) == 2
     assert capsys.readouterr().err == "zoo: zoo serve needs uvicorn: pip install 'hypercomplex-zoo[serve]'\n"
 
 
 def test_the_command_serves_until_ctrl_c(tmp_path):
-    stuck = "import sys, time; from zoo.cli import main; from zoo.inference.serving import Served;"
+    stuck = "import sys, time; from zoo.cli import main; from zoo_serving.application import Served;"
     stuck += "Served.rows = lambda *_: print('busy', flush=True) or time.sleep(600); sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", stuck, "serve", "vit-digits-quaternion", "--port", "0", "--device", "cpu"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo.errors import InputError, one_line
 from zoo.inference.model import Model
-from zoo.inference.tracing import check_equal, input_names, output_name, program, refusing
+from zoo_export.tracing import check_equal, input_names, output_name, program, refusing
 
 QUANTIZED = ("MatMul", "Gather", "LSTM")
 """The operators whose weights onnxruntime stores in 8 bits; a linear layer is a MatMul, a table of words a Gather."""

@@ -1,4 +1,4 @@
-"""``zoo export``: a trained model in another place, for the zoo or for other runtimes."""
+"""Export a model to ONNX, torch.export or safetensors: zoo export runs/NAME --format onnx --to FOLDER."""
 
 import shlex
 from pathlib import Path
@@ -44,8 +44,8 @@ def run(command: str, values: dict[str, Any]) -> int:
 def export_folded(source: str, folder: Path, kind: str, quantize: str | None) -> dict[str, Any]:
     """Write the folded network for another runtime."""
     from zoo.hub.sources import locate
-    from zoo.inference.export import check_options, export
     from zoo.inference.model import load
+    from zoo_export.export import check_options, export
 
     quiet()
     check_options(kind, quantize)

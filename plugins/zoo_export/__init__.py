@@ -1,0 +1,1 @@
+"""Export trained models for other runtimes: the command ``zoo export``."""
