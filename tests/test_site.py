@@ -61,5 +61,5 @@ def test_links_to_follow_fetch_nothing():
 def test_the_page_of_commands_has_the_help_of_each():
     page = site.command_line()
     for name in command_names():
-        assert f"## zoo {name}\n\n```text\nusage: zoo {name} " in page
-    assert "--checkpoint_every" in page
+        assert f"## zoo {name}\n\n```text\nusage: zoo {name}" in page
+    assert "--checkpoint-every" in page

@@ -270,9 +270,9 @@ def test_data_without_a_test_split(refused, call, model, tmp_path):
     ("words", "needles"),
     [
         (["--batch_size", "0"], ["batch_size=0"]),
-        (["--batch_size", "x"], ["batch_size", "int"]),
+        (["--batch_size", "x"], ["batch_size", "a whole number"]),
         (["--trainer.accelerator", "tpuu"], ["tpuu"]),
-        (["--trainer.max_epoch", "3"], ["did you mean --trainer.max_epochs?"]),
+        (["--trainer.max_epoch", "3"], ["did you mean --trainer.max-epochs?"]),
         (["--jsno"], ["unknown flag --jsno"]),
     ],
     ids=lambda words: words[0],
@@ -290,7 +290,7 @@ def test_an_optimizer_for_matrices_is_refused_before_data_are_read(refused):
 
 def test_a_flag_is_named_as_it_was_typed(refused):
     assert "unknown flag --batch-size (all flags" in refused("generate", "model", "--batch-size", "2")
-    assert "unknown flag --max-epoch: did you mean --trainer.max_epochs?" in refused(*BASE, "--max-epoch", "2")
+    assert "unknown flag --max-epoch: did you mean --trainer.max-epochs?" in refused(*BASE, "--max-epoch", "2")
 
 
 def test_test_without_a_run(refused):

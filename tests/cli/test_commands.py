@@ -241,8 +241,8 @@ def test_a_shell_completes_commands_flags_and_names(shell, tmp_path, capsys):
         (["fit", "--backbone", "vitt", "--algebra", "real"], "'vit'"),
         (["fit", "--backbone", "vit", "--algebra", "real", "--data", "digit"], "'digits'"),
         (["fit", "--backbone", "lstm", "--algebra", "real", "--embedding", "tabel"], "'table'"),
-        (["fit", "--backbone", "vit", "--algebra", "real", "--bacth-size", "3"], "--batch_size"),
-        (["fit", "--backbone", "vit", "--algebra", "real", "--trainer.max_epoch", "3"], "--trainer.max_epochs"),
+        (["fit", "--backbone", "vit", "--algebra", "real", "--bacth-size", "3"], "--batch-size"),
+        (["fit", "--backbone", "vit", "--algebra", "real", "--trainer.max_epoch", "3"], "--trainer.max-epochs"),
     ],
 )
 def test_did_you_mean(words, meant, capsys):

@@ -16,7 +16,7 @@ def make_parser(command: str) -> Parser:
     """Return the parser."""
     text = "Project a trained network over the reals onto an algebra, and say how near it comes, layer by layer."
     parser = Parser(command, text, Convert).switch("--json", "print JSON")
-    parser.short["--from"] = "--source"
+    parser.short["--from"] = "source"
     return parser
 
 

@@ -19,17 +19,17 @@ class RunParser(Parser):
 
     def __init__(self, command: str, text: str, options: type) -> None:
         super().__init__(command, text, options)
-        self.short["--from"] = "--init_from"
-        self.switch("--print_config", "print the effective configuration as YAML and stop")
+        self.short["--from"] = "init_from"
+        self.switch("--print-config", "print the effective configuration as YAML and stop")
 
     def split(self, argv: list[str]) -> Words:
         """Tell flags from files and positional arguments, and put the configuration of the run before the files."""
         words, run = super().split(argv), None
         for name, value in words.flags:
-            run = value if name == "--resume" else run
+            run = value if name == "resume" else run
         if run in (None, "auto", "null"):
             return words
-        if any(name == "--run_dir" for name, _ in words.flags):
+        if any(name == "run_dir" for name, _ in words.flags):
             raise InputError("--resume RUN goes on in the folder of the run: leave --run_dir out")
         config = Path(str(run)).expanduser() / "config.yaml"
         if self.command == "fit":

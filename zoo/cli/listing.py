@@ -133,7 +133,8 @@ def script() -> str:
 def flags_of(command: str) -> list[str]:
     """List the flags of a command, none for a plugin that fails."""
     try:
-        return list(load_command(command).make_parser(command).flags)
+        parser: Parser = load_command(command).make_parser(command)
+        return parser.flags
     except Exception:
         if command in COMMANDS:
             raise

@@ -1,20 +1,25 @@
-"""The parser of all commands: flags from option classes, one dialect, files that flags win over, messages of one line.
+"""The parser of all commands: one flag for each field of an options class, YAML files that flags override, one-line errors.
 
-Splitting the words of a call into flags, files and positional arguments is done here, so that a misspelt flag is found before
-anything is imported; jsonargparse checks the values against the types of the option classes and merges the files.
+The command line writes dashes (``--batch-size``), Python and YAML underscores (``batch_size``). Nothing that a flag or a file
+names is imported here: values are plain data, and names of plugins are looked up in the metadata of installed packages.
 """
 
 import argparse
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
-from typing import Any, NamedTuple, NoReturn, Self, get_origin, get_type_hints
+from typing import Any, NamedTuple, Self, get_args, get_origin, get_type_hints
+
+import yaml
 
 from zoo import registry
-from zoo.errors import InputError
+from zoo.cli.configuration import read_config, read_value
+from zoo.errors import InputError, shorten
+from zoo.registry.signatures import check_option
 from zoo.registry.spec import split_specs
-from zoo.training.options import TRAINER_ARGUMENTS
+from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
 
 SPECS = {
     "backbone": "zoo.backbones",
@@ -27,138 +32,132 @@ SPECS = {
 
 
 class Words(NamedTuple):
-    """The words of a call: flags with their values, configuration files, and positional arguments."""
+    """The words of a call: options by name with their text (None for a switch), configuration files, positional arguments."""
 
     flags: list[tuple[str, str | None]]
     files: list[str]
     positional: list[str]
 
 
-class _Plain(argparse.ArgumentParser):
-    """argparse for the commands that must answer at once, with exceptions instead of a usage page."""
+@dataclass(frozen=True)
+class Option:
+    """An option of a command.
 
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message} (see {self.prog} --help)")
+    Attributes:
+        kind: Its type, `bool` for a switch, `Any` for what is not checked here.
+        help: Its line on the help page; None hides it.
+        group: The part of the options that it belongs to, "" for the command itself.
+        is_switch: Whether its flag takes no value.
+    """
+
+    kind: Any
+    help: str | None
+    group: str = ""
+    is_switch: bool = False
 
 
 class Parser:
-    """Reads the words of one command.
+    """Read the words of one command.
 
     Args:
         command: Its name.
-        description: One line for its help page.
+        description: The first line of its help page.
         options: A dataclass; every field becomes a flag ``--name``, every field of a field that is a dataclass a flag
             ``--name.part``, and a field ``trainer`` one flag for each argument of Lightning's Trainer. Without one the command
-            needs no jsonargparse and reads no files.
+            reads no files.
 
     Attributes:
-        flags: All flags, and whether each takes a value.
-        short: Short forms: ``--beam`` for ``--decoding.beam``, wherever the command has no other flag of that name.
+        known: All options by name, with dots and underscores.
+        short: Further flags and the option that each stands for, such as ``--beam`` for ``decoding.beam``.
     """
 
     def __init__(self, command: str, description: str, options: type | None = None) -> None:
-        self.command, self.options, self.flags, self.short = command, options, {"--help": False}, {"-h": "--help"}
-        self._positional: list[tuple[str, str]] = []
-        self._several: dict[str, bool] = {}  # flags that take several values, and whether these are texts
+        self.command, self.description, self.options = command, description, options
+        self.known: dict[str, Option] = {"help": Option(bool, "show this page", is_switch=True)}
+        self.short: dict[str, str] = {"-h": "help"}
+        self._positional: list[tuple[str, str, str]] = []
+        self._groups: dict[str, str] = {}
         self._open = ""
-        if options is None:
-            self._base: Any = _Plain(prog=f"zoo {command}", description=description, allow_abbrev=False)
-            return
-        from jsonargparse import ArgumentParser
+        if options is not None:
+            self.known["config"] = Option(str, "YAML file of options; later files override earlier ones, flags override files")
+            self.short["-c"] = "config"
+            self._add_options(options)
 
-        self._base = ArgumentParser(prog=f"zoo {command}", description=description, exit_on_error=False, print_config=None)
-        self._base.add_argument("-c", "--config", action="config", help="YAML file of options; a later one wins, flags win")
-        self.flags["--config"], self.short["-c"] = True, "--config"
-        self._add_options(options)
-
-    # --- what there is ---
+    @property
+    def flags(self) -> list[str]:
+        """All flags, as they are typed."""
+        return [flag_of(name) for name in self.known]
 
     def switch(self, name: str, text: str) -> Self:
         """Add a flag without a value."""
-        self.flags[name] = False
-        self._base.add_argument(name, action="store_true", help=text)
+        self.known[option_of(name)] = Option(bool, text, is_switch=True)
         return self
 
     def value(self, name: str, text: str) -> Self:
         """Add a flag with a text as its value, beside those of the options class."""
-        self.flags[name] = True
-        self._base.add_argument(name, type=str, default=None, metavar=name.strip("-").upper(), help=text)
+        self.known[option_of(name)] = Option(str | None, text)
         return self
 
     def positional(self, name: str, text: str, nargs: str = "") -> Self:
-        """Add a positional argument; ``nargs`` is empty for one word, ``?`` for one or none, ``*`` for any number."""
-        self._positional.append((name, nargs))
-        self._base.add_argument(name, help=text, **({"nargs": nargs} if nargs else {}), metavar=name.upper())
+        """Add a positional argument; ``nargs`` is empty for one word, ``?`` for at most one, ``*`` for any number."""
+        self._positional.append((name, text, nargs))
         return self
 
     def leave_open(self, part: str) -> Self:
-        """Return of the options of a part only those that are given: a trained model has defaults of its own."""
+        """Return only the options of a part that were given: a trained model has defaults of its own."""
         self._open = part
         return self
 
     def _add_options(self, options: type) -> None:
-        hints = get_type_hints(options)
-        kinds = {field.name: hints[field.name] for field in fields(options)}
-        parts = {name: kind for name, kind in kinds.items() if is_dataclass(kind)}
-        apart = (parts.keys() | {"trainer"}) & kinds.keys()
-        self._know(self._base.add_class_arguments(options, as_group=False, skip=set(apart)), hints)
-        for name, kind in parts.items():
-            title = next(iter((kind.__doc__ or "").splitlines()), "").rstrip(".")
-            hint = "; --beam is short for --decoding.beam, and so on" if name == "decoding" else ""
-            group = self._base.add_argument_group(name, title + hint)
-            keys = group.add_class_arguments(kind, name, as_group=False)
-            self._know(keys, {f"{name}.{part}": hint for part, hint in get_type_hints(kind).items()})
-        short = {f"--{key.partition('.')[2]}": key for key in self.flags if key.startswith("--decoding.")}
-        self.short |= {name: key for name, key in short.items() if name not in self.flags}
-        if "trainer" in kinds:
-            for name in TRAINER_ARGUMENTS:
-                self.flags[f"--trainer.{name}"] = True
-                self._base.add_argument(f"--trainer.{name}", type=Any, default=None, help=argparse.SUPPRESS)
-            self._base.epilog = f"--trainer.NAME sets any argument of Lightning's Trainer: {', '.join(TRAINER_ARGUMENTS)}"
+        hints, texts = get_type_hints(options), descriptions(options)
+        for field in fields(options):
+            kind = hints[field.name]
+            if is_dataclass(kind):
+                hint = "; --beam is short for --decoding.beam, and so on" if field.name == "decoding" else ""
+                self._groups[field.name] = (kind.__doc__ or "").partition("\n")[0].rstrip(".") + hint
+                parts, part_texts = get_type_hints(kind), descriptions(kind)  # type: ignore[arg-type]
+                self.known |= {f"{field.name}.{part}": Option(parts[part], part_texts[part], field.name) for part in parts}
+            elif field.name == "trainer":
+                self.known |= {f"trainer.{name}": Option(Any, None, "trainer") for name in TRAINER_ARGUMENTS}
+            else:
+                self.known[field.name] = Option(kind, texts[field.name])
+        flags = set(self.flags)
+        short = {flag_of(name.partition(".")[2]): name for name in self.known if name.startswith("decoding.")}
+        self.short |= {flag: name for flag, name in short.items() if flag not in flags}
 
-    def _know(self, keys: Iterable[str], hints: Mapping[str, Any]) -> None:
-        for key in keys:
-            self.flags[f"--{key}"] = True
-            if "tuple[" in str(hints[key]) or get_origin(hints[key]) is tuple:
-                self._several[f"--{key}"] = "str" in str(hints[key])
-
-    # --- what is said ---
+    # --- reading ---
 
     def parse(self, argv: list[str]) -> dict[str, Any]:
-        """Read a call: what was given or is a default, as nested dicts; Trainer arguments only where given."""
+        """Read a call into nested dicts: defaults, then files, then flags; Trainer arguments only where given.
+
+        Raises:
+            InputError: If a flag, a file or a value is wrong.
+        """
         words = self.split(argv)
-        if any(name == "--help" for name, _ in words.flags):
-            self._base.print_help()
+        if any(name == "help" for name, _ in words.flags):
+            print(self.help_page())
             raise SystemExit(0)
-        texts = [self.read_file(file) for file in words.files]
-        given_keys = {name.removeprefix("--") for name, _ in words.flags}.union(*(keys for _, keys in texts))
+        given: dict[str, Any] = {}
+        for file in words.files:
+            given |= self.read_file(file)
         self._check_positional(words)
-        given = [name if value is None else f"{name}={self._bracketed(name, value)}" for name, value in words.flags]
-        files = [f"--config=\n{text}\n#" for text, _ in texts]  # lines around it: neither a path nor a text that ends with ":"
-        line = [*files, *given, *(["--", *words.positional] if words.positional else [])]
-        if self.options is None:
-            return dict(vars(self._base.parse_args(line)))
-        from jsonargparse import ArgumentError
-
-        from zoo.training.options import parser_message
-
-        try:
-            values = self._base.parse_args(line).as_dict()
-        except (ArgumentError, UnicodeDecodeError) as error:
-            raise InputError("; ".join([parser_message(str(error)), *self._wrong_names(words)])) from error
-        values.pop("config", None)
-        if not isinstance(values.get("trainer", {}), dict):
-            raise InputError(f"trainer: expected arguments of Lightning's Trainer by name, not {values['trainer']!r}")
+        given |= {name: True if text is None else self._read(name, text) for name, text in words.flags}
+        self._check_required(given)
+        values = self._defaults() | self._assign(words.positional)
+        for name, value in given.items():
+            checked = check_option(name, self.known[name].kind, value)
+            part, dot, key = name.partition(".")
+            if dot:
+                values[part][key] = checked
+            else:
+                values[name] = checked
         if "trainer" in values:
             values["trainer"] = {name: value for name, value in values["trainer"].items() if value is not None}
-        if self._open:
-            part = values[self._open].items()
-            values[self._open] = {name: value for name, value in part if f"{self._open}.{name}" in given_keys}
         check_names(values)
-        return dict(values)
+        return values
 
     def split(self, argv: list[str]) -> Words:
-        """Tell flags from files and positional arguments; dashes in flags stand for underscores."""
+        """Sort words into flags, files and positional arguments."""
         flags: list[tuple[str, str | None]] = []
         positional: list[str] = []
         rest = iter(argv)
@@ -169,82 +168,174 @@ class Parser:
             if not is_flag(word):
                 positional.append(word)
                 continue
-            name, equals, value = word.partition("=")
+            flag, equals, text = word.partition("=")
             if word.startswith("-c") and not equals and word != "-c":
-                name, equals, value = "-c", "=", word[2:]
-            name = self.find(name)
-            if not self.flags[name]:
+                flag, equals, text = "-c", "=", word[2:]
+            name = self.find(flag)
+            if self.known[name].is_switch:
                 if equals:
-                    raise InputError(f"{name} takes no value (see zoo {self.command} --help)")
+                    raise InputError(f"{flag_of(name)} takes no value (see zoo {self.command} --help)")
                 flags.append((name, None))
                 continue
-            found = value if equals else next(rest, None)
-            if found is None or (not equals and found.startswith("--") and is_flag(found)):
-                raise InputError(f"{name}: expected one argument (see zoo {self.command} --help)")
-            flags.append((name, found))
-        files = [str(value) for name, value in flags if name == "--config"]
-        return Words([pair for pair in flags if pair[0] != "--config"], files, positional)
+            value = text if equals else next(rest, None)
+            if value is None or (not equals and value.startswith("--") and is_flag(value)):
+                raise InputError(f"{flag_of(name)} needs a value (see zoo {self.command} --help)", code="missing")
+            flags.append((name, value))
+        files = [str(value) for name, value in flags if name == "config"]
+        return Words([pair for pair in flags if pair[0] != "config"], files, positional)
 
-    def find(self, word: str) -> str:
-        """Return the flag that a word means; if there is none, the error names those that are close."""
-        name = "--" + word[2:].replace("-", "_") if word.startswith("--") else word
-        if name in self.flags or name in self.short:
-            return self.short.get(name, name)
-        if parts := [flag for flag in self.flags if flag.startswith(f"{name}.")]:
-            raise InputError(f"{name} has parts, each with a flag of its own: {', '.join(parts[:6])}")
-        last = {flag: flag.lstrip("-").rpartition(".")[2] for flag in self.flags}
-        bare = name.lstrip("-")
-        close = [flag for flag in last if last[flag] == bare] or [flag for flag in last if last[flag].endswith(f"_{bare}")]
-        close = close or [flag for flag in last if last[flag].startswith(bare)]
-        close = close or get_close_matches(name, [*self.flags, *self.short], 1)
-        close = close or [flag for flag in last if get_close_matches(bare, [last[flag]], 1)][:1]
-        hint = f": did you mean {' or '.join(close[:3])}?" if close else ""
-        raise InputError(f"unknown flag {word}{hint} (all flags: zoo {self.command} --help)")
+    def find(self, flag: str) -> str:
+        """Return the option that a flag stands for; if there is none, the error suggests those that are close."""
+        if flag.startswith("--"):
+            flag = flag_of(flag[2:])
+        name = self.short.get(flag, option_of(flag))
+        if name in self.known and (flag in self.short or flag.startswith("--")):
+            return name
+        if parts := [flag_of(known) for known in self.known if known.startswith(f"{name}.")]:
+            raise InputError(f"{flag} has parts, each with its own flag: {', '.join(parts[:6])}", code="unknown")
+        last = {known: known.rpartition(".")[2] for known in self.known}
+        close = [known for known in last if last[known] == name]
+        close = close or [known for known in last if last[known].endswith(f"_{name}")]
+        close = close or [known for known in last if last[known].startswith(name)]
+        close = close or get_close_matches(name, [*self.known, *map(option_of, self.short)], 1)
+        close = close or [known for known in last if get_close_matches(name, [last[known]], 1)][:1]
+        hint = f": did you mean {' or '.join(map(flag_of, close[:3]))}?" if close else ""
+        raise InputError(f"unknown flag {flag}{hint} (all flags: zoo {self.command} --help)", code="unknown")
 
-    def read_file(self, file: str) -> tuple[str, set[str]]:
-        """Return the text of a configuration file and its keys, with dots; an error names the file."""
-        from zoo.cli.configuration import read_config
-
-        text, values = read_config(file)
-        known = {flag.removeprefix("--") for flag in self.flags if self.flags[flag] and flag != "--config"}
-        known |= {name.partition(".")[0] for name in known}
-        keys: set[str] = set()
-        for key, value in values.items():
-            if value is None and any(name.startswith(f"{key}.") for name in known):
-                raise InputError(f"'{key}' in the config '{file}' is empty: give it options, or leave it out")
-            keys |= {f"{key}.{part}" for part in value} if isinstance(value, dict) else {str(key)}
-        for name in sorted(keys - known):
-            close = get_close_matches(name, known, 1)
+    def read_file(self, file: str) -> dict[str, Any]:
+        """Return the options of a configuration file by name, with dots for parts; an error names the file."""
+        given: dict[str, Any] = {}
+        for key, value in read_config(file)[1].items():
+            is_part = any(name.startswith(f"{key}.") for name in self.known)
+            if is_part and not isinstance(value, dict):
+                what = "is empty" if value is None else f"is {shorten(str(value))}"
+                raise InputError(f"'{key}' in the config '{file}' {what}: give options by name, or leave it out")
+            given |= {f"{key}.{part}": item for part, item in value.items()} if is_part else {str(key): value}
+        settable = {name for name, option in self.known.items() if not option.is_switch and name != "config"}
+        if unknown := sorted(given.keys() - settable):
+            close = get_close_matches(unknown[0], [*settable, *self._groups, "trainer"], 1)
             hint = f": did you mean '{close[0]}'?" if close else ""
-            raise InputError(f"unknown option '{name}' in the config '{file}'{hint}")
-        return text, keys
+            raise InputError(f"unknown option '{unknown[0]}' in the config '{file}'{hint}", code="unknown")
+        for name, value in given.items():  # also of what a flag overrides
+            try:
+                check_option(name, self.known[name].kind, value)
+            except InputError as error:
+                raise InputError(f"the config '{file}': {error}") from error
+        return given
 
-    def _bracketed(self, name: str, value: str) -> str:
-        """Let ``0.9,0.99`` stand for ``[0.9, 0.99]``, and ``real,phm(n=4)`` for two texts, where a flag takes several."""
-        if name not in self._several or value == "null" or value.startswith("["):
-            return value
-        if self._several[name] and not value.startswith("("):
-            return json.dumps(split_specs(value))
-        return f"[{value.strip('()')}]" if "," in value else value
+    def _read(self, name: str, text: str) -> Any:
+        """Read the text of a flag as its type asks: ``0.9,0.99`` is two numbers, ``real,phm(n=4)`` two texts."""
+        kinds = get_args(self.known[name].kind) or (self.known[name].kind,)
+        several = next((kind for kind in (self.known[name].kind, *kinds) if get_origin(kind) is tuple), None)
+        if text == "null" and type(None) in kinds:
+            return None
+        if several is not None:
+            inside = text.strip()[1:-1] if text.strip()[:1] in ("[", "(") else text
+            parts = [part.strip("'\"") for part in split_specs(inside)] if inside.strip() else []
+            return parts if str in get_args(several) else [self._read_plain(name, part) for part in parts]
+        return text if str in kinds else self._read_plain(name, text)
+
+    def _read_plain(self, name: str, text: str) -> Any:
+        try:
+            return read_value(text)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise InputError(f"{flag_of(name)}: {shorten(text)} cannot be read as YAML") from error
+
+    def _defaults(self) -> dict[str, Any]:
+        values: dict[str, Any] = {name.partition(".")[0]: {} for name in self.known if "." in name}
+        for name, option in self.known.items():
+            if not option.group and name not in ("help", "config"):
+                values[name] = False if option.is_switch else None
+        for field in fields(self.options) if self.options is not None else ():
+            if field.name in self._groups:
+                kind: Any = get_type_hints(self.options)[field.name]
+                values[field.name] = {} if field.name == self._open else dict(vars(kind()))
+            elif field.default is not MISSING:
+                values[field.name] = field.default
+        return values
+
+    # --- positional arguments and what is missing ---
+
+    def _assign(self, words: list[str]) -> dict[str, Any]:
+        rest = iter(words)
+        return {name: list(rest) if nargs == "*" else next(rest, None) for name, _, nargs in self._positional}
 
     def _check_positional(self, words: Words) -> None:
-        needed = [name for name, nargs in self._positional if not nargs]
+        needed = [name for name, _, nargs in self._positional if not nargs]
         if len(words.positional) < len(needed):
             missing = ", ".join(name.upper() for name in needed[len(words.positional) :])
-            raise InputError(f"missing {missing} (see zoo {self.command} --help)")
-        most = len(words.positional) if any(nargs == "*" for _, nargs in self._positional) else len(self._positional)
+            raise InputError(f"missing {missing} (see zoo {self.command} --help)", code="missing")
+        most = len(words.positional) if any(nargs == "*" for *_, nargs in self._positional) else len(self._positional)
         if stray := words.positional[most:]:
-            raise InputError(f"unexpected argument '{stray[0]}' (see zoo {self.command} --help)")
+            raise InputError(f"unexpected argument '{stray[0]}' (see zoo {self.command} --help)", code="unknown")
 
-    def _wrong_names(self, words: Words) -> list[str]:
-        """Say which specs among the flags name nothing; for a call that fails already, so that one answer has all of it."""
-        found = []
-        for name, value in words.flags:
-            try:
-                check_names({name.removeprefix("--"): value})
-            except InputError as error:
-                found.append(str(error))
-        return found
+    def _check_required(self, given: Mapping[str, Any]) -> None:
+        """Name the options that are missing, and in the same line the names that are wrong."""
+        required = [field for field in fields(self.options) if field.name not in self._groups] if self.options else []
+        missing = [
+            field.name
+            for field in required
+            if field.default is MISSING and field.default_factory is MISSING and field.name not in given
+        ]
+        if not missing:
+            return
+        problems = [f"missing {', '.join(map(flag_of, missing))} (see zoo {self.command} --help)"]
+        try:
+            check_names(given)
+        except InputError as error:
+            problems.append(str(error))
+        raise InputError("; ".join(problems), code="missing")
+
+    # --- the help page ---
+
+    def help_page(self) -> str:
+        """Return the text of ``zoo COMMAND --help``."""
+        words = [{"": "{}", "?": "[{}]", "*": "[{} ...]"}[nargs].format(name.upper()) for name, _, nargs in self._positional]
+        usage = " ".join(["zoo", self.command, *words, "[OPTIONS]"])
+        page = argparse.ArgumentParser(usage=usage, description=self.description, add_help=False)
+        for name, text, nargs in self._positional:
+            page.add_argument(name, help=text, **({"nargs": nargs} if nargs else {}), metavar=name.upper())  # type: ignore[arg-type]
+        groups = {name: page.add_argument_group(name, title) for name, title in self._groups.items()}
+        defaults = self._defaults()
+        others: dict[str, list[str]] = {}
+        for flag, name in self.short.items():
+            if name in self.known and not name.startswith("decoding."):
+                others.setdefault(name, []).append(flag)
+        for name, option in self.known.items():
+            if option.help is None:
+                continue
+            part, dot, key = name.partition(".")
+            default = defaults.get(part, {}).get(key) if dot else defaults.get(name)
+            shown = default not in (None, False, "", (), []) and not option.is_switch
+            note = f" (default: {', '.join(map(str, default)) if isinstance(default, tuple) else default})" if shown else ""
+            text = option.help.replace("%", "%%") + note.replace("%", "%%")
+            kind: Any = {"action": "store_true"} if option.is_switch else {"metavar": key.upper() or name.upper()}
+            target: Any = groups.get(option.group, page)
+            target.add_argument(*others.get(name, []), flag_of(name), help=text, **kind)
+        if "trainer.max_epochs" in self.known:
+            names = ", ".join(flag_of(name)[2:] for name in TRAINER_ARGUMENTS)
+            page.epilog = f"--trainer.NAME sets any argument of Lightning's Trainer: {names}"
+        return page.format_help().rstrip()
+
+
+def flag_of(name: str) -> str:
+    """Write an option as a flag: ``optimizer.weight_decay`` is ``--optimizer.weight-decay``."""
+    return "--" + name.replace("_", "-")
+
+
+def option_of(flag: str) -> str:
+    """Return the option that a flag names: ``--run-dir`` is ``run_dir``."""
+    return flag.lstrip("-").replace("-", "_")
+
+
+def descriptions(options: type) -> dict[str, str]:
+    """Read what the docstrings of a dataclass and its bases say of each field, under ``Args:``."""
+    found: dict[str, str] = {}
+    for kind in reversed(options.__mro__):
+        text = (inspect.cleandoc(kind.__doc__ or "")).partition("Args:\n")[2]
+        for name, line in re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", text, flags=re.MULTILINE):
+            found[name] = " ".join(line.split()).removesuffix(".")
+    return found
 
 
 def is_flag(word: str) -> bool:
@@ -257,7 +348,7 @@ def is_flag(word: str) -> bool:
 def check_names(values: Mapping[str, Any]) -> None:
     """Refuse names that no installed plugin provides, without importing any."""
     for key, group in SPECS.items():
-        if values.get(key) not in (None, ""):
+        if isinstance(values.get(key), str) and values[key]:
             registry.resolve(group, values[key])
     compare = values.get("compare") or ()
     for spec in split_specs(compare) if isinstance(compare, str) else compare:

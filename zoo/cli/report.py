@@ -8,7 +8,7 @@ from typing import Any
 from zoo import registry
 from zoo.cli.commands import quiet, show
 from zoo.cli.models import RUN
-from zoo.cli.parser import Parser, Words
+from zoo.cli.parser import Parser, Words, flag_of
 from zoo.errors import InputError
 from zoo.training.options import Fit, Info, build
 
@@ -19,14 +19,14 @@ class InfoParser(Parser):
     def split(self, argv: list[str]) -> Words:
         """Tell flags from positional arguments, and put the specs of a model in the place of flags."""
         words = super().split(argv)
-        own = {name for name, _ in words.flags} - {"--json", "--kernels", "--help"}
+        own = {flag_of(name) for name, _ in words.flags if name not in ("json", "kernels", "help")}
         if not words.positional:
             return words
         if own:
             raise InputError(f"zoo info {words.positional[0]}: the model knows its specs, leave {', '.join(sorted(own))} out")
         config = trained_config(words.positional[0])
         keys = ("backbone", "algebra", "data", "scope", "embedding", "task")
-        return words._replace(flags=words.flags + [(f"--{key}", config[key]) for key in keys if config[key] is not None])
+        return words._replace(flags=words.flags + [(key, config[key]) for key in keys if config[key] is not None])
 
 
 def trained_config(source: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Options checked against signatures: those of a plugin's callable, and those of an options class."""
 
+import math
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -8,7 +9,7 @@ from inspect import Parameter, signature
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from zoo.errors import InputError
+from zoo.errors import InputError, shorten
 from zoo.registry.spec import Value, write_value
 
 Options = TypeVar("Options")
@@ -30,13 +31,31 @@ def mismatch(annotation: Any, value: object) -> str | None:
     >>> mismatch(int | None, "abc")
     'a whole number or none'
     >>> mismatch(float, 1)
+    >>> mismatch(tuple[float, float], [1, 2, 3])
+    '2 values, each a number'
     """
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    if any(kind not in _PLAIN for kind in kinds):
+    wanted = [_describe(kind) for kind in kinds]
+    if None in wanted or any(_fits(kind, value) for kind in kinds):
         return None
-    if type(value) in kinds or (type(value) is int and float in kinds):
-        return None
-    return " or ".join(_PLAIN[kind] for kind in kinds)
+    return " or ".join(map(str, wanted))
+
+
+def _describe(kind: Any) -> str | None:
+    items = get_args(kind)
+    if get_origin(kind) is not tuple or items[0] not in _PLAIN:
+        return _PLAIN.get(kind)
+    count = "a list" if items[-1] is Ellipsis else f"{len(items)} values"
+    return f"{count}, each {_PLAIN[items[0]]}"
+
+
+def _fits(kind: Any, value: object) -> bool:
+    if get_origin(kind) is tuple:
+        items = get_args(kind)
+        if not isinstance(value, list | tuple) or (items[-1] is not Ellipsis and len(value) != len(items)):
+            return False
+        return all(_fits(items[0], item) for item in value)
+    return type(value) is kind or (kind is float and type(value) is int)
 
 
 @dataclass(frozen=True)
@@ -124,11 +143,14 @@ def check_option(name: str, kind: Any, value: Any) -> Any:
     """Return the value of an option, built if it is a dataclass itself; `InputError` if it is not of the annotated type."""
     if is_dataclass(kind) or get_origin(kind) is dict:
         if not isinstance(value, Mapping | kind if is_dataclass(kind) else Mapping):
-            raise InputError(f"{name}={value!r} must be a dict of options by name")
+            raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be a dict of options by name")
         built = is_dataclass(kind) and isinstance(value, Mapping)
         return build_options(kind, value) if built else value
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     value = tuple(value) if isinstance(value, list) else value  # as files and flags give it
     if wanted := mismatch(kind, value):
-        raise InputError(f"{name}={value!r} must be {wanted}")
+        raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be {wanted}")
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    if type(value) is int and float in kinds and int not in kinds:
+        return float(value) if abs(value) < 2**63 else math.inf
     return value
