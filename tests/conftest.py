@@ -11,6 +11,7 @@ import pytest
 # As the command line does, see zoo.cli.commands; it counts only before torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that tests start; here `one_thread` says it
+os.environ.setdefault("ZOO_FUSED", "0")  # tests/kernels/test_fused.py tests it, the others need no compiler
 # A shell that runs the tests in the background lets them ignore Ctrl-C, and so would every run that they stop with it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -13,21 +13,34 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+import zoo
+from zoo.errors import InputError
 from zoo.kernels import compiled, fused
-from zoo.kernels.base import AxisLayout
+from zoo.kernels.base import AxisLayout, Work
 from zoo.kernels.block import real_matrix
 from zoo.kernels.factors import Factors
+from zoo.kernels.plan import plan
 
 IGNORE_TORCH = pytest.mark.filterwarnings("ignore:::torch")
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.bfloat16: 2e-2}
 
 
 @pytest.fixture(scope="session")
-def library() -> Path:
+def built() -> str:
     """Return the compiled library, built once and kept in the user's cache."""
-    if not compiled.is_available():
-        pytest.skip(compiled.status())
-    return Path(compiled._state["loaded"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "_state", {})
+        patch.setenv("ZOO_FUSED", "1")
+        if not compiled.is_available():
+            pytest.skip(compiled.status())
+        return compiled._state["loaded"]
+
+
+@pytest.fixture
+def library(built: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let this test, as no other, use the compiled library."""
+    monkeypatch.setattr(compiled, "_state", {"loaded": built})
+    return Path(built)
 
 
 class Case:
@@ -219,6 +232,58 @@ def test_autocast(library: Path) -> None:
     assert (x.grad.dtype, w.grad.dtype) == (torch.float32, torch.float32)  # type: ignore[union-attr]
 
 
+# ---- Layers
+
+
+@pytest.mark.parametrize("spec", ["quaternion", "octonion", "phm(n=4, rank=9)"])
+@pytest.mark.parametrize("rows", [1, 40])
+def test_layers_use_it_in_training_and_evaluation(library: Path, spec: str, rows: int) -> None:
+    torch.manual_seed(0)
+    layer = zoo.layers.Linear(zoo.algebra(spec), 260, 280).double()
+    zoo.layers.set_kernel(layer.modules(), "fused")
+    x = torch.randn(rows, 260, dtype=torch.float64, requires_grad=True)
+    inputs = [x, *layer.weight_module.parameters(), layer.bias]
+    expected = F.linear(x, layer.weight_module.matrix(), layer.bias)
+    grads = torch.autograd.grad(expected.sin().sum(), inputs)
+    torch.testing.assert_close(torch.autograd.grad(layer(x).sin().sum(), inputs), grads)
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), expected)
+        with zoo.keep_matrices(layer):
+            torch.testing.assert_close((layer(x), layer(x)), (expected, expected))
+            assert [key[0].name for key in layer.weight_module._cache] == ["fused"]
+    layer.weight_module.requires_grad_(False)
+    with zoo.keep_matrices(layer):  # the gradients of the input and of the bias are not lost
+        torch.testing.assert_close(torch.autograd.grad(layer(x).sin().sum(), x)[0], grads[0])
+        torch.testing.assert_close(torch.autograd.grad(layer(x.detach()).sin().sum(), layer.bias)[0], grads[-1])
+    layer.float()
+    with torch.autocast("cpu", torch.bfloat16), zoo.keep_matrices(layer):
+        y = layer(x.float())
+    assert y.dtype == torch.bfloat16
+    assert (y - expected).abs().max() < 2e-2 * expected.abs().max()
+
+
+def test_without_the_library_layers_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "_state", {"reason": "no compiler"})
+    layer = zoo.layers.Linear(zoo.algebra("quaternion"), 1024, 1024)
+    assert plan(Work(4096, layer.out, layer.inp, 4, 8, training=True)).name == "factored"
+    with pytest.raises(InputError, match="no compiler"):
+        zoo.layers.set_kernel(layer.modules(), "fused")
+    layer.weight_module.kernel = "fused"  # as in a copy from a machine that has it
+    x = torch.randn(9, 1024)
+    torch.testing.assert_close(layer(x), F.linear(x, layer.weight_module.matrix(), layer.bias))
+
+
+def test_the_plan_prefers_it_where_it_was_measured_to_gain(library: Path) -> None:
+    def chosen(rows: int, size: int, **other: Any) -> str:
+        work = Work(rows, AxisLayout(size, 4), AxisLayout(size, 4), 4, 8, **({"training": True, "threads": 2} | other))
+        return plan(work).name
+
+    assert {chosen(4096, size) for size in (256, 512, 1024, 2048)} == {"fused"}
+    assert chosen(1024, 1024, dtype=torch.bfloat16) == "fused"
+    assert chosen(8, 32) == "block"
+    assert {chosen(rows, 1024, training=False, prepared=True) for rows in (8, 64, 512)} == {"fused"}
+
+
 # ---- Builds
 
 
@@ -313,7 +378,7 @@ def test_two_that_build_at_once_build_once(library: Path, folder: Path, script: 
     assert left_behind(folder) == {".so"}
 
 
-def test_a_damaged_library_is_compiled_again(folder: Path, library: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_library_is_compiled_again(library: Path, folder: Path, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = script(f"cp {library} $out")
     compiled.library().parent.mkdir(parents=True)
     compiled.library().write_bytes(b"")

@@ -25,7 +25,7 @@ using at::Tensor;
 
 constexpr int64_t kMostRows = 256;         // of a tile
 constexpr int64_t kFewestRows = 32;        // with fewer for each thread, threads share out the outputs instead
-constexpr int64_t kFewColumns = 8;         // are multiplied by our own loop, which reads a matrix once
+constexpr int64_t kWork = 1 << 18;         // multiplications that are worth a thread
 constexpr int64_t kTileBytes = 4 << 20;    // of the combinations and products of a tile
 constexpr int64_t kSliceBytes = 256 << 10; // of the combinations of a slice of the outputs, for few rows
 
@@ -181,32 +181,40 @@ struct Matrices {
   }
 };
 
-// c[m, n] = a[m, k] b[n, k]^T for few m, with every number of b read once
-template <class T>
-void multiply_few(int64_t m, int64_t n, int64_t k, const T* a, const T* b, T* c) {
+template <class V>
+auto total(V v) {
+  std::remove_reference_t<decltype(v[0])> lanes[sizeof(V) / sizeof(v[0])];
+  std::memcpy(lanes, &v, sizeof(V));
+  for (size_t half = sizeof(V) / sizeof(v[0]) / 2; half; half /= 2)
+    for (size_t l = 0; l < half; ++l) lanes[l] += lanes[l + half];
+  return lanes[0];
+}
+
+// c[m, n] = a[m, k] b[n, k]^T for m < 3, with every number of b read once, two of its rows at a time
+template <int m, class T>
+void multiply_few(int64_t n, int64_t k, const T* a, const T* b, T* c) {
   using A = Acc<T>;
   using V = Vector<A>;
-  constexpr int64_t w = 64 / sizeof(A), most = 4;
-  for (int64_t first = 0; first < m; first += most)
-    for (int64_t row = 0; row < n; ++row, b += k) {
-      const int64_t count = std::min(most, m - first);
-      if (row == 0 && first) b -= n * k;
-      V sums[most] = {};
-      int64_t j = 0;
-      for (; j + w <= k; j += w) {
-        const V v = load<V>(b + j);
-        if (count == most)
-          for (int64_t u = 0; u < most; ++u) sums[u] += v * load<V>(a + (first + u) * k + j);
-        else
-          for (int64_t u = 0; u < count; ++u) sums[u] += v * load<V>(a + (first + u) * k + j);
-      }
-      for (int64_t u = 0; u < count; ++u) {
-        A total = 0;
-        for (int64_t l = 0; l < w; ++l) total += sums[u][l];
-        for (int64_t l = j; l < k; ++l) total += A(b[l]) * A(a[(first + u) * k + l]);
-        c[(first + u) * n + row] = T(total);
+  constexpr int64_t w = 64 / sizeof(A);
+  for (int64_t row = 0; row < n; row += 2) {
+    const T* of[2] = {b + row * k, b + std::min(row + 1, n - 1) * k};
+    V sums[2][m] = {};
+    int64_t j = 0;
+    for (; j + w <= k; j += w) {
+      const V first = load<V>(of[0] + j), second = load<V>(of[1] + j);
+      for (int u = 0; u < m; ++u) {
+        const V v = load<V>(a + u * k + j);
+        sums[0][u] += first * v;
+        sums[1][u] += second * v;
       }
     }
+    for (int64_t r = 0; r < std::min<int64_t>(2, n - row); ++r)
+      for (int u = 0; u < m; ++u) {
+        A sum = total(sums[r][u]);
+        for (int64_t l = j; l < k; ++l) sum += A(of[r][l]) * A(a[u * k + l]);
+        c[u * n + row + r] = T(sum);
+      }
+  }
 }
 
 template <class T>
@@ -260,7 +268,10 @@ class Scratch {
 
 int64_t divided(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-int64_t threads() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
+// Threads worth waking for so many multiplications.
+int64_t threads(int64_t multiplications) {
+  return at::in_parallel_region() ? 1 : std::clamp<int64_t>(multiplications / kWork, 1, at::get_num_threads());
+}
 
 // Rows of a tile, so that every thread gets as many tiles as the others.
 int64_t tile_of(int64_t rows, int64_t workers, int64_t bytes_of_row) {
@@ -309,7 +320,7 @@ Tensor products(const Tensor& x, const Tensor& w, const std::optional<Tensor>& l
   const Tensor rows_of_x = as_rows(x, inp.channels);
   const int64_t rows = rows_of_x.size(0), i = inp.elements, o = out.elements, stride = rows_of_x.stride(0);
   const int64_t matrices = left ? left->size(0) : w.size(0), gathered = right.size(0);
-  const int64_t each = result.size(0) / matrices, workers = threads();
+  const int64_t each = result.size(0) / matrices, workers = threads(rows * matrices * each * i * o);
   auto shape = x.sizes().vec();
   shape.back() = out.channels;
   Tensor y = at::empty(shape, x.options());
@@ -325,7 +336,7 @@ Tensor products(const Tensor& x, const Tensor& w, const std::optional<Tensor>& l
   const T* xs = rows_of_x.const_data_ptr<T>();
   T* ys = y.mutable_data_ptr<T>();
   const int64_t slices = divided(o, slice), tiles = divided(rows, tile);
-  at::parallel_for(0, tiles * slices, 1, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, tiles * slices, workers == 1 ? tiles * slices : 1, [&](int64_t begin, int64_t end) {
     Scratch& scratch = Scratch::of_thread();
     T* of_rows = scratch.take<T>(gathered * tile * i);
     T* parts = scratch.take<T>(matrices * each * tile * slice);
@@ -343,9 +354,10 @@ Tensor products(const Tensor& x, const Tensor& w, const std::optional<Tensor>& l
       else
         by = whole.const_data_ptr<T>() + first * i;
       const int64_t step = combines ? width * i : o * i, count = b * each;
-      if (count <= kFewColumns)
+      if (count <= 2)
         for (int64_t m = 0; m < matrices; ++m)
-          multiply_few(count, width, i, of_rows + (each == 1 ? m * b * i : 0), by + m * step, parts + m * count * width);
+          (count == 1 ? multiply_few<1, T> : multiply_few<2, T>)(
+              width, i, of_rows + (each == 1 ? m * b * i : 0), by + m * step, parts + m * count * width);
       else
         multiply<T>(matrices, {parts, count, width, count * width}, {of_rows, count, i, each == 1 ? b * i : 0},
                     Matrices<const T>{by, width, i, step}.t());
@@ -367,8 +379,8 @@ Gradients gradients(const Tensor& g, const Tensor& x, const Tensor& w, const Ten
   const Tensor rows_of_x = as_rows(x, inp.channels), rows_of_g = as_rows(g, out.channels);
   const int64_t rows = rows_of_x.size(0), i = inp.elements, o = out.elements, ranks = left.size(0), n = inp.n;
   const auto sums = x.options().dtype(c10::CppTypeToScalarType<A>::value);
-  const int64_t tile = tile_of(std::max<int64_t>(rows, 1), threads(), sizeof(T) * ranks * (2 * i + o));
-  const int64_t tiles = divided(rows, tile), share = divided(tiles, threads()), workers = tiles ? divided(tiles, share) : 0;
+  const int64_t most = threads(rows * ranks * i * o), tile = tile_of(std::max<int64_t>(rows, 1), most, sizeof(T) * ranks * (2 * i + o));
+  const int64_t tiles = divided(rows, tile), share = divided(tiles, most), workers = tiles ? divided(tiles, share) : 0;
   Tensor gx = need_x ? at::empty(x.sizes(), x.options()) : Tensor(at::empty({0}, x.options()));
   Tensor gm = need_matrices ? at::empty({workers, ranks, o, i}, sums) : Tensor();
   Tensor gr = at::zeros({workers, need_right ? ranks : 0, n}, sums), gs = at::zeros({workers, need_result ? ranks : 0, n}, sums);

@@ -10,17 +10,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
 from zoo.kernels.block import real_matrix
 from zoo.kernels.compiled import is_available, status
 from zoo.kernels.factors import Factors
+from zoo.kernels.internals import autocast_dtype, is_plain_mode
 
 Layout = Sequence[int]
 DTYPES = (torch.float32, torch.float64)
+HALF_SPEED = 4
+"""How much faster than in float32 products are in bfloat16; what is combined takes as long."""
 FEWEST_ELEMENTS = 32 * 32
+FEW_ROWS = 4
+"""Up to so many rows, the thin product takes less time than to combine the weight."""
 
 _registry: Any = torch.library
 _LIBRARY = _registry.Library("zoo", "FRAGMENT")
@@ -43,7 +47,7 @@ _LIBRARY.define("fused_combinations(Tensor x, Tensor w, Tensor left) -> Tensor",
 
 def runs(work: Work) -> bool:
     """Whether the operator computes products of this size and type here."""
-    fits = not work.convolution and work.device == "cpu" and work.dtype in DTYPES
+    fits = not work.convolution and work.device == "cpu" and work.dtype in (*DTYPES, torch.bfloat16)
     return fits and is_worth_compiling(work.out, work.inp) and is_available()
 
 
@@ -56,6 +60,7 @@ class Fused(Kernel):
     """The factored product of rows as one operator, and for few rows the thin product, which builds nothing."""
 
     name = "fused"
+    casts = True
 
     def can(self, work: Work) -> bool:
         """Return whether there are factors, a type of the operator, and a compiler.
@@ -73,7 +78,9 @@ class Fused(Kernel):
         products = passes * rank * packing * product(work.rows, i, o, work.threads)
         moved = BYTES * passes * work.rows * (i + o) * (work.inp.n + rank) / (4 * TRAFFIC * work.threads)
         weights = 0.0 if work.prepared else passes * BYTES * (work.m + rank) * i * o / TRAFFIC
-        return products + moved + weights + (10 if work.training else 5) * CALL
+        # All kernels predict the times of float32: in bfloat16, only products get faster.
+        speed = HALF_SPEED if work.dtype == torch.bfloat16 else 1
+        return products + speed * (moved + weights + (10 if work.training else 5) * CALL)
 
     def prepare(self, weight: Operand) -> Tensor:
         """Combine the components, [R, out elements, in elements]."""
@@ -91,7 +98,8 @@ class Fused(Kernel):
         """Multiply by the combinations that are cached, or combine first."""
         factors = weight.factors()
         assert factors is not None
-        if prepared is None or (torch.is_grad_enabled() and x.requires_grad):
+        needs_graph = torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad))
+        if prepared is None or needs_graph:
             return fused_linear(x, weight.components, factors, weight.out, weight.inp, bias)
         return fused_combined(x, prepared, factors, weight.out, weight.inp, bias)
 
@@ -105,7 +113,7 @@ def fused_linear(
     combinations. Transformations of `torch.func` and forward-mode derivatives use the definition.
     """
     x, bias = _autocast(x, bias)
-    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    if not is_plain_mode():
         return _definition(x, w, *factors, bias, out, inp)
     y: Tensor = torch.ops.zoo.fused_linear(x, w, *factors, bias, out, inp)
     return y
@@ -147,9 +155,9 @@ def fused_combined(
 
 def _autocast(x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Round rows and bias to the type of autocast, if that is on."""
-    if not torch.is_autocast_enabled("cpu") or x.dtype == torch.float64:
+    dtype = autocast_dtype(x.device)
+    if dtype is None or x.dtype == torch.float64:
         return x, bias
-    dtype = torch.get_autocast_dtype("cpu")
     return x.to(dtype), None if bias is None else bias.to(dtype)
 
 

@@ -32,6 +32,8 @@ class Thin(Kernel):
         n, rows, i, o = work.inp.n, work.rows, work.inp.elements, work.out.elements
         read = 1.3 * BYTES * work.m * i * o / READING
         if fused.runs(work):
+            if work.rank is not None and (work.prepared or rows > fused.FEW_ROWS):
+                return math.inf  # combinations of the weight that are cached, or used by several rows, take less time
             return (max(product(rows * n, i, work.m * o, work.threads), read) + 20 * CALL) / 0.8
         # For several columns a matrix is read at less of the speed that it is read at for one.
         pairs = max(product(rows * n, i, work.m * o, work.threads, unpacked=FEW_COLUMNS), read)

@@ -11,7 +11,7 @@ from torch.compiler import is_compiling
 from zoo.algebras import Algebra
 from zoo.kernels import Factors, Geometry, Kernel, Operand, Work, factors_of
 from zoo.kernels.internals import autocast_dtype, is_plain_mode
-from zoo.kernels.plan import AUTO, check_kernel, plan
+from zoo.kernels.plan import check_kernel, plan
 
 PLAIN = (Tensor, nn.Parameter)
 
@@ -36,7 +36,7 @@ def multiply(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor | None:
     """Multiply rows [..., in] by the weight and add a bias; None where only the real matrix is right."""
     if is_compiling() or not is_plain(x, weight.components) or x.shape[-1] != weight.inp.channels:
         return None
-    if (dtype := autocast_dtype(x.device)) is not None:
+    if (dtype := autocast_dtype(x.device)) is not None and x.dtype != torch.float64:
         return _multiply_cast(weight, x, bias, dtype)
     return _apply(weight, x, bias, None) if have_one_dtype(x, weight.components, bias) else None
 
@@ -56,14 +56,13 @@ class _Cast:
 
 
 def _multiply_cast(weight: Weight, x: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Multiply under autocast by the kernel that was asked for, if it does that itself."""
-    if weight.kernel == AUTO:
-        return None
-    kernel = plan(describe(weight, x, training=True)._replace(dtype=dtype), weight.kernel)
+    """Multiply under autocast by a kernel that does that itself; None where torch casts the real matrix."""
+    kernel, prepared = _planned(weight, x, None, dtype)
     if not kernel.casts:
         return None
+    matrices = weight.cached(kernel, lambda weight: kernel.prepare(_Cast(weight, dtype))) if prepared else None
     with torch.autocast(x.device.type, enabled=False):
-        return kernel.apply(x.to(dtype), _Cast(weight, dtype), None if bias is None else bias.to(dtype))
+        return kernel.apply(x.to(dtype), _Cast(weight, dtype), None if bias is None else bias.to(dtype), matrices)
 
 
 def convolve(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor | None:
@@ -76,18 +75,25 @@ def convolve(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry)
 
 
 def _apply(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry | None) -> Tensor | None:
-    of_weight = torch.is_grad_enabled() and weight.requires_gradient()
-    training, prepared = of_weight or (torch.is_grad_enabled() and x.requires_grad), weight.is_cached and not of_weight
-    key = x.shape if geometry else x.numel(), training, prepared, x.dtype, x.device.type, torch.get_num_threads()
-    kernel: Kernel | None = weight.plans.get(key)
-    if kernel is None:
-        kernel = weight.plans[key] = plan(describe(weight, x, training, prepared, geometry), weight.kernel)
+    kernel, prepared = _planned(weight, x, geometry, x.dtype)
     if geometry is not None and kernel.name == "block":
         return None  # the layer convolves with the real kernel itself
     value = weight.cached(kernel, kernel.prepare) if prepared else None
-    if kernel.name == "block" and prepared and not training:
+    if kernel.name == "block" and prepared and not (torch.is_grad_enabled() and x.requires_grad):
         weight._ready[x.numel()] = weight.components, value
     return kernel.apply(x, weight, bias, value, geometry)
+
+
+def _planned(weight: Weight, x: Tensor, geometry: Geometry | None, dtype: torch.dtype) -> tuple[Kernel, bool]:
+    """Return the kernel for a product in a dtype, and whether what it prepares is cached."""
+    of_weight = torch.is_grad_enabled() and weight.requires_gradient()
+    training, prepared = of_weight or (torch.is_grad_enabled() and x.requires_grad), weight.is_cached and not of_weight
+    key = x.shape if geometry else x.numel(), training, prepared, dtype, x.device.type, torch.get_num_threads()
+    kernel: Kernel | None = weight.plans.get(key)
+    if kernel is None:
+        work = describe(weight, x, training, prepared, geometry)._replace(dtype=dtype)
+        kernel = weight.plans[key] = plan(work, weight.kernel)
+    return kernel, prepared
 
 
 def describe(weight: Weight, x: Tensor, training: bool, prepared: bool = False, geometry: Geometry | None = None) -> Work:
