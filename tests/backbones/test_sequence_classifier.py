@@ -272,3 +272,15 @@ def test_words_need_not_be_scaled_to_trigonometric_positions():
     for options, factor in (({}, 4), ({"scale_embedding": True}, 4), ({"scale_embedding": False}, 1)):
         vector, word = first(**options)
         torch.testing.assert_close(vector, factor * word + place)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "max+mean", "sum", "first", "last"])
+@pytest.mark.parametrize("name", ["lstm", "transformer", "fasttext"])
+def test_a_text_without_tokens_has_finite_outputs_and_gradients(name, pooling):
+    net = zoo.backbone(f"{name}(pooling={pooling!r})", "quaternion", vocab_size=20, num_classes=3, max_length=8).eval()
+    tokens = torch.tensor([[0] * 8, [3, 4, 5] + [0] * 5])
+    y = net(tokens)
+    torch.testing.assert_close(y[1:], net(tokens[1:]))
+    y.sum().backward()
+    assert y.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in net.parameters() if p.grad is not None)

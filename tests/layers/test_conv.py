@@ -174,3 +174,16 @@ def test_repr_and_state_have_no_meta_tensors():
     layer = Conv2d(algebra("quaternion"), 8, 8, 3, padding=1)
     assert set(layer.state_dict()) == {"weight_module.components", "bias"}
     assert "kernel_size=(3, 3), stride=(1, 1), padding=(1, 1)" in repr(layer)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_channels_last(groups):
+    layer, x = Conv2d(algebra("quaternion"), 16, 24, 3, groups=groups), torch.randn(2, 16, 8, 8)
+    expected = layer(x)
+    before = layer.components.detach().clone()
+    nn.Sequential(layer).to(memory_format=torch.channels_last)
+    assert torch.equal(layer.components, before)
+    y = layer(x.to(memory_format=torch.channels_last))
+    torch.testing.assert_close(y, expected)
+    y.sum().backward()
+    assert layer.components.grad.shape == before.shape

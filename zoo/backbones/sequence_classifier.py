@@ -18,15 +18,19 @@ MATCHES = {"product": 4, "concat": 2}
 
 
 def pool(x: Tensor, mask: Tensor, name: str) -> Tensor:
-    """Pool features over the tokens of a text: [B, L, C] and a mask [B, L], False at padding, to [B, C]."""
+    """Pool features over the tokens of a text: [B, L, C] and a mask [B, L], False at padding, to [B, C].
+
+    A text without any token has the features zero (``first`` and ``last``: those of padding).
+    """
     if name == "max":
-        return x.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
+        y = x.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
+        return y.masked_fill(~mask.any(1, keepdim=True), 0.0)
     if name == "first":
         return x[:, 0]
     if name == "last":
         return x[torch.arange(x.shape[0], device=x.device), mask.sum(1) - 1]
     total = x.masked_fill(~mask.unsqueeze(-1), 0.0).sum(1)
-    return total if name == "sum" else total / mask.sum(1, keepdim=True)
+    return total if name == "sum" else total / mask.sum(1, keepdim=True).clamp_min(1)
 
 
 class SequenceClassifier(nn.Module):

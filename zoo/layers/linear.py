@@ -56,7 +56,7 @@ class Linear(ComputedWeight):
         """Apply the layer: [..., in_features] to [..., out_features]."""
         weight: Any = self._modules["weight_module"]
         if weight._ready and (matrix := weight.ready_matrix(x.numel())) is not None:
-            return F.linear(x, matrix, self._parameters["bias"])
+            return F.linear(x, matrix, self.bias)
         y: Tensor = weight.linear(x, self.bias)
         return y
 

@@ -119,7 +119,7 @@ class LSTM(nn.Module):
         Args:
             x: The sequences, padded or packed; the output is as they are.
             hx: h and c to start from, each [num_layers * directions, B, hidden_size]; zeros by default.
-            lengths: Steps of each padded sequence, int64 [B], one or more; T by default. The output after them is zero.
+            lengths: Steps of each padded sequence, int64 [B]; T by default. The output after them is zero.
 
         Raises:
             InputError: If x has not three axes, or not input_size channels.
@@ -133,9 +133,12 @@ class LSTM(nn.Module):
         if torch.compiler.is_compiling():
             return self._read_by_scan(x, start, lengths)
         if lengths is not None:
-            packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
-            output, last = self._read_packed(packed, hx)
-            return pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])[0], last
+            packed = pack_padded_sequence(x, lengths.cpu().clamp_min(1), batch_first=True, enforce_sorted=False)
+            output, (h, c) = self._read_packed(packed, hx)
+            y = pad_packed_sequence(output, batch_first=True, total_length=x.shape[1])[0]
+            # Torch reads one step of every sequence; an empty one keeps its state.
+            empty = (lengths < 1).to(x.device)[:, None]
+            return y.masked_fill(empty.unsqueeze(-1), 0.0), (torch.where(empty, start[0], h), torch.where(empty, start[1], c))
         y, h, c = torch.lstm(x, start, self._weights(x.is_cuda), *self._options(), True)
         # On the CPU torch saves the outputs for the backward pass, and an in-place operation after it would fail.
         return (y.clone(), (h.clone(), c.clone())) if y.requires_grad else (y, (h, c))

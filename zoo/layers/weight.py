@@ -185,7 +185,14 @@ class Weight(nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Weight":
         self._cache, self._ready = {}, {}
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+
+        def apply(tensor: Tensor) -> Tensor:
+            # torch.channels_last knows tensors with four axes: [m out elements, in elements, height, width].
+            if tensor.dim() != 5:
+                return fn(tensor)  # type: ignore[no-any-return]
+            return fn(tensor.flatten(0, 1)).unflatten(0, tensor.shape[:2])  # type: ignore[no-any-return]
+
+        super()._apply(apply, recurse)  # type: ignore[no-untyped-call]
         return self
 
     def _assemble(self) -> Tensor:
