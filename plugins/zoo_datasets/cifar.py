@@ -12,10 +12,11 @@ import numpy as np
 from zoo.data.images.files import class_folders, read_arrays, read_folder
 from zoo.data.images.module import ImageData
 from zoo.data.images.splits import EncodedImages, Split, hold_out, thin
-from zoo.data.options import Place, check_share, options_of, published, whole
+from zoo.data.options import Place, check_share, options_of, whole
 from zoo.data.sources import existing
 from zoo.errors import InputError
 from zoo_datasets.hub import load
+from zoo_datasets.records import attach_record
 
 PIXELS = 32 * 32 * 3
 
@@ -54,14 +55,17 @@ def cifar_set(**record: Any) -> Callable[..., ImageData]:
         record: The fields of `CifarSet`; kept as the attribute `record` of the preset.
     """
 
-    def make(record: CifarSet, path: Place, fraction: float, limit: int | None, val: float, **options: Any) -> ImageData:
+    @options_of(ImageData, "channels", "test", size=32)
+    def preset(
+        path: Place = None, fraction: float = 1.0, limit: int | None = None, val: float = 0.1, **options: Any
+    ) -> ImageData:
+        record: CifarSet = preset.record  # type: ignore[attr-defined]
         check_share(fraction, "fraction", whole=True)
         limit = None if limit is None else whole("limit", limit, 1)
         place = None if path is None else existing(path, record.name)
         return ImageData(partial(_read, record, place, fraction, limit, check_share(val, "val")), record.classes, **options)
 
-    own = {"path": None, "fraction": 1.0, "limit": None, "val": 0.1}
-    return published(CifarSet(**record), make, options_of(ImageData, "channels", "test", size=32), **own)  # type: ignore[no-any-return]
+    return attach_record(preset, CifarSet(**record))
 
 
 def _read(record: CifarSet, path: Path | None, fraction: float, limit: int | None, val: float) -> dict[str, Split]:

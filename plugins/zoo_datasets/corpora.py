@@ -11,12 +11,13 @@ import numpy as np
 from zoo.data.corpus.files import ENDINGS, read_corpus
 from zoo.data.corpus.module import CorpusData
 from zoo.data.corpus.source import Source, Text, TextFile
-from zoo.data.options import Place, options_of, published, whole
+from zoo.data.options import Place, options_of, whole
 from zoo.data.sources import existing
 from zoo.data.text.files import OPEN
 from zoo.errors import InputError
 from zoo_datasets import wordnet
 from zoo_datasets.hub import hub_changed, hub_split, load
+from zoo_datasets.records import attach_record
 from zoo_datasets.wordnet import Gloss
 
 HELD = 5  # per cent of all characters that validation and test topics may have, each
@@ -50,15 +51,17 @@ def corpus_set(**record: Any) -> Callable[..., CorpusData]:
     Args:
         record: The fields of `CorpusSet`; kept as the attribute `record` of the preset.
     """
-    found = CorpusSet(**record)
+    corpus_set = CorpusSet(**record)
 
-    def make(record: CorpusSet, path: Place, **options: Any) -> CorpusData:
+    @options_of(CorpusData, **corpus_set.defaults)
+    def preset(path: Place = None, **options: Any) -> CorpusData:
+        record: CorpusSet = preset.record  # type: ignore[attr-defined]
         name = record.name
         if path is None and not record.repository:
             raise InputError(f"{name}: there is no known copy on the Hugging Face Hub; use {name}(path=...) for a local one")
         return CorpusData(partial(_read, record, None if path is None else existing(path, name)), **options)
 
-    return published(found, make, options_of(CorpusData, **found.defaults), path=None)  # type: ignore[no-any-return]
+    return attach_record(preset, corpus_set)
 
 
 def _read(record: CorpusSet, place: Path | None) -> Mapping[str, Source]:

@@ -14,11 +14,12 @@ from typing import Any
 from zoo.data.images.files import read_npz
 from zoo.data.images.module import ImageData
 from zoo.data.images.splits import Split
-from zoo.data.options import Place, options_of, published
+from zoo.data.options import Place, options_of
 from zoo.data.sources import existing
 from zoo.errors import InputError
 from zoo_datasets.cifar import cifar_set
 from zoo_datasets.hub import from_hub
+from zoo_datasets.records import attach_record
 
 REPOSITORY = "albertvillanova/medmnist-v2"  # a mirror; MedMNIST's own files, held against the sums, are on Zenodo
 REVISION = "0472595ab51916346dc4ad40f7b77551f2171403"
@@ -52,15 +53,15 @@ def medmnist(name: str, md5: str, classes: str) -> Callable[..., ImageData]:
         classes: The label names, with ` | ` between.
     """
 
-    def make(record: MedMNISTSet, path: Place, **options: Any) -> ImageData:
+    @options_of(ImageData, "channels", "val", "test", augment="shift")
+    def preset(path: Place = None, **options: Any) -> ImageData:
+        record: MedMNISTSet = preset.record  # type: ignore[attr-defined]
         place = None if path is None else existing(path, record.name)
         if place is not None and place.is_dir():
             place = existing(place / f"{record.name}.npz", record.name)
         return ImageData(partial(_read, record, place), record.classes, **options)
 
-    shown = options_of(ImageData, "channels", "val", "test", augment="shift")
-    found = MedMNISTSet(name, md5, tuple(classes.split(" | ")))
-    return published(found, make, shown, path=None)  # type: ignore[no-any-return]
+    return attach_record(preset, MedMNISTSet(name, md5, tuple(classes.split(" | "))))
 
 
 def _read(record: MedMNISTSet, path: Path | None) -> dict[str, Split]:

@@ -6,7 +6,7 @@ from functools import partial
 from html import unescape
 from typing import Any
 
-from zoo.data.options import Place, options_of, published
+from zoo.data.options import Place, options_of
 from zoo.data.parallel.files import Sides, read_folder
 from zoo.data.parallel.module import ParallelData
 from zoo.data.text.columns import Column
@@ -14,6 +14,7 @@ from zoo.data.text.reading import SPLITS
 from zoo.data.text.table import Table
 from zoo.errors import InputError
 from zoo_datasets.hub import hub_split, load
+from zoo_datasets.records import attach_record
 from zoo_datasets.text_sets import hub_table
 
 PARTS = {"train": "train", "val": "validation", "test": "test"}  # our splits, and what the Hub calls them
@@ -60,14 +61,17 @@ def parallel_set(**record: Any) -> Callable[..., ParallelData]:
     Args:
         record: The fields of `ParallelSet`; kept as the attribute `record` of the preset.
     """
-    found = ParallelSet(**record)
-    own = {"source": found.sides[0], "target": found.sides[1], **({"test": found.tests[0]} if found.tests else {})}
+    parallel_set = ParallelSet(**record)
+    source, target = parallel_set.sides
+    extra = {"test": parallel_set.tests[0]} if parallel_set.tests else {}
 
-    def make(record: ParallelSet, path: Place, source: str, target: str, test: str = "", **options: Any) -> ParallelData:
+    @options_of(ParallelData, extra=extra, **parallel_set.defaults)
+    def preset(path: Place = None, source: str = source, target: str = target, **options: Any) -> ParallelData:
+        record, test = preset.record, options.pop("test", "")  # type: ignore[attr-defined]
         check(record, path, (source, target), test)
         return ParallelData(partial(read, record, path, (source, target), test), **options)
 
-    return published(found, make, options_of(ParallelData, **found.defaults), path=None, **own)  # type: ignore[no-any-return]
+    return attach_record(preset, parallel_set)
 
 
 def check(record: ParallelSet, path: Place, sides: Sides, test: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from zoo.data.options import Place, options_of, published
+from zoo.data.options import Place, options_of
 from zoo.data.sources import existing, listing
 from zoo.data.text.columns import CHUNK, Column, Store
 from zoo.data.text.files import OPEN, base_suffix
@@ -20,6 +20,7 @@ from zoo.data.text.splits import question_numbers
 from zoo.data.text.table import Labels, Table, joined
 from zoo.errors import InputError
 from zoo_datasets.hub import hub_split, load
+from zoo_datasets.records import attach_record
 
 UNLABELLED = frozenset({"-1", "-", "", "None"})  # how sets mark a row that nobody could agree on, or whose label is secret
 TRAIN_TEST = {"train": ("train",), "test": ("test",)}
@@ -121,15 +122,16 @@ def text_set(**record: Any) -> Callable[..., TextData]:
     Args:
         record: The fields of `TextSet`; kept as the attribute `record` of the preset.
     """
-    found = TextSet(**record)
-    option, values = found.variants or ("", {})
-    own = {option: next(iter(values))} if option else {}
+    text_set = TextSet(**record)
+    option, values = text_set.variants or ("", {})
 
-    def make(record: TextSet, path: Place, **options: Any) -> TextData:
-        chosen = record.variant(options.pop(option)) if option else record
+    @options_of(TextData, extra={option: next(iter(values))} if option else {}, **text_set.defaults)
+    def preset(path: Place = None, **options: Any) -> TextData:
+        chosen: TextSet = preset.record  # type: ignore[attr-defined]
+        chosen = chosen.variant(options.pop(option)) if option else chosen
         return TextData(partial(read, chosen, path), chosen.task, names=chosen.names, **options)
 
-    return published(found, make, options_of(TextData, **found.defaults), path=None, **own)  # type: ignore[no-any-return]
+    return attach_record(preset, text_set)
 
 
 def read(record: TextSet, path: Place) -> dict[str, Table]:

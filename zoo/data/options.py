@@ -1,6 +1,6 @@
-"""Options of data sets: whole numbers, and presets that show the options of the data module they make as their own."""
+"""Options of data sets: checks of numbers, and presets that pass options on to a data module."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -34,14 +34,15 @@ def check_share(fraction: float, name: str, *, whole: bool = False) -> float:
     return fraction
 
 
-def options_of(made: type, *hidden: str, **defaults: Any) -> Callable[[Preset], Preset]:
-    """Show the options of a data module in the signature of a preset, in place of its ``**options``, which it hands on.
+def options_of(made: type, *hidden: str, extra: Mapping[str, Any] | None = None, **defaults: Any) -> Callable[[Preset], Preset]:
+    """Replace the ``**options`` in the signature of a preset by the options of the data module that it passes them to.
 
-    The registry reads signatures: it then checks these options, offers the closest one to a misspelt name and lists them.
+    The registry reads signatures: it then checks these options, suggests the closest name for a misspelt one and lists them.
 
     Args:
         made: The data module; its options with defaults count, those in `FIXED` and the preset's own excepted.
         hidden: Options of the data module that make no sense for this preset.
+        extra: Further options of the preset that it takes from its ``**options``, and their defaults.
         defaults: Other defaults of this preset.
 
     Example:
@@ -52,58 +53,29 @@ def options_of(made: type, *hidden: str, **defaults: Any) -> Callable[[Preset], 
         >>> signature(trec).parameters["max_length"], trec(tokenizer="char")["max_length"]
         (<Parameter "max_length: int | None = 64">, 64)
     """
-    return lambda preset: _shown(preset, made, hidden, defaults)
-
-
-def _shown(preset: Preset, made: type, hidden: tuple[str, ...], defaults: dict[str, Any]) -> Preset:
-    own = [p for p in signature(preset).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+    extra = extra or {}
     hints = get_type_hints(made.__init__)  # type: ignore[misc]
-    options = {
-        name: parameter.replace(
-            default=defaults.get(name, parameter.default), annotation=hints[name], kind=Parameter.KEYWORD_ONLY
-        )
-        for name, parameter in signature(made.__init__).parameters.items()  # type: ignore[misc]
-        if name not in {*FIXED, *hidden, *(p.name for p in own)} and parameter.default is not Parameter.empty
-    }
-    if unknown := set(defaults) - set(options):
-        raise TypeError(f"{preset.__name__}: no such options of {made.__name__}: {', '.join(sorted(unknown))}")
 
-    @wraps(preset)
-    def called(*args: Any, **given: Any) -> Any:
-        shown.bind(*args, **given)  # A preset must not swallow an option that it does not show.
-        return preset(*args, **{**defaults, **given})
+    def decorate(preset: Preset) -> Preset:
+        own_hints = get_type_hints(preset)
+        own = [p for p in signature(preset).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
+        shown = {p.name: p.replace(annotation=own_hints.get(p.name, p.annotation)) for p in own}
+        for name, value in extra.items():
+            shown[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=type(value))
+        for name, parameter in signature(made.__init__).parameters.items():  # type: ignore[misc]
+            if name not in {*FIXED, *hidden, *shown} and parameter.default is not Parameter.empty:
+                default = defaults.get(name, parameter.default)
+                shown[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+        if unknown := sorted(defaults.keys() - shown.keys()):
+            raise TypeError(f"{preset.__name__}: no such options of {made.__name__}: {', '.join(unknown)}")
 
-    own_hints = get_type_hints(preset)
-    shown = Signature([*(p.replace(annotation=own_hints.get(p.name, p.annotation)) for p in own), *options.values()])
-    called.__signature__ = shown  # type: ignore[attr-defined]
-    called.__annotations__ = {**own_hints, **{name: hints[name] for name in options}}
-    called.__annotations__.pop("options", None)
-    return called
+        @wraps(preset)
+        def called(*args: Any, **given: Any) -> Any:
+            called.__signature__.bind(*args, **given)  # type: ignore[attr-defined]  # a hidden option is not swallowed
+            return preset(*args, **{**extra, **defaults, **given})
 
+        called.__signature__ = Signature([*shown.values()])  # type: ignore[attr-defined]
+        called.__annotations__ = {name: p.annotation for name, p in shown.items() if p.annotation is not Parameter.empty}
+        return called
 
-def published(record: Any, make: Callable[..., Any], shown: Callable[[Preset], Preset], **own: Any) -> Any:
-    """Return the preset of a published set; its attribute `record` is what it reads.
-
-    Args:
-        record: What says where the set is, with a `name`.
-        make: Makes the data module of the record and all options; options are of the types that it declares.
-        shown: Shows the options of the data module; see `options_of`.
-        own: Defaults of the preset's own options, in the order of the signature.
-    """
-    hints = get_type_hints(make)
-    types = {name: hints.get(name, type(default)) for name, default in own.items()}
-    parameters = [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=default) for name, default in own.items()]
-    form = Signature([*parameters, Parameter("options", Parameter.VAR_KEYWORD)])
-
-    def preset(*args: Any, **options: Any) -> Any:
-        given = form.bind(*args, **options)
-        given.apply_defaults()
-        rest = given.arguments.pop("options")
-        return make(found.record, **given.arguments, **rest)
-
-    preset.__name__ = preset.__qualname__ = record.name
-    preset.__doc__ = f"Load the published set {record.name}."
-    preset.__signature__, preset.__annotations__ = form, types  # type: ignore[attr-defined]
-    found: Any = shown(preset)
-    found.record = record
-    return found
+    return decorate
