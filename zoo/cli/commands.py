@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     interrupts: list[int] = []
     try:
-        with noted(interrupts):
+        with noted(interrupts), without_working_folder():
             code = dispatch(words)
         sys.stdout.flush()
         if interrupts:
@@ -92,6 +92,29 @@ def noted(interrupts: list[int]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def without_working_folder() -> Iterator[None]:
+    """Take the working folder off the import path: what lies beside a configuration is not installed.
+
+    Python puts it first for ``python -m zoo``, and so does an empty entry of PYTHONPATH. Entries behind the standard library
+    are those of installed packages, editable ones too, and stay.
+    """
+    before, library = list(sys.path), os.path.dirname(os.__file__)
+    end = before.index(library) if library in before else len(before)
+    sys.path[:] = [entry for i, entry in enumerate(before) if i >= end or not _is_here(entry)]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _is_here(entry: str) -> bool:
+    try:
+        return os.path.samefile(entry or os.curdir, os.curdir)
+    except OSError:
+        return False
 
 
 def open_streams() -> None:
