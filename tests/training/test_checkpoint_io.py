@@ -14,7 +14,7 @@ import torch
 
 from tests.faults.process import forked
 from zoo.errors import InputError
-from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
+from zoo.training.checkpoint_io import RUN_ID, AtomicCheckpointIO, read_checkpoint, read_run_id, write_run_id
 
 STATE = {"state_dict": {"w": torch.arange(1000.0)}, "epoch": 3, "random": random.Random(0).getstate()}
 
@@ -119,3 +119,15 @@ def test_a_writer_that_is_killed_leaves_a_whole_file_wherever_the_temporary_fold
 def test_objects_are_written_as_torch_writes_them(path):
     """The trailer is ignored by anyone's reader."""
     assert torch.load(io.BytesIO(path.read_bytes()), weights_only=True)["epoch"] == 3
+
+
+def test_every_flipped_bit_of_a_run_id_is_noticed(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    write_run_id(tmp_path, "0123456789abcdef" * 2)
+    assert read_run_id(tmp_path) == "0123456789abcdef" * 2
+    content = (tmp_path / RUN_ID).read_bytes()
+    for bit in range(8 * len(content)):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        (tmp_path / RUN_ID).write_bytes(bytes(changed))
+        assert read_run_id(tmp_path) is None

@@ -311,7 +311,7 @@ def test_a_damaged_run_id_or_table_does_not_lose_the_run(half):
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [
-        ({"resume": "nowhere"}, "'nowhere' is no run to go on with"),
+        ({"resume": "nowhere"}, "'nowhere' is no run to resume"),
         ({"resume": "run", "run_dir": "other"}, "run_dir"),
         ({"checkpoint_every": "soon"}, "checkpoint_every=soon: use a time such as 30s, 10m"),
         ({"checkpoint_every": "0m"}, "checkpoint_every=0m"),

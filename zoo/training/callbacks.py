@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from zoo.errors import InputError
+from zoo.training.private_names import broadcast_buffers
 
 
 class ProgressBar(RichProgressBar):
@@ -186,7 +187,7 @@ class EqualBuffers(Callback):
         if isinstance(network, DistributedDataParallel):
             if network.will_sync_module_buffers():
                 with torch.no_grad():
-                    network._sync_buffers()
+                    broadcast_buffers(network)
             network.require_forward_param_sync = False
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -125,7 +125,7 @@ def _stated(file: BinaryIO) -> str | None:
 
 def write_run_id(folder: Path, run_id: str) -> None:
     """Write the run id and its CRC-32."""
-    write_text(folder / RUN_ID, f"{run_id} {zlib.crc32(run_id.encode()):08x}\n")
+    write_text(folder / RUN_ID, _with_checksum(run_id))
 
 
 def read_run_id(folder: Path) -> str | None:
@@ -133,5 +133,10 @@ def read_run_id(folder: Path) -> str | None:
     path = folder / RUN_ID
     if not path.is_file():
         return None
-    run_id, _, checksum = path.read_text(encoding="utf-8", errors="replace").strip().partition(" ")
-    return run_id if checksum == f"{zlib.crc32(run_id.encode()):08x}" else None
+    content = path.read_bytes().decode(errors="replace")
+    run_id = content.partition(" ")[0]
+    return run_id if content == _with_checksum(run_id) else None
+
+
+def _with_checksum(run_id: str) -> str:
+    return f"{run_id} {zlib.crc32(run_id.encode()):08x}\n"

@@ -1,4 +1,4 @@
-"""Training checkpoints of a run: when they are written, what they hold, which of them stay."""
+"""Training checkpoints of a run: when they are written, their content, and which of them are kept."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from zoo.training.callbacks import StopOnDivergence
 from zoo.training.checkpoint_io import stated_checksum, write_run_id
 from zoo.training.metrics_table import MetricsTable
 from zoo.training.options import Fit, parse_interval
+from zoo.training.private_names import logged_steps
 from zoo.training.signals import Signals
 
 RUN, MODEL, STATE = "zoo_run", "zoo_model", "zoo_state"
@@ -68,7 +69,8 @@ class Checkpoints(Callback):
     """
 
     def __init__(self, folder: Path, options: Fit, monitor: tuple[str, str], signals: Signals, enabled: bool = True) -> None:
-        self.folder, self.options, self.enabled, self.run_id = folder / "checkpoints", options, enabled, uuid4().hex
+        self.folder, self.run_id = folder / "checkpoints", uuid4().hex
+        self.options, self.enabled = options, enabled
         self.monitor, self.mode = monitor
         self.signals, self.divergence = signals, StopOnDivergence()
         self.model: Mapping[str, Any] = {}
@@ -94,7 +96,7 @@ class Checkpoints(Callback):
     # --- when ---
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Take over the signals, and say if there will be too few checkpoints to keep."""
+        """Handle signals at the next step, and warn if there will be fewer checkpoints than `Fit.keep`."""
         self.signals.graceful, self._clock = True, time.monotonic()
         if self.enabled and trainer.is_global_zero:
             self.folder.mkdir(exist_ok=True)
@@ -107,7 +109,7 @@ class Checkpoints(Callback):
             print(f"{text}; --checkpoint-every 500steps makes more", flush=True)  # noqa: T201 (its purpose)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write the checkpoint of the epoch before, or begin where an earlier process has ended one."""
+        """Write the checkpoint of the previous epoch, or restore the state of an earlier process."""
         if self._restored is not None:
             self._restore(pl_module)
             state.begin_epoch(trainer)
@@ -115,7 +117,7 @@ class Checkpoints(Callback):
             self._save(trainer, (trainer.current_epoch, 0), regular=True, begun=False)
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Write the checkpoint of the step before if one is due, and stop if a signal has come."""
+        """Write the checkpoint of the previous step if one is due, and stop after a signal."""
         if self._restored is not None:
             self._restore(pl_module)
         loop = trainer.fit_loop.epoch_loop
@@ -130,20 +132,20 @@ class Checkpoints(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Complete the sums of an epoch that another process has begun."""
+        """Add the sums of an epoch that an earlier process began."""
         if self._sums:
             state.add_epoch_sums(trainer, self._sums)
             self._sums = {}
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Have a checkpoint written; log what was summed up before, if all that was left of the epoch was its validation."""
+        """Request a checkpoint; log the restored sums if only the validation of the epoch was left."""
         self._due = True
         for name, (value, count) in self._sums.items():
             pl_module.log(name.partition(".")[2], value / count if count else value, on_epoch=True, prog_bar=True, batch_size=1)
         self._sums = {}
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Keep the random numbers that validation begins with."""
+        """Save the random state that validation starts with."""
         if trainer.state.fn == "fit":
             if self._restored is not None:
                 self._restore(pl_module)
@@ -160,7 +162,7 @@ class Checkpoints(Callback):
             raise Stop(self.signals.received)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Compare with the best validation so far and have a checkpoint written."""
+        """Compare with the best validation so far and request a checkpoint."""
         if trainer.state.fn != "fit" or trainer.sanity_checking or not self.enabled:
             return
         self._validation_state, self._due = {}, True
@@ -176,7 +178,7 @@ class Checkpoints(Callback):
             self.best = {"file": "", "sha256": None, "monitor": self.monitor, "score": score, "metrics": found, **where}
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Write the last checkpoint; within an epoch, where a number of steps can end a run, it goes on there."""
+        """Write the last checkpoint; a run that ends within an epoch can resume there."""
         self.finished = True
         progress = trainer.fit_loop.epoch_loop.batch_progress
         done = progress.current.completed
@@ -218,7 +220,9 @@ class Checkpoints(Callback):
         self._position = {"position": position, "validate": validate, "begun": begun}
         self._rows = tables[0].rows if tables else 0
         trainer.save_checkpoint(self.folder / name)
-        self._position, self._due, self._clock, before, self.newest = None, False, time.monotonic(), self.newest, name
+        before, self.newest = self.newest, name
+        self._position, self._due = None, False
+        self._clock = time.monotonic()
         if trainer.is_global_zero:
             if self.best is not None and self._better:
                 self.best["sha256"] = stated_checksum(self.folder / name)
@@ -226,7 +230,7 @@ class Checkpoints(Callback):
         self._better = False
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Add what Lightning leaves out."""
+        """Add the state that Lightning leaves out."""
         checkpoint[RUN], checkpoint[MODEL] = settled(self.options), dict(self.model)
         if self._position is None:  # somebody else's checkpoint, at whatever moment
             return
@@ -244,16 +248,17 @@ class Checkpoints(Callback):
             "rows": self._rows,
             "seconds": self.seconds,
             "epochs": trainer.current_epoch,
-            "logged_steps": state.logged_steps(trainer) + bool(self._position["validate"]),
+            "logged_steps": logged_steps(trainer) + bool(self._position["validate"]),
         }
         state.set_position(checkpoint, trainer, **self._position)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Take over where a checkpoint ended."""
+        """Restore the state of a checkpoint."""
         found = checkpoint[STATE]
         self._saved = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["completed"]
         self._start, self._goes_on = self._start - found["seconds"], found["position"]
-        self.run_id, self.best, self._best_before = found["run_id"], found["best"], found["best_before"]
+        self.run_id = found["run_id"]
+        self.best, self._best_before = found["best"], found["best_before"]
         if self.best is not None and self.best["sha256"] is None:
             self.best["sha256"] = stated_checksum(self.folder / self.best["file"])
         self._elsewhere = len(found["ranks"]) != trainer.world_size
@@ -268,7 +273,7 @@ class Checkpoints(Callback):
         self._restored = None
 
     def _remove_old(self, newest: set[str]) -> None:
-        """Remove the checkpoints that nobody needs, those after the newest one apart: they are of a future that is gone."""
+        """Remove checkpoints that are no longer needed; later ones than the newest belong to an abandoned continuation."""
         found = checkpoint_files(self.folder)
         last = next((number for number, path in enumerate(found) if path.name == self.newest), len(found) - 1)
         found = found[: last + 1]
@@ -320,7 +325,7 @@ def expected_checkpoints(trainer: Trainer, steps: int) -> int:
 
 
 def settled(options: Fit) -> dict[str, Any]:
-    """Return what of a run cannot change any more, flat, by the names of the flags."""
+    """Return the options that must not change on resume, flat, by the names of their flags."""
     flat: dict[str, Any] = {}
     for name, value in asdict(replace(options, trainer={})).items():  # the Trainer's may be objects, and large
         if name in _SETTLED:

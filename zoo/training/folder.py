@@ -36,15 +36,15 @@ FREE = {"num_workers", "ddp_timeout", "checkpoint_every", "trainer.enable_progre
 
 
 class RunFolder:
-    """A folder that one run alone writes to, from `claim` until `close`, or until the process is gone.
+    """A folder that only one run writes to, from `claim` until `close` or until the process ends.
 
-    The claim is a file locked by the operating system, which releases it with the process, however that ends. In the other
-    processes of a run the object only knows the path.
+    The claim is a file lock, which the operating system releases when the process ends. In the other processes of a run the
+    object only holds the path.
 
     Args:
         path: The folder.
         handle: The open lock file; None in a process that has not claimed the folder itself.
-        resumed: Whether the run in it goes on.
+        resumed: Whether the folder holds a run that is resumed.
     """
 
     def __init__(self, path: Path, handle: int | None = None, resumed: bool = False) -> None:
@@ -58,7 +58,7 @@ class RunFolder:
         self.close()
 
     def close(self) -> None:
-        """Give the claim back; without effect the second time."""
+        """Release the claim; a second call has no effect."""
         if self._handle is not None:
             if os.name == "nt":  # Windows removes no open file
                 os.close(self._handle)
@@ -69,18 +69,18 @@ class RunFolder:
             self._handle = None
 
     def release(self) -> int | None:
-        """Return the lock file, which is another object's from now on."""
+        """Hand over the lock file to another object."""
         handle, self._handle = self._handle, None
         return handle
 
     def clear(self) -> None:
-        """Remove all but the lock, which goes last: whoever claims the folder then owns all that is in it."""
+        """Remove everything except the lock."""
         for path in self.path.iterdir():
             if path.name != LOCK:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def discard(self) -> None:
-        """Remove the folder of a run that has nothing to show, and runs/ if that is empty now."""
+        """Remove the folder of a run that saved nothing, and runs/ if it is empty then."""
         if self._handle is not None and not self.resumed:
             with suppress(OSError):
                 self.clear()
@@ -112,7 +112,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
 
 
 def claim(options: Fit, name: str | None = None) -> RunFolder:
-    """Create the folder of a run: `run_dir`, or the next free name in runs/; or open that of the run that goes on."""
+    """Create the folder of a run (`run_dir`, or the next free name in runs/), or open that of a run that is resumed."""
     try:
         if options.resume == "auto":
             return _unfinished(options) or claim(replace(options, resume=None), name)
@@ -129,7 +129,7 @@ def claim(options: Fit, name: str | None = None) -> RunFolder:
 
 
 def _reopened(folder: Path) -> RunFolder:
-    """Hold the folder of a run that goes on, without what a crash has left half written."""
+    """Hold the folder of a run that is resumed, after removing half-written files of a crash."""
     read_config(folder)
     held = hold(folder)
     for pattern in ("checkpoints/.*.part", *(f".{name}-*" for name in _WRITTEN)):
@@ -139,9 +139,9 @@ def _reopened(folder: Path) -> RunFolder:
 
 
 def _unfinished(options: Fit) -> RunFolder | None:
-    """Hold the newest run of this configuration, but for `FREE` options, that has begun and is neither finished nor under way.
+    """Hold the newest unfinished run of this configuration, except for `FREE` options, that no process is training.
 
-    A given folder without a checkpoint is used anew: whoever restarts a command until it succeeds names one folder.
+    A given folder without a checkpoint is cleared and used again, so that a retry loop can name one folder.
     """
     given, wanted = options.run_dir, decisive(config_values(options))
     folders = [Path(given).expanduser()] if given is not None else sorted(RUNS.glob("*/"), key=_modified, reverse=True)
@@ -173,7 +173,7 @@ def finished_run(options: Fit) -> dict[str, Any] | None:
 
 
 def _is_over(folder: Path) -> bool:
-    """Whether this is an experiment with lottery tickets that has no round to go."""
+    """Return whether this is a finished experiment with lottery tickets."""
     with suppress(InputError):
         return bool(read_json(folder / RESULTS).get("left") == 0)
     return False
@@ -216,7 +216,11 @@ def _claim(folder: Path) -> RunFolder:
 
 
 def hold(folder: Path) -> RunFolder:
-    """Keep other processes from writing to a folder that exists."""
+    """Lock an existing folder against other processes.
+
+    Raises:
+        InputError: If another process holds it.
+    """
     lock = folder / LOCK
     handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -258,7 +262,7 @@ def run_name(options: Fit) -> str:
 
 
 def file_name(text: str) -> str:
-    """Return a name for a folder that is read like a text, such as a spec.
+    """Slugify a text such as a spec.
 
     Example:
         >>> file_name("phm(n=4, rule='a/b')")
@@ -285,7 +289,7 @@ def shortest(group: str, text: str) -> str:
 
 
 def config_values(options: Fit) -> dict[str, Any]:
-    """Return what config.yaml says of a run."""
+    """Return the content of config.yaml."""
     own = ("run_dir", "resume")  # of this run alone: a repetition begins anew, in a folder of its own
     values = {key: value for key, value in asdict(options).items() if key not in own and value is not None}
     values["trainer"] = {key: value for key, value in options.trainer.items() if value is not None}
@@ -301,7 +305,7 @@ def flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decisive(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that decide what a run comes to, by the names of their flags."""
+    """Return the options that affect results, by the names of their flags."""
     return {name: value for name, value in flat(values).items() if name not in FREE}
 
 
@@ -316,7 +320,7 @@ def read_config(run: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"'{run}' is no run to go on with: {path} cannot be read ({error.strerror})") from error
+        raise InputError(f"'{run}' is no run to resume: {path} cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError(f"'{path}' is no YAML any more: write it again as zoo fit --print_config prints it") from error
     if not isinstance(values, dict):
@@ -325,7 +329,7 @@ def read_config(run: Path) -> dict[str, Any]:
 
 
 def read_summary(run: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
-    """Read what a finished run came to: its metrics, its parameters, and what else is needed."""
+    """Load the summary of a finished run and check that it has metrics, parameters and the needed keys."""
     file = run / "summary.json"
     summary = read_json(file)
     whole = all(isinstance(summary.get(key), dict) for key in ("metrics", "parameters")) and summary.keys() >= set(needed)

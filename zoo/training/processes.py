@@ -14,10 +14,10 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from zoo.errors import InputError, one_line
+from zoo.training.private_names import set_timeout, starts_scripts
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -212,7 +212,7 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
     strategy = trainer.strategy
     end_with_parent()
     if strategy.launcher is not None:
-        strategy._timeout = timedelta(seconds=timeout)  # type: ignore[attr-defined]  # a strategy that is named takes none
+        set_timeout(strategy, timeout)
         if int(os.environ.get("LOCAL_RANK", "0")) == 0:
             os.environ[PARENT] = str(os.getpid())
         strategy.launcher.launch(lambda: None, trainer=trainer)
@@ -267,11 +267,13 @@ def check_strategy(trainer: Trainer) -> None:
         InputError: If it is one of them.
     """
     from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
-    from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 
     strategy = trainer.strategy
+    if sys.platform == "win32" and trainer.world_size > 1:
+        text = "several processes are not supported on Windows: use --trainer.devices 1, or WSL"
+        raise InputError(text, code="unsupported")
     if not isinstance(strategy, SingleDeviceStrategy | DDPStrategy):
         name = type(strategy).__name__.removesuffix("Strategy")
         raise InputError(f"--trainer.strategy: a run cannot use {name}, only one device or ddp; use --trainer.strategy ddp")
-    if strategy.launcher is not None and not isinstance(strategy.launcher, _SubprocessScriptLauncher):
+    if strategy.launcher is not None and not starts_scripts(strategy):
         raise InputError("--trainer.strategy: processes by spawn or fork share no run folder; use ddp, and not in a notebook")

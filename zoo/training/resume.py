@@ -1,4 +1,4 @@
-"""Go on with a run: its newest whole checkpoint, what may change on the way, and the model of a run that crashed."""
+"""Resume a run from its newest intact checkpoint, and recover the model of a run that crashed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _ENDS = ("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "call
 
 @dataclass(frozen=True)
 class Resumed:
-    """Where a run goes on.
+    """The checkpoint that a run resumes from.
 
     Attributes:
         path: The checkpoint.
-        checkpoint: What it holds.
+        checkpoint: Its content.
         finished: Whether nothing is left to train.
     """
 
@@ -41,13 +41,17 @@ class Resumed:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What `zoo.training.checkpoints.Checkpoints` has noted."""
+        """The state that `zoo.training.checkpoints.Checkpoints` has saved."""
         found: dict[str, Any] = self.checkpoint[STATE]
         return found
 
 
 def resume(options: Fit, folder: Path, processes: int = 1) -> Resumed:
-    """Read the newest whole checkpoint of a run, and say where it goes on, in how many processes, and what has changed."""
+    """Load the newest intact checkpoint of a run, and print its position and the options that changed.
+
+    Raises:
+        InputError: If an option changed that must not, the run is finished, or no checkpoint is intact.
+    """
     old, new = flat(read_config(folder)), flat(config_values(options))
     names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     path, checkpoint = newest(folder)
@@ -76,14 +80,14 @@ def resume(options: Fit, folder: Path, processes: int = 1) -> Resumed:
 
 
 def check_unchanged(folder: Path, resumed: Resumed | None, digest: str | None) -> None:
-    """Refuse to go on with other data: rows that were trained on could be cut into the test split."""
+    """Refuse changed data: rows that were trained on could end up in the test split."""
     before = None if resumed is None else resumed.checkpoint[MODEL]["summary"].get("data_sha256")
     if before and before != digest:
         raise InputError(f"the data of the run '{folder}' have changed since it began: put them back, or begin a new run")
 
 
 def check_batch(folder: Path, theirs: int, before: int, size: int, processes: int) -> None:
-    """Refuse to go on in another number of processes with other steps.
+    """Refuse another number of processes if the rows of a step would change.
 
     Raises:
         InputError: If the rows of a step, those of all processes together, would be more or fewer than before.
@@ -96,7 +100,7 @@ def check_batch(folder: Path, theirs: int, before: int, size: int, processes: in
 
 
 def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Return the newest checkpoint of a run that is whole, and what it holds; newer ones that are not are named on stderr."""
+    """Return the newest intact checkpoint of a run and its content; damaged ones are named on stderr."""
     wrong: list[str] = []
     for path in reversed(checkpoint_files(folder / "checkpoints")):
         try:
@@ -116,7 +120,7 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def read_own(path: Path, folder: Path) -> dict[str, Any]:
-    """Read a checkpoint of this run."""
+    """Load a checkpoint and check that it belongs to this run."""
     checkpoint = read_checkpoint(path)
     if not isinstance(checkpoint.get(STATE), dict) or not isinstance(checkpoint.get(RUN), dict):
         raise InputError(f"'{path}' is no training checkpoint of a run of the zoo")
@@ -126,7 +130,7 @@ def read_own(path: Path, folder: Path) -> dict[str, Any]:
 
 
 def read_best(folder: Path, best: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the best checkpoint of a run."""
+    """Load the best checkpoint of a run and compare its checksum."""
     path = folder / "checkpoints" / best["file"]
     checkpoint = read_own(path, folder)
     if best["sha256"] is not None and stated_checksum(path) != best["sha256"]:
@@ -146,7 +150,7 @@ def run_id_of(folder: Path) -> str | None:
 
 
 def check_network(resumed: Resumed | None, task: nn.Module) -> None:
-    """Compare the shapes in the checkpoint that a run goes on from with those of its task."""
+    """Compare the shapes in a checkpoint with those of the task."""
     if resumed is None:
         return
     theirs = {name: value.shape for name, value in resumed.checkpoint["state_dict"].items()}

@@ -9,6 +9,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from zoo.errors import Stop
+from zoo.training.private_names import disable_sigterm
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -40,8 +41,8 @@ class Signals:
             signal.signal(number, handler)
 
     def take_over(self, trainer: Any) -> None:
-        """Put Lightning's handler of SIGTERM out of action: its collective calls hang, and it ends a run with exit code 0."""
-        trainer._signal_connector._sigterm_notifier_fn = lambda signum, frame: None
+        """Handle SIGTERM in place of Lightning."""
+        disable_sigterm(trainer)
         self.launcher = trainer.strategy.launcher
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:

@@ -13,6 +13,7 @@ from torch import distributed
 
 from zoo.data.loader import ResumableLoader
 from zoo.errors import InputError
+from zoo.training.private_names import epoch_results, logged_steps, restart_loader, set_logged_steps
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
@@ -44,14 +45,14 @@ def gathered(value: Any, trainer: Trainer) -> list[Any]:
 
 def epoch_sums(trainer: Trainer) -> dict[str, list[Any]]:
     """Return what Lightning has summed up so far of the values that training logs for an epoch."""
-    results = trainer.fit_loop.epoch_loop._results.items()
+    results = epoch_results(trainer)
     metrics = {name: metric for name, metric in results if metric.is_tensor and metric.meta.on_epoch and not metric.has_reset}
     return {name: [m.value.cpu(), getattr(m, "cumulated_batch_size", torch.tensor(0)).cpu()] for name, m in metrics.items()}
 
 
 def add_epoch_sums(trainer: Trainer, sums: dict[str, list[Any]]) -> None:
     """Add sums of the same epoch from before, after its first step of this process: the values exist from then on."""
-    for name, metric in trainer.fit_loop.epoch_loop._results.items():
+    for name, metric in epoch_results(trainer):
         if name in sums:
             value, count = (part.to(metric.value.device) for part in sums[name])
             if metric.meta.is_mean_reduction or metric.meta.is_sum_reduction:
@@ -129,15 +130,10 @@ def set_loader(trainer: Trainer, position: Sequence[int], *, elsewhere: bool = F
 def begin_epoch(trainer: Trainer) -> None:
     """Let a loader that draws from the global generators draw again, now that they are restored."""
     if not isinstance(trainer.train_dataloader, ResumableLoader):
-        iter(trainer.fit_loop._data_fetcher)  # type: ignore[arg-type]
-
-
-def logged_steps(trainer: Trainer) -> int:
-    """Return the number that loggers count the next step by."""
-    return int(trainer.fit_loop.epoch_loop._batches_that_stepped)
+        restart_loader(trainer)
 
 
 def set_counters(trainer: Trainer, epochs: int, steps: int) -> None:
     """Let loggers count the test of a run that was trained in another process as they would have there."""
     trainer.fit_loop.epoch_progress.current.completed = epochs
-    trainer.fit_loop.epoch_loop._batches_that_stepped = steps
+    set_logged_steps(trainer, steps)

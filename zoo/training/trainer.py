@@ -25,6 +25,7 @@ from zoo.training.checkpoints import Checkpoints
 from zoo.training.metrics_table import MetricsTable
 from zoo.training.objects import is_object
 from zoo.training.options import Fit, parser_message
+from zoo.training.private_names import move_wandb
 from zoo.training.processes import build_trainer
 from zoo.training.resume import Resumed
 from zoo.training.signals import Signals
@@ -96,7 +97,7 @@ def run_loggers(given: Any, folder: Path, resumed: Resumed | None) -> list[Logge
     theirs = [] if given is True else as_list(given)
     for logger in theirs:
         if isinstance(logger, loggers.WandbLogger) and logger.save_dir == ".":  # its default, the working folder
-            logger._save_dir = logger._wandb_init["dir"] = str(folder)
+            move_wandb(logger, folder)
     return [MetricsTable(folder, rows), tensorboard, *theirs]
 
 
