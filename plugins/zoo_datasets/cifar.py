@@ -87,11 +87,13 @@ def read_cifar(record: CifarSet, root: Path) -> dict[str, Split]:
     if (root / "train").is_dir():
         classes = class_folders(root)
         if tuple(classes) != record.classes:
-            raise InputError(f"{root}: its {len(classes)} class folders are not the {len(record.classes)} of {record.name}")
+            raise InputError(
+                f"{root}: its {len(classes)} class folders are not the {len(record.classes)} of {record.name}", code="data"
+            )
         return read_folder(root)
     accepted = "the binary version (*.bin), parquet files, an image folder (train/<class>/) or train_*.npz + test.npz"
     reason = "only the pickled python version, and nothing is ever unpickled" if _pickled(root) else "no known layout"
-    raise InputError(f"{record.name}: {root} holds {reason}; accepted: a folder with {accepted}")
+    raise InputError(f"{record.name}: {root} holds {reason}; accepted: a folder with {accepted}", code="data")
 
 
 def _pickled(root: Path) -> bool:
@@ -111,10 +113,10 @@ def _binary(record: CifarSet, folder: Path) -> dict[str, Split]:
 
 def _records(file: Path, length: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     if not file.is_file():
-        raise InputError(f"{file}: missing; the other files of the binary version are there")
+        raise InputError(f"{file}: missing; the other files of the binary version are there", code="missing")
     content = np.fromfile(file, np.uint8)
     if len(content) == 0 or len(content) % length:
-        raise InputError(f"{file}: {len(content)} bytes are not whole records of {length}; the file is damaged")
+        raise InputError(f"{file}: {len(content)} bytes are not whole records of {length}; the file is damaged", code="corrupt")
     return content.reshape(-1, length)
 
 
@@ -125,13 +127,13 @@ def _shards(files: list[Path]) -> Split:
     labels = []
     for file in files:
         if not file.is_file():
-            raise InputError(f"{file}: missing; the training shards are there")
+            raise InputError(f"{file}: missing; the training shards are there", code="missing")
         found = read_arrays(file)
         if missing := {"jpeg", "offsets", "labels"} - set(found):
-            raise InputError(f"{file}: no array {', '.join(sorted(missing))}; it has {', '.join(sorted(found))}")
+            raise InputError(f"{file}: no array {', '.join(sorted(missing))}; it has {', '.join(sorted(found))}", code="data")
         content, offsets = found["jpeg"].tobytes(), found["offsets"].tolist()
         if len(offsets) != len(found["labels"]) + 1 or sorted(offsets) != offsets or offsets[-1] != len(content):
-            raise InputError(f"{file}: offsets do not fit jpeg and labels; the file is damaged")
+            raise InputError(f"{file}: offsets do not fit jpeg and labels; the file is damaged", code="corrupt")
         items += [content[start:end] for start, end in pairwise(offsets)]
         names += [f"{file}, image {i}" for i in range(len(offsets) - 1)]
         labels.append(found["labels"])
@@ -144,13 +146,15 @@ def _parquet(record: CifarSet, root: Path) -> dict[str, Split]:
     names = {file: f"{file.parent.name}/{file.name}" if file.parent != root else file.name for file in files}
     parts = {split: [str(file) for file in files if split in names[file]] for split in ("train", "test")}
     if not parts["train"] or not parts["test"]:
-        raise InputError(f"{root}: parquet files of train and test are needed; found {', '.join(f.name for f in files[:5])}")
+        raise InputError(
+            f"{root}: parquet files of train and test are needed; found {', '.join(f.name for f in files[:5])}", code="data"
+        )
     import datasets
 
     try:
         loaded = datasets.load_dataset("parquet", data_files=parts)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        raise InputError(f"{root}: cannot read the parquet files ({error.__cause__ or error})") from error
+        raise InputError(f"{root}: cannot read the parquet files ({error.__cause__ or error})", code="data") from error
     return from_datasets(loaded, record, str(root))
 
 
@@ -161,14 +165,16 @@ def from_datasets(loaded: Mapping[str, Any], record: CifarSet, source: str) -> d
 
 def _rows(loaded: Mapping[str, Any], name: str, record: CifarSet, source: str) -> Split:
     if name not in loaded:
-        raise InputError(f"{record.name}: {source} has no {name} split; it has {', '.join(loaded)}")
+        raise InputError(f"{record.name}: {source} has no {name} split; it has {', '.join(loaded)}", code="data")
     from datasets import Image
 
     table = loaded[name]
     image = next((column for column in ("img", "image") if column in table.column_names), None)
     label = next((column for column in ("fine_label", "label") if column in table.column_names), None)
     if image is None or label is None:
-        raise InputError(f"{record.name}: {source} needs columns img and label; it has {', '.join(table.column_names)}")
+        raise InputError(
+            f"{record.name}: {source} needs columns img and label; it has {', '.join(table.column_names)}", code="data"
+        )
     items = [item["bytes"] for item in table.cast_column(image, Image(decode=False))[image]]
     names = [f"{source}, {name} row {i}" for i in range(len(items))]
     return Split(EncodedImages(items, names), np.array(table[label]), source)

@@ -16,7 +16,8 @@ def from_hub(preset: str, repository: str) -> Iterator[None]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
         raise InputError(
             f"{preset}: could not get {repository} from the Hugging Face Hub ({reason}); "
-            f"use {preset}(path=...) for a local copy, beside the other options"
+            f"use {preset}(path=...) for a local copy, beside the other options",
+            code="failed",
         ) from error
 
 
@@ -46,7 +47,9 @@ def _reason(error: Exception) -> str:
 
 def hub_changed(preset: str, repository: str, what: str) -> InputError:
     """Say that the Hub's copy of a set is not what it was."""
-    return InputError(f"{preset}: the Hub's copy has changed: {repository} has {what}; use {preset}(path=...) for a local copy")
+    return InputError(
+        f"{preset}: the Hub's copy has changed: {repository} has {what}; use {preset}(path=...) for a local copy", code="failed"
+    )
 
 
 def hub_split(

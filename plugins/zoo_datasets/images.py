@@ -79,7 +79,7 @@ def _fetch(record: MedMNISTSet) -> Path:
         found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if found != record.md5:
         sums = f"MD5 {found}, MedMNIST says {record.md5}"
-        raise InputError(f"{record.name}: {place} is damaged ({sums}); delete it and try again")
+        raise InputError(f"{record.name}: {place} is damaged ({sums}); delete it and try again", code="corrupt")
     return Path(place)
 
 

@@ -33,7 +33,10 @@ def sva(path: str | Path | None = None, attractors: int = 0, **options: Any) -> 
         InputError: There is no path, a file is missing or wrong, or `attractors` is not 0..5.
     """
     if path is None:
-        raise InputError("sva: the Hugging Face Hub has no copy; use sva(path=FOLDER) with a folder that holds numpred.val.tsv")
+        raise InputError(
+            "sva: the Hugging Face Hub has no copy; use sva(path=FOLDER) with a folder that holds numpred.val.tsv",
+            code="missing",
+        )
     if isinstance(attractors, bool) or attractors not in range(6):
         raise InputError(f"sva: attractors={attractors!r}; use 1 to 5, or 0 for the mixed test rows")
     return TextData(partial(_sva_splits, path, attractors), "text_classification", names=NUMBERS, **options)
@@ -53,4 +56,6 @@ def _numpred(folder: Path, name: str) -> Table:
     for file in (folder / f"{name}.tsv.gz", folder / f"{name}.tsv"):
         if file.is_file():
             return read_table(file, text=1, label=0, header=False)
-    raise InputError(f"sva: {folder} holds no {name}.tsv or {name}.tsv.gz; use sva(path=FOLDER) with the folder that does")
+    raise InputError(
+        f"sva: {folder} holds no {name}.tsv or {name}.tsv.gz; use sva(path=FOLDER) with the folder that does", code="missing"
+    )

@@ -186,7 +186,7 @@ def answerable(table: Table) -> Table:
     right = table.labels.mask([name for name in table.labels.names if name.lower() in ("1", "true", "relevant")])
     kept = np.isin(groups, groups[right])
     if not kept.any():
-        raise InputError(f"{table.source}: no question has an answer of label 1")
+        raise InputError(f"{table.source}: no question has an answer of label 1", code="data")
     return table.where(kept)
 
 
@@ -209,7 +209,9 @@ def _files(record: TextSet, folder: Path) -> dict[str, Path]:
         if file.is_file() and base_suffix(file) in FORMATS:
             stem = (file.with_suffix("") if file.suffix.lower() in OPEN else file).stem
             if stem in stems:
-                raise InputError(f"{record.name}: {folder} holds both {stems[stem].name} and {file.name}; keep one")
+                raise InputError(
+                    f"{record.name}: {folder} holds both {stems[stem].name} and {file.name}; keep one", code="conflict"
+                )
             stems[stem] = file
     files = {}
     for split, general in SPLITS.items():
@@ -218,7 +220,9 @@ def _files(record: TextSet, folder: Path) -> dict[str, Path]:
             files[split] = stems[stem]
     if not {"train", "val"} & set(files):
         own = record.files.get("train", ("train",))[0]
-        raise InputError(f"{record.name}: {folder} has no training file, such as {own}.tsv; there is {listing(folder)}")
+        raise InputError(
+            f"{record.name}: {folder} has no training file, such as {own}.tsv; there is {listing(folder)}", code="missing"
+        )
     return files
 
 
@@ -237,7 +241,7 @@ def _read(record: TextSet, file: Path, split: str) -> Table | None:
     header = isinstance(layout.label, str)
     table = labelled(read_table(file, **texts, label=layout.label, group=layout.group, header=header))
     if not len(table) and split != "test":
-        raise InputError(f"{file}: no row has a label")
+        raise InputError(f"{file}: no row has a label", code="data")
     return table if len(table) else None
 
 
@@ -245,7 +249,7 @@ def _other_columns(record: TextSet, file: Path, names: Sequence[str]) -> InputEr
     wanted = [", ".join(map(str, layout.all)) for layout in record.columns if layout.width is None]
     bare = [f"{layout.width} columns without a header" for layout in record.columns if layout.width is not None]
     there = ", ".join(name[:20] for name in names[:8]) or "none at all"
-    return InputError(f"{file}: {record.name} needs the columns {', or '.join(wanted + bare)}; there is {there}")
+    return InputError(f"{file}: {record.name} needs the columns {', or '.join(wanted + bare)}; there is {there}", code="data")
 
 
 def _folded(found: dict[str, Table]) -> dict[str, Table]:

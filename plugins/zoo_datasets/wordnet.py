@@ -97,12 +97,15 @@ def _lines(name: str) -> dict[str, str]:
     try:
         content = (folder / "data" / "_info" / name).read_bytes()
     except OSError as error:
-        raise InputError(f"glosses: the installed timm has no {name}; install a timm from {RELEASES}") from error
+        raise InputError(
+            f"glosses: the installed timm has no {name}; install a timm from {RELEASES}", code="mismatch"
+        ) from error
     found = hashlib.sha256(content).hexdigest()
     if found != SHA256[name]:
         raise InputError(
             f"glosses: the installed timm ships another {name} (SHA-256 {found[:12]}); "
-            f"timm {RELEASES} ship {SHA256[name][:12]}: install one of them"
+            f"timm {RELEASES} ship {SHA256[name][:12]}: install one of them",
+            code="mismatch",
         )
     return dict(line.split("\t") for line in content.decode("utf-8").splitlines())
 

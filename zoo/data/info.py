@@ -1,4 +1,4 @@
-"""What a model, a checkpoint and a prediction need to know of the data a network was trained on; JSON values only."""
+"""Data info: the facts about a data set that networks, checkpoints and predictions need, as JSON values."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -12,18 +12,18 @@ from torch import Tensor
 from zoo.errors import InputError, shorten
 
 INPUTS = ("image", "text", "text_pair", "vector", "tokens", "token_stream", "source_target")
-"""The forms of input that the zoo's own data sets have; a third-party data set may bring another."""
+"""The input kinds of the zoo's own data sets; a third-party data set may add others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataInfo:
-    """Sizes and content digest of a data set; subclasses add what a network and a task must know.
+    """Sizes and content digest of a data set; subclasses add facts for networks and tasks.
 
-    Fields hold whole numbers above zero, other numbers, text, true or false, None, or tuples of these.
+    Fields hold positive integers, other numbers, text, booleans, None, or tuples of these.
 
     Attributes:
-        inputs: The form of a network's input, one of `INPUTS`.
-        network_sizes: Names of the attributes that a backbone is told.
+        inputs: The input kind, such as one of `INPUTS`.
+        network_sizes: Names of the attributes that are passed to the backbone.
         sizes: Rows per split.
         sha256: Digest of the content; empty if the data module does not compute one.
     """
@@ -34,7 +34,7 @@ class DataInfo:
     sha256: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse text that would write more to a terminal than itself, such as a label that came from a stranger."""
+        """Refuse text with control characters, such as a label from an untrusted file."""
         for name, value in vars(self).items():
             texts = value if isinstance(value, tuple) else (value,)
             if wrong := next((text for text in texts if isinstance(text, str) and not text.isprintable()), None):
@@ -55,7 +55,7 @@ class DataInfo:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Rebuild the info that `to_dict` wrote.
+        """Rebuild an info from the values of `to_dict`.
 
         Raises:
             InputError: A field is missing or unknown, or its value is of the wrong type.
@@ -68,8 +68,7 @@ class DataInfo:
         for name, value in values.items():
             if not _matches(value, hints[name]):
                 raise InputError(f"data info: {name} = {value!r}: expected {_expected(hints[name])}")
-        plain: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in values.items()}
-        return cls(**plain)
+        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
 
 
 SCALARS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
@@ -85,11 +84,11 @@ def _matches(value: Any, hint: Any) -> bool:
     """Tell whether a value, perhaps read from JSON, is of an annotated type."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return any(_matches(value, one) for one in args)
+        return any(_matches(value, option) for option in args)
     if origin is tuple:
-        return isinstance(value, (list, tuple)) and all(_matches(one, args[0]) for one in value)
+        return isinstance(value, (list, tuple)) and all(_matches(entry, args[0]) for entry in value)
     if origin is dict:
-        return isinstance(value, dict) and all(isinstance(key, str) and type(one) is int for key, one in value.items())
+        return isinstance(value, dict) and all(isinstance(key, str) and type(size) is int for key, size in value.items())
     return SCALARS[hint][1](value)
 
 
@@ -188,12 +187,12 @@ class TableInfo(VectorInfo):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenInfo(DataInfo):
-    """Info of data made of tokens: what texts, running text and pairs of texts share.
+    """Base info of tokenized data.
 
     Attributes:
-        vocab_size: Tokens of the tokenizer, padding (0) and unknown (1) included.
-        max_length: Tokens of the longest input.
-        tokenizer: Name of the tokenizer file beside the model.
+        vocab_size: Vocabulary size, padding (0) and unknown (1) included.
+        max_length: Maximum sequence length.
+        tokenizer: Name of the tokenizer file in the model folder.
     """
 
     network_sizes: ClassVar[tuple[str, ...]] = ("vocab_size", "max_length")
@@ -213,8 +212,8 @@ class TextInfo(TokenInfo):
     Attributes:
         classes: The label names; label i is called `classes[i]`.
         pair: Whether a row has two texts.
-        ranking: Whether a row is an answer, to be ranked among those of its question.
-        vectors: Width of the pretrained vectors that the token embedding started from, or None.
+        ranking: Whether rows are answers to rank per question.
+        vectors: Width of the pretrained word vectors, or None.
     """
 
     network_sizes: ClassVar[tuple[str, ...]] = ("vocab_size", "max_length", "num_classes", "pair")
@@ -243,14 +242,14 @@ class CorpusInfo(TokenInfo):
     """Info of running text.
 
     Attributes:
-        stream: Whether every batch goes on where the one before ended, for networks with a memory.
+        stream: Whether each batch continues the previous one, for networks with memory.
     """
 
     stream: bool
 
     @property
     def inputs(self) -> str:
-        """`tokens`, blocks in any order, or `token_stream`, segments one after the other."""
+        """`tokens` (blocks in any order) or `token_stream` (consecutive segments)."""
         return "token_stream" if self.stream else "tokens"
 
     def example_inputs(self, batch: int) -> Tensor:
@@ -260,7 +259,7 @@ class CorpusInfo(TokenInfo):
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelInfo(TokenInfo):
-    """Info of pairs of texts, a source to read and a target to generate; [BOS] is token 2 and [EOS] token 3."""
+    """Info of source and target texts; [BOS] is token 2 and [EOS] token 3."""
 
     inputs: ClassVar[str] = "source_target"
     network_sizes: ClassVar[tuple[str, ...]] = ("vocab_size", "max_length", "seq2seq")

@@ -1,4 +1,4 @@
-"""Data loaders and their order of rows: the same for every seed and epoch, divided among processes, resumable."""
+"""Resumable data loaders whose row order depends on seed and epoch alone, divided among processes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Array = npt.NDArray[Any]
 Batch = TypeVar("Batch", covariant=True)
 
 Keys = Any
-"""What a data set takes: rows (array, tensor or list of int), or the rows of whole batches (list of lists)."""
+"""Keys of a data set: rows (array, tensor or list of int), or the rows of whole batches (list of lists)."""
 
 Order = Callable[[int], Keys]
-"""Returns the keys of an epoch; every epoch has as many."""
+"""Returns the keys of an epoch; their number is the same in every epoch."""
 
 CHUNK = 2**16
 
@@ -67,7 +67,7 @@ class TensorBatches(BatchDataset[Any]):
 
 
 def generator(*keys: int) -> torch.Generator:
-    """Return a generator whose stream is decided by the keys."""
+    """Return a generator seeded by the keys."""
     seed = 0
     for key in keys:
         seed = (seed * 1_000_003 + key + 1) % (2**63)
@@ -89,7 +89,7 @@ def always(keys: Keys, epoch: int) -> Keys:
 
 
 def process_rank() -> tuple[int, int]:
-    """Return the rank of this process among those that train together, and how many they are."""
+    """Return the rank of this process and the world size."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1
@@ -154,40 +154,40 @@ class FixedSampler(EpochSampler, SequentialSampler):
 
 
 class ResumableLoader(DataLoader[Any]):
-    """Go on in the middle of an epoch: Lightning writes the state into its checkpoints and loads it when a run is resumed.
+    """A loader that resumes in the middle of an epoch; Lightning saves its state in checkpoints.
 
-    The state counts the batches that were handed out, whatever workers have made beyond them. It says of which epoch they
-    are, and if another one is begun nothing is left out.
+    The state counts the batches that were yielded, not those prefetched by workers, and belongs to one epoch: a pass over
+    another epoch starts at its beginning.
     """
 
     _epoch = 0  # of the pass under way
-    _handed = 0
+    _yielded = 0
     _resumed: tuple[int, int] | None = None
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # a generator starts late: after Lightning's `set_epoch`
         if (sampler := self._epochs) is not None:
             resumed, self._resumed = self._resumed, None
             self._epoch = sampler.epoch
-            self._handed = resumed[1] if resumed is not None and resumed[0] == self._epoch else 0
-            sampler.skip = self._handed * (self.batch_size or 1)
+            self._yielded = resumed[1] if resumed is not None and resumed[0] == self._epoch else 0
+            sampler.skip = self._yielded * (self.batch_size or 1)
         for batch in super().__iter__():
-            self._handed += 1
+            self._yielded += 1
             yield batch
 
     def state_dict(self) -> dict[str, int]:
-        """Return the epoch and how many of its batches were handed out."""
-        epoch, handed = self._resumed or (self._epoch, self._handed)
-        return {"epoch": epoch + 1, "batches": 0} if handed == len(self) else {"epoch": epoch, "batches": handed}
+        """Return the epoch and the number of its batches that were yielded."""
+        epoch, yielded = self._resumed or (self._epoch, self._yielded)
+        return {"epoch": epoch + 1, "batches": 0} if yielded == len(self) else {"epoch": epoch, "batches": yielded}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Let the next pass begin where the state says."""
+        """Start the next pass at the saved position."""
         self._resumed = state["epoch"], state["batches"]
         if self._epochs is not None:
             self._epochs.set_epoch(state["epoch"])
 
     @property
     def _epochs(self) -> EpochSampler | None:
-        """The sampler, unless somebody has put another in its place."""
+        """The sampler, unless it was replaced."""
         return self.sampler if isinstance(self.sampler, EpochSampler) else None
 
 

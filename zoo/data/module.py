@@ -16,14 +16,14 @@ Data = TypeVar("Data", bound=LightningDataModule)
 
 
 class DataModule(LightningDataModule, Generic[Info]):
-    """Base of the data modules of all kinds of data.
+    """Base class of all data modules.
 
-    `__init__` of a subclass checks options and touches no data. A subclass implements `load`, which opens the splits and
-    returns their info, and `dataset`, the rows of a split; it sets `task`, and in `load` whatever of `source`, `has_split`,
-    `tokenizer` and `split_comment` differs from the defaults.
+    A subclass sets `task` and implements `load`, which opens the splits and returns their info, and `dataset`, the rows of a
+    split. Its `__init__` checks options and reads no data; `load` may set `source`, `has_split`, `tokenizer` and
+    `split_comment`.
 
-    Several processes: training rows are divided evenly (at most one per process and epoch is left out), validation and test
-    rows without any duplicates.
+    In a run of several processes, training rows are divided evenly (at most one per process and epoch is dropped), validation
+    and test rows without duplicates.
 
     Args:
         batch_size: Rows per batch, in each process.
@@ -31,13 +31,13 @@ class DataModule(LightningDataModule, Generic[Info]):
         seed: Decides the order of training; the splits do not depend on it.
 
     Attributes:
-        task: Spec of the task that the data are for by default.
-        model_options: Options that a trained model decides when it is measured on other data, such as how texts become tokens.
-        source_options: Options that say where rows come from; a model is measured on all rows of another source.
-        tokenizer: What turns text into tokens; None for other data.
-        has_split: Whether the data came with rows to validate or test on.
-        source: What messages call the data.
-        split_comment: Which splits were cut from which, if the data came without them.
+        task: Spec of the default task.
+        model_options: Options that a trained model fixes when it is tested on other data, such as the tokenizer.
+        source_options: Options that identify the source; a model is tested on all rows of another source.
+        tokenizer: The tokenizer; None for data without text.
+        has_split: Whether the data came with a validation or test split.
+        source: Name of the data in messages.
+        split_comment: How missing splits were made.
         skipped: Broken rows that were left out.
 
     Raises:
@@ -62,7 +62,7 @@ class DataModule(LightningDataModule, Generic[Info]):
         self._info: Info | None = None
 
     def load(self) -> Info:
-        """Open the splits and return what a model must know of them."""
+        """Open the splits and return the data info."""
         raise NotImplementedError(f"{type(self).__name__} has no load")
 
     def dataset(self, split: str) -> Dataset[Any]:
@@ -74,8 +74,8 @@ class DataModule(LightningDataModule, Generic[Info]):
         return partial(shuffled, len(data), self.seed)
 
     def prepare_data(self) -> None:
-        """Download and convert what is not in a cache yet; Lightning calls it in one process of a machine only."""
-        self.setup()  # which also fills the caches that the other processes read afterwards
+        """Download and fill the caches; Lightning calls it in one process per machine."""
+        self.setup()
 
     def setup(self, stage: str | None = None) -> None:
         """Open the splits, unless they are open; an `InputError` says where the data are wrong."""
@@ -84,7 +84,7 @@ class DataModule(LightningDataModule, Generic[Info]):
 
     @property
     def info(self) -> Info:
-        """What a model must know of the data; known after `setup`."""
+        """The data info, available after `setup`."""
         if self._info is None:
             raise RuntimeError(f"{type(self).__name__}: call prepare_data() and setup() first, or zoo.data.ready(data)")
         return self._info
@@ -100,12 +100,12 @@ class DataModule(LightningDataModule, Generic[Info]):
 
     @property
     def files(self) -> dict[str, str]:
-        """The text files to store beside a model, by name."""
+        """Text files to save with the model, by name."""
         return {}
 
     @property
     def split_note(self) -> str:
-        """One line on the splits: sizes, and which were cut from which."""
+        """One line with the sizes of the splits and how they were made."""
         sizes = ", ".join(f"{count:,} {name}" for name, count in self.info.sizes.items())
         skipped = f"{self.skipped:,} broken rows skipped" if self.skipped else ""
         comments = "; ".join(filter(None, [self.split_comment, skipped]))
@@ -114,8 +114,8 @@ class DataModule(LightningDataModule, Generic[Info]):
     def train_dataloader(self) -> DataLoader[Any]:
         """Return training batches, in an order that changes with the epoch.
 
-        A last batch of one single row, another one in every epoch, is left out unless it is the only one or `batch_size` is 1:
-        batch normalization cannot train on it.
+        A last batch of a single row is dropped, since batch normalization cannot train on it, unless it is the only batch or
+        `batch_size` is 1.
         """
         data = self.dataset("train")
         sampler = EpochSampler(self.order(data), even=True)
@@ -129,9 +129,10 @@ class DataModule(LightningDataModule, Generic[Info]):
         return self.eval_dataloader("val")
 
     def test_dataloader(self) -> DataLoader[Any]:
-        """Return test batches in order; an `InputError` says that there is no test split."""
+        """Return test batches in order; `InputError` if there is no test split."""
         if not self.has_test:
-            raise InputError(f"{self.source} has no test split: add one beside the training split, or validate instead")
+            message = f"{self.source} has no test split: add one beside the training split, or validate instead"
+            raise InputError(message, code="missing")
         return self.eval_dataloader("test")
 
     def predict_dataloader(self) -> DataLoader[Any]:

@@ -44,7 +44,9 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor
             wanted.remove(word)
     if not vectors:
         sample = ", ".join(repr(word) for word in words[-3:])
-        raise InputError(f"{place}: has none of the {len(words)} words (such as {sample}); another language or tokenizer?")
+        raise InputError(
+            f"{place}: has none of the {len(words)} words (such as {sample}); another language or tokenizer?", code="data"
+        )
     rows = [vectors.get(word, vectors.get(word.lower())) for word in words]
     matrix = np.stack([np.zeros(width, np.float32) if row is None else row for row in rows])
     return torch.from_numpy(matrix), torch.tensor([row is not None for row in rows])
@@ -63,9 +65,9 @@ def _text(stream: IO[bytes], path: Path, wanted: set[str]) -> tuple[int, Found]:
 
 def _width(width: int, path: Path) -> int:
     if width < 1:
-        raise InputError(f"{path}:1: no vector; a line is a word and its numbers, with blanks between")
+        raise InputError(f"{path}:1: no vector; a line is a word and its numbers, with blanks between", code="data")
     if width > WIDEST:
-        raise InputError(f"{path}:1: vectors of {width:,} numbers; at most {WIDEST:,} are read")
+        raise InputError(f"{path}:1: vectors of {width:,} numbers; at most {WIDEST:,} are read", code="data")
     return width
 
 
@@ -82,7 +84,7 @@ def _lines(lines: Iterable[tuple[int, bytes]], width: int, path: Path, wanted: s
         try:
             vector = np.array([float(text) for text in numbers.split(b" ")], dtype=np.float32)
         except ValueError as error:
-            raise InputError(f"{place}: {error} in the vector of {word!r}; the line is damaged") from error
+            raise InputError(f"{place}: {error} in the vector of {word!r}; the line is damaged", code="corrupt") from error
         yield word, _finite(vector, word, place)
 
 
@@ -91,7 +93,9 @@ def _long(line: bytes, width: int, place: str) -> tuple[bytes, bytes, bytes]:
     raw, *numbers = line.rsplit(b" ", width)
     if len(numbers) < width or NUMBER.fullmatch(raw.rpartition(b" ")[2]):
         there = line.count(b" ")
-        raise InputError(f"{place}: {there} numbers behind the word, but {width} on the first line; the line is damaged")
+        raise InputError(
+            f"{place}: {there} numbers behind the word, but {width} on the first line; the line is damaged", code="corrupt"
+        )
     return raw, b" ", b" ".join(numbers)
 
 
@@ -99,7 +103,7 @@ def _binary(stream: IO[bytes], path: Path, wanted: set[str]) -> tuple[int, Found
     """Read count and width off the first line; return the width with the wanted entries."""
     fields = stream.readline(100).split()
     if len(fields) != 2 or not all(field.isdigit() and len(field) < 19 for field in fields):
-        raise InputError(f"{path}: no count and width at the start; is this a binary file of word2vec?")
+        raise InputError(f"{path}: no count and width at the start; is this a binary file of word2vec?", code="data")
     width = _width(int(fields[1]), path)
     return width, _records(stream, int(fields[0]), width, path, wanted)
 
@@ -112,7 +116,7 @@ def _records(stream: IO[bytes], count: int, width: int, path: Path, wanted: set[
         while (blank := buffer.find(b" ", start)) < 0 or len(buffer) <= blank + 4 * width:
             chunk = stream.read(CHUNK)
             if not chunk:
-                raise InputError(f"{place}: the file ends here, but its first line promises {count}; is it whole?")
+                raise InputError(f"{place}: the file ends here, but its first line promises {count}; is it whole?", code="data")
             buffer, start = buffer[start:] + chunk, 0
         word = _word(buffer[start:blank].lstrip(b"\n"), place)
         start = blank + 1 + 4 * width
@@ -124,10 +128,12 @@ def _word(raw: bytes, place: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{place}: {not_utf8(raw[error.start])}") from error
+        raise InputError(f"{place}: {not_utf8(raw[error.start])}", code="data") from error
 
 
 def _finite(vector: Vector, word: str, place: str) -> Vector:
     if not np.isfinite(vector).all():
-        raise InputError(f"{place}: the vector of {word!r} holds a number that is not finite; the file is damaged")
+        raise InputError(
+            f"{place}: the vector of {word!r} holds a number that is not finite; the file is damaged", code="corrupt"
+        )
     return vector

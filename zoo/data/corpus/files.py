@@ -32,5 +32,5 @@ def read_corpus(place: Path, preset: str) -> dict[str, Source]:
         return {"train": TextFile.of(place)}
     found = {split: one_file(preset, place, [f"{n}{e}" for n in names for e in ENDINGS]) for split, names in SPLITS.items()}
     if found["train"] is None:
-        raise InputError(f"{preset}: {place} has no train.txt (or .txt.gz, .txt.xz); there is {listing(place)}")
+        raise InputError(f"{preset}: {place} has no train.txt (or .txt.gz, .txt.xz); there is {listing(place)}", code="missing")
     return {split: TextFile.of(file) for split, file in found.items() if file is not None}

@@ -163,11 +163,11 @@ class CorpusData(DataModule[CorpusInfo]):
         for name, tokens in splits.items():
             place, count = f"{sources[name].name}, {name} split", len(tokens)
             if count == 0:
-                raise InputError(f"{place}: there is no text in it; a corpus needs some")
+                raise InputError(f"{place}: there is no text in it; a corpus needs some", code="data")
             if count <= self.length:
                 few = f"{count} tokens, too few for one block of max_length={self.length} and the token after it"
                 advice = f"use max_length={count - 1} or less, or more text" if count > 1 else "use more text"
-                raise InputError(f"{place}: {few}; {advice}")
+                raise InputError(f"{place}: {few}; {advice}", code="data")
         self.tokenizer, self.splits, self._extents = tokenizer, splits, extents(tokenizer)
         return CorpusInfo(
             vocab_size=tokenizer.vocab_size,

@@ -114,7 +114,7 @@ class TextFile:
             except UnicodeDecodeError as error:
                 wrong = done - len(error.object) + error.start
                 line = 1 + sum(before.count(b"\n") for before in _bytes(self.path, 0, wrong))
-                raise InputError(f"{self.path}:{line}: {not_utf8(error.object[error.start])}") from error
+                raise InputError(f"{self.path}:{line}: {not_utf8(error.object[error.start])}", code="data") from error
             yield text.removeprefix("\ufeff") if first else text
             first = False
 

@@ -44,7 +44,7 @@ def _digits() -> dict[str, Split]:
     found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
     if found != DIGITS_SHA256:
         digests = f"SHA-256 {found[:12]}, not {DIGITS_SHA256[:12]}"
-        raise InputError(f"digits: the installed scikit-learn ships other data ({digests})")
+        raise InputError(f"digits: the installed scikit-learn ships other data ({digests})", code="mismatch")
     pixels = np.rint(images * (255 / 16)).astype(np.uint8)
     splits = hold_out({"train": Split(pixels, labels, "digits")}, "test", 360 / len(labels))
     return hold_out(splits, "val", 180 / len(splits["train"]))
@@ -67,7 +67,7 @@ def npz(path: str | Path, classes: str | Sequence[str] | None = None, **options:
     if place.is_dir():
         there = ", ".join(sorted(file.name for file in place.glob("*.npz"))[:5])
         advice = f"name one of its files: {there}" if there else "name a .npz file, or use imagefolder(path=...) for pictures"
-        raise InputError(f"npz: {place} is a folder; {advice}")
+        raise InputError(f"npz: {place} is a folder; {advice}", code="data")
     names = classes.split(",") if isinstance(classes, str) else classes
     return ImageData(partial(read_npz, place), None if names is None else [str(name).strip() for name in names], **options)
 
@@ -85,11 +85,11 @@ def read_arrays(path: Path) -> dict[str, Array]:
     except InputError:
         raise
     except MemoryError as error:
-        raise InputError(f"{path}: cannot read {name}: {one_line(error)}; is the archive whole?") from error
+        raise InputError(f"{path}: cannot read {name}: {one_line(error)}; is the archive whole?", code="data") from error
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         # A lone .npy array has no context manager, an object array would have to be unpickled.
         reason = "it must be an .npz archive of plain arrays; nothing is unpickled"
-        raise InputError(f"{path}: cannot read {name} ({type(error).__name__}); {reason}") from error
+        raise InputError(f"{path}: cannot read {name} ({type(error).__name__}); {reason}", code="data") from error
 
 
 def read_npz(path: Path) -> dict[str, Split]:
@@ -99,15 +99,21 @@ def read_npz(path: Path) -> dict[str, Split]:
     for name in ["train", *names]:
         for part in ("images", "labels"):
             if f"{name}_{part}" not in found:
-                raise InputError(f"{path}: no array {name}_{part}; it has {', '.join(sorted(found)) or 'no arrays'}")
+                raise InputError(
+                    f"{path}: no array {name}_{part}; it has {', '.join(sorted(found)) or 'no arrays'}", code="data"
+                )
     return {name: Split(found[f"{name}_images"], _labels(found[f"{name}_labels"], path, name), str(path)) for name in names}
 
 
 def _labels(labels: Array, path: Path, name: str) -> Array:
     if labels.ndim == 2 and labels.shape[1] > 1:
-        raise InputError(f"{path}: {name}_labels has {labels.shape[1]} labels per image; only one per image is supported")
+        raise InputError(
+            f"{path}: {name}_labels has {labels.shape[1]} labels per image; only one per image is supported", code="data"
+        )
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "iuf":
-        raise InputError(f"{path}: {name}_labels is {labels.dtype} {labels.shape}; it must be whole numbers [N] or [N, 1]")
+        raise InputError(
+            f"{path}: {name}_labels is {labels.dtype} {labels.shape}; it must be whole numbers [N] or [N, 1]", code="data"
+        )
     return labels.reshape(-1)
 
 
@@ -139,19 +145,19 @@ def read_folder(root: Path) -> dict[str, Split]:
     for name, folder in folders.items():
         if wrong := sorted(set(classes) ^ set(_folders(folder))):
             few = ", ".join(wrong[:5]) + (" ..." if len(wrong) > 5 else "")
-            raise InputError(f"{folder}: the {name} split has other classes than train (differing: {few})")
+            raise InputError(f"{folder}: the {name} split has other classes than train (differing: {few})", code="data")
     return {name: _listed(folder, classes, root) for name, folder in folders.items()}
 
 
 def _split_folders(root: Path) -> dict[str, Path]:
     if not root.is_dir():
-        raise InputError(f"{root}: not a folder; images lie in {root}/<class>/ or {root}/train/<class>/")
+        raise InputError(f"{root}: not a folder; images lie in {root}/<class>/ or {root}/train/<class>/", code="data")
     named = [name for name in _folders(root) if name.lower() in FOLDERS]
     folders = {FOLDERS[name.lower()]: root / name for name in named}
     if len(folders) < len(named):
-        raise InputError(f"{root}: {', '.join(named)} are two folders of one split: leave one of them")
+        raise InputError(f"{root}: {', '.join(named)} are two folders of one split: leave one of them", code="conflict")
     if folders and "train" not in folders:
-        raise InputError(f"{root}: has {', '.join(sorted(folders))} but no train folder")
+        raise InputError(f"{root}: has {', '.join(sorted(folders))} but no train folder", code="missing")
     return folders or {"train": root}
 
 
@@ -161,13 +167,15 @@ def _listed(folder: Path, classes: list[str], root: Path) -> Split:
     for label, name in enumerate(classes):
         found = sorted(file for file in (folder / name).rglob("*") if file.suffix.lower() in ENDINGS and not file.is_dir())
         if not found:
-            raise InputError(f"{folder / name}: no images ({', '.join(sorted(ENDINGS))})")
+            raise InputError(f"{folder / name}: no images ({', '.join(sorted(ENDINGS))})", code="data")
         if wrong := next((file for file in found if not file.is_file()), None):
-            raise InputError(f"{wrong}: not a regular file (a broken link, a pipe or a device); replace or delete it")
+            raise InputError(
+                f"{wrong}: not a regular file (a broken link, a pipe or a device); replace or delete it", code="data"
+            )
         files += found
         labels += [label] * len(found)
     if not files:
-        raise InputError(f"{folder}: no class folders; images lie in {folder}/<class>/")
+        raise InputError(f"{folder}: no class folders; images lie in {folder}/<class>/", code="data")
     names = [file.relative_to(root).as_posix() for file in files]
     return Split(EncodedImages(files, names), np.array(labels), str(root))
 

@@ -141,12 +141,12 @@ class ImageData(DataModule[ImageInfo]):
         """Read the splits and bring arrays to one size."""
         found = self._read() if callable(self._read) else self._read
         if "train" not in found:
-            raise InputError(f"no train split among {sorted(found)}; one is needed")
+            raise InputError(f"no train split among {sorted(found)}; one is needed", code="missing")
         classes = class_numbers(found) if self.classes is None else self.classes
         splits = {name: checked(split, name, len(classes)) for name, split in found.items()}
         self.source = splits["train"].source
         if len(classes) < 2:
-            raise InputError(f"{self.source}: one class only: nothing to tell apart")
+            raise InputError(f"{self.source}: one class only: nothing to tell apart", code="data")
         missing = [name for name, share in self.shares.items() if share and name not in splits]
         for name in missing:
             splits = hold_out(splits, name, self.shares[name])

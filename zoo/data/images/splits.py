@@ -43,7 +43,7 @@ class EncodedImages:
                 return ImageOps.exif_transpose(image)
         except _DECODING as error:
             reason = f"not a readable image ({type(error).__name__}); replace or delete it"
-            raise InputError(f"{self.name(index)}: {reason}") from error
+            raise InputError(f"{self.name(index)}: {reason}", code="data") from error
 
     def name(self, index: int) -> str:
         """Return what an error calls this image: its path, or its name in the file that holds it."""
@@ -56,7 +56,7 @@ class EncodedImages:
         try:
             return function(image)
         except InputError as error:
-            raise InputError(f"{self.name(index)}: {error}") from None
+            raise InputError(f"{self.name(index)}: {error}", code="data") from None
 
     def take(self, index: Iterable[int]) -> Self:
         """Return the images at these places, still encoded."""
@@ -99,7 +99,9 @@ def class_numbers(splits: Mapping[str, Split]) -> tuple[str, ...]:
         labels = np.asarray(split.labels)
         if labels.size and labels.max() >= MOST_CLASSES:  # of any type of numbers, before anything is made of it
             wrong = f"label {labels.max()} is too large to be a class"
-            raise InputError(f"{split.source}, {name} split: {wrong}; number classes from 0 on, at most {MOST_CLASSES:,}")
+            raise InputError(
+                f"{split.source}, {name} split: {wrong}; number classes from 0 on, at most {MOST_CLASSES:,}", code="data"
+            )
         largest = max(largest, int(checked(split, name, MOST_CLASSES).labels.max()))
     return tuple(map(str, range(largest + 1)))
 
@@ -111,22 +113,24 @@ def checked(split: Split, name: str, num_classes: int) -> Split:
         _check_pixels(split.images, place)
     labels = np.asarray(split.labels)
     if labels.ndim != 1 or len(labels) != len(split.images):
-        raise InputError(f"{place}: {len(split.images)} images but labels of shape {labels.shape}; one label per image")
+        raise InputError(
+            f"{place}: {len(split.images)} images but labels of shape {labels.shape}; one label per image", code="data"
+        )
     if len(labels) == 0:
-        raise InputError(f"{place}: no images; every split needs at least one")
+        raise InputError(f"{place}: no images; every split needs at least one", code="data")
     if labels.dtype.kind not in "iu" and not (labels.dtype.kind == "f" and np.array_equal(labels, labels.round())):
-        raise InputError(f"{place}: labels of type {labels.dtype}; they must be integers")
+        raise InputError(f"{place}: labels of type {labels.dtype}; they must be integers", code="data")
     if labels.min() < 0 or labels.max() >= num_classes:
         wrong = labels.min() if labels.min() < 0 else labels.max()
-        raise InputError(f"{place}: label {wrong} is outside 0..{num_classes - 1} ({num_classes} classes)")
+        raise InputError(f"{place}: label {wrong} is outside 0..{num_classes - 1} ({num_classes} classes)", code="data")
     return Split(split.images, labels.astype(np.int64), split.source)
 
 
 def _check_pixels(images: Array, place: str) -> None:
     if images.dtype != np.uint8:
-        raise InputError(f"{place}: images of type {images.dtype}; they must be uint8 (0..255)")
+        raise InputError(f"{place}: images of type {images.dtype}; they must be uint8 (0..255)", code="data")
     if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[-1] not in (1, 3)) or 0 in images.shape[1:]:
-        raise InputError(f"{place}: images of shape {images.shape}; they must be [N, H, W] or [N, H, W, 1 or 3]")
+        raise InputError(f"{place}: images of shape {images.shape}; they must be [N, H, W] or [N, H, W, 1 or 3]", code="data")
 
 
 def hold_out(splits: Mapping[str, Split], name: str, fraction: float) -> dict[str, Split]:

@@ -48,7 +48,9 @@ def read_folder(
         raise InputError(f"{preset}: source={sides[0]} and target={sides[1]} are the same files; give two different endings")
     folder = existing(path, preset)
     if not folder.is_dir():
-        raise InputError(f"{preset}: {folder} is no folder; give the one that holds train.{sides[0]} and train.{sides[1]}")
+        raise InputError(
+            f"{preset}: {folder} is no folder; give the one that holds train.{sides[0]} and train.{sides[1]}", code="missing"
+        )
     found = {}
     for split, names in stems.items():
         for name in names:
@@ -58,9 +60,13 @@ def read_folder(
                 break
             if there := source or target:
                 missing = f"{name}.{sides[0] if source is None else sides[1]}"
-                raise InputError(f"{preset}: {there} has no {missing} beside it; both sides of a split are needed")
+                raise InputError(
+                    f"{preset}: {there} has no {missing} beside it; both sides of a split are needed", code="missing"
+                )
     if untrained and "train" not in found and "val" in found:
         found["train"] = found.pop("val")
     if "train" not in found:
-        raise InputError(f"{preset}: {path} has no train.{sides[0]} and train.{sides[1]}; there is {listing(folder)}")
+        raise InputError(
+            f"{preset}: {path} has no train.{sides[0]} and train.{sides[1]}; there is {listing(folder)}", code="missing"
+        )
     return found

@@ -173,10 +173,14 @@ def _index(location: str, column: Column, first: Sequence[str], named: bool, wan
             raise InputError(f"{location}: {_no_column(column, range(len(first)))}", code="missing")
         return column
     if not named:
-        raise InputError(f"{location}: column {column!r} is a name, but header=false; give its number, from 0 on")
+        raise InputError(
+            f"{location}: column {column!r} is a name, but header=false; give its number, from 0 on", code="conflict"
+        )
     names = [name.strip() for name in first]
     if names.count(column) > 1:
-        raise InputError(f"{location}: {names.count(column)} columns are called {column!r}; give the number of one, from 0 on")
+        raise InputError(
+            f"{location}: {names.count(column)} columns are called {column!r}; give the number of one, from 0 on", code="data"
+        )
     if column not in names:
         hint = _no_column(column, names, wanted, ", or by number, from 0 on, if this is no header")
         raise InputError(f"{location}: {hint}", code="missing")
@@ -236,7 +240,7 @@ def _parquet_file(path: Path) -> Iterator[Any]:
             yield pq.ParquetFile(unpacked if path.suffix.lower() in OPEN else packed)
         except (pa.ArrowException, OSError) as error:
             reason = str(error).splitlines()[0][:120]
-            raise InputError(f"{path}: not a Parquet file that can be read ({reason})") from error
+            raise InputError(f"{path}: not a Parquet file that can be read ({reason})", code="data") from error
 
 
 def _no_column(column: Column, there: Iterable[object], wanted: Wanted | None = None, rest: str = "") -> str:

@@ -110,26 +110,30 @@ def split_files(path: str | Path) -> dict[str, Path]:
         if split is None or base_suffix(file) not in FORMATS or not file.is_file():
             continue
         if split in files:
-            raise InputError(f"{place}: both {files[split].name} and {file.name} would be the {split} split; keep one")
+            raise InputError(
+                f"{place}: both {files[split].name} and {file.name} would be the {split} split; keep one", code="conflict"
+            )
         files[split] = file
     if "train" not in files:
-        raise InputError(f"{place}: no training file, such as train.tsv; there is {listing(place)}")
+        raise InputError(f"{place}: no training file, such as train.tsv; there is {listing(place)}", code="missing")
     return {split: files[split] for split in SPLITS if split in files}
 
 
 def read_pairs(source: Path, target: Path) -> Table:
     r"""Read two files of UTF-8 lines, plain or packed (.gz, .xz); a line ends at a line feed and nowhere else."""
     if source.exists() and target.exists() and source.samefile(target):
-        raise InputError(f"{source}: one file for both sides; give the file of the sources and that of the targets")
+        raise InputError(
+            f"{source}: one file for both sides; give the file of the sources and that of the targets", code="conflict"
+        )
     columns = []
     for path in (source, target):
         store = stored(_line_batches(path), partial(file_key, path, "lines", RULE))
         if not store.starts[-1]:
-            raise InputError(f"{path}: the file is empty; one text on every line is needed")
+            raise InputError(f"{path}: the file is empty; one text on every line is needed", code="data")
         columns.append(Column(store, "text"))
     if len(columns[0]) != len(columns[1]):
         counts = f"{source}: {len(columns[0])} lines, but {target}: {len(columns[1])}"
-        raise InputError(f"{counts}; line i of one belongs to line i of the other")
+        raise InputError(f"{counts}; line i of one belongs to line i of the other", code="data")
     return Table(tuple(columns), source=str(source), files=(str(source), str(target)))
 
 
@@ -139,7 +143,9 @@ def _line_batches(path: Path) -> Iterator[Any]:
         texts = [line for _, line in some]
         if not all(map(str.strip, texts)):
             number = next(number for number, line in some if not line.strip())
-            raise InputError(f"{path}:{number}: an empty line; take this line out of both files, or write something")
+            raise InputError(
+                f"{path}:{number}: an empty line; take this line out of both files, or write something", code="data"
+            )
         yield pa.record_batch({"text": pa.array(texts, pa.string())})
 
 
@@ -232,4 +238,4 @@ def _check_first(table: Table) -> None:
         return
     if all(re.fullmatch(r"[^\W\d][\w.-]{0,30}", cell.strip()) for cell in cells):
         reason = f"{cells[-1]!r} is the label of this row alone, which looks like a header"
-        raise InputError(f"{table.location(0)}: {reason}: use header=true, or header=false if it is a row")
+        raise InputError(f"{table.location(0)}: {reason}: use header=true, or header=false if it is a row", code="data")

@@ -54,7 +54,9 @@ def prepared(
     found = split(tables, val, folds, fold)
     for name, table in found.items() if ranking else ():
         if RELEVANCE[1] not in table.labels.present():
-            raise InputError(f"{table.source}: no answer of the {name} split is right, so there is nothing to rank; add some")
+            raise InputError(
+                f"{table.source}: no answer of the {name} split is right, so there is nothing to rank; add some", code="data"
+            )
     what = "questions" if ranking else "rows"
     held = f"validation {what} are {val:.0%} of the training {what}"
     if len(tables) == 1:
@@ -71,7 +73,7 @@ def _named(table: Table, names: Mapping[str, str] | None) -> Table:
         return table
     known = {**{shown: shown for shown in names.values()}, **names}
     if (row := _first_unknown(table, known)) is not None:
-        raise InputError(f"{table.location(row)}: label {few([table.labels[row]])} is none of {few(names)}")
+        raise InputError(f"{table.location(row)}: label {few([table.labels[row]])} is none of {few(names)}", code="data")
     return table.changed(labels=table.labels.renamed(known))
 
 
@@ -82,10 +84,14 @@ def _class_names(
     train = tables["train"]
     seen = train.labels.present()
     if len(seen) < 2:
-        raise InputError(f"{train.source}: one label only ({few(seen)}) in the training split: nothing to tell apart")
+        raise InputError(
+            f"{train.source}: one label only ({few(seen)}) in the training split: nothing to tell apart", code="data"
+        )
     if all(map(DECIMAL.fullmatch, seen)):
         label = few(train.labels[:1])
-        raise InputError(f"{train.location(0)}: label {label} is a decimal number, not a class: use words or whole numbers")
+        raise InputError(
+            f"{train.location(0)}: label {label} is a decimal number, not a class: use words or whole numbers", code="data"
+        )
     for table in tables.values():
         _check_labels(table, seen, "is not in the training split, which has")
     listed = list(classes) if classes is not None else list(names.values()) if names is not None else _in_order(seen)
@@ -98,7 +104,7 @@ def _check_labels(table: Table, known: Iterable[str], complaint: str) -> None:
     known = set(known)
     if (row := _first_unknown(table, known)) is not None:
         label = few([table.labels[row]])
-        raise InputError(f"{table.location(row)}: label {label} {complaint} {few(_in_order(known))}")
+        raise InputError(f"{table.location(row)}: label {label} {complaint} {few(_in_order(known))}", code="data")
 
 
 def _first_unknown(table: Table, known: Iterable[str]) -> int | None:
@@ -120,19 +126,19 @@ def _in_order(labels: Iterable[str]) -> list[str]:
 def check_splits(tables: Mapping[str, Table], texts: int | None = None) -> None:
     """Compare the tables of a data set with one another, and with the number of texts in a row if it is given."""
     if "train" not in tables or set(tables) - {"train", "val", "test"}:
-        raise InputError(f"splits {sorted(tables)}: train is needed; val and test may be there")
+        raise InputError(f"splits {sorted(tables)}: train is needed; val and test may be there", code="data")
     train = tables["train"]
     for name, table in tables.items():
         place, columns = f"{table.source}, {name} split", len(table.texts)
         if len(table) == 0:
-            raise InputError(f"{place}: no rows; every split needs at least one")
+            raise InputError(f"{place}: no rows; every split needs at least one", code="data")
         if texts is not None and columns != texts:
-            raise InputError(f"{table.source}: {columns} columns of text; {texts} are needed")
+            raise InputError(f"{table.source}: {columns} columns of text; {texts} are needed", code="data")
         if columns != len(train.texts):
-            raise InputError(f"{place}: {columns} columns of text, but {len(train.texts)} in the training split")
+            raise InputError(f"{place}: {columns} columns of text, but {len(train.texts)} in the training split", code="data")
         if (table.groups is None) != (train.groups is None):
             which = "no questions" if table.groups is None else "questions"
-            raise InputError(f"{place}: {which} to rank answers of, other than the training split")
+            raise InputError(f"{place}: {which} to rank answers of, other than the training split", code="data")
 
 
 def split(tables: Mapping[str, Table], val: float, folds: int, fold: int) -> dict[str, Table]:

@@ -100,12 +100,12 @@ class Table:
         self.source, self.lines, self.files, self.noun, self.rows = source, lines, files, noun, rows
         self.skipped = skipped
         if len(self.texts) not in (1, 2):
-            raise InputError(f"{source}: {len(self.texts)} columns of text; a row has one text or two")
+            raise InputError(f"{source}: {len(self.texts)} columns of text; a row has one text or two", code="data")
         if len(self.texts[-1]) != len(self):
-            raise InputError(f"{source}: {len(self)} texts but {len(self.texts[-1])} second texts; one per row")
+            raise InputError(f"{source}: {len(self)} texts but {len(self.texts[-1])} second texts; one per row", code="data")
         for name, column in (("labels", labels), ("groups", groups), ("lines", lines if rows is None else None)):
             if column is not None and len(column) != len(self):
-                raise InputError(f"{source}: {len(self)} texts but {len(column)} {name}; one per row")
+                raise InputError(f"{source}: {len(self)} texts but {len(column)} {name}; one per row", code="data")
 
     def __len__(self) -> int:
         return len(self.texts[0])

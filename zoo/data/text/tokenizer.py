@@ -56,7 +56,9 @@ class Tokenizer:
             backend = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # The library raises Exception itself.
             reason = str(error).splitlines()[0][:120]
-            raise InputError(f"{info.tokenizer}: this is not a file of the tokenizers library ({reason})") from error
+            raise InputError(
+                f"{info.tokenizer}: this is not a file of the tokenizers library ({reason})", code="data"
+            ) from error
         if (size := backend.get_vocab_size()) != info.vocab_size:
             raise InputError(f"{info.tokenizer}: {size} tokens, the model has {info.vocab_size}; it is another model's file")
         return cls(backend, info.max_length, truncation)
@@ -139,10 +141,10 @@ class Tokenizer:
 
     def _checked(self, ids: Ints, limit: int | None, location: Location, row: int) -> Ints:
         if len(ids) == 0:
-            raise InputError(f"{location(row)}: no words in this text; leave the row out or write something")
+            raise InputError(f"{location(row)}: no words in this text; leave the row out or write something", code="data")
         if limit is not None and len(ids) > limit and not self.truncation:
             advice = "shorten the text, or let it be cut (max_length in the data, zoo predict --truncate)"
-            raise InputError(f"{location(row)}: {len(ids)} tokens, the model reads at most {limit}; {advice}")
+            raise InputError(f"{location(row)}: {len(ids)} tokens, the model reads at most {limit}; {advice}", code="data")
         ids = ids[:limit]
         return np.where(ids == PAD, np.int32(UNKNOWN), ids)  # "[PAD]" written in a text is a word nobody knows
 
