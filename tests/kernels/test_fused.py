@@ -262,6 +262,31 @@ def test_layers_use_it_in_training_and_evaluation(library: Path, spec: str, rows
     assert (y - expected).abs().max() < 2e-2 * expected.abs().max()
 
 
+@IGNORE_TORCH
+@pytest.mark.parametrize("spec", ["quaternion", "phm(n=4, rank=9)", "phm-4"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_layers_use_it_in_one_graph(library: Path, spec: str, dynamic: bool) -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(zoo.layers.Linear(zoo.algebra(spec), 256, 200), torch.nn.ReLU())
+    names, x = [], torch.randn(30, 256, requires_grad=True)
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        names.extend(str(node.target) for node in graph.graph.nodes)
+        return graph
+
+    torch._dynamo.reset()
+    compiled_net = torch.compile(net, fullgraph=True, dynamic=dynamic, backend=backend)
+    found, expected = (
+        torch.autograd.grad(f(x).sin().sum(), [x, *net[0].weight_module.parameters()]) for f in (compiled_net, net)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+    assert names.count("zoo.fused_linear") == (spec != "phm-4")
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.compile(net, fullgraph=True, backend="aot_eager")(x).dtype == torch.bfloat16
+    program = torch.export.export(net, (x.detach(),))  # runs where nobody has compiled the operator
+    assert not any("zoo" in str(node.target) for node in program.graph.nodes)
+
+
 def test_without_the_library_layers_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_state", {"reason": "no compiler"})
     layer = zoo.layers.Linear(zoo.algebra("quaternion"), 1024, 1024)

@@ -167,6 +167,10 @@ class Algebra(nn.Module):
             self._derived[key] = made
         return made
 
+    def derived(self, key: Hashable, like: Tensor) -> Any:
+        """Return a `fixed` constant that was computed before, or None: for compiled graphs, which should not compute it."""
+        return self._derived.get((key, like.dtype, like.device))
+
     def action(self, like: Tensor) -> Tensor:
         """Return what the components of a layer do to its input, [m, n, n]: A, or its part in the subspace ``left``.
 

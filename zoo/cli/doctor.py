@@ -54,6 +54,7 @@ def checks() -> Iterator[tuple[str, str, Callable[[], str]]]:
         yield "package", name, partial(version, name)
     yield "device", "cpu", _cpu
     yield "device", "accelerators", _accelerators
+    yield "kernel", "products on the CPU", _kernel
     found = [(kind.removesuffix("s"), entry) for kind in registry.GROUPS for entry in registry.entries(kind)]
     # In another process, which a plugin may end or hang.
     probed = registry.probe([entry for _, entry in found], 20, ("torch", "lightning.pytorch", "timm", "datasets"))
@@ -74,6 +75,12 @@ def _cpu() -> str:
     import torch
 
     return f"{torch.get_num_threads()} threads of {os.cpu_count()} cores"
+
+
+def _kernel() -> str:
+    from zoo.kernels.compiled import status
+
+    return status()
 
 
 def _accelerators() -> str:

@@ -4,6 +4,7 @@ The operators of ``torch.ops.zoo`` have shapes for compilers and exporters (fake
 gradients and batches of weights are computed from the definition.
 """
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.flop_counter import register_flop_formula
 
 from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
 from zoo.kernels.block import real_matrix
@@ -238,3 +240,27 @@ _registry.register_fake("zoo::fused_backward", _fake_backward, lib=_LIBRARY)
 _registry.register_vmap("zoo::fused_linear", _batched_linear, lib=_LIBRARY)
 _registry.register_vmap("zoo::fused_backward", _batched_backward, lib=_LIBRARY)
 _registry.register_autograd("zoo::fused_linear", _backward, setup_context=_setup_context, lib=_LIBRARY)
+
+
+def _count(rows: Any, left: Any, w: Any, inp: Layout) -> int:
+    """Count the operations of R products with rows, two for each multiplication."""
+    return 2 * math.prod(rows) // inp[0] * left[0] * w[1] * w[2]
+
+
+def _flops(x: Any, w: Any, left: Any, right: Any, result: Any, bias: Any, out: Layout, inp: Layout, **_: Any) -> int:
+    return _count(x, left, w, inp)
+
+
+def _flops_combined(x: Any, matrices: Any, right: Any, result: Any, bias: Any, out: Layout, inp: Layout, **_: Any) -> int:
+    return _count(x, (result[0] // matrices[0],), (1, matrices[0] * matrices[1], matrices[2]), inp)
+
+
+def _flops_backward(
+    g: Any, x: Any, w: Any, left: Any, right: Any, result: Any, out: Layout, inp: Layout, needs: Any, **_: Any
+) -> int:
+    return (needs[0] + needs[1] + needs[4]) * _count(x, left, w, inp)
+
+
+register_flop_formula(torch.ops.zoo.fused_linear)(_flops)
+register_flop_formula(torch.ops.zoo.fused_combined)(_flops_combined)
+register_flop_formula(torch.ops.zoo.fused_backward)(_flops_backward)

@@ -6,12 +6,12 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_exporting
 
 from zoo.algebras import Algebra
-from zoo.kernels import Factors, Geometry, Kernel, Operand, Work, factors_of
+from zoo.kernels import Factors, Geometry, Kernel, Operand, Work, factors_of, fused
 from zoo.kernels.internals import autocast_dtype, is_plain_mode
-from zoo.kernels.plan import check_kernel, plan
+from zoo.kernels.plan import AUTO, check_kernel, plan
 
 PLAIN = (Tensor, nn.Parameter)
 
@@ -34,11 +34,25 @@ class Weight(Operand, Protocol):
 
 def multiply(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor | None:
     """Multiply rows [..., in] by the weight and add a bias; None where only the real matrix is right."""
-    if is_compiling() or not is_plain(x, weight.components) or x.shape[-1] != weight.inp.channels:
+    if is_compiling():
+        return _multiply_in_graph(weight, x, bias)
+    if not is_plain(x, weight.components) or x.shape[-1] != weight.inp.channels:
         return None
     if (dtype := autocast_dtype(x.device)) is not None and x.dtype != torch.float64:
         return _multiply_cast(weight, x, bias, dtype)
     return _apply(weight, x, bias, None) if have_one_dtype(x, weight.components, bias) else None
+
+
+def _multiply_in_graph(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor | None:
+    """Multiply by the fused operator in a compiled graph; None for the real matrix, as in exported graphs that run anywhere."""
+    if is_exporting() or weight.kernel not in (AUTO, "fused") or x.device.type != "cpu":
+        return None
+    # A graph should not contain the search for the factors of a fixed product.
+    factors = weight.algebra.derived("factors", weight.components) if weight.algebra.known else weight.factors()
+    is_float = x.dtype in fused.DTYPES and x.dtype == weight.components.dtype
+    if factors is None or not is_float or not fused.is_worth_compiling(weight.out, weight.inp) or not fused.is_available():
+        return None
+    return fused.fused_linear(x, weight.components, factors, weight.out, weight.inp, bias)
 
 
 class _Cast:

@@ -94,6 +94,9 @@ class Weight(nn.Module):
         self._cache: dict[Any, tuple[Any, ...]] = {}
         self._ready: dict[int, tuple[Any, Tensor]] = {}
         self.reset_parameters()
+        if n > 1 and algebra.known:
+            with torch.device("cpu"):
+                self.factors()  # compiled graphs find them
 
     def reset_parameters(self) -> None:
         """Draw the components; `torch.manual_seed` alone decides the outcome."""
@@ -232,7 +235,7 @@ class Weight(nn.Module):
         product itself.
         """
         entry = self._ready.get(numbers)
-        if entry is None or entry[0] is not self._parameters["components"] or torch.is_grad_enabled() or is_tracing():
+        if entry is None or entry[0] is not self._parameters.get("components") or torch.is_grad_enabled() or is_tracing():
             return None
         return None if is_compiling() else entry[1]
 

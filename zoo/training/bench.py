@@ -16,6 +16,7 @@ from zoo.backbones.build import count
 from zoo.data import ready
 from zoo.errors import InputError
 from zoo.kernels.base import real
+from zoo.kernels.compiled import status
 from zoo.kernels.plan import plan
 from zoo.layers import Linear
 from zoo.layers.kernel_choice import describe
@@ -80,7 +81,8 @@ def bench(options: Bench) -> dict[str, Any]:
         own = {"algebra": name, "parameters": count(task.net)["total"], "flops": counter.get_total_flops()}
         rows.append(own | {"training": training[name], "evaluation": evaluation[name]})
     size = len(next(part for part in tree_leaves(batch) if isinstance(part, torch.Tensor)))  # data may have fewer rows
-    return {"backbone": options.backbone, "batch_size": size, "threads": torch.get_num_threads(), "rows": rows}
+    own = {"backbone": options.backbone, "batch_size": size, "threads": torch.get_num_threads(), "kernel": status()}
+    return own | {"rows": rows}
 
 
 def first_batch(options: Fit) -> tuple[Task, Any]:
@@ -171,7 +173,8 @@ def print_bench(found: dict[str, Any]) -> None:
             cells += [f"{own['ms']:.1f} ms", f"{own['ratio']:.2f}+-{(own['high'] - own['low']) / 2:.2f}"]
         view.add_row(row["algebra"], *cells)
     console = plain_console()
-    console.print(f"\n{found['backbone']}, batches of {found['batch_size']}, {found['threads']} threads\n")
+    console.print(f"\n{found['backbone']}, batches of {found['batch_size']}, {found['threads']} threads")
+    console.print(f"products on the CPU: {found['kernel']}\n", soft_wrap=True)
     console.print(view)
     console.print("ratios of steps in turns, median and half the distance of the quartiles; operations of a training step:")
     console.print(", ".join(f"{row['algebra']} {row['flops'] / 1e9:.3g} GFLOP" for row in found["rows"]))
