@@ -51,7 +51,9 @@ def test_numbers_are_standardised_from_training_rows_and_categories_are_zero_or_
     assert y.bincount().tolist() == [39, 48, 57]
     assert [ready(table(wine, "quality", seed=s)).info.sha256 for s in (0, 1)] == [info.sha256] * 2
     rows = torch.stack([features for _, features in read_rows(wine, info)])
-    assert torch.equal(rows.sort(0).values, torch.cat([part for part, _ in data.splits.values()]).sort(0).values)
+    assert torch.equal(rows.sort(0).values, torch.cat([part for part, _ in data.splits.values()]).sort(0).values), (
+        "one encoding"
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,6 +153,27 @@ def test_a_table_is_learned_and_its_rows_predicted(wine, tmp_path, target, capsy
         error = np.array([row["output"][0] for row in predictions]) - np.array(truth, float)
         assert np.mean(error**2) < 0.7 * np.var(np.array(truth, float))
         assert model.metrics["mse"] < 2 * np.var(np.array(truth, float)), "in the units of the target"
+
+
+def test_other_rows_are_measured_with_the_statistics_of_the_training_rows(wine, tmp_path):
+    zoo.fit(
+        backbone="mlp(dim=16)",
+        algebra="real",
+        data=f"table(path={wine}, target=quality)",
+        trainer={"max_epochs": 10, "accelerator": "cpu"},
+        run_dir=str(tmp_path / "run"),
+    )
+    lines = wine.read_text().splitlines()
+    other = write(tmp_path / "other.csv", lines[0], *lines[1:60], *lines[100:140], *lines[170:])
+    model = zoo.load(tmp_path / "run")
+    data = table(other, "quality", batch_size=8)
+    measured = model.evaluate(data)
+    x, y = data.splits["test"]
+    rows = {tuple(v.tolist()): i for i, (_, v) in enumerate(read_rows(other, model.info))}
+    labels = [model.predict(str(other))[rows[tuple(v.tolist())]]["label"] for v in x]
+    assert measured["accuracy"] == pytest.approx(
+        np.mean([model.info.classes[i] == label for i, label in zip(y, labels, strict=True)])
+    )
 
 
 def test_arrays_become_images_or_rows():

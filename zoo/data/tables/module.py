@@ -2,8 +2,8 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,6 @@ class TableData(DataModule[TableInfo]):
         test: Share of the rows to hold out for testing, if there are neither validation nor test rows.
         val: Share of the training rows to hold out for validation, if there are no validation rows.
         batch_size, num_workers, seed: See `DataModule`.
-
-    Attributes:
-        splits: Features and targets of every split, after `setup`.
     """
 
     def __init__(
@@ -65,7 +62,7 @@ class TableData(DataModule[TableInfo]):
         self.target, self.categories = target, names_of(categories)
         self.test, self.val = check_share(test, "test"), check_share(val, "val")
         self._read, self._kind = read, kind
-        self.splits: dict[str, tuple[Tensor, Tensor]] = {}
+        self._rows: dict[str, Array] = {}
 
     @cached_property
     def raw(self) -> RawTable:
@@ -97,34 +94,54 @@ class TableData(DataModule[TableInfo]):
         return TASKS[self.kind]
 
     def load(self) -> TableInfo:
-        """Read, split and encode the rows."""
+        """Read and split the rows, and find out how to encode them."""
         usable, self.skipped = self.raw.check(self._problems())
-        rows = self._rows(usable)
-        train = rows["train"]
-        parts = [self._encode(column, train) for name, column in self.raw.columns.items() if name != self.target]
-        features, values, mean, std = (list(chain.from_iterable(lists)) for lists in zip(*parts, strict=True))
-        x = np.stack(features, axis=1).astype(np.float32)
-        y, facts = self._targets(train)
-        self.splits = {name: (torch.from_numpy(x[chosen]), torch.from_numpy(y[chosen])) for name, chosen in rows.items()}
-        columns = [name for part, name in zip(parts, self._inputs(), strict=True) for _ in part[0]]
-        return TableInfo(
+        self._rows = self._split(usable)
+        train = self._rows["train"]
+        features: list[tuple[str, str | None, float, float]] = []
+        for name, column in self.raw.columns.items():
+            if name != self.target:
+                features += self._features(column, train)
+        columns, values, mean, std = zip(*features, strict=True)
+        info = TableInfo(
             in_features=len(features),
-            columns=tuple(columns),
-            values=tuple(values),
-            mean=tuple(mean),
-            std=tuple(std),
+            columns=columns,
+            values=values,
+            mean=mean,
+            std=std,
             target=self.target,
-            sizes={name: len(chosen) for name, chosen in rows.items()},
-            sha256=_digest(columns, values, self.splits),
-            **facts,
+            sizes={name: len(rows) for name, rows in self._rows.items()},
+            **self._target_facts(train),
         )
+        return replace(info, sha256=_digest(info, {name: self._encode(info, rows) for name, rows in self._rows.items()}))
+
+    @property
+    def splits(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """Features and targets of every split, encoded as `info` says: of a model that is tested, its training data's."""
+        return {name: self._encode(self.info, rows) for name, rows in self._rows.items()}
 
     def dataset(self, split: str) -> BatchDataset[Any]:
         """Return the rows of a split."""
-        return TensorBatches(*self.splits[split])
+        return TensorBatches(*self._encode(self.info, self._rows[split]))
 
-    def _inputs(self) -> list[str]:
-        return [name for name in self.raw.columns if name != self.target]
+    def _encode(self, info: TableInfo, rows: Array) -> tuple[Tensor, Tensor]:
+        """Return features float32 [N, in_features] and targets of these rows."""
+        x = np.empty((len(rows), info.in_features), dtype=np.float32)
+        for i, (name, value) in enumerate(zip(info.columns, info.values, strict=True)):
+            if name not in self.raw.columns:
+                raise InputError(f"{self.source}: no column {name!r}, which the model reads", code="mismatch")
+            column = self.raw.columns[name]
+            if value is None:
+                x[:, i] = np.nan_to_num((np.frombuffer(column.numbers)[rows] - info.mean[i]) / info.std[i])
+            else:
+                x[:, i] = column.category_codes()[rows] == column.categories.get(value, -2)
+        target = self.raw.columns[self.target]
+        if info.classes:
+            number = {target.categories[name]: i for i, name in enumerate(info.classes) if name in target.categories}
+            y = np.array([number.get(code, -1) for code in target.category_codes()[rows].tolist()], dtype=np.int64)
+            return torch.from_numpy(x), torch.from_numpy(y)
+        numbers = (np.frombuffer(target.numbers)[rows] - info.target_mean) / info.target_std
+        return torch.from_numpy(x), torch.from_numpy(numbers.astype(np.float32)[:, None])
 
     def _is_category(self, column: Column) -> bool:
         if column.name == self.target:
@@ -141,7 +158,7 @@ class TableData(DataModule[TableInfo]):
         missing = np.isnan(np.frombuffer(target.numbers)) if self.kind == "regression" else target.category_codes() < 0
         return problems | {int(row): f"no value in the target column {self.target!r}" for row in np.flatnonzero(missing)}
 
-    def _rows(self, usable: Array) -> dict[str, Array]:
+    def _split(self, usable: Array) -> dict[str, Array]:
         """Return the rows of every split, those that are missing cut from the training rows."""
         start, rows = 0, {}
         for name, stop in self.raw.stops.items():
@@ -162,36 +179,24 @@ class TableData(DataModule[TableInfo]):
             self.split_comment = f"{' and '.join(missing)} held out of train"
         return {name: rows[name] for name in ("train", "val", "test") if name in rows}
 
-    def _encode(self, column: Column, train: Array) -> tuple[list[Array], list[str | None], list[float], list[float]]:
-        """Return the features of a column [N] each, the category of each (None for a number), means and deviations."""
+    def _features(self, column: Column, train: Array) -> list[tuple[str, str | None, float, float]]:
+        """Return the features of a column: its name, the category (None for a number), mean and standard deviation."""
         if not self._is_category(column):
-            numbers = np.frombuffer(column.numbers)
-            mean, std = _moments(numbers[train])
-            return [np.nan_to_num((numbers - mean) / std)], [None], [mean], [std]
-        codes = column.category_codes()
-        seen = set(codes[train].tolist())
-        names = sorted(name for name, code in column.categories.items() if code in seen)
-        features = [(codes == column.categories[name]).astype(np.float64) for name in names]
-        return features, [*names], [0.0] * len(names), [1.0] * len(names)
+            return [(column.name, None, *_moments(np.frombuffer(column.numbers)[train]))]
+        seen = set(column.category_codes()[train].tolist())
+        return [(column.name, name, 0.0, 1.0) for name in sorted(column.categories) if column.categories[name] in seen]
 
-    def _targets(self, train: Array) -> tuple[Array, dict[str, Any]]:
-        """Return the target of every row, and what the info says of targets."""
+    def _target_facts(self, train: Array) -> dict[str, Any]:
+        """Return the fields of the info about the target."""
         column = self.raw.columns[self.target]
         if self.kind == "regression":
-            numbers = np.frombuffer(column.numbers)
-            mean, std = _moments(numbers[train])
-            facts: dict[str, Any] = {"out_features": 1, "target_mean": mean, "target_std": std}
-            return ((numbers - mean) / std).astype(np.float32)[:, None], facts
-        codes = column.category_codes()
-        key = (lambda name: (float(name), name)) if column.is_number else str
-        classes = sorted(column.categories, key=key)
-        if len(set(codes[train].tolist())) < 2:
-            raise InputError(
-                f"{self.source}: the training rows have one {self.target!r} only; nothing to tell apart", code="data"
-            )
-        number = np.zeros(len(classes) + 1, dtype=np.int64)
-        number[[column.categories[name] for name in classes]] = np.arange(len(classes))
-        return number[codes], {"out_features": len(classes), "classes": tuple(classes)}
+            mean, std = _moments(np.frombuffer(column.numbers)[train])
+            return {"out_features": 1, "target_mean": mean, "target_std": std}
+        if len(set(column.category_codes()[train].tolist())) < 2:
+            raise InputError(f"{self.source}: one value of {self.target!r} only in the training rows", code="data")
+        order = (lambda name: (float(name), name)) if column.is_number else str
+        classes = sorted(column.categories, key=order)
+        return {"out_features": len(classes), "classes": tuple(classes)}
 
 
 def _moments(numbers: Array) -> tuple[float, float]:
@@ -202,8 +207,8 @@ def _moments(numbers: Array) -> tuple[float, float]:
     return float(numbers.mean()), float(numbers.std()) or 1.0
 
 
-def _digest(columns: Sequence[str], values: Sequence[str | None], splits: dict[str, tuple[Tensor, Tensor]]) -> str:
-    sha = hashlib.sha256(repr((tuple(columns), tuple(values))).encode())
+def _digest(info: TableInfo, splits: dict[str, tuple[Tensor, Tensor]]) -> str:
+    sha = hashlib.sha256(repr((info.columns, info.values, info.target, info.classes)).encode())
     for name in sorted(splits):
         sha.update(name.encode())
         for part in splits[name]:
