@@ -391,3 +391,20 @@ def test_a_name_that_two_distributions_claim(refused, call, install):
     # The way out of the message leads to the plugin itself, which returns no algebra.
     assert "int" in refused(*BASE, "--algebra", "first-zoo:strange")
     assert call("fit", *BASE[1:], "--algebra", "real", "--print_config").code == 0
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "needles"),
+    [
+        ("--backbone", "vit(dim=400000000)", ["dim=400000000 is too large"]),
+        ("--backbone", "vit(depth=1000000000)", ["depth=1000000000 is too large"]),
+        ("--backbone", "vit(dim=4000000)", ["parameters need more than the", "memory of this machine"]),
+        ("--num-workers", "100000", ["num_workers=100000", "from 0 to 1024"]),
+        ("--batch-size", "99999999999999999999", ["batch_size=99999999999999999999", "whole number from 1 to"]),
+        ("--run-dir", "a\0b", ["run_dir='a\\x00b'", "null character"]),
+    ],
+    ids=name_case,
+)
+def test_a_size_that_no_machine_holds(refused, flag, value, needles):
+    line = refused(*BASE, flag, value)
+    assert [needle for needle in needles if needle not in line] == []

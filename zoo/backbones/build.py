@@ -1,13 +1,17 @@
 """From specs to a network: building it, its real twin, counting its parameters, and checks before a run begins."""
 
 import copy
+import math
+import os
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from inspect import Parameter, signature
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from zoo import registry
 from zoo.algebras import Algebra, reals
@@ -130,6 +134,10 @@ def count(net: nn.Module) -> dict[str, int]:
     return {"total": total, "embedding": sum(embedding.values())}
 
 
+LARGEST = 2**24
+"""The largest number that a backbone's option may be: no width, depth or size of a network that fits a machine is near it."""
+MOST_TENSORS = 10_000
+"""The most parameter tensors of a network."""
 _TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
 _EXAMPLES: dict[str, dict[str, Any]] = {
     "image": {"in_channels": 3, "image_size": 32, "num_classes": 3},
@@ -150,6 +158,9 @@ def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
     attempts end with the same one: then it does not depend on the data. What cannot be tried is not refused.
     """
     entry, parsed = registry.resolve("zoo.backbones", untrained(spec))
+    for name, value in parsed.options.items():
+        if type(value) is int and abs(value) > LARGEST:
+            raise InputError(f"{entry.name}: {name}={value} is too large: use at most {LARGEST}")
     factory = registry.load(entry)
     inputs = next((name for name in recipe_of(factory).inputs if name in _EXAMPLES), None)
     if inputs is None:
@@ -164,9 +175,43 @@ def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
         raise InputError(errors[0])
 
 
+@contextmanager
+def limited_size(spec: str) -> Iterator[None]:
+    """Refuse, while a network is built, parameters that exceed the machine's memory or are more than `MOST_TENSORS` tensors.
+
+    Raises:
+        InputError: As soon as the limit is passed.
+    """
+    memory, size, tensors = machine_memory(), 0, 0
+
+    def add(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal size, tensors
+        if parameter is None:
+            return
+        size, tensors = size + parameter.numel() * parameter.element_size(), tensors + 1
+        if size > memory:
+            raise InputError(f"{spec}: its parameters need more than the {memory / 1e9:.0f} GB of memory of this machine")
+        if tensors > MOST_TENSORS:
+            raise InputError(f"{spec}: more than {MOST_TENSORS:,} layers and biases: use a smaller depth")
+
+    hook = register_module_parameter_registration_hook(add)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def machine_memory() -> float:
+    """Return the bytes of main memory, or infinity where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+
+
 def _attempt(spec: str, algebra: str | Algebra, options: Mapping[str, Any]) -> str | None:
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        with torch.random.fork_rng(devices=[]), torch.device("meta"), limited_size(spec):
             backbone(spec, copy.deepcopy(algebra), **options)  # a shared product would lose its values
     except Exception as error:  # A third-party network may compute with numbers while it is built.
         return str(error) if isinstance(error, InputError) and not isinstance(error, registry.PluginError) else None

@@ -51,8 +51,8 @@ class DataModule(LightningDataModule, Generic[Info]):
 
     def __init__(self, *, batch_size: int = 32, num_workers: int = 0, seed: int = 0) -> None:
         super().__init__()
-        self.batch_size = whole("batch_size", batch_size, 1)
-        self.num_workers = whole("num_workers", num_workers, 0)
+        self.batch_size = whole("batch_size", batch_size, 1, 2**31 - 1)
+        self.num_workers = whole("num_workers", num_workers, 0, 1024)
         self.seed = whole("seed", seed, 0)
         self.tokenizer: Any = None
         self.has_split = True

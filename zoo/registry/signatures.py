@@ -150,6 +150,8 @@ def check_option(name: str, kind: Any, value: Any) -> Any:
     value = tuple(value) if isinstance(value, list) else value  # as files and flags give it
     if wanted := mismatch(kind, value):
         raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be {wanted}")
+    if isinstance(value, str) and "\0" in value:
+        raise InputError(f"{name}={shorten(value)} must not contain a null character")
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if type(value) is int and float in kinds and int not in kinds:
         return float(value) if abs(value) < 2**63 else math.inf
