@@ -196,6 +196,7 @@ def test_flags_reach_the_decoding(call, place, models):
         ("gpt", ["--beam", "2", "--temperature", "1"], ["beam=2 and temperature=1.0", "use one of the two"]),
         ("gpt", ["--beam", "2", "--top-k", "3"], ["beam=2 and top_k=3"]),
         ("gpt", ["--temperature", "0", "--top-k", "3"], ["top_k=3", "temperature of 0"]),
+        ("gpt", ["--length-penalty", "1"], ["length_penalty=1.0 has no effect without a beam"]),
         ("gpt", ["--top-p", "2"], ["top_p=2.0"]),
         ("gpt", ["--top-k", "many"], ["top_k", "many"]),
         ("gpt", ["--length", "0"], ["length=0"]),

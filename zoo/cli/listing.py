@@ -4,6 +4,7 @@ import inspect
 import re
 import shutil
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import Any
 
 from zoo import registry
@@ -58,7 +59,9 @@ def run(command: str, values: dict[str, Any]) -> int:
         return 0
     kind = values["kind"]
     if kind not in (None, *KINDS):
-        raise InputError(f"unknown kind '{kind}': use {', '.join(KINDS)}")
+        close = get_close_matches(str(kind), KINDS, 1)
+        hint = f"did you mean '{close[0]}'?" if close else f"use {', '.join(KINDS)}"
+        raise InputError(f"unknown kind '{kind}': {hint}", code="unknown")
     if kind == "checkpoints":
         from zoo.cli.sharing import list_checkpoints
 

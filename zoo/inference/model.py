@@ -194,7 +194,10 @@ class Model:
             raise InputError("a network alone, without a task: apply model.net, or load it with task=CLASS if there is one")
         task = copy(self.task)
         if isinstance(task, GenerativeTask):
-            task.decoding = build_options(Decoding, {**vars(task.decoding), **decoding})
+            penalty = (
+                {} if decoding.get("beam", 0) != 1 else {"length_penalty": Decoding.length_penalty}
+            )  # that of the run's beam
+            task.decoding = build_options(Decoding, {**vars(task.decoding), **penalty, **decoding})
             task.check_decoding(task.decoding)
         elif decoding:
             raise InputError(f"a model of {self.config['task']} generates no text: leave {', '.join(decoding)} out")
