@@ -20,6 +20,7 @@ from zoo.kernels.base import AxisLayout, Work
 from zoo.kernels.block import real_matrix
 from zoo.kernels.factors import Factors
 from zoo.kernels.plan import plan
+from zoo.layers import Linear, set_kernel
 
 IGNORE_TORCH = pytest.mark.filterwarnings("ignore:::torch")
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.bfloat16: 2e-2}
@@ -239,8 +240,8 @@ def test_autocast(library: Path) -> None:
 @pytest.mark.parametrize("rows", [1, 40])
 def test_layers_use_it_in_training_and_evaluation(library: Path, spec: str, rows: int) -> None:
     torch.manual_seed(0)
-    layer = zoo.layers.Linear(zoo.algebra(spec), 260, 280).double()
-    zoo.layers.set_kernel(layer.modules(), "fused")
+    layer = Linear(zoo.algebra(spec), 260, 280).double()
+    set_kernel(layer.modules(), "fused")
     x = torch.randn(rows, 260, dtype=torch.float64, requires_grad=True)
     inputs = [x, *layer.weight_module.parameters(), layer.bias]
     expected = F.linear(x, layer.weight_module.matrix(), layer.bias)
@@ -267,7 +268,7 @@ def test_layers_use_it_in_training_and_evaluation(library: Path, spec: str, rows
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_compiled_layers_use_it_in_one_graph(library: Path, spec: str, dynamic: bool) -> None:
     torch.manual_seed(0)
-    net = torch.nn.Sequential(zoo.layers.Linear(zoo.algebra(spec), 256, 200), torch.nn.ReLU())
+    net = torch.nn.Sequential(Linear(zoo.algebra(spec), 256, 200), torch.nn.ReLU())
     names, x = [], torch.randn(30, 256, requires_grad=True)
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -289,10 +290,10 @@ def test_compiled_layers_use_it_in_one_graph(library: Path, spec: str, dynamic: 
 
 def test_without_the_library_layers_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "_state", {"reason": "no compiler"})
-    layer = zoo.layers.Linear(zoo.algebra("quaternion"), 1024, 1024)
+    layer = Linear(zoo.algebra("quaternion"), 1024, 1024)
     assert plan(Work(4096, layer.out, layer.inp, 4, 8, training=True)).name == "factored"
     with pytest.raises(InputError, match="no compiler"):
-        zoo.layers.set_kernel(layer.modules(), "fused")
+        set_kernel(layer.modules(), "fused")
     layer.weight_module.kernel = "fused"  # as in a copy from a machine that has it
     x = torch.randn(9, 1024)
     torch.testing.assert_close(layer(x), F.linear(x, layer.weight_module.matrix(), layer.bias))

@@ -16,7 +16,8 @@ from torch.utils.flop_counter import register_flop_formula
 
 from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
 from zoo.kernels.block import real_matrix
-from zoo.kernels.compiled import is_available, status
+from zoo.kernels.compiled import is_available as is_available
+from zoo.kernels.compiled import status
 from zoo.kernels.factors import Factors
 from zoo.kernels.internals import autocast_dtype, is_plain_mode
 
@@ -244,7 +245,7 @@ _registry.register_autograd("zoo::fused_linear", _backward, setup_context=_setup
 
 def _count(rows: Any, left: Any, w: Any, inp: Layout) -> int:
     """Count the operations of R products with rows, two for each multiplication."""
-    return 2 * math.prod(rows) // inp[0] * left[0] * w[1] * w[2]
+    return int(2 * math.prod(rows) // inp[0] * left[0] * w[1] * w[2])
 
 
 def _flops(x: Any, w: Any, left: Any, right: Any, result: Any, bias: Any, out: Layout, inp: Layout, **_: Any) -> int:
@@ -258,7 +259,7 @@ def _flops_combined(x: Any, matrices: Any, right: Any, result: Any, bias: Any, o
 def _flops_backward(
     g: Any, x: Any, w: Any, left: Any, right: Any, result: Any, out: Layout, inp: Layout, needs: Any, **_: Any
 ) -> int:
-    return (needs[0] + needs[1] + needs[4]) * _count(x, left, w, inp)
+    return sum((needs[0], needs[1], needs[4])) * _count(x, left, w, inp)
 
 
 register_flop_formula(torch.ops.zoo.fused_linear)(_flops)
