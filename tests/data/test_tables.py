@@ -155,6 +155,14 @@ def test_a_table_is_learned_and_its_rows_predicted(wine, tmp_path, target, capsy
         assert model.metrics["mse"] < 2 * np.var(np.array(truth, float)), "in the units of the target"
 
 
+def test_rows_to_predict_need_the_columns_of_the_table(wine, tmp_path):
+    info = ready(table(wine, "quality")).info
+    path = write(tmp_path / "x.csv", "age,sex", "1,2")
+    with raises("missing", f"{path}:1", "alcohol", "'age', 'sex'") as caught:
+        list(read_rows(path, info))
+    assert "NAME" not in str(caught.value)
+
+
 def test_other_rows_are_measured_with_the_statistics_of_the_training_rows(wine, tmp_path):
     zoo.fit(
         backbone="mlp(dim=16)",

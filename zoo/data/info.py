@@ -68,7 +68,8 @@ class DataInfo:
         for name, value in values.items():
             if not _matches(value, hints[name]):
                 raise InputError(f"data info: {name} = {value!r}: expected {_expected(hints[name])}")
-        return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+        plain: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+        return cls(**plain)
 
 
 SCALARS: dict[Any, tuple[str, Callable[[Any], bool]]] = {

@@ -182,7 +182,8 @@ def _index(location: str, column: Column, first: Sequence[str], named: bool, wan
             f"{location}: {names.count(column)} columns are called {column!r}; give the number of one, from 0 on", code="data"
         )
     if column not in names:
-        hint = _no_column(column, names, wanted, ", or by number, from 0 on, if this is no header")
+        options = wanted if "label" in wanted else None  # a table of numbers has no columns of its own names
+        hint = _no_column(column, names, options, ", or by number, from 0 on, if this is no header")
         raise InputError(f"{location}: {hint}", code="missing")
     return names.index(column)
 
