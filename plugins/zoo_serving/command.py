@@ -38,6 +38,7 @@ def run(command: str, values: dict[str, Any]) -> int:
         import uvicorn
 
         from zoo.inference.model import load
+        from zoo.layers import keep_matrices
         from zoo_serving.application import application
         from zoo_serving.connections import limited_protocol
 
@@ -54,7 +55,8 @@ def run(command: str, values: dict[str, Any]) -> int:
         options: dict[str, Any] = {"log_level": "warning", "limit_concurrency": 256, "timeout_graceful_shutdown": 2}
         options |= {"http": limited_protocol(), "ws": "none"}
         print(f"{values['run']} is at {address(place)}\nCtrl-C ends it", flush=True)
-        Server(uvicorn.Config(app, lifespan="off", server_header=False, **options)).run([place])
+        with keep_matrices(model.net):
+            Server(uvicorn.Config(app, lifespan="off", server_header=False, **options)).run([place])
     sys.stdout.flush()
     os._exit(0)  # Python would wait for threads that still compute an answer, which nobody gets
 

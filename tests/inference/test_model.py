@@ -9,11 +9,13 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 import zoo
+from tests.errors import raises
 from zoo.cli import main
 from zoo.data.images.files import digits
+from zoo.data.images.preprocess import preprocess
 from zoo.errors import InputError
 from zoo.inference.model import _reads_any_length, choose_device
 from zoo.layers import PositionEmbedding
@@ -90,11 +92,11 @@ def test_pixels_in_any_layout_are_the_same_images(model, kind):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_prepared_arrays_are_predicted_as_prepared_tensors(model, dtype):
+def test_normalized_arrays_are_predicted_as_normalized_tensors(model, dtype):
     images = torch.randn(5, 1, 8, 8)
-    expected, prepared = model.predict(images), images.numpy().astype(dtype)
-    for given in (prepared, torch.from_numpy(prepared), prepared[:, 0], prepared.transpose(0, 2, 3, 1), list(prepared[:, 0])):
-        assert model.predict(given) == expected
+    expected, arrays = model.predict(images, normalized=True), images.numpy().astype(dtype)
+    for given in (arrays, torch.from_numpy(arrays), arrays[:, 0], arrays.transpose(0, 2, 3, 1), list(arrays[:, 0])):
+        assert model.predict(given, normalized=True) == expected
 
 
 def test_predictions_are_those_of_the_network(model):
@@ -102,9 +104,75 @@ def test_predictions_are_those_of_the_network(model):
     with torch.no_grad():
         expected = model.net(images).softmax(-1)
     for batch_size in (1, 2, 64):
-        rows = model.predict(images, batch_size=batch_size)
+        rows = model.predict(images, batch_size=batch_size, normalized=True)
         assert [row["label"] for row in rows] == [model.info.classes[i] for i in expected.argmax(-1)]
         assert [row["probability"] for row in rows] == pytest.approx(expected.amax(-1).tolist(), abs=2e-6)
+
+
+def labelled(count=100):
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    return torch.tensor((data.images[:count] * 15.9).astype("uint8"))[:, None], torch.tensor(data.target[:count])
+
+
+def test_floats_from_0_to_1_are_pictures():
+    model = zoo.load("vit-digits-quaternion")
+    pixels, labels = labelled()
+    expected = model.predict([Image.fromarray(image[0].numpy()) for image in pixels])
+    assert model.predict(pixels.float() / 255) == expected
+    accuracy = sum(int(row["label"]) == label for row, label in zip(expected, labels.tolist(), strict=True)) / len(labels)
+    for images in (pixels, pixels.float() / 255, pixels.numpy() / 255):
+        assert model.evaluate((images, labels))["accuracy"] == pytest.approx(accuracy)
+    named = [str(label) for label in labels.tolist()]
+    assert model.evaluate(([Image.fromarray(image[0].numpy()) for image in pixels], named))["accuracy"] == pytest.approx(accuracy)
+    for images in (pixels, pixels.float() / 255):
+        loader = DataLoader(TensorDataset(images, labels), 32)
+        assert model.evaluate(loader)["accuracy"] == pytest.approx(accuracy)
+    ready = torch.stack([preprocess(Image.fromarray(image[0].numpy()), model.info) for image in pixels])
+    for data in ((ready, labels), DataLoader(TensorDataset(ready, labels), 32)):
+        assert model.evaluate(data, normalized=True)["accuracy"] == pytest.approx(accuracy)
+        with raises("invalid", "normalized=True"):
+            model.evaluate(data)
+
+
+def test_texts_and_their_labels_are_evaluated(place_of_texts):
+    model, texts, labels = place_of_texts
+    rows = model.predict(texts)
+    right = sum(row["label"] == label for row, label in zip(rows, labels, strict=True))
+    assert model.evaluate((texts, labels))["accuracy"] == pytest.approx(right / len(texts))
+    with raises("unknown", "maybe"):
+        model.evaluate((texts, ["maybe"] * len(texts)))
+    with raises("mismatch", len(texts), 1):
+        model.evaluate((texts, labels[:1]))
+
+
+@pytest.fixture
+def place_of_texts(corpus, tmp_path):
+    file = corpus(tmp_path / "text.tsv", "text")
+    options = {"run_dir": str(tmp_path / "run"), "trainer": TRAINER}
+    zoo.fit(backbone="fasttext(dim=8,hidden=8)", algebra="real", data=f"text(path='{file}')", **options)
+    texts, labels = zip(*(line.split("\t") for line in file.read_text().splitlines()[1:]), strict=True)
+    return zoo.load(tmp_path / "run"), list(texts), list(labels)
+
+
+def test_the_most_probable_labels(model, pictures):
+    (best,) = model.predict(pictures / "a.png")
+    (row,) = model.predict(pictures / "a.png", top_k=3)
+    assert row["top"][0] == {"label": best["label"], "probability": best["probability"]}
+    assert [entry["probability"] for entry in row["top"]] == sorted((e["probability"] for e in row["top"]), reverse=True)
+    assert len(model.predict(pictures / "a.png", top_k=99)[0]["top"]) == len(model.info.classes)
+    with raises("invalid", "top_k=0"):
+        model.predict(pictures, top_k=0)
+
+
+def test_unreadable_images_are_skipped_where_their_errors_are_wanted(model, pictures):
+    expected = model.predict(pictures)
+    (pictures / "aa.png").write_bytes(b"nothing")
+    errors = []
+    assert list(model.predict_iter([pictures, pictures / "none.png"], on_error=errors.append)) == expected
+    assert ["aa.png" in str(errors[0]), "none.png" in str(errors[1]), len(errors)] == [True, True, 2]
+    (pictures / "aa.png").unlink()
 
 
 def test_a_folder_is_its_images_in_order(model, pictures):
@@ -146,9 +214,10 @@ def test_vectors_are_predicted_from_python(tmp_path):
         (lambda model: model.predict(np.zeros((8, 8), np.int64)), "image 0 is a ndarray of int64 [8, 8]: give a file"),
         (lambda model: model.predict(np.array([["a"]])), "image 0 is a ndarray of <U1 [1, 1]: give a file"),
         (lambda model: model.predict(np.zeros((1, 9, 8), np.float32)), "image 0 is a ndarray of float32 [1, 9, 8]"),
-        (lambda model: model.predict(np.full((2, 1, 8, 8), np.nan)), "image 0 holds numbers that are not finite"),
-        (lambda model: model.predict([torch.ones(1, 8, 8), torch.full((1, 8, 8), torch.inf)]), "image 1 holds numbers"),
-        (lambda model: model.evaluate(3), "data=3: give a spec, a data module or data loaders"),
+        (lambda model: model.predict(np.full((2, 1, 8, 8), np.nan)), "image 0 has values that are not finite"),
+        (lambda model: model.predict([torch.ones(1, 8, 8), torch.full((1, 8, 8), torch.inf)]), "image 1 has values"),
+        (lambda model: model.predict(torch.full((1, 1, 8, 8), 1.5)), "image 0: values from 1.5 to 1.5"),
+        (lambda model: model.evaluate(3), "data=3: give a spec, a data module, data loaders or (inputs, labels)"),
         (
             lambda model: zoo.load(""),
             "the path of the model is empty: give a run (runs/...), a model folder, or a name",

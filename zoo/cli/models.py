@@ -12,7 +12,7 @@ from typing import Any
 from zoo import registry
 from zoo.cli.commands import quiet, show, to_json
 from zoo.cli.parser import Parser
-from zoo.errors import InputError
+from zoo.errors import InputError, printable
 from zoo.registry import build_options
 from zoo.tasks.decoding.options import Decoding
 from zoo.training.processes import is_first_process
@@ -57,21 +57,25 @@ class Predict(Use):
 
     Args:
         batch_size: Examples per step.
+        top_k: Labels to show for each input of a classifier, the most probable first.
     """
 
     batch_size: int = 64
+    top_k: int = 1
 
 
 @dataclass
-class Evaluate(Predict):
-    """Measurement of a trained model.
+class Evaluate(Use):
+    """Evaluation of a trained model.
 
     Args:
+        batch_size: Examples per step.
         data: Spec of the data set; by default what the model was trained on.
         num_workers: Processes that load data; 0 loads in the main one.
         trainer: Arguments of Lightning's Trainer, such as --trainer.limit_test_batches.
     """
 
+    batch_size: int = 64
     data: str | None = None
     num_workers: int = 0
     trainer: dict[str, Any] = field(default_factory=dict)
@@ -145,19 +149,31 @@ def predict(command: str, values: dict[str, Any]) -> int:
     if not inputs:
         raise InputError("nothing to predict: give image files, a text in quotes, or a file (see zoo predict --help)")
     from zoo.inference.model import load
+    from zoo.layers import keep_matrices
 
     quiet()
     model = load(values["run"], device=values["device"])
-    options = {"batch_size": values["batch_size"], "truncation": values["truncate"], **values["decoding"]}
-    for row in watched(model.predict_iter(inputs, stdin=sys.stdin, **options), inputs):
-        print(to_json(row, ensure_ascii=False) if values["json"] else line(row), flush=True)
-    return 0
+    options = {"batch_size": values["batch_size"], "truncation": values["truncate"], "top_k": values["top_k"]}
+    errors: list[InputError] = []
+    count = 0
+    with keep_matrices(model.net):
+        rows = model.predict_iter(inputs, stdin=sys.stdin, on_error=errors.append, **options, **values["decoding"])
+        for count, row in enumerate(watched(rows, inputs), 1):  # noqa: B007 (counts the rows)
+            print(to_json(row, ensure_ascii=False) if values["json"] else line(row), flush=True)
+    if errors and not count:
+        raise errors[0]
+    for error in errors:
+        print(f"zoo: {printable(str(error))}", file=sys.stderr)
+    return 1 if errors else 0
 
 
 def line(row: dict[str, Any]) -> str:
     """Write a prediction as one line: the columns, or of a generative model the generated text alone."""
     if "target" in row:
         return " ".join(str(row["target"]).splitlines())
+    if top := row.get("top"):
+        row = {name: value for name, value in row.items() if name not in ("label", "probability", "top")}
+        return "\t".join([*map(cell, row.values()), *(f"{best['label']}\t{cell(best['probability'])}" for best in top)])
     return "\t".join(cell(value) for value in row.values())
 
 

@@ -2,20 +2,26 @@
 
 import signal
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from zoo import registry
+from zoo.data.info import ImageInfo
 from zoo.data.loader import check_order
 from zoo.errors import InputError, Interrupted, check_rules
-from zoo.tasks import task_type
+from zoo.inference.model import input_list
+from zoo.tasks import GenerativeTask, Task, task_type
+from zoo.tasks.classification import AnswerRanking
+from zoo.tasks.inputs import normalize_floats
 
 CUTS = {"val": {"fold", "folds", "test", "val"}, "test": {"fold", "folds", "test"}}
 """Options that decide which rows a split has: rows for validation are held out of those that are not tested."""
@@ -29,18 +35,22 @@ def evaluate(
     batch_size: int = 64,
     num_workers: int = 0,
     trainer: Mapping[str, Any] | None = None,
+    normalized: bool = False,
     **decoding: Any,
 ) -> dict[str, float]:
-    """Measure a model on the val or test split of its data, or of other data of the same form and with the same classes.
+    """Evaluate a model on the val or test split of its data, or on other data of the same form and with the same classes.
 
     Args:
         model: A `zoo.Model`.
-        data: Spec of the data, by default what the model was trained on; a data module, or data loaders.
+        data: Spec of the data, by default that of the training; a data module; data loaders; or a tuple of inputs, as
+            `Model.predict` reads them, and their labels (class names or indices) or target vectors.
         split: ``val`` or ``test``.
         batch_size: Examples per step.
         num_workers: Processes that load data.
         trainer: Arguments of Lightning's Trainer; by default it computes on the device of the model.
-        decoding: How a generative model chooses tokens; what is not given is as when it was trained.
+        normalized: Whether images of data loaders and arrays are normalized already, as the batches of a data module are.
+            Otherwise they are uint8 pixels or floats in [0, 1].
+        decoding: For a generative model, how it chooses tokens; the defaults are those of its training.
 
     Raises:
         InputError: If the data do not fit the model, there is no such split, or an option is wrong.
@@ -60,11 +70,15 @@ def evaluate(
             text = "note: the data have changed since the training: rows that it has seen may be among those measured"
             print(text, file=sys.stderr)  # noqa: T201 (to be seen)
         arguments: dict[str, Any] = {"datamodule": source}
+    elif is_arrays(source):
+        arguments = {"dataloaders": array_loader(model, task, *source, batch_size, normalized)}
     elif isinstance(source, Iterable):
         arguments = {"dataloaders": source}
+        if isinstance(model.info, ImageInfo) and not normalized:
+            normalize_batches(task)
     else:
-        said = "the model was trained on data without a spec" if data is None else f"data={data!r:.60}"
-        raise InputError(f"{said}: give a spec, a data module or data loaders")
+        subject = "the model was trained on data without a spec" if data is None else f"data={data!r:.60}"
+        raise InputError(f"{subject}: give a spec, a data module, data loaders or (inputs, labels)")
     device = model.device
     try:
         measured = (runner.test if split == "test" else runner.validate)(task, verbose=False, **arguments)
@@ -76,6 +90,54 @@ def evaluate(
         model.net.eval()
     check_rules((bool(measured), f"limit_{split}_batches=0 leaves nothing to measure: leave it out"))
     return {name.removeprefix(f"{split}_"): float(value) for name, value in measured[0].items()}
+
+
+def is_arrays(data: Any) -> bool:
+    """Return whether data are inputs and labels, not data loaders."""
+    return isinstance(data, tuple) and len(data) == 2 and not any(isinstance(part, DataLoader) for part in data)
+
+
+def array_loader(model: Any, task: Task, inputs: Any, labels: Any, batch_size: int, normalized: bool) -> DataLoader[Any]:
+    """Return a data loader of inputs, as `Model.predict` reads them, and their labels."""
+    options = {"normalized": True} if normalized else {}
+    examples = list(task.read_inputs(model.info, input_list(inputs), None, **options))
+    if isinstance(task, AnswerRanking | GenerativeTask):
+        raise InputError(f"a model of {model.config['task']} cannot be evaluated on arrays: give a spec", code="unsupported")
+    targets = label_tensor(labels, getattr(model.info, "classes", None))
+    if len(examples) != len(targets):
+        raise InputError(f"{len(examples)} inputs and {len(targets)} labels: give one label per input", code="mismatch")
+
+    def collate(rows: list[Any]) -> tuple[Any, Tensor]:
+        return task.collate([example for example, _ in rows])[0], torch.stack([target for _, target in rows])
+
+    return DataLoader(list(zip(examples, targets, strict=True)), batch_size, collate_fn=collate)  # type: ignore[arg-type]
+
+
+def label_tensor(labels: Any, classes: Sequence[str] | None) -> Tensor:
+    """Return labels, class names or indices, as int64 [N]; without classes return the targets as float32."""
+    if classes is None:
+        return torch.as_tensor(labels, dtype=torch.float32)
+    rows = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    index = {name: i for i, name in enumerate(classes)}
+    found = [index.get(label, -1) if isinstance(label, str) else label for label in rows]
+    if wrong := [row for row, i in zip(rows, found, strict=True) if type(i) is not int or not 0 <= i < len(classes)]:
+        names = ", ".join(classes[:5])
+        text = f"unknown label {wrong[0]!r:.60}: use the class names ({names}, ...) or indices from 0 to {len(classes) - 1}"
+        raise InputError(text, code="unknown")
+    return torch.tensor(found)
+
+
+def normalize_batches(task: Task) -> None:
+    """Let a task normalize the images of its batches: uint8 pixels, or floats in [0, 1]."""
+    step, info = task.step, task.info
+
+    def normalized_step(batch: Any) -> Any:
+        images, *rest = batch
+        if images.dtype == torch.uint8:
+            images = images / 255
+        return step((normalize_floats(images, info, "a batch of the data loader"), *rest))
+
+    task.step = normalized_step  # type: ignore[method-assign]
 
 
 def matching_data(model: Any, spec: str, split: str, batch_size: int, num_workers: int) -> Any:

@@ -1,6 +1,6 @@
 """A trained model as an object: load it, let it predict and generate, measure it, save it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import fields
 from itertools import islice
@@ -15,14 +15,18 @@ from zoo.algebras import Algebra
 from zoo.checkpoint import find, load_network, read_config
 from zoo.checkpoint.card import MEASURED
 from zoo.checkpoint.manifest import read_json
-from zoo.data.info import DataInfo
+from zoo.data.images.splits import ENDINGS
+from zoo.data.info import DataInfo, ImageInfo
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.errors import InputError
 from zoo.hub.sources import locate
+from zoo.layers import keep_matrices
 from zoo.layers.token_embedding import PositionEmbedding
 from zoo.registry import build_options
 from zoo.tasks import GenerativeTask, Task, task_type
+from zoo.tasks.classification import Classification
 from zoo.tasks.decoding import Decoding
+from zoo.tasks.inputs import files_in
 
 
 class Model:
@@ -83,9 +87,10 @@ class Model:
         (self.net if self.task is None else self.task).to(choose_device(device))
         return self
 
-    def predict(self, inputs: Any, *, batch_size: int = 64, truncation: bool = False, **decoding: Any) -> list[dict[str, Any]]:
-        """Return the prediction for each input, see `predict_iter`."""
-        return list(self.predict_iter(inputs, batch_size=batch_size, truncation=truncation, **decoding))
+    def predict(self, inputs: Any, **options: Any) -> list[dict[str, Any]]:
+        """Return the prediction for each input; the options are those of `predict_iter`."""
+        with keep_matrices(self.net):
+            return list(self.predict_iter(inputs, **options))
 
     def predict_iter(
         self,
@@ -93,41 +98,74 @@ class Model:
         *,
         batch_size: int = 64,
         truncation: bool = False,
+        normalized: bool = False,
+        top_k: int = 1,
+        on_error: Callable[[InputError], None] | None = None,
         stdin: TextIO | None = None,
         **decoding: Any,
     ) -> Iterator[dict[str, Any]]:
         """Yield the prediction for each input, batch by batch.
 
         Args:
-            inputs: One or several: for a model of images files, folders of images, Pillow images, and arrays or tensors of
-                uint8 pixels, or of floats that are prepared as the training images were ([H, W], [H, W, C], [C, H, W], or
-                [N, ...]); for one of text texts (of pairs tuples of two), or files and folders of files with one text a line
-                (of pairs two, with a tab between); for one of vectors arrays or tensors.
+            inputs: One or several. For images: files, folders, Pillow images, arrays or tensors of uint8 pixels or of floats in
+                [0, 1] ([H, W], [H, W, C], [C, H, W] or [N, ...]), which are normalized as the training images were. For text:
+                texts (for pairs tuples of two), or files and folders of files with one text per line (for pairs two, separated
+                by a tab). For vectors: arrays or tensors.
             batch_size: Inputs per step.
-            truncation: Whether a text longer than the model reads is truncated instead of refused.
+            truncation: Whether to truncate texts that exceed the maximum length instead of refusing them.
+            normalized: Whether arrays of floats are images that are normalized already.
+            top_k: Labels per input of a classifier; above 1 the rows have ``top``, a list of labels and probabilities.
+            on_error: Called with the error of each image file that cannot be read, which is then skipped. By default the first
+                such error is raised.
             stdin: Standard input, for the input ``-``.
-            decoding: Of a generative model, see `zoo.tasks.decoding.Decoding`; by default as when it was trained.
+            decoding: For a generative model, see `zoo.tasks.decoding.Decoding`; the defaults are those of its training.
 
         Yields:
             Rows of JSON values: the ``file`` of an image, the ``text`` (or ``first`` and ``second``), the ``label`` and its
-            ``probability``; ``question``, ``answer`` and ``relevance`` of a model that ranks answers; ``source`` and ``target``
-            of one that generates. Other tasks have rows of their own.
+            ``probability``; ``question``, ``answer`` and ``relevance`` for answer ranking; ``source`` and ``target`` for a
+            generative model. Other tasks define their own rows.
 
         Raises:
             InputError: If an input cannot be read, or an option is wrong.
         """
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size}: use a whole number from 1")
+        if normalized and not isinstance(self.info, ImageInfo):
+            raise InputError("normalized=True applies only to models of images: leave it out", code="conflict")
         task = self.configured(decoding, truncation)
-        single = isinstance(inputs, str | bytes | torch.Tensor) or hasattr(inputs, "__array__")
-        several = list(inputs) if isinstance(inputs, Iterable) and not single else [inputs]
-        return self._predict(task, task.read_inputs(self.info, several, stdin), batch_size)
+        if top_k != 1:
+            if not isinstance(task, Classification):
+                raise InputError(f"top_k={top_k} applies only to classifiers: leave it out", code="conflict")
+            if top_k < 1:
+                raise InputError(f"top_k={top_k}: use a whole number from 1")
+            task.top_k = top_k
+        return self._predict(task, self._read(task, input_list(inputs), stdin, normalized, on_error), batch_size)
+
+    def _read(
+        self,
+        task: Task,
+        inputs: list[Any],
+        stdin: TextIO | None,
+        normalized: bool,
+        on_error: Callable[[InputError], None] | None,
+    ) -> Iterator[Any]:
+        options = {"normalized": True} if normalized else {}
+        if on_error is None or not isinstance(self.info, ImageInfo):
+            yield from task.read_inputs(self.info, inputs, stdin, **options)
+            return
+        for item in inputs:
+            is_folder = isinstance(item, str | Path) and Path(item).is_dir()
+            for part in files_in(Path(item), ENDINGS) if is_folder else [item]:
+                try:
+                    yield from task.read_inputs(self.info, [part], stdin, **options)
+                except InputError as error:
+                    on_error(error)
 
     def _predict(self, task: Task, examples: Iterator[Any], batch_size: int) -> Iterator[dict[str, Any]]:
-        while some := list(islice(examples, batch_size)):
+        while batch := list(islice(examples, batch_size)):
             with torch.inference_mode():
-                outputs = task.predict_step(move_data_to_device(task.collate(some), self.device), 0)
-            yield from task.prediction_rows(some, outputs)
+                outputs = task.predict_step(move_data_to_device(task.collate(batch), self.device), 0)
+            yield from task.prediction_rows(batch, outputs)
 
     @overload
     def generate(
@@ -250,6 +288,12 @@ def load(
     manifest = read_json(find(path) / "manifest.json")
     known = {key: manifest[key] for key in MEASURED if key in manifest}
     return Model(net, config, made, manifest.get("metrics"), known).to(place)
+
+
+def input_list(inputs: Any) -> list[Any]:
+    """Return one input or several as a list."""
+    is_single = isinstance(inputs, str | bytes | torch.Tensor) or hasattr(inputs, "__array__")
+    return list(inputs) if isinstance(inputs, Iterable) and not is_single else [inputs]
 
 
 def info_type(base: type[DataInfo], values: Mapping[str, Any]) -> type[DataInfo]:

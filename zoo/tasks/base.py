@@ -312,16 +312,19 @@ class Task(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     @classmethod
-    def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
-        """Yield examples from what a user gives; ``-`` is ``stdin``.
+    def read_inputs(
+        cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None, normalized: bool = False
+    ) -> Iterator[Example]:
+        """Yield examples from a user's inputs; ``-`` is ``stdin``.
 
-        By default these are images, vectors or texts, as the class of ``info`` says: names of files, texts, arrays or tensors.
+        By default these are images, vectors or texts, depending on the class of ``info``: names of files, texts, arrays or
+        tensors. ``normalized`` is passed only for images: whether floats are normalized already.
 
         Raises:
             InputError: If an input cannot be read, or the task makes no predictions from such inputs.
         """
         if isinstance(info, ImageInfo):
-            return read_images(inputs, info)
+            return read_images(inputs, info, normalized)
         if isinstance(info, VectorInfo):
             return read_vectors(inputs, info)
         if isinstance(info, TextInfo | ParallelInfo):

@@ -52,7 +52,12 @@ class Classification(SoftTargets, Task):
         label_smoothing: Share of the probability that training, not measuring, spreads over all labels (Szegedy et al. 2016,
             section 7).
         options: See `Task`.
+
+    Attributes:
+        top_k: Labels in a prediction row, the most probable first.
     """
+
+    top_k: int = 1
 
     def __init__(
         self, net: nn.Module, num_classes: int, *, label_smoothing: float = 0.0, **options: Unpack[TaskOptions]
@@ -103,13 +108,16 @@ class Classification(SoftTargets, Task):
         return torch.softmax(super().predict_step(batch, batch_idx), dim=-1)
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
-        """Return the most probable label of each example and its probability."""
-        best = outputs.max(-1)
-        found = zip(examples, best.indices.tolist(), best.values.tolist(), strict=True)
-        return [
-            {**example.columns, "label": self.info.classes[label], "probability": round(probability, 6)}
-            for example, label, probability in found
-        ]
+        """Return the most probable label of each example and its probability, and with `top_k` above 1 the next ones too."""
+        best = outputs.topk(min(self.top_k, outputs.shape[-1]))
+        rows = []
+        for example, labels, values in zip(examples, best.indices.tolist(), best.values.tolist(), strict=True):
+            top = [
+                {"label": self.info.classes[label], "probability": round(value, 6)}
+                for label, value in zip(labels, values, strict=True)
+            ]
+            rows.append({**example.columns, **top[0]} | ({"top": top} if self.top_k > 1 else {}))
+        return rows
 
 
 class ImageClassification(Classification):

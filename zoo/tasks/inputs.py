@@ -9,7 +9,7 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from zoo.data.images.preprocess import preprocess
+from zoo.data.images.preprocess import normalise, preprocess
 from zoo.data.images.splits import ENDINGS, FORMATS
 from zoo.data.info import ImageInfo, TableInfo, VectorInfo
 from zoo.data.tables.rows import read_rows
@@ -144,17 +144,18 @@ def encode_texts(tokenizer: Any, examples: Sequence[Example]) -> list[Tensor]:
 # --- images ---
 
 
-def read_images(inputs: Sequence[Any], info: ImageInfo) -> Iterator[Example]:
-    """Yield every image as the network reads it, float32 [C, S, S].
+def read_images(inputs: Sequence[Any], info: ImageInfo, normalized: bool = False) -> Iterator[Example]:
+    """Yield every image as the network reads it: normalized, float32 [C, S, S].
 
     Args:
-        inputs: Names of files or of folders; Pillow images; arrays and tensors: uint8 pixels of any size, or floats of the
-            network's own size that are prepared already, as the data module's batches are. Their axes are [H, W], [H, W, C] or
-            [C, H, W], and for several images [N, H, W], [N, H, W, C] or [N, C, H, W]; C is 1, 3 or, of pixels, 4.
-        info: Of the data that the network was trained on.
+        inputs: Names of files or folders; Pillow images; arrays and tensors of uint8 pixels of any size, or of floats in [0, 1]
+            of the network's image size. Their axes are [H, W], [H, W, C] or [C, H, W], and for several images [N, H, W],
+            [N, H, W, C] or [N, C, H, W]; C is 1, 3 or, for uint8, 4.
+        info: Info of the training data, whose mean and standard deviation normalize the images.
+        normalized: Whether floats are normalized already, as the batches of a data module are.
 
     Raises:
-        InputError: If a file is missing or no image, an array has another shape, or a number is not finite.
+        InputError: If a file cannot be read, or an array has another shape, values outside [0, 1] or non-finite values.
     """
     number = 0
     for item in inputs:
@@ -165,7 +166,7 @@ def read_images(inputs: Sequence[Any], info: ImageInfo) -> Iterator[Example]:
                 yield Example(str(file), load_image(file, info), {"file": str(file)})
             continue
         for image in _images(item, info, number):
-            yield Example(f"image {number}", _prepared(image, info, number), {"image": number})
+            yield Example(f"image {number}", _prepared(image, info, number, normalized), {"image": number})
             number += 1
 
 
@@ -203,12 +204,12 @@ def _images(item: Any, info: ImageInfo, number: int) -> Iterable[Any]:
     return found if found.ndim == 4 else [found]
 
 
-def _prepared(image: Any, info: ImageInfo, number: int) -> Tensor:
+def _prepared(image: Any, info: ImageInfo, number: int, normalized: bool) -> Tensor:
     """Return one image as the network reads it."""
     if isinstance(image, Tensor) and image.is_floating_point():
         if not image.isfinite().all():
-            raise InputError(f"image {number} holds numbers that are not finite")
-        return image.float()
+            raise InputError(f"image {number} has values that are not finite")
+        return image.float() if normalized else normalize_floats(image, info, f"image {number}")
     if isinstance(image, Tensor):
         image = Image.fromarray(image.movedim(0, -1).squeeze(-1).cpu().numpy())
     if not isinstance(image, Image.Image):
@@ -216,11 +217,24 @@ def _prepared(image: Any, info: ImageInfo, number: int) -> Tensor:
     return preprocess(ImageOps.exif_transpose(image), info)
 
 
+def normalize_floats(images: Tensor, info: ImageInfo, name: str = "the images") -> Tensor:
+    """Normalize floats in [0, 1], [..., C, H, W], by the mean and standard deviation of the training data.
+
+    Raises:
+        InputError: If a value is outside [0, 1]: such images may be normalized already.
+    """
+    low, high = (float(limit) for limit in images.aminmax())
+    if not (low >= 0 and high <= 1):
+        advice = "floats must be in [0, 1]; use normalized=True for images that are already normalized"
+        raise InputError(f"{name}: values from {low:.3g} to {high:.3g}, and {advice}", code="invalid")
+    return normalise(images.float() * 255, info.mean, info.std)
+
+
 def _no_image(item: Any, info: ImageInfo, number: int) -> InputError:
     shape = [info.in_channels, info.image_size, info.image_size]
     dtype = str(getattr(item, "dtype", "")).removeprefix("torch.")
     kind = f"{type(item).__name__} of {dtype} {list(item.shape)}" if hasattr(item, "shape") else type(item).__name__
-    advice = f"give a file, a Pillow image, uint8 pixels or floats {shape} that are prepared as the training images were"
+    advice = f"give a file, a Pillow image, uint8 pixels or floats {shape} in [0, 1]"
     return InputError(f"image {number} is a {kind}: {advice}")
 
 

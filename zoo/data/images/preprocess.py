@@ -55,7 +55,7 @@ def to_pixels(image: Image.Image, channels: int, size: int) -> Tensor:
 
 def normalise(pixels: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """Return `(pixels / 255 - mean) / std`, float32, of pixels uint8 [..., C, H, W]; mean and std [C] are on the 0..1 scale."""
-    centre, scale = (torch.tensor(values).view(-1, 1, 1) * 255 for values in (mean, std))
+    centre, scale = (torch.tensor(values, device=pixels.device).view(-1, 1, 1) * 255 for values in (mean, std))
     return pixels.to(torch.float32).sub_(centre).div_(scale)
 
 
