@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
 import zoo
 from zoo.cli.models import rows_in
@@ -211,3 +212,15 @@ def test_pictures_count_one_and_files_their_lines(tmp_path):
     assert (rows_in([picture]), rows_in([lines]), rows_in([picture, lines])) == (1, 3, 4)
     assert rows_in([lines, "a text"]) is None
     assert rows_in(["a text " * 100]) is None
+
+
+def test_an_unreadable_image_in_a_folder_does_not_stop_the_others(tmp_path, call):
+    for number, name in enumerate(("a.png", "c.png")):
+        Image.new("L", (8, 8), number * 200).save(tmp_path / name)
+    (tmp_path / "b.png").write_bytes(b"nothing")
+    code, out, err = call("predict", "vit-digits-quaternion", str(tmp_path), "--top", "2")
+    assert (code, [line.split("\t")[0] for line in out.splitlines()]) == (1, [str(tmp_path / "a.png"), str(tmp_path / "c.png")])
+    assert all(len(line.split("\t")) == 5 for line in out.splitlines())
+    assert err.count("\n") == 1
+    assert str(tmp_path / "b.png") in err
+    assert call("predict", "vit-digits-quaternion", str(tmp_path / "b.png")).code == 2

@@ -8,8 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from tests.errors import raises
+from zoo import load, save
 from zoo.algebras import algebra
-from zoo.conversion import convert, survey
+from zoo.conversion import convert, fold, survey
 from zoo.layers import Layers, Linear
 
 LAYERS = Layers("quaternion")
@@ -257,3 +259,23 @@ def test_the_scope_of_attention_finds_fused_matrices():
     found = convert(built("gpt_neox"), "quaternion", scope="attention").conversion
     assert {name.rpartition(".")[2] for name in found.converted} == {"query_key_value", "dense"}
     assert all(target.blocks == (1, 2) for target in survey(built("phi3"), LAYERS)[0] if "gate_up" in target.name)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neox"])
+def test_a_converted_model_is_saved_folded_or_by_the_zoo(name, tmp_path):
+    model = convert(built(name), "quaternion").eval()
+    for method in ("save_pretrained", "from_pretrained", "push_to_hub"):
+        with raises("unsupported", method, "zoo.save"):
+            getattr(model, method)(tmp_path / "wrong")
+    if name == "gpt2":  # its Conv1D stores matrices transposed, and is folded to a linear layer
+        with raises("unsupported", "zoo.save"):
+            fold(model).save_pretrained(tmp_path / "wrong")
+    else:
+        fold(model).save_pretrained(tmp_path / "folded")
+        loaded = type(model).from_pretrained(tmp_path / "folded").eval()
+        torch.testing.assert_close(outputs(loaded, name), outputs(model, name))
+    assert not (tmp_path / "wrong").exists()
+    save(model, tmp_path / "zoo")
+    loaded = load(tmp_path / "zoo", module=built(name)).net.eval()
+    assert torch.equal(outputs(loaded, name), outputs(model, name))

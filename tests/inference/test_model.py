@@ -119,17 +119,18 @@ def labelled(count=100):
 def test_floats_from_0_to_1_are_pictures():
     model = zoo.load("vit-digits-quaternion")
     pixels, labels = labelled()
-    expected = model.predict([Image.fromarray(image[0].numpy()) for image in pixels])
+    images = [Image.fromarray(image[0].numpy()) for image in pixels]
+    expected = model.predict(images)
     assert model.predict(pixels.float() / 255) == expected
     accuracy = sum(int(row["label"]) == label for row, label in zip(expected, labels.tolist(), strict=True)) / len(labels)
-    for images in (pixels, pixels.float() / 255, pixels.numpy() / 255):
-        assert model.evaluate((images, labels))["accuracy"] == pytest.approx(accuracy)
+    for array in (pixels, pixels.float() / 255, pixels.numpy() / 255):
+        assert model.evaluate((array, labels))["accuracy"] == pytest.approx(accuracy)
     named = [str(label) for label in labels.tolist()]
-    assert model.evaluate(([Image.fromarray(image[0].numpy()) for image in pixels], named))["accuracy"] == pytest.approx(accuracy)
-    for images in (pixels, pixels.float() / 255):
-        loader = DataLoader(TensorDataset(images, labels), 32)
+    assert model.evaluate((images, named))["accuracy"] == pytest.approx(accuracy)
+    for array in (pixels, pixels.float() / 255):
+        loader = DataLoader(TensorDataset(array, labels), 32)
         assert model.evaluate(loader)["accuracy"] == pytest.approx(accuracy)
-    ready = torch.stack([preprocess(Image.fromarray(image[0].numpy()), model.info) for image in pixels])
+    ready = torch.stack([preprocess(image, model.info) for image in images])
     for data in ((ready, labels), DataLoader(TensorDataset(ready, labels), 32)):
         assert model.evaluate(data, normalized=True)["accuracy"] == pytest.approx(accuracy)
         with raises("invalid", "normalized=True"):
@@ -158,12 +159,12 @@ def place_of_texts(corpus, tmp_path):
 
 def test_the_most_probable_labels(model, pictures):
     (best,) = model.predict(pictures / "a.png")
-    (row,) = model.predict(pictures / "a.png", top_k=3)
+    (row,) = model.predict(pictures / "a.png", top=3)
     assert row["top"][0] == {"label": best["label"], "probability": best["probability"]}
     assert [entry["probability"] for entry in row["top"]] == sorted((e["probability"] for e in row["top"]), reverse=True)
-    assert len(model.predict(pictures / "a.png", top_k=99)[0]["top"]) == len(model.info.classes)
-    with raises("invalid", "top_k=0"):
-        model.predict(pictures, top_k=0)
+    assert len(model.predict(pictures / "a.png", top=99)[0]["top"]) == len(model.info.classes)
+    with raises("invalid", "top=0"):
+        model.predict(pictures, top=0)
 
 
 def test_unreadable_images_are_skipped_where_their_errors_are_wanted(model, pictures):
@@ -313,7 +314,7 @@ def test_other_data_as_a_spec_a_module_or_loaders(model):
     data.setup()
     expected = model.evaluate("digits", "val")
     assert model.evaluate(digits(batch_size=16), "val") == pytest.approx(expected, abs=1e-6)
-    assert model.evaluate(data.val_dataloader(), "val") == pytest.approx(expected, abs=1e-6)
+    assert model.evaluate(data.val_dataloader(), "val", normalized=True) == pytest.approx(expected, abs=1e-6)
     rows = [(torch.zeros(1, 8, 8), 3), (torch.ones(1, 8, 8), 4)]
     assert set(model.evaluate(DataLoader(rows, batch_size=2), "val")) == set(expected)
 

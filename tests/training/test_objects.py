@@ -186,7 +186,7 @@ def test_a_task_of_data_that_say_what_they_are():
     assert (type(model.task), model.info) == (Classification, data.info)
     images = torch.randn(3, 1, 8, 8)
     best = task.net(images).argmax(-1).tolist()
-    assert [row["label"] for row in model.predict(images)] == [str(label) for label in best]
+    assert [row["label"] for row in model.predict(images, normalized=True)] == [str(label) for label in best]
 
 
 def test_a_task_class_and_a_data_module_leave_a_model_folder():

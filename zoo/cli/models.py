@@ -57,11 +57,11 @@ class Predict(Use):
 
     Args:
         batch_size: Examples per step.
-        top_k: Labels to show for each input of a classifier, the most probable first.
+        top: Labels to show for each input of a classifier, the most probable first.
     """
 
     batch_size: int = 64
-    top_k: int = 1
+    top: int = 1
 
 
 @dataclass
@@ -153,7 +153,7 @@ def predict(command: str, values: dict[str, Any]) -> int:
 
     quiet()
     model = load(values["run"], device=values["device"])
-    options = {"batch_size": values["batch_size"], "truncation": values["truncate"], "top_k": values["top_k"]}
+    options = {"batch_size": values["batch_size"], "truncation": values["truncate"], "top": values["top"]}
     errors: list[InputError] = []
     count = 0
     with keep_matrices(model.net):

@@ -2,12 +2,14 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from zoo.conversion.multihead_attention import MultiheadAttention
+from zoo.conversion.replacement import PRETRAINED
 from zoo.errors import InputError
 from zoo.layers import LSTM, Conv1d, Conv2d, Embedding, Linear
 from zoo.layers.weight import Weight
@@ -55,6 +57,10 @@ def fold(model: Folded) -> Folded:
         kinds = sorted(f"'{name}' ({type(net.get_submodule(name)).__name__})" for name in unknown)
         raise InputError(f"no torch layer computes what {kinds[0]} does with its weight: fold the networks around it")
     vars(net).pop("conversion", None)
+    for name in PRETRAINED:
+        guard = vars(net).get(name)
+        if isinstance(guard, partial) and not guard.args[1]:  # a folded Conv1D is a linear layer, which its class cannot load
+            delattr(net, name)
     net.is_folded = True
     return folded  # type: ignore[no-any-return]
 

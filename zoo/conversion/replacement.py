@@ -1,6 +1,7 @@
 """Replace the matrices of a network that torch, timm or Hugging Face built by matrices over an algebra."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -92,7 +93,25 @@ def convert(
             model.set_submodule(name, layer)
     model.conversion = Conversion(tuple(t.name for t in targets), real)  # type: ignore[assignment]
     model.projections = projections  # type: ignore[assignment]
+    guard_pretrained(model, any(is_conv1d_of_transformers(target.module) for target in targets))
     return model
+
+
+PRETRAINED = ("save_pretrained", "from_pretrained", "push_to_hub")
+"""Methods of Hugging Face models that read or write weights by the class of the model, which a conversion does not change."""
+
+
+def guard_pretrained(model: nn.Module, has_conv1d: bool) -> None:
+    """Make the methods `PRETRAINED` of a converted model raise: from_pretrained would build the real network again."""
+    for name in PRETRAINED:
+        if callable(getattr(model, name, None)):
+            setattr(model, name, partial(refuse_pretrained, name, has_conv1d))
+
+
+def refuse_pretrained(name: str, has_conv1d: bool, *_: Any, **__: Any) -> None:
+    """Raise in place of a method of `PRETRAINED`. A folded ``Conv1D`` is a linear layer, which its class cannot load."""
+    folded = "" if has_conv1d else f", or {name} of zoo.fold(model)"
+    raise InputError(f"{name} does not support converted models: use zoo.save(model, FOLDER){folded}", code="unsupported")
 
 
 def _build(target: Target, layers: Layers) -> nn.Module:

@@ -99,7 +99,7 @@ class Model:
         batch_size: int = 64,
         truncation: bool = False,
         normalized: bool = False,
-        top_k: int = 1,
+        top: int = 1,
         on_error: Callable[[InputError], None] | None = None,
         stdin: TextIO | None = None,
         **decoding: Any,
@@ -114,7 +114,7 @@ class Model:
             batch_size: Inputs per step.
             truncation: Whether to truncate texts that exceed the maximum length instead of refusing them.
             normalized: Whether arrays of floats are images that are normalized already.
-            top_k: Labels per input of a classifier; above 1 the rows have ``top``, a list of labels and probabilities.
+            top: Labels per input of a classifier; above 1 the rows have ``top``, a list of labels and probabilities.
             on_error: Called with the error of each image file that cannot be read, which is then skipped. By default the first
                 such error is raised.
             stdin: Standard input, for the input ``-``.
@@ -133,12 +133,12 @@ class Model:
         if normalized and not isinstance(self.info, ImageInfo):
             raise InputError("normalized=True applies only to models of images: leave it out", code="conflict")
         task = self.configured(decoding, truncation)
-        if top_k != 1:
+        if top != 1:
             if not isinstance(task, Classification):
-                raise InputError(f"top_k={top_k} applies only to classifiers: leave it out", code="conflict")
-            if top_k < 1:
-                raise InputError(f"top_k={top_k}: use a whole number from 1")
-            task.top_k = top_k
+                raise InputError(f"top={top} applies only to classifiers: leave it out", code="conflict")
+            if top < 1:
+                raise InputError(f"top={top}: use a whole number from 1")
+            task.top = top
         return self._predict(task, self._read(task, input_list(inputs), stdin, normalized, on_error), batch_size)
 
     def _read(

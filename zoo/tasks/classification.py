@@ -54,10 +54,10 @@ class Classification(SoftTargets, Task):
         options: See `Task`.
 
     Attributes:
-        top_k: Labels in a prediction row, the most probable first.
+        top: Labels in a prediction row, the most probable first.
     """
 
-    top_k: int = 1
+    top: int = 1
 
     def __init__(
         self, net: nn.Module, num_classes: int, *, label_smoothing: float = 0.0, **options: Unpack[TaskOptions]
@@ -108,15 +108,15 @@ class Classification(SoftTargets, Task):
         return torch.softmax(super().predict_step(batch, batch_idx), dim=-1)
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
-        """Return the most probable label of each example and its probability, and with `top_k` above 1 the next ones too."""
-        best = outputs.topk(min(self.top_k, outputs.shape[-1]))
+        """Return the most probable label of each example and its probability, and with `top` above 1 the next ones too."""
+        best = outputs.topk(min(self.top, outputs.shape[-1]))
         rows = []
         for example, labels, values in zip(examples, best.indices.tolist(), best.values.tolist(), strict=True):
-            top = [
+            ranked = [
                 {"label": self.info.classes[label], "probability": round(value, 6)}
                 for label, value in zip(labels, values, strict=True)
             ]
-            rows.append({**example.columns, **top[0]} | ({"top": top} if self.top_k > 1 else {}))
+            rows.append({**example.columns, **ranked[0]} | ({"top": ranked} if self.top > 1 else {}))
         return rows
 
 
