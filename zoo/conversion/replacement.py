@@ -93,19 +93,19 @@ def convert(
             model.set_submodule(name, layer)
     model.conversion = Conversion(tuple(t.name for t in targets), real)  # type: ignore[assignment]
     model.projections = projections  # type: ignore[assignment]
-    guard_pretrained(model, any(is_conv1d_of_transformers(target.module) for target in targets))
-    return model
+    return guard_pretrained(model, any(is_conv1d_of_transformers(target.module) for target in targets))
 
 
 PRETRAINED = ("save_pretrained", "from_pretrained", "push_to_hub")
 """Methods of Hugging Face models that read or write weights by the class of the model, which a conversion does not change."""
 
 
-def guard_pretrained(model: nn.Module, has_conv1d: bool) -> None:
+def guard_pretrained(model: nn.Module, has_conv1d: bool) -> nn.Module:
     """Make the methods `PRETRAINED` of a converted model raise: from_pretrained would build the real network again."""
     for name in PRETRAINED:
         if callable(getattr(model, name, None)):
             setattr(model, name, partial(refuse_pretrained, name, has_conv1d))
+    return model
 
 
 def refuse_pretrained(name: str, has_conv1d: bool, *_: Any, **__: Any) -> None:

@@ -18,10 +18,9 @@ from zoo import registry
 from zoo.data.info import ImageInfo
 from zoo.data.loader import check_order
 from zoo.errors import InputError, Interrupted, check_rules
-from zoo.inference.model import input_list
 from zoo.tasks import GenerativeTask, Task, task_type
 from zoo.tasks.classification import AnswerRanking
-from zoo.tasks.inputs import normalize_floats
+from zoo.tasks.inputs import input_list, normalize_floats
 
 CUTS = {"val": {"fold", "folds", "test", "val"}, "test": {"fold", "folds", "test"}}
 """Options that decide which rows a split has: rows for validation are held out of those that are not tested."""
@@ -65,10 +64,8 @@ def evaluate(
         source = checked_data(model, source, str(given) if isinstance(given, str) else type(given).__name__)
         if split == "test":
             source.test_dataloader()
-        digests = [getattr(info, "sha256", None) for info in (model.info, getattr(source, "info", None))]
-        if given == model.config["data"] and None not in digests and digests[0] != digests[1]:
-            text = "note: the data have changed since the training: rows that it has seen may be among those measured"
-            print(text, file=sys.stderr)  # noqa: T201 (to be seen)
+        if given == model.config["data"]:
+            warn_if_changed(model.info, getattr(source, "info", None))
         arguments: dict[str, Any] = {"datamodule": source}
     elif is_arrays(source):
         arguments = {"dataloaders": array_loader(model, task, *source, batch_size, normalized)}
@@ -90,6 +87,14 @@ def evaluate(
         model.net.eval()
     check_rules((bool(measured), f"limit_{split}_batches=0 leaves nothing to measure: leave it out"))
     return {name.removeprefix(f"{split}_"): float(value) for name, value in measured[0].items()}
+
+
+def warn_if_changed(before: Any, now: Any) -> None:
+    """Warn if the content of the training data has changed."""
+    digests = [getattr(info, "sha256", None) for info in (before, now)]
+    if None not in digests and digests[0] != digests[1]:
+        text = "note: the data have changed since the training: rows that it has seen may be among those measured"
+        print(text, file=sys.stderr)  # noqa: T201 (to be seen)
 
 
 def is_arrays(data: Any) -> bool:

@@ -1,6 +1,6 @@
 """A trained model as an object: load it, let it predict and generate, measure it, save it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import fields
 from itertools import islice
@@ -26,7 +26,7 @@ from zoo.registry import build_options
 from zoo.tasks import GenerativeTask, Task, task_type
 from zoo.tasks.classification import Classification
 from zoo.tasks.decoding import Decoding
-from zoo.tasks.inputs import files_in
+from zoo.tasks.inputs import files_in, input_list
 
 
 class Model:
@@ -288,12 +288,6 @@ def load(
     manifest = read_json(find(path) / "manifest.json")
     known = {key: manifest[key] for key in MEASURED if key in manifest}
     return Model(net, config, made, manifest.get("metrics"), known).to(place)
-
-
-def input_list(inputs: Any) -> list[Any]:
-    """Return one input or several as a list."""
-    is_single = isinstance(inputs, str | bytes | torch.Tensor) or hasattr(inputs, "__array__")
-    return list(inputs) if isinstance(inputs, Iterable) and not is_single else [inputs]
 
 
 def info_type(base: type[DataInfo], values: Mapping[str, Any]) -> type[DataInfo]:

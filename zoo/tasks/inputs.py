@@ -39,6 +39,12 @@ class Example(NamedTuple):
     number: int = 0
 
 
+def input_list(inputs: Any) -> list[Any]:
+    """Return one input or several as a list."""
+    is_single = isinstance(inputs, str | bytes | Tensor) or hasattr(inputs, "__array__")
+    return list(inputs) if isinstance(inputs, Iterable) and not is_single else [inputs]
+
+
 # --- texts ---
 
 
