@@ -37,7 +37,7 @@ def evaluate(
     normalized: bool = False,
     **decoding: Any,
 ) -> dict[str, float]:
-    """Evaluate a model on the val or test split of its data, or on other data of the same form and with the same classes.
+    """Evaluate a model on a split of its data, or on other data of the same form and with the same classes.
 
     Args:
         model: A `zoo.Model`.
@@ -47,8 +47,7 @@ def evaluate(
         batch_size: Examples per step.
         num_workers: Processes that load data.
         trainer: Arguments of Lightning's Trainer; by default it computes on the device of the model.
-        normalized: Whether images of data loaders and arrays are normalized already, as the batches of a data module are.
-            Otherwise they are uint8 pixels or floats in [0, 1].
+        normalized: Whether images of data loaders and arrays are normalized already, not uint8 pixels or floats in [0, 1].
         decoding: For a generative model, how it chooses tokens; the defaults are those of its training.
 
     Raises:
