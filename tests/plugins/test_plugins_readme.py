@@ -24,7 +24,10 @@ from zoo.tasks import Task
 
 PAGE = (Path(__file__).parents[2] / "plugins" / "README.md").read_text(encoding="utf-8")
 BLOCKS = [code for _, code in re.findall(r"^```(toml|python)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)]
-PYPROJECT, CYCLIC, CYCLIC_CONTRACT, MLP, MLP_CONTRACT, BAG, BAG_CONTRACT, NARROW, BARS, MIRRORS, FOCAL, FOCAL_CONTRACT = BLOCKS
+PYPROJECT, CYCLIC, CYCLIC_CONTRACT, MLP, MLP_CONTRACT, BAG, BAG_CONTRACT, NARROW, BARS, MIRRORS, FOCAL, FOCAL_CONTRACT = BLOCKS[
+    :12
+]
+COMMAND = BLOCKS[13]
 MORE = {"mlp": MLP, "bag": BAG, "narrow": NARROW, "bars": BARS, "mirrors": MIRRORS, "focal_classification": FOCAL}
 GROUPS = {"zoo.backbones": ("mlp", "bag"), "zoo.embeddings": ("narrow",), "zoo.datasets": ("bars", "mirrors")}
 
@@ -69,7 +72,8 @@ def installed(tmp_path_factory):
     install(site, project["name"], project["version"], project["entry-points"], zoo_cyclic=CYCLIC)
     points = {group: {name: f"zoo_{name}:{name}" for name in names} for group, names in GROUPS.items()}
     points["zoo.tasks"] = {"focal_classification": "zoo_focal_classification:FocalClassification"}
-    install(site, "zoo-more", "2.0", points, **{f"zoo_{name}": code for name, code in MORE.items()})
+    points["zoo.commands"] = {"size": "zoo_size"}
+    install(site, "zoo-more", "2.0", points, zoo_size=COMMAND, **{f"zoo_{name}": code for name, code in MORE.items()})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ZOO_PLUGINS", "zoo-cyclic,zoo-more,zoo-rival")  # and no plugin of somebody else
         patch.syspath_prepend(str(site))
@@ -102,6 +106,16 @@ def test_list_shows_the_docstring_and_the_package(capsys, monkeypatch):
     assert main(["list", "algebras"]) == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if "cyclic" in line]
     assert re.fullmatch(r"  cyclic +Circular convolution of n numbers: .* \[zoo-cyclic 0\.1\.0\]", line)
+
+
+def test_the_command_is_listed_and_counts_weights(capsys):
+    assert main(["--help"]) == 0
+    assert (
+        "  size        Print the number of weights of a trained model: zoo size runs/NAME [zoo-more 2.0]\n"
+        in capsys.readouterr().out
+    )
+    assert main(["size", "vit-digits-quaternion"]) == 0
+    assert int(capsys.readouterr().out.replace(",", "")) > 1000
 
 
 def test_doctor_loads_it(capsys):

@@ -170,7 +170,8 @@ def test_a_metric_by_name_is_that_of_torchmetrics():
     ("make", "said"),
     [
         (lambda: Classification(nn.Identity(), 4, metrics=("MulticlasAUROC",)), "did you mean MulticlassAUROC"),
-        (lambda: Classification(nn.Identity(), 4, metrics=("calibration_error",)), "did you mean CalibrationError"),
+        (lambda: Classification(nn.Identity(), 4, metrics=("Accurracy",)), "did you mean MulticlassAccuracy"),
+        (lambda: Classification(nn.Identity(), 4, metrics=("calibration_error",)), "did you mean MulticlassCalibrationError"),
         (lambda: Classification(nn.Identity(), 4, metrics=("xyzzy",)), "unknown metric 'xyzzy'"),
         (lambda: Classification(nn.Identity(), 4, metrics=("Accuracy",)), "metric Accuracy needs task: .* MulticlassAccuracy"),
         (lambda: Classification(nn.Identity(), 4, metrics=("BinaryAUROC",)), "it is for two classes, and there are 4"),

@@ -141,16 +141,25 @@ def _metric_class(name: str) -> type[Metric]:
     known = {member: kind for member, kind in members if isinstance(kind, type) and issubclass(kind, Metric)}
     if name in known:
         return known[name]
-    by_lower = {other.lower(): other for other in known}
-    close = get_close_matches(str(name).lower().replace("_", ""), by_lower, 1)
-    advice = "give the name of a class of torchmetrics, such as MulticlassAUROC"
-    raise InputError(f"unknown metric '{name}': {f'did you mean {by_lower[close[0]]}?' if close else advice}")
+    usable = {_plain_name(other): other for other, kind in known.items() if set(_required(kind)) <= {*SIZES}}
+    close = get_close_matches(_plain_name(str(name)), usable, 1)
+    advice = f"did you mean {usable[close[0]]}?" if close else "use the name of a torchmetrics class, such as MulticlassAUROC"
+    raise InputError(f"unknown metric '{name}': {advice}", code="unknown")
+
+
+def _plain_name(name: str) -> str:
+    return name.lower().replace("_", "").removeprefix("multiclass")
+
+
+def _required(kind: type[Metric]) -> list[str]:
+    """List the constructor's parameters without a default."""
+    parameters = inspect.signature(kind).parameters.values()
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
 
 
 def _built(name: str, inputs: Any) -> Metric:
     kind = _metric_class(name)
-    parameters = inspect.signature(kind).parameters.values()
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    needed = _required(kind)
     if unknown := [parameter for parameter in needed if parameter not in SIZES]:
         raise InputError(f"metric {name} needs {', '.join(unknown)}: use a class that works without, such as Multiclass{name}")
     try:
