@@ -27,6 +27,7 @@ constexpr int64_t kMostRows = 256;         // of a tile
 constexpr int64_t kFewestRows = 32;        // with fewer for each thread, threads share out the outputs instead
 constexpr int64_t kWork = 1 << 18;         // multiplications that are worth a thread
 constexpr int64_t kTileBytes = 4 << 20;    // of the combinations and products of a tile
+constexpr int64_t kGradientBytes = 256 << 20; // of the gradients of all workers
 constexpr int64_t kSliceBytes = 256 << 10; // of the combinations of a slice of the outputs, for few rows
 
 // ---- Vectors of 64 bytes, in GNU C; bfloat16 is summed in float32 and rounded once.
@@ -379,7 +380,9 @@ Gradients gradients(const Tensor& g, const Tensor& x, const Tensor& w, const Ten
   const Tensor rows_of_x = as_rows(x, inp.channels), rows_of_g = as_rows(g, out.channels);
   const int64_t rows = rows_of_x.size(0), i = inp.elements, o = out.elements, ranks = left.size(0), n = inp.n;
   const auto sums = x.options().dtype(c10::CppTypeToScalarType<A>::value);
-  const int64_t most = threads(rows * ranks * i * o), tile = tile_of(std::max<int64_t>(rows, 1), most, sizeof(T) * ranks * (2 * i + o));
+  // Every worker has its own gradient of the matrices.
+  const int64_t fitting = need_matrices ? std::max<int64_t>(1, kGradientBytes / (ranks * o * i * sizeof(A))) : rows + 1;
+  const int64_t most = std::min(threads(rows * ranks * i * o), fitting), tile = tile_of(std::max<int64_t>(rows, 1), most, sizeof(T) * ranks * (2 * i + o));
   const int64_t tiles = divided(rows, tile), share = divided(tiles, most), workers = tiles ? divided(tiles, share) : 0;
   Tensor gx = need_x ? at::empty(x.sizes(), x.options()) : Tensor(at::empty({0}, x.options()));
   Tensor gm = need_matrices ? at::empty({workers, ranks, o, i}, sums) : Tensor();
