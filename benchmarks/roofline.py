@@ -10,6 +10,7 @@ For a linear layer, forward and backward, with R products of [rows, i] and [i, o
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Any
 
@@ -19,16 +20,31 @@ from torch import Tensor, nn
 import zoo
 from zoo.kernels import factorize
 from zoo.kernels.base import TRAFFIC
-from zoo.kernels.factored import HANDOVER, TILE
-from zoo.kernels.threads import in_threads
 from zoo.layers import Linear
 from zoo.training.bench import side_by_side
 
+TILE = 256
+"""Rows of a tile that stays in the cache."""
+HANDOVER = 3e-4
+"""Seconds to share out work to threads that are not torch's."""
 Call = Callable[[], Any]
 RANKED = ("quaternion", "octonion", "complex")
 DECODED = ((1024, 3072), (1024, 1024), (1024, 4096), (4096, 1024))
 """Matrices of a block of the GPT that decodes."""
 DEPTH = 12
+
+
+def in_threads(work: Callable[[Any], Any], shares: list[Any]) -> None:
+    """Call a function on every share, each in a thread of its own that computes alone."""
+
+    def alone(share: Any) -> None:
+        torch.set_num_threads(1)
+        work(share)
+
+    before = torch.get_num_threads()
+    with ThreadPoolExecutor(len(shares)) as pool:
+        list(pool.map(alone, shares))
+    torch.set_num_threads(before)
 
 
 def seconds(call: Call, repeats: int = 9) -> float:

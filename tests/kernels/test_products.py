@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.algebras import algebra
-from zoo.kernels import axis_layout, real_matrix, threads
+from zoo.kernels import axis_layout, real_matrix
 from zoo.kernels.block import block_linear
 from zoo.kernels.factored import factored_linear
 from zoo.kernels.factors import Factors, factorize
@@ -105,8 +105,7 @@ def test_each_gradient_is_right_alone(needed):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_any_number_of_threads_and_tiles(count, monkeypatch):
-    monkeypatch.setattr("zoo.kernels.factored.TILE", 64)
+def test_any_number_of_threads(count):
     torch.set_num_threads(count)
     structure, factors, x, w, bias, out, inp = given("octonion", (16, 1), (8, 1), (397,))
     y, expected = factored_linear(x, w, factors, out, inp, bias), definition(structure, x, w, bias, out, inp)
@@ -183,16 +182,3 @@ def test_inference_mode():
     with torch.inference_mode():
         y = factored_linear(x, w, factors, out, inp, bias)
     torch.testing.assert_close(y.clone(), definition(structure, x, w, bias, out, inp))
-
-
-def test_threads_work_alone_and_answer_in_order():
-    assert threads.in_threads(lambda share: (share, torch.get_num_threads()), [1, 2, 3]) == [(1, 1), (2, 1), (3, 1)]
-    assert torch.get_num_threads() == 2
-
-
-def test_an_error_in_a_thread_reaches_the_caller():
-    def fail(share):
-        raise ArithmeticError(f"share {share}")
-
-    with pytest.raises(ArithmeticError, match="share 1"):
-        threads.in_threads(fail, [1, 2])

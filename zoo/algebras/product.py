@@ -9,16 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from zoo import registry
-from zoo.algebras.read_only import ReadOnly
+from zoo.algebras.read_only import FixedProduct
 from zoo.errors import InputError
 
 Draw = Callable[[], Tensor]
-
-
-class FixedProduct(ReadOnly):
-    """A structure tensor, or a part of it, that layers compute with: replace it as a whole."""
-
-    message = "a fixed product is read-only: assign a new tensor to algebra.structure, or use a learned algebra"
 
 
 class Factors(NamedTuple):
@@ -120,8 +114,11 @@ class Algebra(nn.Module):
     def rule(self) -> Tensor:
         """The stored tensor: a parameter if it is learned, a buffer if it is drawn, else a read-only constant."""
         if self._table is None:
-            return (self._parameters if self.learned else self._buffers)[self.stored]  # type: ignore[index, return-value]
-        return self.fixed("rule", self._like, lambda: self._table).as_subclass(FixedProduct)
+            stored: Any = self._parameters if self.learned else self._buffers
+            tensor: Tensor = stored[self.stored]
+            return tensor
+        constant: Tensor = self.fixed("rule", self._like, lambda: self._table)
+        return constant.as_subclass(FixedProduct)
 
     @property
     def structure(self) -> Tensor:
@@ -137,12 +134,11 @@ class Algebra(nn.Module):
         """The basis [m, n] of the subspace of weights, read-only, or None."""
         if self._left is None:
             return None
-        return self.fixed("left", self._like, lambda: self._left).as_subclass(FixedProduct)
+        constant: Tensor = self.fixed("left", self._like, lambda: self._left)
+        return constant.as_subclass(FixedProduct)
 
     def _replace(self, table: Tensor) -> None:
         """Replace a fixed product; torch itself assigns parameters and buffers."""
-        if self._table is None:
-            raise InputError(f"assign a torch.nn.Parameter to the learned '{self.stored}'", code="unsupported")
         self._table = self._checked(table).cpu()
         self._derived.clear()
 
@@ -191,9 +187,8 @@ class Algebra(nn.Module):
     def _compute_structure(self) -> Tensor:
         return self.rule
 
-    def _table_structure(self) -> Tensor:
+    def _table_structure(self) -> Any:
         """Return the structure tensor of a fixed product, on the CPU."""
-        assert self._table is not None
         return self._table
 
     def _in_subspace(self, structure: Tensor) -> Tensor:
@@ -329,10 +324,14 @@ class FactoredAlgebra(Algebra):
         return Factors(*self.rule.unbind())
 
     @property
-    def structure(self) -> Tensor:  # type: ignore[override]
-        """The structure tensor, [n, n, n], computed from the factors."""
+    def structure(self) -> Tensor:
+        """The structure tensor, [n, n, n], computed from the factors: assign those."""
         structure = self._compute_structure()
         return structure if self._table is None else structure.as_subclass(FixedProduct)
+
+    @structure.setter
+    def structure(self, table: Tensor) -> None:
+        raise InputError("the structure tensor is computed from the factors: assign factor_matrices", code="unsupported")
 
     def _compute_structure(self) -> Tensor:
         return self.factors.reconstruct()

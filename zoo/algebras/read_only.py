@@ -34,6 +34,12 @@ class ReadOnly(Tensor):
         return result if source is None else _protected(result, source)
 
 
+class FixedProduct(ReadOnly):
+    """A structure tensor, or a part of it, that layers compute with: replace it as a whole."""
+
+    message = "a fixed product is read-only: assign a new tensor to algebra.structure, or use a learned algebra"
+
+
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Return the arguments that a function of torch writes to, by its name: ``mul_``, ``__iadd__``, ``inplace=True``."""
     name = getattr(func, "__name__", "")

@@ -26,7 +26,8 @@ class MultiheadAttention(nn.MultiheadAttention):
     @property
     def in_proj_weight(self) -> Tensor:  # type: ignore[override]
         """The real matrix, [3 * embed_dim, embed_dim], which the containers of torch read."""
-        return self.in_proj()
+        weight: Tensor = self.in_proj()
+        return weight
 
     def forward(
         self,

@@ -9,14 +9,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, real
-from zoo.kernels.threads import alone_if, scratch
 
 SMALL = 2**18
 """A matrix of no more numbers is assembled in one thread, and kept for the backward pass."""
 LARGE = 2**22
 """Numbers of a larger matrix that are worked on at a time."""
-MOST_KEPT = 2**24
-"""Numbers of the largest matrix whose memory a thread uses again: new memory takes longer than what is done in it."""
 
 
 def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
@@ -120,16 +117,16 @@ class _Block(torch.autograd.Function):
 
 
 def _assembled(structure: Tensor, w: Tensor, out: AxisLayout, inp: AxisLayout, keep: bool = False) -> Tensor:
-    """Compute the real matrix; what is not to be kept lies in memory that is used again, if it is not to be differentiated."""
+    """Compute the real matrix; a large one in tiles, unless it is to be differentiated."""
     if torch.is_grad_enabled() or w.device.type != "cpu" or keep:
-        return alone_if(keep, lambda: real_matrix(structure, w, out, inp))
+        return real_matrix(structure, w, out, inp)
     n, m = out.n, len(w)
     by_pair, flat = structure.permute(2, 1, 0).reshape(n * n, m), w.reshape(m, -1)
     sizes = out.blocks, n, out.width, inp.blocks, n, inp.width
-    matrix = _memory(math.prod(sizes), w).view(sizes)
+    matrix = w.new_empty(sizes)
     for block, rows, columns in _tiles(out, inp):
         shape = n, n, rows.stop - rows.start, inp.blocks, inp.width
-        parts = scratch(math.prod(shape), w, "parts")
+        parts = w.new_empty(math.prod(shape))
         torch.mm(by_pair, flat[:, columns], out=parts.view(n * n, -1))
         matrix[block, :, rows].copy_(parts.view(shape).permute(0, 2, 3, 1, 4))
     whole = matrix.view(out.blocks, n * out.width, inp.blocks, n * inp.width)
@@ -144,16 +141,15 @@ def _gradients(
     by_part, flat = structure.transpose(1, 2).reshape(m, n * n), w.reshape(m, -1)
     if torch.is_grad_enabled() or w.device.type != "cpu" or small:
         g_matrix = g.T @ x
-        parts = alone_if(small, lambda: _parts_of_matrix(g_matrix, out, inp).movedim(0, 2).reshape(n * n, -1))
+        parts = _parts_of_matrix(g_matrix, out, inp).movedim(0, 2).reshape(n * n, -1)
         gs = (parts @ flat.T).T.reshape(m, n, n).transpose(1, 2) if of_structure else None
-        return alone_if(small, lambda: by_part @ parts).view_as(w), gs
-    matrix = _memory(out.channels * inp.channels, w).view(out.channels, -1)
+        return (by_part @ parts).view_as(w), gs
+    matrix = w.new_empty(out.channels, inp.channels)
     parts_of_matrix = _parts_of_matrix(torch.mm(g.T, x, out=matrix), out, inp)
     gw, gs = w.new_empty(flat.shape), w.new_zeros(n * n, m)
     for block, rows, columns in _tiles(out, inp):
         tile = parts_of_matrix[block, :, :, rows]
-        parts = scratch(tile.numel(), w, "parts").view(tile.shape)
-        parts.copy_(tile)
+        parts = tile.contiguous()
         torch.mm(by_part, parts.view(n * n, -1), out=gw[:, columns])
         if of_structure:
             gs.addmm_(parts.view(n * n, -1), flat[:, columns].T)  # this way round: up to 1.6 times as fast
@@ -176,8 +172,3 @@ def _tiles(out: AxisLayout, inp: AxisLayout) -> Iterator[tuple[int, slice, slice
             rows = slice(start, min(start + step, out.width))
             first, last = ((block * out.width + row) * inp.elements for row in (rows.start, rows.stop))
             yield block, rows, slice(first, last)
-
-
-def _memory(size: int, like: Tensor) -> Tensor:
-    """Return memory for a matrix: what this thread used before, unless it is so much that it should be given back."""
-    return scratch(size, like, "matrix") if size <= MOST_KEPT else like.new_empty(size)

@@ -9,8 +9,7 @@ from torch.nn import functional as F
 
 from zoo.kernels import fused
 from zoo.kernels.base import BYTES, CALL, READING, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
-from zoo.kernels.block import SMALL
-from zoo.kernels.threads import alone_if
+from zoo.kernels.compiled import is_available
 
 FEW_COLUMNS = 8
 """As many are multiplied with the weight as it lies in memory."""
@@ -45,7 +44,7 @@ class Thin(Kernel):
         """Multiply and sum, by the operator of `zoo.kernels.fused` where it runs."""
         w, needs_graph = weight.components, torch.is_grad_enabled() and bias is not None and bias.requires_grad
         can_fuse = x.device.type == "cpu" and x.dtype in fused.DTYPES and not needs_graph
-        if can_fuse and fused.is_worth_compiling(weight.out, weight.inp) and fused.is_available():
+        if can_fuse and fused.is_worth_compiling(weight.out, weight.inp) and is_available():
             return fused.thin_linear(x, w, weight.action(), weight.out, weight.inp, bias)
         return thin_linear(x, w, weight.action(), weight.out, weight.inp, bias)
 
@@ -58,7 +57,7 @@ def thin_linear(
     All m n products w_i x_j come from m matrix products, which read 1 / n of what the real matrix holds; the components of y,
     y_k = sum_ij A[i, j, k] w_i x_j, are sums of them. The structure A is [m, n, n].
     """
-    y = alone_if(w.numel() < 2 * SMALL, lambda: _product(x.reshape(-1, inp.blocks, inp.size), w, structure, out, inp))
+    y = _product(x.reshape(-1, inp.blocks, inp.size), w, structure, out, inp)
     y = y.reshape(*x.shape[:-1], out.channels)
     return y if bias is None else y + bias
 
@@ -77,7 +76,7 @@ def _product(parts: Tensor, w: Tensor, structure: Tensor, out: AxisLayout, inp: 
     else:
         pairs = torch.bmm(w, columns.T.expand(m, -1, -1)).view(m, out.elements, count, n).permute(2, 0, 3, 1)
     by_row = structure.permute(2, 0, 1).reshape(n, m * n)
-    y = alone_if(pairs.numel() < SMALL, lambda: by_row @ pairs.reshape(count, m * n, out.elements))
+    y = by_row @ pairs.reshape(count, m * n, out.elements)
     if out.blocks > 1:
         y = y.view(count, n, out.blocks, out.width).transpose(1, 2)
     if out.size != n * out.width:

@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 from zoo.algebras import Algebra
 from zoo.errors import InputError
+from zoo.kernels.internals import is_recording
 from zoo.layers.kv_cache import KVCache
 from zoo.layers.linear import Linear
 from zoo.layers.scores import SCORES, arrange, attend_arranged
 from zoo.layers.token_embedding import angles
-from zoo.layers.weight import is_recording
 
 
 class Attention(nn.Module):

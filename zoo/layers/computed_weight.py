@@ -88,7 +88,8 @@ class ComputedWeight(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The real matrix of this layer."""
-        return self.weight_module()
+        weight: Tensor = self.weight_module()
+        return weight
 
     @weight.setter
     def weight(self, _: Tensor) -> None:

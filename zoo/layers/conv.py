@@ -71,7 +71,7 @@ class _Conv(ComputedWeight):
         inp, out = self._group_major(channels).view(self.groups, -1), self._component_major(slots).flatten()
         inp = inp.repeat_interleave(len(weight) // self.groups, 0).view(*weight.shape[:2], *places[1:]).expand_as(weight)
         dense = weight.new_zeros(len(weight), self.in_channels + 1, *self.kernel_size)
-        return dense.scatter(1, inp, weight)[out, 1:]  # type: ignore[no-any-return]
+        return dense.scatter(1, inp, weight)[out, 1:]
 
     def _group_major(self, x: Tensor) -> Tensor:
         """Reorder channels [n, width] to [groups, n, width / groups]; every component is filled up, so that none moves."""

@@ -22,8 +22,12 @@ class Weight(Operand, Protocol):
     algebra: Algebra
     kernel: str
     plans: dict[Any, Kernel]
-    is_cached: bool
-    _ready: dict[int, tuple[Any, Tensor]]
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether `zoo.keep_matrices` is open."""
+
+    _ready: dict[int, tuple[Any, Any]]
 
     def requires_gradient(self) -> bool:
         """Whether the components or the product are trained."""

@@ -92,7 +92,7 @@ class Weight(nn.Module):
         self.plans: dict[Any, Kernel] = {}
         self._scopes = 0
         self._cache: dict[Any, tuple[Any, ...]] = {}
-        self._ready: dict[int, tuple[Any, Tensor]] = {}
+        self._ready: dict[int, tuple[Any, Any]] = {}
         self.reset_parameters()
         if n > 1 and algebra.known:
             with torch.device("cpu"):
@@ -131,7 +131,7 @@ class Weight(nn.Module):
 
     def matrix(self) -> Tensor:
         """Return the real matrix to compute with, after the hooks of this module: callers must not write to it."""
-        return self() if self.has_hooks else self._compute()  # type: ignore[no-any-return]
+        return self() if self.has_hooks else self._compute()
 
     @property
     def has_hooks(self) -> bool:
