@@ -17,7 +17,7 @@ from tests.errors import raises
 from tests.faults.process import srun
 from zoo.errors import InputError
 from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
-from zoo.training.checkpoints import Checkpoints, checkpoint_files, kept
+from zoo.training.checkpoints import Checkpoints, checkpoint_files, kept_checkpoints
 from zoo.training.options import parse_interval
 from zoo.training.resume import newest
 from zoo.training.verify import verify
@@ -421,7 +421,7 @@ def test_validations_within_an_epoch_are_kept_too(options):
     made = zoo.fit(**options(keep=3, trainer={"max_epochs": 1, "limit_train_batches": 8, "val_check_interval": 0.25}))
     steps = [f"epoch-0001-step-0000000{number}.ckpt" for number in (4, 6)]
     folder = Path(made["run_dir"]) / "checkpoints"
-    assert [path.name for path in kept(folder)][-3:] == [*steps, "epoch-0001.ckpt"]
+    assert [path.name for path in kept_checkpoints(folder)][-3:] == [*steps, "epoch-0001.ckpt"]
     assert torch.load(folder / steps[0], weights_only=True)["global_step"] == 4
 
 
@@ -441,7 +441,7 @@ def test_too_few_checkpoints_to_keep_are_said_at_the_start(options, chosen, trai
     out = [line for line in capsys.readouterr().out.splitlines() if line.startswith("--keep")]
     assert [line[: len(said)] for line in out] == ([said] if said else [])
     if not said:
-        assert len(kept(Path(made["run_dir"]) / "checkpoints")) >= chosen["keep"]
+        assert len(kept_checkpoints(Path(made["run_dir"]) / "checkpoints")) >= chosen["keep"]
 
 
 # --- options younger than a run ---

@@ -296,7 +296,7 @@ def _order(path: Path) -> tuple[float, float, str]:
     return int(match[1]), float(match[2] or math.inf), path.name
 
 
-def kept(folder: Path) -> list[Path]:
+def kept_checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints that `Fit.keep` counts, the oldest first."""
     return [path for path in checkpoint_files(folder) if not path.name.startswith("resume-")]
 

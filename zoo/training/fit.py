@@ -77,7 +77,7 @@ def fit(options: Fit, objects: Objects | None = None, say: Say | None = None) ->
     Args:
         options: The run.
         objects: Objects that stand in the place of specs, see `zoo.training.objects`.
-        say: What is said of an interrupted run, if that is a part of something else; by default `kept`.
+        say: What is said of an interrupted run, if that is a part of something else; by default `resume_text`.
 
     Raises:
         InputError: If a name, an option, the data or the folder is wrong, before anything is trained; or if the loss is not
@@ -184,7 +184,7 @@ def measure(run: Run) -> None:
 @contextmanager
 def interruptions(folder: RunFolder, trained: bool = False, say: Say | None = None) -> Iterator[None]:
     """Say how to go on when a signal or a full disk has ended a run: test the model, or train on from the newest checkpoint."""
-    say = say or kept
+    say = say or resume_text
     try:
         yield
     except (Stop, SystemExit) as stop:
@@ -208,8 +208,8 @@ def interruptions(folder: RunFolder, trained: bool = False, say: Say | None = No
 NOTHING_KEPT = "no checkpoint was written yet, nothing is kept"
 
 
-def kept(folder: RunFolder, trained: bool) -> str | None:
-    """Say what is left of a run and how to go on with it; None if there is nothing."""
+def resume_text(folder: RunFolder, trained: bool) -> str | None:
+    """Say what is saved of a run and how to resume it; None if there is nothing."""
     name, found = shlex.quote(str(folder.path)), checkpoint_files(folder.path / "checkpoints")
     if trained and (folder.path / "model").exists():
         return f"the model is there but not tested: zoo test {name}"

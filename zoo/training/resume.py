@@ -124,7 +124,7 @@ def read_own(path: Path, folder: Path) -> dict[str, Any]:
     checkpoint = read_checkpoint(path)
     if not isinstance(checkpoint.get(STATE), dict) or not isinstance(checkpoint.get(RUN), dict):
         raise InputError(f"'{path}' is no training checkpoint of a run of the zoo")
-    if checkpoint[STATE]["run_id"] != run_id_of(folder):
+    if checkpoint[STATE].get("run_id") != run_id_of(folder):
         raise InputError(f"the checkpoint '{path}' belongs to another run: remove it", code="mismatch")
     return checkpoint
 
@@ -142,10 +142,10 @@ def run_id_of(folder: Path) -> str | None:
     """Return the id of a run; if its file is missing or damaged, the one that most of its checkpoints contain."""
     if (run_id := read_run_id(folder)) is not None:
         return run_id
-    ids: Counter[str] = Counter()
+    ids: Counter[str | None] = Counter()
     for path in checkpoint_files(folder / "checkpoints"):
         with suppress(InputError):
-            ids[str(read_checkpoint(path).get(STATE, {}).get("run_id"))] += 1
+            ids[read_checkpoint(path).get(STATE, {}).get("run_id")] += 1
     return ids.most_common(1)[0][0] if ids else None
 
 
