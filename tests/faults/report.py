@@ -25,8 +25,8 @@ TITLES = {
     "lottery": "Killed experiments with lottery tickets",
 }
 TEXTS = {
-    "flips": "Bits flip in every file of a finished run and of a run that was killed; files are cut short, zeroed or swapped. Each must "
-    "be noticed and the file named; a killed run must finish, or be refused in one line.",
+    "flips": "Bits flip in every file of a finished run and of a run that was killed; files are cut short, zeroed or swapped. "
+    "Each must be noticed and the file named; a killed run must finish, or be refused in one line.",
     "hostile": "Files, configurations and model folders that are made to run something, to fill the memory or to hang; each "
     "must be refused in one line, or be harmless.",
     "commands": "Valid command lines and configuration files with one mistake: exit code 2, at most three lines, no traceback.",

@@ -148,7 +148,7 @@ def test_a_checkpoint_of_another_run_or_none(run, options):
     other = zoo.fit(**options(keep=2, algebra="complex", trainer={"max_epochs": 2}))["run_dir"]
     shutil.copy(Path(other) / "checkpoints" / "epoch-0002.ckpt", broken)
     text = refusal(run, last=2)
-    assert "epoch-0003.ckpt' is of another run" in text
+    assert "epoch-0003.ckpt' belongs to another run" in text
     state = read_checkpoint(run / "checkpoints" / "epoch-0004.ckpt")
     del state["state_dict"]["net.head.bias"]
     AtomicCheckpointIO().save_checkpoint(state, broken)
