@@ -26,7 +26,7 @@ def run(command: str, values: dict[str, Any]) -> int:
     as_json, source, to = values["json"], values["run"], values["to"]
     kind, quantize, sparse = values["format"] or "zoo", values["quantize"], values["sparse"]
     if to is None:
-        raise InputError("where to? give --to FOLDER")
+        raise InputError("missing --to: use --to FOLDER", code="missing")
     folder = Path(to).expanduser()
     if folder.exists():
         raise InputError(f"'{folder}' exists: choose another folder with --to, or remove it")

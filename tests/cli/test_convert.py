@@ -140,7 +140,7 @@ def test_wrong_layers_are_refused(refused, layers, tmp_path, words, said):
         (("--from", "vit-digits-quaternion", "--algebra", "complex", "--to", "x"), "is over quaternion already"),
         (("--from", "vit-digits-real", "--algebra", "quaternio", "--to", "x"), "did you mean"),
         (("--from", "vit-digits-real", "--algebra", "quaternion", "--to", "."), "'.' exists: choose another"),
-        (("--from", "vit-digits-real", "--algebra", "quaternion"), "where to? give --to FOLDER"),
+        (("--from", "vit-digits-real", "--algebra", "quaternion"), "missing --to: use --to FOLDER"),
         (("--algebra", "quaternion", "--to", "x"), "which trained network? give --from"),
         (("--from", "vit-digits-real", "--to", "x"), "which algebra? give --algebra"),
         (("--from", "vit-digits-real", "--algebra", "octonion", "--to", "x"), "heads"),

@@ -191,7 +191,7 @@ def test_flags_reach_the_decoding(call, place, models):
         ("gpt", ["--prompt", "the", "--length", "30", "--beam", "2"], ["3 tokens and 30 more", "use --length 29"]),
         ("gpt", ["--prompt", "the", "--length", "30", "--num-samples", "2"], ["3 tokens and 30 more", "use --length 29"]),
         ("gpt", ["--prompt", "the", "--length", "30", "--json"], ["3 tokens and 30 more", "use --length 29"]),
-        ("gpt", ["--num-samples", "0"], ["--num_samples 0: use a whole number from 1"]),
+        ("gpt", ["--num-samples", "0"], ["--num-samples 0: must be a whole number from 1"]),
         ("gpt", ["--num-samples", "two"], ["num_samples", "two"]),
         ("gpt", ["--beam", "2", "--temperature", "1"], ["beam=2 and temperature=1.0", "use one of the two"]),
         ("gpt", ["--beam", "2", "--top-k", "3"], ["beam=2 and top_k=3"]),

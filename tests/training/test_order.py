@@ -33,7 +33,7 @@ def untouched(monkeypatch):
         ({"label_smoothing": 2.0}, r"label_smoothing=2\.0"),
         ({"metrics": ["NoSuchMetric"]}, "NoSuchMetric"),
         ({"run_dir": "taken"}, "is not empty"),
-        ({"resume": "nothing"}, "'nothing' is no run to go on with"),
+        ({"resume": "nothing"}, "'nothing' is no run to resume"),
         ({"checkpoint_every": "soon"}, "checkpoint_every=soon"),
         ({"trainer": {"max_epoch": 3}}, "max_epoch"),
         ({"trainer": {"limit_train_batches": 1.5}}, "--trainer"),

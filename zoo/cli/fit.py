@@ -30,12 +30,12 @@ class RunParser(Parser):
         if run in (None, "auto", "null"):
             return words
         if any(name == "run_dir" for name, _ in words.flags):
-            raise InputError("--resume RUN goes on in the folder of the run: leave --run_dir out")
+            raise InputError("--resume RUN resumes the run in its own folder: leave --run-dir out", code="conflict")
         config = Path(str(run)).expanduser() / "config.yaml"
         if self.command == "fit":
             check_single(str(run))
         if not config.is_file():
-            raise InputError(f"--resume {run}: there is no run to go on with, {config} is missing")
+            raise InputError(f"--resume {run}: there is no run to resume, {config} is missing", code="missing")
         return words._replace(files=[str(config), *words.files])
 
 

@@ -217,7 +217,7 @@ def generate(command: str, values: dict[str, Any]) -> int:
     """Print a text token by token; several samples one after the other."""
     count, decoding = values["num_samples"], values["decoding"]
     if count < 1:
-        raise InputError(f"--num_samples {count}: use a whole number from 1")
+        raise InputError(f"--num-samples {count}: must be a whole number from 1")
     prompt = read_prompt(values["prompt"])
     from zoo.inference.model import load
 

@@ -47,7 +47,7 @@ def run(command: str, values: dict[str, Any]) -> int:
         show(release.push(values.pop("run"), **values), as_json, print_pushed)
         return 0
     if not values["to"]:
-        raise InputError("where to? give --to FOLDER or --to hf:owner/name")
+        raise InputError("missing --to: use --to FOLDER or --to hf:OWNER/NAME", code="missing")
     show(release.publish(values.pop("run"), **values), as_json, print_published)
     return 0
 

@@ -141,8 +141,9 @@ def _metric_class(name: str) -> type[Metric]:
     known = {member: kind for member, kind in members if isinstance(kind, type) and issubclass(kind, Metric)}
     if name in known:
         return known[name]
-    usable = {_plain_name(other): other for other, kind in known.items() if set(_required(kind)) <= {*SIZES}}
-    close = get_close_matches(_plain_name(str(name)), usable, 1)
+    accepted = [other for other, kind in known.items() if set(_required(kind)) <= {*SIZES}]
+    usable = {spelling: other for other in accepted for spelling in (_plain_name(other), other.lower())}
+    close = get_close_matches(str(name).lower().replace("_", ""), usable, 1)
     advice = f"did you mean {usable[close[0]]}?" if close else "use the name of a torchmetrics class, such as MulticlassAUROC"
     raise InputError(f"unknown metric '{name}': {advice}", code="unknown")
 

@@ -66,7 +66,7 @@ def convert(options: Convert) -> dict[str, Any]:
     check_rules(
         (bool(options.source), "which trained network? give --from: a run, a model folder, a name, or timm/NAME"),
         (bool(options.algebra), "which algebra? give --algebra; zoo list algebras shows what is installed"),
-        (bool(options.to), "where to? give --to FOLDER"),
+        (bool(options.to), "missing --to: use --to FOLDER"),
         (not folder.exists(), f"'{folder}' exists: choose another folder with --to, or remove it"),
     )
     product, is_timm = make_algebra(options.algebra), options.source.startswith(TIMM)
