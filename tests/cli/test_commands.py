@@ -209,6 +209,7 @@ def test_the_listing_as_text_has_one_line_for_each(capsys, monkeypatch):
         "gpt",
         "linear",
         "lstm",
+        "mlp",
         "timm",
         "transformer",
         "transformer_xl",

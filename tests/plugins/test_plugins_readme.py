@@ -24,12 +24,23 @@ from zoo.tasks import Task
 
 PAGE = (Path(__file__).parents[2] / "plugins" / "README.md").read_text(encoding="utf-8")
 BLOCKS = [code for _, code in re.findall(r"^```(toml|python)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)]
-PYPROJECT, CYCLIC, CYCLIC_CONTRACT, MLP, MLP_CONTRACT, BAG, BAG_CONTRACT, NARROW, BARS, MIRRORS, FOCAL, FOCAL_CONTRACT = BLOCKS[
-    :12
-]
+(
+    PYPROJECT,
+    CYCLIC,
+    CYCLIC_CONTRACT,
+    PERCEPTRON,
+    PERCEPTRON_CONTRACT,
+    BAG,
+    BAG_CONTRACT,
+    NARROW,
+    BARS,
+    MIRRORS,
+    FOCAL,
+    FOCAL_CONTRACT,
+) = BLOCKS[:12]
 COMMAND = BLOCKS[13]
-MORE = {"mlp": MLP, "bag": BAG, "narrow": NARROW, "bars": BARS, "mirrors": MIRRORS, "focal_classification": FOCAL}
-GROUPS = {"zoo.backbones": ("mlp", "bag"), "zoo.embeddings": ("narrow",), "zoo.datasets": ("bars", "mirrors")}
+MORE = {"perceptron": PERCEPTRON, "bag": BAG, "narrow": NARROW, "bars": BARS, "mirrors": MIRRORS, "focal_classification": FOCAL}
+GROUPS = {"zoo.backbones": ("perceptron", "bag"), "zoo.embeddings": ("narrow",), "zoo.datasets": ("bars", "mirrors")}
 
 
 def defined(code):
@@ -46,7 +57,7 @@ class TestFocalClassification(defined(FOCAL_CONTRACT)["TestFocalClassification"]
     pass
 
 
-class TestMlp(defined(MLP_CONTRACT)["TestMlp"]):
+class TestPerceptron(defined(PERCEPTRON_CONTRACT)["TestPerceptron"]):
     algebras = ("quaternion", "phm-4", "cyclic(n=3)")
 
 
@@ -134,11 +145,11 @@ def test_backbone_and_data_set_fit_each_other():
     for image, label in zip(images[:, 0], labels, strict=True):
         brightest = image.sum(dim=0).max() > image.sum(dim=1).max()  # of a column, above that of any row
         assert brightest == bool(label)
-    net = backbone("mlp(dim=20)", "cyclic(n=4)", **info)
+    net = backbone("perceptron(dim=20)", "cyclic(n=4)", **info)
     assert net(images).shape == (7, 2)
     assert net[3].components.shape == (4, 5, 5)
     assert net[1].components.shape == (20, 64)
-    entry, _ = registry.resolve("zoo.backbones", "mlp")
+    entry, _ = registry.resolve("zoo.backbones", "perceptron")
     assert recipe_of(registry.load(entry)) == Recipe(data="digits", max_epochs=10, lr=3e-3, inputs=("image",))
 
 

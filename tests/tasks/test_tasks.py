@@ -19,6 +19,7 @@ from zoo.tasks import (
     Seq2Seq,
     Task,
     TextClassification,
+    VectorClassification,
     task_type,
 )
 from zoo.tasks.decoding import Decoding
@@ -28,6 +29,7 @@ TASKS = {
     "text_classification": (TextClassification, "text", "val_accuracy"),
     "pair_classification": (PairClassification, "text_pair", "val_accuracy"),
     "answer_ranking": (AnswerRanking, "text_pair", "val_map"),
+    "vector_classification": (VectorClassification, "vector", "val_loss"),
     "regression": (Regression, "vector", "val_loss"),
     "language_model": (LanguageModel, "tokens", "val_loss"),
     "seq2seq": (Seq2Seq, "source_target", "val_loss"),
