@@ -425,7 +425,8 @@ def test_python_refuses_as_the_command_line_does(options, tmp_path):
 
 def test_every_option_reaches_the_run(options, tmp_path):
     changes = {"scope": "attention", "init": "polar", "seed": 3, "batch_size": 8, "run_dir": str(tmp_path / "run")}
-    changes |= {"optimizer": {"name": "adamw", "lr": 0.01, "weight_decay": 0.0, "betas": [0.8, 0.9], "eps": 1e-6}}
+    optimizer = {"name": "adamw", "lr": 0.01, "weight_decay": 0.0, "betas": [0.8, 0.9], "eps": 1e-6, "mup_base_width": 16}
+    changes |= {"optimizer": optimizer}
     changes |= {"schedule": {"name": "linear", "warmup": 0.0, "floor": 0.1}, "label_smoothing": 0.1, "ema": 0.5, "keep": 2}
     made = zoo.fit(**options(**changes))
     assert (made["scope"], made["init"], made["seed"]) == ("attention", "polar", 3)

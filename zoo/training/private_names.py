@@ -36,7 +36,8 @@ def restart_loader(trainer: Trainer) -> None:
 
 def disable_sigterm(trainer: Trainer) -> None:
     """Disable Lightning's handler of SIGTERM: its collective calls hang, and it ends a run with exit code 0."""
-    trainer._signal_connector._sigterm_notifier_fn = lambda signum, frame: None
+    connector: Any = trainer._signal_connector
+    connector._sigterm_notifier_fn = lambda signum, frame: None
 
 
 def set_timeout(strategy: Strategy, seconds: float) -> None:
