@@ -1,6 +1,5 @@
 """The cache of pulled models, under ZOO_HOME: several processes share it, and a model in it is whole or not there."""
 
-import fcntl
 import hashlib
 import os
 import shutil
@@ -9,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from zoo.checkpoint.atomic import new_folder, write_bytes
 from zoo.checkpoint.manifest import file_record, read_manifest, verify
@@ -102,18 +103,21 @@ def fetch_file(path: Path, record: dict[str, Any], address: Address, advance: Ca
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Let one process at a time work on something; the operating system frees it with the process, however that ends."""
+    """Let one process at a time work on a name; the operating system releases the lock when the process ends."""
     folder = home() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / name).open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("another process fetches the same files: waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:  # some network file systems have no locks; checksums find what two processes mix up
-            pass
+    lock = FileLock(folder / name)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        say("another process downloads the same files: waiting for it")
+        lock.acquire()
+    except (NotImplementedError, OSError):  # some network file systems have no locks; checksums detect mixed-up files
+        pass
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def say(text: str) -> None:
