@@ -1,0 +1,142 @@
+"""Frontiers of quality against weights: which runs a comparison of networks at their best learning rates needs.
+
+The file is that of a sweep with an axis ``net`` of labels, an axis ``seed``, and an axis ``optimizer.lr`` unless every network
+has one rate of its own. In place of the whole grid three steps are trained:
+
+1. every network at every rate with the first seed;
+2. further rates, by factors of 2, while the best rate of a network lies at the edge of its rates;
+3. the other seeds at the best rate of each network.
+
+The best rate is the one with the best validation figure; the test split is never used to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from zoo.checkpoint.sweep import RESULTS, read_rows
+from zoo.errors import InputError
+from zoo.training.folder import RUNS, file_name
+from zoo_experiments.frontier_statistics import best_rate
+from zoo_experiments.options import Sweep
+from zoo_experiments.sweep import sweep
+
+RATE = "optimizer.lr"
+EXTENSIONS = 5
+"""How many rates beyond those of the file a search may add for one network."""
+
+Row = Mapping[str, Any]
+Run = tuple[str, float | None, int]
+
+
+def frontier(
+    values: Mapping[str, Any], file: str, options: Sweep | None = None, say: Callable[[str], None] = print
+) -> dict[str, Any]:
+    """Train the missing runs of a frontier.
+
+    Args:
+        values: The content of the file.
+        file: Its name.
+        options: As of `sweep`; ``only`` is not supported.
+        say: Prints a line of progress.
+
+    Returns:
+        ``run_dir``, the ``rows`` as `summarize` returns them, and ``failed``, the names of the runs that failed.
+
+    Raises:
+        InputError: If the file has no such axes or no real network, or as `sweep` does.
+        Interrupted: As `sweep` does.
+    """
+    check(values, file)
+    axes, options = values["axes"], options or Sweep()
+    folder = Path(options.run_dir).expanduser() if options.run_dir else RUNS / f"frontier-{file_name(Path(file).stem)}"
+    rates, seeds = [float(rate) for rate in axes.get(RATE, ())], [int(seed) for seed in axes["seed"]]
+    failed = set[Run]()
+    while due := next_runs(list(axes["net"]), rates, seeds, read(folder), failed):
+        known = {row["lr"] for row in read(folder)} | {rate for _, rate, _ in due} | set(rates)
+        grid = dict(axes) | ({RATE: sorted(known)} if rates else {})
+        wanted = replace(options, run_dir=str(folder), only=",".join(name(run) for run in due))
+        sweep({**values, "axes": grid}, file, wanted, say=say)
+        failed |= set(due) - {(row["net"], row["lr"], row["seed"]) for row in read(folder)}
+    return {"run_dir": str(folder), "rows": read(folder), "failed": sorted(name(run) for run in failed)}
+
+
+def check(values: Mapping[str, Any], file: str) -> None:
+    """Check that a sweep can be a frontier.
+
+    Raises:
+        InputError: If it cannot.
+    """
+    axes = values.get("axes") or {}
+    nets = axes.get("net")
+    if not isinstance(nets, Mapping) or not set(axes) <= {"net", RATE, "seed"} or "seed" not in axes:
+        raise InputError(f"'{file}': a frontier has the axes net (with labels), {RATE} and seed", code="missing")
+    algebra = (values.get("base") or {}).get("algebra")
+    if all((options or {}).get("algebra", algebra) != "real" for options in nets.values()):
+        raise InputError(f"'{file}': no network of the axis net has algebra: real to compare with", code="missing")
+
+
+def name(run: Run) -> str:
+    """Return the name of a run in its sweep."""
+    net, rate, seed = run
+    return "-".join([net, *([f"lr{rate}"] if rate else []), f"seed{seed}"])
+
+
+def read(folder: Path) -> list[dict[str, Any]]:
+    """Read the finished runs of a folder."""
+    path = folder / RESULTS
+    return [summarize(row) for row in read_rows(path)] if path.exists() else []
+
+
+def summarize(row: Row) -> dict[str, Any]:
+    """Return what a frontier needs of a run."""
+    rate, validation = row["axes"].get(RATE), row["validation"]
+    metric = validation["metric"] if validation["metric"] in row["metrics"] else next(iter(row["metrics"]))
+    return {
+        "net": row["axes"]["net"],
+        "algebra": row["options"]["algebra"],
+        "lr": None if rate is None else float(rate),
+        "seed": int(row["axes"]["seed"]),
+        "weights": row["parameters"]["total"],
+        "embedding": row["parameters"].get("embedding", 0),
+        "validation": validation["value"],
+        "mode": validation["mode"],
+        "metric": metric,
+        "test": row["metrics"][metric],
+        "seconds": row["seconds"],
+    }
+
+
+def next_runs(
+    nets: Sequence[str], rates: Sequence[float], seeds: Sequence[int], rows: Sequence[Row], failed: set[Run]
+) -> list[Run]:
+    """Return the runs that are due, as (network, rate, seed): those of the first step that is not complete.
+
+    Args:
+        nets: Names of the networks.
+        rates: The rates of the file; empty if each network has one rate of its own.
+        seeds: Seeds of the file; the first of them searches the rates.
+        rows: Finished runs.
+        failed: Runs that cannot finish, such as those whose loss is not finite; they count as the worst of all.
+    """
+    done = {(row["net"], row["lr"], row["seed"]) for row in rows} | failed
+    first, *others = seeds
+    if not rates:
+        return [run for seed in seeds for net in nets if (run := (net, None, seed)) not in done]
+    if grid := [run for net in nets for rate in rates if (run := (net, rate, first)) not in done]:
+        return grid
+    best = {net: best_rate(row for row in rows if (row["net"], row["seed"]) == (net, first)) for net in nets}
+    beyond = []
+    for net, rate in best.items():
+        tried = [lr for other, lr, seed in done if (other, seed) == (net, first) and lr is not None]
+        if rate is not None and rate in (min(tried), max(tried)) and len(tried) < len(rates) + EXTENSIONS:
+            beyond.append((net, rate / 2 if rate == min(tried) else rate * 2, first))
+    if beyond:
+        return beyond
+    for seed in others:
+        if due := [run for net, rate in best.items() if rate and (run := (net, rate, seed)) not in done]:
+            return due
+    return []
