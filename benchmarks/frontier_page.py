@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from zoo_experiments.frontier_report import Frontier, draw, network_rows, sentence, text_of
+from zoo_experiments.frontier_statistics import points
 
 from benchmarks import frontier_rates
 from benchmarks.machine import short
-from zoo_experiments.frontier_report import Frontier, draw, network_rows, sentence, text_of
-from zoo_experiments.frontier_statistics import points
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs" / "frontier"

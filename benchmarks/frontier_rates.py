@@ -7,9 +7,9 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from zoo_experiments.frontier_statistics import best_rate
 
 import zoo
-from benchmarks.frontier_statistics import best_rate
 from zoo.registry import Spec
 
 PRESET_WIDTHS = {"gpt/micro": 128, "vit": 64}

@@ -9,10 +9,11 @@ import yaml
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from zoo_experiments.frontier_report import COLOURS, MARKERS
+from zoo_experiments.frontier_statistics import Difference, Point, contrast
 
 from benchmarks import frontier_page
-from benchmarks.frontier_page import COLOURS, MARKERS, Frontier
-from benchmarks.frontier_statistics import Difference, Point, contrast
+from benchmarks.frontier_page import Measured
 from benchmarks.papers_rows import CONFIGS, RESULTS, ROOT, Row, read_all
 from benchmarks.papers_statistics import LOWER_IS_BETTER, by_table, comparisons, score, tally, verdict
 from zoo.registry import Spec
@@ -83,7 +84,7 @@ def any_value(row: Row, metric: str) -> bool:
     return all(value is not None for value in values) and any(values)
 
 
-def frontier_effects(frontiers: Iterable[Frontier], at_width: bool) -> list[Effect]:
+def frontier_effects(frontiers: Iterable[Measured], at_width: bool) -> list[Effect]:
     """Compare the networks of the frontiers with real networks of the same width or of the same number of weights."""
     effects = []
     for frontier in frontiers:

@@ -1,15 +1,19 @@
 """Frontiers: which runs are due, how networks are compared, and that the configurations are valid sweeps."""
 
+import json
 import math
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 from scipy.stats import t
+from zoo_experiments.frontier import check, next_runs
+from zoo_experiments.frontier_statistics import Point, at_equal_weights, at_equal_width, best_rate, contrast, opponents, points
 from zoo_experiments.sweep_file import points as runs_of
 
-from benchmarks.frontier import next_runs
-from benchmarks.frontier_statistics import Point, at_equal_weights, at_equal_width, best_rate, contrast, opponents, points
+from tests.errors import raises
+from zoo.cli import main
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs" / "frontier").glob("*.yaml"))
 
@@ -96,3 +100,52 @@ def test_a_configuration_is_a_sweep_with_real_networks(path):
     real = [net for net in values["axes"]["net"].values() if net["algebra"] == "real"]
     assert len(real) >= 1
     assert path.read_text(encoding="utf-8").startswith(f"# python -m benchmarks.frontier configs/frontier/{path.name}\n")
+
+
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"seed": [0]},
+        {"net": ["vit"], "seed": [0]},
+        {"net": {"a": {"algebra": "real"}}},
+        {"net": {"a": {"algebra": "quaternion"}}, "seed": [0]},
+        {"net": {"a": {"algebra": "real"}}, "seed": [0], "trainer.max_epochs": [1]},
+    ],
+)
+def test_a_file_that_is_no_frontier(axes):
+    with raises("missing", "a.yaml"):
+        check({"axes": axes}, "a.yaml")
+
+
+TINY = """\
+base:
+  data: linear_map(features=8, rows=60)
+  trainer: {max_epochs: 2}
+axes:
+  net:
+    narrow: {algebra: real, backbone: "linear(rank=1)"}
+    wide: {algebra: real, backbone: linear}
+    quaternion: {algebra: quaternion, backbone: linear}
+  seed: [0, 1]
+"""
+
+
+@pytest.mark.slow
+def test_the_command_trains_compares_and_draws(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(TINY)
+    assert main(["frontier", "tiny.yaml", "--run_dir", "out"]) == 0
+    out = capsys.readouterr().out
+    assert "6 runs, 0 are done" in out
+    assert re.search(r"quaternion: (ahead|behind|not decided) at equal weights, ", out)
+    assert re.search(r"quaternion +16 +default +[\d.]+ ± [\d.]+ +2", out)
+    assert Path("out/frontier.png").read_bytes().startswith(b"\x89PNG")
+    rows = json.loads(Path("out/frontier.json").read_text())
+    assert {(row["net"], row["seed"]) for row in rows} == {
+        (net, seed) for net in ("narrow", "wide", "quaternion") for seed in (0, 1)
+    }
+    assert main(["frontier", "tiny.yaml", "--run_dir", "out", "--json"]) == 0  # all runs are finished
+    found = json.loads(capsys.readouterr().out)
+    assert found["rows"] == rows
+    assert len(found["sentences"]) == 1
+    assert main(["frontier", "tiny.yaml", "--only", "a"]) == 2

@@ -10,12 +10,12 @@ from statistics import mean
 import pytest
 import yaml
 from scipy.stats import t, ttest_ind, ttest_rel
+from zoo_experiments.frontier_statistics import Difference
 from zoo_experiments.sweep import SweepGrid
 from zoo_experiments.sweep_file import points
 
 import zoo
 from benchmarks import frontier_page, papers, papers_detail, papers_page, papers_rows
-from benchmarks.frontier_statistics import Difference
 from benchmarks.papers_statistics import Pair, Score, comparisons, differs, score, tally, verdict
 from zoo.registry import Spec
 

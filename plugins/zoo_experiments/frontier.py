@@ -124,12 +124,15 @@ def next_runs(
     """
     done = {(row["net"], row["lr"], row["seed"]) for row in rows} | failed
     first, *others = seeds
+    grid: list[Run] = [(net, rate, first) for net in nets for rate in rates]
     if not rates:
-        return [run for seed in seeds for net in nets if (run := (net, None, seed)) not in done]
-    if grid := [run for net in nets for rate in rates if (run := (net, rate, first)) not in done]:
-        return grid
+        grid = [(net, None, seed) for seed in seeds for net in nets]
+    if due := [run for run in grid if run not in done]:
+        return due
     best = {net: best_rate(row for row in rows if (row["net"], row["seed"]) == (net, first)) for net in nets}
-    beyond = []
+    if not rates:
+        return []
+    beyond: list[Run] = []
     for net, rate in best.items():
         tried = [lr for other, lr, seed in done if (other, seed) == (net, first) and lr is not None]
         if rate is not None and rate in (min(tried), max(tried)) and len(tried) < len(rates) + EXTENSIONS:
@@ -137,6 +140,7 @@ def next_runs(
     if beyond:
         return beyond
     for seed in others:
-        if due := [run for net, rate in best.items() if rate and (run := (net, rate, seed)) not in done]:
+        repeated: list[Run] = [(net, rate, seed) for net, rate in best.items() if rate]
+        if due := [run for run in repeated if run not in done]:
             return due
     return []

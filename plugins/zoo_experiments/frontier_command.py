@@ -32,7 +32,9 @@ def run(command: str, values: dict[str, Any]) -> int:
     from zoo_experiments.frontier import frontier
 
     quiet()
-    found = frontier(content, file, options, say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True))
+    found = frontier(
+        content, file, options, say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True)
+    )
     report = write(content, Path(file).stem, found)
     print(to_json(found | report, indent=2) if as_json else "\n".join(text(found, report)))
     return 1 if found["failed"] else 0
@@ -54,12 +56,23 @@ def write(content: dict[str, Any], name: str, found: dict[str, Any]) -> dict[str
 
 def text(found: dict[str, Any], report: dict[str, Any]) -> list[str]:
     """Return what is printed: the networks, the sentences, failed runs and the next commands."""
-    from zoo.report import render_table
+    from zoo.report import plain_console, plain_table
 
     folder, lines = shlex.quote(found["run_dir"]), []
     if report["table"]:
         share = ["in word table"] if len(report["table"][0]) == 7 else []
-        head = ["network", "weights", *share, "best rate", f"test {found['rows'][0]['metric']}", "seeds", "seconds"]
-        lines += [render_table(head, report["table"]), *(sentence.replace("**", "") for sentence in report["sentences"])]
+        table = plain_table("network", "weights", *share, "best rate", f"test {found['rows'][0]['metric']}", "seeds", "seconds")
+        for row in report["table"]:
+            table.add_row(*row)
+        console = plain_console()
+        with console.capture() as capture:
+            console.print(table)
+        lines += [capture.get(), *(sentence.replace("**", "") for sentence in report["sentences"])]
     lines += [f"failed: {name}" for name in found["failed"]]
-    return [*lines, "", "next:", f"  {folder}/frontier.png  # quality against weights", f"  zoo report sweep {folder}  # all runs"]
+    return [
+        *lines,
+        "",
+        "next:",
+        f"  {folder}/frontier.png  # quality against weights",
+        f"  zoo report sweep {folder}  # all runs",
+    ]

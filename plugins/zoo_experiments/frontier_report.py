@@ -142,7 +142,7 @@ def style(axes: Axes, frontier: Frontier) -> None:
 def given_rate(frontier: Frontier, point: Point) -> str:
     """Return the rate of a network that the configuration gives."""
     options = frontier.config["base"].get("optimizer", {}) | frontier.config["axes"]["net"][point.net].get("optimizer", {})
-    return f"{options['lr']:g}"
+    return f"{options['lr']:g}" if "lr" in options else "default"
 
 
 def network_rows(frontier: Frontier) -> list[list[str]]:
@@ -165,5 +165,3 @@ def network_rows(frontier: Frontier) -> list[list[str]]:
             ]
         )
     return rows
-
-
