@@ -57,7 +57,7 @@ def frontier(
     failed = set[Run]()
     while due := next_runs(list(axes["net"]), rates, seeds, read(folder), failed):
         known = {row["lr"] for row in read(folder)} | {rate for _, rate, _ in due} | set(rates)
-        grid = dict(axes) | ({RATE: sorted(known)} if rates else {})
+        grid = dict(axes) | ({RATE: sorted(rate for rate in known if rate)} if rates else {})
         wanted = replace(options, run_dir=str(folder), only=",".join(name(run) for run in due))
         sweep({**values, "axes": grid}, file, wanted, say=say)
         failed |= set(due) - {(row["net"], row["lr"], row["seed"]) for row in read(folder)}

@@ -14,7 +14,7 @@ from itertools import pairwise
 from statistics import mean, variance
 from typing import Any
 
-from scipy.stats import t
+from scipy.stats import t  # type: ignore[import-untyped]
 
 LEVEL = 0.05
 SHARE = 0.2
@@ -62,7 +62,7 @@ class Point:
     def interval(self) -> float | None:
         """Half of the 95 % t-interval of the mean; None for one seed."""
         found = contrast({self: 1.0})
-        return found and (found.high - found.low) / 2
+        return None if found is None else (found.high - found.low) / 2
 
 
 @dataclass(frozen=True)
