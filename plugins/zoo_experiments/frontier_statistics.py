@@ -14,7 +14,7 @@ from itertools import pairwise
 from statistics import mean, variance
 from typing import Any
 
-from scipy.stats import t  # type: ignore[import-untyped]
+from scipy.stats import t
 
 LEVEL = 0.05
 SHARE = 0.2
