@@ -34,7 +34,8 @@ def serve():
             app = Starlette(routes=routes, middleware=[Middleware(LimitedRequests)])
             place = ended.enter_context(socket.create_server(("127.0.0.1", 0)))
             http = limited_protocol(header_seconds, body_seconds)
-            server = uvicorn.Server(uvicorn.Config(app, http=http, ws="none", log_level="critical", lifespan="off"))
+            options = {"log_level": "critical", "lifespan": "off", "limit_concurrency": 128}
+            server = uvicorn.Server(uvicorn.Config(app, http=http, ws="none", **options))
             thread = threading.Thread(target=server.run, args=([place],))
             thread.start()
             ended.callback(thread.join)
