@@ -61,6 +61,12 @@ def of_each(write):
     return apply
 
 
+def storage(p, factor):
+    """Write to the whole storage of a parameter, which may be a view of a flat vector."""
+    values = torch.empty(0, dtype=p.dtype).set_(p.untyped_storage())
+    p.untyped_storage().copy_((factor * values).untyped_storage())
+
+
 def optimizer_step(build):
     def apply(net, draw):
         net(TOKENS).square().sum().backward()
@@ -118,7 +124,7 @@ WRITES = {
     "detached": of_each(lambda p, c: p.detach().view(-1)[:2].fill_(c)),
     "numpy": of_each(lambda p, c: p.detach().numpy().fill(c)),
     "dlpack": of_each(lambda p, c: torch.from_dlpack(p.detach()).mul_(c)),
-    "storage": of_each(lambda p, c: p.untyped_storage().copy_((c * p).untyped_storage())),
+    "storage": of_each(storage),
     "copy": of_each(lambda p, c: p.copy_(c * torch.randn_like(p))),
     "foreach": of_each(lambda p, c: torch._foreach_mul_([p], c)),
     "set_": of_each(lambda p, c: p.set_(c * p.detach().clone())),
