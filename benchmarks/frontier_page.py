@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 from zoo_experiments.frontier_report import Frontier, draw, network_rows, sentence, text_of
-from zoo_experiments.frontier_statistics import points
+from zoo_experiments.frontier_statistics import Point, points
 
 from benchmarks import frontier_rates
 from benchmarks.machine import short
@@ -117,17 +117,15 @@ def answers(frontiers: Iterable[Measured]) -> list[str]:
         for algebra in frontier.algebras:
             weights, width = frontier.equal_weights(algebra), frontier.equal_width(algebra)
             cells = [text_of(found) if found else "-" for found in (weights, width)]
-            rows.append(
-                [
-                    frontier.name.replace("_", " "),
-                    algebra,
-                    frontier.metric,
-                    cells[0],
-                    weights.verdict if weights else "-",
-                    cells[1],
-                ]
-            )
-    return table(["task", "algebra", "figure", "at equal weights", "verdict", "at equal width"], rows)
+            name, told = frontier.name.replace("_", " "), weights.verdict if weights else "-"
+            rows.append([name, algebra, seeds(frontier.algebras[algebra]), frontier.metric, cells[0], told, cells[1]])
+    return table(["task", "algebra", "seeds", "figure", "at equal weights", "verdict", "at equal width"], rows)
+
+
+def seeds(points: Iterable[Point]) -> str:
+    """Say how many seeds the networks of an algebra have that are compared."""
+    counts = sorted({len(point.values) for point in points} - {1})
+    return " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1]))) if counts else "1"
 
 
 def not_run() -> list[str]:

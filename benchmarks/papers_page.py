@@ -152,7 +152,7 @@ def answer(width: Sequence[Effect], weights: Sequence[Effect]) -> str:
         tasks = len({effect.task for effect in effects})
         said.append(
             f"Against {opponent}, algebras are ahead in {counts['ahead']}, behind in {counts['behind']} and not told apart in "
-            f"{counts['not decided']} of {len(effects)} comparisons on {tasks} tasks."
+            f"{counts['not decided']} of {len(effects)} comparisons on {tasks} task{'s' * (tasks != 1)}."
         )
     ahead = sorted({effect.task.removesuffix(" (frontier)") for effect in weights if effect.found.verdict == "ahead"})
     behind = sorted({effect.task.removesuffix(" (frontier)") for effect in weights if effect.found.verdict == "behind"})
