@@ -219,7 +219,7 @@ def test_a_prompt_that_is_no_text(refused, place, pipe):
 
 def test_a_language_model_predicts_nothing(refused, place):
     said = refused("predict", place / "gpt", "the café")
-    assert said.endswith("is a language model: let it write with zoo generate RUN --prompt TEXT")
+    assert said.endswith("use zoo generate RUN --prompt TEXT")
 
 
 @pytest.mark.parametrize("command", ["fit", "info"])

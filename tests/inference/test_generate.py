@@ -331,7 +331,7 @@ def test_a_model_that_does_not_write(tmp_path, corpus):
 @every_model
 def test_a_language_model_answers_nothing(place, name):
     line = refusal(lambda: list(predict(place / name, ["the café"])))
-    assert line.endswith("is a language model: let it write with zoo generate RUN --prompt TEXT")
+    assert line.endswith("use zoo generate RUN --prompt TEXT")
 
 
 # --- line by line ---

@@ -8,6 +8,7 @@ from torch import nn
 
 from zoo.backbones.recipe import recipe
 from zoo.conversion import convert
+from zoo.conversion.attention_layout import MatrixLayout
 from zoo.errors import InputError, check_rules, one_line
 from zoo.layers import Layers
 from zoo.layers.attention import check_heads
@@ -73,7 +74,8 @@ def vit(
     # Small patches differ less than positions do. With timm's 0.02 a small network spends most of its training on finding the
     # positions: 0.85 instead of 0.98 validation accuracy on digits (quaternions, batch 64, 30 epochs, one seed).
     nn.init.normal_(model.pos_embed, std=0.5)
-    return convert(model, layers)
+    layouts = {"qkv": MatrixLayout("attention", (1, 3 * heads)), "proj": MatrixLayout("attention", (heads, 1))}
+    return convert(model, layers, layout=lambda name, _: layouts.get(name.rpartition("attn.")[2], MatrixLayout()))
 
 
 def _vision_transformer(

@@ -12,7 +12,8 @@ MOST_BYTES, MOST_VALUES, LONGEST, DEEPEST = 2**17, 10_000, 4_000, 20
 """Size of a file, values and names in it (those of an alias wherever it stands), characters of one, and levels, at most."""
 
 
-class Loader(yaml.SafeLoader):  # type: ignore[misc] (PyYAML has no types)
+# PyYAML has no types.
+class Loader(yaml.SafeLoader):  # type: ignore[misc]
     """Safe YAML in which 1e-3 is a number, as in Python and in YAML 1.2."""
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zoo.algebras import Algebra
 from zoo.conversion.attention_layout import is_conv1d_of_transformers
 from zoo.conversion.multihead_attention import MultiheadAttention
-from zoo.conversion.targets import Skip, Target, survey
+from zoo.conversion.targets import Layout, Skip, Target, survey
 from zoo.conversion.transfer import Projection, project
 from zoo.errors import InputError
 from zoo.layers import Layers
@@ -41,6 +41,7 @@ def convert(
     skip: Sequence[str] | Skip = (),
     weights: str = "fresh",
     scope: str = "all",
+    layout: Layout | None = None,
 ) -> nn.Module:
     r"""Replace every matrix between the stem and the head by one over an algebra, in place, and return the model.
 
@@ -63,6 +64,8 @@ def convert(
             and for a learned one the nearest sum of Kronecker products (Van Loan and Pitsianis 1993). How near they come is in
             ``model.projections``, a list of `zoo.conversion.Projection`.
         scope: Which roles to convert, see `zoo.layers.factory.parse_scope`.
+        layout: Returns the `MatrixLayout` of a matrix, given its name and module, for a network that its author knows; by
+            default it is derived from the names and classes of modules.
 
     Raises:
         InputError: If a name, a scope or ``weights`` is unknown, a skip pattern fits no module, the model is over an algebra
@@ -79,7 +82,7 @@ def convert(
     if weights not in ("fresh", "project"):
         raise InputError(f"unknown weights '{weights}': use fresh or project")
     layers = algebra if isinstance(algebra, Layers) else Layers(algebra, scope)
-    targets, real = survey(model, layers, skip)
+    targets, real = survey(model, layers, skip, layout)
     made = [_build(target, layers) for target in targets]
     projections: list[Projection] = []
     if weights == "project":

@@ -15,6 +15,7 @@ from zoo.kernels import axis_layout
 from zoo.layers import Layers
 
 Skip = Callable[[str, nn.Module], bool]
+Layout = Callable[[str, nn.Module], MatrixLayout]
 
 _HEADS = ("classifier", "score", "qa_outputs")
 """Names of the last layer in Hugging Face's models that classify."""
@@ -33,7 +34,9 @@ class Target(NamedTuple):
     """All names of the module, the first one included: shared layers have several."""
 
 
-def survey(model: nn.Module, layers: Layers, skip: Sequence[str] | Skip = ()) -> tuple[list[Target], dict[str, str]]:
+def survey(
+    model: nn.Module, layers: Layers, skip: Sequence[str] | Skip = (), layout: Layout | None = None
+) -> tuple[list[Target], dict[str, str]]:
     """List what `zoo.convert` replaces, and what stays real with the reason; nothing is changed.
 
     Structure alone decides, never the values of weights, so that a converted network can be built again for its weights.
@@ -50,7 +53,7 @@ def survey(model: nn.Module, layers: Layers, skip: Sequence[str] | Skip = ()) ->
             real[name] = f"{type(module).__name__} has no hypercomplex form here"
         elif is_matrix(module):
             names = tuple(other for other, same in modules.items() if same is module)
-            found = _layout_of_all(names, module, modules)
+            found = layout(name, module) if layout is not None else _layout_of_all(names, module, modules)
             role = next((ends[other] for other in names if other in ends), found.role)
             role = role or ("conv" if isinstance(module, nn.Conv1d | nn.Conv2d) else "ffn")
             target = Target(name, module, role, channels(module), found.blocks or (1, 1), names)

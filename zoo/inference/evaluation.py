@@ -67,7 +67,7 @@ def evaluate(
             warn_if_changed(model.info, getattr(source, "info", None))
         arguments: dict[str, Any] = {"datamodule": source}
     elif is_arrays(source):
-        arguments = {"dataloaders": array_loader(model, task, *source, batch_size, normalized)}
+        arguments = {"dataloaders": array_loader(model, task, source[0], source[1], batch_size, normalized)}
     elif isinstance(source, Iterable):
         arguments = {"dataloaders": source}
         if isinstance(model.info, ImageInfo) and not normalized:

@@ -259,7 +259,8 @@ def _flops_combined(x: Any, matrices: Any, right: Any, result: Any, bias: Any, o
 def _flops_backward(
     g: Any, x: Any, w: Any, left: Any, right: Any, result: Any, out: Layout, inp: Layout, needs: Any, **_: Any
 ) -> int:
-    return sum((needs[0], needs[1], needs[4])) * _count(x, left, w, inp)
+    products: int = sum((needs[0], needs[1], needs[4]))
+    return products * _count(x, left, w, inp)
 
 
 register_flop_formula(torch.ops.zoo.fused_linear)(_flops)

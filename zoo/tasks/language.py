@@ -156,9 +156,11 @@ class LanguageModel(SoftTargets, GenerativeTask):
     # --- generating ---
 
     @classmethod
-    def read_inputs(cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None) -> Iterator[Example]:
+    def read_inputs(
+        cls, info: Any, inputs: Sequence[Any], stdin: TextIO | None = None, normalized: bool = False
+    ) -> Iterator[Example]:
         """Refuse: a language model has no predictions for inputs."""
-        raise InputError("this is a language model: let it write with zoo generate RUN --prompt TEXT")
+        raise InputError("a language model makes no predictions: use zoo generate RUN --prompt TEXT", code="unsupported")
 
     def encode_prompts(self, texts: Sequence[str], location: Location | None = None) -> Prompts:
         """Return the prompts as tokens, padded on the left; refuse letters that the model does not know."""

@@ -1,0 +1,40 @@
+"""The package imports where modules and functions of Unix are missing, as on Windows."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = """
+import os, sys
+for name in ("fcntl", "resource", "termios", "grp", "pwd", "syslog"):
+    sys.modules[name] = None
+for name in ("sched_getaffinity", "register_at_fork", "fork", "setsid", "getpgid", "killpg"):
+    if hasattr(os, name):
+        delattr(os, name)
+import importlib, pkgutil
+import zoo
+failed = []
+for package in sys.argv[1:]:
+    root = importlib.import_module(package)
+    for module in pkgutil.walk_packages(root.__path__, package + "."):
+        if module.name.endswith("__main__"):
+            continue
+        try:
+            importlib.import_module(module.name)
+        except ImportError as error:
+            if error.name not in ("starlette", "uvicorn", "triton", "triton.language", "ray", "onnx", "pytest"):
+                failed.append(f"{module.name}: {error}")
+        except AttributeError as error:
+            failed.append(f"{module.name}: {error}")
+print("\\n".join(failed))
+"""
+
+
+def test_everything_imports_without_the_modules_of_unix():
+    packages = ["zoo", *sorted(path.parent.name for path in (ROOT / "plugins").glob("zoo_*/__init__.py"))]
+    # Packages of others are imported first: what they need of the platform is theirs.
+    script = "import torch, lightning.pytorch, datasets, filelock, huggingface_hub, matplotlib, timm\n" + SCRIPT
+    done = subprocess.run([sys.executable, "-c", script, *packages], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-500:]
+    assert done.stdout.strip() == ""
