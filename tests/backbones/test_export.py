@@ -23,6 +23,7 @@ NETWORKS = {
     "timm": ("timm/test_resnet", IMAGE),
     "convnet": ("convnet/conv-2", IMAGE | {"image_size": 8}),
     "linear": ("linear", {"in_features": 8, "out_features": 8}),
+    "mlp": ("mlp(dim=16)", {"in_features": 8, "out_features": 8}),
     "fasttext": ("fasttext(dim=8, hidden=8)", TEXT),
     "cnn": ("cnn(dim=8, filters=8)", TEXT),
     "lstm": ("lstm(dim=8, hidden=8, depth=2, bidirectional=true)", TEXT),

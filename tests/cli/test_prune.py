@@ -232,5 +232,5 @@ def test_without_zeros_nothing_is_gained(call, run, refused):
     made = json.loads(call("export", run, "--to", "plain", "--json").out)
     assert (made["packed"], made["bytes"] == made["bytes_before"]) == (None, True)
     assert "'same' exists: choose another folder with --to" in refused("export", run, "--to", "same")
-    assert "give --to FOLDER" in refused("export", run)
+    assert "--to FOLDER" in refused("export", run)
     assert "there is no folder 'nothing'" in refused("export", "nothing", "--to", "x/y")

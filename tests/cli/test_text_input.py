@@ -24,7 +24,7 @@ def files(tmp_path, corpus):
         (["--vectors", "nowhere.txt"], ["nowhere.txt", "does not exist"]),
         (["--vectors", "glove.txt"], ["glove.txt:3"]),
         (["--folds", "1"], ["folds=1", "2 or more"]),
-        (["--folds", "x"], ["folds", "int", "x"]),
+        (["--folds", "x"], ["folds", "whole number", "x"]),
         (["--fold", "3"], ["unknown flag --fold", "--folds"]),
         (["--vector", "glove.txt"], ["unknown flag --vector", "--vectors"]),
         (["--data", "tex(path=text.tsv)"], ["unknown data set 'tex'", "did you mean 'text'?"]),
@@ -58,7 +58,7 @@ def test_one_line(refused, flags, needles):
         ),
         ("decomposable_attention", "text(path=text.tsv)", ["reads pairs of texts", "holds texts", "fasttext"]),
         ("linear", "text(path=text.tsv)", ["linear reads vectors", "holds texts"]),
-        ("lstm", "hamilton(rows=100)", ["lstm reads texts", "holds vectors", "linear can"]),
+        ("lstm", "hamilton(rows=100)", ["lstm reads texts", "holds vectors", "linear", "mlp"]),
     ],
 )
 def test_a_backbone_on_data_that_it_does_not_read(refused, backbone, data, needles):

@@ -26,6 +26,7 @@ NETWORKS = {
     "timm": ("timm/test_resnet", IMAGE | {"in_channels": 3, "image_size": 32}),
     "convnet": ("convnet/conv-2", IMAGE),
     "linear": ("linear", {"in_features": 10, "out_features": 7}),
+    "mlp": ("mlp(dim=16)", {"in_features": 10, "out_features": 7}),
     "fasttext": ("fasttext(dim=8, hidden=8)", TEXT),
     "cnn": ("cnn(dim=8, filters=8)", TEXT),
     "lstm": ("lstm(dim=8, hidden=8, depth=2, bidirectional=true, rules=gate)", TEXT),

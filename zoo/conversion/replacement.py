@@ -52,20 +52,18 @@ def convert(
     tokens and channels (MLP-Mixer) keep working; their components are then slices of whatever axis the matrix reads. A layer
     that is used in several places is replaced in all of them. For a model that is one layer the new layer is returned.
 
-    What stays real is listed with its reason in ``model.conversion``. Structure alone decides: the same model with other
-    weights is converted the same way. A new layer keeps device, dtype, bias, and whether its weight and its bias are trained.
+    ``model.conversion`` lists what stays real, and why. Structure alone decides, never the values of weights. A new layer keeps
+    device, dtype, bias, and whether its weight and its bias are trained.
 
     Args:
-        model: The network. The stem and the head of a model of timm or Hugging Face stay real unless the scope names
-            them.
+        model: The network. The stem and head of a timm or Hugging Face model stay real unless the scope names them.
         algebra: A spec such as ``"quaternion"``, an `Algebra`, or a `Layers` factory, whose own scope then counts.
         skip: Shell patterns of module names that stay real, or a function of name and module.
         weights: ``fresh`` draws new ones; ``project`` takes the nearest to the present ones: least squares for a fixed product,
             and for a learned one the nearest sum of Kronecker products (Van Loan and Pitsianis 1993). How near they come is in
             ``model.projections``, a list of `zoo.conversion.Projection`.
         scope: Which roles to convert, see `zoo.layers.factory.parse_scope`.
-        layout: Returns the `MatrixLayout` of a matrix, given its name and module, for a network that its author knows; by
-            default it is derived from the names and classes of modules.
+        layout: Returns the `MatrixLayout` of a matrix by name and module; by default it is derived from names and classes.
 
     Raises:
         InputError: If a name, a scope or ``weights`` is unknown, a skip pattern fits no module, the model is over an algebra

@@ -148,6 +148,8 @@ def check_option(name: str, kind: Any, value: Any) -> Any:
         return build_options(kind, value) if built else value
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
     value = tuple(value) if isinstance(value, list) else value  # as files and flags give it
+    if get_origin(kind) is tuple and get_args(kind) == (str, ...) and isinstance(value, str):
+        value = tuple(value.split(","))
     if wanted := mismatch(kind, value):
         raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be {wanted}")
     if isinstance(value, str) and "\0" in value:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from zoo.errors import InputError
 from zoo.tasks.base import Task
-from zoo.tasks.decoding import Decoding, Prompts, check_decoding, generate, stream
+from zoo.tasks.decoding import Decoding, Prompts, check_decoding, check_length_penalty, generate, stream
 from zoo.tasks.decoding.options import temperature_of
 
 UNFINISHED = "\ufffd"
@@ -61,6 +61,7 @@ class GenerativeTask(Task):
     def check_decoding(cls, decoding: Decoding) -> None:
         """Check that no option of decoding is out of range, and that no two exclude each other."""
         check_decoding(decoding)
+        check_length_penalty(decoding)
         temperature_of(decoding, not cls.continues_prompt)
 
     def generate(self, texts: Sequence[str]) -> list[str]:

@@ -135,7 +135,7 @@ def _csv(path: Path) -> Iterator[Row]:
             row = next(reader, None)
         except csv.Error as error:
             problem = f"{error}; the quotes of this row do not match, or it is no CSV"
-            if "end of data" in str(error):  # the open quote has swallowed the rest of the file
+            if "end of data" in str(error) or "field limit" in str(error):  # an open quote swallows the rest of the file
                 raise InputError(f"{path}:{start}: {problem}", code="data") from error
             yield Row(start, [], problem)
             continue

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zoo.tasks.decoding.beam import Hypothesis, beam_search
     from zoo.tasks.decoding.logits import KVCache, Network, Prompts
-    from zoo.tasks.decoding.options import Decoding, check_decoding
+    from zoo.tasks.decoding.options import Decoding, check_decoding, check_length_penalty
     from zoo.tasks.decoding.sampling import generate, stream
 
 _MODULES = {
@@ -20,11 +20,23 @@ _MODULES = {
     "Prompts": "logits",
     "beam_search": "beam",
     "check_decoding": "options",
+    "check_length_penalty": "options",
     "generate": "sampling",
     "stream": "sampling",
 }
 
-__all__ = ["Decoding", "Hypothesis", "KVCache", "Network", "Prompts", "beam_search", "check_decoding", "generate", "stream"]
+__all__ = [
+    "Decoding",
+    "Hypothesis",
+    "KVCache",
+    "Network",
+    "Prompts",
+    "beam_search",
+    "check_decoding",
+    "check_length_penalty",
+    "generate",
+    "stream",
+]
 
 
 def __getattr__(name: str) -> Any:

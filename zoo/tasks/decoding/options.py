@@ -56,6 +56,11 @@ def check_decoding(options: Decoding) -> None:
         (0.01 <= o.repetition_penalty <= 100, f"repetition_penalty={o.repetition_penalty}: it is between 0.01 and 100"),
         (o.beam == 1 or not drawn, f"beam={o.beam} and {''.join(drawn[:1])}: a beam draws nothing; use one of the two"),
     )
+
+
+def check_length_penalty(options: Decoding) -> None:
+    """Refuse a length penalty that would have no effect, because no beam search is asked for."""
+    o = options
     unused = f"length_penalty={o.length_penalty} has no effect without a beam search: use --beam 4, say, or leave it out"
     check_rules((o.beam != 1 or o.length_penalty == Decoding.length_penalty, unused), code="conflict")
 
