@@ -60,8 +60,7 @@ def convert(
         algebra: A spec such as ``"quaternion"``, an `Algebra`, or a `Layers` factory, whose own scope then counts.
         skip: Shell patterns of module names that stay real, or a function of name and module.
         weights: ``fresh`` draws new ones; ``project`` takes the nearest to the present ones: least squares for a fixed product,
-            and for a learned one the nearest sum of Kronecker products (Van Loan and Pitsianis 1993). How near they come is in
-            ``model.projections``, a list of `zoo.conversion.Projection`.
+            the nearest sum of Kronecker products for a learned one (Van Loan and Pitsianis 1993); see ``model.projections``.
         scope: Which roles to convert, see `zoo.layers.factory.parse_scope`.
         layout: Returns the `MatrixLayout` of a matrix by name and module; by default it is derived from names and classes.
 
