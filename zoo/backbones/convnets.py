@@ -1,10 +1,11 @@
-"""The small networks for images that papers on lottery tickets train."""
+"""Small networks for images: those of papers on lottery tickets, and the residual networks for CIFAR-10."""
 
 from collections import OrderedDict
 
 from torch import nn
 
 from zoo.backbones.recipe import recipe
+from zoo.backbones.resnets import RESNETS, resnet
 from zoo.errors import InputError
 from zoo.layers import Layers
 
@@ -29,24 +30,31 @@ def convnet(
     hidden: tuple[int, ...] | None = None,
     dropout: float = 0.0,
 ) -> nn.Module:
-    """LeNet-300-100 and Conv-2, -4 and -6 of Frankle and Carbin (2019), quaternions in Iqbal and Mishra (2023).
+    """LeNet-300-100 and Conv-2, -4 and -6 of Frankle and Carbin (2019), quaternions in Iqbal and Mishra (2023), and ResNets.
 
     Stages of two 3 x 3 convolutions with ReLU and a maximum over 2 x 2, then hidden layers with ReLU, then the head, which is
     real as the first convolution is. LeNet-300-100 has no convolution, and its first layer, which has most of its weights, is
-    over the algebra; ``scope=all+stem+head`` has every layer over it.
+    over the algebra; ``scope=all+stem+head`` has every layer over it. ``resnet-8`` is the CIFAR-10 network of MLPerf Tiny
+    (Banbury et al. 2021), ``resnet-20`` that of He et al. (2016), see `zoo.backbones.resnets`.
 
     Args:
         layers: The factory that knows the algebra.
         in_channels: Channels of an image, [B, in_channels, image_size, image_size].
         image_size: Side of an image in pixels.
         num_classes: Logits, [B, num_classes].
-        variant: ``conv-2``, ``conv-4``, ``conv-6`` or ``lenet-300-100``, the part after the slash.
-        channels: Channels of each convolution in place of the preset's, as (32, 32, 64, 64).
+        variant: ``conv-2``, ``conv-4``, ``conv-6``, ``lenet-300-100``, ``resnet-8`` or ``resnet-20``, the part after the slash.
+        channels: Channels of each convolution in place of the preset's, as (32, 32, 64, 64); of each of the three stages in
+            a residual network, by default (16, 32, 64).
         hidden: Channels of each hidden layer in place of the preset's, as (128, 128).
         dropout: Probability before each hidden layer and the head.
     """
+    if variant in RESNETS:
+        channels = _widths("channels", channels, RESNETS[variant].channels, variant)
+        _widths("hidden", hidden, (), variant)
+        return resnet(layers, RESNETS[variant], channels, in_channels, num_classes, dropout)
     if variant not in PRESETS:
-        raise InputError(f"unknown preset convnet/{variant}: use {', '.join(f'convnet/{name}' for name in PRESETS)}")
+        presets = ", ".join(f"convnet/{name}" for name in (*PRESETS, *RESNETS))
+        raise InputError(f"unknown preset convnet/{variant}: use {presets}", code="unknown")
     stages, preset = PRESETS[variant]
     widths = _widths("channels", channels, tuple(64 * 2**stage for stage in range(stages) for _ in (1, 2)), variant)
     hidden = _widths("hidden", hidden, preset, variant)
