@@ -2,6 +2,8 @@
 
 import difflib
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
@@ -140,9 +142,44 @@ def timm(
         raise InputError(f"timm {library.__version__} has no model '{variant}'{hint}")
     if library.get_pretrained_cfg_value(variant, "fixed_input_size"):
         options.setdefault("img_size", image_size)
+    sizes: dict[str, Any] = {"in_chans": in_channels, "num_classes": num_classes}
     try:
-        model = library.create_model(variant, pretrained=pretrained, in_chans=in_channels, num_classes=num_classes, **options)
+        with _cached_weights_if_offline(variant if pretrained else None):
+            model = library.create_model(variant, pretrained=pretrained, **sizes, **options)
+    except InputError:
+        raise
     except _REFUSALS as error:
         what = f"'{variant}' for {image_size}-pixel images with {options}"
         raise InputError(f"timm cannot build {what}: {one_line(error)}") from error
     return convert(model, layers, weights="project" if pretrained else "fresh")
+
+
+@contextmanager
+def _cached_weights_if_offline(variant: str | None) -> Iterator[None]:
+    """Read the pretrained weights of a variant, if one is given, only from the cache where the Hugging Face hub is unreachable.
+
+    Its client retries the request for each file for 23 seconds, even where there is no network.
+
+    Raises:
+        InputError: If the hub is unreachable and the weights are not in the cache.
+    """
+    if variant is None:
+        yield
+        return
+    from huggingface_hub import constants, get_session
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    before = constants.HF_HUB_OFFLINE
+    reason = "the environment forbids the network (HF_HUB_OFFLINE)"
+    try:
+        if not before:
+            get_session().head(constants.ENDPOINT, timeout=5)
+    except Exception as error:  # The exceptions are those of its HTTP client, which differs between versions.
+        constants.HF_HUB_OFFLINE, reason = True, one_line(error)
+    try:
+        yield
+    except LocalEntryNotFoundError as error:
+        text = f"the weights of timm's '{variant}' are not in the cache, and {constants.ENDPOINT} cannot be reached: {reason}"
+        raise InputError(text, code="failed") from error
+    finally:
+        constants.HF_HUB_OFFLINE = before
