@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import zoo
-from tests.errors import raises
 from zoo import registry
+from zoo.errors import InputError
 from zoo.layers import Layers
 from zoo.testing import BackboneContract
 
@@ -51,11 +51,10 @@ def test_what_is_over_the_algebra():
 
 
 @pytest.mark.parametrize(
-    ("variant", "size", "code", "value"),
-    [("conv-3", 32, "unknown", "convnet/conv-3"), ("conv-6", 7, "invalid", "image_size=7")],
+    ("variant", "size", "said"), [("conv-3", 32, "unknown preset convnet/conv-3"), ("conv-6", 7, "8 pixels or more")]
 )
-def test_mistakes(variant, size, code, value):
-    with raises(code, value):
+def test_mistakes(variant, size, said):
+    with pytest.raises(InputError, match=said):
         weights(variant, size=size)
 
 
@@ -64,11 +63,14 @@ def test_channels_of_each_layer():
     net = zoo.backbone(spec, "quaternion", in_channels=1, image_size=8, num_classes=3)
     assert [getattr(net, f"conv{i}").out_channels for i in (1, 2, 3, 4)] == [8, 12, 16, 20]
     assert [net.fc1.in_features, net.fc1.out_features, net.fc2.out_features] == [80, 24, 28]
-    for options, value in (
-        ("conv-4(channels=(8, 8))", "channels=(8, 8)"),
-        ("conv-4(hidden=(8, 0))", "hidden=(8, 0)"),
-        ("conv-4(hidden=8)", "hidden=8"),
-        ("lenet-300-100(channels=(8,))", "channels=(8,)"),
+    for options, said in (
+        (
+            "conv-4(channels=(8, 8))",
+            r"channels=\(8, 8\): conv-4 has one number for each of its layers, 4 numbers, as channels=",
+        ),
+        ("conv-4(hidden=(8, 0))", r"hidden=\(8, 0\): conv-4"),
+        ("conv-4(hidden=8)", "hidden=8: conv-4"),
+        ("lenet-300-100(channels=(8,))", "lenet-300-100 has one number for each of its layers, none at all"),
     ):
-        with raises("invalid", value):
+        with pytest.raises(InputError, match=said):
             zoo.backbone(f"convnet/{options}", "real", in_channels=1, image_size=8, num_classes=3)

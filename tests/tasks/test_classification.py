@@ -7,6 +7,8 @@ from sklearn.metrics import accuracy_score, f1_score, log_loss, roc_auc_score
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from tests.errors import raises
+from zoo.errors import InputError
 from zoo.inference.evaluation import make_trainer
 from zoo.tasks import Classification
 
@@ -109,3 +111,13 @@ def test_labels_are_smoothed_in_training_only():
     assert task.step((logits, labels)).loss.item() == pytest.approx(plain.item())
     assert measured(task, logits, labels, "val")["val_loss"] == pytest.approx(plain.item())
     assert task_of(4).train().step((logits, labels)).loss.item() == pytest.approx(plain.item())  # the default is none
+
+
+def test_one_value_per_channel_is_one_line():
+    """Batch norm refuses a batch of one image whose feature map has one pixel, in training alone; other errors stay."""
+    task, batch = Classification(nn.BatchNorm1d(3), 3), (torch.randn(1, 3), torch.tensor([0]))
+    with raises("invalid", "batch norm"):
+        task.training_step(batch, 0)
+    with pytest.raises(ValueError, match="expected 2D or 3D") as caught:
+        task.training_step((torch.randn(1, 3, 1, 1), torch.tensor([0])), 0)
+    assert not isinstance(caught.value, InputError)

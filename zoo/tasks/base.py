@@ -228,8 +228,18 @@ class Task(LightningModule):
         return y
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the loss to descend."""
-        output = self.step(batch)
+        """Return the loss to descend.
+
+        Raises:
+            InputError: If a batch norm would see one value per channel, as for one image whose feature map has one pixel.
+        """
+        try:
+            output = self.step(batch)
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):  # torch's only sign of this case
+                raise
+            text = "batch norm cannot train on one value per channel: use a batch size of 2 or more, or larger images"
+            raise InputError(text) from error
         loss, size = output.loss, output.num_terms
         self.log("train_loss", loss, on_step=False, on_epoch=True, prog_bar=True, batch_size=size, sync_dist=True)
         self.log("train_loss_step", loss, on_step=True, on_epoch=False, batch_size=size)
