@@ -69,7 +69,7 @@ def test_channels_of_each_layer():
             r"channels=\(8, 8\): conv-4 has one number for each of its layers, 4 numbers, as channels=",
         ),
         ("conv-4(hidden=(8, 0))", r"hidden=\(8, 0\): conv-4"),
-        ("conv-4(hidden=8)", "hidden=8: conv-4"),
+        ("conv-4(hidden=8)", "hidden=8"),
         ("lenet-300-100(channels=(8,))", "lenet-300-100 has one number for each of its layers, none at all"),
     ):
         with pytest.raises(InputError, match=said):

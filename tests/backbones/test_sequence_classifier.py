@@ -231,7 +231,7 @@ def test_layers_take_the_defaults_of_the_algebra():
         ("transformer(depth=0)", "depth=0: a transformer has at least one"),
         ("transformer(ffn=-8)", "ffn=-8"),
         ("cnn(widths=3)", "widths=3"),
-        ("cnn(widths=('a',))", "windows hold one word or more"),
+        ("cnn(widths=('a',))", "widths="),
         ("lstm(hidden=-4)", "hidden=-4"),
         ("decomposable_attention(depth=0)", "depth=0, attend_depth=2"),
     ],
