@@ -237,14 +237,14 @@ def test_a_signal_stops_a_round_that_goes_on_later(tmp_path, monkeypatch):
 def test_rounds_and_algebras_are_added(whole, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     first = zoo.lottery(**options(rounds=0, run_dir="run"))
-    more = zoo.lottery(resume="run", rounds=1, compare="dual")
+    more = zoo.lottery(resume="run", rounds=1, compare="complex")
     rows = [(row["algebra"], row["round"]) for row in more["rows"]]
     assert more["rows"][0] == first["rows"][0]
-    assert sorted(rows) == sorted((algebra, number) for algebra in ("quaternion", "dual") for number in (0, 1))
+    assert sorted(rows) == sorted((algebra, number) for algebra in ("quaternion", "complex") for number in (0, 1))
     assert zoo.lottery(resume="run", until=0.7) == more, "a round is enough"
     assert "1 are done" in capsys.readouterr().out
     shares = {row["algebra"]: row["weights"] / row["real_weights"] for row in more["rows"]}
-    assert 1 > shares["dual"] > shares["quaternion"]
+    assert 1 > shares["complex"] > shares["quaternion"]
 
 
 # --- every backbone ---
