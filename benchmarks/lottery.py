@@ -1,8 +1,9 @@
 """Run experiments with lottery tickets: ``python -m benchmarks.lottery configs/lottery/*.yaml --root DATA --runs FOLDER``.
 
-Every file in configs/lottery/ is an experiment that ``zoo lottery -c FILE`` runs too. The folder of each, in ``--runs``, is
-gone on with if it is there, and kept. Writes results/lottery/NAME.json after an experiment, docs/images/lottery_NAME.png and
-docs/lottery.md; ``--collect`` takes the rounds that are done, without training more; no file writes the page alone.
+Every file in configs/lottery/ is an experiment that ``zoo lottery -c FILE`` runs too; a file in configs/tickets/ compares
+networks of several widths, see `benchmarks.tickets`. The folder of each, in ``--runs``, is resumed if it exists, and kept.
+Writes results/lottery/NAME.json after an experiment, docs/images/lottery_NAME.png and docs/lottery.md; ``--collect`` takes
+the rounds that are done, without training more; no file writes the page alone.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from zoo_reports.rows import collect, read_runs
 from zoo_reports.style import styles
 
 import zoo
-from benchmarks import machine
+from benchmarks import machine, tickets
 from benchmarks.papers import commit, rooted
 from benchmarks.papers_page import IMAGES
 
@@ -37,22 +38,26 @@ at rates of .4 (CIFAR), .3 (MedMNIST) and .3, .5, .7 (Shakespeare). Here all mat
 an experiment says otherwise, all components of a matrix together, and networks, data and epochs are smaller. Algorithm 1 itself
 has not been run.
 
-**The control that is missing.** The real arm is as wide as the others, so it must be pruned further to reach the same number of
-weights; a narrower real network starts near that number. Without tickets of real networks of several smaller widths, the best
-of which is the opponent at the same number of weights left, a lead here does not show that an algebra pays. On digits it is
-`zoo lottery -c configs/lottery/vit_digits.yaml --backbone "vit(dim=32)" --compare real`, and the same with `dim=16`; not run.
+**Equal weights.** In most experiments below the real network is as wide as the others, so it must be pruned further to reach
+the same number of weights; a narrower real network starts near that number. A lead there does not show that an algebra pays.
+The sections *at equal weights* compare with tickets of real networks of several widths.
 """
 
 
 def main() -> None:
     """Run experiments and write their results and the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="configurations in configs/lottery")
+    parser.add_argument(
+        "files", nargs="*", type=Path, metavar="FILE", help="configurations in configs/lottery or configs/tickets"
+    )
     parser.add_argument("--root", type=Path, help="read data sets from the folders of their names here, instead of the Hub")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where the folders of the experiments are")
     parser.add_argument("--collect", action="store_true", help="train nothing, and take the rounds that are done")
     given = parser.parse_args()
     for file in given.files:
+        if file.parent.name == "tickets":
+            tickets.run(file, given.runs, given.root)
+            continue
         options, folder = yaml.safe_load(file.read_text(encoding="utf-8")), given.runs / f"lottery-{file.stem}"
         if not given.collect:
             begun = {"resume": str(folder)} if (folder / "lottery.json").exists() else {"run_dir": str(folder)}
@@ -66,7 +71,9 @@ def main() -> None:
 
 def write(page: Path, images: Path) -> None:
     """Write the page and its pictures."""
-    parts = [HEAD, METHOD, ""]
+    parts = [HEAD]
+    parts += [line for file in sorted(tickets.RESULTS.glob("*.json")) for line in tickets.section(file.stem, images)]
+    parts += [METHOD, ""]
     for file in sorted(RESULTS.glob("*.json")):
         found = json.loads(file.read_text(encoding="utf-8"))
         name, record = f"lottery_{file.stem}", found["lottery"]

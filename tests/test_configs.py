@@ -27,6 +27,7 @@ CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
 SWEEPS = sorted((ROOT / "configs" / "papers").rglob("*.yaml"))
 ROWS = papers_rows.read_all()
 FRONTIERS = sorted((ROOT / "configs" / "frontier").glob("*.yaml"))
+EQUAL_WEIGHTS = sorted((ROOT / "configs" / "tickets").glob("*.yaml"))
 LOTTERIES = sorted((ROOT / "configs" / "lottery").glob("*.yaml"))
 PRETRAINED = sorted((ROOT / "configs" / "pretrained").glob("*.yaml"))
 TICKETS = [path for path in PRETRAINED if path.stem.endswith("-ticket")]
@@ -42,7 +43,7 @@ SHORT = ["--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--t
 
 
 @pytest.mark.parametrize(
-    "path", sorted({*CONFIGS} - {*SWEEPS, *FRONTIERS, *LOTTERIES, *PRETRAINED}), ids=lambda path: path.stem
+    "path", sorted({*CONFIGS} - {*SWEEPS, *FRONTIERS, *EQUAL_WEIGHTS, *LOTTERIES, *PRETRAINED}), ids=lambda path: path.stem
 )
 def test_the_file_runs(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -68,6 +69,14 @@ def test_an_experiment_compares_algebras_over_three_seeds(path):
     info, weights = NETWORKS[path.stem]
     net = zoo.backbone(checked.backbone, "real", **info)
     assert sum(one.parameter.numel() for one in prunable(net).values()) == weights
+
+
+@pytest.mark.parametrize("path", EQUAL_WEIGHTS, ids=lambda path: path.stem)
+def test_tickets_at_equal_weights_are_lotteries_of_several_widths(path):
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    lotteries = [check(build(Lottery, config["base"] | network))[0] for network in config["networks"].values()]
+    assert len({one.backbone for one in lotteries if one.compare == ("real",)}) >= 3
+    assert {one.seeds for one in lotteries} == {3}
 
 
 @pytest.mark.parametrize("name", ["complex_order/trec_transformer_order", "quaternion_nlp/wikiqa_qatt", "phm/snli_phm5"])
@@ -109,7 +118,7 @@ def test_the_rows_of_a_paper_name_networks_and_data_that_exist(path):
             registry.resolve("zoo.datasets", other.strip())
 
 
-@pytest.mark.parametrize("path", sorted({*CONFIGS} - {*FRONTIERS}), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted({*CONFIGS} - {*FRONTIERS, *EQUAL_WEIGHTS}), ids=lambda path: path.stem)
 def test_the_file_says_how_to_run_it(path):
     first = path.read_text(encoding="utf-8").splitlines()[0]
     command = "sweep" if path in SWEEPS else "lottery -c" if path in {*LOTTERIES, *TICKETS} else "fit -c"
