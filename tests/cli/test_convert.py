@@ -118,12 +118,12 @@ def test_layers_of_another_library_become_a_state_dict(call, layers):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--format", "pytorch", "--to", "x.safetensors"), "unknown format 'pytorch': use gpt2, qytorch, "),
-        (("--format", "qytorch", "--to", "x"), "give --to FILE.safetensors, not 'x'"),
-        (("--format", "qytorch", "--to", "x.safetensors"), "qytorch does not store its algebra"),
-        (("--format", "qytorch", "--algebra", "octonion", "--to", "x.safetensors"), "has 4 components, and octonion has n = 8"),
-        (("--format", "hypernets", "--to", "x.safetensors"), "there is no layer of hypernets in the state dict"),
-        (("--format", "qytorch", "--data", "digits", "--to", "x.safetensors"), "leave --data and --scope out"),
+        (("--format", "pytorch", "--to", "x.safetensors"), "unknown importer 'pytorch'"),
+        (("--format", "qytorch", "--algebra", "quaternion", "--to", "x"), "--to FILE.safetensors"),
+        (("--format", "qytorch", "--to", "x.safetensors"), "does not store its algebra"),
+        (("--format", "qytorch", "--algebra", "octonion", "--to", "x.safetensors"), "n = 8"),
+        (("--format", "hypernets", "--to", "x.safetensors"), "has no layer of hypernets"),
+        (("--format", "qytorch", "--data", "digits", "--to", "x.safetensors"), "leave --data out"),
         (("--format", "qytorch", "--to", "theirs.safetensors"), "'theirs.safetensors' exists"),
     ],
 )

@@ -1,6 +1,8 @@
 """Networks of torch and timm, converted: what changes, what stays, and what is computed."""
 
 import copy
+import re
+from pathlib import Path
 
 import pytest
 import timm
@@ -491,3 +493,12 @@ def test_it_is_a_function_of_the_package():
 def test_only_a_module_can_be_converted():
     with pytest.raises(InputError, match=r"takes a torch\.nn\.Module, not 'vit'"):
         convert("vit", "quaternion")
+
+
+def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("transformers")
+    text = (Path(__file__).parents[2] / "docs" / "converting.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(compile(block, "converting.md", "exec"), {})
+    assert capsys.readouterr().out.startswith("['encoder.0']\ntorch.Size([5, 32])\n")

@@ -8,7 +8,7 @@ import torch
 
 from zoo.algebras import algebra
 from zoo.conversion import convert
-from zoo.conversion.projection import arrange, nearest_components, nearest_product, nearest_rule
+from zoo.conversion.transfer import arrange, nearest_components, nearest_product, nearest_rule
 from zoo.kernels import axis_layout, real_matrix
 
 FIXED = ["real", "complex", "quaternion", "octonion", "sedenion", "clifford(p=1,q=1)", "clifford(p=0,q=0,r=1)"]

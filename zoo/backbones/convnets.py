@@ -2,10 +2,10 @@
 
 from collections import OrderedDict
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.backbones.recipe import recipe
-from zoo.backbones.resnets import RESNETS, resnet
 from zoo.errors import InputError
 from zoo.layers import Layers
 
@@ -16,6 +16,12 @@ PRESETS: dict[str, tuple[int, tuple[int, ...]]] = {
     "lenet-300-100": (0, (300, 100)),
 }
 """Stages of two convolutions, stage s of 64 * 2^s channels, and the hidden layers (Frankle and Carbin 2019, Fig. 2)."""
+RESNETS: dict[str, tuple[int, bool]] = {"resnet-8": (1, True), "resnet-20": (3, False)}
+"""Residual blocks in each of three stages, and whether a shortcut that changes its shape is a 1 x 1 convolution.
+
+ResNet-8 is Keras' ``resnet_v1_eembc`` of MLPerf Tiny (Banbury et al. 2021), with biases. ResNet-20 is section 4.2 of He et al.
+(2016): shortcuts pad with zero channels (option A), and convolutions have no biases.
+"""
 
 
 @recipe(data="digits", max_epochs=20, lr=2e-3, inputs=("image",))
@@ -32,10 +38,10 @@ def convnet(
 ) -> nn.Module:
     """LeNet-300-100 and Conv-2, -4 and -6 of Frankle and Carbin (2019), quaternions in Iqbal and Mishra (2023), and ResNets.
 
-    Stages of two 3 x 3 convolutions with ReLU and a maximum over 2 x 2, then hidden layers with ReLU, then the head, which is
-    real as the first convolution is. LeNet-300-100 has no convolution, and its first layer, which has most of its weights, is
-    over the algebra; ``scope=all+stem+head`` has every layer over it. ``resnet-8`` is the CIFAR-10 network of MLPerf Tiny
-    (Banbury et al. 2021), ``resnet-20`` that of He et al. (2016), see `zoo.backbones.resnets`.
+    Stages of two 3 x 3 convolutions with ReLU and a 2 x 2 maximum, hidden layers with ReLU, and the head. The head and the
+    first convolution are real; ``scope=all+stem+head`` puts them over the algebra too. LeNet-300-100 has no convolution, and
+    its first layer, which has most of its weights, is over the algebra. ``resnet-8`` is the CIFAR-10 network of MLPerf Tiny
+    (Banbury et al. 2021), ``resnet-20`` that of He et al. (2016).
 
     Args:
         layers: The factory that knows the algebra.
@@ -43,36 +49,34 @@ def convnet(
         image_size: Side of an image in pixels.
         num_classes: Logits, [B, num_classes].
         variant: ``conv-2``, ``conv-4``, ``conv-6``, ``lenet-300-100``, ``resnet-8`` or ``resnet-20``, the part after the slash.
-        channels: Channels of each convolution in place of the preset's, as (32, 32, 64, 64); of each of the three stages in
-            a residual network, by default (16, 32, 64).
-        hidden: Channels of each hidden layer in place of the preset's, as (128, 128).
-        dropout: Probability before each hidden layer and the head.
+        channels: Channels of each convolution instead of the preset's, as (32, 32, 64, 64); in a residual network channels of
+            each of the three stages, by default (16, 32, 64).
+        hidden: Channels of each hidden layer instead of the preset's, as (128, 128).
+        dropout: Dropout probability before each hidden layer and the head.
     """
     if variant in RESNETS:
-        channels = _widths("channels", channels, RESNETS[variant].channels, variant)
+        channels = _widths("channels", channels, (16, 32, 64), variant)
         _widths("hidden", hidden, (), variant)
-        return resnet(layers, RESNETS[variant], channels, in_channels, num_classes, dropout)
+        return resnet(layers, *RESNETS[variant], channels, in_channels, num_classes, dropout)
     if variant not in PRESETS:
         presets = ", ".join(f"convnet/{name}" for name in (*PRESETS, *RESNETS))
         raise InputError(f"unknown preset convnet/{variant}: use {presets}", code="unknown")
     stages, preset = PRESETS[variant]
-    widths = _widths("channels", channels, tuple(64 * 2**stage for stage in range(stages) for _ in (1, 2)), variant)
+    channels = _widths("channels", channels, tuple(64 * 2 ** (i // 2) for i in range(2 * stages)), variant)
     hidden = _widths("hidden", hidden, preset, variant)
     if image_size < 2**stages:
         raise InputError(f"image_size={image_size}: {variant} halves images {stages} times, use {2**stages} pixels or more")
     parts: OrderedDict[str, nn.Module] = OrderedDict()
-    features, side = in_channels, image_size
-    for stage in range(stages):
-        for place in (1, 2):
-            role = "stem" if (stage, place) == (0, 1) else "conv"
-            number = 2 * stage + place
-            parts[f"conv{number}"] = layers.conv2d(features, widths[number - 1], 3, padding=1, role=role)
-            parts[f"relu{number}"] = nn.ReLU()
-            features = widths[number - 1]
-        parts[f"pool{stage + 1}"] = nn.MaxPool2d(2)
-        side //= 2
-    parts["flatten"] = nn.Flatten()  # channel by channel, so what was component-major stays it
-    features *= side**2
+    features = in_channels
+    for number, width in enumerate(channels, 1):
+        role = "stem" if number == 1 else "conv"
+        parts[f"conv{number}"] = layers.conv2d(features, width, 3, padding=1, role=role)
+        parts[f"relu{number}"] = nn.ReLU()
+        if number % 2 == 0:
+            parts[f"pool{number // 2}"] = nn.MaxPool2d(2)
+        features = width
+    parts["flatten"] = nn.Flatten()  # channel by channel, so component-major channels stay component-major
+    features *= (image_size // 2**stages) ** 2
     for number, width in enumerate(hidden, 1):
         parts[f"dropout{number}"] = nn.Dropout(dropout)
         parts[f"fc{number}"], parts[f"fc_relu{number}"] = layers.linear(features, width, role="ffn"), nn.ReLU()
@@ -82,10 +86,83 @@ def convnet(
 
 
 def _widths(name: str, given: tuple[int, ...] | None, preset: tuple[int, ...], variant: str) -> tuple[int, ...]:
-    """Return the channels of some layers: those of the preset, or as many that were given."""
+    """Return the preset's channels, or as many given ones."""
     if given is None:
         return preset
     if not isinstance(given, tuple | list) or [*map(type, given)] != [int] * len(preset) or min(given, default=1) < 1:
-        wanted = f"{len(preset)} numbers, as {name}={preset}" if preset else "none at all"
-        raise InputError(f"{name}={given}: {variant} has one number for each of its layers, {wanted}")
+        expected = f"{len(preset)} numbers, as {name}={preset}" if preset else "none"
+        raise InputError(f"{name}={given}: {variant} needs one number for each of its layers, {expected}")
     return tuple(given)
+
+
+def resnet(
+    layers: Layers,
+    blocks: int,
+    is_projected: bool,
+    channels: tuple[int, ...],
+    in_channels: int,
+    num_classes: int,
+    dropout: float,
+) -> nn.Module:
+    """Build a residual network: stem, three stages that halve the image between them, mean over the image, head."""
+    width = channels[0]
+    parts: OrderedDict[str, nn.Module] = OrderedDict()
+    parts["stem"] = layers.conv2d(in_channels, width, 3, padding=1, bias=is_projected, role="stem")
+    parts["stem_norm"], parts["stem_relu"] = nn.BatchNorm2d(width), nn.ReLU()
+    for stage, out in enumerate(channels):
+        for block in range(blocks):
+            stride = 2 if stage and not block else 1
+            parts[f"stage{stage + 1}_block{block + 1}"] = ResidualBlock(layers, width, out, stride, is_projected)
+            width = out
+    parts["pool"], parts["flatten"] = nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    parts["head_dropout"], parts["head"] = nn.Dropout(dropout), layers.linear(width, num_classes, role="head")
+    return nn.Sequential(parts)
+
+
+class ResidualBlock(nn.Module):
+    """relu(norm2(conv2(relu(norm1(conv1(x))))) + shortcut(x)), with 3 x 3 convolutions (He et al. 2016, Fig. 2).
+
+    ``stride`` belongs to the first convolution and the shortcut; ``is_projected`` is that of `RESNETS`.
+    """
+
+    def __init__(self, layers: Layers, in_channels: int, out_channels: int, stride: int, is_projected: bool) -> None:
+        super().__init__()
+        self.conv1 = layers.conv2d(in_channels, out_channels, 3, stride=stride, padding=1, bias=is_projected)
+        self.norm1 = nn.BatchNorm2d(out_channels)
+        self.conv2 = layers.conv2d(out_channels, out_channels, 3, padding=1, bias=is_projected)
+        self.norm2 = nn.BatchNorm2d(out_channels)
+        self.relu = nn.ReLU()
+        self.shortcut: nn.Module = nn.Identity()
+        if is_projected and (stride > 1 or in_channels != out_channels):
+            self.shortcut = layers.conv2d(in_channels, out_channels, 1, stride=stride)
+        elif stride > 1 or in_channels != out_channels:
+            self.shortcut = PaddedShortcut(layers.over("conv").n, in_channels, out_channels, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the block: [B, in_channels, H, W] to [B, out_channels, H / stride, W / stride]."""
+        y = self.norm2(self.conv2(self.relu(self.norm1(self.conv1(x)))))
+        out: Tensor = self.relu(y + self.shortcut(x))
+        return out
+
+
+class PaddedShortcut(nn.Module):
+    """Subsample an image and append zero algebra elements to its channels, or drop elements; without parameters.
+
+    Channels are component-major, so each of the n components is padded separately: zeros at the end of the channel axis would
+    move values from one component into another. Over the reals this is option A of He et al. (2016).
+    """
+
+    def __init__(self, n: int, in_channels: int, out_channels: int, stride: int) -> None:
+        super().__init__()
+        self.n, self.in_channels, self.out_channels, self.stride = n, in_channels, out_channels, stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply it: [B, in_channels, H, W] to [B, out_channels, H / stride, W / stride]."""
+        x = x[:, :, :: self.stride, :: self.stride]
+        inp, out = -(-self.in_channels // self.n), -(-self.out_channels // self.n)
+        x = F.pad(x, (0, 0, 0, 0, 0, self.n * inp - self.in_channels)).unflatten(1, (self.n, inp))
+        return F.pad(x, (0, 0, 0, 0, 0, out - inp)).flatten(1, 2)[:, : self.out_channels]
+
+    def extra_repr(self) -> str:
+        """Show the sizes."""
+        return f"{self.in_channels}, {self.out_channels}, stride={self.stride}, n={self.n}"

@@ -19,7 +19,7 @@ Factory = TypeVar("Factory", bound=Callable[..., Any])
 OURS = "hypercomplex-zoo"
 LOCAL = "local"
 """The distribution that registered plugins count to: `local:name` names one of them where a name is taken twice."""
-_NOUNS = "algebras backbones datasets embeddings tasks reports experiments schedules catalogues commands kernels"
+_NOUNS = "algebras backbones datasets embeddings tasks reports experiments schedules catalogues commands kernels importers"
 GROUPS = {noun: f"zoo.{noun}" for noun in _NOUNS.split()}
 _REFERENCE = re.compile(r"([\w.]+)\s*(?::\s*([\w.]+)\s*)?(?:\[.*\]\s*)?")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save as to_bytes
-from torch import Tensor, nn
+from torch import nn
 
 from zoo.algebras import Algebra
 from zoo.algebras import algebra as make_algebra
@@ -15,20 +15,21 @@ from zoo.checkpoint import find, save
 from zoo.checkpoint.atomic import write_bytes
 from zoo.checkpoint.folder import library_versions
 from zoo.checkpoint.manifest import read_json
-from zoo.conversion import gpt2, peers, stayed_real, transfer
+from zoo.conversion import stayed_real, transfer
+from zoo.conversion.imported import ImportedLayers, ImportedNetwork
 from zoo.conversion.transfer import summary
 from zoo.data.info import CorpusInfo, DataInfo, ImageInfo
 from zoo.data.text.tokenizer import Tokenizer
-from zoo.errors import InputError, check_rules
+from zoo.errors import InputError, check_rules, one_line
 from zoo.hub.sources import locate
 from zoo.inference.model import load
-from zoo.registry import Spec
+from zoo.registry import Spec, create
 from zoo.training.average import OWN
 from zoo.training.objects import REALS
 from zoo.training.options import Convert, Fit
 from zoo.training.resolve import canonical, load_data, resolve
 
-TIMM, GPT2 = "timm/", "gpt2"
+TIMM = "timm/"
 
 
 @dataclass(frozen=True)
@@ -59,18 +60,21 @@ def convert(options: Convert) -> dict[str, Any]:
     Raises:
         InputError: If there is no such source, it is over an algebra already, or the folder exists; then nothing is written.
     """
-    is_gpt2 = options.format is not None and Spec.parse(options.format).name == GPT2
-    if options.format is not None and not is_gpt2:
-        return convert_layers(options)
     folder = Path(options.to).expanduser()
     check_rules(
         (bool(options.source), "which trained network? give --from: a run, a model folder, a name, or timm/NAME"),
-        (bool(options.algebra), "which algebra? give --algebra; zoo list algebras shows what is installed"),
         (bool(options.to), "missing --to: use --to FOLDER"),
-        (not folder.exists(), f"'{folder}' exists: choose another folder with --to, or remove it"),
+        (not folder.exists(), f"'{folder}' exists: choose another with --to, or remove it"),
     )
+    imported: Any = None
+    if options.format is not None:
+        check_rules((options.data is None, "imported weights have no data: leave --data out"), code="conflict")
+        imported = create("importers", options.format, options.source, algebra=options.algebra or None)
+        if isinstance(imported, ImportedLayers):
+            return write_layers(imported, options)
+    check_rules((bool(options.algebra), "which algebra? give --algebra; zoo list algebras shows what is installed"))
     product, is_timm = make_algebra(options.algebra), options.source.startswith(TIMM)
-    model = read_gpt2(options) if is_gpt2 else read_timm(options) if is_timm else read_own(options)
+    model = load_imported(imported, options) if imported else read_timm(options) if is_timm else read_own(options)
     names = {key: model.config[key] for key in ("backbone", "init", "embedding")}
     scope = options.scope or model.config["scope"]
     with torch.random.fork_rng(devices=[]):
@@ -99,34 +103,20 @@ def convert(options: Convert) -> dict[str, Any]:
     return found | {"error": errors, "layers": layers, "stayed_real": stayed_real(net)}
 
 
-def convert_layers(options: Convert) -> dict[str, Any]:
-    """Write the state dict of another library's network with layers of ours in the places of its own.
+def write_layers(imported: ImportedLayers, options: Convert) -> dict[str, Any]:
+    """Write a state dict in which our layers replace those of another library.
 
     Returns:
-        The file, and of every layer its name, real matrix and number of components; the names of the other tensors.
-
-    Raises:
-        InputError: If the library is not known or has no layer there, the algebra does not fit, or the file exists.
+        The file; the name, real matrix and number of components of every layer; the names of the other tensors.
     """
-    file, peer = Path(options.to).expanduser(), options.format or ""
+    file = Path(options.to).expanduser()
     check_rules(
-        (peer in peers.PEERS, f"unknown format '{peer}': use {GPT2}, {', '.join(peers.PEERS)}"),
-        (bool(options.source), "which file? give --from: a safetensors file, or a state dict of torch.save"),
-        (options.scope is None and options.data is None, "layers have no data and no scope: leave --data and --scope out"),
-        (file.suffix == ".safetensors", f"which file is to be written? give --to FILE.safetensors, not '{options.to}'"),
-        (not file.exists(), f"'{file}' exists: choose another file with --to, or remove it"),
+        (options.scope is None, "layers have no scope: leave --scope out"),
+        (file.suffix == ".safetensors", f"--to '{options.to}' must be a file: use --to FILE.safetensors"),
     )
-    state = peers.read_state(options.source)
-    found = peers.state_dict(peer, state, options.algebra or None)
-    rows, kept = [], set(state)
-    for name in peers.layer_names(peer, state):
-        theirs = peers.weight(peer, state, name)
-        kept -= {*theirs.keys}
-        n, out, inp, *kernel = theirs.components.shape
-        rows.append({"layer": name, "shape": [n * out, n * inp, *kernel], "components": n})
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(file, to_bytes({name: tensor.contiguous() for name, tensor in found.items()}))
-    return {"file": options.to, "source": options.source, "layers": rows, "kept": sorted(kept)}
+    write_bytes(file, to_bytes({name: tensor.contiguous() for name, tensor in imported.state.items()}))
+    return {"file": options.to, "source": options.source, "layers": imported.layers, "kept": imported.kept}
 
 
 def read_own(options: Convert) -> RealModel:
@@ -166,33 +156,22 @@ def read_timm(options: Convert) -> RealModel:
     return RealModel(net.eval(), dict(info.model_kwargs), config)
 
 
-def read_gpt2(options: Convert) -> RealModel:
-    """Read a GPT-2 of transformers or of nanoGPT; with its tokenizer, if that is there, it is a language model."""
-    check_rules((options.data is None, "a GPT-2 comes with no data: leave --data out"))
-    given = Spec.parse(options.format or GPT2).options
-    heads = given.pop("heads", None)
-    check_rules(
-        (not given, f"--format gpt2 has the option heads alone, not {', '.join(given)}"),
-        (heads is None or type(heads) is int, f"heads={heads!r}: give a whole number"),
-    )
-    found = gpt2.read(options.source, heads)  # type: ignore[arg-type]
-    net = backbone(found.backbone, make_algebra(REALS), **found.sizes)
-    ours = net.state_dict()
-    if wrong := sorted(key for key in ours.keys() | found.state.keys() if _shape(ours, key) != _shape(found.state, key)):
-        raise InputError(f"'{options.source}' does not hold the weights of one GPT-2: '{wrong[0]}' does not fit the others")
-    net.load_state_dict(found.state)
-    config: dict[str, Any] = {"backbone": found.backbone, "algebra": REALS, "scope": "all", "init": "variance"}
+def load_imported(imported: ImportedNetwork, options: Convert) -> RealModel:
+    """Build the network of an importer; with a tokenizer it is a language model."""
+    net = backbone(imported.backbone, make_algebra(REALS), **imported.sizes)
+    try:
+        net.load_state_dict(imported.state)
+    except RuntimeError as error:
+        text = f"the weights in '{options.source}' do not fit one network: {one_line(error)}"
+        raise InputError(text, code="mismatch") from error
+    config: dict[str, Any] = {"backbone": imported.backbone, "algebra": REALS, "scope": "all", "init": "variance"}
     config |= {"embedding": None, "task": None, "data": None}
-    if found.tokenizer is None:
-        return RealModel(net.eval(), found.sizes, config | {"model_kwargs": found.sizes})
-    info = CorpusInfo(**found.sizes, stream=False, sizes={}, sha256="")
-    tokenizer = Tokenizer.from_json(found.tokenizer, info).to_json()
+    if imported.tokenizer is None:
+        return RealModel(net.eval(), imported.sizes, config | {"model_kwargs": imported.sizes})
+    info = CorpusInfo(**imported.sizes, stream=False, sizes={}, sha256="")
+    tokenizer = Tokenizer.from_json(imported.tokenizer, info).to_json()
     config |= {"task": "language_model", "info": info.to_dict()}
-    return RealModel(net.eval(), found.sizes, config, {info.tokenizer: tokenizer})
-
-
-def _shape(state: dict[str, Tensor], key: str) -> list[int] | None:
-    return [*state[key].shape] if key in state else None
+    return RealModel(net.eval(), imported.sizes, config, {info.tokenizer: tokenizer})
 
 
 def imagenet_info(spec: Spec) -> ImageInfo:

@@ -206,8 +206,7 @@ class Convert:
         to: Folder of the new model.
         scope: Which matrices are hypercomplex: all, or roles joined by +; by default as in the trained network.
         data: Spec of the data set that a model of timm gets a new head for; by default it keeps its own.
-        format: How another library stored the source: gpt2, a folder of transformers or a checkpoint of nanoGPT; or qytorch,
-            speechbrain, orkis, hypernets, phc_gnn or hypercomplex_keras, of whose layers --to becomes a state dict.
+        format: Spec of an importer for weights of another library, such as gpt2 or speechbrain; see zoo list importers.
     """
 
     source: str = ""

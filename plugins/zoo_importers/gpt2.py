@@ -1,0 +1,147 @@
+"""Weights of GPT-2, as Hugging Face's transformers or nanoGPT stores them, for the backbone ``gpt`` over the reals."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.conversion.imported import ImportedNetwork
+from zoo.data.text.tokenizer import SPECIAL
+from zoo.data.text.tokens import UNKNOWN
+from zoo.errors import InputError, check_rules, one_line
+from zoo.registry import Spec
+from zoo_importers.hypercomplex import named_tensors, read_file
+
+FIRST = UNKNOWN + 1
+"""Our id of GPT-2's token 0: padding and the unknown token come before it."""
+ACTIVATIONS = {"gelu": "gelu", "relu": "relu"} | dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_fast"), "gelu_tanh")
+_REQUIRED = {
+    "model_type": "gpt2",
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+    "layer_norm_epsilon": 1e-5,
+}
+"""Settings that the backbone ``gpt`` computes with."""
+_MATRIX = ".weight_module.components"
+_EMBEDDING, _POSITIONS = "token_embedding.embedding.table" + _MATRIX, "token_embedding.position_embedding.table"
+_HEAD, _FIRST_QKV = "lm_head.layer" + _MATRIX, "blocks.0.attention.qkv" + _MATRIX
+_NAMES = {
+    r"wte\.weight": _EMBEDDING,
+    r"wpe\.weight": _POSITIONS,
+    r"h\.(\d+)\.ln_1\.(weight|bias)": r"blocks.\1.norms.0.\2",
+    r"h\.(\d+)\.ln_2\.(weight|bias)": r"blocks.\1.norms.1.\2",
+    r"h\.(\d+)\.attn\.c_attn\.(weight|bias)": r"blocks.\1.attention.qkv.\2",
+    r"h\.(\d+)\.attn\.c_proj\.(weight|bias)": r"blocks.\1.attention.proj.\2",
+    r"h\.(\d+)\.mlp\.c_fc\.(weight|bias)": r"blocks.\1.ffn.0.\2",
+    r"h\.(\d+)\.mlp\.c_proj\.(weight|bias)": r"blocks.\1.ffn.3.\2",
+    r"ln_f\.(weight|bias)": r"norm.\1",
+    r"lm_head\.weight": _HEAD,
+}
+_MASKS = re.compile(r"h\.\d+\.attn\.(masked_)?bias")
+_MATRICES = re.compile(r"(blocks\.\d+\.(attention\.(qkv|proj)|ffn\.[03]))\.weight")
+
+
+def gpt2(source: str | Path, *, heads: int | None = None) -> ImportedNetwork:
+    """GPT-2 of transformers (a folder with ``config.json``), a checkpoint of nanoGPT, or a state dict of either.
+
+    Our token t + 2 is GPT-2's token t. Padding and the unknown token, which GPT-2 does not have, get logits of -10^4 and so no
+    probability.
+
+    Args:
+        source: The folder, or a file of safetensors or of ``torch.save``, of which only tensors are unpickled.
+        heads: Attention heads, if no configuration gives them.
+
+    Raises:
+        InputError: If the weights cannot be read, or the backbone cannot represent the network.
+    """
+    path = Path(source).expanduser()
+    folder = path if path.is_dir() else path.parent
+    names = [name for name in ("model.safetensors", "pytorch_model.bin") if (folder / name).is_file()]
+    if path.is_dir() and not names:
+        raise InputError(f"'{path}' has no model.safetensors: give the folder of a GPT-2 or its weights file", code="missing")
+    content = read_file(folder / names[0] if path.is_dir() else path)
+    arguments = content.get("model_args")
+    state = rename(named_tensors(content, path), path)
+    config = _options(arguments if isinstance(arguments, Mapping) else _json(folder / "config.json"), path)
+    known = config.pop("heads")
+    heads = heads or known
+    check_rules(
+        (heads is not None, f"'{path}' does not give the number of heads: use --format 'gpt2(heads=12)'"),
+        (known in (None, heads), f"'{path}' has {known} heads, not {heads}"),
+        code="mismatch",
+    )
+    (vocab, dim), length = state[_EMBEDDING].shape, len(state[_POSITIONS])
+    depth = sum(name.endswith("qkv" + _MATRIX) for name in state)
+    ffn = len(state.get(f"blocks.0.ffn.0{_MATRIX}", ()))
+    options = config | {"dim": dim, "depth": depth, "heads": heads, "ffn": ffn, "bar_special": True}
+    options |= {"bias": True} if "norm.bias" in state else {}
+    options |= {"tied": False} if _HEAD in state else {}
+    for name in {_EMBEDDING, _HEAD} & state.keys():
+        state[name] = torch.cat([state[name].new_zeros(FIRST, dim), state[name]])
+    sizes = {"vocab_size": vocab + FIRST, "max_length": length}
+    return ImportedNetwork(str(Spec("gpt", options)), sizes, state, _tokenizer(folder / "tokenizer.json", vocab))
+
+
+def rename(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Return a state dict of GPT-2 under our names, with matrices [out, in] and without a head that equals the embedding."""
+    renamed = {}
+    for full, value in state.items():
+        name = full.removeprefix("_orig_mod.").removeprefix("transformer.")
+        ours = next((re.sub(theirs, new, name) for theirs, new in _NAMES.items() if re.fullmatch(theirs, name)), None)
+        if ours is not None:
+            renamed[_MATRICES.sub(rf"\1{_MATRIX}", ours)] = value.detach().float()
+        elif not _MASKS.fullmatch(name):
+            raise InputError(f"'{path}' is not a GPT-2: the backbone gpt has no parameter for '{full}'", code="mismatch")
+    if missing := [name for name in (_EMBEDDING, _POSITIONS, _FIRST_QKV) if name not in renamed]:
+        raise InputError(f"'{path}' is not a GPT-2: it has nothing for '{missing[0]}'", code="mismatch")
+    # Hugging Face's Conv1D stores [in, out]; qkv is not square, so its shape shows which of the two this is.
+    if renamed[_FIRST_QKV].shape[0] == renamed[_EMBEDDING].shape[1]:
+        for name in [name for name in renamed if name.startswith("blocks.") and name.endswith(_MATRIX)]:
+            renamed[name] = renamed[name].T.contiguous()
+    if _HEAD in renamed and torch.equal(renamed[_HEAD], renamed[_EMBEDDING]):
+        del renamed[_HEAD]
+    return renamed
+
+
+def _options(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return heads, activation and dropout; `InputError` for settings that the backbone does not compute."""
+    for name, value in _REQUIRED.items():
+        if config.get(name, value) != value:
+            text = f"'{path}': {name}={config[name]} is not supported: the backbone gpt needs {name}={value}"
+            raise InputError(text, code="unsupported")
+    is_hugging_face = "model_type" in config
+    activation = config.get("activation_function", "gelu_new" if is_hugging_face else "gelu")
+    if activation not in ACTIVATIONS:
+        text = f"'{path}': activation_function='{activation}' is not supported: use {', '.join(ACTIVATIONS)}"
+        raise InputError(text, code="unsupported")
+    dropout = config.get("resid_pdrop", 0.1) if is_hugging_face else config.get("dropout", 0.0)
+    return {"heads": config.get("n_head"), "activation": ACTIVATIONS[activation], "dropout": float(dropout)}
+
+
+def _json(file: Path) -> dict[str, Any]:
+    """Read a JSON object; a missing file is an empty one."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read '{file}': {one_line(error)}", code="corrupt") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _tokenizer(file: Path, vocab: int) -> str | None:
+    """Return the tokenizer file of transformers with our token ids; None if it is missing or has another vocabulary."""
+    content = _json(file)
+    try:
+        ids = {word: int(number) + FIRST for word, number in content["model"]["vocab"].items()}
+        added = [token | {"id": int(token["id"]) + FIRST} for token in content.get("added_tokens") or []]
+        if len({*ids} | {token["content"] for token in added}) != vocab:
+            return None
+    except (TypeError, ValueError, KeyError, AttributeError):
+        return None
+    ids |= {word: number for number, word in enumerate(SPECIAL[:FIRST])}
+    content |= {"model": content["model"] | {"vocab": ids}, "added_tokens": added}
+    return json.dumps(content | {"post_processor": None, "truncation": None, "padding": None})
