@@ -81,7 +81,7 @@ def check(options: Lottery) -> tuple[Lottery, Plan]:
     if options.until is None and options.rounds is None:
         options = replace(options, rounds=1 if options.pruning.pattern else _ROUNDS)
     options = replace(options, rounds=number_of_rounds(options), until=None)
-    planned = [plan(replace(options, algebra=name)) for name in names]
+    planned = [plan(replace(options, algebra=name), try_network=True) for name in names]
     filled = planned[0].options
     assert isinstance(filled, Lottery)
     algebras = tuple(one.options.algebra for one in planned)

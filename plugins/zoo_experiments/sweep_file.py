@@ -197,7 +197,7 @@ def check_point(point: Point, file: str) -> None:
     trial = isinstance(trainer, dict) and trainer.get("fast_dev_run")
     check_rules((not trial, f"'{file}' sets trainer.fast_dev_run, which saves no run: leave it out"))
     try:
-        plan(build(Fit, point.options))
+        plan(build(Fit, point.options), try_network=True)
     except InputError as error:
         raise InputError(f"'{file}', run {point.name}: {error}") from error
     for name, value in point.options.items():

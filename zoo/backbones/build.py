@@ -54,7 +54,8 @@ def backbone(
     if isinstance(spec, nn.Module):
         return spec
     layers = Layers(algebra, scope, init, embedding, vectors)
-    net = registry.create("zoo.backbones", spec, layers, **info) if isinstance(spec, str) else _call(spec, layers, info)
+    with limited_size(str(spec)):
+        net = registry.create("zoo.backbones", spec, layers, **info) if isinstance(spec, str) else _call(spec, layers, info)
     if not isinstance(net, nn.Module):
         raise InputError(f"the factory of backbone '{spec}' returned {type(net).__name__}, not a torch.nn.Module")
     return net
@@ -134,8 +135,6 @@ def count(net: nn.Module) -> dict[str, int]:
     return {"total": total, "embedding": sum(embedding.values())}
 
 
-LARGEST = 2**24
-"""The largest number that a backbone's option may be: no width, depth or size of a network that fits a machine is near it."""
 MOST_TENSORS = 10_000
 """The most parameter tensors of a network."""
 _TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
@@ -158,9 +157,6 @@ def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
     attempts end with the same one: then it does not depend on the data. What cannot be tried is not refused.
     """
     entry, parsed = registry.resolve("zoo.backbones", untrained(spec))
-    for name, value in parsed.options.items():
-        if type(value) is int and abs(value) > LARGEST:
-            raise InputError(f"{entry.name}: {name}={value} is too large: use at most {LARGEST}")
     factory = registry.load(entry)
     inputs = next((name for name in recipe_of(factory).inputs if name in _EXAMPLES), None)
     if inputs is None:
@@ -197,6 +193,10 @@ def limited_size(spec: str) -> Iterator[None]:
     hook = register_module_parameter_registration_hook(add)
     try:
         yield
+    except RuntimeError as error:
+        if "allocate memory" not in str(error):
+            raise
+        raise InputError(f"{spec}: its parameters need more memory than this machine has") from error
     finally:
         hook.remove()
 
@@ -211,7 +211,7 @@ def machine_memory() -> float:
 
 def _attempt(spec: str, algebra: str | Algebra, options: Mapping[str, Any]) -> str | None:
     try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"), limited_size(spec):
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
             backbone(spec, copy.deepcopy(algebra), **options)  # a shared product would lose its values
     except Exception as error:  # A third-party network may compute with numbers while it is built.
         return str(error) if isinstance(error, InputError) and not isinstance(error, registry.PluginError) else None

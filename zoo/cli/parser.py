@@ -17,7 +17,7 @@ import yaml
 from zoo import registry
 from zoo.cli.configuration import read_config, read_value
 from zoo.errors import InputError, shorten
-from zoo.registry.signatures import check_option
+from zoo.registry.signatures import check_option, check_sizes
 from zoo.registry.spec import split_specs
 from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
 
@@ -346,10 +346,13 @@ def is_flag(word: str) -> bool:
 
 
 def check_names(values: Mapping[str, Any]) -> None:
-    """Refuse names that no installed plugin provides, without importing any."""
+    """Refuse names that no installed plugin provides and sizes that no machine can hold, without importing anything."""
     for key, group in SPECS.items():
         if isinstance(values.get(key), str) and values[key]:
-            registry.resolve(group, values[key])
+            entry, spec = registry.resolve(group, values[key])
+            if key == "backbone":
+                check_sizes(entry.name, spec.options)
+    check_sizes("", {"batch_size": values.get("batch_size")})
     compare = values.get("compare") or ()
-    for spec in split_specs(compare) if isinstance(compare, str) else compare:
-        registry.resolve(SPECS["algebra"], spec)
+    for name in split_specs(compare) if isinstance(compare, str) else compare:
+        registry.resolve(SPECS["algebra"], name)

@@ -119,6 +119,23 @@ def _default(value: object) -> str:
         return f"=<{type(value).__name__}>"
 
 
+LARGEST = 2**24
+"""The largest size that is accepted, such as a width, depth or batch size: no network that fits a machine is near it."""
+
+
+def check_sizes(name: str, options: Mapping[str, Any]) -> None:
+    """Raise `InputError` if a number among the options is too large to be the size of anything.
+
+    Args:
+        name: What the options belong to, such as the name of a backbone; may be empty.
+        options: Options by name.
+    """
+    for option, value in options.items():
+        if type(value) is int and abs(value) > LARGEST:
+            text = f"{option}={value} is too large: use at most {LARGEST}"
+            raise InputError(f"{name}: {text}" if name else text)
+
+
 def build_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
     """Build an options dataclass from nested mappings, such as a configuration file holds; `InputError` if an option is wrong.
 

@@ -27,7 +27,6 @@ __all__ = [
     "check_single",
     "checked",
     "parse_interval",
-    "parser_message",
     "without_tuples",
 ]
 
@@ -294,17 +293,3 @@ def parse_interval(text: str) -> tuple[float | None, int]:
     if match[2].startswith("step"):
         return None, int(match[1])
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]], 0
-
-
-def parser_message(text: str) -> str:
-    """Fold a message of jsonargparse into one line in the words of the command line."""
-    text = " ".join(line.strip() for line in text.splitlines() if line.strip())
-    text = re.sub(r"<class '(?:[\w.]+\.)?(\w+)'>|typing\.Literal\[([^]]*)\]", r"\1\2", text)
-    text = text.replace("NoneType", "null").replace('Parser key "', 'option "')
-    text = text.replace("Expected a ", "expected ").replace("Expected an ", "expected ")
-    if missing := re.search(r"the following arguments are required: (.*)", text):
-        text = f"missing {', '.join(f'--{name}' for name in missing[1].split(', '))} (see --help)"
-    text = re.sub(
-        r"Does not validate .* Subtypes: \[(.*?)\] Errors: .* Given value: ?", r"Expected one of \1. Got value: ", text
-    )
-    return text[:400]

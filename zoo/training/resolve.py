@@ -6,10 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from zoo import registry
-from zoo.algebras import Algebra
 from zoo.algebras import algebra as make_algebra
 from zoo.backbones import recipe_of
 from zoo.backbones.build import check_spec
@@ -19,11 +16,11 @@ from zoo.data import ready
 from zoo.errors import InputError
 from zoo.hub.sources import locate
 from zoo.kernels.plan import check_kernel
-from zoo.layers.weight import Weight
+from zoo.registry.signatures import check_sizes
 from zoo.tasks import task_type
 from zoo.tasks.base import Task
 from zoo.tasks.decoding.options import Decoding
-from zoo.tasks.optimization import check_network, check_optimizer, check_schedule
+from zoo.tasks.optimization import check_optimizer, check_schedule
 from zoo.training.objects import Objects, is_object
 from zoo.training.options import Fit, parse_interval
 from zoo.training.teacher import check_teacher
@@ -61,15 +58,20 @@ class Plan:
     task_options: dict[str, Any]
 
 
-def plan(options: Fit, objects: Objects | None = None) -> Plan:
-    """Fill in and check everything about a run that needs no data; nothing is written and no data are read."""
+def plan(options: Fit, objects: Objects | None = None, *, try_network: bool = False) -> Plan:
+    """Fill in and check everything about a run that needs no data; nothing is written and no data are read.
+
+    Args:
+        options: The options of the run.
+        objects: Objects in place of specs.
+        try_network: Also build the network without memory for imaginary data, see `zoo.backbones.build.check_spec`: for
+            experiments, in which it may be hours until the network of this run is built.
+    """
     objects = objects or Objects()
     options, recipe = resolve(options, objects), recipe_for(options.backbone, objects)
-    if objects.net is None and objects.backbone is None:
+    if try_network:
         layers = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
         check_spec(options.backbone, objects.algebra or options.algebra, **layers)
-    tried = weight_of(objects.algebra or options.algebra) if objects.net is None else objects.net
-    check_network(tried, options.optimizer.name)
     if options.init_from is not None:
         read_model_config(locate(options.init_from))
     if options.vectors is not None and not Path(options.vectors).expanduser().is_file():
@@ -86,12 +88,6 @@ def plan(options: Fit, objects: Objects | None = None) -> Plan:
     elif changed := chosen(options):
         raise InputError(f"{', '.join(changed)}: the task that was given has its own; leave it out")
     return Plan(options, objects, recipe, data, kind, given)
-
-
-def weight_of(algebra: str | Algebra) -> Weight:
-    """Return a small weight over an algebra, to be tried in the place of a network that there is not yet."""
-    with torch.random.fork_rng(devices=[]):
-        return Weight(make_algebra(algebra) if isinstance(algebra, str) else algebra, 4, 4)
 
 
 def type_of(task: Task | type[Task]) -> type[Task]:
@@ -113,7 +109,8 @@ def resolve(options: Fit, objects: Objects | None = None) -> Fit:
     check_numbers(options)
     groups = {"backbone": "zoo.backbones", "algebra": "zoo.algebras", "embedding": "zoo.embeddings", "data": "zoo.datasets"}
     if not stands(options, "backbone", objects):
-        registry.resolve("zoo.backbones", options.backbone)
+        entry, spec = registry.resolve("zoo.backbones", options.backbone)
+        check_sizes(entry.name, spec.options)
     recipe = recipe_for(options.backbone, objects)
     if options.task is not None and not stands(options, "task", objects):
         task_type(options.task)
@@ -122,10 +119,10 @@ def resolve(options: Fit, objects: Objects | None = None) -> Fit:
         raise InputError("a network recommends no data: give data, a spec or a data module")
     options = replace(options, data=options.data or recipe.data)
     for name, group in groups.items():
-        spec = getattr(options, name)
-        if spec is not None and not stands(options, name, objects):
-            registry.resolve(group, spec)
-            named: dict[str, Any] = {name: canonical(spec)}
+        text = getattr(options, name)
+        if text is not None and not stands(options, name, objects):
+            registry.resolve(group, text)
+            named: dict[str, Any] = {name: canonical(text)}
             options = replace(options, **named)
     if objects.data is not None and (options.batch_size is not None or options.num_workers):
         raise InputError("batch_size and num_workers are those of the data module that was given: leave them out")

@@ -4,31 +4,36 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
-from enum import Enum
+from difflib import get_close_matches
+from importlib import import_module
 from importlib.metadata import packages_distributions
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
-from jsonargparse import ArgumentError, ArgumentParser
 from lightning.pytorch import Callback, Trainer, callbacks, loggers
+from lightning.pytorch.accelerators import Accelerator
 from lightning.pytorch.callbacks import Checkpoint, LearningRateMonitor
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
-from lightning.pytorch.plugins.io import CheckpointIO
+from lightning.pytorch.plugins import CheckpointIO, LayerSync, Precision
+from lightning.pytorch.profilers import Profiler
+from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from zoo.errors import InputError, check_rules, one_line, shorten
+from zoo.registry.signatures import Signature, mismatch
 from zoo.training.callbacks import EqualBuffers, MovingAverage, ProgressBar, ProgressLines, SplitNote
 from zoo.training.checkpoint_io import AtomicCheckpointIO
 from zoo.training.checkpoints import Checkpoints
 from zoo.training.metrics_table import MetricsTable
 from zoo.training.objects import is_object
-from zoo.training.options import Fit, parser_message
+from zoo.training.options import Fit
 from zoo.training.private_names import move_wandb
 from zoo.training.processes import build_trainer
 from zoo.training.resume import Resumed
 from zoo.training.signals import Signals
+
+EXTENSIONS = (Accelerator, Callback, CheckpointIO, LayerSync, Logger, Precision, Profiler, Strategy)
+"""The classes of Lightning that a configuration may name subclasses of."""
 
 
 def make_trainer(
@@ -107,101 +112,67 @@ def as_list(value: Any) -> list[Any]:
 
 
 def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Check arguments against the types in the signature of Lightning's Trainer and build the objects that a file describes."""
-    built = dict(values)
-    for name, kind in (("logger", Logger), ("callbacks", Callback)):
-        if isinstance(items := values.get(name), Mapping | list | str | tuple):
-            made = [build_object(name, kind, item) for item in as_list(items)]
-            built[name] = made if isinstance(items, list | tuple) else made[0]
-    described = {name: value for name, value in built.items() if all(map(is_plain, leaves(value)))}
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_class_arguments(Trainer, "trainer", instantiate=False, fail_untyped=False)
-    instantiate = getattr(parser, "instantiate", parser.instantiate_classes)  # its name since jsonargparse 4.49
-    try:
-        check_classes(described)
-        parsed = parser.parse_object({"trainer": built}, defaults=False)
-        check_plain({name: parsed.as_dict()["trainer"][name] for name in described})
-        parsed = instantiate(parsed)
-    except ArgumentError as error:
-        raise InputError(f"--trainer: {parser_message(str(error))}") from error
-    except (ImportError, MisconfigurationException, ValueError, TypeError) as error:  # of an object that a file describes
-        raise InputError(f"--trainer: {one_line(error)}") from error
-    arguments: dict[str, Any] = dict(vars(parsed.trainer)) if values else {}
-    # limit_val_batches=1 is one batch, and 1.0 all of them. typing has one cache for Union[int, float] and Union[float, int],
-    # so that which of them the parser tries first depends on who was imported first.
-    typed = {name: value for name, value in described.items() if isinstance(value, int) and arguments[name] == value}
-    return arguments | typed
+    """Check arguments against the signature of Lightning's Trainer, and build the objects that a configuration describes.
 
-
-def build_object(name: str, kind: type, value: Any) -> Any:
-    """Build a logger or callback from ``{class_path: ..., init_args: {...}}`` or a class path; return an object as it is."""
-    if isinstance(value, kind):
-        return value
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("--object", type=kind)
-    instantiate = getattr(parser, "instantiate", parser.instantiate_classes)
-    path = value.get("class_path") if isinstance(value, Mapping) else value
-    if isinstance(path, str) and is_object(path):
-        raise InputError(f"trainer.{name}: {path}: a file cannot hold it, and only the call that gave it can go on")
-    try:
-        check_classes({"class_path": value} if isinstance(value, str) else value)
-        parsed = parser.parse_object({"object": value})
-        check_plain(parsed.as_dict())
-        return instantiate(parsed).object
-    except Exception as error:  # a logger may raise what it likes
-        said = one_line(error)
-        if requirement := re.search(r"Requirement '([^']+)' not met", said):
-            said = f"it needs a package that is not installed: pip install '{requirement[1]}'"
-        said = said.removeprefix('Parser key "object": ').removeprefix(f"Problem with given class_path '{path}': ")
-        raise InputError(f"--trainer: trainer.{name}: {path}: {said.partition(' Subclass types expect')[0]}") from error
-
-
-def check_classes(value: Any) -> None:
-    """Refuse a class path, anywhere in a value, of no installed package: a stranger's file may have a module beside it.
-
-    jsonargparse also takes a bare path, and imports its module before it knows whether a class of that name fits.
+    A logger, callback, strategy, profiler or plugin is described as ``{class_path: ..., init_args: {...}}``; a logger or
+    callback without arguments also by its class path alone.
 
     Raises:
-        InputError: If there is one; nothing was imported then.
+        InputError: If an argument is unknown or of the wrong type, or an object cannot be built.
     """
-    for item in leaves(value, "class_path"):
-        if "." not in str(item):
-            known = {name: f"{part.__name__}.{name}" for part in (loggers, callbacks) for name in part.__all__}
-            name = known.get(str(item), "lightning.pytorch.loggers.CSVLogger")
-            raise InputError(f"a class is given with its module, such as {name}")
-        if str(item).partition(".")[0] not in packages_distributions():
-            raise InputError(f"class {shorten(str(item))} is of no installed package: install it, or give zoo.fit the object")
-    for item in leaves(value):
-        if isinstance(item, str) and lies_beside(item):
-            raise InputError(f"{shorten(item)} names a module of no installed package: install it, or give zoo.fit the object")
+    hints, checked = get_type_hints(Trainer.__init__), dict(values)
+    for name, value in values.items():
+        kind = {"logger": Logger, "callbacks": Callback}.get(name)
+        if name not in hints:
+            close = get_close_matches(name, hints, 1)
+            hint = f": did you mean {close[0]}?" if close else ""
+            raise InputError(f"--trainer: unknown argument '{name}'{hint}", code="unknown")
+        if value is not None and (wanted := mismatch(hints[name], value)):
+            raise InputError(f"--trainer.{name}: {value!r:.60} must be {wanted}")
+        several = isinstance(value, list | tuple)
+        items = [{"class_path": item} if kind and isinstance(item, str) else item for item in as_list(value)]
+        items = [build_objects(item, f"--trainer.{name}") for item in items]
+        for item in items if kind else ():
+            if not isinstance(item, kind | bool):  # type: ignore[operator]
+                raise InputError(f"--trainer.{name}: {item!r:.60} must be a {kind.__name__}, or its class path")
+        if value is not None:
+            checked[name] = items if several else items[0]
+    return checked
 
 
-def lies_beside(text: str) -> bool:
-    """Return whether a text is a path into a module that is neither installed nor of Python, but could be imported."""
-    name, dot, _ = text.partition(".")
-    if not dot or not name.isidentifier() or name in sys.stdlib_module_names:
-        return False
-    return find_spec(name) is not None and name not in packages_distributions()
+def build_objects(value: Any, option: str) -> Any:
+    """Build every object that is described in a value; other values are returned as they are.
 
-
-def check_plain(value: Any) -> None:
-    """Refuse functions and classes among the arguments that were read for an object."""
-    if code := [item for item in leaves(value) if not is_plain(item)]:
-        raise InputError(f"{code[0]!r:.60} is code, which a configuration may not name: give zoo.fit the object")
-
-
-def leaves(value: Any, only: str = "") -> Iterator[Any]:
-    """Yield what lists and mappings hold, those within them too; with `only` what stands at that key."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from leaves(item, "" if key == only else only)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from leaves(item, only)
-    elif not only:
-        yield value
-
-
-def is_plain(value: Any) -> bool:
-    """Return whether a value is data: what YAML can write, a path, a time or a member of an enumeration."""
-    return value is None or isinstance(value, bool | int | float | str | Path | timedelta | Enum)
+    Only classes of installed packages that extend Lightning (`EXTENSIONS`) are imported: the configuration may be a stranger's,
+    with a module beside it.
+    """
+    if isinstance(value, list | tuple):
+        return [build_objects(item, option) for item in value]
+    if not isinstance(value, Mapping) or "class_path" not in value:
+        return value
+    path, arguments = str(value["class_path"]), value.get("init_args") or {}
+    if is_object(path):
+        raise InputError(f"{option}: {path}: a file cannot hold it; give it to zoo.fit again", code="unsupported")
+    module, _, name = path.rpartition(".")
+    if not module:
+        known = {item: f"{part.__name__}.{item}" for part in (loggers, callbacks) for item in part.__all__}
+        example = known.get(path, "lightning.pytorch.loggers.CSVLogger")
+        raise InputError(f"{option}: {path}: give the class with its module, such as {example}", code="unknown")
+    if module.partition(".")[0] not in packages_distributions():
+        text = f"{option}: {shorten(path)} is not in an installed package: install it, or give zoo.fit the object"
+        raise InputError(text, code="untrusted")
+    try:
+        factory = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"{option}: {path}: {one_line(error)}", code="unknown") from error
+    if not (isinstance(factory, type) and issubclass(factory, EXTENSIONS)):
+        raise InputError(f"{option}: {path} is not a logger, callback, strategy, profiler or plugin", code="untrusted")
+    arguments = {key: build_objects(item, option) for key, item in arguments.items()}
+    try:
+        Signature.of(name, factory.__init__, (None,)).check(arguments, ())
+        return factory(**arguments)
+    except Exception as error:  # a logger may raise anything
+        if requirement := re.search(r"Requirement '([^']+)' not met", one_line(error)):
+            text = f"{option}: {path} needs a package: pip install '{requirement[1]}'"
+            raise InputError(text, code="dependency") from error
+        raise InputError(f"{option}: {path}: {one_line(error)}") from error
