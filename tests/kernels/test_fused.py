@@ -26,24 +26,6 @@ IGNORE_TORCH = pytest.mark.filterwarnings("ignore:::torch")
 TOLERANCE = {torch.float64: 1e-13, torch.float32: 3e-6, torch.bfloat16: 2e-2}
 
 
-@pytest.fixture(scope="session")
-def built() -> str:
-    """Return the compiled library, built once and kept in the user's cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "_state", {})
-        patch.setenv("ZOO_FUSED", "1")
-        if not compiled.is_available():
-            pytest.skip(compiled.status())
-        return compiled._state["loaded"]
-
-
-@pytest.fixture
-def library(built: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let this test, as no other, use the compiled library."""
-    monkeypatch.setattr(compiled, "_state", {"loaded": built})
-    return Path(built)
-
-
 class Case:
     """A product over a random algebra with random factors, and its definition in float64."""
 

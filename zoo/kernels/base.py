@@ -166,7 +166,7 @@ class Kernel:
         """Multiply and add a bias.
 
         Args:
-            x: Rows [..., in], of the dtype and on the device of the components; for a convolution [N, in, *space], contiguous.
+            x: Rows [..., in], of the dtype and on the device of the components; for a convolution [N, in, *space].
             weight: The weight, from which gradients are taken if ``work.training``.
             bias: A vector [out], or None.
             prepared: The result of `prepare` if ``work.prepared``, else None.

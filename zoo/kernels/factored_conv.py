@@ -1,7 +1,8 @@
 r"""The factored kernel of a convolution: R block convolutions instead of n^2, as one of R groups, forward and backward.
 
 With A[i, j, k] = sum_r L[r, i] Q[r, j] P[r, k] (`zoo.kernels.factors`), y_k = sum_r P[r, k] (L_r . w) * (Q_r . x), where * is
-torch's convolution. Only x and w are kept for the backward pass.
+torch's convolution. Components are combined once per place, before the kernel moves over them, and images are processed a few
+at a time, so that their combinations stay in the cache. Only x and w are saved for the backward pass.
 """
 
 import math
@@ -10,10 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
+from zoo.kernels import fused
+from zoo.kernels.base import AxisLayout, Geometry, Kernel, Operand, Work, real
 from zoo.kernels.block import real_matrix
-from zoo.kernels.factored import PLANNED
 from zoo.kernels.factors import Factors
+
+GROUP_UNIT = 16
+"""Torch is fast with groups of a multiple of so many channels."""
+MIXING = 60
+"""Time to combine the components of a number of the input, in multiplications of the real convolution."""
+CHUNK_BYTES = 2**21
+"""Combinations of images that are computed together: they fit in the cache."""
 
 
 class FactoredConv(Kernel):
@@ -27,18 +35,13 @@ class FactoredConv(Kernel):
         return work.convolution and work.rank is not None and whole and not work.learned
 
     def cost(self, work: Work) -> float:
-        """Predict combining the components of input, weight and output, and R convolutions."""
-        if work.device != "cpu" or work.dtype not in PLANNED or not work.rows:
-            return math.inf
-        rank, passes = work.rank or 0, 3 if work.training else 1
+        """Predict the share R / n^2 of the real convolution, and combining; a kernel of one place was never faster."""
         i, o = work.inp.elements, work.out.elements
-        # Torch copies the components into another order: the traffic is that many times as much.
-        copies = passes * (4.5 if work.training else 3.0)
-        moved = copies * BYTES * (work.inputs * i + work.rows * o) * (work.inp.n + 2 * rank)
-        weights = (6 if work.training else 2) * rank * BYTES * work.area * i * o
-        multiplied = passes * rank * product(work.rows, i, o, work.threads) * work.area
-        calls = (20 if work.training else 12) * CALL
-        return (calls + multiplied + moved / (TRAFFIC * work.threads) + weights / TRAFFIC) / 0.9
+        suits = work.area > 1 and not i % GROUP_UNIT and not o % GROUP_UNIT and work.device == "cpu"
+        if not suits or work.dtype not in fused.DTYPES or not work.rows or not fused.is_available():
+            return math.inf
+        mixing = MIXING * work.inputs / (work.rows * work.area * o)
+        return real(work) * ((work.rank or 0) / work.inp.n**2 + mixing)
 
     def apply(
         self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
@@ -66,10 +69,14 @@ class _FactoredConv(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(x, w, left, right, result)
         ctx.geometry = geometry
-        parts = _convolve(_combined(right, x), _kernels(left, w), geometry, len(left))
-        # Not a view: autograd refuses in-place operations, such as a ReLU, on views that custom functions return.
-        y = parts.new_empty(len(x), result.shape[1] * w.shape[1], *parts.shape[2:])
-        torch.matmul(result.T, parts.view(len(x), len(left), -1), out=y.view(len(x), result.shape[1], -1))
+        kernels, images = _kernels(left, w), _images(x, w, right)
+        y, done = None, 0
+        for chunk in x.split(images):
+            part = torch.convolution(_combine(chunk, right), kernels, None, *geometry, False, [0] * (x.dim() - 2), len(left))
+            if y is None:
+                y = _empty(x, len(x), result.shape[1] * w.shape[1], *part.shape[2:])
+            fused.mix(part, result.T, y[done : (done := done + len(part))])
+        assert y is not None
         return y if bias is None else y.add_(bias.view(-1, *(1,) * (x.dim() - 2)))
 
     @staticmethod
@@ -79,30 +86,41 @@ class _FactoredConv(torch.autograd.Function):
         of_x, of_w, of_bias = ctx.needs_input_grad[:3]
         gb = g.sum((0, *range(2, g.dim()))) if of_bias else None
         if torch.is_grad_enabled():
-            gx, gw = _by_definition(ctx, g)
-            return gx, gw, gb, *(None,) * 4
-        axes, ranks = x.dim() - 2, len(left)
-        gx, gw, _ = torch.ops.aten.convolution_backward(
-            _combined(result, g.contiguous()),
-            _combined(right, x),
-            _kernels(left, w),
-            None,
-            *ctx.geometry,
-            False,
-            [0] * axes,
-            ranks,
-            [of_x, of_w, False],
-        )
-        gx = _combined(right.T, gx) if of_x else None
-        gw = (left.T @ gw.view(ranks, -1)).view_as(w) if of_w else None
+            return *_by_definition(ctx, g), gb, *(None,) * 4
+        kernels, images, axes = _kernels(left, w), _images(x, w, right), x.dim() - 2
+        gx, g_kernels = _empty(x, *x.shape) if of_x else None, torch.zeros_like(kernels)
+        for start in range(0, len(x), images):
+            chunk = slice(start, start + images)
+            inputs = _combine(g[chunk], result), _combine(x[chunk], right), kernels
+            options = *ctx.geometry, False, [0] * axes, len(left), [of_x, of_w, False]
+            g_part, g_kernel, _ = torch.ops.aten.convolution_backward(*inputs, None, *options)
+            if gx is not None:
+                fused.mix(g_part, right.T, gx[chunk])
+            if of_w:
+                g_kernels += g_kernel
+        gw = (left.T @ g_kernels.view(len(left), -1)).view_as(w) if of_w else None
         return gx, gw, gb, *(None,) * 4
 
 
-def _combined(factor: Tensor, x: Tensor) -> Tensor:
-    """Combine the components of every channel: a factor [R, n], and [N, n c, *space] to [N, R c, *space]."""
-    count, channels, *space = x.shape
-    parts = torch.matmul(factor, x.view(count, factor.shape[1], -1))
-    return parts.view(count, len(factor) * channels // factor.shape[1], *space)
+def _images(x: Tensor, w: Tensor, factor: Tensor) -> int:
+    """Return the number of images to convolve together; large kernels, which torch reorders every time, want more of them."""
+    ranks, n = factor.shape
+    size = max(CHUNK_BYTES, ranks * w[0].numel() * w.element_size())
+    return max(1, size // max(1, ranks * x[:1].numel() // n * x.element_size()))
+
+
+def _empty(like: Tensor, *shape: int) -> Tensor:
+    """Return an uninitialised tensor with the channels of a place side by side in memory where ``like`` has them so."""
+    if like.is_contiguous() or like.stride(1) != 1:
+        return like.new_empty(shape)
+    return like.new_empty(shape[0], *shape[2:], shape[1]).movedim(-1, 1)
+
+
+def _combine(x: Tensor, factor: Tensor) -> Tensor:
+    """Combine components to [N, R c, *space], the channels of a place side by side, which torch convolves fastest."""
+    y = x.new_empty(len(x), *x.shape[2:], len(factor) * x.shape[1] // factor.shape[1]).movedim(-1, 1)
+    fused.mix(x, factor, y)
+    return y
 
 
 def _kernels(left: Tensor, w: Tensor) -> Tensor:
@@ -110,18 +128,16 @@ def _kernels(left: Tensor, w: Tensor) -> Tensor:
     return (left @ w.reshape(len(w), -1)).view(len(left) * w.shape[1], *w.shape[2:])
 
 
-def _convolve(x: Tensor, kernels: Tensor, geometry: Geometry, groups: int) -> Tensor:
-    return torch.convolution(x, kernels, None, *geometry, False, [0] * (x.dim() - 2), groups)
-
-
 def _by_definition(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
     """Return the gradients of x and w as functions that can be differentiated again, through the real matrix."""
     x, w, *factors = ctx.saved_tensors
+    geometry: Geometry = ctx.geometry
     n = factors[1].shape[1]
     layouts = AxisLayout(n * w.shape[1], n), AxisLayout(n * w.shape[2], n)
-    y = _convolve(x, real_matrix(torch.einsum("ri,rj,rk->ijk", *factors), w, *layouts), ctx.geometry, 1)
+    matrix = real_matrix(torch.einsum("ri,rj,rk->ijk", *factors), w, *layouts)
+    y = torch.convolution(x, matrix, None, *geometry, False, [0] * (x.dim() - 2), 1)
     needs = ctx.needs_input_grad[:2]
     wanted = [tensor for tensor, needed in zip((x, w), needs, strict=True) if needed]
-    found = iter(torch.autograd.grad(y, wanted, g, create_graph=True) if wanted else ())
-    gx, gw = (next(found) if needed else None for needed in needs)
+    gradients = iter(torch.autograd.grad(y, wanted, g, create_graph=True) if wanted else ())
+    gx, gw = (next(gradients) if needed else None for needed in needs)
     return gx, gw

@@ -312,6 +312,53 @@ Tensor combine(const Tensor& w, const Tensor& left) {
   return out;
 }
 
+// Copy a matrix [rows, columns] to its transpose; both have numbers next to each other in memory along the last axis.
+template <class T>
+void transpose(const T* from, int64_t step, int64_t rows, int64_t columns, T* to, int64_t step_to) {
+  constexpr int64_t side = 16;
+  for (int64_t i = 0; i < rows; i += side)
+    for (int64_t j = 0; j < columns; j += side) {
+      const T* a = from + i * step + j;
+      T* b = to + j * step_to + i;
+      if (i + side <= rows && j + side <= columns)
+        for (int64_t k = 0; k < side; ++k)
+          for (int64_t l = 0; l < side; ++l) b[k * step_to + l] = a[l * step + k];
+      else
+        for (int64_t k = 0; k < std::min(side, columns - j); ++k)
+          for (int64_t l = 0; l < std::min(side, rows - i); ++l) b[k * step_to + l] = a[l * step + k];
+    }
+}
+
+// Combine the components of channels: [N, n c, places] to y [N, sums c, places] for the coefficients [sums, n]. In memory,
+// either the channels of a place or the places of a channel lie side by side.
+template <class T, class In>
+Tensor mix(const Tensor& x, const Tensor& coefficients, const Tensor& y) {
+  const bool given_last = x.transpose(1, 2).is_contiguous(), last = y.transpose(1, 2).is_contiguous();
+  const Tensor given = given_last ? x : x.contiguous();
+  const int64_t count = x.size(0), places = x.size(2), n = coefficients.size(1), width = x.size(1) / n;
+  const int64_t channels = n * width, combined = coefficients.size(0) * width, tile = 32, tiles = divided(places, tile);
+  TORCH_CHECK((last || y.is_contiguous()) && y.numel() == count * combined * places, "y does not fit x");
+  const Sums<Acc<T>> sums(matrix<T>(coefficients), false, width);
+  const T* xs = given.const_data_ptr<T>();
+  T* ys = y.mutable_data_ptr<T>();
+  at::parallel_for(0, count * tiles, 1 + kWork / (tile * combined), [&](int64_t begin, int64_t end) {
+    Scratch& scratch = Scratch::of_thread();
+    T* rows_in = scratch.take<T>(tile * channels);
+    T* rows_out = scratch.take<T>(tile * combined);
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t image = task / tiles, place = task % tiles * tile, b = std::min(tile, places - place);
+      const T* from = xs + image * places * channels + (given_last ? place * channels : place);
+      T* to = ys + image * places * combined + (last ? place * combined : place);
+      if (!given_last) transpose(from, places, channels, b, rows_in, channels);
+      for (int64_t row = 0; row < b; ++row)
+        for (int64_t s = 0; s < sums.count(); ++s)
+          sums(s, (last ? to : rows_out) + row * combined + s * width, (given_last ? from : rows_in) + row * channels, width);
+      if (!last) transpose(rows_out, combined, b, combined, to, places);
+    }
+  });
+  return y;
+}
+
 // Multiply rows by matrices, which are `left` combinations of those given. Every matrix takes the combination of its number,
 // or all of them take all combinations if there are as many results.
 template <class T, class In>
@@ -486,6 +533,12 @@ Tensor combinations(const Tensor& x, const Tensor& w, const Tensor& left) {
 #undef CALL
 }
 
+void mixed(const Tensor& x, const Tensor& coefficients, const Tensor& y) {
+#define CALL(T, In) mix<T, In>(x, coefficients, y)
+  ZOO_DISPATCH(x, y, CALL);
+#undef CALL
+}
+
 Gradients backward(const Tensor& g, const Tensor& x, const Tensor& w, const Tensor& left, const Tensor& right,
                    const Tensor& result, at::IntArrayRef out, at::IntArrayRef inp, std::array<bool, 6> needs) {
 #define CALL(T, In) gradients<T, In>(g, x, w, left, right, result, Axis(out), Axis(inp), needs)
@@ -500,4 +553,5 @@ TORCH_LIBRARY_IMPL(zoo, CPU, m) {
   m.impl("fused_combined", combined);
   m.impl("fused_combinations", combinations);
   m.impl("fused_backward", backward);
+  m.impl("fused_mix", mixed);
 }

@@ -45,6 +45,7 @@ _LIBRARY.define(
     f"fused_combined(Tensor x, Tensor matrices, Tensor right, Tensor result, Tensor? bias, {_LAYOUTS}) -> Tensor",
     tags=torch.Tag.pt2_compliant_tag,
 )
+_LIBRARY.define("fused_mix(Tensor x, Tensor coefficients, Tensor(a!) y) -> ()")
 _LIBRARY.define("fused_combinations(Tensor x, Tensor w, Tensor left) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
 
 
@@ -52,6 +53,16 @@ def runs(work: Work) -> bool:
     """Whether the operator computes products of this size and type here."""
     fits = not work.convolution and work.device == "cpu" and work.dtype in (*DTYPES, torch.bfloat16)
     return fits and is_worth_compiling(work.out, work.inp) and is_available()
+
+
+def mix(x: Tensor, coefficients: Tensor, y: Tensor) -> None:
+    """Combine components by coefficients [R, n]: [N, n c, *space] into y, [N, R c, *space]; without gradients."""
+    if x.device.type == "cpu" and x.dtype in DTYPES and is_available():
+        torch.ops.zoo.fused_mix(x.flatten(2), coefficients, y.flatten(2))
+    else:
+        n = coefficients.shape[1]
+        components = x.reshape(len(x), n, x.shape[1] // n * math.prod(x.shape[2:]))
+        y.copy_(torch.matmul(coefficients, components).view(y.shape))
 
 
 def is_worth_compiling(out: AxisLayout, inp: AxisLayout) -> bool:

@@ -88,7 +88,7 @@ def convolve(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry)
     w = weight.components
     if is_compiling() or not is_plain(x, w) or x.dim() != w.dim() - 1 or x.shape[1] != weight.inp.channels:
         return None
-    can = x.is_contiguous() and autocast_dtype(x.device) is None and have_one_dtype(x, w, bias)
+    can = autocast_dtype(x.device) is None and have_one_dtype(x, w, bias)
     return _apply(weight, x, bias, geometry) if can else None
 
 
