@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -18,23 +19,29 @@ NAMES = {
     ),
     "torch._higher_order_ops.scan": ("scan",),
     "torch.autograd.forward_ad": ("_current_level",),
+    "torch": ("_softmax_backward_data",),
+    "torch.nn": ("Conv2d._conv_forward",),
+}
+FILES = {
+    r"torch\._C\b|torch\._higher|forward_ad": {
+        "zoo/kernels/internals.py",
+        "zoo/algebras/read_only.py",
+    },
+    r"_softmax_backward_data": {"zoo/layers/hermitian.py"},
+    r"_conv_forward": {"zoo/layers/conv.py"},
+    r"\bF\._|torch\.nn\.functional\._": set(),
 }
 
 
 @pytest.mark.parametrize(("module", "name"), [(module, name) for module, names in NAMES.items() for name in names])
 def test_torch_has_the_name(module, name):
-    assert hasattr(importlib.import_module(module), name)
+    assert attrgetter(name)(importlib.import_module(module)) is not None
 
 
-def test_the_private_names_of_torch_are_in_one_file():
-    folders = [ROOT / "zoo" / name for name in ("algebras", "kernels", "layers")]
-    found = {
-        str(path.relative_to(ROOT))
-        for folder in folders
-        for path in folder.glob("*.py")
-        if re.search(r"torch\._C\b|torch\._higher|forward_ad", path.read_text(encoding="utf-8"))
-    }
-    assert found == {"zoo/kernels/internals.py", "zoo/algebras/read_only.py"}  # which kernels import
+@pytest.mark.parametrize("pattern", FILES)
+def test_each_private_name_of_torch_is_in_one_file(pattern):
+    sources = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in (ROOT / "zoo").rglob("*.py")}
+    assert {name for name, text in sources.items() if re.search(pattern, text)} == FILES[pattern]
 
 
 def test_modes_are_recognized():

@@ -1,4 +1,4 @@
-"""The weights of a trained network over the reals, projected onto the same network over an algebra."""
+"""Project the weights of a trained real network onto the nearest weights over an algebra."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,19 +13,18 @@ from zoo.errors import InputError
 from zoo.kernels import AxisLayout
 from zoo.layers.weight import Weight
 
-Pair = tuple[Tensor, Weight]
-"""A real matrix [out, in, *kernel], and the weight that is to come nearest to it."""
+_COMPONENTS = ".weight_module.components"
 
 
 class Projection(NamedTuple):
-    """How near a weight over an algebra comes to the real matrix it was projected from.
+    """The relative error of a weight over an algebra that was projected from a real matrix.
 
     Attributes:
         layer: The name of the layer.
-        shape: Of the real matrix.
-        error: ``||M - P|| / ||M||`` in the Frobenius norm, with M the real matrix and P what the weight stands for.
-        unstructured: The same for the best fit to a matrix of independent normal numbers; a fixed product is assumed.
-        drawn: The same for the weights that were drawn before.
+        shape: Shape of the real matrix.
+        error: ``||M - P|| / ||M||`` in the Frobenius norm, with M the real matrix and P its projection.
+        unstructured: The expected error for a matrix of independent normal numbers and a fixed product.
+        drawn: The error of the weights before the projection.
     """
 
     layer: str
@@ -36,78 +35,82 @@ class Projection(NamedTuple):
 
 
 @torch.no_grad()
-def project(pairs: Mapping[str, Pair], product: Algebra) -> list[Projection]:
-    """Set weights over an algebra to what comes nearest to real matrices; return the errors, by the names of the layers."""
+def project(pairs: Mapping[str, tuple[Tensor, Weight]], product: Algebra) -> list[Projection]:
+    """Set weights over an algebra to those nearest to real matrices [out, in, *kernel], and return the errors by layer."""
     drawn = {name: _error(*pair) for name, pair in pairs.items()}
     if product.learned and product.shared and pairs:
-        arranged = (arrange(matrix, new.out, new.inp) for matrix, new in pairs.values())
+        arranged = (arrange(matrix, weight.out, weight.inp) for matrix, weight in pairs.values())
         product.rule.copy_(nearest_rule(nearest_product(arranged, product.n), product))
-    for matrix, new in pairs.values():
-        own = new.algebra
+    for matrix, weight in pairs.values():
+        algebra = weight.algebra
         if product.learned and not product.shared:
-            own.rule.copy_(nearest_rule(nearest_product([arrange(matrix, new.out, new.inp)], own.n), own))
-        new.elements.copy_(nearest_components(matrix, new.action(), new.out, new.inp))
+            rule = nearest_product([arrange(matrix, weight.out, weight.inp)], algebra.n)
+            algebra.rule.copy_(nearest_rule(rule, algebra))
+        weight.elements.copy_(nearest_components(matrix, weight.action(), weight.out, weight.inp))
+    # d numbers are fitted to D, so the error of a matrix without structure is sqrt(1 - d / D). Numbers that only meet padding
+    # count, so it is a little too low.
     return [
-        Projection(name, tuple(matrix.shape), _error(matrix, new), _unstructured(matrix, new), drawn[name])
-        for name, (matrix, new) in pairs.items()
+        Projection(
+            name,
+            tuple(matrix.shape),
+            _error(matrix, weight),
+            math.sqrt(max(0.0, 1 - weight.elements.numel() / matrix.numel())),
+            drawn[name],
+        )
+        for name, (matrix, weight) in pairs.items()
     ]
 
 
 def _error(matrix: Tensor, weight: Weight) -> float:
-    found = weight.matrix().mT if weight.transposed else weight.matrix()
+    projected = weight.matrix().mT if weight.transposed else weight.matrix()
     size = float(matrix.double().norm())
-    return float((matrix.double() - found.double()).norm()) / size if size else 0.0
-
-
-def _unstructured(matrix: Tensor, weight: Weight) -> float:
-    """Return sqrt(1 - d / D): d numbers are fitted to D; those that only meet padding count, so it is a little too low."""
-    return math.sqrt(max(0.0, 1 - weight.elements.numel() / matrix.numel()))
+    return float((matrix.double() - projected.double()).norm()) / size if size else 0.0
 
 
 @torch.no_grad()
 def transfer(source: nn.Module, target: nn.Module, product: Algebra) -> list[Projection]:
-    """Give a network over an algebra what the same network over the reals has learned.
-
-    Matrices are projected, all other parameters and buffers copied.
+    """Project the matrices of a real network onto the same network over an algebra, and copy everything else.
 
     Args:
-        source: The network over the reals.
+        source: The real network.
         target: The network that the same spec builds over ``product``.
         product: The algebra.
 
     Raises:
-        InputError: If the networks differ in more than the algebra; the message names the first layer that has no counterpart.
+        InputError: If the networks differ in more than the algebra; names the first layer without a counterpart.
     """
-    matrices, found = dict(real_matrices(source)), source.state_dict()
-    pairs: dict[str, Pair] = {}
-    own: set[str] = set()
+    matrices, state = dict(real_matrices(source)), source.state_dict()
+    pairs: dict[str, tuple[Tensor, Weight]] = {}
+    projected: set[str] = set()
     for name, module in target.named_modules(remove_duplicate=False):
         if isinstance(module, Algebra):
-            own |= {f"{name}.{key}" if name else key for key in module.state_dict()}
+            projected |= {f"{name}.{key}" if name else key for key in module.state_dict()}
         if isinstance(module, Weight) and not module.is_matrix:
             layer = name.removesuffix(".weight_module")
             matrix = matrices.get(layer)
-            shape = [module.out.channels, module.inp.channels, *module.elements.shape[3:]]
-            if matrix is None or list(matrix.shape) != shape:
-                raise InputError(f"the real network has no such layer: '{layer}' {shape}{_has(matrix)}")
-            if all(module is not other for _, other in pairs.values()):
+            _check_shape(layer, matrix, [module.out.channels, module.inp.channels, *module.elements.shape[3:]])
+            if matrix is not None and all(module is not weight for _, weight in pairs.values()):
                 pairs[layer] = matrix, module
-            own.add(f"{name}.components")
-    state = {name: value for name, value in target.state_dict().items() if name not in own}
-    for name, value in state.items():
-        theirs = found.get(name, found.get(_other_name(name)))
-        if theirs is None or theirs.shape != value.shape:
-            raise InputError(f"the real network has no such layer: '{name}' {list(value.shape)}{_has(theirs)}")
-        value.copy_(theirs)
+            projected.add(f"{name}.components")
+    for name, value in target.state_dict().items():
+        if name not in projected:
+            # A matrix of role head, say, is torch's own in one network and ours in the other.
+            ours = name.endswith(_COMPONENTS)
+            other = f"{name.removesuffix(_COMPONENTS)}.weight" if ours else name.removesuffix(".weight") + _COMPONENTS
+            real = state.get(name, state.get(other))
+            _check_shape(name, real, list(value.shape))
+            value.copy_(real)
     return project(pairs, product)
 
 
-def _has(tensor: Tensor | None) -> str:
-    return "" if tensor is None else f"; there it is {list(tensor.shape)}"
+def _check_shape(name: str, tensor: Tensor | None, shape: list[int]) -> None:
+    if tensor is None or list(tensor.shape) != shape:
+        hint = "" if tensor is None else f"; it has shape {list(tensor.shape)} there"
+        raise InputError(f"the real network has no layer '{name}' of shape {shape}{hint}", code="mismatch")
 
 
 def real_matrices(net: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Yield the matrices of a network over the reals, [out, in, *kernel], by the names of their layers."""
+    """Yield the matrices of a real network, [out, in, *kernel], by the names of their layers."""
     for name, module in net.named_modules(remove_duplicate=False):
         if isinstance(module, Weight):
             matrix = module().detach()
@@ -118,12 +121,6 @@ def real_matrices(net: nn.Module) -> Iterator[tuple[str, Tensor]]:
             yield name, module.weight.detach()
         elif isinstance(module, nn.Embedding):
             yield name, module.weight.detach().mT
-
-
-def _other_name(name: str) -> str:
-    """Return the name of a matrix in a layer of torch for that in a layer of ours, and the other way round."""
-    ours = ".weight_module.components"
-    return f"{name.removesuffix(ours)}.weight" if name.endswith(ours) else f"{name.removesuffix('.weight')}{ours}"
 
 
 def summary(rows: Sequence[Projection]) -> dict[str, Any]:
@@ -150,8 +147,8 @@ def arrange(matrix: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
 def nearest_components(matrix: Tensor, structure: Tensor, out: AxisLayout, inp: AxisLayout) -> Tensor:
     r"""Return the w that minimises || matrix - real_matrix(structure, w) ||_F, [m, out.elements, in.elements, *kernel].
 
-    Each place (o, c) of the blocks is a least-squares problem of its own: M_kj = sum_i A[i, j, k] w_i over the pairs (k, j)
-    that are not padding. Weights that only meet padding come out as zero.
+    Each position (o, c) of the blocks is a separate least-squares problem: M_kj = sum_i A[i, j, k] w_i over the pairs (k, j)
+    that are not padding. Weights that only meet padding are zero.
     """
     n, m = out.n, structure.shape[0]
     arranged = arrange(matrix.double(), out, inp)
@@ -168,17 +165,17 @@ def nearest_components(matrix: Tensor, structure: Tensor, out: AxisLayout, inp: 
 
 
 def _patterns(axis: AxisLayout) -> list[tuple[Tensor, Tensor]]:
-    """Group the places of an axis by which of their n components are real channels: pairs of a mask [n] and place numbers."""
+    """Group the elements of an axis by which of their n components are real channels: pairs of a mask [n] and indices."""
     present = torch.arange(axis.n * axis.width).reshape(axis.n, axis.width) < axis.size
     masks, which = present.unique(dim=1, return_inverse=True)
     return [(mask, (which == i).nonzero().flatten()) for i, mask in enumerate(masks.T)]
 
 
 def nearest_product(arranged: Iterable[Tensor], n: int) -> Tensor:
-    r"""Return the structure tensor whose Kronecker sums come nearest to the given matrices together, [n, n, n].
+    r"""Return the structure tensor whose Kronecker sums are nearest to all given matrices together, [n, n, n].
 
     A sum of n Kronecker products is a rank-n matrix after `arrange`, so the best product is spanned by the n leading left
-    singular vectors (Van Loan and Pitsianis 1993), found here from the [n^2, n^2] Gram matrix; scaled to the energy n^2 of a
+    singular vectors (Van Loan and Pitsianis 1993), computed from the [n^2, n^2] Gram matrix and scaled to the energy n^2 of a
     signed table.
     """
     gram = torch.zeros(n * n, n * n, dtype=torch.float64)
@@ -190,20 +187,20 @@ def nearest_product(arranged: Iterable[Tensor], n: int) -> Tensor:
 
 
 def nearest_rule(table: Tensor, like: Algebra, sweeps: int = 100) -> Tensor:
-    """Return what comes nearest to a structure tensor in the form in which an algebra stores its own.
+    """Return the tensor nearest to a structure tensor in the form in which an algebra stores its own.
 
-    Factors are fitted by alternating least squares, from those that the algebra has (Carroll and Chang 1970, Harshman 1970).
+    Factors are fitted by alternating least squares, starting from the algebra's (Carroll and Chang 1970, Harshman 1970).
     """
     if like.factors is None:
         return table
-    fitted = [factor.detach().to(table) for factor in like.factors]
+    factors = [factor.detach().to(table) for factor in like.factors]
     for _ in range(sweeps):
         for side in range(3):
-            one, other = (fitted[i] for i in range(3) if i != side)
-            pairs = torch.einsum("ri,rj->rij", one, other).flatten(1)
-            fitted[side] = torch.linalg.pinv(pairs.T) @ table.movedim(side, -1).flatten(0, 1)
-    # What one factor of a product gains another may lose: all three get the same length.
-    found = torch.stack(fitted)
-    lengths = found.norm(dim=-1, keepdim=True)
-    balanced: Tensor = found * (lengths.prod(0).pow(1 / 3) / lengths.clamp_min(1e-30))
+            u, v = (factors[i] for i in range(3) if i != side)
+            pairs = torch.einsum("ri,rj->rij", u, v).flatten(1)
+            factors[side] = torch.linalg.pinv(pairs.T) @ table.movedim(side, -1).flatten(0, 1)
+    # Scaling one factor up and another down changes nothing: all three get the same length.
+    fitted = torch.stack(factors)
+    lengths = fitted.norm(dim=-1, keepdim=True)
+    balanced: Tensor = fitted * (lengths.prod(0).pow(1 / 3) / lengths.clamp_min(1e-30))
     return balanced
