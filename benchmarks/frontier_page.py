@@ -1,14 +1,16 @@
 """Write docs/frontier.md and its pictures from the measured frontiers: ``python -m benchmarks.frontier``."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from zoo_experiments.frontier_report import Frontier, draw, network_rows, sentence, text_of
-from zoo_experiments.frontier_statistics import Point, points
+from zoo_reports.frontier import Frontier, draw, network_table, sentence, text_of
+from zoo_reports.page import Table
+from zoo_reports.statistics import Point, points
+from zoo_reports.style import pictures
 
 from benchmarks import frontier_rates
 from benchmarks.machine import short
@@ -80,16 +82,11 @@ def read() -> list[Measured]:
     return found
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Write a Markdown table with numbers to the right."""
-    return [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}", *(f"| {' | '.join(row)} |" for row in rows), ""]
-
-
 def section(frontier: Measured, images: Path) -> list[str]:
     """Write the section of a task."""
     where, stored = frontier.stored["machine"], frontier.stored
-    draw(frontier, images / f"frontier_{frontier.name}.png")
-    tables = ["in word table"] if frontier.points[0].weights != frontier.points[0].total else []
+    picture = f"frontier_{frontier.name}"
+    (images / f"{picture}.png").write_bytes(pictures(picture, lambda: draw(frontier))[f"{picture}.png"])
     hours = sum(row["seconds"] for row in stored["rows"]) / 3600
     return [
         f"## {frontier.name.replace('_', ' ')}",
@@ -100,10 +97,8 @@ def section(frontier: Measured, images: Path) -> list[str]:
         "",
         *(f"- {sentence(frontier, algebra)}" for algebra in frontier.algebras),
         "",
-        *table(
-            ["network", "weights", *tables, "best rate", f"test {frontier.metric}", "seeds", "seconds a run"],
-            network_rows(frontier),
-        ),
+        *network_table(frontier).as_markdown(),
+        "",
         f"{len(stored['rows'])} runs, {hours:.1f} core-hours. {where['date']}, one thread of {where['processor']}, shared with "
         f"other work, so seconds are rough; torch {where['torch']}, commit {short(stored['commit'])}.",
         "",
@@ -119,7 +114,8 @@ def answers(frontiers: Iterable[Measured]) -> list[str]:
             cells = [text_of(found) if found else "-" for found in (weights, width)]
             name, told = frontier.name.replace("_", " "), weights.verdict if weights else "-"
             rows.append([name, algebra, seeds(frontier.algebras[algebra]), frontier.metric, cells[0], told, cells[1]])
-    return table(["task", "algebra", "seeds", "figure", "at equal weights", "verdict", "at equal width"], rows)
+    head = ["task", "algebra", "seeds", "figure", "at equal weights", "verdict", "at equal width"]
+    return [*Table("", head, rows).as_markdown(), ""]
 
 
 def seeds(points: Iterable[Point]) -> str:

@@ -7,14 +7,14 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from zoo_experiments.frontier_statistics import best_rate
+from zoo_experiments.frontier import best_rate
+from zoo_reports.style import colors_of
 
 import zoo
 from zoo.registry import Spec
 
 PRESET_WIDTHS = {"gpt/micro": 128, "vit": 64}
 """The width of a backbone whose spec names none."""
-COLOURS = {"real": "#222222", "complex": "#7f6000", "quaternion": "#1f4e79", "octonion": "#c55a11", "phm-4": "#548235"}
 STYLES = (":", "-.", "--", "-")
 """Of the widths of an algebra, the widest last; further ones share the first."""
 
@@ -40,6 +40,7 @@ def draw(config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], path: Pat
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True)
     found = {net: points for net, points in curves(config, rows).items() if points}
+    colors = colors_of(net["algebra"] for net in config["axes"]["net"].values())
     for net, points in found.items():
         algebra = config["axes"]["net"][net]["algebra"]
         widths = sorted(int(other.rpartition("-")[2]) for other in found if config["axes"]["net"][other]["algebra"] == algebra)
@@ -47,7 +48,7 @@ def draw(config: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], path: Pat
         style = STYLES[max(place, -len(STYLES))]
         for axes, factor in ((left, 1.0), (right, scale(config["axes"]["net"][net]))):
             x, y = [rate * factor for rate, _ in points], [value for _, value in points]
-            axes.plot(x, y, style, color=COLOURS.get(algebra, "#7030a0"), marker=".", linewidth=1.3, label=net)
+            axes.plot(x, y, style, color=colors[algebra], marker=".", linewidth=1.3, label=net)
     best = min(value for points in found.values() for _, value in points)
     left.set_ylim(best - 0.02, best + 0.3)
     left.set_ylabel("validation loss, nats")

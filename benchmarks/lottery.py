@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from zoo_reports.crossing import METHOD, compare_all
-from zoo_reports.lottery import crossing_table, rounds_table
-from zoo_reports.plots import both, curves
+from zoo_reports.crossing import METHOD, compare_all, crossing_table
+from zoo_reports.lottery import rounds_table
+from zoo_reports.plots import curves, styles
 from zoo_reports.rows import collect, read_runs
-from zoo_reports.style import styles
+from zoo_reports.style import pictures
 
 import zoo
 from benchmarks import machine, tickets
@@ -84,12 +84,13 @@ def write(page: Path, images: Path) -> None:
         arms = collect(runs, "test", metric)
         look = styles(arms)
         title = f"{record['backbone']} on {record['data']}"
-        picture = both(name, lambda: curves(arms, look, metric, "test", title))  # noqa: B023 (called at once)
+        picture = pictures(name, lambda: curves(arms, look, metric, "test", title))  # noqa: B023 (called at once)
         (images / f"{name}.png").write_bytes(picture[f"{name}.png"])
         crossings, said = compare_all(arms, mode)
         parts += [f"## {file.stem.replace('_', ' ')}", "", about(file.stem, found), "", f"![{title}](images/{name}.png)", ""]
         parts += [*(f"- {one.statement}." for one in crossings), *(f"- {text}" for text in said), ""]
-        parts += [*table(crossing_table(crossings)), *table(rounds_table(arms, metric, "test"))]
+        for table in (crossing_table(crossings), rounds_table(arms, metric, "test")):
+            parts += [f"{table.title}:", "", *table.as_markdown(), ""]
     page.write_text("\n".join(parts), encoding="utf-8")
 
 
@@ -114,13 +115,6 @@ def pruned(options: dict[str, Any], rate: float) -> str:
         f"Pruned: {matrices}, by {options['score']}, {scope.get(options['scope'], options['scope'])}, {rate:.0%} of the "
         f"remaining weights in each round, rewound to {start}."
     )
-
-
-def table(found: tuple[str, Any, Any]) -> list[str]:
-    """Write a table of the report in Markdown."""
-    name, head, rows = found
-    lines = [f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
-    return [f"{name}:", "", *lines, *(f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in rows), ""]
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ import yaml
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from zoo_experiments.frontier_report import COLOURS, MARKERS
-from zoo_experiments.frontier_statistics import Difference, Point, contrast
+from zoo_reports.statistics import Difference, Point, contrast
+from zoo_reports.style import colors_of
 
 from benchmarks import frontier_page
 from benchmarks.frontier_page import Measured
@@ -104,8 +104,9 @@ def forest(width: Sequence[Effect], weights: Sequence[Effect], path: Path) -> No
     figure = Figure(figsize=(9.0, 1.2 + 0.42 * len(tasks)), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True)
+    colors = colors_of(effect.algebra for effect in [*weights, *width])
     for axes, effects, title in ((left, width, "at equal width"), (right, weights, "at equal weights")):
-        draw_effects(axes, effects, tasks)
+        draw_effects(axes, effects, tasks, colors)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("better than the real network by, %")
     left.set_yticks(range(len(tasks)), tasks, fontsize=8)
@@ -116,7 +117,7 @@ def forest(width: Sequence[Effect], weights: Sequence[Effect], path: Path) -> No
     figure.savefig(path, metadata={"Software": None})
 
 
-def draw_effects(axes: Axes, effects: Sequence[Effect], tasks: list[str]) -> None:
+def draw_effects(axes: Axes, effects: Sequence[Effect], tasks: list[str], colors: dict[str, str]) -> None:
     """Draw one panel of the forest."""
     labelled = set[str]()
     for task in tasks:
@@ -126,8 +127,8 @@ def draw_effects(axes: Axes, effects: Sequence[Effect], tasks: list[str]) -> Non
                 found.estimate,
                 tasks.index(task) + 0.7 * (number + 0.5) / len(own) - 0.35,
                 xerr=[[found.estimate - found.low], [found.high - found.estimate]],
-                color=COLOURS.get(algebra, "#7030a0"),
-                marker=MARKERS.get(algebra, "x"),
+                color=colors[algebra],
+                marker="o",
                 markersize=4,
                 elinewidth=1,
                 label=None if algebra in labelled else algebra,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from zoo_experiments.sweep_file import merged, nested
+from zoo_experiments.sweep import merged, nested
 
 from zoo.registry import Spec
 

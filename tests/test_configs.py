@@ -11,7 +11,7 @@ import torch
 import yaml
 from zoo_experiments.arms import check
 from zoo_experiments.options import Lottery
-from zoo_experiments.sweep_file import points
+from zoo_experiments.sweep import points
 
 import zoo
 from benchmarks import papers, papers_rows
@@ -93,7 +93,7 @@ def test_a_row_of_a_paper_runs_on_its_data(name, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_the_tables_of_the_papers_are_sweeps(path, monkeypatch):
-    monkeypatch.setattr("zoo_experiments.sweep_file.check_point", lambda point, file: None)  # one needs a folder of data
+    monkeypatch.setattr("zoo_experiments.sweep.check_point", lambda point, file: None)  # one needs a folder of data
     found = points(yaml.safe_load(path.read_text(encoding="utf-8")), str(path))
     rows = papers_rows.read(path)
     assert [point.name for point in found] == [f"{row.name}-seed{seed}" for row in rows for seed in range(3)]

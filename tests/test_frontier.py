@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 from scipy.stats import t
-from zoo_experiments.frontier import check, next_runs
-from zoo_experiments.frontier_statistics import Point, at_equal_weights, at_equal_width, best_rate, contrast, opponents, points
-from zoo_experiments.sweep_file import points as runs_of
+from zoo_experiments.frontier import best_rate, check, next_runs
+from zoo_experiments.sweep import points as runs_of
+from zoo_reports.statistics import Point, contrast, mean_difference, opponents, points
 
 from tests.errors import raises
 from zoo.cli import main
@@ -32,7 +32,7 @@ def test_a_comparison_by_hand():
     small, large = point("small", 100, 4.0, 5.0, 6.0), point("large", 1600, 2.0, 3.0, 4.0)
     one = point("algebra", 400, 1.5, 2.0, 2.5, algebra="quaternion")
     assert opponents(400, [large, small]) == {small: 0.5, large: 0.5}
-    found = at_equal_weights([one], [small, large], lower=True)
+    found = mean_difference([(one, opponents(400, [large, small]))], lower=True)
     assert found.estimate == pytest.approx(2.0)  # (5 + 3) / 2 - 2
     variances = [0.25 / 3, 0.25 * 1 / 3, 0.25 * 1 / 3]  # of the mean: s^2 / 3, and the square of each share
     freedom = sum(variances) ** 2 / sum(v**2 / 2 for v in variances)
@@ -40,14 +40,14 @@ def test_a_comparison_by_hand():
     assert (found.high - found.estimate) == pytest.approx(2.4469119 * 0.5)  # t(.975, 6) * sqrt(3 / 12)
     assert found.low == pytest.approx(2.0 - float(t.ppf(0.975, 6)) * 0.5)
     assert found.verdict == "ahead"
-    assert at_equal_weights([one], [small, large], lower=False).verdict == "behind"
+    assert mean_difference([(one, opponents(400, [large, small]))], lower=False).verdict == "behind"
 
 
 def test_a_network_shared_by_two_comparisons_counts_once():
     """Both networks have the same opponent, whose error does not average out."""
     real = point("real", 100, 1.0, 3.0)
     nets = [point(name, 100, 2.0, 4.0, algebra="complex") for name in ("one", "two")]
-    found = at_equal_width([(net, real) for net in nets], lower=False)
+    found = mean_difference([(net, {real: 1.0}) for net in nets], lower=False)
     assert found.estimate == pytest.approx(1.0)
     parts = [0.25, 0.25, 1.0]  # variances of means are 1
     freedom = sum(parts) ** 2 / sum(part**2 for part in parts)
@@ -57,9 +57,9 @@ def test_a_network_shared_by_two_comparisons_counts_once():
 
 def test_what_cannot_be_told_is_not_told():
     real = [point("small", 100, 1.0, 2.0), point("large", 200, 1.0, 2.0)]
-    assert at_equal_weights([point("a", 300, 1.0, 2.0)], real, lower=True) is None
+    assert opponents(300, real) is None
     assert opponents(205, real) == {real[1]: 1.0}  # 2.5 % beyond
-    assert at_equal_weights([point("a", 150, 1.0)], real, lower=True) is None
+    assert mean_difference([(point("a", 150, 1.0), {real[0]: 1.0})], lower=True) is None
     assert contrast({point("a", 1, 1.0): 1.0}) is None
 
 
@@ -136,16 +136,14 @@ def test_the_command_trains_compares_and_draws(tmp_path, monkeypatch, capsys):
     Path("tiny.yaml").write_text(TINY)
     assert main(["frontier", "tiny.yaml", "--run_dir", "out"]) == 0
     out = capsys.readouterr().out
-    assert "6 runs, 0 are done" in out
+    assert "6 runs, 0 finished" in out
     assert re.search(r"quaternion: (ahead|behind|not decided) at equal weights, ", out)
     assert re.search(r"quaternion +16 +default +[\d.]+ ± [\d.]+ +2", out)
-    assert Path("out/frontier.png").read_bytes().startswith(b"\x89PNG")
-    rows = json.loads(Path("out/frontier.json").read_text())
+    assert Path("out/report/frontier.png").read_bytes().startswith(b"\x89PNG")
+    rows = json.loads(Path("out/frontier.json").read_text())["rows"]
     assert {(row["net"], row["seed"]) for row in rows} == {
         (net, seed) for net in ("narrow", "wide", "quaternion") for seed in (0, 1)
     }
     assert main(["frontier", "tiny.yaml", "--run_dir", "out", "--json"]) == 0  # all runs are finished
-    found = json.loads(capsys.readouterr().out)
-    assert found["rows"] == rows
-    assert len(found["sentences"]) == 1
+    assert json.loads(capsys.readouterr().out)["rows"] == rows
     assert main(["frontier", "tiny.yaml", "--only", "a"]) == 2

@@ -10,9 +10,8 @@ from statistics import mean
 import pytest
 import yaml
 from scipy.stats import t, ttest_ind, ttest_rel
-from zoo_experiments.frontier_statistics import Difference
-from zoo_experiments.sweep import SweepGrid
-from zoo_experiments.sweep_file import points
+from zoo_experiments.sweep import SweepGrid, points
+from zoo_reports.statistics import Difference
 
 import zoo
 from benchmarks import frontier_page, papers, papers_detail, papers_page, papers_rows

@@ -1,4 +1,4 @@
-"""Where the points of a grid are trained: in this process, in processes side by side, or on a Ray cluster."""
+"""Executors of a grid: this process, parallel processes, or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from zoo.training.processes import SWEEP
 from zoo_experiments.grid import Executor, Grid, Point
 
 PATIENCE = 120.0
-"""Seconds that runs have to write a checkpoint when an experiment is stopped."""
+"""Seconds for runs to write a checkpoint when the experiment is stopped."""
 LOST = "lost by Ray: "
 _POLL = 0.1
 
@@ -39,11 +39,11 @@ class Here:
         self._waiting: list[Point] = []
 
     def start(self, grid: Grid, point: Point) -> None:
-        """Note the point."""
+        """Queue the point."""
         self._waiting.append(point)
 
     def ended(self) -> Iterator[tuple[str, str | None]]:
-        """Train the points that were started."""
+        """Train the queued points."""
         while self._waiting:
             point = self._waiting.pop()
             try:
@@ -58,34 +58,28 @@ class Here:
 
 
 class Processes:
-    """Train points as processes of ``zoo`` side by side.
+    """Train points in parallel processes of ``zoo``.
 
     Args:
-        jobs: How many.
+        jobs: Maximum number of processes.
     """
 
     def __init__(self, jobs: int) -> None:
         self.slots = jobs
-        self._threads = str(max(1, available_cores() // jobs)) if jobs > 1 else None
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self._threads = str(max(1, cores // jobs)) if jobs > 1 else None
         self._running: dict[str, tuple[subprocess.Popen[bytes], Path]] = {}
 
     def start(self, grid: Grid, point: Point) -> None:
         """Start the process of a point, which ends with this one and writes to a log."""
-        log = grid.log(point)
-        log.parent.mkdir(parents=True, exist_ok=True)
+        log = new_log(grid, point)
         with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "zoo", *grid.command(point)],
-                env=environment(self._threads),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # so that Ctrl-C reaches it once, from here
-            )
+            # In its own session, so that Ctrl-C reaches it once, from `close`.
+            process = subprocess.Popen(**zoo_process(grid.command(point), output, self._threads), start_new_session=True)
         self._running[point.name] = process, log
 
     def ended(self) -> Iterator[tuple[str, str | None]]:
-        """Wait a moment and yield the processes that have ended."""
+        """Wait briefly and yield the processes that have ended."""
         time.sleep(_POLL)
         for name, (process, log) in [*self._running.items()]:
             if process.poll() is not None:
@@ -93,7 +87,7 @@ class Processes:
                 yield name, failure_of(log, process.returncode)
 
     def close(self) -> None:
-        """Let the runs write a checkpoint and end; kill those that do not."""
+        """Let the runs write a checkpoint; kill those that take too long."""
         processes = [process for process, _ in self._running.values()]
         for process in processes:
             process.send_signal(signal.SIGTERM)
@@ -107,11 +101,11 @@ class Processes:
 
 
 class Ray:
-    """Train points on a Ray cluster, which retries those that it loses.
+    """Train points on a Ray cluster, which retries lost ones.
 
     Args:
-        cpus: Cores of a run.
-        gpus: GPUs of a run.
+        cpus: Cores per run.
+        gpus: GPUs per run.
 
     Raises:
         InputError: If Ray is not installed, or the cluster does not answer.
@@ -128,11 +122,11 @@ class Ray:
         handler, address = signal.getsignal(signal.SIGTERM), os.environ.get("RAY_ADDRESS", "auto")
         try:
             host, _, port = address.rpartition("/")[2].rpartition(":")
-            if host and port.isdigit():  # Ray itself tries for six minutes, and ends the process
+            if host and port.isdigit():  # Ray itself tries for six minutes, and then ends the process
                 socket.create_connection((host, int(port)), timeout=10).close()
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             signal.signal(signal.SIGTERM, handler)  # Ray has replaced it
-        except Exception as error:  # of Ray's, of gRPC, of sockets
+        except Exception as error:  # of Ray, gRPC or sockets
             text = f"cannot reach a Ray cluster: {one_line(error, 150)}; start one (ray start --head) or set RAY_ADDRESS"
             raise InputError(text, code="failed") from error
         self._ray = ray
@@ -141,9 +135,7 @@ class Ray:
 
     def start(self, grid: Grid, point: Point) -> None:
         """Submit a point."""
-        log = grid.log(point).absolute()
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_bytes(b"")
+        log = new_log(grid, point).absolute()
         self._running[self._train.remote(grid.command(point), str(Path.cwd()), str(log))] = point.name, log
 
     def ended(self) -> Iterator[tuple[str, str | None]]:
@@ -160,47 +152,52 @@ class Ray:
             yield name, failure_of(log, code)
 
     def close(self) -> None:
-        """Leave the cluster, which cancels the points that are under way."""
+        """Disconnect from the cluster, which cancels the running points."""
         self._ray.shutdown()
 
 
 def make_executor(options: Any) -> Executor:
-    """Return the executor for processes of their own that an `Execution` asks for."""
+    """Return the executor that the options of an `Execution` select, with a separate process for every run."""
     return Ray(options.cpus, options.gpus) if options.on == "ray" else Processes(options.jobs)
 
 
-def run_on_node(words: list[str], folder: str, log: str) -> int:
-    """Run ``zoo`` in a folder on a node of a cluster and return its exit code."""
+def run_on_node(arguments: list[str], folder: str, log: str) -> int:
+    """Run ``zoo`` in a folder on a node of the cluster and return its exit code."""
     with Path(log).open("ab") as output:
-        line = [sys.executable, "-m", "zoo", *words]
-        ended = subprocess.run(
-            line, cwd=folder, env=environment(None), stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
-        )
-    return ended.returncode
+        return subprocess.run(**zoo_process(arguments, output), cwd=folder, check=False).returncode
+
+
+def new_log(grid: Grid, point: Point) -> Path:
+    """Create the empty log file of a point."""
+    log = grid.log(point)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_bytes(b"")
+    return log
+
+
+def zoo_process(arguments: list[str], output: Any, threads: str | None = None) -> dict[str, Any]:
+    """Return the keywords of `subprocess.Popen` for a process of ``zoo``."""
+    files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": output}
+    return {"args": [sys.executable, "-m", "zoo", *arguments], "env": environment(threads), **files}
 
 
 def failure_of(log: Path, code: int) -> str | None:
-    """Return the error that a run has printed, or how it ended and its last line; None if it succeeded."""
+    """Return the error that a run has printed, or its exit code and last line; None if it succeeded."""
     if code == 0:
         return None
     text = ""
-    with suppress(OSError):  # somebody has removed it
+    with suppress(OSError):  # the log may have been removed
         text = log.read_text(encoding="utf-8", errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line.removeprefix("zoo: ") for line in lines if code > 0 and line.startswith(("zoo: ", LOST))]
     ended = f"exit code {code}" if code >= 0 else f"signal {-code}, {signal.strsignal(-code)}"
     text = errors[-1] if errors else "; ".join([ended, *lines[-1:]])
-    return f"{text[:300]} (its output: {log})"
-
-
-def available_cores() -> int:
-    """Return the cores that this process may use, where the system tells."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return f"{text[:300]} (log: {log})"
 
 
 def environment(threads: str | None) -> dict[str, str]:
-    """Return the environment of a run."""
+    """Return the environment variables of a run."""
     variables = {SWEEP: str(os.getpid())}
-    if not {"", os.getcwd()} & set(sys.path):  # then Python's -m must not put modules of this folder before those of packages
+    if not {"", os.getcwd()} & set(sys.path):  # then python -m must not import modules of this folder
         variables["PYTHONSAFEPATH"] = "1"
     return {**({"OMP_NUM_THREADS": threads} if threads else {}), **os.environ, **variables}

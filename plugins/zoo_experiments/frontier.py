@@ -1,53 +1,54 @@
-"""Frontiers of quality against weights: which runs a comparison of networks at their best learning rates needs.
+"""Frontiers of quality against weights: train networks at their best learning rates, with several seeds.
 
-The file is that of a sweep with an axis ``net`` of labels, an axis ``seed``, and an axis ``optimizer.lr`` unless every network
-has one rate of its own. In place of the whole grid three steps are trained:
+The file is that of a sweep with an axis ``net`` of labels, an axis ``seed``, and an axis ``optimizer.lr`` unless the networks
+set their own rates. Instead of the whole grid, three steps are trained:
 
 1. every network at every rate with the first seed;
 2. further rates, by factors of 2, while the best rate of a network lies at the edge of its rates;
 3. the other seeds at the best rate of each network.
 
-The best rate is the one with the best validation figure; the test split is never used to choose.
+The best rate has the best validation metric; the test split never chooses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from zoo.checkpoint.atomic import write_json
 from zoo.checkpoint.sweep import RESULTS, read_rows
 from zoo.errors import InputError
 from zoo.training.folder import RUNS, file_name
-from zoo_experiments.frontier_statistics import best_rate
 from zoo_experiments.options import Sweep
 from zoo_experiments.sweep import sweep
 
 RATE = "optimizer.lr"
 EXTENSIONS = 5
-"""How many rates beyond those of the file a search may add for one network."""
+"""Maximum number of rates that a search adds to those of the file, per network."""
 
 Row = Mapping[str, Any]
 Run = tuple[str, float | None, int]
+"""Network, learning rate and seed."""
 
 
 def frontier(
     values: Mapping[str, Any], file: str, options: Sweep | None = None, say: Callable[[str], None] = print
 ) -> dict[str, Any]:
-    """Train the missing runs of a frontier.
+    """Train the missing runs of a frontier and write frontier.json, which the report ``frontier`` reads.
 
     Args:
         values: The content of the file.
         file: Its name.
-        options: As of `sweep`; ``only`` is not supported.
+        options: Options of `sweep`; ``only`` is not supported.
         say: Prints a line of progress.
 
     Returns:
-        ``run_dir``, the ``rows`` as `summarize` returns them, and ``failed``, the names of the runs that failed.
+        ``run_dir``, the ``rows`` of `summarize`, and ``failed``, the names of failed runs.
 
     Raises:
-        InputError: If the file has no such axes or no real network, or as `sweep` does.
+        InputError: If the file has other axes or no real network, or as `sweep` does.
         Interrupted: As `sweep` does.
     """
     check(values, file)
@@ -61,15 +62,13 @@ def frontier(
         wanted = replace(options, run_dir=str(folder), only=",".join(name(run) for run in due))
         sweep({**values, "axes": grid}, file, wanted, say=say)
         failed |= set(due) - {(row["net"], row["lr"], row["seed"]) for row in read(folder)}
-    return {"run_dir": str(folder), "rows": read(folder), "failed": sorted(name(run) for run in failed)}
+    rows = read(folder)
+    write_json(folder / "frontier.json", {"config": values, "rows": rows})
+    return {"run_dir": str(folder), "rows": rows, "failed": sorted(name(run) for run in failed)}
 
 
 def check(values: Mapping[str, Any], file: str) -> None:
-    """Check that a sweep can be a frontier.
-
-    Raises:
-        InputError: If it cannot.
-    """
+    """Raise `InputError` if a sweep is not a frontier."""
     axes = values.get("axes") or {}
     nets = axes.get("net")
     if not isinstance(nets, Mapping) or not set(axes) <= {"net", RATE, "seed"} or "seed" not in axes:
@@ -92,7 +91,7 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 
 def summarize(row: Row) -> dict[str, Any]:
-    """Return what a frontier needs of a run."""
+    """Return what a frontier needs from the row of a run."""
     rate, validation = row["axes"].get(RATE), row["validation"]
     metric = validation["metric"] if validation["metric"] in row["metrics"] else next(iter(row["metrics"]))
     return {
@@ -113,14 +112,14 @@ def summarize(row: Row) -> dict[str, Any]:
 def next_runs(
     nets: Sequence[str], rates: Sequence[float], seeds: Sequence[int], rows: Sequence[Row], failed: set[Run]
 ) -> list[Run]:
-    """Return the runs that are due, as (network, rate, seed): those of the first step that is not complete.
+    """Return the missing runs of the first incomplete step.
 
     Args:
         nets: Names of the networks.
-        rates: The rates of the file; empty if each network has one rate of its own.
-        seeds: Seeds of the file; the first of them searches the rates.
+        rates: The rates of the file; empty if the networks set their own rates.
+        seeds: Seeds of the file; the first one searches the rates.
         rows: Finished runs.
-        failed: Runs that cannot finish, such as those whose loss is not finite; they count as the worst of all.
+        failed: Runs that cannot finish, for example because they diverge; they count as the worst.
     """
     done = {(row["net"], row["lr"], row["seed"]) for row in rows} | failed
     first, *others = seeds
@@ -144,3 +143,10 @@ def next_runs(
         if due := [run for run in repeated if run not in done]:
             return due
     return []
+
+
+def best_rate(rows: Iterable[Row]) -> float | None:
+    """Return the learning rate with the best validation metric among the runs of one network and seed; None without runs."""
+    runs = [row for row in rows if row["validation"] is not None]
+    sign = -1 if runs and runs[0]["mode"] == "max" else 1
+    return min(runs, key=lambda row: sign * row["validation"])["lr"] if runs else None

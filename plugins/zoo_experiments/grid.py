@@ -1,14 +1,14 @@
-"""A grid of resumable runs: points, the order in which they can be trained, their rows, and one loop that trains them."""
+"""A grid of resumable runs: points, their order, the rows of finished runs, and the loop that trains them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from zoo.training.folder import config_values, flat, read_config
+from zoo.training.folder import FREE, config_values, flat, read_config
 
 Result = TypeVar("Result")
 Row = dict[str, Any]
@@ -19,10 +19,10 @@ class Point:
     """A run of a grid.
 
     Attributes:
-        name: Its name, unique in the grid.
+        name: Its unique name.
         axes: Its value on every axis.
-        options: Its options, those of `zoo.training.options.Fit` by name, nested.
-        after: Names of the points that must be done before it starts.
+        options: Its options of `zoo.training.options.Fit` by name, nested.
+        after: Names of the points that must be finished before it starts.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Grid(ABC):
     """The points of an experiment and its folder.
 
     Args:
-        folder: The folder of the experiment, which exists.
-        points: The points in the order of training.
+        folder: The existing folder of the experiment.
+        points: The points in training order.
 
     Attributes:
-        rows: The row of every point that is done, by name.
-        failed: Why a point failed, by name; it is tried again when the experiment is resumed.
+        rows: The rows of finished points by name.
+        failed: Reasons by name of the points that failed; resuming the experiment retries them.
     """
 
     def __init__(self, folder: Path, points: Sequence[Point]) -> None:
@@ -49,16 +49,16 @@ class Grid(ABC):
         self.failed: dict[str, str] = {}
 
     def path(self, point: Point) -> Path:
-        """Return the folder of a point's run."""
+        """Return the run folder of a point."""
         return self.folder / point.name
 
     def log(self, point: Point) -> Path:
-        """Return the file for the output of a point that is trained in a process of its own."""
+        """Return the log file of a point that is trained in a separate process."""
         return self.folder / "logs" / f"{point.name.replace('/', '-')}.log"
 
     @abstractmethod
     def command(self, point: Point) -> list[str]:
-        """Return the words after ``zoo`` that train or resume a point in a process of its own."""
+        """Return the arguments of ``zoo`` that train or resume a point in a separate process."""
 
     @abstractmethod
     def read_row(self, point: Point) -> Row:
@@ -66,14 +66,14 @@ class Grid(ABC):
 
     @abstractmethod
     def write(self) -> None:
-        """Write the results of all points that are done."""
+        """Write the results of all finished points."""
 
     def first(self, function: Callable[[], Result]) -> Result:
-        """Call a function in the first of several processes and return its result in all of them."""
+        """Call a function on rank 0 and return its result on all ranks."""
         return function()
 
     def is_finished(self, point: Point) -> bool:
-        """Return whether the run of a point is finished, with or without a row."""
+        """Return whether the run of a point has a summary."""
         return self.first((self.path(point) / "summary.json").is_file)
 
     def is_closed(self, point: Point) -> bool:
@@ -81,7 +81,7 @@ class Grid(ABC):
         return point.name in self.failed
 
     def remaining(self) -> list[Point]:
-        """Return the points that are not done and can still be reached."""
+        """Return the unfinished points that can still be reached."""
         reachable: dict[str, bool] = {}
         for point in self.points:  # predecessors come first
             before = all(reachable.get(name, False) for name in point.after)
@@ -104,7 +104,7 @@ class Grid(ABC):
 
 
 class Executor(Protocol):
-    """Trains points: in this process, in processes of their own, or on a cluster."""
+    """Trains points: in this process, in separate processes, or on a cluster."""
 
     slots: int
 
@@ -112,16 +112,16 @@ class Executor(Protocol):
         """Start to train a point."""
 
     def ended(self) -> Iterator[tuple[str, str | None]]:
-        """Wait a moment; yield the name of every point that has ended, and why it failed or None."""
+        """Wait briefly and yield the names of ended points, with the reason of a failure or None."""
 
     def close(self) -> None:
-        """Stop all points that are under way."""
+        """Stop all running points."""
 
 
 def execute(
-    grid: Grid, executor: Executor, report: Callable[[Point], None] = lambda point: None, wanted: Sequence[str] | None = None
+    grid: Grid, executor: Executor, report: Callable[[Point], None] = lambda point: None, wanted: Collection[str] | None = None
 ) -> None:
-    """Train every point as soon as its predecessors are done, until none is left.
+    """Train every point as soon as its predecessors are finished.
 
     Args:
         grid: The grid.
@@ -153,9 +153,9 @@ def execute(
         executor.close()
 
 
-def changed_options(folder: Path, options: Any, ignored: Callable[[str], bool]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, old and new value of the options that differ from config.yaml of a folder."""
+def changed_options(folder: Path, options: Any, free: Collection[str] = FREE) -> Iterator[tuple[str, Any, Any]]:
+    """Yield name, old and new value of the options that differ from config.yaml of a folder, except the free ones."""
     old, new = flat(read_config(folder)), flat(config_values(options))
-    for name in sorted(old.keys() | new.keys()):
-        if old.get(name) != new.get(name) and not ignored(name):
+    for name in sorted((old.keys() | new.keys()) - set(free)):
+        if old.get(name) != new.get(name):
             yield name, old.get(name), new.get(name)

@@ -26,21 +26,21 @@ from zoo_experiments.options import Lottery
 from zoo_experiments.round import train_round
 
 DIVERGED = "training diverged"
-"""The start of the text of a `zoo.training.callbacks.DivergenceError`."""
+"""The start of the message of a `zoo.training.callbacks.DivergenceError`."""
 
 
 class Tickets(Grid):
-    """The rounds of an experiment with lottery tickets; the same in all processes.
+    """The rounds of an experiment with lottery tickets; the same on all ranks.
 
     Args:
         folder: Its folder.
-        options: Its options, with everything filled in.
+        options: Its options with all defaults filled in.
         task: The spec of its task.
         processes: The processes that train it.
 
     Attributes:
-        metric: The metric that is shown and watched, and whether it is to be high (``max``) or low (``min``).
-        diverged: Why the training of an arm diverged, and in which round.
+        metric: The reported metric, and whether to maximise (``max``) or minimise it (``min``).
+        diverged: The arms whose training diverged, with the round and the reason.
     """
 
     def __init__(self, folder: Path, options: Lottery, task: str, processes: Processes) -> None:
@@ -50,16 +50,16 @@ class Tickets(Grid):
         self.diverged: list[tuple[Arm, int, str]] = []
 
     def first(self, function: Callable[[], Result]) -> Result:
-        """Call a function in process 0 and return its result in all of them."""
+        """Call a function on rank 0 and return its result on all ranks."""
         return self.processes.first(function)
 
     @property
     def rounds(self) -> int:
-        """How many rounds follow round 0."""
+        """Number of rounds after round 0."""
         return self.options.rounds or 0
 
     def load(self, record: dict[str, Any]) -> None:
-        """Take over the results of an experiment that is resumed."""
+        """Load the results of an experiment that is resumed."""
         self.metric = record["metric"], record["mode"]
         known = {point.name for point in self.points}
         self.rows = {row["folder"]: row for row in record["rows"] if row["folder"] in known}
@@ -69,7 +69,7 @@ class Tickets(Grid):
                 self.diverged.append((arm, note["round"], note["reason"]))
 
     def command(self, point: Point) -> list[str]:
-        """Return the words after ``zoo`` that train a round in a process of its own."""
+        """Return the arguments of ``zoo`` that train a round in a separate process."""
         return ["lottery", "--resume", str(self.folder), "--only", point.name]
 
     def is_closed(self, point: Point) -> bool:
@@ -77,33 +77,28 @@ class Tickets(Grid):
         return super().is_closed(point) or self.stopped(point.axes["arm"]) is not None
 
     def stopped(self, arm: Arm) -> dict[str, Any] | None:
-        """Return why an arm has no more rounds: its training diverged, or its metric in validation collapsed."""
+        """Return why an arm has no more rounds: its training diverged, or its validation metric collapsed."""
+        note = {"algebra": arm.algebra, "control": arm.control, "seed": arm.seed}
         for other, number, reason in self.diverged:
             if other == arm:
-                return self._note(arm, number, reason)
-        name, high = self.metric[0], self.metric[1] == "max"
+                return note | {"round": number, "reason": reason}
+        name, maximise = self.metric[0], self.metric[1] == "max"
         start = self.rows[arm.ticket.point(0)]["val"].get(name) if arm.ticket.point(0) in self.rows else None
-        collapse = self.options.collapse or (0.5 if high else 1.0)
+        collapse = self.options.collapse or (0.5 if maximise else 1.0)
         if start is None or start <= 0 or collapse == 1:
             return None
-        limit = start * (1 - collapse) if high else start / (1 - collapse)
+        limit = start * (1 - collapse) if maximise else start / (1 - collapse)
         for number in range(self.rounds):
             row = self.rows.get(arm.point(number))
             value = row["val"].get(name) if row else None
-            if value is not None and (value < limit if high else value > limit):
-                side = "below" if high else "above"
-                return self._note(
-                    arm, number, f"{name} {value:.4g} in validation is {side} {limit:.4g} (--collapse {collapse:g})"
-                )
+            if value is not None and (value < limit if maximise else value > limit):
+                text = f"{name} {value:.4g} in validation is {'below' if maximise else 'above'} {limit:.4g}"
+                return note | {"round": number, "reason": f"{text} (--collapse {collapse:g})"}
         return None
-
-    @staticmethod
-    def _note(arm: Arm, number: int, reason: str) -> dict[str, Any]:
-        return {"algebra": arm.algebra, "control": arm.control, "seed": arm.seed, "round": number, "reason": reason}
 
     def finish(self, point: Point) -> Row:
         """Read the row of a round, write lottery.json, and remove the training checkpoints of the round."""
-        self.processes.smallest(0)  # every process has read what is removed now
+        self.processes.smallest(0)  # a barrier: every rank has read what is removed now
         row, self.metric = self.first(lambda: self._read(point))
         self.rows[point.name] = row
         self.first(self.write)
@@ -115,7 +110,7 @@ class Tickets(Grid):
         return self._read(point)[0]
 
     def _read(self, point: Point) -> tuple[Row, tuple[str, str]]:
-        """Return the row of a round, and the metric that is watched."""
+        """Return the row of a round, and the reported metric."""
         arm, file = point.axes["arm"], self.path(point) / "summary.json"
         summary = read_json(file)
         note = summary.get("lottery")
@@ -125,9 +120,8 @@ class Tickets(Grid):
         row |= {"test": summary.get("metrics"), "epoch": note.get("epoch"), "seconds": summary.get("seconds")}
         row |= {"folder": point.name}
         metric, mode = note.get("metric"), note.get("mode")
-        fine = is_name(metric) and mode in ("min", "max")
-        if problem := row_problem(row) or ("" if fine else "has no metric"):
-            raise InputError(f"'{file}' is not that of a round (it {problem}): begin a new experiment", code="corrupt")
+        if problem := row_problem(row) or ("" if is_name(metric) and mode in ("min", "max") else "has no metric"):
+            raise InputError(f"'{file}' is not the summary of a round (it {problem}): begin a new experiment", code="corrupt")
         return row, (str(metric), str(mode))
 
     def results(self) -> dict[str, Any]:
@@ -146,14 +140,13 @@ class Tickets(Grid):
 
 
 def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
-    """Train, prune and rewind, round after round, for every arm; return the content of ``lottery.json`` and ``run_dir``.
+    """Train, prune and rewind in rounds, for every arm; return the content of ``lottery.json`` and ``run_dir``.
 
-    Every round is a run of `zoo.training.fit` in its own folder with its own Trainer: in this process, or with ``jobs`` or Ray
-    in processes of their own. The weights at the end of training decide what the next round prunes; the model of a round is
-    that of the best epoch in validation, as in any run.
+    Every round is a run of `zoo.training.fit` in its own folder with its own Trainer, in this process or with ``jobs`` or Ray
+    in separate ones. The last weights of a round decide what is pruned; its model has the best weights by validation.
 
     Args:
-        options: The experiment, or its options by name.
+        options: The options of the experiment, or a mapping by name.
 
     Raises:
         InputError: If a name, an option, the data or the folder is wrong.
@@ -185,14 +178,14 @@ def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def train_one(options: Lottery) -> dict[str, Any]:
-    """Train one round of an experiment that another process writes the results of."""
+    """Train one round of an experiment whose results another process writes."""
     name, folder = str(options.only), Path(options.resume or "")
     options, planned = check(replace(options, only=None))
     processes = join_for(planned, check_trainer(planned.options.trainer))
     grid = Tickets(folder.expanduser(), options, "", processes)
     point = next((point for point in grid.points if point.name == name), None)
     if point is None or options.resume in (None, "auto"):
-        raise InputError(f"--only {name}: give --resume EXPERIMENT and the folder of a round in it", code="unknown")
+        raise InputError(f"--only {name}: use --resume EXPERIMENT and the folder of one of its rounds", code="unknown")
     with Signals() as signals, matmul_precision(options.matmul_precision):
         if not grid.is_finished(point):
             train_round(grid.folder, options, point, processes, signals, lambda: True)
@@ -201,19 +194,18 @@ def train_one(options: Lottery) -> dict[str, Any]:
 
 
 def open_folder(folder: RunFolder, options: Lottery) -> dict[str, Any] | None:
-    """Write config.yaml and return the results of an experiment that is resumed; in process 0."""
-    record = None
-    path = folder.path / RESULTS
+    """Write config.yaml and return the results of an experiment that is resumed; on rank 0."""
+    record, path = None, folder.path / RESULTS
     if folder.resumed:
         check_links(folder.path)
-        for name, old, new in changed_options(folder.path, options, MAY_CHANGE.__contains__):
+        for name, old, new in changed_options(folder.path, options, MAY_CHANGE):
             text = f"the experiment '{folder.path}' has {name}={old}, not {new}: begin a new one"
-            raise InputError(f"{text} (rounds, seeds, algebras and controls can be added to this one)", code="mismatch")
+            raise InputError(f"{text} (you can add rounds, seeds, algebras and controls)", code="mismatch")
         if path.exists():
             try:
                 record = read_results(path)
             except InputError as error:
-                raise InputError(f"{error}; remove the file, and it is written anew", code="corrupt") from error
+                raise InputError(f"{error}; delete the file to rebuild it", code="corrupt") from error
         for row in record["rows"] if record else ():
             shutil.rmtree(folder.path / row["folder"] / "checkpoints", ignore_errors=True)
     write_config(folder.path, options)
@@ -221,7 +213,7 @@ def open_folder(folder: RunFolder, options: Lottery) -> dict[str, Any] | None:
 
 
 def train_all(grid: Tickets, signals: Signals) -> None:
-    """Train all rounds that are not done, and print a line for each."""
+    """Train all unfinished rounds, and print a line for each."""
     options, processes = grid.options, grid.processes
     progress = Progress(grid)
     processes.first(grid.write)
@@ -239,13 +231,10 @@ def train_all(grid: Tickets, signals: Signals) -> None:
 
 
 class Progress:
-    """Prints a line for every round that has ended, and notes arms whose training diverged.
+    """Prints a line for every round that has ended, and notes the arms whose training diverged.
 
     Args:
         grid: The rounds.
-
-    Attributes:
-        ended: How many rounds have ended.
     """
 
     def __init__(self, grid: Tickets) -> None:
@@ -260,17 +249,17 @@ class Progress:
         return is_first
 
     def say(self, text: str) -> None:
-        """Print a line in process 0."""
+        """Print a line on rank 0."""
         if self.grid.processes.rank == 0:
             print(text, flush=True)  # noqa: T201 (its purpose)
 
     def report(self, point: Point) -> None:
-        """Print the result of a round, and why its arm or the round has ended."""
+        """Print the result of a round, or why its arm or the round has ended."""
         grid, arm, number = self.grid, point.axes["arm"], point.axes["round"]
         self.ended += 1
         reason = grid.failed.get(point.name, "")
         if reason.startswith(DIVERGED):
-            grid.diverged.append((arm, number, reason.partition(" (its output")[0]))
+            grid.diverged.append((arm, number, reason.partition(" (log:")[0]))
             grid.first(grid.write)
         if row := grid.rows.get(point.name):
             left = len(grid.remaining())
@@ -296,11 +285,14 @@ def plan_text(grid: Tickets) -> str:
     options, count = grid.options, len(arms_of(grid.options))
     pattern = options.pruning.pattern
     share = f"{options.rate:.0%}" if isinstance(options.rate, float) else options.rate
-    keeps = f"{pattern[0]} of {pattern[1]} weights stay" if pattern else f"each prunes {share} of the remaining weights"
-    rounds = f"round 0 with all weights, then {grid.rounds}: {keeps}"
-    done = f", {len(grid.rows)} are done" if grid.rows else ""
-    left = len(grid.remaining())
-    return f"{count} arm{'s' * (count > 1)}; {rounds}; {left} trainings to go{done}; everything is in {grid.folder}"
+    prunes = (
+        f"that keep {pattern[0]} of every {pattern[1]} weights" if pattern else f"that prune {share} of the remaining weights"
+    )
+    finished = f", {len(grid.rows)} finished" if grid.rows else ""
+    return (
+        f"{count} arm{'s' * (count > 1)}: round 0 with all weights, then {grid.rounds} {prunes}; "
+        f"{len(grid.remaining())} trainings to go{finished}; results in {grid.folder}"
+    )
 
 
 def row_text(grid: Tickets, arm: Arm, row: Row) -> str:

@@ -12,10 +12,10 @@ class Execution:
     """Where the runs of an experiment are trained.
 
     Args:
-        jobs: Runs side by side on this machine, each with its share of the cores.
-        on: here, or ray: the Ray cluster of RAY_ADDRESS or of this machine, whose nodes share the folder.
-        cpus: Cores of a run, on Ray.
-        gpus: GPUs of a run, on Ray; 0.5 for two runs on one.
+        jobs: Parallel runs on this machine, each with its share of the cores.
+        on: here, or ray for the Ray cluster of RAY_ADDRESS or of this machine, whose nodes share the folder.
+        cpus: Cores per run, on Ray.
+        gpus: GPUs per run, on Ray; 0.5 for two runs on one.
     """
 
     jobs: int = 1
@@ -32,10 +32,11 @@ def check_execution(options: Any) -> None:
     """
     check_rules(
         (options.on in ("here", "ray"), f"--on {options.on}: use here or ray"),
-        (options.jobs >= 1, f"--jobs {options.jobs}: use a whole number from 1"),
-        (options.on == "here" or options.jobs == 1, "--jobs is for this machine; on Ray use --cpus and --gpus"),
-        (options.cpus >= 0 and options.gpus >= 0, "--cpus and --gpus cannot be negative"),
+        (options.jobs >= 1, f"--jobs {options.jobs}: must be 1 or more"),
+        (options.cpus >= 0 and options.gpus >= 0, "--cpus and --gpus must not be negative"),
     )
+    text = "--jobs applies to this machine; on Ray use --cpus and --gpus"
+    check_rules((options.on == "here" or options.jobs == 1, text), code="conflict")
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Sweep(Execution):
     """A grid of runs in one file.
 
     Args:
-        run_dir: Folder of the sweep; by default runs/sweep-NAME after the file. Runs that it contains are not run again.
+        run_dir: Folder of the sweep; by default runs/sweep-NAME after the file. Finished runs in it are not repeated.
         only: Names of the runs to train, separated by commas, * for anything; by default all of them.
     """
 
@@ -56,14 +57,14 @@ class PruningOptions:
     """Which weights a round prunes, see zoo.pruning.LotteryTicket.
 
     Args:
-        score: What is pruned where it is lowest: magnitude, random, movement or snip.
+        score: Prune where it is lowest: magnitude, random, movement or snip.
         scope: What is ranked together: tensor, component or global.
-        unit: number, or element: algebra elements with all components.
-        pattern: N,M to keep at most N of every M along the input axis, such as 2,4, in place of the rate.
-        matrices: all, or qkv: queries, keys and values alone.
-        include: Shell patterns of names of further parameters, with commas between.
-        exclude: Shell patterns of names of parameters that are not pruned, such as "*head*".
-        rewind_step: Steps of round 0 after which the weights to rewind to are taken; 0 for the initialisation.
+        unit: number, or element for algebra elements with all their components.
+        pattern: N,M to keep at most N of every M along the input axis, such as 2,4, instead of the rate.
+        matrices: all, or qkv for queries, keys and values only.
+        include: Shell patterns of further parameter names, separated by commas.
+        exclude: Shell patterns of parameter names that are not pruned, such as "*head*".
+        rewind_step: Steps of round 0 after which the rewind point is taken; 0 for the initialisation.
     """
 
     score: str = "magnitude"
@@ -77,25 +78,21 @@ class PruningOptions:
 
 
 @dataclass
-class Lottery(Fit):
-    """Rounds of lottery tickets; what is not listed here is an option of every round, see `Fit`.
+class Lottery(Execution, Fit):
+    """Rounds of lottery tickets; every other option of `Fit` applies to all rounds.
 
     Args:
-        algebra: Spec of the algebra; with --compare it may be left out.
-        rate: Share of the surviving weights that each round prunes, or a schedule such as "cubic(final=0.95, rounds=10)".
+        algebra: Spec of the algebra; optional with --compare.
+        rate: Share of the remaining weights that each round prunes, or a schedule such as "cubic(final=0.95, rounds=10)".
         rounds: Pruned rounds after the dense round 0; by default 10.
         until: Share of the weights, such as 0.01: as many rounds as leave at most that.
         compare: Algebras to compare with the same data, seeds and schedule, such as real,quaternion,phm-4.
-        seeds: Seeds of every algebra, from --seed on.
-        controls: Control arms: random (masks at random, so many survivors) and reinit (the masks, other initial weights).
-        collapse: Share of its figure of round 0 that an arm may lose in validation before its rounds end; 1 for all of it. By
-            default 0.5 for a figure that is to be high, such as an accuracy; one that is to be low ends no arm.
+        seeds: Number of seeds per algebra, from --seed on.
+        controls: Control arms: random (random masks with as many weights) and reinit (the same masks, other initial weights).
+        collapse: Relative loss of the validation metric of round 0 that ends an arm; 1 for never. By default 0.5 for a metric
+            to maximise, such as accuracy; a metric to minimise ends no arm.
         pruning: Which weights a round prunes.
-        jobs: Rounds side by side on this machine, each with its share of the cores.
-        on: here, or ray: the Ray cluster of RAY_ADDRESS or of this machine, whose nodes share the folder.
-        cpus: Cores of a round, on Ray.
-        gpus: GPUs of a round, on Ray; 0.5 for two rounds on one.
-        only: Folder of the one round to train, in the experiment that --resume names; its row is written by the experiment.
+        only: Folder of the one round to train, in the experiment that --resume names; the experiment writes its row.
     """
 
     algebra: str = ""
@@ -107,8 +104,4 @@ class Lottery(Fit):
     controls: tuple[str, ...] = ()
     collapse: float | None = None
     pruning: PruningOptions = field(default_factory=PruningOptions)
-    jobs: int = 1
-    on: str = "here"
-    cpus: float = 1.0
-    gpus: float = 0.0
     only: str | None = None

@@ -1,4 +1,4 @@
-"""One round of a lottery ticket: a run with masks, which writes the masks of the next round."""
+"""One round of a lottery ticket: a run with masks that writes the masks of the next round."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from zoo_experiments.grid import Point
 from zoo_experiments.options import Lottery
 
 TICKET = "ticket.ckpt"
-"""In the folder of an arm: the state of its `LotteryTicket`, and for every weight the round that it is pruned from."""
+"""In the folder of an arm: the state of its `LotteryTicket`, and for every weight the round it is pruned from."""
 NEVER = 255
 """The round that a surviving weight is pruned from."""
 
@@ -46,11 +46,11 @@ def train_round(
 
     Args:
         folder: The folder of the experiment.
-        options: The experiment.
+        options: The options of the experiment.
         point: The round.
         processes: The processes that train it.
         signals: Ctrl-C and SIGTERM.
-        begin: Called before training begins; returns whether this is the first round of this process.
+        begin: Called before training; returns whether this is the first round of this process.
     """
     arm, number, path = point.axes["arm"], point.axes["round"], folder / point.name
     begun = processes.first(lambda: has_begun(path))
@@ -58,7 +58,7 @@ def train_round(
     planned = plan(replace(run_options(options), algebra=arm.algebra, seed=arm.seed, **where))
     settings = check_trainer(planned.options.trainer)
     extension = Round(folder, options, arm, number, begin)
-    # Not an option: config.yaml of the round is then the recipe of its network, for example to fine-tune it.
+    # Not an option, so that config.yaml of the round describes an ordinary run, for example to fine-tune it.
     settings["callbacks"] = [*as_list(settings.get("callbacks")), extension.ticket]
     if settings.get("enable_progress_bar") is None and not sys.stdout.isatty():
         settings["enable_progress_bar"] = False
@@ -71,7 +71,7 @@ class Round(Extension):
 
     Args:
         folder: The folder of the experiment.
-        options: The experiment.
+        options: The options of the experiment.
         arm: The arm of the round.
         number: The number of the round.
         begin: See `train_round`.
@@ -80,28 +80,29 @@ class Round(Extension):
     sparse = True
 
     def __init__(self, folder: Path, options: Lottery, arm: Arm, number: int, begin: Callable[[], bool]) -> None:
-        given = ticket_options(options, arm.seed)
-        if arm.control is not None:  # it is given its masks and never prunes
-            given |= {"score": "magnitude", "rewind_step": 0}
-        self.ticket, self.options, self.arm, self.number = LotteryTicket(**given), options, arm, number
+        keywords = ticket_options(options, arm.seed)
+        if arm.control is not None:  # a control gets its masks and never prunes
+            keywords |= {"score": "magnitude", "rewind_step": 0}
+        self.ticket, self.options, self.arm, self.number = LotteryTicket(**keywords), options, arm, number
         self.ticket_file = folder / arm.ticket.folder / TICKET
-        self.draw = redrawn_seed(arm.seed) if arm.control == "reinit" else None
+        # A seed of the initial weights that no arm uses.
+        self.draw = random.Random(f"reinit {arm.seed}").randrange(2**32) if arm.control == "reinit" else None
         self.begin = begin
 
     def prepare(self, run: Run) -> None:
-        """Give the ticket its masks and rewind point; print the sizes of the splits before the first round alone."""
+        """Set masks and rewind point of the ticket; print the sizes of the splits before the first round only."""
         self._load_masks(run)
         if not self.begin():
             callbacks = run.trainer.callbacks  # type: ignore[attr-defined]
             run.trainer.callbacks = [one for one in callbacks if not isinstance(one, SplitNote)]  # type: ignore[attr-defined]
 
     def _load_masks(self, run: Run) -> None:
-        """Give the ticket the masks and the rewind point of its round; those in a checkpoint replace them."""
+        """Set the masks and the rewind point of the round; those in a checkpoint of the round replace them."""
         ticket, number = self.ticket, self.number
         parameters = prunable(run.task, ticket.matrices, include=ticket.include, exclude=ticket.exclude)
         if self.arm.control is None and number == 0:
-            values = {name: one.parameter for name, one in parameters.items()}
-            next_masks(parameters, values, full_masks(parameters), replace(ticket.pruning, score="magnitude"))  # may raise
+            weights = {name: one.parameter for name, one in parameters.items()}
+            next_masks(parameters, weights, full_masks(parameters), replace(ticket.pruning, score="magnitude"))  # may raise
             return
         state = read_ticket(self.ticket_file)
         if self.arm.control is None:
@@ -122,9 +123,9 @@ class Round(Extension):
         ticket.masks = {name: mask.cpu() for name, mask in masks.items()}
 
     def finish(self, run: Run, resumed: Resumed | None) -> dict[str, Any]:
-        """Make the masks of the next round from the last weights and write them; return what the row of the round needs.
+        """Write the masks of the next round, from the last weights; return the part of the summary that becomes a row.
 
-        Everything is read from the last checkpoint, so that it does not matter which process has trained the round.
+        Everything is read from the last checkpoint, so it does not matter which process has trained the round.
         """
         name = run.checkpoints.newest or (resumed.path.name if resumed is not None else "")
         last = read_checkpoint(run.checkpoints.folder / name)
@@ -160,22 +161,16 @@ class Round(Extension):
 def read_ticket(path: Path) -> dict[str, Any]:
     """Read ticket.ckpt; names and shapes are compared with the network when a round begins."""
     state = read_checkpoint(path)
-    ticket: dict[str, Any] = state["ticket"] if isinstance(state.get("ticket"), dict) else {}
-    since: Any = state.get("pruned_from")
-    tables = [since, *(ticket.get(name) for name in ("masks", "rewind_point", "sums"))]
-    tensors = all(isinstance(one, dict) and all(isinstance(value, Tensor) for value in one.values()) for one in tables)
-    if not tensors or not isinstance(ticket.get("options"), dict) or not {"round", "is_due"} <= ticket.keys():
-        raise InputError(f"'{path}' is no lottery ticket: begin a new experiment", code="corrupt")
-    shapes = [{name: (value.shape, value.dtype) for name, value in one.items()} for one in (ticket["masks"], since)]
-    if shapes[0] != {name: (shape, torch.bool) for name, (shape, _) in shapes[1].items()}:
-        raise InputError(f"'{path}' is no lottery ticket, for its masks differ: begin a new experiment", code="corrupt")
+    ticket, keys = state.get("ticket"), {"masks", "rewind_point", "sums", "options", "round", "is_due"}
+    if not (isinstance(ticket, dict) and ticket.keys() >= keys and isinstance(state.get("pruned_from"), dict)):
+        raise InputError(f"'{path}' is not a lottery ticket: begin a new experiment", code="corrupt")
     return state
 
 
 def watched(task: Task) -> tuple[str, str]:
-    """Return the metric of a task that is shown, and whether it is to be high (``max``) or low (``min``).
+    """Return the metric that is reported, and whether to maximise (``max``) or minimise it (``min``).
 
-    It is the one that chooses the best epoch; if that is the loss, the first metric of the task that is to be high, if any.
+    It is the one that chooses the best epoch; if that is the loss, the first metric of the task to maximise, if any.
     """
     name, mode = task.monitor
     high = (name for name, metric in task.default_metrics().items() if getattr(metric, "higher_is_better", False))
@@ -184,20 +179,15 @@ def watched(task: Task) -> tuple[str, str]:
 
 
 def has_begun(folder: Path) -> bool:
-    """Return whether a round has a checkpoint; otherwise remove the leftovers of an earlier try."""
+    """Return whether a round has a checkpoint; otherwise remove what an earlier attempt has left."""
     if checkpoint_files(folder / "checkpoints"):
         return True
     shutil.rmtree(folder, ignore_errors=True)
     return False
 
 
-def redrawn_seed(seed: int) -> int:
-    """Return the seed of the other initial weights, which no arm uses."""
-    return random.Random(f"reinit {seed}").randrange(2**32)
-
-
 def pruned_from(before: Mapping[str, Tensor], masks: Mapping[str, Tensor], number: int) -> dict[str, Tensor]:
-    """Return for every weight the round that it is pruned from, `NEVER` for those that survive."""
+    """Return for every weight the round it is pruned from, `NEVER` for survivors."""
     since = before or {name: torch.full(mask.shape, NEVER, dtype=torch.uint8) for name, mask in masks.items()}
     return {name: since[name].masked_fill(~mask & (since[name] == NEVER), number) for name, mask in masks.items()}
 
@@ -207,8 +197,8 @@ def real_weights(planned: Plan, ticket: LotteryTicket) -> int:
     twin = nn.Module()
     twin.net = real_twin(planned.options.backbone, **network_options(planned.options, planned.data.info))
     names = [name for name, _ in twin.named_parameters()]
-    named = {
+    patterns = {
         part: [pattern for pattern in getattr(ticket, part) if any(fnmatchcase(name, pattern) for name in names)]
         for part in ("include", "exclude")
     }
-    return sum(one.parameter.numel() for one in prunable(twin, ticket.matrices, **named).values())
+    return sum(one.parameter.numel() for one in prunable(twin, ticket.matrices, **patterns).values())

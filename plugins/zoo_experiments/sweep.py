@@ -1,32 +1,192 @@
-"""Sweeps: the grid of runs that a file describes, and the folder of their results; every run is a process of ``zoo fit``."""
+"""Sweeps: the grid of runs that a file describes, and the folder of their results.
+
+The file is YAML: a base configuration and axes. The values of an axis are values of an option, or labels with several options::
+
+    base: {backbone: vit, data: digits, trainer: {max_epochs: 10}}
+    axes:
+      algebra: [real, quaternion, phm-4]
+      rate: {low: {optimizer: {lr: 0.001}}, high: {optimizer: {lr: 0.003}}}
+      seed: [0, 1, 2]
+    exclude:
+      - {algebra: real, rate: high}
+
+``exclude`` leaves out all combinations that agree with one of its entries. Every run is a process of ``zoo fit``.
+"""
 
 from __future__ import annotations
 
 import fnmatch
+import json
 import os
+import re
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import yaml
 
 from zoo.checkpoint.atomic import write_text
 from zoo.checkpoint.card import number
 from zoo.checkpoint.sweep import RESULTS, read_rows, write_rows
-from zoo.errors import InputError, Interrupted, Stop
-from zoo.training.folder import RUNS, claim, config_values, decisive, file_name, hold, read_config, read_summary
-from zoo.training.options import Fit, build
+from zoo.errors import InputError, Interrupted, Stop, check_rules
+from zoo.training.folder import RUNS, claim, file_name, flat, hold, read_summary, shortest
+from zoo.training.options import TRAINER_ARGUMENTS, Fit, build
 from zoo.training.resolve import plan
 from zoo.training.signals import Signals
 from zoo_experiments.executors import make_executor
-from zoo_experiments.grid import Grid, Point, Row, execute
+from zoo_experiments.grid import Grid, Point, Row, changed_options, execute
 from zoo_experiments.options import Sweep, check_execution
-from zoo_experiments.sweep_file import GROUPS, points
 
+KEYS = ("base", "axes", "exclude")
+GROUPS = {"backbone": "zoo.backbones", "algebra": "zoo.algebras", "data": "zoo.datasets", "embedding": "zoo.embeddings"}
 FROM_SUMMARY = ("metrics", "validation", "parameters", "epochs", "seconds", "task", "data_sha256", "versions", "device", "std")
+
+
+# --- the file ---
+
+
+def points(values: Mapping[str, Any], file: str) -> list[Point]:
+    """Return the runs of a sweep; the last axis changes fastest.
+
+    Args:
+        values: The content of the file.
+        file: Its name, for messages.
+
+    Raises:
+        InputError: If a key, an axis or an option is unknown, the grid is empty, or two runs would have the same name.
+    """
+    base, axes, exclude = read_parts(values, file)
+    labels = {axis: dict(labelled(axis, choices, file)) for axis, choices in axes.items()}
+    for entry in exclude:
+        for axis, excluded in entry.items():
+            wrong = [label for label in map(str, as_list(excluded)) if label not in labels.get(axis, {})]
+            known = f"axis '{axis}' has {', '.join(labels[axis])}" if axis in labels else f"the axes are {', '.join(labels)}"
+            check_rules((not wrong, f"'{file}' excludes {axis}={wrong[:1] and wrong[0]}, but {known}"), code="unknown")
+    made: dict[str, Point] = {}
+    for chosen in product(*labels.values()):
+        place = dict(zip(labels, chosen, strict=True))
+        if any(all(place[axis] in map(str, as_list(excluded)) for axis, excluded in entry.items()) for entry in exclude):
+            continue
+        options, setters = base, dict[str, str]()
+        for axis, label in place.items():
+            options = merged(options, labels[axis][label])
+            for name in flat(labels[axis][label]):
+                first = setters.setdefault(name, axis)
+                check_rules((first == axis, f"axes '{first}' and '{axis}' of '{file}' both set {name}"), code="conflict")
+        name = file_name("-".join(short(axis, label, axes[axis]) for axis, label in place.items()))
+        text = f"'{file}': the labels {', '.join(chosen)} give no folder name of their own: use other letters or digits"
+        check_rules((bool(name) and name.casefold() not in made, text), code="conflict")
+        made[name.casefold()] = Point(name, place, options)
+    check_rules((bool(made), f"'{file}' excludes every run of its grid"))
+    for point in made.values():
+        check_point(point, file)
+    return list(made.values())
+
+
+def read_parts(values: Mapping[str, Any], file: str) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+    """Return the base, the axes and the exclusions of a file after checking their types."""
+    for key in values:
+        hint = "".join(f"; did you mean '{close}'?" for close in get_close_matches(str(key), KEYS, 1))
+        text = f"unknown key '{key}' in the sweep '{file}', which has {', '.join(KEYS)}{hint}"
+        check_rules((key in KEYS, text), code="unknown")
+    base, axes, exclude = values.get("base") or {}, values.get("axes"), values.get("exclude") or []
+    entries = isinstance(exclude, list) and all(isinstance(entry, dict) and entry for entry in exclude)
+    check_rules(
+        (isinstance(base, dict), f"base of the sweep '{file}' must be options of zoo fit by name"),
+        (isinstance(axes, dict) and bool(axes), f"the sweep '{file}' has no axes: write axes: {{algebra: [real, ...]}}"),
+        (entries, f"exclude of the sweep '{file}' must be a list such as [{{algebra: real}}]"),
+    )
+    for axis, choices in axes.items() if isinstance(axes, dict) else ():
+        text = f"axis '{axis}' of the sweep '{file}' needs a list of values, or options by label"
+        check_rules((isinstance(choices, list | dict) and bool(choices), text))
+    return nested(base), {str(axis): choices for axis, choices in (axes or {}).items()}, exclude
+
+
+def labelled(axis: str, choices: Sequence[Any] | Mapping[str, Any], file: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the label and the options of every value of an axis."""
+    if isinstance(choices, Mapping):
+        for label, options in choices.items():
+            text = f"'{label}' of axis '{axis}' in '{file}' must be options of zoo fit by name"
+            check_rules((isinstance(options, dict), text))
+            yield str(label), nested(options)
+        return
+    if axis not in (known := option_names()):
+        close = get_close_matches(axis, known, 1) or [name for name in known if name.rpartition(".")[2] == axis][:1]
+        hint = f"did you mean '{close[0]}'?" if close else "zoo fit --help lists them; or label its values, LABEL: {OPTIONS}"
+        raise InputError(f"axis '{axis}' of the sweep '{file}' is not an option of zoo fit: {hint}", code="unknown")
+    check_rules((len(set(map(str, choices))) == len(choices), f"axis '{axis}' of the sweep '{file}' repeats a value"))
+    for value in choices:
+        yield str(value), nested({axis: value})
+
+
+def option_names() -> list[str]:
+    """Return the options of a run by the names of their flags."""
+    hints, names = get_type_hints(Fit), list[str]()
+    for option in fields(Fit):
+        kind = hints[option.name]
+        names += [f"{option.name}.{part.name}" for part in fields(kind)] if is_dataclass(kind) else [option.name]
+    names = [name for name in names if name not in ("run_dir", "resume", "trainer")]
+    return names + [f"trainer.{name}" for name in TRAINER_ARGUMENTS]
+
+
+def nested(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with names such as ``optimizer.lr`` as parts of ``optimizer``."""
+    made: dict[str, Any] = {}
+    for name, value in options.items():
+        head, _, tail = str(name).partition(".")
+        made = merged(made, {head: {tail: value}} if tail else {head: value})
+    return made
+
+
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge nested options; the second override the first."""
+    both = {
+        name: merged(first[name], value) if isinstance(value, dict) and isinstance(first.get(name), dict) else value
+        for name, value in second.items()
+    }
+    return {**first, **both}
+
+
+def short(axis: str, label: str, choices: Any) -> str:
+    """Return the part of a run's name for an axis: quaternion, seed0, lr0.001."""
+    if isinstance(choices, Mapping):
+        return label
+    return shortest(GROUPS[axis], label) if axis in GROUPS else f"{axis.rpartition('.')[2]}{label}"
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list unchanged, and any other value in a list."""
+    return value if isinstance(value, list) else [value]
+
+
+def check_point(point: Point, file: str) -> None:
+    """Check the options of a run as far as ``zoo fit`` does before it reads data."""
+    options, trainer = point.options, point.options.get("trainer") or {}
+    missing = [name for name in ("backbone", "algebra") if not options.get(name)]
+    check_rules((not missing, f"the sweep '{file}' has no {' and '.join(missing)}: add it to base or axes"), code="missing")
+    taken = [name for name in ("run_dir", "resume") if name in options]
+    check_rules((not taken, f"'{file}' sets {', '.join(taken)}: every run gets its own folder"), code="conflict")
+    for name, value in flat(options).items():
+        text = f"'{file}': YAML reads {name}={value} as text, write {str(value).lower().replace('e', '.0e')}"
+        check_rules((not (isinstance(value, str) and re.fullmatch(r"[+-]?\d+e[+-]?\d+", value, re.I)), text))
+    unknown = {str(name) for name in trainer} - set(TRAINER_ARGUMENTS) if isinstance(trainer, dict) else set()
+    text = f"'{file}': unknown argument 'trainer.{min(unknown, default='')}' of Lightning's Trainer"
+    check_rules((not unknown, text), code="unknown")
+    try:
+        plan(build(Fit, options), try_network=True)
+        json.dumps(options, allow_nan=False)
+    except InputError as error:
+        raise InputError(f"'{file}', run {point.name}: {error}", code=error.code) from error
+    except (TypeError, ValueError) as error:
+        raise InputError(f"'{file}', run {point.name}: {RESULTS} cannot hold an option: {error}") from error
+
+
+# --- the folder ---
 
 
 class SweepGrid(Grid):
@@ -37,7 +197,7 @@ class SweepGrid(Grid):
         points: The runs of the sweep.
 
     Raises:
-        InputError: If the folder has runs that the sweep does not have, or that had other options.
+        InputError: If the folder has unknown runs, or runs with other options.
     """
 
     def __init__(self, folder: Path, points: Sequence[Point]) -> None:
@@ -45,27 +205,27 @@ class SweepGrid(Grid):
         path, known = folder / RESULTS, {point.name: point for point in points}
         for row in read_rows(path) if path.exists() else ():
             point = known.get(row["name"])
-            if point is None or point.options != row["options"]:
-                raise self._another(row["name"], "does not have" if point is None else "has other options for")
-            self.rows[point.name] = row | {"axes": dict(point.axes)}  # an axis may have been renamed
+            self._check_same(row["name"], point is not None and point.options == row["options"])
+            self.rows[row["name"]] = row | {"axes": dict(known[row["name"]].axes)}  # an axis may have been renamed
         for point in points:
             if point.name not in self.rows and self.is_finished(point):
-                trained = decisive(read_config(self.path(point)))  # perhaps by hand, with --resume and other options
-                if trained != decisive(config_values(plan(build(Fit, point.options)).options)):
-                    raise self._another(point.name, "has other options for")
+                # It may have been trained by hand, with --resume and other options.
+                self._check_same(
+                    point.name, not any(changed_options(self.path(point), plan(build(Fit, point.options)).options))
+                )
                 self.rows[point.name] = self.read_row(point)
         self.write()
 
-    def _another(self, name: str, difference: str) -> InputError:
-        text = f"'{self.folder}' holds another sweep, with a run '{name}' that this one {difference}: choose another --run-dir"
-        return InputError(text, code="mismatch")
+    def _check_same(self, run: str, same: bool) -> None:
+        text = f"'{self.folder}' holds another sweep: its run '{run}' is missing here or has other options"
+        check_rules((same, f"{text}; choose another --run-dir"), code="mismatch")
 
     def path(self, point: Point) -> Path:
         """Return the folder of a run."""
         return self.folder / "runs" / point.name
 
     def command(self, point: Point) -> list[str]:
-        """Write the configuration of a run; return the words after ``zoo`` that train or resume it."""
+        """Write the configuration of a run; return the arguments of ``zoo`` that train or resume it."""
         config = self.folder / "configs" / f"{point.name}.yaml"
         config.parent.mkdir(parents=True, exist_ok=True)
         write_text(config, yaml.safe_dump(dict(point.options), sort_keys=False))
@@ -93,18 +253,17 @@ def sweep(
 ) -> dict[str, Any]:
     """Train the missing runs of a sweep and return the results of all of them.
 
-    Every run is a process of ``zoo fit`` in its own folder. A run that was stopped or killed resumes from its last checkpoint;
-    one that fails is reported, and the others continue.
+    Interrupted runs resume from their last checkpoint. A run that fails is reported, and the others continue.
 
     Args:
-        values: The sweep, see `zoo_experiments.sweep_file`.
-        file: The name of its file.
-        options: The folder, which of the runs are wanted, and where they are trained.
+        values: The content of the file, see the module's docstring.
+        file: The name of the file.
+        options: The folder, which runs to train, and where.
         say: Prints a line of progress.
-        finished: Called with the row of each run that ends well.
+        finished: Called with the row of each run that succeeds.
 
     Returns:
-        ``run_dir``, the ``rows`` of results.jsonl, and ``failed``, the reason by name of the run.
+        ``run_dir``, the ``rows`` of results.jsonl, and ``failed``, the reasons by name of the run.
 
     Raises:
         InputError: If the sweep is wrong, its folder holds another one, or the cluster cannot be reached.
@@ -112,65 +271,61 @@ def sweep(
     """
     options = options or Sweep()
     check_execution(options)
-    grid = points(values, file)
-    wanted = select(grid, [name.strip() for name in options.only.split(",") if name.strip()], file)
+    runs = points(values, file)
+    wanted = select(runs, [name.strip() for name in options.only.split(",") if name.strip()], file)
     folder = Path(options.run_dir).expanduser() if options.run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
     with ExitStack() as stack:
         begun = os.path.isfile(folder / RESULTS)
         stack.enter_context(hold(folder) if begun else claim(Fit("", "", run_dir=str(folder))))
-        study = SweepGrid(folder, grid)
-        missing = [name for name in wanted if name not in study.rows]
-        say(f"{len(wanted)} runs, {len(wanted) - len(missing)} are done; everything is in {folder}")
+        grid = SweepGrid(folder, runs)
+        missing = [name for name in wanted if name not in grid.rows]
+        say(f"{len(wanted)} runs, {len(wanted) - len(missing)} finished; results in {folder}")
         ended = 0
 
         def report(point: Point) -> None:
             nonlocal ended
             ended += 1
-            if row := study.rows.get(point.name):
-                say(f"{ended}/{len(missing)} {point.name}: {row_text(row)}")
+            row = grid.rows.get(point.name)
+            say(f"{ended}/{len(missing)} {point.name}{f': {row_text(row)}' if row else f' failed: {grid.failed[point.name]}'}")
+            if row:
                 finished(row)
-            else:
-                say(f"{ended}/{len(missing)} {point.name} failed: {study.failed[point.name]}")
 
         signals = stack.enter_context(Signals())
         try:
             if missing:
-                execute(study, make_executor(options), report, missing)
+                execute(grid, make_executor(options), report, missing)
         except (Stop, KeyboardInterrupt) as stop:
             signum = getattr(stop, "signum", signals.received or signal.SIGINT)
-            done = sum(name in study.rows for name in wanted)
-            text = f"stopped; {done} of {len(wanted)} runs are done, give the same command again to resume"
-            raise Interrupted(text, signum) from stop
-    rows = [study.rows[name] for name in wanted if name in study.rows]
-    return {"run_dir": str(folder), "rows": rows, "failed": study.failed}
+            done = sum(name in grid.rows for name in wanted)
+            raise Interrupted(
+                f"stopped; {done} of {len(wanted)} runs are finished, repeat the command to resume", signum
+            ) from stop
+    return {"run_dir": str(folder), "rows": [grid.rows[name] for name in wanted if name in grid.rows], "failed": grid.failed}
 
 
-def select(grid: Sequence[Point], patterns: Sequence[str], file: str) -> list[str]:
-    """Return the names of the runs that match one of the patterns, or of all if there is none.
+def select(runs: Sequence[Point], patterns: Sequence[str], file: str) -> list[str]:
+    """Return the names of the runs that match one of the patterns; all of them without patterns.
 
-    A run also matches by the labels of its axes as they are written in the file, such as ``phm-4-seed0``.
+    The labels as written in the file match too, such as ``phm-4-seed0`` for the run ``phm-n4-seed0``.
     """
-    names = {point.name: (point.name, typed_name(point)) for point in grid}
+    names = {point.name: (point.name, typed_name(point)) for point in runs}
     for pattern in patterns:
         if not any(fnmatch.filter(pair, pattern) for pair in names.values()):
             close = get_close_matches(pattern, names, 1)
-            hint = f"did you mean '{close[0]}'?" if close else f"the first is '{grid[0].name}'"
+            hint = f"did you mean '{close[0]}'?" if close else f"the first is '{runs[0].name}'"
             raise InputError(f"--only {pattern}: '{file}' has no such run: {hint}", code="unknown")
     return [name for name, pair in names.items() if not patterns or any(fnmatch.filter(pair, pattern) for pattern in patterns)]
 
 
 def typed_name(point: Point) -> str:
-    """Return the name of a run with its labels as typed: ``phm-4-seed0`` for ``phm-n4-seed0``."""
+    """Return the name of a run with its labels as written in the file."""
     return file_name("-".join(label if axis in GROUPS else f"{axis}{label}" for axis, label in point.axes.items()))
 
 
 def row_text(row: Mapping[str, Any]) -> str:
-    """Format the result of a run in a few words."""
+    """Format the result of a run on one line."""
     metrics = ", ".join(f"{name} {number(value)}" for name, value in row["metrics"].items() if value is not None)
     validation = row.get("validation") or {}
-    measured = (
-        "not measured"
-        if validation.get("value") is None
-        else f"validation {validation['metric']} {number(validation['value'])}"
-    )
-    return f"{f'test {metrics}' if metrics else measured}; {row.get('seconds', 0):.0f} s"
+    value = validation.get("value")
+    text = "not measured" if value is None else f"validation {validation['metric']} {number(value)}"
+    return f"{f'test {metrics}' if metrics else text}; {row.get('seconds', 0):.0f} s"

@@ -1,9 +1,13 @@
-"""The page of a report: one HTML file with tables and pictures that fetches nothing, and the same as Markdown."""
+"""The page of a report: self-contained HTML with tables and pictures, the same as Markdown, and a text for the terminal."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import io
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from zoo.report import Report, plain_console, plain_table
 
 STYLE = """
 body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #222; margin: 0 auto; padding: 1.2rem; max-width: 1080px; }
@@ -15,20 +19,27 @@ th, td { padding: .22rem .7rem; border-bottom: 1px solid #e6e6e6; text-align: ri
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 """
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+MOST_NOTES = 12
+"""Maximum number of notes in the terminal."""
 
 
 class Table(NamedTuple):
-    """A table of text.
-
-    Attributes:
-        title: Its title.
-        head: The titles of its columns.
-        rows: Its cells.
-    """
+    """A table of text: its title, the titles of its columns, and its cells."""
 
     title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+    def as_html(self) -> str:
+        """Format the table as HTML."""
+        line = "".join(f"<th>{escape(text)}</th>" for text in self.head)
+        body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in self.rows)
+        return f'<h2>{escape(self.title)}</h2><div class="scroll"><table><tr>{line}</tr>{body}</table></div>'
+
+    def as_markdown(self) -> list[str]:
+        """Format the table without its title as lines of Markdown."""
+        rows = [f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in self.rows]
+        return [f"| {' | '.join(self.head)} |", f"|---|{'---:|' * (len(self.head) - 1)}", *rows]
 
 
 @dataclass
@@ -38,8 +49,7 @@ class Page:
     Attributes:
         title: Its title.
         about: The line under the title.
-        findings: Sentences that say what was found.
-        pictures: SVG files by caption.
+        findings: The conclusions, one sentence each.
         tables: Its tables.
         notes: Sentences at the end.
     """
@@ -47,41 +57,57 @@ class Page:
     title: str
     about: str
     findings: Sequence[str] = ()
-    pictures: Mapping[str, bytes] = field(default_factory=dict)
     tables: Sequence[Table] = ()
     notes: Sequence[str] = ()
 
-    def as_html(self) -> bytes:
-        """Format the report as one HTML file; names may be untrusted and are escaped."""
-        from base64 import b64encode
+    def report(self, name: str, values: dict[str, Any], files: dict[str, bytes], summary: Table) -> Report:
+        """Return the report with its page.
 
+        Args:
+            name: Name of the page's files.
+            values: See `Report`.
+            files: The pictures by file name; the SVG files become part of the page.
+            summary: The table for the terminal.
+        """
+        pictures = {file: content for file, content in files.items() if file.endswith(".svg")}
+        pages = {f"{name}.md": self.as_markdown(), f"{name}.html": self.as_html(pictures)}
+        return Report(values, self.as_text(summary), files | pages)
+
+    def as_html(self, pictures: dict[str, bytes]) -> bytes:
+        """Format the page as one HTML file; names may be untrusted and are escaped."""
         findings = "".join(f"<li>{escape(text)}</li>" for text in self.findings)
-        images = [
+        first, *others = [
             f'<img alt="{escape(caption)}" src="data:image/svg+xml;base64,{b64encode(svg).decode()}">'
-            for caption, svg in self.pictures.items()
-        ]
+            for caption, svg in pictures.items()
+        ] or [""]
         notes = "".join(f'<p class="note">{escape(text)}</p>' for text in self.notes)
         head = (
             f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
             f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
             f"<title>{escape(self.title)}</title><style>{STYLE}</style>"
         )
-        first, rest = "".join(images[:1]), "".join(images[1:])
-        body = f'<h1>{escape(self.title)}</h1><p class="note">{escape(self.about)}</p>{first}<ul>{findings}</ul>{rest}'
-        body += "".join(map(_table, self.tables)) + notes
+        body = f'<h1>{escape(self.title)}</h1><p class="note">{escape(self.about)}</p>{first}<ul>{findings}</ul>'
+        body += "".join([*others, *(table.as_html() for table in self.tables), notes])
         return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n'.encode()
 
     def as_markdown(self) -> bytes:
-        """Format the report, without its pictures, as Markdown."""
+        """Format the page without its pictures as Markdown."""
         lines = [f"# {self.title}", "", self.about, "", *(f"- {text}" for text in self.findings)]
-        for name, head, rows in self.tables:
-            lines += ["", f"## {name}", "", f"| {' | '.join(head)} |", f"|---|{'---:|' * (len(head) - 1)}"]
-            lines += [f"| {' | '.join(text.replace('|', '/') for text in row)} |" for row in rows]
+        for table in self.tables:
+            lines += ["", f"## {table.title}", "", *table.as_markdown()]
         lines += ["", *(f"- {text}" for text in self.notes)] if self.notes else []
         return ("\n".join(lines).replace("<", "&lt;") + "\n").encode()
 
-
-def _table(table: Table) -> str:
-    line = "".join(f"<th>{escape(text)}</th>" for text in table.head)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in table.rows)
-    return f'<h2>{escape(table.title)}</h2><div class="scroll"><table><tr>{line}</tr>{body}</table></div>'
+    def as_text(self, summary: Table) -> str:
+        """Format title, one table, findings and notes for the terminal."""
+        view = plain_table(summary.head[0], *summary.head[1:])
+        for row in summary.rows:
+            view.add_row(*row)
+        console = plain_console(file=io.StringIO())
+        console.print(f"\n{summary.title or self.title}\n")
+        console.print(view)
+        for text in (*self.findings, *self.notes[:MOST_NOTES]):
+            console.print(text)
+        if len(self.notes) > MOST_NOTES:
+            console.print(f"and {len(self.notes) - MOST_NOTES} more notes on the page")
+        return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]

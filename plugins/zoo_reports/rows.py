@@ -8,17 +8,15 @@ from typing import Any, NamedTuple
 
 from zoo.checkpoint.lottery import RESULTS, check_links, read_results
 from zoo.errors import InputError, check_rules, printable
+from zoo_reports.style import REAL
 
-REAL = "real"
-"""The algebra whose dense network all percentages are of."""
 LARGEST = 1e100
-"""What training that has diverged may report; no axis reaches it."""
-MOST_ARMS = 100
-"""Lines that a report may have."""
+"""Larger values, which diverged training may report, are not drawn."""
+CONTROLS = {"random": "random masks", "reinit": "new initialisation"}
 
 
 class Run(NamedTuple):
-    """A lottery run: its folder, and what its ``lottery.json`` says."""
+    """A lottery run: its folder and the content of its ``lottery.json``."""
 
     folder: Path
     record: dict[str, Any]
@@ -29,7 +27,7 @@ class Point(NamedTuple):
 
     Attributes:
         round: Its number.
-        survivors: Weights that are left, the mean over seeds.
+        survivors: Remaining weights, the mean over seeds.
         percent: The same in percent of the prunable weights of the real network.
         mean: The mean of the metric over seeds.
         spread: Its sample standard deviation, None for one seed.
@@ -51,9 +49,9 @@ class Arm(NamedTuple):
         label: Its name, unique within a report.
         algebra: The spec of its algebra.
         control: ``random`` (masks), ``reinit`` (another initialisation), or None.
-        run: The run it is of.
+        run: Its run.
         rows: Its rows by seed and round.
-        points: One for each round, from the first.
+        points: Its rounds in order.
     """
 
     label: str
@@ -75,7 +73,7 @@ class Arm(NamedTuple):
 
     @property
     def dense(self) -> float | None:
-        """The level of the dense network, if this is the arm of the reals and has it."""
+        """The metric of the dense network, if this is the arm of the reals and has it."""
         first = self.points[0]
         return first.mean if self.algebra == REAL and self.control is None and first.percent == 100 else None
 
@@ -84,32 +82,31 @@ def read_runs(folders: Sequence[str]) -> list[Run]:
     """Read lottery runs.
 
     Raises:
-        InputError: If a folder is no lottery run, its file is damaged, it has no rows yet, or two are of different data.
+        InputError: If a folder is not a lottery run, its file is damaged or has no rows, or the data sets differ.
     """
-    paths = [Path(folder).expanduser() for folder in folders]
-    twice = [folder for folder, count in Counter(path.resolve() for path in paths).items() if count > 1]
-    if twice:
-        raise InputError(f"'{twice[0]}' is given twice")
-    runs = [Run(path, _read(path)) for path in paths]
+    runs = []
+    for folder in dict.fromkeys(Path(folder).expanduser() for folder in folders):
+        if not (folder / RESULTS).is_file():
+            raise InputError(f"'{folder}' is not a folder of zoo lottery: {RESULTS} is missing", code="missing")
+        check_links(folder)
+        runs.append(Run(folder, read_results(folder / RESULTS)))
+        check_rules((bool(runs[-1].record["rows"]), f"no round of '{folder}' is finished yet"), code="missing")
     check_same(runs, "data")
     return runs
 
 
 def check_same(runs: Sequence[Run], key: str) -> None:
-    """Refuse runs that differ in what an axis needs."""
-    first = runs[0]
-    for run in runs[1:]:
-        one, other = (printable(str(run.record[key])) for run in (first, run))
-        if one != other:
-            which = f"{one} in {first.folder}, {other} in {run.folder}"
-            raise InputError(f"runs of different {key} have no common axis ({which}): make a report of each")
+    """Check that all runs agree in a key of their records."""
+    values = {printable(str(run.record[key])): run.folder for run in runs}
+    text = ", ".join(f"{value} in {folder}" for value, folder in values.items())
+    check_rules((len(values) == 1, f"runs of different {key} cannot be compared ({text}): report on each"), code="mismatch")
 
 
 def measured(runs: Sequence[Run], metric: str, mode: str) -> tuple[str, str]:
-    """Return the metric to be drawn, and whether it is to be high (``max``) or low (``min``).
+    """Return the metric to draw, and whether to maximise (``max``) or minimise it (``min``).
 
     Raises:
-        InputError: If none is given and the runs watch different ones, or it is not known which is better.
+        InputError: If none is given and the runs report different ones, or it is not known which is better.
     """
     if not metric:
         for key in ("metric", "mode"):
@@ -118,25 +115,14 @@ def measured(runs: Sequence[Run], metric: str, mode: str) -> tuple[str, str]:
     known = {run.record["mode"] for run in runs if run.record["metric"] == metric}
     check_rules(
         (mode in ("", "min", "max"), f"lottery: mode={mode!r}: use min or max"),
-        (bool(mode) or len(known) == 1, f"lottery: is {metric} to be low or high? add mode=min or mode=max"),
-        (not mode or known <= {mode}, f"lottery: mode={mode}: the run says {''.join(known)} for {metric}"),
+        (bool(mode) or len(known) == 1, f"lottery: is a high or a low {metric} better? add mode=max or mode=min"),
+        (not mode or known <= {mode}, f"lottery: mode={mode}: the run has mode {''.join(known)} for {metric}"),
     )
     return metric, mode or known.pop()
 
 
-def _read(folder: Path) -> dict[str, Any]:
-    if not (folder / RESULTS).is_file():
-        what = "there is no such folder" if not folder.exists() else f"there is no {RESULTS} in it"
-        raise InputError(f"'{folder}' is no lottery run: {what}; give a folder that zoo lottery wrote")
-    check_links(folder)
-    record = read_results(folder / RESULTS)
-    if not record["rows"]:
-        raise InputError(f"{folder / RESULTS} has no rows yet: its first round is not finished")
-    return record
-
-
 def value_of(row: dict[str, Any], split: str, metric: str) -> float | None:
-    """Return a metric of a row if it has it and it is a number that can be drawn."""
+    """Return a metric of a row; None if it is missing or cannot be drawn."""
     value = row[split].get(metric)
     return float(value) if value is not None and -LARGEST < value < LARGEST else None
 
@@ -147,34 +133,29 @@ def collect(runs: Sequence[Run], split: str, metric: str) -> list[Arm]:
     Raises:
         InputError: If no row has the metric on this split.
     """
-    found: dict[tuple[int, str, str | None], dict[tuple[int, int], dict[str, Any]]] = {}
+    groups: dict[tuple[int, str, str | None], dict[tuple[int, int], dict[str, Any]]] = {}
     for number, run in enumerate(runs):
         for row in run.record["rows"]:
-            found.setdefault((number, row["algebra"], row["control"]), {})[row["seed"], row["round"]] = row
-    if len(found) > MOST_ARMS:
-        raise InputError(f"{len(found):,} lines are too many for a plot, which has at most {MOST_ARMS}: give fewer runs")
-    algebras = list(dict.fromkeys(algebra for _, algebra, _ in found))
+            groups.setdefault((number, row["algebra"], row["control"]), {})[row["seed"], row["round"]] = row
+    algebras = list(dict.fromkeys(algebra for _, algebra, _ in groups))
     algebras.sort(key=lambda algebra: algebra != REAL)
-    several = Counter((algebra, control) for _, algebra, control in found)
+    repeats = Counter((algebra, control) for _, algebra, control in groups)
     names = run_names(runs)
     arms = []
-    for number, algebra, control in sorted(found, key=lambda key: (algebras.index(key[1]), key[2] or "", key[0])):
-        rows = found[number, algebra, control]
-        label = _label(algebra, control)
-        label += f" ({names[number]})" if several[algebra, control] > 1 else ""
+    for number, algebra, control in sorted(groups, key=lambda key: (algebras.index(key[1]), key[2] or "", key[0])):
+        rows = groups[number, algebra, control]
+        label = _label(algebra, control) + (f" ({names[number]})" if repeats[algebra, control] > 1 else "")
         if points := _points(rows, split, metric):
             arms.append(Arm(label, algebra, control, runs[number], rows, points))
     if not arms:
-        there = sorted({name for run in runs for row in run.record["rows"] for name in row.get(split) or {}})
-        raise InputError(f"no round has {metric} of the split {split}: it has {printable(', '.join(there)) or 'no metrics'}")
+        known = sorted({name for run in runs for row in run.record["rows"] for name in row.get(split) or {}})
+        text = f"no round has {metric} of the split {split}: it has {printable(', '.join(known)) or 'no metrics'}"
+        raise InputError(text, code="unknown")
     return arms
 
 
-CONTROLS = {"random": "random masks", "reinit": "new initialisation"}
-
-
 def run_names(runs: Sequence[Run]) -> list[str]:
-    """Name runs by their folders, with the folders above where two have one name."""
+    """Return the folder names of runs, with parent folders where two names are equal."""
     depth = 1
     paths = [run.folder.resolve().parts for run in runs]
     while len({parts[-depth:] for parts in paths}) < len(paths):
@@ -185,11 +166,11 @@ def run_names(runs: Sequence[Run]) -> list[str]:
 def _points(rows: dict[tuple[int, int], dict[str, Any]], split: str, metric: str) -> list[Point]:
     points = []
     for number in sorted({number for _, number in rows}):
-        here = {seed: row for (seed, at), row in sorted(rows.items()) if at == number and row["survivors"]}
-        values = {seed: value for seed, row in here.items() if (value := value_of(row, split, metric)) is not None}
+        of_round = {seed: row for (seed, at), row in sorted(rows.items()) if at == number and row["survivors"]}
+        values = {seed: value for seed, row in of_round.items() if (value := value_of(row, split, metric)) is not None}
         if values:
-            percent = mean(100 * here[seed]["survivors"] / here[seed]["real_weights"] for seed in values)
-            survivors = mean(here[seed]["survivors"] for seed in values)
+            percent = mean(100 * of_round[seed]["survivors"] / of_round[seed]["real_weights"] for seed in values)
+            survivors = mean(of_round[seed]["survivors"] for seed in values)
             spread = stdev(values.values()) if len(values) > 1 else None
             points.append(Point(number, survivors, percent, mean(values.values()), spread, values))
     return points
@@ -202,21 +183,17 @@ def is_wide(arms: Sequence[Arm]) -> bool:
 
 
 def gaps(runs: Sequence[Run], arms: Sequence[Arm]) -> list[str]:
-    """Say what the lines leave out: rounds without a value, rounds that not all seeds have, arms that were stopped."""
-    said = []
+    """List what the lines leave out: rounds without a value, rounds that some seeds miss, and stopped arms."""
+    notes = []
     for arm in arms:
-        without = [key for key in arm.rows if not any(key[0] in p.seeds for p in arm.points if p.round == key[1])]
-        said += [f"{arm.label}, seed {seed}, round {number}: no value, not drawn" for seed, number in sorted(without)]
+        missing = [key for key in arm.rows if not any(key[0] in p.seeds for p in arm.points if p.round == key[1])]
+        notes += [f"{arm.label}, seed {seed}, round {number}: no value, not drawn" for seed, number in sorted(missing)]
         if thin := [str(point.round) for point in arm.points if len(point.seeds) < len(arm.seeds)]:
-            said.append(f"{arm.label}: not all {len(arm.seeds)} seeds have round {', '.join(thin)} (hollow points)")
-    for run in runs:
-        said += [_stop(one) for one in run.record["stopped"]]
-    return said
-
-
-def _stop(one: dict[str, Any]) -> str:
-    label = _label(one["algebra"], one["control"])
-    return f"{label}, seed {one['seed']}: no round after {one['round']}, {one['reason']}"[:300]
+            notes.append(f"{arm.label}: round {', '.join(thin)} with fewer than {len(arm.seeds)} seeds (hollow points)")
+    for stop in (stop for run in runs for stop in run.record["stopped"]):
+        label = _label(stop["algebra"], stop["control"])
+        notes.append(f"{label}, seed {stop['seed']}: no round after {stop['round']}, {stop['reason']}"[:300])
+    return notes
 
 
 def _label(algebra: str, control: str | None) -> str:

@@ -1,52 +1,75 @@
-"""How arms, percents and rounds look, in pictures and on the page alike."""
+"""The style of all pictures: colours, axes, ticks and files, and how percents and metrics are written."""
 
+import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any
+from warnings import catch_warnings, filterwarnings
 
-from zoo_reports.rows import REAL, Arm
+from zoo.checkpoint.card import number
 
+REAL = "real"
+"""The algebra that all others are compared with."""
 GREY = "#4d4d4d"
 PALETTE = ("#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7a5195", "#0072b2")
-"""Colours that people of any colour vision can tell apart (Okabe and Ito 2008, but for yellow, and a purple)."""
-MARKERS = ("o", "s", "^", "D", "v", "P")
+"""Colours that people of any colour vision can tell apart (Okabe and Ito 2008, with a purple instead of yellow)."""
 MOST_TICKS = 16
-DASHES = {None: "-", "random": "--", "reinit": ":"}
-"""The line style of each control."""
+PERCENT_TITLE = "weights left, percent of the real network's prunable weights"
 
 
-class Style(NamedTuple):
-    """How an arm is drawn: colour by algebra, dashes by control, marker by algebra, run and control."""
+def colors_of(algebras: Iterable[str]) -> dict[str, str]:
+    """Return the colour of each algebra; it has the same colour in all reports, unless two ask for the same one.
 
-    color: str
-    dash: str
-    marker: str
-
-
-def styles(arms: Sequence[Arm]) -> dict[str, Style]:
-    """Return the style of each arm by its label; an algebra has the same colour in all reports, unless two want one.
-
-    The reals are grey. Any other algebra asks for the colour that its name gives, and takes the next free one.
+    The reals are grey. Any other algebra asks for the colour that its name hashes to, and takes the next free one.
     """
-    algebras = list(dict.fromkeys(arm.algebra for arm in arms))
     colors = {REAL: GREY}
     for algebra in sorted(set(algebras) - {REAL}):
-        wanted = int(sha256(algebra.encode()).hexdigest(), 16) % len(PALETTE)
-        order = [PALETTE[(wanted + step) % len(PALETTE)] for step in range(len(PALETTE))]
+        start = int(sha256(algebra.encode()).hexdigest(), 16) % len(PALETTE)
+        order = [PALETTE[(start + step) % len(PALETTE)] for step in range(len(PALETTE))]
         colors[algebra] = next((color for color in order if color not in colors.values()), order[0])
-    seen: dict[tuple[str, str | None], int] = {}
-    found = {}
-    for arm in arms:
-        again = seen[arm.algebra, arm.control] = seen.get((arm.algebra, arm.control), -1) + 1
-        step = list(DASHES).index(arm.control) if arm.control in DASHES else len(DASHES)  # one point shows no dashes
-        marker = MARKERS[(algebras.index(arm.algebra) + again + step) % len(MARKERS)]
-        found[arm.label] = Style(colors[arm.algebra], DASHES.get(arm.control, "-."), marker)
-    return found
+    return colors
+
+
+def pictures(name: str, draw: Callable[[], Any]) -> dict[str, bytes]:
+    """Draw a picture and return it as PNG and SVG, the same bytes every time."""
+    from matplotlib import rc_context
+
+    files = {}
+    with (
+        catch_warnings(),
+        rc_context({"svg.hashsalt": name, "font.size": 9, "axes.linewidth": 0.6, "axes.edgecolor": "#888888"}),
+    ):
+        filterwarnings("ignore", "Glyph", UserWarning)  # in the name of a data set, say; the page shows it
+        figure = draw()
+        for kind, options in (("png", {"dpi": 150, "metadata": {"Software": None}}), ("svg", {"metadata": {"Date": None}})):
+            picture = io.BytesIO()
+            figure.savefig(picture, format=kind, **options)
+            files[f"{name}.{kind}"] = picture.getvalue()
+    return files
+
+
+def plain_axes(axes: Any, grid: str = "both") -> None:
+    """Draw a light grid, and no frame at the top and on the right."""
+    axes.grid(axis=grid, color="#e6e6e6", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def log_axis(axes: Any, which: str, values: Sequence[float]) -> None:
+    """Scale the axis ``x`` or ``y`` logarithmically, with ticks around some values; thousands are written as 1k."""
+    from matplotlib.ticker import EngFormatter
+
+    ticks = log_ticks(min(values), max(values))
+    labels = [EngFormatter(sep="")(tick) if tick >= 1000 else f"{tick:g}" for tick in ticks]
+    getattr(axes, f"set_{which}scale")("log")
+    axis = getattr(axes, f"{which}axis")
+    axis.set_ticks(ticks, labels)
+    axis.set_ticks([], minor=True)
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Return the ticks 1, 2, 5 times powers of ten within a range, and one beyond it at each end; of a long one powers alone.
+    """Return the ticks 1, 2, 5 times powers of ten that enclose a range; only powers for a long range.
 
     >>> log_ticks(1.5, 100)
     [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
@@ -55,15 +78,15 @@ def log_ticks(low: float, high: float) -> list[float]:
     ticks = [float(f"{factor}e{power}") for power in powers for factor in (1, 2, 5)]
     first = max(i for i, tick in enumerate(ticks) if tick <= low * (1 + 1e-9))
     last = min(i for i, tick in enumerate(ticks) if tick >= high * (1 - 1e-9))
-    found = ticks[first : last + 1]
-    if len(found) <= MOST_TICKS:
-        return found
-    tens = [tick for tick in found if math.log10(tick).is_integer()]
+    ticks = ticks[first : last + 1]
+    if len(ticks) <= MOST_TICKS:
+        return ticks
+    tens = [tick for tick in ticks if math.log10(tick).is_integer()]
     return tens[:: -(-len(tens) // MOST_TICKS)]
 
 
 def percent_text(percent: float) -> str:
-    """Write a percent of weights with three digits.
+    """Format a percent of weights with three digits.
 
     >>> percent_text(100), percent_text(5.184), percent_text(0.60466)
     ('100 %', '5.18 %', '0.605 %')
@@ -71,20 +94,17 @@ def percent_text(percent: float) -> str:
     return f"{percent:.3g} %"
 
 
-def chosen(rounds: Sequence[int], most: int = 5) -> list[int]:
-    """Choose rounds for a row of panels: the first, the last, and some between.
+def plus_minus(mean: float, spread: float | None) -> str:
+    """Format a metric with its spread over seeds.
 
-    >>> chosen(range(11))
-    [0, 2, 5, 8, 10]
+    >>> plus_minus(0.97123, 0.0021), plus_minus(0.5, None), plus_minus(865.826, 47.7612)
+    ('0.9712 ± 0.0021', '0.5000', '865.83 ± 47.76')
     """
-    if len(rounds) <= most:
-        return list(rounds)
-    return [rounds[round(step * (len(rounds) - 1) / (most - 1))] for step in range(most)]
+    text = number(mean) if abs(mean) < 10 else f"{mean:.{2 if abs(mean) < 1000 else 0}f}"
+    digits = ".2e" if "e" in text else f".{len(text.partition('.')[2])}f"
+    return text if spread is None else f"{text} ± {spread:{digits}}"
 
 
 def axis_title(metric: str, split: str) -> str:
-    """Name the axis of the metric."""
+    """Return the title of a metric's axis."""
     return f"{metric.replace('_', ' ')}, {'validation' if split == 'val' else split} split"
-
-
-PERCENT_TITLE = "weights left, percent of the real network's prunable weights"

@@ -1,6 +1,5 @@
 """The report ``sweep``: the runs of a grid as a table, plots and one page; means over seeds, and the best by validation."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -9,29 +8,24 @@ from typing import Any, NamedTuple
 from zoo.checkpoint.card import number
 from zoo.checkpoint.sweep import RESULTS, read_rows
 from zoo.errors import InputError, check_rules
-from zoo.report import Report, plain_console, plain_table
-from zoo_reports.lottery import plus_minus
+from zoo.report import Report
 from zoo_reports.page import Page, Table
-from zoo_reports.plots import both
-from zoo_reports.style import PALETTE, axis_title
+from zoo_reports.style import PALETTE, axis_title, log_axis, pictures, plain_axes, plus_minus
 
 SEED = "seed"
-"""The axis that means and spreads are taken over."""
-NOT_RANKED = (
-    "Which is best by validation is not told: runs differ in their data or in what they are chosen by, or it is unknown."
-)
+"""The axis of means and spreads."""
 
 
 class Group(NamedTuple):
-    """The runs of a sweep that differ in their seed alone.
+    """The runs of a sweep that differ only in their seed.
 
     Attributes:
         label: The labels of its axes.
         axes: The label by axis.
-        values: The metric of each run on the test split.
-        chosen: The figure of each run that validation chose its epoch by.
+        values: The metric of each run.
+        chosen: The validation metric that chose the epoch of each run.
         parameters: Trainable parameters, and those of the same network over the reals.
-        color: What it is drawn in, one for each label of the first axis.
+        color: Its colour, by the label of the first axis.
     """
 
     label: str
@@ -42,9 +36,9 @@ class Group(NamedTuple):
     color: str
 
     @property
-    def spread(self) -> float | None:
-        """The sample standard deviation of the metric, None for one run."""
-        return stdev(self.values) if len(self.values) > 1 else None
+    def text(self) -> str:
+        """The mean with its sample standard deviation."""
+        return plus_minus(mean(self.values), stdev(self.values) if len(self.values) > 1 else None)
 
 
 def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
@@ -52,134 +46,114 @@ def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
 
     Args:
         runs: One folder that ``zoo sweep`` wrote.
-        metric: The metric of the test split to show, or of validation if there is no test split; by default the one that
-            epochs were chosen by, or else the first.
+        metric: The test metric to show, or the validation metric if there is no test split; by default the one that chose the
+            epochs, or else the first.
 
     Raises:
-        InputError: If the folder is none of a sweep, has no finished run, or the metric is not measured.
+        InputError: If the folder is not a sweep, has no finished run, or the metric is not measured.
     """
-    check_rules((len(runs) == 1, "sweep reports on one folder: give one"))
+    check_rules((len(runs) == 1, "sweep reports on one folder"))
     folder = Path(runs[0]).expanduser()
-    if not (folder / RESULTS).is_file():
-        raise InputError(f"'{folder}' has no {RESULTS}: give the folder of a sweep in which a run is finished")
-    rows = read_rows(folder / RESULTS)
-    check_rules((bool(rows), f"no run of '{folder}' is finished yet"))
+    rows = read_rows(folder / RESULTS) if (folder / RESULTS).is_file() else []
+    check_rules((bool(rows), f"no run of a sweep is finished in '{folder}'"), code="missing")
     metric, split = measured(rows, metric, folder)
-    ranked = figure_of(rows)
+    ranked = ranking(rows)
     groups = collect(rows, metric, split)
     best = best_of(groups, ranked[1]) if ranked else None
     table = as_table(groups, f"{split} {metric}", f"validation {ranked[0]}" if ranked else "validation", best)
-    title, axis = f"{folder.name}: {axis_title(metric, split)}", axis_title(metric, split)
-    seeds = {len(group.values) for group in groups}
-    many = str(*seeds) if len(seeds) == 1 else "as many as it says"
+    axis = axis_title(metric, split)
     left = len(rows) - sum(len(group.values) for group in groups)
     notes = [
-        f"Mean ± sample standard deviation over the runs of each row ({many}).",
-        f"Best in validation ({ranked[0]}): {best.label}." if best and ranked else NOT_RANKED,
-        *([f"{left} of {len(rows)} runs have not measured it and are not here."] if left else []),
+        f"Best in validation ({ranked[0]}): {best.label}."
+        if best and ranked
+        else "Not ranked: data or validation metrics differ.",
+        *([f"{left} of {len(rows)} runs have no such value and are left out."] if left else []),
     ]
-    files = both("sweep", lambda: picture(groups, axis, title))
-    page = Page(title, notes[0], notes[1:], {title: files["sweep.svg"]}, [table])
-    files |= {"sweep.md": page.as_markdown(), "sweep.html": page.as_html()}
+    page = Page(f"{folder.name}: {axis}", "Mean ± sample standard deviation over the runs of each row.", notes, [table])
     values = {"metric": metric, "best": best.axes if best else None, "groups": [group._asdict() for group in groups]}
-    return Report(values, as_text(title, table, notes), files)
+    files = pictures("sweep", lambda: draw(groups, axis, page.title))
+    return page.report("sweep", values, files, table._replace(title=f"{page.title}\n{page.about}"))
 
 
 def measured(rows: Sequence[dict[str, Any]], metric: str, folder: Path) -> tuple[str, str]:
-    """Return the metric to show, and its split: validation if no run has measured anything on a test split."""
-    seen = dict.fromkeys(found[0] for row in rows if (found := chosen_by(row)))
+    """Return the metric to show and its split, which is validation if no run has measured a test split."""
+    validation = list(dict.fromkeys(found[0] for row in rows if (found := chosen_by(row))))
     tested = (name for row in rows for name, value in row["metrics"].items() if isinstance(value, int | float))
     names, split = list(dict.fromkeys(tested)), "test"
     if not names:
-        names, split = list(seen), "validation"
-    if not names:
-        raise InputError(f"no run in '{folder}' has measured anything")
+        names, split = validation, "validation"
+    check_rules((bool(names), f"no run in '{folder}' has measured anything"), code="missing")
     if metric and metric not in names:
-        raise InputError(f"the runs in '{folder}' have not measured {metric}: use {' or '.join(names)}")
+        raise InputError(f"no run in '{folder}' has measured {metric}: use {' or '.join(names)}", code="unknown")
     better = [name for name in names if name != "loss"]
-    return metric or next((name for name in seen if name in better), (better or names)[0]), split
+    return metric or next((name for name in validation if name in better), (better or names)[0]), split
 
 
 def chosen_by(row: dict[str, Any]) -> tuple[str, str] | None:
-    """Return the figure of validation that chose the epoch of a run, and whether it is to be high (``max``)."""
+    """Return the validation metric that chose the epoch of a run, and whether it is maximised (``max``)."""
     found = row.get("validation") or {}
     return None if found.get("value") is None else (str(found.get("metric") or "loss"), str(found.get("mode") or "min"))
 
 
-def figure_of(rows: Sequence[dict[str, Any]]) -> tuple[str, str] | None:
-    """Return the figure of validation by which runs can be compared; None if they differ in it, or in their data."""
-    figures = {chosen_by(row) for row in rows}
+def ranking(rows: Sequence[dict[str, Any]]) -> tuple[str, str] | None:
+    """Return the validation metric that ranks the runs; None if they differ in it or in their data."""
+    metrics = {chosen_by(row) for row in rows}
     seeds = {row["axes"].get(SEED) for row in rows}
     data = {(row["axes"].get(SEED), str(row.get("data_sha256") or row["options"].get("data"))) for row in rows}
-    return figures.pop() if len(figures) == 1 and len(data) == len(seeds) else None
+    return metrics.pop() if len(metrics) == 1 and len(data) == len(seeds) else None
 
 
 def collect(rows: Sequence[dict[str, Any]], metric: str, split: str) -> list[Group]:
-    """Gather the runs that differ in their seed alone, in the order of the grid, if they have measured the metric."""
-    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    """Group the measured runs that differ only in their seed, in the order of the grid."""
+    members: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
     for row in rows:
         if isinstance(figure(row, metric, split), int | float):
-            found.setdefault(tuple(f"{axis}\t{label}" for axis, label in row["axes"].items() if axis != SEED), []).append(row)
+            members.setdefault(tuple((axis, label) for axis, label in row["axes"].items() if axis != SEED), []).append(row)
     colors: dict[str, str] = {}
     groups = []
-    for place, mine in found.items():
-        axes = dict(text.split("\t", 1) for text in place)
-        head = next(iter(axes.values()), "")
-        color = colors.setdefault(head, PALETTE[len(colors) % len(PALETTE)])
-        validation = [(row.get("validation") or {}).get("value") for row in mine]
-        chosen = [value for value in validation if value is not None]
-        counts = mine[0]["parameters"]
+    for place, of_group in members.items():
+        axes = dict(place)
+        color = colors.setdefault(next(iter(axes.values()), ""), PALETTE[len(colors) % len(PALETTE)])
+        validation = [(row.get("validation") or {}).get("value") for row in of_group]
+        counts = of_group[0]["parameters"]
         numbers = (int(counts.get("total") or 0), int(counts.get("real_twin") or 0))
-        values = [float(figure(row, metric, split)) for row in mine]
+        values = [float(figure(row, metric, split)) for row in of_group]
+        chosen = [value for value in validation if value is not None]
         groups.append(Group(", ".join(axes.values()) or "all", axes, values, chosen, numbers, color))
     return groups
 
 
 def figure(row: dict[str, Any], metric: str, split: str) -> Any:
-    """Return a figure of a run, None if it was not measured."""
+    """Return a metric of a run, None if it was not measured."""
     if split == "test":
         return row["metrics"].get(metric)
     return row["validation"]["value"] if (found := chosen_by(row)) and found[0] == metric else None
 
 
 def best_of(groups: Sequence[Group], mode: str) -> Group | None:
-    """Return the group whose mean in validation is best, if all runs have a figure there."""
+    """Return the group with the best mean in validation, if all runs have a value there."""
     if any(len(group.chosen) < len(group.values) for group in groups):
         return None
     return (max if mode == "max" else min)(groups, key=lambda group: mean(group.chosen))
 
 
-def as_table(groups: Sequence[Group], metric: str, known: str, best: Group | None) -> Table:
+def as_table(groups: Sequence[Group], metric: str, validation: str, best: Group | None) -> Table:
     """Tabulate the groups."""
     axes = list(groups[0].axes)
     rows = []
     for group in groups:
         total, twin = group.parameters
         row = [*group.axes.values()] if axes else [group.label]
-        row += [str(len(group.values)), plus_minus(mean(group.values), group.spread)]
-        row += [number(mean(group.chosen)) if group.chosen else ""] if known != metric else []
+        row += [str(len(group.values)), group.text]
+        row += [number(mean(group.chosen)) if group.chosen else ""] if validation != metric else []
         rows.append([*row, f"{total:,}", f"{total / twin:.1%}" if twin else "", "best" if group is best else ""])
-    figures = [metric] if known == metric else [metric, known]
+    figures = [metric] if validation == metric else [metric, validation]
     return Table("Runs", [*(axes or [""]), "runs", *figures, "parameters", "of the real", ""], rows)
 
 
-def as_text(title: str, table: Table, notes: Sequence[str]) -> str:
-    """Write the table for the terminal."""
-    _, head, rows = table
-    view = plain_table(head[0], *head[1:])
-    for row in rows:
-        view.add_row(*row)
-    console = plain_console(file=io.StringIO())
-    console.print(f"\n{title}\n")
-    console.print(view)
-    console.print("\n".join(notes))
-    return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]
-
-
-def picture(groups: Sequence[Group], axis: str, title: str) -> Any:
+def draw(groups: Sequence[Group], axis: str, title: str) -> Any:
     """Draw every run as a dot and every mean as a line, by group and against the parameters."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter, LogLocator
 
     figure = Figure(figsize=(10, 1.6 + 0.32 * max(6, len(groups))), layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(3, 2), sharex=False)
@@ -191,16 +165,10 @@ def picture(groups: Sequence[Group], axis: str, title: str) -> Any:
     left.set_yticks(range(len(groups)), [group.label for group in groups])
     left.set_ylim(len(groups) - 0.4, -0.6)
     left.set_xlabel(axis)
-    left.grid(axis="x", color="#e9e9e9")
-    right.set_xscale("log")
-    right.xaxis.set_minor_locator(LogLocator(subs=(2, 5)))
-    for kind in (right.xaxis.set_major_formatter, right.xaxis.set_minor_formatter):
-        kind(EngFormatter(sep=""))
+    plain_axes(left, "x")
+    log_axis(right, "x", [max(1, group.parameters[0]) for group in groups])
     right.set_xlabel("trainable parameters")
     right.set_ylabel(axis)
-    right.grid(color="#e9e9e9")
-    for axes in (left, right):
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+    plain_axes(right)
     figure.suptitle(title, x=0.01, ha="left", fontsize=11)
     return figure

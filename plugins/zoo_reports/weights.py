@@ -1,5 +1,6 @@
-"""Read what survives of each layer from the model folders of a lottery run: histograms, and the share that is left."""
+"""The surviving weights of each layer, from the models of a lottery run: histograms, and the share that is left."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,14 +9,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from zoo.checkpoint import find, load_network, read_config
-from zoo.errors import InputError
+from zoo.errors import InputError, check_rules
 from zoo.pruning import prunable
 from zoo_reports.rows import Arm
 
 ALL = "all layers"
 BINS = 60
 REACH = 99.9
-"""Percent of the weights of each round that the axis of a histogram reaches; the others lie beyond it."""
+"""Percent of the weights of each round within the axis of a histogram."""
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -24,10 +25,10 @@ class Layer(NamedTuple):
     """The surviving weights of a layer, or of all.
 
     Attributes:
-        edges: Limits of the bins, the same in all rounds, [BINS + 1].
+        edges: Edges of the bins, the same in all rounds, [BINS + 1].
         counts: Surviving weights in each bin, by round.
-        left: All surviving weights, by round.
-        numbers: Weights that the layer has when nothing is pruned.
+        left: Number of surviving weights by round.
+        numbers: Number of weights when nothing is pruned.
     """
 
     edges: list[float]
@@ -47,72 +48,64 @@ class Ticket(NamedTuple):
         """The rounds whose models could be read."""
         return list(self.layers[ALL].left)
 
+    def shares(self, rounds: Sequence[int]) -> list[list[float]]:
+        """Return the percent of the weights left of each layer by round; NaN for a round without a model."""
+        layers = [layer for name, layer in self.layers.items() if name != ALL]
+        return [[100 * layer.left.get(number, float("nan")) / layer.numbers for number in rounds] for layer in layers]
+
 
 def read_ticket(arm: Arm) -> tuple[Ticket | None, list[str]]:
-    """Read the models of the first seed of an arm; say which could not be read."""
+    """Read the models of the first seed of an arm; note those that cannot be read."""
     seed = min(seed for seed, _ in arm.rows)
     rounds: dict[int, Arrays] = {}
     sizes: dict[str, int] = {}
     failed: dict[int, InputError] = {}
-    for number in sorted(at for of, at in arm.rows if of == seed):
+    for number in sorted(number for other, number in arm.rows if other == seed):
         row = arm.rows[seed, number]
         try:
             folder = find(arm.run.folder / row["folder"])
             config = read_config(folder)
             sizes = sizes or prunable_sizes(config, folder, arm)
-            rounds[number] = survivors(load_file(folder / "model.safetensors"), config["sparse"] or {}, sizes)
-            check(row, rounds[number], sizes)
+            arrays = survivors(load_file(folder / "model.safetensors"), config["sparse"] or {}, sizes)
+            # A survivor may be zero by chance, but there cannot be more of them.
+            fits = sum(sizes.values()) == row["weights"] and sum(map(len, arrays.values())) <= row["survivors"]
+            check_rules((fits, "its model has other weights than lottery.json says"), code="mismatch")
+            rounds[number] = arrays
         except InputError as error:
-            rounds.pop(number, None)
             failed[number] = error
-    said = []
+    notes = []
     if failed:
-        rounds_text = f"round{'s' if len(failed) > 1 else ''} {', '.join(map(str, failed))}"
-        said.append(f"{arm.label}, seed {seed}: no histogram of {rounds_text}: {next(iter(failed.values()))}")
+        numbers = f"round{'s' * (len(failed) > 1)} {', '.join(map(str, failed))}"
+        notes.append(f"{arm.label}, seed {seed}: no histogram of {numbers}: {next(iter(failed.values()))}")
     if not rounds:
-        return None, said
+        return None, notes
     names = {name: name.removesuffix(".weight_module.components").removesuffix(".weight") for name in sizes}
-    layers = {
-        names[name]: layer({at: arrays[name] for at, arrays in rounds.items()}, numbers) for name, numbers in sizes.items()
-    }
+    layers = {names[name]: layer({at: arrays[name] for at, arrays in rounds.items()}, size) for name, size in sizes.items()}
     every = layer({at: np.concatenate(list(arrays.values())) for at, arrays in rounds.items()}, sum(sizes.values()))
-    return Ticket(seed, {ALL: every} | layers), said
+    return Ticket(seed, {ALL: every} | layers), notes
 
 
 def prunable_sizes(config: dict[str, Any], folder: Any, arm: Arm) -> dict[str, int]:
-    """Return how many numbers each prunable parameter of a model has, as its run chose them."""
-    chosen = arm.run.record["pruning"]
-    options = {key: chosen.get(key, ()) for key in ("include", "exclude")}
-    # The names that patterns are compared with are those of the task, which holds the network as ``net``.
-    found = prunable(nn.ModuleDict({"net": load_network(folder, config)}), chosen.get("matrices", "all"), **options)
+    """Return the number of weights of each prunable parameter of a model, under the options of its run."""
+    options = arm.run.record["pruning"]
+    patterns = {key: options.get(key, ()) for key in ("include", "exclude")}
+    # Patterns apply to the names of the task, which holds the network as ``net``.
+    found = prunable(nn.ModuleDict({"net": load_network(folder, config)}), options.get("matrices", "all"), **patterns)
     return {name.removeprefix("net."): one.parameter.numel() for name, one in found.items()}
 
 
 def survivors(tensors: dict[str, Tensor], sparse: dict[str, Any], sizes: dict[str, int]) -> Arrays:
-    """Return the weights that survive of each prunable parameter; a packed one has no others."""
+    """Return the surviving weights of each prunable parameter; a packed parameter has no others."""
     missing = sorted(set(sizes) - set(tensors))
-    if missing:
-        raise InputError(f"its model has no {missing[0]}")
+    check_rules((not missing, f"its model has no {', '.join(missing[:1])}"), code="mismatch")
     values = {name: tensors[name].float().numpy().ravel() for name in sizes}
-    if wrong := next((name for name, value in values.items() if not np.isfinite(value).all()), None):
-        raise InputError(f"its model holds NaN or infinity in {wrong}")
+    broken = [name for name, value in values.items() if not np.isfinite(value).all()]
+    check_rules((not broken, f"its model has NaN or infinity in {', '.join(broken[:1])}"), code="corrupt")
     return {name: value if name in sparse else value[value != 0] for name, value in values.items()}
 
 
-def check(row: dict[str, Any], arrays: Arrays, sizes: dict[str, int]) -> None:
-    """Compare a model with the row of its round; a survivor may be zero by chance, but there cannot be more of them.
-
-    Raises:
-        InputError: If they are of different networks or rounds.
-    """
-    if sum(sizes.values()) != row["weights"]:
-        raise InputError(f"its model has {sum(sizes.values()):,} prunable weights, lottery.json says {row['weights']:,}")
-    if (left := sum(map(len, arrays.values()))) > row["survivors"]:
-        raise InputError(f"its model has {left:,} weights left, lottery.json says {row['survivors']:,}")
-
-
 def layer(rounds: dict[int, NDArray[Any]], numbers: int) -> Layer:
-    """Count the weights of all rounds in the same bins, symmetric about zero."""
+    """Count the weights of all rounds in the same bins, symmetric around zero."""
     reach = max((float(np.percentile(np.abs(values), REACH)) for values in rounds.values() if len(values)), default=0.0)
     edges = np.linspace(-1, 1, BINS + 1) * (reach or 1.0)
     counts = {number: np.histogram(values, edges)[0].tolist() for number, values in rounds.items()}

@@ -12,8 +12,7 @@ import pytest
 import yaml
 from zoo_experiments.executors import Processes
 from zoo_experiments.grid import execute
-from zoo_experiments.sweep import SweepGrid
-from zoo_experiments.sweep_file import points
+from zoo_experiments.sweep import SweepGrid, points
 
 from zoo.cli.commands import main
 

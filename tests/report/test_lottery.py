@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 from zoo_reports.crossing import Crossing, compare_all, overtakes
-from zoo_reports.lottery import file_names, lottery
-from zoo_reports.plots import ridges, sparsity
+from zoo_reports.lottery import lottery
+from zoo_reports.plots import ridges, sparsity, styles
 from zoo_reports.rows import Arm, collect, measured, read_runs
-from zoo_reports.style import log_ticks, styles
+from zoo_reports.style import log_ticks
 from zoo_reports.weights import ALL, Ticket, layer, read_ticket
 
 import zoo
+from tests.errors import raises
 from zoo.cli import main
 from zoo.errors import InputError
 from zoo.pruning import prunable
@@ -68,7 +69,7 @@ def test_the_crossing_point_of_two_lines(lottery_run, mode, sign):
     assert found.by_seed == {0: pytest.approx(10.0), 1: pytest.approx(10**1.2), 2: pytest.approx(10**1.4)}
     assert found.lead == pytest.approx(0.6 - log10(found.low) / 2)
     assert found.lead_spread == pytest.approx(0.1)
-    assert found.interval == pytest.approx(4.303 * 0.1 / 3**0.5)
+    assert found.interval == pytest.approx(4.303 * 0.1 / 3**0.5, rel=1e-3)
     assert "from 15.8 % of the real weights down to 0.812 %" in found.statement
     assert "not decided" in found._replace(lead=0.24).statement
 
@@ -114,7 +115,7 @@ def test_rounds_that_a_seed_lacks_do_not_count_for_the_crossing(lottery_run):
     assert real.points[3].mean == 0.1
     assert crossing_of(run).low == real.points[2].percent
     notes = lottery([str(run)]).values["notes"]
-    assert "real: not all 2 seeds have round 3 (hollow points)" in notes
+    assert "real: round 3 with fewer than 2 seeds (hollow points)" in notes
     assert "real, seed 1: no round after 2, accuracy collapsed" in notes
 
 
@@ -137,8 +138,8 @@ def test_arms_of_several_runs_are_compared_with_their_own_reals(lottery_run):
     assert said == []
     alone = lottery_run(lambda *_: 0.7, name="alone", algebras=["octonion"])
     assert [cross.real for cross in compare_all(arms_of(one, alone), "max")[0]] == ["real", "real"]
-    assert "several runs have the real network" in compare_all(arms_of(one, two, alone), "max")[1][0]
-    assert "no run has the real network" in compare_all(arms_of(alone), "max")[1][0]
+    assert "several runs" in compare_all(arms_of(one, two, alone), "max")[1][0]
+    assert "no run" in compare_all(arms_of(alone), "max")[1][0]
 
 
 def test_algebras_keep_their_colours(lottery_run):
@@ -206,7 +207,7 @@ def test_a_model_of_nan_is_named(lottery_run):
     shutil.rmtree(place)
     zoo.save(model, place)
     report = lottery([str(run)])
-    assert "real, seed 0: no histogram of round 0: its model holds NaN or infinity in" in report.values["notes"][-1]
+    assert "real, seed 0: no histogram of round 0: its model has NaN or infinity in" in report.values["notes"][-1]
 
 
 def test_a_layer_without_weights_is_drawn_in_grey():
@@ -229,7 +230,7 @@ def test_what_a_run_has_excluded_is_no_layer(run_with_models):
     arm.run.record["pruning"] = {"matrices": "all", "exclude": ["net.head.*"]}
     ticket, said = read_ticket(arm)
     assert ticket is None
-    assert "prunable weights, lottery.json says" in said[0]
+    assert "other weights than lottery.json" in said[0]
     for row in arm.rows.values():
         row["weights"] -= 16 * 4
     assert "head" not in read_ticket(arm)[0].layers
@@ -275,20 +276,18 @@ def test_a_page_has_every_picture_and_number_and_fetches_nothing(report):
         assert all(f"<td>{arm}</td><td>{point['round']}</td>" in page for point in points)
 
 
-def test_a_name_that_no_font_has_warns_nobody(lottery_run, recwarn):
-    run = lottery_run(lambda *_: 0.5, algebras=["real"])
-    name = "npz(path=\u6570\u636e.npz)"
-    (run / "lottery.json").write_text((run / "lottery.json").read_text().replace('"digits"', json.dumps(name)))
-    assert name in lottery([str(run)]).files["lottery.html"].decode()
-    assert not recwarn
-
-
-def test_a_name_cannot_break_the_page(lottery_run):
-    run = lottery_run(lambda *_: 0.5, algebras=["real"])
-    bad = "</script><script>alert(1)</script>"
-    (run / "lottery.json").write_text((run / "lottery.json").read_text().replace('"digits"', json.dumps(bad)))
-    page = lottery([str(run)]).files["lottery.html"].decode()
+def test_untrusted_names_are_escaped_and_missing_glyphs_do_not_warn(lottery_run, recwarn):
+    run = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=1)
+    name = "\u6570\u636e</script><script>alert(1)</script>"
+    text = (run / "lottery.json").read_text().replace('"digits"', json.dumps(name))
+    (run / "lottery.json").write_text(text.replace('"real"', '"real<img src=x>"'))
+    files = lottery([str(run)]).files
+    page = files["lottery.html"].decode()
+    assert "\u6570" in page
     assert "<script>alert" not in page
+    assert b"real&lt;img" in files["lottery.md"]
+    assert not [name for name, content in files.items() if b"<img src=x" in content]
+    assert not recwarn
 
 
 def call(capsys, *words):
@@ -308,6 +307,7 @@ def test_the_command_writes_into_the_run_and_again(lottery_run, capsys):
 
 def test_several_runs_go_into_a_new_folder(lottery_run, capsys, tmp_path):
     runs = [lottery_run(lambda *_: 0.5, name=name) for name in ("one", "two")]
+    assert call(capsys, "lottery", *runs)[0] == 2  # --out is missing
     code, out, _ = call(capsys, "lottery(split=val)", *runs, "--out", tmp_path / "both", "--json")
     assert code == 0
     found = json.loads(out)
@@ -315,67 +315,42 @@ def test_several_runs_go_into_a_new_folder(lottery_run, capsys, tmp_path):
     assert found["html"] == str(tmp_path / "both/lottery.html")
     assert (tmp_path / "both/lottery.html").is_file()
     assert found["arms"]["real (two)"][0]["mean"] == 0.25
-    code, _, err = call(capsys, "lottery", *runs, "--out", tmp_path / "both")
-    assert code == 2
-    assert err == f"zoo: '{tmp_path / 'both'}' exists: choose another folder with --out, or remove it\n"
+    assert call(capsys, "lottery", *runs, "--out", tmp_path / "both")[0] == 2  # it exists
+    assert call(capsys, "frequencies", *runs)[0] == 2  # it reports on one model
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["lottery", "nowhere"], "'nowhere' is no lottery run: there is no such folder"),
-        (["lottery", "empty"], "'empty' is no lottery run: there is no lottery.json in it"),
-        (["lottery(split=train)", "run"], "split='train': use val or test"),
-        (["lottery", "run", "run", "--out", "x"], "is given twice"),
-        (["lottery", "run", "other"], "the files of a report on several runs need a folder: --out FOLDER"),
-        (
-            ["lottery", "run", "other", "--out", "x"],
-            "runs of different metric have no common axis (accuracy in run, loss in other)",
-        ),
-        (["lottery", "begun"], "begun/lottery.json has no rows yet: its first round is not finished"),
-        (["lottery", "torn"], "cannot read torn/lottery.json"),
-        (["lottery", "outside"], "rows[0] has a folder that is none of a round"),
-        (["lottery", "wrong"], "rows[0] has no survivors of the right kind"),
-        (["lottery", "huge"], "rows[0] has counts that cannot be"),
-        (["lottery", "text"], "rows[0] has metrics of the wrong kind"),
-        (["lottery", "title"], "has no metric of the right kind"),
-        (["lottery", "patterns"], "has no pruning of the right kind"),
-        (["lottery", "stopped"], "stopped[0] has a reason that cannot be printed"),
-        (["lottery", "many"], "101 lines are too many for a plot"),
-        (["lottery", "later"], "format 2, this version reads 1"),
-        (["frequencies", "run", "other"], "frequencies reports on one model: give one run"),
-    ],
-)
-def test_bad_input_is_one_line(lottery_run, capsys, tmp_path, monkeypatch, words, said):
-    monkeypatch.chdir(tmp_path)
-    text = (lottery_run(lambda *_: 0.5, algebras=["real"], rounds=1) / "lottery.json").read_text()
-    record = json.loads(text)
+def test_runs_that_cannot_be_read_or_compared(lottery_run, tmp_path):
+    run = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=1)
+    record = json.loads((run / "lottery.json").read_text())
     row = record["rows"][0]
-    runs = {
-        "other": text.replace('"accuracy"', '"loss"'),
-        "begun": json.dumps(record | {"rows": []}),
-        "torn": text[:100],
-        "outside": json.dumps(record | {"rows": [row | {"folder": "../../x"}]}),
-        "wrong": json.dumps(record | {"rows": [row | {"survivors": "12"}]}),
-        "text": json.dumps(record | {"rows": [row | {"val": {"accuracy": "high"}}]}),
-        "title": text.replace('"accuracy"', json.dumps("\x1b[2J")),
-        "patterns": json.dumps(record | {"pruning": {"include": [1]}}),
-        "stopped": json.dumps(record | {"stopped": [row | {"reason": "\x1b[2J"}]}),
-        "huge": json.dumps(record | {"rows": [row | {"weights": 10**400}]}),
-        "many": json.dumps(record | {"rows": [row | {"algebra": f"a{number}"} for number in range(101)]}),
-        "later": json.dumps(record | {"format": 2}),
-        "empty": "",
+    contents = {
+        "later": ("format 2", record | {"format": 2}),
+        "outside": ("rows[0]", record | {"rows": [row | {"folder": "../../x"}]}),
+        "kind": ("survivors", record | {"rows": [row | {"survivors": "12"}]}),
+        "huge": ("rows[0]", record | {"rows": [row | {"weights": 10**400}]}),
+        "text": ("rows[0]", record | {"rows": [row | {"val": {"accuracy": "high"}}]}),
+        "title": ("metric", record | {"metric": "\x1b[2J"}),
+        "patterns": ("pruning", record | {"pruning": {"include": [1]}}),
+        "stopped": ("stopped[0]", record | {"stopped": [row | {"reason": "\x1b[2J"}]}),
     }
-    for name, content in runs.items():
-        (tmp_path / name).mkdir()
-        if content:
-            (tmp_path / name / "lottery.json").write_text(content)
-    before = sorted(tmp_path.rglob("*"))
-    code, out, err = call(capsys, *words)
-    assert (code, out) == (2, "")
-    assert said in err
-    assert len(err.splitlines()) == 1
-    assert sorted(tmp_path.rglob("*")) == before
+    for name, (value, content) in contents.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "lottery.json").write_text(json.dumps(content))
+        with pytest.raises(InputError) as caught:
+            lottery([str(folder)])
+        assert value in str(caught.value), name
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun/lottery.json").write_text(json.dumps(record | {"rows": []}))
+    with raises("missing", "begun"):
+        lottery([str(tmp_path / "begun")])
+    with raises("missing", "nowhere", "lottery.json"):
+        lottery(["nowhere"])
+    other = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=1, name="other", metric="loss")
+    with raises("mismatch", "accuracy", "loss"):
+        lottery([str(run), str(other)])
+    with raises("invalid", "train"):
+        lottery([str(run)], split="train")
 
 
 def test_a_file_in_the_place_of_the_report(lottery_run, capsys):
@@ -401,30 +376,14 @@ def test_a_link_out_of_a_strangers_experiment_is_not_followed(lottery_run, capsy
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_pictures_have_names_of_their_own():
-    labels = ["phm(n=4)", "phm(n=4, fixed)", "PHM n(4)", "phm n 4-2", "phm/n/4"]
-    names = file_names(labels)
-    assert names == ["phm-n-4", "phm-n-4-fixed", "PHM-n-4-2", "phm-n-4-2-2", "phm-n-4-3"]
-    assert len({name.casefold() for name in names}) == len(labels)
-
-
-def test_names_are_no_markup(lottery_run):
-    run = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=1)
-    text = (run / "lottery.json").read_text()
-    (run / "lottery.json").write_text(text.replace('"real"', '"real<img src=x>"'))
-    files = lottery([str(run)]).files
-    assert b"real&lt;img" in files["lottery.md"]
-    assert not [name for name, content in files.items() if b"<img src=x" in content]
-
-
 def test_a_metric_that_no_row_has(lottery_run):
     run = lottery_run(lambda *_: 0.5, algebras=["real"], rounds=1)
     (run / "lottery.json").write_text((run / "lottery.json").read_text().replace('"test": {"accuracy"', '"test": {"loss"'))
-    with pytest.raises(InputError, match="no round has accuracy of the split test: it has loss"):
+    with raises("unknown", "accuracy", "loss"):
         lottery([str(run)])
     assert lottery([str(run)], split="val").values["arms"]["real"][0]["mean"] == 0.25
     assert lottery([str(run)], metric="loss", mode="min").values["mode"] == "min"
-    with pytest.raises(InputError, match="is loss to be low or high\\? add mode=min or mode=max"):
+    with raises("invalid", "mode=min"):
         lottery([str(run)], metric="loss")
-    with pytest.raises(InputError, match="mode=min: the run says max for accuracy"):
+    with raises("invalid", "mode=min", "max"):
         lottery([str(run)], metric="accuracy", mode="min")

@@ -303,12 +303,7 @@ def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[int]]:
 
 def _compare(expected: dict[str, list[int]], found: dict[str, list[int]], what: str) -> None:
     """Compare names and shapes of a module with those of the first round."""
-    advice = "build the same module in every round"
     for name in sorted(expected.keys() | found.keys()):
-        if name not in found:
-            raise InputError(f"{what} '{name}' is not in this module, as it was in the first round: {advice}")
-        if name not in expected:
-            raise InputError(f"{what} '{name}' was not in the module of the first round: {advice}")
-        if expected[name] != found[name]:
-            shapes = f"{found[name]}, and {expected[name]} in the first round"
-            raise InputError(f"{what} '{name}' has shape {shapes}: {advice}")
+        if expected.get(name) != found.get(name):
+            shapes = f"{expected.get(name, 'missing')} in the first round, {found.get(name, 'missing')} now"
+            raise InputError(f"{what} '{name}': {shapes}; build the same module in every round", code="mismatch")

@@ -1,7 +1,7 @@
-"""Compare networks over an algebra with real networks of the same number of weights.
+"""Intervals, and comparisons of networks over an algebra with real networks of the same number of weights.
 
-Every network has a mean test figure over seeds, m, with the variance of the mean v = s^2 / k over k seeds. A comparison is a
-weighted sum of such means: an algebra's network has weight 1, the real networks on both sides of its size share -1 by the
+Every network has a mean test metric m over k seeds, with the variance of the mean v = s^2 / k. A comparison is a weighted sum
+of such means: the network over an algebra has weight 1, and the real networks on both sides of its size share -1 by the
 position of its size between theirs on a logarithmic axis. Networks are independent, so the variances add up,
 V = sum c^2 v, and the interval is t * sqrt(V) with the degrees of freedom of Welch and Satterthwaite,
 V^2 / sum((c^2 v)^2 / (k - 1)).
@@ -15,13 +15,17 @@ from statistics import mean, variance
 from typing import Any
 
 from scipy.stats import t
+from zoo_experiments.frontier import best_rate
 
-LEVEL = 0.05
 SHARE = 0.2
-"""Where word tables hold more than this share of the weights of some network, sizes are compared without them."""
-
+"""If word tables hold more than this share of the weights of some network, sizes are compared without them."""
 MARGIN = 0.05
-"""Share of the weights by which a network may lie beyond the real ones and be compared with the outermost."""
+"""How far a network may lie beyond the real sizes, relative to its weights, to be compared with the outermost real network."""
+
+
+def half_width(variance_of_mean: float, freedom: float) -> float:
+    """Return half of the 95 % t-interval of a mean."""
+    return float(t.ppf(0.975, freedom)) * math.sqrt(variance_of_mean)
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,12 @@ class Point:
     Attributes:
         net: Its name in the configuration.
         algebra: Its algebra.
-        weights: Trainable parameters on the axis of the comparison.
+        weights: Trainable parameters, those that the comparison counts.
         total: All trainable parameters.
         lr: The best learning rate by validation.
         rates: The learning rates that were tried.
-        values: Test figures, one for each seed.
-        seconds: Mean time of a run.
+        values: Test metric by seed.
+        seconds: Mean training time.
     """
 
     net: str
@@ -61,8 +65,7 @@ class Point:
     @property
     def interval(self) -> float | None:
         """Half of the 95 % t-interval of the mean; None for one seed."""
-        found = contrast({self: 1.0})
-        return None if found is None else (found.high - found.low) / 2
+        return half_width(self.variance, len(self.values) - 1) if len(self.values) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -87,17 +90,14 @@ def contrast(coefficients: Mapping[Point, float]) -> Difference | None:
     estimate = sum(factor * point.mean for point, factor in terms)
     parts = [(factor**2 * point.variance, len(point.values) - 1) for point, factor in terms]
     total = sum(part for part, _ in parts)
-    if total == 0:
-        return Difference(estimate, estimate, estimate)
-    freedom = total**2 / sum(part**2 / degrees for part, degrees in parts)
-    half = float(t.ppf(1 - LEVEL / 2, freedom)) * math.sqrt(total)
+    half = half_width(total, total**2 / sum(part**2 / degrees for part, degrees in parts)) if total else 0.0
     return Difference(estimate, estimate - half, estimate + half)
 
 
 def opponents(weights: int, real: Iterable[Point]) -> dict[Point, float] | None:
-    """Return the shares of the real networks that interpolate at a size in log weights; None outside of their sizes.
+    """Return the coefficients of the real networks that interpolate at a size; None outside of their sizes.
 
-    A size less than `MARGIN` beyond the smallest or largest real network is compared with that network.
+    A size at most `MARGIN` beyond the smallest or largest real network is compared with that network.
     """
     ordered = sorted(real, key=lambda point: point.weights)
     for end in (ordered[0], ordered[-1]) if ordered else ():
@@ -110,64 +110,42 @@ def opponents(weights: int, real: Iterable[Point]) -> dict[Point, float] | None:
     return None
 
 
-def at_equal_weights(points: Iterable[Point], real: Iterable[Point], lower: bool) -> Difference | None:
-    """Compare the mean of some networks with the real networks interpolated at their sizes.
-
-    Networks with one seed and those outside of the real sizes are left out.
+def mean_difference(pairs: Iterable[tuple[Point, Mapping[Point, float]]], lower: bool) -> Difference | None:
+    """Compare the mean of some networks with their opponents; networks with one seed are left out.
 
     Args:
-        points: Networks over one algebra.
-        real: The real networks.
-        lower: Whether a lower figure is better.
+        pairs: Networks, and the coefficients of the opponents of each.
+        lower: Whether a lower metric is better.
     """
-    real = list(real)
-    pairs = [(point, opponents(point.weights, real)) for point in points if len(point.values) > 1]
-    inside = [(point, shares) for point, shares in pairs if shares is not None]
-    sign = -1 if lower else 1
+    pairs = [(point, others) for point, others in pairs if len(point.values) > 1]
+    sign = (-1 if lower else 1) / max(len(pairs), 1)
     coefficients: dict[Point, float] = {}
-    for point, shares in inside:
-        coefficients[point] = coefficients.get(point, 0.0) + sign / len(inside)
-        for other, share in shares.items():
-            coefficients[other] = coefficients.get(other, 0.0) - sign * share / len(inside)
-    return contrast(coefficients) if inside else None
-
-
-def at_equal_width(points: Iterable[tuple[Point, Point]], lower: bool) -> Difference | None:
-    """Compare networks with the real networks of the same widths, given as pairs (algebra, real), of several seeds."""
-    pairs = [pair for pair in points if all(len(point.values) > 1 for point in pair)]
-    sign = -1 if lower else 1
-    coefficients: dict[Point, float] = {}
-    for point, twin in pairs:
-        coefficients[point] = sign / len(pairs)
-        coefficients[twin] = coefficients.get(twin, 0.0) - sign / len(pairs)
+    for point, others in pairs:
+        coefficients[point] = coefficients.get(point, 0.0) + sign
+        for other, share in others.items():
+            coefficients[other] = coefficients.get(other, 0.0) - sign * share
     return contrast(coefficients) if pairs else None
 
 
-def best_rate(rows: Iterable[Mapping[str, Any]]) -> float | None:
-    """Return the learning rate of the best run of one network and seed by its validation figure; None without runs."""
-    runs = [row for row in rows if row["validation"] is not None]
-    sign = -1 if runs and runs[0]["mode"] == "max" else 1
-    return min(runs, key=lambda row: sign * row["validation"])["lr"] if runs else None
-
-
 def points(rows: Iterable[Mapping[str, Any]], seed: int) -> list[Point]:
-    """Return the networks of stored rows at their best rates, smallest first.
+    """Return the networks of a frontier at their best rates, smallest first.
 
     Args:
-        rows: Rows of benchmarks/results/frontier.
+        rows: Rows of `zoo_experiments.frontier.summarize`.
         seed: The seed that searched the rates.
     """
     rows = list(rows)
     without = max((row["embedding"] / row["weights"] for row in rows), default=0.0) > SHARE
     made = []
     for net in dict.fromkeys(row["net"] for row in rows):
-        own = [row for row in rows if row["net"] == net]
-        searched = [row for row in own if row["seed"] == seed]
+        of_net = [row for row in rows if row["net"] == net]
+        searched = [row for row in of_net if row["seed"] == seed]
         lr = best_rate(searched)
-        best = [row for row in own if row["lr"] == lr]
-        weights = own[0]["weights"] - (own[0]["embedding"] if without else 0)
+        best = [row for row in of_net if row["lr"] == lr]
+        total = of_net[0]["weights"]
+        weights = total - (of_net[0]["embedding"] if without else 0)
         rates = tuple(sorted(row["lr"] for row in searched if row["lr"]))
         values = tuple(row["test"] for row in best)
         seconds = mean(row["seconds"] for row in best)
-        made.append(Point(net, own[0]["algebra"], weights, own[0]["weights"], lr or 0.0, rates, values, seconds))
+        made.append(Point(net, of_net[0]["algebra"], weights, total, lr or 0.0, rates, values, seconds))
     return sorted(made, key=lambda point: point.weights)

@@ -1,0 +1,155 @@
+"""The report ``frontier``: networks over algebras against real networks of the same number of weights."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zoo.checkpoint.manifest import read_json
+from zoo.errors import check_rules
+from zoo.report import Report
+from zoo_reports.page import Page, Table
+from zoo_reports.statistics import Difference, Point, mean_difference, opponents, points
+from zoo_reports.style import colors_of, log_axis, pictures, plain_axes
+
+UNITS = {"loss": "nats", "mse": "mean squared error"}
+MARKERS = "osD^v<>P"
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """One measured task.
+
+    Attributes:
+        name: Its name.
+        config: The content of its file.
+        rows: Its finished runs, see `zoo_experiments.frontier.summarize`.
+        points: Its networks, smallest first.
+    """
+
+    name: str
+    config: dict[str, Any]
+    rows: list[dict[str, Any]]
+    points: list[Point]
+
+    @property
+    def metric(self) -> str:
+        """The test metric."""
+        return str(self.rows[0]["metric"])
+
+    @property
+    def lower(self) -> bool:
+        """Whether a lower metric is better."""
+        return bool(self.rows[0]["mode"] == "min")
+
+    @property
+    def real(self) -> list[Point]:
+        """The real networks."""
+        return [point for point in self.points if point.algebra == "real"]
+
+    @property
+    def algebras(self) -> dict[str, list[Point]]:
+        """The other networks by algebra, in the order of the configuration."""
+        names = dict.fromkeys(row["algebra"] for net in self.config["axes"]["net"] for row in self.rows if row["net"] == net)
+        return {name: [point for point in self.points if point.algebra == name] for name in names if name != "real"}
+
+    def equal_weights(self, algebra: str) -> Difference | None:
+        """Compare an algebra with real networks of the same number of weights; None where there are none."""
+        pairs = [(point, opponents(point.weights, self.real)) for point in self.algebras[algebra]]
+        return mean_difference([(point, others) for point, others in pairs if others is not None], self.lower)
+
+    def equal_width(self, algebra: str) -> Difference | None:
+        """Compare an algebra with the real networks of the same backbones, where they have several seeds."""
+        backbones = {name: net.get("backbone") for name, net in self.config["axes"]["net"].items()}
+        real = {backbones[point.net]: point for point in self.real if len(point.values) > 1}
+        nets = [point for point in self.algebras[algebra] if backbones[point.net] in real]
+        return mean_difference([(point, {real[backbones[point.net]]: 1.0}) for point in nets], self.lower)
+
+
+def frontier(runs: Sequence[str]) -> Report:
+    """Test metric against weights, and whether an algebra is ahead at equal weights (png, svg, html, md).
+
+    Args:
+        runs: One folder that ``zoo frontier`` wrote.
+
+    Raises:
+        InputError: If the folder has no frontier.json, or no run is finished yet.
+    """
+    check_rules((len(runs) == 1, "frontier reports on one folder"))
+    folder = Path(runs[0]).expanduser()
+    stored = read_json(folder / "frontier.json")
+    check_rules((bool(stored.get("rows")), f"no run of '{folder}' is finished yet"), code="missing")
+    config, rows = stored["config"], stored["rows"]
+    made = Frontier(folder.name, config, rows, points(rows, int(config["axes"]["seed"][0])))
+    sentences = [sentence(made, algebra) for algebra in made.algebras]
+    table, about = (
+        network_table(made),
+        "Every network at its best learning rate by validation; ± is a 95 % t-interval over seeds.",
+    )
+    page = Page(f"Quality at equal weights: {folder.name}", about, [text.replace("**", "") for text in sentences], [table])
+    files = pictures("frontier", lambda: draw(made))
+    return page.report("frontier", {"table": table.rows, "sentences": sentences}, files, table)
+
+
+def sentence(frontier: Frontier, algebra: str) -> str:
+    """Say whether an algebra is ahead of or behind real networks of the same number of weights, or not decided."""
+    inside = [point for point in frontier.algebras[algebra] if opponents(point.weights, frontier.real)]
+    names = ", ".join(point.net for point in inside if len(point.values) > 1)
+    found = frontier.equal_weights(algebra)
+    if found is None:
+        reason = "one seed" if inside else "no real networks around its sizes"
+        return f"**{algebra}**: not compared at equal weights, {reason}."
+    return f"**{algebra}**: {found.verdict} at equal weights, {text_of(found)} {frontier.metric} ({names})."
+
+
+def text_of(found: Difference) -> str:
+    """Format a difference with its interval."""
+    digits = 4 if max(abs(found.low), abs(found.high)) < 0.1 else 3
+    return f"{found.estimate:+.{digits}f} [{found.low:+.{digits}f}, {found.high:+.{digits}f}]"
+
+
+def draw(frontier: Frontier) -> Any:
+    """Draw the test metric against weights with error bars, a line for each algebra."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    lines = {"real": frontier.real, **frontier.algebras}
+    colors = colors_of(lines)
+    for (algebra, nets), marker in zip(lines.items(), MARKERS * len(lines), strict=False):
+        xy = [point.weights for point in nets], [point.mean for point in nets]
+        style = {"color": colors[algebra], "marker": marker, "linewidth": 2.2 if algebra == "real" else 1.3, "markersize": 5}
+        axes.errorbar(*xy, yerr=[point.interval or 0.0 for point in nets], capsize=3, elinewidth=1, label=algebra, **style)
+    log_axis(axes, "x", [point.weights for point in frontier.points])
+    if max(point.mean for point in frontier.points) > 50 * min(point.mean for point in frontier.points) > 0:
+        log_axis(axes, "y", [point.mean for point in frontier.points])
+    axes.set_xlabel(f"weights{'' if counts_all(frontier.points) else ' outside of word tables'}")
+    unit = f", {UNITS[frontier.metric]}" if frontier.metric in UNITS else ""
+    axes.set_ylabel(f"test {frontier.metric}{unit} ({'lower' if frontier.lower else 'higher'} is better)")
+    plain_axes(axes)
+    axes.legend(frameon=False)
+    return figure
+
+
+def counts_all(points: Iterable[Point]) -> bool:
+    """Return whether the comparison counts all weights."""
+    return all(point.weights == point.total for point in points)
+
+
+def network_table(frontier: Frontier) -> Table:
+    """Tabulate the networks."""
+    rows, counted = [], counts_all(frontier.points)
+    for point in frontier.points:
+        half = "" if point.interval is None else f" ± {point.interval:.4f}"
+        options = frontier.config["base"].get("optimizer", {}) | frontier.config["axes"]["net"][point.net].get("optimizer", {})
+        rate = f"{options['lr']:g}" if "lr" in options else "default"
+        if point.rates:
+            edge = " (edge)" if len(point.rates) > 1 and point.lr in (point.rates[0], point.rates[-1]) else ""
+            rate = f"{point.lr:g} of {point.rates[0]:g} to {point.rates[-1]:g}{edge}"
+        share = [] if counted else [f"{1 - point.weights / point.total:.0%}"]
+        figures = [rate, f"{point.mean:.4f}{half}", str(len(point.values)), f"{point.seconds:.0f}"]
+        rows.append([point.net, f"{point.weights:,}", *share, *figures])
+    share = [] if counted else ["in word table"]
+    return Table(
+        "Networks", ["network", "weights", *share, "best rate", f"test {frontier.metric}", "seeds", "seconds a run"], rows
+    )
