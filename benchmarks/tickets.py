@@ -4,7 +4,7 @@
 was interrupted, and writes results/tickets/NAME.json and a section of docs/lottery.md.
 
 At every number of weights the opponent is the real network with the best validation figure there; its test figure is
-interpolated between its rounds. Intervals are those of `zoo_experiments.frontier_statistics`.
+interpolated between its rounds. Intervals are those of `zoo_reports.statistics`.
 """
 
 import json
@@ -16,12 +16,13 @@ from typing import Any, Literal
 import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from zoo_experiments.frontier_report import COLOURS, MARKERS, text_of
-from zoo_experiments.frontier_statistics import Point, contrast, opponents
+from zoo_reports.frontier import text_of
+from zoo_reports.page import Table
+from zoo_reports.statistics import Point, contrast, opponents
+from zoo_reports.style import colors_of
 
 import zoo
 from benchmarks import machine
-from benchmarks.frontier_page import table
 from benchmarks.papers import commit, rooted
 
 RESULTS = Path(__file__).parent / "results" / "tickets"
@@ -131,15 +132,17 @@ def draw(results: dict[str, Any], path: Path) -> None:
     FigureCanvasAgg(figure)
     for axes, (axis, label) in zip(figure.subplots(1, 2, sharey=True), AXES.items(), strict=True):
         seen: dict[str, int] = {}
-        for name, tickets in curves(results, axis).items():
+        lines = curves(results, axis)
+        colors = colors_of(tickets[0].point.algebra for tickets in lines.values())
+        for name, tickets in lines.items():
             algebra = tickets[0].point.algebra
             number = seen[algebra] = seen.get(algebra, -1) + 1
             axes.errorbar(
                 [ticket.point.weights for ticket in tickets],
                 [ticket.point.mean for ticket in tickets],
                 yerr=[ticket.point.interval or 0.0 for ticket in tickets],
-                color=COLOURS.get(algebra, "#7030a0"),
-                marker=MARKERS.get(algebra, "x"),
+                color=colors[algebra],
+                marker="o",
                 linestyle=DASHES[number % len(DASHES)],
                 markersize=4,
                 linewidth=1.3,
@@ -178,5 +181,6 @@ def section(name: str, images: Path) -> list[str]:
         rows = comparisons(results, axis)
         counts = {verdict: sum(row[-1] == verdict for row in rows) for verdict in ("ahead", "behind", "not decided")}
         lines += [f"By {label}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + ".", ""]
-        lines += table(["ticket", "weights", f"test {results['metric']}", "best real network", "difference", "verdict"], rows)
+        head = ["ticket", "weights", f"test {results['metric']}", "best real network", "difference", "verdict"]
+        lines += [*Table("", head, rows).as_markdown(), ""]
     return lines

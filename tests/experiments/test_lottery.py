@@ -442,7 +442,7 @@ def test_a_last_step_that_diverges_ends_its_arm(tmp_path, monkeypatch):
         ({"pruning": {"pattern": (2, 4)}, "rounds": 2}, "--rounds 1"),
         ({"trainer": {"enable_checkpointing": False}}, "enable_checkpointing"),
         ({"trainer": {"strategy": "fsdp"}}, "FSDP"),
-        ({"backbone": print}, "backbone"),
+        ({"backbone": print}, "specs"),
     ],
     ids=lambda value: value if isinstance(value, str) else ",".join(value),
 )
