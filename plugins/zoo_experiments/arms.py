@@ -165,9 +165,9 @@ def points_of(options: Lottery) -> list[Point]:
     for arm in arms_of(options):
         start = int(arm.control is not None and options.pruning.score != "snip")
         for number in range(start, (options.rounds or 0) + 1):
-            after = (arm.ticket.point(number),) if arm.control else ()
-            after += (arm.point(number - 1),) if number > start else ()
-            made.append(Point(arm.point(number), {"arm": arm, "round": number}, after=after))
+            after = [arm.ticket.point(number)] if arm.control else []
+            after += [arm.point(number - 1)] if number > start else []
+            made.append(Point(arm.point(number), {"arm": arm, "round": number}, after=tuple(after)))
     return made
 
 

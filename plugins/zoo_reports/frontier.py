@@ -118,7 +118,12 @@ def draw(frontier: Frontier) -> Any:
     colors = colors_of(lines)
     for (algebra, nets), marker in zip(lines.items(), MARKERS * len(lines), strict=False):
         xy = [point.weights for point in nets], [point.mean for point in nets]
-        style = {"color": colors[algebra], "marker": marker, "linewidth": 2.2 if algebra == "real" else 1.3, "markersize": 5}
+        style: dict[str, Any] = {
+            "color": colors[algebra],
+            "marker": marker,
+            "linewidth": 2.2 if algebra == "real" else 1.3,
+            "markersize": 5,
+        }
         axes.errorbar(*xy, yerr=[point.interval or 0.0 for point in nets], capsize=3, elinewidth=1, label=algebra, **style)
     log_axis(axes, "x", [point.weights for point in frontier.points])
     if max(point.mean for point in frontier.points) > 50 * min(point.mean for point in frontier.points) > 0:
