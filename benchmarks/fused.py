@@ -5,9 +5,13 @@ environment variables are set, so torch's threads spin between operations as in 
 ``--only`` measures the cases with a word in their names anew.
 """
 
-import argparse
-import json
 import os
+
+os.environ.pop("OMP_WAIT_POLICY", None)  # which benchmarks/__init__.py sets
+
+import argparse
+import itertools
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +21,11 @@ from torch import nn
 
 import zoo
 from benchmarks import machine
+from benchmarks.convolutions import step
 from benchmarks.kernels import network, trained
 from benchmarks.papers import commit
 from zoo.kernels import compiled
-from zoo.layers import Linear
+from zoo.layers import LSTM, Conv2d, Linear
 from zoo.training.bench import side_by_side
 
 RESULTS = Path(__file__).parent / "results" / "fused.json"
@@ -47,12 +52,24 @@ def autocast(call: Callable[[], Any]) -> Callable[[], Any]:
 
 def evaluated(layer: nn.Module, x: torch.Tensor, keeps: bool) -> Callable[[], Any]:
     """Return a call that evaluates a layer, in a scope of `zoo.keep_matrices` that stays open if it ``keeps``."""
+    scope = zoo.keep_matrices(layer)
     if keeps:
-        zoo.keep_matrices(layer).__enter__()
+        scope.__enter__()
 
-    def call() -> None:
+    def call(scope: object = scope) -> None:  # a scope that nobody holds is closed
         with torch.inference_mode():
             layer(x)
+
+    return call
+
+
+def recurrent(layer: nn.Module) -> Callable[[], Any]:
+    """Return a training step of an LSTM."""
+    x = torch.randn(64, 40, 304)
+
+    def call() -> None:
+        layer(x)[0].square().mean().backward()
+        layer.zero_grad(set_to_none=True)
 
     return call
 
@@ -66,11 +83,16 @@ def cases() -> Iterator[tuple[str, Calls, int]]:
             yield f"{algebra}, training, {rows} x {i} to {o}", calls, 25
             if algebra == "quaternion" and i == o and i > 256:
                 yield f"bfloat16, training, {rows} x {i} to {o}", {n: autocast(c) for n, c in calls.items()}, 25
-    for keeps in (True, False):
-        for rows in (1, 8, 64, 512):
-            x, ours = torch.randn(rows, 1024), Linear(zoo.algebra("quaternion"), 1024, 1024)
-            calls = {"real": evaluated(nn.Linear(1024, 1024), x, False), "zoo": evaluated(ours, x, keeps)}
-            yield f"evaluation, {'kept' if keeps else 'nothing kept'}, {rows} x 1024 to 1024", calls, 201
+    for keeps, size, rows in itertools.product((True, False), (256, 1024), (1, 8, 64, 512)):
+        x, ours = torch.randn(rows, size), Linear(zoo.algebra("quaternion"), size, size)
+        calls = {"real": evaluated(nn.Linear(size, size), x, False), "zoo": evaluated(ours, x, keeps)}
+        yield f"evaluation, {'kept' if keeps else 'nothing kept'}, {rows} x {size} to {size}", calls, 201
+    for count, size, places in ((32, 32, 32), (32, 64, 32), (32, 128, 16), (16, 256, 14)):
+        shape, ours = (count, size, places, places), Conv2d(zoo.algebra("quaternion"), size, size, 3, padding=1)
+        calls = {"real": step(nn.Conv2d(size, size, 3, padding=1), shape, True), "zoo": step(ours, shape, True)}
+        yield f"3 x 3, training, {count} x {size} x {places} x {places}", calls, 25
+    lstm = LSTM(zoo.algebra("quaternion"), 304, 304)
+    yield "LSTM, training, 64 x 40 x 304", {"real": recurrent(nn.LSTM(304, 304, batch_first=True)), "zoo": recurrent(lstm)}, 15
     for spec, kind in NETWORKS:
         yield f"training step, {spec}", {a: network(spec, kind, a) for a in ("real", "quaternion")}, 15
 

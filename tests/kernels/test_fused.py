@@ -245,6 +245,37 @@ def test_layers_use_it_in_training_and_evaluation(library: Path, spec: str, rows
     assert (y - expected).abs().max() < 2e-2 * expected.abs().max()
 
 
+def test_few_rows_notice_every_change(library: Path) -> None:
+    """What is remembered for a few rows without gradients is forgotten when anything changes."""
+    layer, x = Linear(zoo.algebra("quaternion"), 256, 256), torch.randn(2, 256)
+
+    def set_structure() -> None:
+        layer.algebra.structure = layer.algebra.structure.flip(0).clone()
+
+    changes: list[Callable[[], Any]] = [
+        lambda: layer.components.data.mul_(2),
+        lambda: layer.weight_module.register_parameter("components", torch.nn.Parameter(torch.randn(4, 64, 64))),
+        set_structure,
+        lambda: set_kernel(layer, "thin"),
+        lambda: layer.load_state_dict(Linear(zoo.algebra("quaternion"), 256, 256).state_dict()),
+        lambda: layer.weight_module.register_forward_hook(lambda module, inputs, matrix: 3 * matrix),
+    ]
+    with torch.no_grad():
+        for change in changes:
+            layer(x)
+            assert layer.weight_module.ready(x) is not None
+            change()
+            torch.testing.assert_close(layer(x), F.linear(x, layer.weight_module.matrix(), layer.bias), rtol=1e-4, atol=1e-4)
+        layer.weight_module._forward_hooks.clear()
+        layer(x)
+        with pytest.raises(RuntimeError):
+            layer(x.view(4, 128))
+        torch.testing.assert_close(torch.vmap(layer)(x), layer(x))
+        with torch.autocast("cpu", torch.bfloat16):
+            assert layer(x).dtype == torch.bfloat16
+    assert layer(x).requires_grad
+
+
 @IGNORE_TORCH
 @pytest.mark.parametrize("spec", ["quaternion", "phm(n=4, rank=9)", "phm-4"])
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -85,11 +85,11 @@ class Algebra(nn.Module):
         self._left = None if left is None else _checked_basis(left, table)
         self._like = table.new_empty(0)  # follows the module to other devices and dtypes
         # A fixed product is a constant, in no state dict, and moved by nothing: what is derived from it can never be stale.
-        self._table = table.cpu() if self.known else None
+        self.constant = table.cpu() if self.known else None
         self._derived: dict[Hashable, Any] = {}
         if learned:
             self._parameters[self.stored] = nn.Parameter(table)
-        elif self._table is None:  # stored with the weights: nothing else tells what was drawn
+        elif self.constant is None:  # stored with the weights: nothing else tells what was drawn
             self._buffers[self.stored] = table
 
     def _checked(self, table: Tensor) -> Tensor:
@@ -113,11 +113,11 @@ class Algebra(nn.Module):
     @property
     def rule(self) -> Tensor:
         """The stored tensor: a parameter if it is learned, a buffer if it is drawn, else a read-only constant."""
-        if self._table is None:
+        if self.constant is None:
             stored: Any = self._parameters if self.learned else self._buffers
             tensor: Tensor = stored[self.stored]
             return tensor
-        constant: Tensor = self.fixed("rule", self._like, lambda: self._table)
+        constant: Tensor = self.fixed("rule", self._like, lambda: self.constant)
         return constant.as_subclass(FixedProduct)
 
     @property
@@ -139,7 +139,7 @@ class Algebra(nn.Module):
 
     def _replace(self, table: Tensor) -> None:
         """Replace a fixed product; torch itself assigns parameters and buffers."""
-        self._table = self._checked(table).cpu()
+        self.constant = self._checked(table).cpu()
         self._derived.clear()
 
     def fixed(self, key: Hashable, like: Tensor, make: Callable[[], Any]) -> Any:
@@ -172,14 +172,14 @@ class Algebra(nn.Module):
 
         The dtype and device are those of ``like`` if the product is fixed. Callers must not write to the result.
         """
-        if self._table is not None:
+        if self.constant is not None:
             constant: Tensor = self.fixed("action", like, lambda: self._in_subspace(self._table_structure()))
             return constant
         return self._in_subspace(self._compute_structure())
 
     def table(self, like: Tensor) -> Tensor:
         """Return the structure tensor to compute with, [n, n, n], as `action` does; callers must not write to it."""
-        if self._table is not None:
+        if self.constant is not None:
             constant: Tensor = self.fixed("table", like, self._table_structure)
             return constant
         return self._compute_structure()
@@ -189,7 +189,7 @@ class Algebra(nn.Module):
 
     def _table_structure(self) -> Any:
         """Return the structure tensor of a fixed product, on the CPU."""
-        return self._table
+        return self.constant
 
     def _in_subspace(self, structure: Tensor) -> Tensor:
         return structure if self._left is None else torch.einsum("mi,ijk->mjk", self._left.to(structure), structure)
@@ -202,7 +202,7 @@ class Algebra(nn.Module):
     @property
     def n(self) -> int:
         """Dimension over the reals."""
-        return (self.rule if self._table is None else self._table).shape[-1]
+        return (self.rule if self.constant is None else self.constant).shape[-1]
 
     @property
     def m(self) -> int:
@@ -327,7 +327,7 @@ class FactoredAlgebra(Algebra):
     def structure(self) -> Tensor:
         """The structure tensor, [n, n, n], computed from the factors: assign those."""
         structure = self._compute_structure()
-        return structure if self._table is None else structure.as_subclass(FixedProduct)
+        return structure if self.constant is None else structure.as_subclass(FixedProduct)
 
     @structure.setter
     def structure(self, table: Tensor) -> None:

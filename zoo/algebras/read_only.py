@@ -16,7 +16,8 @@ class ReadOnly(Tensor):
     """A tensor that raises `InputError` instead of being changed in place; subclasses set the message.
 
     A write would change a temporary tensor and be lost. Results that share its memory (``data``, ``detach()``, views, the
-    parts of ``chunk``) refuse writes as well, and so do NumPy arrays; all other results are ordinary tensors.
+    parts of ``chunk``) refuse writes as well, and so do NumPy arrays; all other results are ordinary tensors. A write to
+    ``untyped_storage()`` is lost: savers read tensors by it, so it cannot be refused.
     """
 
     message: ClassVar[str] = "this tensor is read-only: change a clone() of it"

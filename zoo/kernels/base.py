@@ -5,6 +5,7 @@ nothing that is measured where it runs: which kernel computes a product, and wit
 shapes alone.
 """
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
@@ -153,6 +154,10 @@ class Kernel:
 
     def prepare(self, weight: Operand) -> Any:
         """Compute what depends on the weight alone; `zoo.keep_matrices` caches it. Called without gradients."""
+        return None
+
+    def bind(self, weight: Operand, prepared: Any = None) -> Callable[[Tensor, Tensor | None], Tensor] | None:
+        """Return ``apply`` for rows of one dtype without gradients, all but x and bias looked up already; None if it varies."""
         return None
 
     def apply(

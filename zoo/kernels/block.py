@@ -1,7 +1,7 @@
 """The block kernel: left multiplication as one real matrix, the definition that every kernel is tested against."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -63,6 +63,10 @@ class Block(Kernel):
     def prepare(self, weight: Operand) -> Tensor:
         """Assemble the real matrix, [out, in, *kernel]."""
         return real_matrix(weight.action(), weight.components, weight.out, weight.inp).contiguous()
+
+    def bind(self, weight: Operand, prepared: Any = None) -> Callable[[Tensor, Tensor | None], Tensor] | None:
+        """Return the product with a matrix that is cached."""
+        return None if prepared is None else lambda x, bias: F.linear(x, prepared, bias)
 
     def apply(
         self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None

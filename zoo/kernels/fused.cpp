@@ -25,7 +25,7 @@ using at::Tensor;
 
 constexpr int64_t kMostRows = 256;         // of a tile
 constexpr int64_t kFewestRows = 32;        // with fewer for each thread, threads share out the outputs instead
-constexpr int64_t kWork = 1 << 18;         // multiplications that are worth a thread
+constexpr int64_t kWork = 1 << 20;         // multiplications that are worth a thread, which may have to wake up first
 constexpr int64_t kTileBytes = 4 << 20;    // of the combinations and products of a tile
 constexpr int64_t kGradientBytes = 256 << 20; // of the gradients of all workers
 constexpr int64_t kSliceBytes = 256 << 10; // of the combinations of a slice of the outputs, for few rows
@@ -550,6 +550,7 @@ Gradients backward(const Tensor& g, const Tensor& x, const Tensor& w, const Tens
 
 TORCH_LIBRARY_IMPL(zoo, CPU, m) {
   m.impl("fused_linear", linear);
+  m.impl("fused_rows", linear);
   m.impl("fused_combined", combined);
   m.impl("fused_combinations", combinations);
   m.impl("fused_backward", backward);

@@ -9,7 +9,7 @@ from torch._C import _len_torch_dispatch_stack as count_dispatch_modes
 from torch._higher_order_ops.scan import scan
 from torch.autograd import forward_ad
 
-__all__ = ["autocast_dtype", "count_dispatch_modes", "is_plain_mode", "is_recording", "is_tracing", "scan"]
+__all__ = ["autocast_dtype", "count_dispatch_modes", "is_any_autocast_enabled", "is_plain_mode", "is_recording", "scan"]
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:

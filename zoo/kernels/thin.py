@@ -1,6 +1,7 @@
 """The thin kernel: few rows, as while decoding, where reading the weight is what takes time; every component is read once."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,20 +34,27 @@ class Thin(Kernel):
         if fused.runs(work):
             if work.rank is not None and (work.prepared or rows > fused.FEW_ROWS):
                 return math.inf  # combinations of the weight that are cached, or used by several rows, take less time
-            return (max(product(rows * n, i, work.m * o, work.threads), read) + 20 * CALL) / 0.8
+            return (max(product(rows * n, i, work.m * o, work.threads), read) + 6 * CALL) / 0.8
         # For several columns a matrix is read at less of the speed that it is read at for one.
         pairs = max(product(rows * n, i, work.m * o, work.threads, unpacked=FEW_COLUMNS), read)
         return (pairs + 3 * BYTES * rows * n * work.m * o / TRAFFIC + 36 * CALL) / 0.8
+
+    def bind(self, weight: Operand, prepared: Any = None) -> Callable[[Tensor, Tensor | None], Tensor] | None:
+        """Return the call of the operator, see `zoo.kernels.fused.thin_linear`."""
+        return fused.bind_thin(weight) if self._is_fused(weight.components, weight) else None
 
     def apply(
         self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
     ) -> Tensor:
         """Multiply and sum, by the operator of `zoo.kernels.fused` where it runs."""
-        w, needs_graph = weight.components, torch.is_grad_enabled() and bias is not None and bias.requires_grad
-        can_fuse = x.device.type == "cpu" and x.dtype in fused.DTYPES and not needs_graph
-        if can_fuse and fused.is_worth_compiling(weight.out, weight.inp) and is_available():
-            return fused.thin_linear(x, w, weight.action(), weight.out, weight.inp, bias)
-        return thin_linear(x, w, weight.action(), weight.out, weight.inp, bias)
+        multiply, needs_graph = thin_linear, torch.is_grad_enabled() and bias is not None and bias.requires_grad
+        if not needs_graph and self._is_fused(x, weight):
+            multiply = fused.thin_linear
+        return multiply(x, weight.components, weight.action(), weight.out, weight.inp, bias)
+
+    def _is_fused(self, x: Tensor, weight: Operand) -> bool:
+        can_fuse = x.device.type == "cpu" and x.dtype in fused.DTYPES
+        return can_fuse and fused.is_worth_compiling(weight.out, weight.inp) and is_available()
 
 
 def thin_linear(

@@ -13,6 +13,8 @@ from zoo.kernels import Factors, Geometry, Kernel, Operand, Work, factors_of, fu
 from zoo.kernels.internals import autocast_dtype, is_plain_mode
 from zoo.kernels.plan import AUTO, check_kernel, plan
 
+FEW_ROWS = 64
+"""For no more, what is looked up on the way to a product is remembered: it takes as long as the product itself."""
 PLAIN = (Tensor, nn.Parameter)
 
 
@@ -27,7 +29,8 @@ class Weight(Operand, Protocol):
     def is_cached(self) -> bool:
         """Whether `zoo.keep_matrices` is open."""
 
-    _ready: dict[int, tuple[Any, Any]]
+    def remember(self, x: Tensor, call: Any) -> None:
+        """Call this for inputs like x from now on."""
 
     def requires_gradient(self) -> bool:
         """Whether the components or the product are trained."""
@@ -97,8 +100,8 @@ def _apply(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry | 
     if geometry is not None and kernel.name == "block":
         return None  # the layer convolves with the real kernel itself
     value = weight.cached(kernel, kernel.prepare) if prepared else None
-    if kernel.name == "block" and prepared and not (torch.is_grad_enabled() and x.requires_grad):
-        weight._ready[x.numel()] = weight.components, value
+    if geometry is None and weight.algebra.known and not torch.is_grad_enabled() and x.numel() <= FEW_ROWS * x.shape[-1]:
+        weight.remember(x, kernel.bind(weight, value))
     return kernel.apply(x, weight, bias, value, geometry)
 
 
@@ -151,7 +154,7 @@ def set_kernel(modules: nn.Module | Iterable[nn.Module], kernel: str) -> None:
     for module in modules.modules() if isinstance(modules, nn.Module) else modules:
         if hasattr(module, "plans"):
             weight: Any = module
-            weight.kernel, weight.plans = kernel, {}
+            weight.kernel, weight.plans, weight._ready = kernel, {}, {}
 
 
 def is_plain(x: Tensor, w: Tensor) -> bool:

@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.algebras import Algebra
 from zoo.layers.computed_weight import ComputedWeight
@@ -55,9 +54,8 @@ class Linear(ComputedWeight):
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer: [..., in_features] to [..., out_features]."""
         weight: Any = self._modules["weight_module"]
-        if weight._ready and (matrix := weight.ready_matrix(x.numel())) is not None:
-            return F.linear(x, matrix, self.bias)
-        y: Tensor = weight.linear(x, self.bias)
+        call = weight.ready(x) if weight._ready else None
+        y: Tensor = weight.linear(x, self.bias) if call is None else call(x, self.bias)
         return y
 
     def extra_repr(self) -> str:

@@ -15,7 +15,7 @@ from zoo.algebras import Algebra
 from zoo.algebras.read_only import ReadOnly
 from zoo.errors import InputError
 from zoo.kernels import AxisLayout, Factors, Geometry, Kernel, axis_layout, factors_of, real_matrix
-from zoo.kernels.internals import autocast_dtype, is_plain_mode, is_recording, is_tracing
+from zoo.kernels.internals import autocast_dtype, is_any_autocast_enabled, is_plain_mode, is_recording
 from zoo.layers.init import draw_components
 from zoo.layers.kernel_choice import convolve, multiply
 
@@ -92,7 +92,7 @@ class Weight(nn.Module):
         self.plans: dict[Any, Kernel] = {}
         self._scopes = 0
         self._cache: dict[Any, tuple[Any, ...]] = {}
-        self._ready: dict[int, tuple[Any, Any]] = {}
+        self._ready: dict[Any, tuple[Any, ...]] = {}
         self.reset_parameters()
         if n > 1 and algebra.known:
             with torch.device("cpu"):
@@ -183,7 +183,7 @@ class Weight(nn.Module):
     def reparametrize(self, change: nn.Module) -> None:
         """Apply a function of the matrix, and all that were given before, whenever the matrix is asked for."""
         if not self.is_reparametrized:
-            self.reparametrizations, self.is_reparametrized = nn.ModuleList(), True
+            self.reparametrizations, self.is_reparametrized, self._ready = nn.ModuleList(), True, {}
         self.reparametrizations.append(change)
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Weight":
@@ -228,20 +228,28 @@ class Weight(nn.Module):
                 self._cache[key] = entry
         return entry[2]
 
-    def ready_matrix(self, numbers: int) -> Tensor | None:
-        """Return the cached matrix if the plan multiplies an input of so many numbers by it, and no gradient is recorded.
+    def remember(self, x: Tensor, call: Callable[[Tensor, Tensor | None], Tensor] | None) -> None:
+        """Let `ready` return a call of a kernel for inputs like x."""
+        if call is not None:
+            self._ready[x.shape, x.dtype, x.device] = self.components, self.algebra.constant, call
 
-        The short way in the scope: for one row the plan, and the checks of all that could be different, take as long as the
-        product itself.
+    def ready(self, x: Tensor) -> Callable[[Tensor, Tensor | None], Tensor] | None:
+        """Return the remembered call for inputs like x if nothing has changed since, and no gradient is recorded.
+
+        The short way: for one row the plan, and the checks of all that could be different, take as long as the product itself.
         """
-        entry = self._ready.get(numbers)
-        if entry is None or entry[0] is not self._parameters.get("components") or torch.is_grad_enabled() or is_tracing():
+        if is_compiling() or torch.is_grad_enabled() or type(x) is not Tensor or x.layout is not torch.strided:
             return None
-        return None if is_compiling() else entry[1]
+        if is_any_autocast_enabled() or not is_plain_mode() or self._forward_hooks or self._forward_pre_hooks:
+            return None
+        w, constant, call = self._ready.get((x.shape, x.dtype, x.device), (None,) * 3)
+        changed = w is not self._parameters.get("components") or constant is not self._modules["algebra"].constant
+        return None if changed else call
 
     def open_cache(self) -> None:
         """Enter a scope of `zoo.keep_matrices`."""
         self._scopes += 1
+        self._ready = {}
 
     def close_cache(self) -> None:
         """Leave a scope; the last one discards what was cached."""
