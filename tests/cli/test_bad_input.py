@@ -208,7 +208,7 @@ COMMANDS = [("test", "model"), ("validate", "model"), ("predict", "model", "any.
 def test_a_folder_without_a_model(refused, tmp_path, words):
     assert "there is no folder 'model'" in refused(*words)
     (tmp_path / "model").mkdir()
-    assert "'model' holds no finished model" in refused(*words)
+    assert "'model' has no model/config.json" in refused(*words)
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])

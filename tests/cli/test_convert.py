@@ -136,7 +136,7 @@ def test_wrong_layers_are_refused(refused, layers, tmp_path, words, said):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--from", "nowhere", "--algebra", "quaternion", "--to", "x"), "there is no folder 'nowhere', and no checkpoint"),
+        (("--from", "nowhere", "--algebra", "quaternion", "--to", "x"), "there is no folder 'nowhere' and no model"),
         (("--from", "vit-digits-quaternion", "--algebra", "complex", "--to", "x"), "is over quaternion already"),
         (("--from", "vit-digits-real", "--algebra", "quaternio", "--to", "x"), "did you mean"),
         (("--from", "vit-digits-real", "--algebra", "quaternion", "--to", "."), "'.' exists: choose another"),

@@ -34,7 +34,7 @@ MESSAGES = [
     ("list commands serve", "the options of a command: zoo serve --help"),
     ("completion fish", "no completion for 'fish': use bash or zsh"),
     ("test", "missing RUN (see zoo test --help)"),
-    ("test runs/none", "there is no folder 'runs/none': give a run (runs/...) or a model folder"),
+    ("test runs/none", "there is no folder 'runs/none': use a run (runs/...) or a model folder"),
     ("test runs/none --jsno", "unknown flag --jsno: did you mean --json? (all flags: zoo test --help)"),
     ("generate runs/none --num-samples 0", "--num-samples 0: must be a whole number from 1"),
     ("export runs/none", "missing --to: use --to FOLDER"),

@@ -128,7 +128,7 @@ def test_what_cannot_be_pruned_is_one_line(call, refused, run, tmp_path):
     zoo.save(model, "alone")
     assert "is a model without its run" in refused("prune", "alone", "--epochs", "1")
     (tmp_path / "broken").mkdir()
-    assert "holds no finished model" in refused("prune", "broken")
+    assert "has no model/config.json" in refused("prune", "broken")
 
 
 TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}

@@ -41,7 +41,7 @@ def test_a_model_and_its_checkpoints(call, run):
     found = {row["file"]: row for row in json.loads(out)}
     assert (code, err) == (1, "")
     assert [name for name, row in found.items() if row["status"] == "damaged"] == ["run/model", str(checkpoints[0])]
-    assert "model.safetensors is not the file that was saved" in found["run/model"]["note"]
+    assert "model.safetensors has changed" in found["run/model"]["note"]
 
 
 def test_there_is_nothing_to_verify(refused):

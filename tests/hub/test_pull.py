@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.errors import raises
 from tests.faults.hostile import seal
 from tests.hub.server import serving
 from zoo.checkpoint.manifest import verify
-from zoo.errors import InputError
 from zoo.hub import cache
 from zoo.hub.sources import locate
 
@@ -25,7 +25,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def published(home: Path) -> list[Path]:
     """Return the folders that the cache offers; every one is whole."""
-    folders = sorted((home / "models").glob("*"))
+    folders = sorted(folder for folder in (home / "models").glob("*") if not folder.name.startswith("."))
     for folder in folders:
         verify(folder, folder.name)
     return folders
@@ -93,7 +93,7 @@ def test_the_files_are_of_one_commit_while_someone_pushes(hub, home, sound, mode
 def test_a_private_repository_needs_the_token_which_goes_nowhere_else(hub, home, sound, monkeypatch):
     hub.commit("me/net", contents(sound))
     hub.token = "hf_secret"
-    with pytest.raises(InputError, match="401 Repository not found: is the name right, and may you read it"):
+    with raises("failed", "me/net", "401 Repository not found"):
         locate("hf:me/net")
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     with serving() as other:
@@ -119,14 +119,14 @@ def test_without_a_network_the_copy_in_the_cache_is_used(hub, home, sound, monke
     hub.log.clear()
     assert locate("hf:me/net") == folder
     assert hub.log == []
-    with pytest.raises(InputError, match=r"hf:me/other is not in the cache, and HF_HUB_OFFLINE forbids the network"):
+    with raises("missing", "hf:me/other", "HF_HUB_OFFLINE"):
         locate("hf:me/other")
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     hub.fault = lambda handler, content: bool(handler.send(503)) or True
     capsys.readouterr()
     assert locate("hf:me/net") == folder
     said = capsys.readouterr().err
-    assert "503 Service Unavailable; taking the copy in the cache" in said
+    assert "503 Service Unavailable" in said
     assert len(said.splitlines()) == 1
     assert len(hub.got()) == 1, "one attempt, as there is a copy"
 
@@ -151,7 +151,7 @@ def test_a_partial_download_goes_on(hub, home, sound, cut):
         return False
 
     hub.fault = ends
-    with pytest.raises(InputError, match=r"cannot fetch .*model\.safetensors: 503 .* attempts\)"):
+    with raises("failed", "model.safetensors", "503"):
         locate(url)
     assert published(home) == []
     (part,) = (home / "partial").glob("*/model.safetensors.part")
@@ -180,7 +180,7 @@ def test_a_tampered_copy_is_fetched_again(hub, home, sound, monkeypatch):
     data[-1] ^= 1
     weights.write_bytes(data)
     monkeypatch.setenv("ZOO_OFFLINE", "1")
-    with pytest.raises(InputError, match="not in the cache"):
+    with raises("missing", url, "ZOO_OFFLINE"):
         locate(url)
     monkeypatch.delenv("ZOO_OFFLINE")
     assert contents(locate(url)) == contents(sound)
@@ -204,7 +204,7 @@ def test_a_cache_that_cannot_be_written(hub, home, sound, tmp_path, monkeypatch)
     url = hub.put("release", sound)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "file" / "home"))
-    with pytest.raises(InputError, match=r"cannot write to the cache .*Not a directory; make room, or let ZOO_HOME"):
+    with raises("failed", tmp_path / "file", "ZOO_HOME"):
         locate(url)
     assert (tmp_path / "file").read_text() == ""
 
@@ -224,7 +224,7 @@ def test_a_read_only_cache_is_read(hub, home, sound):
     "source", ["hf:net", "hf:me/net@", "hf:../etc", "hf:me/net/sub", "https://", "http:///x", "file://host/x"]
 )
 def test_a_source_that_is_written_wrongly(hub, source):
-    with pytest.raises(InputError, match=r"no model on the Hub|no address of a web server|another computer"):
+    with raises("invalid", source):
         locate(source)
     assert hub.log == []
 
@@ -245,7 +245,7 @@ def test_pulling_pushing_and_listing_import_no_torch(hub, home, sound, tmp_path,
 
 
 def test_an_empty_source():
-    with pytest.raises(InputError, match="the path of the model is empty"):
+    with raises("missing"):
         locate("")
 
 
@@ -256,6 +256,6 @@ def test_local_folders_come_first(hub, sound, tmp_path, monkeypatch):
     assert locate("hf:me/net") == Path("hf:me/net")
     assert locate(f"file:{sound}") == locate(sound.as_uri()) == sound
     assert locate("runs/nothing") == Path("runs/nothing")
-    with pytest.raises(InputError, match=r"there is no folder 'nothing', and no checkpoint of that name"):
+    with raises("unknown", "nothing"):
         locate("nothing")
     assert hub.log == []

@@ -219,10 +219,7 @@ def test_vectors_are_predicted_from_python(tmp_path):
         (lambda model: model.predict([torch.ones(1, 8, 8), torch.full((1, 8, 8), torch.inf)]), "image 1 has values"),
         (lambda model: model.predict(torch.full((1, 1, 8, 8), 1.5)), "image 0: values from 1.5 to 1.5"),
         (lambda model: model.evaluate(3), "data=3: give a spec, a data module, data loaders or (inputs, labels)"),
-        (
-            lambda model: zoo.load(""),
-            "the path of the model is empty: give a run (runs/...), a model folder, or a name",
-        ),
+        (lambda model: zoo.load(""), "the path of the model is empty: use a run"),
         (lambda model: zoo.load("x", task=3), "task=3: give the spec of a task or a subclass of zoo.tasks.Task"),
         (lambda model: model.evaluate(split="train"), "split='train': use val or test"),
         (lambda model: model.evaluate("digits(size=16)"), "image_size = 16, the model was trained with 8"),

@@ -13,6 +13,7 @@ import yaml
 from torch.nn import functional as F
 
 import zoo
+from tests.errors import raises
 from zoo.data import ready
 from zoo.data.info import TextInfo
 from zoo.data.text.local import pairs, ranking, text
@@ -102,7 +103,7 @@ def test_the_word_table_is_counted_apart(run, summary):
 def test_a_damaged_tokenizer_is_found(run, tmp_path):
     model = copytree(run / "model", tmp_path / "model")
     (model / "tokenizer.json").write_bytes((model / "tokenizer.json").read_bytes().replace(b'"film"', b'"firm"'))
-    with pytest.raises(InputError, match=r"tokenizer\.json is not the file that was saved"):
+    with raises("corrupt", "tokenizer.json"):
         zoo.load(model)
     (model / "tokenizer.json").unlink()
     with pytest.raises(InputError, match=r"tokenizer\.json is missing"):

@@ -13,13 +13,13 @@ from zoo.checkpoint.atomic import to_json
 from zoo.errors import InputError, one_line, shorten
 
 MOST = 1e300
-"""Figures are smaller: whole numbers may have more digits than a float."""
+"""Largest metric: whole numbers in JSON may exceed the range of a float."""
 HEADER_BYTES = 2**22
-"""Largest header of a weights file, and largest JSON file, that is read: 20,000 tensors have less."""
+"""Size limit of JSON files and of the headers of weights files; 20,000 tensors need less."""
 NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
-"""Names of files that every file system can hold."""
-SEVERAL = ("*", "seed-*/round-*", "*/seed-*/round-*")
-"""Where the runs of a folder are: of runs/, and of an experiment with lottery tickets."""
+"""File names that are valid on every file system."""
+RUNS = ("*", "seed-*/round-*", "*/seed-*/round-*")
+"""Patterns of run folders inside runs/ and inside a lottery."""
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -27,22 +27,22 @@ def find(path: str | Path) -> Path:
     """Return the model folder of a run folder, or the path itself if it is one.
 
     Raises:
-        InputError: If there is none.
+        InputError: If it does not exist.
     """
     if not str(path):
-        raise InputError("the path of the model is empty: give a run (runs/...) or a model folder")
+        raise InputError("the path of the model is empty: use a run (runs/...) or a model folder", code="missing")
     path = Path(path).expanduser()
     for folder in (path, path / "model"):
         if (folder / "config.json").is_file():
             return folder
     if not path.exists():
-        raise InputError(f"there is no folder '{path}': give a run (runs/...) or a model folder")
+        raise InputError(f"there is no folder '{path}': use a run (runs/...) or a model folder", code="missing")
     if path.is_file():
-        raise InputError(f"'{path}' is a file: give the run's folder (runs/...) or its model folder")
-    runs = sorted(str(file.parent.parent) for some in SEVERAL for file in path.glob(f"{some}/model/config.json"))
+        raise InputError(f"'{path}' is a file: use its run folder (runs/...) or model folder")
+    runs = sorted(str(file.parent.parent) for pattern in RUNS for file in path.glob(f"{pattern}/model/config.json"))
     if runs:
-        raise InputError(f"'{path}' is a folder of runs: give one of them, such as {runs[0]}")
-    raise InputError(f"'{path}' holds no finished model (no model/config.json): was the run stopped before its end?")
+        raise InputError(f"'{path}' is a folder of runs: use one of them, such as {runs[0]}")
+    raise InputError(f"'{path}' has no model/config.json: the run has not finished, or this is not a run", code="missing")
 
 
 def file_record(path: Path) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def file_record(path: Path) -> dict[str, Any]:
 
 
 def sealed(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a manifest with the digest of its other entries as its last one."""
+    """Return a manifest with the digest of its other entries appended."""
     rest = {key: value for key, value in manifest.items() if key != "sha256"}
     return rest | {"sha256": hashlib.sha256(to_json(rest).encode()).hexdigest()}
 
@@ -62,56 +62,54 @@ def verify(folder: Path, digest: str | None = None) -> dict[str, dict[str, Any]]
 
     Args:
         folder: The folder.
-        digest: The SHA-256 that its manifest.json must have, if that is known; then no file may be a symbolic link either.
+        digest: The expected SHA-256 of manifest.json; if given, symbolic links are refused too.
 
     Raises:
-        InputError: If a listed file is missing or changed, or the manifest is.
+        InputError: If the manifest or a listed file is missing or has changed.
     """
     files: dict[str, dict[str, Any]] = read_manifest(folder)["files"]
     path = folder / "manifest.json"
     if digest is not None and file_record(path)["sha256"] != digest:
-        raise InputError(f"{path} is not that of the release (its checksum differs)")
+        raise InputError(f"{path}: the checksum differs from that of the release", code="mismatch")
     for name, expected in files.items():
         path = folder / name
         if not path.is_file() or (digest is not None and path.is_symlink()):
-            raise InputError(f"{path} is missing: the folder is damaged, copy it again")
+            raise InputError(f"{path} is missing: the folder is damaged, copy it again", code="corrupt")
         if file_record(path) != expected:
-            raise InputError(f"{path} is not the file that was saved (its checksum differs): copy the folder again")
+            raise InputError(f"{path} has changed (its checksum differs): copy the folder again", code="corrupt")
     return files
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of a model folder; it must be as it was written, and list nothing that could not be a file beside it.
+    """Read and validate the manifest of a model folder.
 
     Raises:
-        InputError: If it is missing or changed, or names a file outside the folder, one file twice, or no size and SHA-256.
+        InputError: If it is missing or has changed, lists a file outside the folder or twice, or lacks a size or SHA-256.
     """
     path = folder / "manifest.json"
     if not path.is_file():
-        raise InputError(f"{path} is missing: the folder is damaged, copy it again")
+        raise InputError(f"{path} is missing: the folder is damaged, copy it again", code="corrupt")
     manifest = read_json(path)
     files = manifest.get("files")
     if not isinstance(files, dict) or not {"config.json", "model.safetensors"} <= files.keys():
-        raise InputError(f"{path} lists no config.json and model.safetensors: the folder is damaged")
+        raise InputError(f"{path} lists no config.json and model.safetensors: the folder is damaged", code="corrupt")
     if path.read_bytes() != to_json(sealed(manifest)).encode():
-        raise InputError(f"{path} is not the file that was saved (its checksum differs): copy the folder again")
+        raise InputError(f"{path} has changed (its checksum differs): copy the folder again", code="corrupt")
     seen = {"manifest.json"}
     for name, record in files.items():
         if not NAME.fullmatch(name) or name.lower() in seen:
-            raise InputError(
-                f"{path} lists {shorten(name)}, which is no plain file name, or another file's: do not use the folder"
-            )
+            raise InputError(f"{path} lists {shorten(name)}, an unsafe or repeated name: do not use the folder", code="corrupt")
         seen.add(name.lower())
         size, digest = (record.get("size"), record.get("sha256")) if isinstance(record, dict) else (None, None)
         if type(size) is not int or size < 0 or not isinstance(digest, str) or not SHA256.fullmatch(digest):
-            raise InputError(f"{path} has no size and SHA-256 of {name}: the folder is damaged")
+            raise InputError(f"{path} has no size and SHA-256 of {name}: the folder is damaged", code="corrupt")
     if not has_figures(manifest):
-        raise InputError(f"{path} has metrics or counts that are no numbers by printable names: do not use the folder")
+        raise InputError(f"{path} has metrics or counts that are not numbers: do not use the folder", code="corrupt")
     return manifest
 
 
 def has_figures(facts: Mapping[str, Any]) -> bool:
-    """Tell whether a stranger's metrics, their spread and the counts are numbers, or None, by names that can be printed."""
+    """Check that metrics, their spread and counts are numbers or None, with printable names."""
     spread = facts.get("spread") or {}
     found = [facts.get(key) or {} for key in ("metrics", "parameters")]
     found += [spread.get(key) or {} for key in ("mean", "std")] if isinstance(spread, dict) else [None]
@@ -122,33 +120,33 @@ def has_figures(facts: Mapping[str, Any]) -> bool:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file; names that stand twice and numbers that are not finite are refused.
+    """Read a JSON object from a file, refusing repeated keys and numbers that are not finite.
 
     Raises:
-        InputError: If the file is missing, larger than `HEADER_BYTES`, or holds something else.
+        InputError: If the file is missing, larger than `HEADER_BYTES`, or is not a JSON object.
     """
     try:
         if (size := path.stat().st_size) > HEADER_BYTES:
-            raise InputError(f"{path} has {size:,} bytes: at most {HEADER_BYTES:,} are read")
+            raise InputError(f"{path} has {size:,} bytes: the limit is {HEADER_BYTES:,}", code="corrupt")
         return parse_json(path.read_bytes(), path)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {one_line(error)}") from error
+        raise InputError(f"cannot read {path}: {one_line(error)}", code="failed") from error
 
 
 def parse_json(data: bytes, place: object) -> dict[str, Any]:
-    """Return the JSON object that a file or an answer holds, see `read_json`; errors name the place."""
+    """Parse a JSON object, see `read_json`; errors name the place."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"cannot read {place}: {one_line(error)}") from error
+        raise InputError(f"cannot read {place}: {one_line(error)}", code="corrupt") from error
     if not isinstance(value, dict):
-        raise InputError(f"{place} does not hold a JSON object")
+        raise InputError(f"{place} is not a JSON object", code="corrupt")
     return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value := dict(pairs)) < len(pairs):
-        raise ValueError(f"a name stands twice among {shorten(', '.join(key for key, _ in pairs))}")
+        raise ValueError(f"repeated key among {shorten(', '.join(key for key, _ in pairs))}")
     return value
 
 

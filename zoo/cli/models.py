@@ -149,17 +149,15 @@ def predict(command: str, values: dict[str, Any]) -> int:
     if not inputs:
         raise InputError("nothing to predict: give image files, a text in quotes, or a file (see zoo predict --help)")
     from zoo.inference.model import load
-    from zoo.layers import keep_matrices
 
     quiet()
     model = load(values["run"], device=values["device"])
     options = {"batch_size": values["batch_size"], "truncation": values["truncate"], "top": values["top"]}
     errors: list[InputError] = []
     count = 0
-    with keep_matrices(model.net):
-        rows = model.predict_iter(inputs, stdin=sys.stdin, on_error=errors.append, **options, **values["decoding"])
-        for count, row in enumerate(watched(rows, inputs), 1):  # noqa: B007 (counts the rows)
-            print(to_json(row, ensure_ascii=False) if values["json"] else line(row), flush=True)
+    rows = model.predict_iter(inputs, stdin=sys.stdin, on_error=errors.append, **options, **values["decoding"])
+    for count, row in enumerate(watched(rows, inputs), 1):  # noqa: B007 (counts the rows)
+        print(to_json(row, ensure_ascii=False) if values["json"] else line(row), flush=True)
     if errors and not count:
         raise errors[0]
     for error in errors:

@@ -1,1 +1,1 @@
-"""Checkpoints that people pull, check, run and share: sources, the cache, catalogues, releases. Nothing here imports torch."""
+"""Pull and publish models: sources, downloads, the cache, catalogues and releases. Nothing here imports torch."""

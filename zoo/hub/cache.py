@@ -1,4 +1,4 @@
-"""The cache of pulled models, under ZOO_HOME: several processes share it, and a model in it is whole or not there."""
+"""The cache of downloaded models under ZOO_HOME, shared by processes; a model in it is complete or absent."""
 
 import hashlib
 import os
@@ -19,13 +19,13 @@ from zoo.registry.home import home
 
 
 def offline() -> str | None:
-    """Return the environment variable that forbids the network, if one does: ZOO_OFFLINE or HF_HUB_OFFLINE."""
+    """Return the environment variable that disables network access, ZOO_OFFLINE or HF_HUB_OFFLINE, if one is set."""
     names = ("ZOO_OFFLINE", "HF_HUB_OFFLINE")
     return next((name for name in names if os.environ.get(name, "").lower() in ("1", "on", "yes", "true")), None)
 
 
 def model(digest: str) -> Path | None:
-    """Return the folder of a pulled model by the SHA-256 of its manifest, every file checked; None if there is none."""
+    """Return the verified folder of a cached model by the SHA-256 of its manifest, or None."""
     folder = home() / "models" / digest
     try:
         verify(folder, digest)
@@ -35,18 +35,15 @@ def model(digest: str) -> Path | None:
 
 
 def keep(manifest: bytes, address: Callable[[str], Address], where: str) -> Path:
-    """Fetch the files of a manifest and put them into the cache, unless they are there.
+    """Download the files of a manifest into the cache, unless they are cached, and return the verified folder.
 
     Args:
         manifest: The bytes of manifest.json.
-        address: Where a file is, by its name.
+        address: Returns the address of a file by its name.
         where: The source, for messages.
 
-    Returns:
-        The folder, every file checked.
-
     Raises:
-        InputError: If the manifest asks for what no model folder has, or a file cannot be fetched, is another, or not written.
+        InputError: If the manifest is not that of a model folder, or a file cannot be downloaded, verified or written.
     """
     digest = hashlib.sha256(manifest).hexdigest()
     try:
@@ -56,12 +53,13 @@ def keep(manifest: bytes, address: Callable[[str], Address], where: str) -> Path
             return model(digest) or fetch(digest, manifest, address, where)
     except OSError as error:
         place = error.filename or home()
-        text = f"cannot write to the cache ({place}): {error.strerror or error}; make room, or let ZOO_HOME name another folder"
-        raise InputError(text) from error
+        reason = error.strerror or error
+        message = f"cannot write to the cache ({place}): {reason}; free some space, or set ZOO_HOME to another folder"
+        raise InputError(message, code="failed") from error
 
 
 def fetch(digest: str, manifest: bytes, address: Callable[[str], Address], where: str) -> Path:
-    """Fetch the files of a manifest into a folder of their own, where what is there of them goes on, and then publish it."""
+    """Download the files of a manifest into a temporary folder, resuming partial downloads, and move it into the cache."""
     part, target = home() / "partial" / digest, home() / "models" / digest
     part.mkdir(parents=True, exist_ok=True)
     write_bytes(part / "manifest.json", manifest)
@@ -69,13 +67,12 @@ def fetch(digest: str, manifest: bytes, address: Callable[[str], Address], where
     total = sum(record["size"] for record in files.values())
     there = sum(present(part / f"{name}{ending}") for name in files for ending in ("", ".part"))
     if total - there > (free := shutil.disk_usage(part).free):
-        raise InputError(
-            f"{where} has {total:,} bytes, and the disk of {home()} has room for {free:,}: let ZOO_HOME name another"
-        )
+        message = f"{where} has {total:,} bytes, and the disk of {home()} has room for {free:,}: set ZOO_HOME to another folder"
+        raise InputError(message, code="failed")
     with progress(where, total) as advance:
         for name, record in files.items():
             fetch_file(part / name, record, address(name), advance)
-    for stale in target.parent.glob(f".{digest}-*"):  # of a process that was killed while it held the lock
+    for stale in target.parent.glob(f".{digest}-*"):  # left by a process that was killed while it held the lock
         shutil.rmtree(stale, ignore_errors=True)
     with new_folder(target) as folder:
         for name in ("manifest.json", *files):
@@ -86,7 +83,7 @@ def fetch(digest: str, manifest: bytes, address: Callable[[str], Address], where
 
 
 def fetch_file(path: Path, record: dict[str, Any], address: Address, advance: Callable[[int], None]) -> None:
-    """Fetch one file unless it is there; one that came whole and is wrong is fetched once more."""
+    """Download one file unless it exists; retry once if its checksum differs."""
     part = path.with_name(f"{path.name}.part")
     for again in (True, False):
         if path.is_file() and file_record(path) == record:
@@ -98,19 +95,19 @@ def fetch_file(path: Path, record: dict[str, Any], address: Address, advance: Ca
         part.unlink()
         advance(-record["size"])
         if not again:
-            raise InputError(f"{address} is not the file that its manifest names (its checksum differs): not used")
+            raise InputError(f"{address}: the checksum differs from the manifest: not used", code="corrupt")
 
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Let one process at a time work on a name; the operating system releases the lock when the process ends."""
+    """Hold the lock of a name; the operating system releases it when the process ends."""
     folder = home() / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / name)
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        say("another process downloads the same files: waiting for it")
+        say("waiting for another process that downloads the same files")
         lock.acquire()
     except (NotImplementedError, OSError):  # some network file systems have no locks; checksums detect mixed-up files
         pass
@@ -127,9 +124,9 @@ def say(text: str) -> None:
 
 @contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show bytes and speed on a terminal, one line elsewhere; yields a function to be told of bytes as they come."""
+    """Show a progress bar on a terminal, one line elsewhere; yields a function that takes the number of new bytes."""
     if not sys.stderr.isatty():
-        say(f"fetching {title}, {total:,} bytes")
+        say(f"downloading {title}, {total:,} bytes")
         yield lambda count: None
         return
     from rich.console import Console
@@ -142,12 +139,12 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def note(kind: str, key: str) -> Path:
-    """Return the file of the cache that remembers something of a source."""
+    """Return the cache file that stores a note on a source."""
     return home() / kind / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
 
 
 def remember(path: Path, data: bytes) -> None:
-    """Write a note to the cache; one that cannot be written is left out."""
+    """Write a note to the cache; failure only prints a message."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, data)

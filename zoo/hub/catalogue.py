@@ -1,4 +1,4 @@
-"""Catalogues: which checkpoints there are by name, what they are, and where; JSON files of packages and of web servers."""
+"""Catalogues of models: JSON files of packages or web servers that list names, facts and locations."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from zoo.hub.download import Address, UnreachableError, read
 
 FORMAT = 1
 NAME = re.compile(r"([\w.-]+:)?[A-Za-z0-9][\w.-]*", re.ASCII)
-"""A checkpoint, or one of a certain catalogue: ``vit-digits``, ``some-package:vit-digits``."""
+"""The name of a model, also within one catalogue: ``vit-digits``, ``some-package:vit-digits``."""
 WEB = ("http://", "https://")
 KINDS: dict[str, Any] = {"sha256": str, "locations": list, "bytes": int}
 OPTIONAL: dict[str, Any] = dict.fromkeys(("backbone", "algebra", "task", "data", "license"), str)
@@ -27,10 +27,10 @@ class Release(NamedTuple):
     """One entry of a catalogue.
 
     Attributes:
-        name: How it is pulled.
-        origin: The distribution that brings the catalogue, or ZOO_CATALOGUE.
+        name: Its name.
+        origin: The distribution that provides the catalogue, or ZOO_CATALOGUE.
         catalogue: The file or URL of the catalogue.
-        facts: What the catalogue says of it: specs, data, metrics, parameters, licence, bytes, sha256, locations.
+        facts: Its specs, data, metrics, parameters, licence, bytes, sha256 and locations.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Release(NamedTuple):
         return str(self.facts["sha256"])
 
     def places(self) -> Iterator[str | Path]:
-        """Yield its locations: folders as paths, all others as sources; relative ones are beside the catalogue."""
+        """Yield its locations: folders as paths, others as sources; relative locations are resolved against the catalogue."""
         for location in self.facts["locations"]:
             if location.startswith(("hf:", *WEB)):
                 yield location
@@ -55,22 +55,22 @@ class Release(NamedTuple):
 
 
 def find(name: str) -> Release:
-    """Return the entry of a name; that of ZOO_CATALOGUE wins, others must not share a name.
+    """Return the entry of a name; ZOO_CATALOGUE takes precedence.
 
     Raises:
-        InputError: If there is none, or there are several.
+        InputError: If no catalogue has the name, or several packages do.
     """
     releases, problems = entries()
     origin, _, own = name.rpartition(":")
     found = [one for one in releases if one.name == own and origin in ("", one.origin)]
     if not found:
         close = get_close_matches(own, [one.name for one in releases], 1)
-        hint = f"did you mean '{close[0]}'? (zoo list checkpoints)" if close else "zoo list checkpoints shows what there is"
-        text = "; ".join([f"there is no folder '{name}', and no checkpoint of that name in the catalogue: {hint}", *problems])
-        raise InputError(text)
+        hint = f"did you mean '{close[0]}'? (zoo list checkpoints)" if close else "see: zoo list checkpoints"
+        text = "; ".join([f"there is no folder '{name}' and no model of that name: {hint}", *problems])
+        raise InputError(text, code="unknown")
     if found[0].origin != VARIABLE and len({one.sha256 for one in found}) > 1:
         names = " or ".join(f"{one.origin}:{own}" for one in found)
-        raise InputError(f"several catalogues have a checkpoint '{own}': write {names}")
+        raise InputError(f"several catalogues have a model '{own}': use {names}", code="conflict")
     return found[0]
 
 
@@ -78,10 +78,10 @@ VARIABLE = "ZOO_CATALOGUE"
 
 
 def entries() -> tuple[list[Release], list[str]]:
-    """Return the checkpoints of all catalogues, those of ZOO_CATALOGUE first, and what is wrong with catalogues.
+    """Return the models of all catalogues, those of ZOO_CATALOGUE first, and the errors of unreadable catalogues.
 
     Raises:
-        InputError: If ZOO_CATALOGUE cannot be read. One that a package brings costs only its own entries.
+        InputError: If ZOO_CATALOGUE cannot be read.
     """
     own = os.environ.get(VARIABLE, "")
     found, problems = (list(of_catalogue(own, VARIABLE)) if own else []), []
@@ -94,58 +94,58 @@ def entries() -> tuple[list[Release], list[str]]:
 
 
 def of_catalogue(place: str, origin: str) -> Iterator[Release]:
-    """Yield the entries of a catalogue: a JSON file or its URL, or the folder that has its catalogue.json.
+    """Yield the entries of a catalogue: a JSON file, its URL, or a folder with a catalogue.json.
 
     Raises:
-        InputError: If it cannot be read, or an entry lacks what is needed to pull it.
+        InputError: If it cannot be read, or an entry is invalid.
     """
     place = place if place.endswith(".json") else f"{place.rstrip('/')}/catalogue.json"
     values = fetched(place) if place.startswith(WEB) else read_json(Path(place.removeprefix("file:")).expanduser())
     if values.get("format") != FORMAT or not isinstance(values.get("checkpoints"), dict):
-        raise InputError(f"{place} is no catalogue of format {FORMAT}, or of a later version: update hypercomplex-zoo")
+        raise InputError(f"{place} is not a catalogue of format {FORMAT}: update hypercomplex-zoo?", code="corrupt")
     for name, facts in values["checkpoints"].items():
         check(place, name, facts)
         yield Release(name, origin, place.removeprefix("file:"), facts)
 
 
 def check(place: str, name: str, facts: Any) -> None:
-    """Refuse an entry that could not be pulled or shown."""
-    wrong = f"{place}: the checkpoint {shorten(name)}"
+    """Check an entry."""
+    wrong = f"{place}: the model {shorten(name)}"
     if not NAME.fullmatch(name) or ":" in name:
-        raise InputError(f"{wrong} needs a name of letters, digits, '-', '_' and '.'")
+        raise InputError(f"{wrong} needs a name of letters, digits, '-', '_' and '.'", code="corrupt")
     if not isinstance(facts, dict):
-        raise InputError(f"{wrong} is no JSON object")
+        raise InputError(f"{wrong} is not a JSON object", code="corrupt")
     for key, kind in {**KINDS, **OPTIONAL}.items():
         if not isinstance(facts.get(key, None if key in KINDS else kind()), kind):
-            raise InputError(f"{wrong} has no {key} of the kind {kind.__name__}")
+            raise InputError(f"{wrong} needs {key} of type {kind.__name__}", code="corrupt")
     texts = [*(facts.get(key, "") for key, kind in OPTIONAL.items() if kind is str), *map(str, facts["locations"])]
     if not all(map(str.isprintable, texts)) or not has_figures(facts):
-        raise InputError(f"{wrong} has characters that cannot be printed, or a metric or count that is no number")
+        raise InputError(f"{wrong} has unprintable text, or a metric or count that is not a number", code="corrupt")
     if not SHA256.fullmatch(facts["sha256"]) or not all(
         isinstance(one, str) and one.isprintable() for one in facts["locations"]
     ):
-        raise InputError(f"{wrong} has a wrong sha256 or location")
+        raise InputError(f"{wrong} has an invalid sha256 or location", code="corrupt")
 
 
 def fetched(url: str) -> dict[str, Any]:
-    """Return the JSON of a catalogue on a web server; from the cache where the server cannot be reached."""
+    """Return the JSON of a catalogue on a web server, or the cached copy if the server cannot be reached."""
     note = cache.note("catalogues", url)
     variable = cache.offline()
     if variable is None:
         try:
-            data, _ = read(Address(url), HEADER_BYTES, 1 if note.is_file() else None)
+            data, _ = read(Address(url), HEADER_BYTES, *([1] if note.is_file() else []))
             values = parse_json(data, url)
             cache.remember(note, data)
             return values
         except UnreachableError as error:
             if not note.is_file():
                 raise
-            cache.say(f"{error}; taking the copy in the cache")
+            cache.say(f"{error}; using the cached copy")
     if not note.is_file():
-        raise InputError(f"{url} is not in the cache, and {variable} forbids the network")
+        raise InputError(f"{url} is not in the cache, and {variable} disables the network", code="missing")
     return read_json(note)
 
 
 def packaged() -> Path:
-    """Return the catalogue of the zoo itself."""
+    """Return the catalogue of the included models."""
     return Path(__file__).parent / "pretrained" / "catalogue.json"

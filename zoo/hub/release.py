@@ -1,4 +1,4 @@
-"""Share a model: a release folder with a card of its own, its entry in a catalogue, a repository on the Hub."""
+"""Publish a model: a release folder with a model card, a catalogue entry, a repository on the Hub."""
 
 import hashlib
 import re
@@ -24,21 +24,21 @@ SETTINGS = (*FACTS, "scope", "init", "embedding")
 def write_release(
     model: Path, folder: Path, source: str, license: str | None, spread: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Copy a model folder, with a card that says where it can be loaded from; return its facts for a catalogue.
+    """Copy a model folder with a new model card; return its facts for a catalogue.
 
     Args:
         model: The model folder, of a run or alone.
         folder: The new folder, empty.
-        source: What the card has readers load.
+        source: The source that the card tells readers to load.
         license: The licence of the weights.
-        spread: The mean and the deviation of its figures over seeds, see `spread_of`.
+        spread: Mean and standard deviation of its metrics over seeds, see `spread_of`.
 
     Raises:
-        InputError: If the model is damaged, or a file of it is a symbolic link.
+        InputError: If the model is damaged or contains a symbolic link.
     """
     files = verify(model)
     if links := [name for name in files if (model / name).is_symlink()]:
-        raise InputError(f"{model / links[0]} is a symbolic link: share a folder of plain files")
+        raise InputError(f"{model / links[0]} is a symbolic link: copy the file instead", code="untrusted")
     for name in files.keys() - {"README.md"}:
         copyfile(model / name, folder / name)
     config, known = read_json(model / "config.json"), measured(model)
@@ -59,22 +59,22 @@ def write_release(
 
 
 def measured(model: Path) -> dict[str, Any]:
-    """Return what is known of the training of a model folder: `zoo.checkpoint.card.MEASURED`."""
+    """Return the known facts about the training of a model folder, see `zoo.checkpoint.card.MEASURED`."""
     manifest, summary = read_manifest(model), model.parent / "summary.json"
-    # The manifest of an older version, or of another run's mean, knows less than the run's summary.
+    # The manifest of an older version or of an averaged model may lack what the summary of the run has.
     known = read_json(summary) if model.name == "model" and summary.is_file() else {}
     return {key: known[key] for key in MEASURED if key in known} | {key: manifest[key] for key in MEASURED if key in manifest}
 
 
 def spread_of(model: Path, repeats: Sequence[str]) -> dict[str, Any] | None:
-    """Return the seeds, and the mean and standard deviation (n - 1) of the test metrics, of a model and its repetitions.
+    """Return the seeds, and mean and standard deviation (n - 1) of the test metrics, of a model and its repeats.
 
     Args:
         model: The model folder.
-        repeats: Sources of models of the same configuration with other seeds; without any, there is no spread.
+        repeats: Sources of models with the same configuration and other seeds; None is returned if there are none.
 
     Raises:
-        InputError: If one differs from the model in more than the seed, or has no finite test metrics.
+        InputError: If a repeat differs in more than the seed, or has no finite test metrics.
     """
     if not repeats:
         return None
@@ -84,7 +84,7 @@ def spread_of(model: Path, repeats: Sequence[str]) -> dict[str, Any] | None:
         metrics = row.get("metrics") or {}
         other = [key for key in SETTINGS if config.get(key) != configs[0].get(key)]
         check_rules(
-            (not other, f"{folder} has other values of {', '.join(other)} than {model}: repeats differ in their seed alone"),
+            (not other, f"{folder} has other values of {', '.join(other)} than {model}: repeats may differ only in the seed"),
             (bool(metrics) and None not in metrics.values(), f"{folder} has no finite test metrics to compare"),
             (metrics.keys() == rows[0]["metrics"].keys(), f"{folder} has other test metrics than {model}"),
         )
@@ -101,28 +101,26 @@ def spread_of(model: Path, repeats: Sequence[str]) -> dict[str, Any] | None:
 def publish(
     model: str, to: str, name: str | None = None, license: str | None = None, repeats: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Make a release of a model: a folder beside a catalogue.json that any web server can offer, or a repository of the Hub.
+    """Publish a model to a folder with a catalogue.json, which any web server can host, or to the Hub.
 
     Args:
-        model: A run or model folder, or another source of a model.
-        to: A folder, which may have other releases, or ``hf:owner/name``.
-        name: The name in the catalogue; by default that of the run's folder.
+        model: The source of the model, such as a run or model folder.
+        to: A folder, which may contain other releases, or ``hf:owner/name``.
+        name: The name in the catalogue; by default the name of the run folder.
         license: The licence of the weights, such as ``apache-2.0``.
-        repeats: Runs of the same configuration with other seeds: the card and the catalogue say the spread of their metrics.
+        repeats: Runs of the same configuration with other seeds, for the spread of the metrics.
 
     Returns:
-        The ``name``, its ``entry`` for a catalogue, the ``catalogue`` that has it now, or None for the Hub, and the ``source``.
+        The ``name``, its ``entry``, the ``catalogue`` (None for the Hub), and the ``source``.
 
     Raises:
-        InputError: If the catalogue has another release of that name, or something cannot be written.
+        InputError: If the catalogue already has that name, or a file cannot be written.
     """
     folder = find(locate(model))
     name = name or (folder.absolute().parent if folder.name == "model" else folder.absolute()).name
     check_license(license)
     if not NAME.fullmatch(name) or ":" in name:
-        raise InputError(
-            f"{shorten(name)} cannot be the name of a checkpoint: give --name of letters, digits, '-', '_' and '.'"
-        )
+        raise InputError(f"{shorten(name)}: --name may contain letters, digits, '-', '_' and '.'")
     if to.startswith("hf:"):
         made = push(model, to, license=license, repeats=repeats)
         return {
@@ -134,13 +132,15 @@ def publish(
     spread = spread_of(folder, repeats)
     place = Path(to.removeprefix("file:")).expanduser()
     if (place / "config.json").is_file() or (place.exists() and not place.is_dir()):
-        raise InputError(f"'{place}' is a model folder or a file: --to takes a folder for releases and their catalogue.json")
+        raise InputError(
+            f"'{place}' is a model folder or a file: --to is a folder for releases and their catalogue.json", code="conflict"
+        )
     catalogue = place / "catalogue.json"
     place.mkdir(parents=True, exist_ok=True)
     with cache.locked(hashlib.sha256(str(place.resolve()).encode()).hexdigest()):
         known = {one.name: one.facts for one in of_catalogue(str(catalogue), "")} if catalogue.exists() else {}
         if name in known or (place / name).exists():
-            raise InputError(f"'{place}' has a release '{name}' already, which people may have pulled: choose another --name")
+            raise InputError(f"'{place}' already has a release '{name}': choose another --name", code="conflict")
         with new_folder(place / name) as part:
             entry = write_release(folder, part, name, license, spread) | {"locations": [name]}
         write_json(catalogue, {"format": FORMAT, "checkpoints": dict(sorted((known | {name: entry}).items()))})
@@ -150,26 +150,26 @@ def publish(
 def push(
     model: str, to: str, *, license: str | None = None, private: bool = False, repeats: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Upload a model to a repository of the Hugging Face Hub, which is created if there is none.
+    """Upload a model to a repository of the Hugging Face Hub, creating the repository if needed.
 
     Args:
-        model: A run or model folder, or another source of a model.
+        model: The source of the model, such as a run or model folder.
         to: ``hf:owner/name``, or ``hf:owner/name@branch``.
         license: The licence of the weights, such as ``apache-2.0``.
         private: Whether a new repository is private.
-        repeats: As `publish` takes them.
+        repeats: See `publish`.
 
     Returns:
-        The ``source`` of what was uploaded, with its commit, and its ``facts`` for a catalogue.
+        The ``source`` of the upload, with its commit, and its ``facts`` for a catalogue.
 
     Raises:
-        InputError: If the model is damaged, or the Hub refuses it.
+        InputError: If the model is damaged, or the upload fails.
     """
     match = HUB.fullmatch(to)
     if match is None:
-        raise InputError(f"{shorten(to)} is no place on the Hub: write hf:owner/name or hf:owner/name@branch")
+        raise InputError(f"{shorten(to)}: not a repository on the Hub; use hf:OWNER/NAME or hf:OWNER/NAME@BRANCH")
     if variable := cache.offline():
-        raise InputError(f"cannot push: {variable} forbids the network")
+        raise InputError(f"cannot push: {variable} disables the network", code="conflict")
     check_license(license)
     folder = find(locate(model))
     spread = spread_of(folder, repeats)
@@ -193,16 +193,17 @@ def upload(folder: Path, repo: str, branch: str | None, private: bool) -> str:
         done = api.upload_folder(
             folder_path=folder, repo_id=repo, revision=branch, commit_message="Upload with hypercomplex-zoo"
         )
-    except Exception as error:  # of the Hub's, of its HTTP library, or of the server's answer; all of them are for the user
+    except Exception as error:  # huggingface_hub, its HTTP library and the server raise many types
         status = getattr(getattr(error, "response", None), "status_code", None)
         advice = "; log in with: hf auth login, or set HF_TOKEN" if status in (401, 403) else ""
-        raise InputError(f"cannot push to {repo} at {constants.ENDPOINT}: {one_line(error, 200)}{advice}") from error
+        reason = one_line(error, 200)
+        raise InputError(f"cannot push to {repo} at {constants.ENDPOINT}: {reason}{advice}", code="failed") from error
     return str(done.oid)
 
 
 def check_license(license: str | None) -> None:
-    """Refuse what cannot be the identifier of a licence on the Hub."""
+    """Check the identifier of a licence."""
     fine = license is None or re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,60}", license) is not None
     check_rules(
-        (fine, f"--license {shorten(str(license))}: give an identifier of the Hub, such as apache-2.0, mit or cc-by-4.0")
+        (fine, f"--license {shorten(str(license))}: use an identifier of the Hub, such as apache-2.0, mit or cc-by-4.0")
     )

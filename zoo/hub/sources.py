@@ -1,4 +1,4 @@
-"""One syntax for where a model is: a folder, a name of the catalogue, hf:owner/name@revision, https://... or file:..."""
+"""Sources of models: a folder, a name in the catalogue, hf:owner/name@revision, https://... or file:..."""
 
 import hashlib
 import re
@@ -20,7 +20,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class Remote(NamedTuple):
-    """Files on a web server: their addresses by name and revision, and the revision."""
+    """A model on a web server: addresses of its files by name and revision."""
 
     source: str
     address: Callable[[str, str], Address]
@@ -28,26 +28,25 @@ class Remote(NamedTuple):
 
     @property
     def is_fixed(self) -> bool:
-        """Whether its files can never change: it names a commit."""
+        """Whether the revision is a commit, whose files cannot change."""
         return bool(COMMIT.fullmatch(self.revision))
 
 
 def locate(source: str | Path) -> Path:
-    """Return a local folder for a source of a model; what is elsewhere is fetched into the cache, and checked.
+    """Return the local folder of a model, downloading it into the cache and verifying it if it is remote.
 
-    A path that exists is returned as it is, and so is one that cannot be anything else.
+    An existing path is returned unchanged.
 
     Args:
         source: A run or model folder, ``file:FOLDER``, a name of the catalogue, ``hf:owner/name@revision`` (a branch, tag or
             commit of the Hugging Face Hub; main if there is none), or ``https://host/folder`` of any web server.
 
     Raises:
-        InputError: If there is no such model, it cannot be fetched, or it is not what its manifest or the catalogue says.
+        InputError: If the model does not exist, cannot be downloaded, or fails verification.
     """
     if not str(source):
-        raise InputError(
-            "the path of the model is empty: give a run (runs/...), a model folder, or a name (zoo list checkpoints)"
-        )
+        message = "the path of the model is empty: use a run (runs/...), a model folder, or a name (zoo list checkpoints)"
+        raise InputError(message, code="missing")
     path = Path(source).expanduser()
     if isinstance(source, Path) or path.exists():
         return path
@@ -62,23 +61,19 @@ def local_folder(source: str) -> Path:
     """Return the folder of a ``file:`` source, with or without the slashes of a URL."""
     parts = urlsplit(source)
     if parts.netloc not in ("", "localhost"):
-        raise InputError(f"{shorten(source)} names a file of another computer: file:FOLDER or file:///FOLDER")
+        raise InputError(f"{shorten(source)} is on another computer: use file:FOLDER or file:///FOLDER")
     return Path(url2pathname(parts.path)).expanduser()
 
 
 def remote(source: str) -> Remote:
-    """Return where the files of a source on the network are.
-
-    Raises:
-        InputError: If it is written wrongly.
-    """
+    """Parse a remote source; `InputError` if it is malformed."""
     if not source.startswith("hf:"):
         parts = urlsplit(source)
         folder = parts.path.removesuffix("manifest.json").rstrip("/")
         return Remote(source, lambda name, _: Address(urlunsplit(parts._replace(path=f"{folder}/{quote(name)}", fragment=""))))
     match = HUB.fullmatch(source)
     if match is None:
-        raise InputError(f"{shorten(source)} is no model on the Hub: write hf:owner/name or hf:owner/name@revision")
+        raise InputError(f"{shorten(source)}: not a model on the Hub; use hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
     from huggingface_hub import constants, get_token
 
     token = get_token()
@@ -90,11 +85,11 @@ def remote(source: str) -> Remote:
 
 
 def pull(place: Remote, digest: str | None = None) -> Path:
-    """Return the folder of a model on the network: from the cache, if it is known not to have changed, or fetched.
+    """Return the cached folder of a remote model, downloading it if it is missing or has changed.
 
     Args:
-        place: Where its files are.
-        digest: The SHA-256 that its manifest must have; without one the source is asked each time what it has now.
+        place: The model.
+        digest: The expected SHA-256 of its manifest; without one, the server is asked for the current manifest.
     """
     if digest is not None and (found := cache.model(digest)) is not None:
         return found
@@ -105,20 +100,21 @@ def pull(place: Remote, digest: str | None = None) -> Path:
         return kept
     if variable := cache.offline():
         if kept is None:
-            raise InputError(f"{place.source} is not in the cache, and {variable} forbids the network: pull it while online")
+            message = f"{place.source} is not in the cache, and {variable} disables the network: pull it while online"
+            raise InputError(message, code="missing")
         return kept
     try:
-        manifest, headers = read(place.address("manifest.json", place.revision), HEADER_BYTES, 1 if kept else None)
+        manifest, headers = read(place.address("manifest.json", place.revision), HEADER_BYTES, *([1] if kept else []))
     except UnreachableError as error:
         if kept is None:
             raise
-        cache.say(f"{error}; taking the copy in the cache")
+        cache.say(f"{error}; using the cached copy")
         return kept
     now = hashlib.sha256(manifest).hexdigest()
     if digest not in (None, now):
-        raise InputError(f"{place.source} is not the release that the catalogue names (its manifest has another checksum)")
+        raise InputError(f"{place.source}: the checksum of its manifest differs from the catalogue", code="mismatch")
     parse_json(manifest, place.address("manifest.json", place.revision))
-    # Files of a branch may change from one moment to the next; those of its commit do not.
+    # The files of a branch may change during the download; those of its commit do not.
     commit = {name.lower(): value for name, value in headers.items()}.get("x-repo-commit", "")
     revision = commit if COMMIT.fullmatch(commit) else place.revision
     folder = cache.keep(manifest, lambda name: place.address(name, revision), place.source)
@@ -128,17 +124,17 @@ def pull(place: Remote, digest: str | None = None) -> Path:
 
 
 def release(found: Release) -> Path:
-    """Return the folder of a release: from the first of its locations that has it; its manifest must be the catalogue's."""
+    """Return the folder of a release from the first of its locations that has the manifest named in the catalogue."""
     problem: InputError | None = None
     for place in found.places():
         try:
             if isinstance(place, str):
                 return pull(remote(place), found.sha256)
             if not (place / "manifest.json").is_file():
-                raise InputError(f"{place} holds no model")
+                raise InputError(f"{place} is not a model folder", code="missing")
             if file_record(place / "manifest.json")["sha256"] != found.sha256:
-                raise InputError(f"{place} is not the release that the catalogue names (its manifest has another checksum)")
+                raise InputError(f"{place}: the checksum of its manifest differs from the catalogue", code="mismatch")
             return place
         except InputError as error:
             problem = problem or error
-    raise problem or InputError(f"{found.name} has no location in {found.catalogue}")
+    raise problem or InputError(f"{found.name} has no location in {found.catalogue}", code="missing")

@@ -40,20 +40,21 @@ def _stream(net: Network[Memory], prompts: Prompts, options: Decoding, temperatu
     rows = range(len(tokens)) if prompts.rows is None else prompts.rows
     seeds = [(options.seed * 1_000_003 + row) % 2**63 for row in rows]
     noise = [torch.Generator(tokens.device).manual_seed(seed) for seed in seeds]
-    cache, done = net.init_cache(prompts.source), torch.zeros_like(tokens[:, 0], dtype=torch.bool)
-    seen: Tensor | None = None
-    for _ in range(count):
-        logits = next_logits(net, tokens, cache, end, mask)
-        if options.repetition_penalty != 1:
-            seen = prompts.seen(logits.shape[-1]) if seen is None else seen.scatter_(1, tokens, True)
-            logits = processors.repetition_penalty(logits, seen, options.repetition_penalty)
-        chosen = _choose(logits, options, temperature, noise).masked_fill(done, PAD)
-        yield chosen
-        if end is not None:
-            done = done | (chosen == end)
-            if bool(done.all()):
-                return
-        tokens, mask = chosen[:, None], None
+    with keep_matrices(net):
+        cache, done = net.init_cache(prompts.source), torch.zeros_like(tokens[:, 0], dtype=torch.bool)
+        seen: Tensor | None = None
+        for _ in range(count):
+            logits = next_logits(net, tokens, cache, end, mask)
+            if options.repetition_penalty != 1:
+                seen = prompts.seen(logits.shape[-1]) if seen is None else seen.scatter_(1, tokens, True)
+                logits = processors.repetition_penalty(logits, seen, options.repetition_penalty)
+            chosen = _choose(logits, options, temperature, noise).masked_fill(done, PAD)
+            yield chosen
+            if end is not None:
+                done = done | (chosen == end)
+                if bool(done.all()):
+                    return
+            tokens, mask = chosen[:, None], None
 
 
 def _choose(logits: Tensor, options: Decoding, temperature: float, noise: list[torch.Generator]) -> Tensor:
@@ -89,6 +90,5 @@ def generate(net: Network[Memory], prompts: Prompts, options: Decoding | None = 
     if options.beam > 1:
         texts = [found[0].tokens for found in beam_search(net, prompts, options)]
     else:
-        with keep_matrices(net):
-            texts = torch.stack(list(stream(net, prompts, options)), 1).tolist()
+        texts = torch.stack(list(stream(net, prompts, options)), 1).tolist()
     return [text[: text.index(end)] if end is not None and end in text else text for text in texts]
