@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo import registry
-from zoo.checkpoint.atomic import write_json
+from zoo.atomic import write_json
 from zoo.errors import InputError, Interrupted, check_rules
 from zoo.registry import Spec
 from zoo.training.fit import NOTHING_KEPT, fit

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from zoo.checkpoint.atomic import write_json
+from zoo.atomic import write_json
 from zoo.checkpoint.sweep import RESULTS, read_rows
 from zoo.errors import InputError
 from zoo.training.folder import RUNS, file_name

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from zoo.checkpoint.atomic import write_json
+from zoo.atomic import write_json
 from zoo.checkpoint.lottery import FORMAT, RESULTS, check_links, is_name, read_results, row_problem
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError

@@ -30,7 +30,7 @@ from typing import Any, get_type_hints
 
 import yaml
 
-from zoo.checkpoint.atomic import write_text
+from zoo.atomic import write_text
 from zoo.checkpoint.card import number
 from zoo.checkpoint.sweep import RESULTS, read_rows, write_rows
 from zoo.errors import InputError, Interrupted, Stop, check_rules

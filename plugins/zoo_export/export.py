@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.checkpoint.atomic import new_folder, write_json, write_text
+from zoo.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.folder import library_versions, save_weights
 from zoo.conversion import fold
 from zoo.errors import InputError, check_rules

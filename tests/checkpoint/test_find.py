@@ -22,5 +22,5 @@ def test_a_file_and_a_folder_of_runs(tmp_path):
     with pytest.raises(InputError, match=r"is a folder of runs: use one of them, such as .*one"):
         find(tmp_path / "runs")
     (tmp_path / "runs" / "two").mkdir()
-    with pytest.raises(InputError, match="holds no finished model"):
+    with pytest.raises(InputError, match="the run has not finished"):
         find(tmp_path / "runs" / "two")

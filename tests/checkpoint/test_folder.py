@@ -13,10 +13,10 @@ from safetensors import SafetensorError
 import zoo
 from tests.errors import raises
 from tests.faults.hostile import INFO, SPEC
+from zoo.atomic import write_json
 from zoo.backbones.build import count
 from zoo.checkpoint import folder as folders
 from zoo.checkpoint import load_network, read_config, save
-from zoo.checkpoint.atomic import write_json
 from zoo.checkpoint.manifest import read_json, sealed, verify
 from zoo.data import ImageInfo
 from zoo.data.text import TextInfo

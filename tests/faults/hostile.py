@@ -11,9 +11,9 @@ from typing import Any
 
 from PIL import Image
 
+from zoo.atomic import write_json
 from zoo.backbones.build import backbone
 from zoo.checkpoint import save
-from zoo.checkpoint.atomic import write_json
 from zoo.checkpoint.manifest import sealed
 from zoo.data import ImageInfo
 

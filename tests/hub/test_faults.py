@@ -19,7 +19,7 @@ import pytest
 from tests.errors import raises
 from tests.faults.hostile import seal
 from tests.hub.test_pull import contents, published
-from zoo.checkpoint.atomic import write_json
+from zoo.atomic import write_json
 from zoo.checkpoint.manifest import file_record, read_json, sealed
 from zoo.hub import cache, download
 from zoo.hub.sources import locate

@@ -251,7 +251,7 @@ def test_a_model_of_vectors_is_used_from_python(tmp_path):
 def test_a_configuration_may_not_point_out_of_its_folder(run, name, tmp_path):
     from shutil import copytree
 
-    from zoo.checkpoint.atomic import write_json
+    from zoo.atomic import write_json
     from zoo.checkpoint.manifest import file_record, read_json, sealed
 
     model = copytree(run / "model", tmp_path / "model")

@@ -18,8 +18,8 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from zoo import registry
 from zoo.algebras import Algebra
+from zoo.atomic import new_folder, write_json, write_text
 from zoo.backbones.build import backbone, untrained
-from zoo.checkpoint.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import MEASURED, card
 from zoo.checkpoint.integrity import Header, check_algebra, check_header, fingerprint_of, read_header
 from zoo.checkpoint.manifest import file_record, find, read_json, sealed, verify

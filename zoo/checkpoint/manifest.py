@@ -9,7 +9,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from zoo.checkpoint.atomic import to_json
+from zoo.atomic import to_json
 from zoo.errors import InputError, one_line, shorten
 
 MOST = 1e300

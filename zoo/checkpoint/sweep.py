@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.checkpoint.atomic import write_text
+from zoo.atomic import write_text
 from zoo.errors import InputError
 
 RESULTS = "results.jsonl"

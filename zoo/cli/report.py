@@ -128,7 +128,7 @@ def of_model(spec: str, run: str) -> tuple[Any, Path]:
 
 def write_report(made: Any, folder: Path | None, own: Path) -> dict[str, str]:
     """Write the files of a report into a new folder or that of its run; return their paths."""
-    from zoo.checkpoint.atomic import new_folder, write_bytes
+    from zoo.atomic import new_folder, write_bytes
 
     if folder is None:
         if own.is_file():

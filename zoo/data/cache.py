@@ -1,16 +1,15 @@
 """Files of the data cache: large tables and their tokens are written once and mapped into memory."""
 
 import errno
-import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
+from zoo.atomic import new_file
 from zoo.errors import InputError
 from zoo.registry.home import home
 
@@ -26,23 +25,14 @@ def folder(name: str) -> Path:
 @contextmanager
 def written(path: Path) -> Iterator[BinaryIO]:
     """Open a file that gets its name when it is complete, and leaves nothing behind otherwise."""
-    part = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
-        with open(handle, "wb") as file:
+        with new_file(path) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
     except OSError as error:
         reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or type(error).__name__
         message = f"{path.parent}: cannot cache large data there ({reason}); free space, or set ZOO_HOME to another folder"
         raise InputError(message, code="failed") from error
-    finally:
-        if part is not None:
-            with suppress(FileNotFoundError):
-                os.unlink(part)
 
 
 class MappedArray:

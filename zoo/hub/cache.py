@@ -11,7 +11,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from zoo.checkpoint.atomic import new_folder, write_bytes
+from zoo.atomic import new_folder, write_bytes
 from zoo.checkpoint.manifest import file_record, read_manifest, verify
 from zoo.errors import InputError, one_line
 from zoo.hub.download import Address, download, present

@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from zoo.checkpoint.atomic import new_folder, write_json, write_text
+from zoo.atomic import new_folder, write_json, write_text
 from zoo.checkpoint.card import MEASURED, card
 from zoo.checkpoint.manifest import file_record, find, read_json, read_manifest, sealed, verify
 from zoo.errors import InputError, check_rules, one_line, shorten

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urlsplit, urlunsplit
 from urllib.request import url2pathname
 
-from zoo.checkpoint.atomic import to_json
+from zoo.atomic import to_json
 from zoo.checkpoint.manifest import HEADER_BYTES, file_record, parse_json, read_json
 from zoo.errors import InputError, shorten
 from zoo.hub import cache

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
+from zoo.atomic import scratch_folder
 from zoo.checkpoint import find, load_network, read_config, save
-from zoo.checkpoint.atomic import scratch_folder
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, check_rules
 from zoo.inference.model import load

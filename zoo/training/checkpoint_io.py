@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import torch
 from lightning.pytorch.plugins.io import CheckpointIO
 
-from zoo.checkpoint.atomic import sync, write_text
+from zoo.atomic import sync, write_text
 from zoo.errors import InputError, one_line
 
 RUN_ID = "checkpoints/run_id"

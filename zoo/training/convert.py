@@ -10,9 +10,9 @@ from torch import nn
 
 from zoo.algebras import Algebra
 from zoo.algebras import algebra as make_algebra
+from zoo.atomic import write_bytes
 from zoo.backbones.build import backbone, count, untrained
 from zoo.checkpoint import find, save
-from zoo.checkpoint.atomic import write_bytes
 from zoo.checkpoint.folder import library_versions
 from zoo.checkpoint.manifest import read_json
 from zoo.conversion import stayed_real, transfer

@@ -14,8 +14,8 @@ import lightning.pytorch as pl
 import torch
 
 from zoo import registry
+from zoo.atomic import write_json
 from zoo.checkpoint import save
-from zoo.checkpoint.atomic import write_json
 from zoo.data.loader import check_order
 from zoo.errors import InputError, Interrupted, Stop
 from zoo.tasks.base import Task

@@ -19,7 +19,7 @@ import yaml
 from filelock import lock_descriptor
 
 from zoo import registry
-from zoo.checkpoint.atomic import write_text
+from zoo.atomic import write_text
 from zoo.checkpoint.lottery import RESULTS
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, check_rules

@@ -9,7 +9,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
-from zoo.checkpoint.atomic import write_text
+from zoo.atomic import write_text
 
 _WAITING = 100
 

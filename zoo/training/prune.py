@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from zoo import registry
+from zoo.atomic import scratch_folder
 from zoo.backbones.build import backbone, count, real_twin, untrained
 from zoo.checkpoint import find, read_config, save
-from zoo.checkpoint.atomic import scratch_folder
 from zoo.checkpoint.folder import library_versions
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError

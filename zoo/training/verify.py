@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo import checkpoint
-from zoo.checkpoint.atomic import write_json
+from zoo.atomic import write_json
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
 from zoo.training.checkpoint_io import RUN_ID, read_run_id

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zoo.checkpoint import atomic
-from zoo.checkpoint.atomic import new_folder, scratch_folder, write_json, write_text
+from zoo import atomic
+from zoo.atomic import new_folder, scratch_folder, write_json, write_text
 
 
 class Pulled(BaseException):

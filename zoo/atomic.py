@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
 @contextmanager
@@ -51,12 +51,19 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file through a temporary one beside it."""
+    """Write a file, whole or not at all."""
+    with new_file(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file beside the path; on success flush it to the disk and give it its name."""
     with _naming(path):
         handle, part = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
+            with open(handle, "wb") as file:
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.chmod(part, 0o644)
