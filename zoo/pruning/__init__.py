@@ -1,8 +1,7 @@
-"""Lottery tickets: masks, the callback that trains with them and its rounds, tickets on disk; and structured pruning."""
+"""Lottery tickets: masks, the callback that trains with them, tickets on disk; and structured pruning."""
 
-from zoo.pruning.callback import LotteryTicket
+from zoo.pruning.callback import LotteryTicket, Round, lottery
 from zoo.pruning.masks import Prunable, Pruning, prunable
-from zoo.pruning.rounds import Round, lottery
 from zoo.pruning.schedule import ConstantRate, CubicSparsity, PruningSchedule, rounds_until
 from zoo.pruning.structured import Cut, prune_structure
 

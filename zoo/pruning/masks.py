@@ -1,4 +1,4 @@
-"""Masks over the matrices of a module: what is prunable, scores, exact counts. Pure functions; nothing here keeps state."""
+"""Masks over the matrices of a module: prunable parameters, scores, exact counts. Pure functions."""
 
 import hashlib
 import random
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from zoo.conversion.attention_layout import is_conv1d_of_transformers, vectors_written
-from zoo.errors import InputError, check_rules
+from zoo.errors import check_rules
 from zoo.layers.weight import Weight
 
 SCORES = ("magnitude", "random", "movement", "snip")
@@ -21,7 +21,7 @@ SCOPES = ("tensor", "component", "global")
 UNITS = ("number", "element")
 MATRICES = ("all", "qkv")
 INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Whole numbers by their bytes."""
+"""Integer types by their size in bytes."""
 
 Tensors = Mapping[str, Tensor]
 Masks = dict[str, Tensor]
@@ -34,7 +34,7 @@ class Prunable(NamedTuple):
     Attributes:
         parameter: [out, in, *kernel], or the components of a `zoo.layers.weight.Weight` [m, out, in, *kernel].
         components: Whether its first axis counts the components of algebra elements.
-        parts: Matrices side by side on the output axis: 3 for a fused qkv, each of which is a tensor of its own.
+        parts: Matrices stacked on the output axis: 3 for a fused qkv, each of which is a tensor of its own.
         out_axis: The axis of the output channels.
         in_axis: The axis of the input channels.
     """
@@ -52,18 +52,18 @@ class Pruning:
 
     Args:
         rate: Share of the surviving units to prune in a round, in [0, 1). Of r survivors of a scope exactly
-            rate * r are pruned, rounded half to even; equal scores by position, the first ones first.
-        score: What is pruned where it is lowest: ``magnitude`` |w| of the trained weights; ``random``; ``movement``
+            rate * r are pruned, rounded half to even; among equal scores the first ones.
+        score: The lowest scores are pruned: ``magnitude`` |w| of the trained weights; ``random``; ``movement``
             -sum w dL/dw over the steps of a round (Sanh et al. 2020, Eq. 7); ``snip`` |w dL/dw| in the first step of a round
             (Lee et al. 2019, Eq. 5).
         scope: What is ranked together: each ``tensor`` (of a fused qkv, q, k and v by themselves), each ``component`` matrix
-            of it (Mukhopadhyay et al. 2025, Algorithm 1), or ``global``, all together.
-        unit: ``number``, or ``element``: all components of an algebra element together. Its magnitude is the root of their mean
-            square, other scores are their mean, so that ``global`` compares elements and real numbers weight by weight.
-        pattern: (N, M) keeps at most N of every M units that follow each other along the input axis; the rate is not used.
+            (Mukhopadhyay et al. 2025, Algorithm 1), or ``global``, all together.
+        unit: ``number``, or ``element`` for algebra elements with all their components. The magnitude of an element is the
+            root mean square, other scores are means, so that ``global`` compares elements and real numbers fairly.
+        pattern: (N, M) keeps at most N of every M consecutive units along the input axis; the rate is not used.
 
     Raises:
-        InputError: If a value is none of these, or two do not go together.
+        InputError: If a value is unknown or out of range, or two options exclude each other.
     """
 
     rate: float = 0.2
@@ -75,91 +75,91 @@ class Pruning:
     def __post_init__(self) -> None:
         """Check the values."""
         fine = isinstance(self.rate, float) and 0 <= self.rate < 1
-        check_rules((fine, f"rate={self.rate!r} is the share that a round prunes: use a number from 0 to below 1, as 0.4"))
+        check_rules((fine, f"rate={self.rate!r}: the share that a round prunes must be in [0, 1), such as 0.4"))
         for name, known in (("score", SCORES), ("scope", SCOPES), ("unit", UNITS)):
-            known_text = f"{', '.join(known[:-1])} or {known[-1]}"
-            check_rules((getattr(self, name) in known, f"unknown {name} '{getattr(self, name)}': use {known_text}"))
+            value = getattr(self, name)
+            check_rules((value in known, f"unknown {name} '{value}': use {' or '.join(known)}"), code="unknown")
         whole = self.unit == "element"
-        check_rules((not whole or self.scope != "component", "an element has all components: unit=element needs another scope"))
+        text = "unit=element prunes all components: use another scope"
+        check_rules((not whole or self.scope != "component", text), code="conflict")
         if self.pattern is not None:
             pair = [x for x in self.pattern if isinstance(x, int)] if isinstance(self.pattern, tuple | list) else []
             fine = len(pair) == 2 and 0 < pair[0] < pair[1]
-            check_rules(
-                (fine, f"pattern={self.pattern!r}: use (N, M) with 0 < N < M, as (2, 4)"),
-                (self.scope == "tensor", f"a pattern is of each row, not {self.scope}: leave the scope out"),
-            )
+            check_rules((fine, f"pattern={self.pattern!r}: use (N, M) with 0 < N < M, such as (2, 4)"))
+            text = f"a pattern applies to each row, not to scope={self.scope}"
+            check_rules((self.scope == "tensor", text), code="conflict")
 
 
-# --- what is prunable ---
+# --- prunable parameters ---
 
 
 def prunable(
     model: nn.Module, matrices: str = "all", *, include: Iterable[str] = (), exclude: Iterable[str] = ()
 ) -> dict[str, Prunable]:
-    """Return what can be pruned in any module, by the names of ``model.named_parameters()``.
+    """Return the prunable parameters of any module, by the names of ``model.named_parameters()``.
 
-    That is every trained matrix of linear, convolutional, recurrent and attention layers, of torch, of Hugging Face's GPT-2
-    and over any algebra; never norms, biases, embedding tables (nor a layer that shares one), class tokens, positions or
-    learned products, unless ``include`` names them.
+    These are the trained matrices of linear, convolutional, recurrent and attention layers, of torch, of Hugging Face's GPT-2
+    and over any algebra. Norms, biases, embedding tables (and layers that share one), class tokens, positions and learned
+    products are prunable only if ``include`` names them.
 
     Args:
         model: A module.
-        matrices: ``all``, or ``qkv``: queries, keys and values alone, as in Algorithm 1 of Mukhopadhyay et al. (2025).
+        matrices: ``all``, or ``qkv`` for queries, keys and values only, as in Algorithm 1 of Mukhopadhyay et al. (2025).
         include: Shell patterns of names of further parameters.
         exclude: Shell patterns of names of parameters that are left out.
 
     Raises:
-        InputError: If nothing is left, a pattern fits no parameter, or ``matrices`` is unknown.
+        InputError: If nothing is left, a pattern matches no parameter, or ``matrices`` is unknown.
 
     Example:
         >>> list(prunable(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))))
         ['0.weight']
     """
-    check_rules((matrices in MATRICES, f"unknown matrices '{matrices}': use {' or '.join(MATRICES)}"))
-    own, tables = _by_owner(model)
+    check_rules((matrices in MATRICES, f"unknown matrices '{matrices}': use {' or '.join(MATRICES)}"), code="unknown")
+    candidates, tables = _by_owner(model)
     names = {name: p for name, p in model.named_parameters() if not is_lazy(p)}
-    found = {name: own[id(p)] for name, p in names.items() if id(p) in own and id(p) not in tables and p.requires_grad}
+    trained = {name: p for name, p in names.items() if id(p) in candidates and id(p) not in tables and p.requires_grad}
+    found = {name: candidates[id(p)] for name, p in trained.items()}
     if matrices == "qkv":
         found = {name: one for name, one in found.items() if one.parts}
     found = {name: one._replace(parts=max(one.parts, 1)) for name, one in found.items()}
     for pattern in include:
         for name in _matching(pattern, names):
-            found.setdefault(name, own.get(id(names[name]), Prunable(names[name]))._replace(parts=1))
+            found.setdefault(name, candidates.get(id(names[name]), Prunable(names[name]))._replace(parts=1))
     for pattern in exclude:
         for name in _matching(pattern, names):
             found.pop(name, None)
-    kind = "no queries, keys or values that are" if matrices == "qkv" else "no matrix that is"
-    check_rules((bool(found), f"nothing to prune: {type(model).__name__} has {kind} trained"))
+    kind = "queries, keys or values" if matrices == "qkv" else "matrices"
+    check_rules((bool(found), f"nothing to prune: {type(model).__name__} has no trained {kind}"))
     return {name: found[name] for name in names if name in found}
 
 
 def _matching(pattern: str, names: Iterable[str]) -> list[str]:
     matching = [name for name in names if fnmatchcase(name, pattern)]
-    check_rules((bool(matching), f"'{pattern}' fits no parameter of this module"))
+    check_rules((bool(matching), f"'{pattern}' matches no parameter of this module"), code="unknown")
     return matching
 
 
 def _by_owner(model: nn.Module) -> tuple[dict[int, Prunable], set[int]]:
-    """Return the matrices of a module and the tables among its parameters, by id; parts are 0 for what is no q, k or v."""
+    """Return the matrices and the tables of a module by id; parts are 0 for matrices other than q, k and v."""
     modules = dict(model.named_modules())
     found: dict[int, Prunable] = {}
     tables: set[int] = set()
     for name, module in modules.items():
-        above, _, own = name.removesuffix(".weight_module").rpartition(".")
-        parts = vectors_written(modules[above], own) if own else 0
+        parent, _, child = name.removesuffix(".weight_module").rpartition(".")
+        parts = vectors_written(modules[parent], child) if child else 0
         for key, parameter in module._parameters.items():
             if parameter is None:
                 continue
             if isinstance(module, nn.Embedding | nn.EmbeddingBag) or (isinstance(module, Weight) and module.transposed):
                 tables.add(id(parameter))
-            one = _matrix(module, key, parameter, parts)
-            if one is not None:
-                found[id(parameter)] = one
+            if (matrix := _matrix(module, key, parameter, parts)) is not None:
+                found[id(parameter)] = matrix
     return found, tables
 
 
 def _matrix(module: nn.Module, key: str, parameter: nn.Parameter, parts: int) -> Prunable | None:
-    """Describe a parameter of a module if it is a matrix of it."""
+    """Describe a parameter of a module if it is a matrix."""
     if isinstance(module, Weight):
         axis = int(module.inp.n > 1)
         return Prunable(parameter, bool(axis), parts, axis, axis + 1)
@@ -168,21 +168,17 @@ def _matrix(module: nn.Module, key: str, parameter: nn.Parameter, parts: int) ->
         return Prunable(parameter, False, parts, 0, 1) if key.endswith("proj_weight") else None
     if isinstance(module, nn.RNNBase):
         return Prunable(parameter, False, 0, 0, 1) if key.startswith("weight") else None
-    if key != "weight":
-        return None
-    if isinstance(module, nn.modules.conv._ConvTransposeNd) or is_conv1d_of_transformers(module):
+    if key == "weight" and (isinstance(module, nn.modules.conv._ConvTransposeNd) or is_conv1d_of_transformers(module)):
         return Prunable(parameter, False, parts, 1, 0)
-    return Prunable(parameter, False, parts, 0, 1) if isinstance(module, _LAYERS) else None
-
-
-_LAYERS = (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)
+    is_matrix = key == "weight" and isinstance(module, nn.Linear | nn.Bilinear | nn.modules.conv._ConvNd)
+    return Prunable(parameter, False, parts, 0, 1) if is_matrix else None
 
 
 # --- scores ---
 
 
 def random_values(found: Mapping[str, Prunable], seed: int, step: int) -> dict[str, Tensor]:
-    """Draw a number in [0, 1) for every weight, by a generator of each seed and step, and the same on every device."""
+    """Draw a number in [0, 1) for every weight, the same on every device, from a generator of this seed and step."""
     draw = torch.Generator().manual_seed(random.Random(f"masks {seed} {step}").randrange(2**63))
     return {
         name: torch.rand(one.parameter.shape, generator=draw, dtype=torch.float64).to(one.parameter.device)
@@ -192,11 +188,9 @@ def random_values(found: Mapping[str, Prunable], seed: int, step: int) -> dict[s
 
 def _scores(name: str, values: Tensor, one: Prunable, pruning: Pruning) -> Tensor:
     """Return the scores of the units, [1, out, in, *kernel] for elements, from weights, draws, or products w dL/dw."""
-    if not values.isfinite().all():
-        raise InputError(f"{name} holds NaN or infinity: training diverged, so nothing can be ranked")
+    check_rules((bool(values.isfinite().all()), f"{name} holds NaN or infinity: training diverged, so nothing can be ranked"))
     if pruning.unit == "element" and one.components:
-        # In float64, so that every device ranks alike.
-        values = values.double()
+        values = values.double()  # so that every device ranks alike
         values = values.square().mean(0, keepdim=True).sqrt() if pruning.score == "magnitude" else values.mean(0, keepdim=True)
     return values.abs() if pruning.score in ("magnitude", "snip") else values
 
@@ -205,16 +199,16 @@ def _scores(name: str, values: Tensor, one: Prunable, pruning: Pruning) -> Tenso
 
 
 def full_masks(found: Mapping[str, Prunable]) -> Masks:
-    """Return masks of which nothing is pruned."""
+    """Return masks that prune nothing."""
     return {name: torch.ones_like(one.parameter, dtype=torch.bool) for name, one in found.items()}
 
 
 def next_masks(found: Mapping[str, Prunable], values: Tensors, masks: Tensors, pruning: Pruning) -> Masks:
-    """Prune once more: return new masks, which keep pruned what is pruned.
+    """Return the masks after one more pruning.
 
     Args:
-        found: What can be pruned, see `prunable`.
-        values: What the score is made of, in the shape of each parameter: the weights (``magnitude``), `random_values`, or
+        found: The prunable parameters, see `prunable`.
+        values: The basis of the score, in the shape of each parameter: the weights (``magnitude``), `random_values`, or
             sums of -w dL/dw (``movement``) or w dL/dw (``snip``).
         masks: The masks so far.
         pruning: How to prune.
@@ -250,11 +244,11 @@ def next_masks(found: Mapping[str, Prunable], values: Tensors, masks: Tensors, p
 
 
 def _drop_lowest(pairs: list[tuple[Tensor, Tensor]], rate: float) -> None:
-    """Drop a share of the survivors with the lowest scores of a group, in place."""
+    """Prune the share of the survivors with the lowest scores of a group, in place."""
     flat = [alive.flatten().clone() for _, alive in pairs]
     device = flat[0].device
     values = torch.cat([scores.flatten()[alive].to(device) for (scores, _), alive in zip(pairs, flat, strict=True)])
-    # The decimal number that the user wrote, and not the binary one beside it: 0.57 of 50 are 28.5.
+    # Of the decimal number that the user wrote, not its binary neighbour: 0.57 of 50 is 28.5.
     count = round(Fraction(str(rate)) * len(values))
     kept = torch.ones_like(values, dtype=torch.bool)
     kept[values.argsort(stable=True)[:count]] = False
@@ -266,37 +260,36 @@ def _drop_lowest(pairs: list[tuple[Tensor, Tensor]], rate: float) -> None:
 
 def _keep_pattern(name: str, scores: Tensor, alive: Tensor, one: Prunable, n: int, m: int) -> None:
     """Keep the n highest scores of every m along the input axis, in place."""
-    if scores.shape[one.in_axis] % m:
-        size = scores.shape[one.in_axis]
-        raise InputError(f"{name} has {size} input channels, which groups of {m} do not share: exclude it, or use a rate")
+    size = scores.shape[one.in_axis]
+    check_rules((size % m == 0, f"{name} has {size} input channels, not a multiple of {m}: exclude it, or use a rate"))
     rows, kept = (t.movedim(one.in_axis, -1).unflatten(-1, (-1, m)) for t in (scores, alive))
     order = rows.masked_fill(~kept, -torch.inf).argsort(dim=-1, stable=True)
     kept.masked_fill_(torch.zeros_like(kept).scatter_(-1, order[..., : m - n], True), False)
 
 
 def bit_mask(mask: Tensor, tensor: Tensor) -> Tensor:
-    """Return a mask as whole numbers of the width and on the device of a tensor: all bits set where a weight survives."""
+    """Return a mask as integers of a tensor's width, on its device: all bits set where a weight survives."""
     return mask.to(tensor.device, INTEGERS[tensor.element_size()]).neg_()
 
 
 def clear_bits(tensor: Tensor, bits: Tensor) -> None:
-    """Set what is pruned to zero in place.
+    """Set pruned weights to zero in place.
 
-    Not a product, by which infinity becomes NaN; on a CPU it is ten times as fast as `torch.Tensor.masked_fill_`.
+    A product would turn infinity into NaN; `torch.Tensor.masked_fill_` takes ten times as long on a CPU.
     """
     tensor.detach().view(bits.dtype).bitwise_and_(bits)
 
 
 def remaining(masks: Tensors) -> int:
-    """Count the weights that survive."""
+    """Count the surviving weights."""
     return sum(int(mask.sum()) for mask in masks.values())
 
 
 def digest(tensors: Tensors) -> str:
-    """Return the SHA-256 of names, shapes, kinds and values of tensors; equal on all devices."""
-    found = hashlib.sha256()
+    """Return the SHA-256 of names, shapes, types and values of tensors, the same on all devices."""
+    sha = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
-        found.update(f"{name} {list(tensor.shape)} {tensor.dtype};".encode())
-        found.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+        sha.update(f"{name} {list(tensor.shape)} {tensor.dtype};".encode())
+        sha.update(tensor.flatten().view(torch.uint8).numpy().tobytes())
+    return sha.hexdigest()

@@ -1,4 +1,4 @@
-"""Sparse weights files: of a pruned tensor, the values that survive and one bit per number, in safetensors."""
+"""Sparse weights files: the surviving values of a pruned tensor and one bit per number, in safetensors."""
 
 import math
 from collections.abc import Mapping
@@ -11,22 +11,22 @@ from safetensors import safe_open
 from safetensors.torch import load, load_file, save_file
 from torch import Tensor, nn
 
-from zoo.errors import InputError, shorten
+from zoo.errors import check_rules, shorten
 from zoo.pruning.masks import INTEGERS
 
 MASK = ".mask"
-"""Ends the name of a mask, uint8 [ceil(numbers / 8)], the first number in the lowest bit; the values have the tensor's name."""
+"""Suffix of the name of a mask, uint8 [ceil(numbers / 8)], the first number in the lowest bit."""
 
 Header = dict[str, tuple[list[int], torch.dtype]]
 Sparse = Mapping[str, Any]
-"""The shape of each packed tensor by its name, as in config.json."""
+"""The shapes of packed tensors by name, as in config.json."""
 _POPCOUNT = np.array([value.bit_count() for value in range(256)], np.uint8)
 
 
 def pack_file(path: Path) -> dict[str, list[int]]:
     """Pack the tensors of a safetensors file that become smaller, in place; return their shapes by name.
 
-    A number survives if one of its bits is set, so that unpacking gives the same bits.
+    A number survives if one of its bits is set, so unpacking restores the same bits.
     """
     with safe_open(str(path), "pt") as file:
         metadata = file.metadata()
@@ -42,29 +42,28 @@ def pack_file(path: Path) -> dict[str, list[int]]:
 
 
 def unpack_header(path: Path, header: Header, sparse: Sparse) -> tuple[Header, dict[str, Any]]:
-    """Return the header that a sparse weights file would have with nothing packed, and its masks; nothing is unpacked yet.
+    """Return the header that a sparse weights file would have without packing, and its masks; nothing is unpacked yet.
 
     Raises:
-        InputError: If a size does not fit the record of what is packed, or a mask has not as many bits as there are values.
+        InputError: If a size does not match config.json, or a mask has another number of bits than there are values.
     """
     dense, masks = dict(header), {}
     with safe_open(str(path), "pt") as file:
         for name, shape in sparse.items():
             numbers = math.prod(shape) if isinstance(shape, list) and all(type(x) is int and x > 0 for x in shape) else 0
-            values, dtype = header.get(name, ([], None))
-            right = numbers > 0 and len(values) == 1 and dense.pop(name + MASK, None) == ([-(-numbers // 8)], torch.uint8)
-            if not right or dtype is None:
-                raise _damaged(path, name, f"is not packed as config.json says, {shape!s:.60}")
+            values, dtype = header.get(name, ([], torch.uint8))
+            fits = numbers > 0 and len(values) == 1 and dense.pop(name + MASK, None) == ([-(-numbers // 8)], torch.uint8)
+            _check(fits, path, name, f"is not packed as config.json says, {shape!s:.60}")
             mask = masks[name] = file.get_tensor(name + MASK).numpy()
             count = int(_POPCOUNT[mask].sum(dtype=np.int64))
-            if count != values[0] or int(mask[-1]) >> ((numbers - 1) % 8 + 1):
-                raise _damaged(path, name, f"has {values[0]} values, and a mask of {count} bits for {numbers} numbers")
+            fits = count == values[0] and not int(mask[-1]) >> ((numbers - 1) % 8 + 1)
+            _check(fits, path, name, f"has {values[0]} values, and a mask of {count} bits for {numbers} numbers")
             dense[name] = shape, dtype
     return dense, masks
 
 
 def load_packed(net: nn.Module, path: Path, sparse: Sparse, masks: Mapping[str, Any]) -> None:
-    """Load a sparse weights file into a network, as `safetensors.torch.load_model` does a dense one.
+    """Load a sparse weights file into a network, as `safetensors.torch.load_model` loads a dense one.
 
     Raises:
         InputError: If a tensor of the network is missing.
@@ -81,10 +80,9 @@ def load_packed(net: nn.Module, path: Path, sparse: Sparse, masks: Mapping[str, 
     missing, _ = net.load_state_dict(tensors, strict=False)
     state = net.state_dict()
     loaded = {state[name].data_ptr() for name in tensors}
-    for name in missing:  # of tensors that share their memory, one is in the file
-        if state[name].data_ptr() not in loaded:
-            raise _damaged(path, name, "is missing")
+    for name in missing:  # of tensors that share memory, only one is in the file
+        _check(state[name].data_ptr() in loaded, path, name, "is missing")
 
 
-def _damaged(path: Path, name: str, text: str) -> InputError:
-    return InputError(f"the weights in {path.parent} do not fit: {shorten(name)} {text}")
+def _check(fits: bool, path: Path, name: str, text: str) -> None:
+    check_rules((fits, f"the weights in {path.parent} do not fit: {shorten(name)} {text}"), code="corrupt")

@@ -8,7 +8,7 @@ from zoo import registry
 from zoo.errors import InputError, check_rules
 
 PruningSchedule = Callable[[int], float]
-"""Return the share of the survivors that a round prunes, in [0, 1); called with the number of the round, from 0."""
+"""Return the share of the survivors that a round prunes, in [0, 1), from the number of the round, from 0."""
 _MOST = 1000
 
 
@@ -17,10 +17,7 @@ class ConstantRate:
     """Prune the same share in every round (Frankle and Carbin 2019).
 
     Args:
-        rate: The share, above 0 and below 1.
-
-    Raises:
-        InputError: If it is out of range.
+        rate: The share, in (0, 1).
     """
 
     rate: float
@@ -28,7 +25,7 @@ class ConstantRate:
     def __post_init__(self) -> None:
         """Check the rate."""
         fine = isinstance(self.rate, float) and 0 < self.rate < 1
-        check_rules((fine, f"rate={self.rate!r} is the share that a round prunes: use a number above 0 and below 1, as 0.4"))
+        check_rules((fine, f"rate={self.rate!r}: the share that a round prunes must be in (0, 1), such as 0.4"))
 
     def __call__(self, round: int) -> float:
         """Return the rate."""
@@ -40,11 +37,8 @@ class CubicSparsity:
     """Raise the sparsity to ``final``: s(t) = final (1 - (1 - t / rounds)^3) after t rounds (Zhu and Gupta 2017, Eq. 1).
 
     Args:
-        final: Share of the weights that is pruned in the end, above 0 and below 1.
-        rounds: Rounds until then; later ones prune nothing.
-
-    Raises:
-        InputError: If a value is out of range.
+        final: Final share of pruned weights, in (0, 1).
+        rounds: Rounds until then; later rounds prune nothing.
 
     Example:
         >>> schedule = CubicSparsity(final=0.9, rounds=3)
@@ -58,7 +52,7 @@ class CubicSparsity:
     def __post_init__(self) -> None:
         """Check the options."""
         check_rules(
-            (0 < self.final < 1, f"final={self.final}: must be above 0 and below 1"),
+            (0 < self.final < 1, f"final={self.final}: must be in (0, 1)"),
             (self.rounds >= 1, f"rounds={self.rounds}: must be 1 or more"),
         )
 
@@ -69,11 +63,7 @@ class CubicSparsity:
 
 
 def pruning_schedule(rate: float | str | PruningSchedule) -> PruningSchedule:
-    """Return a schedule: of a constant rate, of the group ``zoo.schedules``, or the one that is given.
-
-    Raises:
-        InputError: If the rate is out of range, or no schedule has that name.
-    """
+    """Return the schedule of a constant rate or of a spec of the group ``zoo.schedules``; a callable is returned as it is."""
     if isinstance(rate, str):
         schedule: PruningSchedule = registry.create("zoo.schedules", rate)
         return schedule
@@ -81,25 +71,21 @@ def pruning_schedule(rate: float | str | PruningSchedule) -> PruningSchedule:
 
 
 def rounds_until(share: float, rate: float | str | PruningSchedule) -> int:
-    """Return the number of rounds after which at most this share of the weights is left, rounding aside.
-
-    Args:
-        share: The share, above 0 and below 1.
-        rate: A rate or a schedule, see `pruning_schedule`.
+    """Return the number of rounds after which at most this share of the weights is left, before rounding.
 
     Raises:
-        InputError: If the share is out of range, or not reached within 1,000 rounds.
+        InputError: If the share is not in (0, 1), or not reached within 1,000 rounds.
 
     Example:
         >>> rounds_until(0.01, 0.4), rounds_until(0.1, CubicSparsity(0.9, rounds=3))
         (10, 3)
     """
     schedule = pruning_schedule(rate)
-    check_rules((isinstance(share, float) and 0 < share < 1, f"until={share!r} is a share of the weights above 0 and below 1"))
+    check_rules((isinstance(share, float) and 0 < share < 1, f"until={share!r}: the share of weights must be in (0, 1)"))
     left, rounds = Fraction(1), 0
     while left > Fraction(str(share)) + Fraction(1, 10**12):
         if rounds == _MOST:
-            raise InputError(f"until={share}: more than {_MOST} rounds, or a share that the schedule never reaches")
+            raise InputError(f"until={share}: the schedule does not reach this share within {_MOST} rounds")
         left *= 1 - Fraction(str(schedule(rounds)))
         rounds += 1
     return rounds
