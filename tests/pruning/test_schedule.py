@@ -5,9 +5,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.demos.boring_classes import BoringModel
 
 from tests.errors import raises
-from zoo.errors import InputError
 from zoo.pruning import ConstantRate, CubicSparsity, LotteryTicket, lottery, rounds_until
-from zoo.pruning.schedule import pruning_schedule
 
 
 def survivors(rate, rounds):
@@ -40,5 +38,3 @@ def test_mistakes_are_one_line():
         ConstantRate(0.0)
     with raises("invalid", "until=0.01"):
         rounds_until(0.01, CubicSparsity(0.9))
-    with pytest.raises(InputError, match="cubik"):
-        pruning_schedule("cubik")

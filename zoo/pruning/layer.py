@@ -1,4 +1,4 @@
-"""Remove channels of one layer: of a layer of the zoo as whole algebra elements, for torch-pruning and for heads."""
+"""Remove channels of a zoo layer, as whole algebra elements, for torch-pruning and for heads."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ _NAMES = {"inp": ("in_features", "in_channels"), "out": ("out_features", "out_ch
 
 @contextmanager
 def evaluating(net: nn.Module) -> Iterator[None]:
-    """Put a network in evaluation mode, and every module of it back in its own."""
+    """Put a network in evaluation mode; afterwards restore the mode of each module."""
     modes = [(module, module.training) for module in net.modules()]
     net.eval()
     try:
@@ -29,25 +29,25 @@ def evaluating(net: nn.Module) -> Iterator[None]:
 
 
 def elements_of(layout: AxisLayout) -> list[list[int]]:
-    """Return the real channels of each element of an axis; those of an element that is padded are fewer than n."""
-    found: list[list[int]] = [[] for _ in range(layout.elements)]
+    """Return the real channels of each element of an axis; a padded element has fewer than n."""
+    elements: list[list[int]] = [[] for _ in range(layout.elements)]
     for channel in range(layout.channels):
-        block, place = divmod(channel, layout.size)
-        found[block * layout.width + place % layout.width].append(channel)
-    return found
+        block, offset = divmod(channel, layout.size)
+        elements[block * layout.width + offset % layout.width].append(channel)
+    return elements
 
 
 def remaining_layout(layout: AxisLayout, channels: Iterable[int]) -> tuple[list[int], AxisLayout] | None:
-    """Return the elements that are left without some channels, and their layout; None if these are not whole elements.
+    """Return the elements that remain without some channels, and their layout; None if the channels are not whole elements.
 
-    Of several blocks only whole ones can go, the heads of attention.
+    Of an axis with several blocks (heads) only whole blocks can be removed.
     """
     removed, elements = set(channels), elements_of(layout)
-    kept = [place for place, own in enumerate(elements) if not removed.issuperset(own)]
-    left = [channel for place in kept for channel in elements[place]]
+    kept = [index for index, element in enumerate(elements) if not removed.issuperset(element)]
+    left = [channel for index in kept for channel in elements[index]]
     if not left or len(left) + len(removed) != layout.channels:
         return None
-    blocks = len({place // layout.width for place in kept})
+    blocks = len({index // layout.width for index in kept})
     if layout.blocks > 1 and len(kept) != blocks * layout.width:
         return None
     new = AxisLayout(len(left), layout.n, blocks)
@@ -55,19 +55,18 @@ def remaining_layout(layout: AxisLayout, channels: Iterable[int]) -> tuple[list[
 
 
 def remove_channels(layer: Any, side: Side, channels: Iterable[int]) -> None:
-    """Remove real channels of a layer of the zoo, its bias included, in place.
+    """Remove real channels of a zoo layer and of its bias, in place.
 
     Raises:
-        InputError: If they are not whole elements.
+        InputError: If the channels are not whole elements.
     """
     removed = set(channels)
     layout = getattr(layer, side)
-    found = remaining_layout(layout, removed)
-    if found is None:
-        raise InputError(
-            f"{len(removed)} of {layout.channels} channels are not whole elements of an algebra with n = {layout.n}"
-        )
-    kept, new = found
+    remaining = remaining_layout(layout, removed)
+    if remaining is None:
+        count = f"{len(removed)} of {layout.channels} channels"
+        raise InputError(f"{count} are not whole elements of an algebra with n = {layout.n}", code="unsupported")
+    kept, new = remaining
     layer.weight_module.prune_axis(side, torch.tensor(kept), new)
     for name in _NAMES[side]:
         if hasattr(layer, name):

@@ -43,30 +43,30 @@ class Cut(NamedTuple):
 
 
 def check_ratio(ratio: float) -> None:
-    """Refuse a ratio that is no share."""
+    """Check that a ratio is in (0, 1)."""
     fine = isinstance(ratio, float) and 0 < ratio < 1
-    check_rules((fine, f"ratio={ratio!r} is the share of heads, units and channels to remove: use one between 0 and 1, as 0.5"))
+    check_rules((fine, f"ratio={ratio!r}: the share of heads, units and channels to remove must be in (0, 1), such as 0.5"))
 
 
 @torch.no_grad()
 def prune_structure(net: nn.Module, ratio: float, *example: Tensor) -> list[Cut]:
     """Remove attention heads, hidden units of MLPs and channels of convolutions, in place; the residual width stays.
 
-    Every layer loses the same share: of k heads or units round(ratio k), half to even, and one is always kept. A unit is a
-    whole algebra element, with all of its n channels. Those go whose real matrices, all that write and read them, have the
-    smallest L2 norm; equal ones by position, the first ones first, and elements that are padded before others. Heads are those
-    of attention over layers of the zoo; units and channels are found by torch-pruning in every network (Fang et al. 2023).
+    Every layer loses the same share: round(ratio k) of k heads or units, half to even, and at least one is kept. A unit is a
+    whole algebra element, with all its n channels. The score of a head or unit is the L2 norm of the real matrices that write
+    and read it; the lowest go first, padded elements before others, ties by position. Heads are those of attention built from
+    zoo layers; units and channels are found by torch-pruning in any network (Fang et al. 2023).
 
     Args:
-        net: The network. The head and layers whose shapes depend on anything else stay as they are.
-        ratio: Share above 0 and below 1.
+        net: The network. The classifier, and layers whose shapes depend on something else, are not changed.
+        ratio: Share, in (0, 1).
         example: Inputs of the network, of any batch size.
 
     Returns:
-        A `Cut` for every layer that can be pruned, in the network's order, also where the share was too small to remove one.
+        A `Cut` for every layer that can be pruned, in the order of the network, even if the share was too small to remove one.
 
     Raises:
-        InputError: If the ratio is no such share, nothing can be removed, or a weight is not finite.
+        InputError: If the ratio is out of range, nothing can be removed, or a weight is not finite.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -78,7 +78,7 @@ def prune_structure(net: nn.Module, ratio: float, *example: Tensor) -> list[Cut]
     cuts = [_prune_heads(name, module, ratio) for name, module in net.named_modules() if _heads_of(module)]
     for module, inputs in _chains(net, example):
         cuts += _prune_units(module, inputs, ratio, names, {cut.name for cut in cuts})
-    order = {name: place for place, name in enumerate(names.values())}
+    order = {name: index for index, name in enumerate(names.values())}
     cuts.sort(key=lambda cut: order[cut.name])
     check_rules(
         (bool(cuts), f"nothing to prune: {type(net).__name__} has no heads, hidden units or channels that can be removed"),
@@ -88,7 +88,7 @@ def prune_structure(net: nn.Module, ratio: float, *example: Tensor) -> list[Cut]
 
 
 def _count(ratio: float, total: int) -> tuple[int, bool]:
-    """Return how many of so many go, and whether the share alone would have left none."""
+    """Return how many of the units to remove, and whether the share alone would have left none."""
     count = round(Fraction(str(ratio)) * total)
     return min(count, total - 1), count >= total
 
@@ -108,22 +108,22 @@ def _squares(layer: Any, side: str) -> Tensor:
 
 
 def _heads_of(module: nn.Module) -> int:
-    """Return the heads of an attention module whose matrices are all known and of the zoo, 0 of any other module."""
+    """Return the number of heads of an attention module built from known zoo layers, 0 for other modules."""
     heads = next((value for key in _HEADS if type(value := getattr(module, key, None)) is int), 0)
     modules = ((name, child) for name, child in module.named_children() if not isinstance(child, Algebra))
     children: dict[str, Any] = {name: child for name, child in modules if any(True for _ in child.parameters())}
     writers, known = children.keys() & _WRITERS.keys(), {*_WRITERS, "proj"}
     if not heads or "proj" not in children or not writers or not children.keys() <= known:
         return 0
-    own: Mapping[str, Any] = {name: p for name, p in module._parameters.items() if p is not None}
-    if any(p.ndim != 2 or len(p) != heads for p in own.values()) or not all(isinstance(x, Linear) for x in children.values()):
+    direct = [p for p in module._parameters.values() if p is not None]
+    if any(p.ndim != 2 or len(p) != heads for p in direct) or not all(isinstance(x, Linear) for x in children.values()):
         return 0
     fits = all(children[name].out.blocks == _WRITERS[name] * heads for name in writers)
     return heads if fits and children["proj"].inp.blocks == heads else 0
 
 
 def _prune_heads(name: str, module: Any, ratio: float) -> Cut:
-    """Remove heads of one attention module: their queries, keys, values, and what the projection reads of them."""
+    """Remove heads of one attention module: their queries, keys and values, and the inputs of the projection."""
     heads, proj = _heads_of(module), module.proj
     count, clamped = _count(ratio, heads)
     size = proj.inp.size
@@ -135,7 +135,7 @@ def _prune_heads(name: str, module: Any, ratio: float) -> Cut:
     kept = [head for head in range(heads) if head not in removed]
 
     def channels(parts: int) -> list[int]:
-        return [(part * heads + head) * size + place for part in range(parts) for head in removed for place in range(size)]
+        return [(part * heads + head) * size + i for part in range(parts) for head in removed for i in range(size)]
 
     cut = Cut("heads", name, heads, len(kept), {f"{name}.proj": channels(1)}, size, module.proj.out.channels, clamped)
     if removed:
@@ -143,9 +143,9 @@ def _prune_heads(name: str, module: Any, ratio: float) -> Cut:
             if key in _WRITERS:
                 remove_channels(child, "out", channels(_WRITERS[key]))
         remove_channels(proj, "inp", channels(1))
-        for key, own in list(module.named_parameters(recurse=False)):
-            setattr(module, key, nn.Parameter(own[kept], requires_grad=own.requires_grad))
-        new = dict.fromkeys(_HEADS, len(kept)) | {"attn_dim": len(kept) * size}  # timm's name of all heads' channels
+        for key, parameter in list(module.named_parameters(recurse=False)):
+            setattr(module, key, nn.Parameter(parameter[kept], requires_grad=parameter.requires_grad))
+        new = dict.fromkeys(_HEADS, len(kept)) | {"attn_dim": len(kept) * size}  # timm's name for the channels of all heads
         vars(module).update({key: value for key, value in new.items() if key in vars(module)})
     return cut
 
@@ -154,18 +154,15 @@ def _prune_heads(name: str, module: Any, ratio: float) -> Cut:
 
 
 def _chains(net: nn.Module, example: tuple[Tensor, ...]) -> Iterator[tuple[nn.Module, Tensor]]:
-    """Yield the modules that own several matrices, without heads in them, each with an input, and inner ones first.
-
-    They are MLPs, blocks of convolutions, and networks of convolutions.
-    """
+    """Yield MLPs and stacks of convolutions (several matrices, no heads), innermost first, each with an input."""
     from zoo.pruning.units import MATRICES
 
-    found: dict[nn.Module, Tensor] = {}
+    inputs: dict[nn.Module, Tensor] = {}
 
     def remember(module: nn.Module) -> Callable[..., None]:
         def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
             if len(args) == 1 and isinstance(args[0], Tensor) and args[0].is_floating_point():
-                found.setdefault(module, args[0][:1].detach().clone())
+                inputs.setdefault(module, args[0][:1].detach().clone())
 
         return hook
 
@@ -181,11 +178,11 @@ def _chains(net: nn.Module, example: tuple[Tensor, ...]) -> Iterator[tuple[nn.Mo
     finally:
         for hook in hooks:
             hook.remove()
-    yield from reversed(found.items())
+    yield from reversed(inputs.items())
 
 
 def _prune_units(module: nn.Module, example: Tensor, ratio: float, names: Mapping[nn.Module, str], done: set[str]) -> list[Cut]:
-    """Remove units of a module, except what was done in a module inside it."""
+    """Remove units of a module, except those already handled in an inner module."""
     from zoo.pruning.units import find_units
 
     cuts = []
@@ -198,9 +195,9 @@ def _prune_units(module: nn.Module, example: Tensor, ratio: float, names: Mappin
         scores = torch.zeros(total, dtype=torch.float64)
         for layer, side, channels in units.members:
             squares = _squares(layer, side).cpu()
-            scores += torch.stack([squares[own].sum() for own in channels])
-        most = max(map(len, units.channels))
-        padded = torch.tensor([len(own) < most for own in units.channels])
+            scores += torch.stack([squares[unit].sum() for unit in channels])
+        largest = max(map(len, units.channels))
+        padded = torch.tensor([len(unit) < largest for unit in units.channels])
         removed = _lowest(scores.masked_fill(padded & scores.isfinite(), -1.0), count, name)
         inputs = {
             names[layer]: sorted(channel for unit in removed for channel in channels[unit])

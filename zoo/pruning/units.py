@@ -14,7 +14,7 @@ MATRICES = (*LAYERS, nn.Linear, nn.Conv1d, nn.Conv2d)
 
 
 class Member(NamedTuple):
-    """A layer that a group of units touches, and the unit's channels there: [units] lists of channels."""
+    """A layer with channels of the units: one list of channels per unit."""
 
     layer: Any
     side: Side
@@ -22,10 +22,10 @@ class Member(NamedTuple):
 
 
 class Units(NamedTuple):
-    """Units of one layer: whole algebra elements that one matrix writes and others read.
+    """The units of one layer: whole algebra elements that one matrix writes and others read.
 
     Attributes:
-        group: torch-pruning's group, which removes channels of the writer wherever they are.
+        group: torch-pruning's group, which removes channels of the writer and of all layers that depend on them.
         writer: The layer whose output channels they are.
         channels: The output channels of each unit.
         members: The matrices that write and read them.
@@ -37,12 +37,12 @@ class Units(NamedTuple):
     members: list[Member]
 
     def remove(self, units: Sequence[int]) -> None:
-        """Remove units by their places."""
+        """Remove units by index."""
         self.group.prune(sorted(channel for unit in units for channel in self.channels[unit]))
 
 
-class _Elements(torch_pruning.BasePruningFunc):  # type: ignore[misc]  # it has no types
-    """Tells torch-pruning how to remove channels of a layer of the zoo."""
+class _Elements(torch_pruning.BasePruningFunc):  # type: ignore[misc]  # untyped library
+    """Tell torch-pruning how to remove channels of zoo layers."""
 
     def prune_out_channels(self, layer: Any, idxs: Sequence[int]) -> Any:
         """Remove output channels."""
@@ -64,18 +64,18 @@ class _Elements(torch_pruning.BasePruningFunc):  # type: ignore[misc]  # it has 
 
 
 def find_units(module: nn.Module, example: Tensor) -> list[Units]:
-    """Return the units that can be removed from a module without a change of its inputs and outputs.
+    """Return the units that can be removed from a module without changing its inputs and outputs.
 
-    They are what one matrix writes, others read, and batch norms and functions of single channels alone lie between: what
-    several matrices write, a residual stream, stays as it is.
+    One matrix writes them, others read them, with only batch norms and elementwise functions between. Channels that several
+    matrices write (a residual stream) are not units.
 
     Args:
         module: A module that takes one tensor.
         example: An input of it.
     """
-    layers: list[Any] = [one for one in module.modules() if isinstance(one, LAYERS)]
-    # A computed weight has a history of its own, which is no layer of the network.
-    hooks = [one.weight_module.register_forward_hook(lambda _, args, out: out.detach()) for one in layers]
+    layers: list[Any] = [layer for layer in module.modules() if isinstance(layer, LAYERS)]
+    # The computation of a weight from its components is not a layer of the network.
+    hooks = [layer.weight_module.register_forward_hook(lambda _, args, out: out.detach()) for layer in layers]
     try:
         with torch.enable_grad(), evaluating(module):
             pruners = {kind: _Elements() for kind in LAYERS}
@@ -103,24 +103,25 @@ def _units(graph: Any, group: Any) -> Units | None:
     if len(writers) != 1 or len(parts) < 2 or not plain:
         return None
     size = _size(writers[0])
-    # The reader over the largest algebra decides which channels are one unit.
+    # The largest algebra decides which channels form a unit.
     n = max(_layout(layer, side).n for layer, side, _ in parts)
     layout = AxisLayout(size, n)
     channels = elements_of(layout)
-    unit_of = {channel: unit for unit, own in enumerate(channels) for channel in own}
+    unit_of = {channel: unit for unit, element in enumerate(channels) for channel in element}
     members = []
     for layer, side, item in parts:
-        own: list[list[int]] = [[] for _ in channels]
+        by_unit: list[list[int]] = [[] for _ in channels]
         for channel, root in zip(item.idxs, item.root_idxs, strict=True):
-            own[unit_of[root]].append(channel)
-        if len(own) > 1 and any(remaining_layout(_layout(layer, side), taken) is None for taken in (own[0], own[-1])):
+            by_unit[unit_of[root]].append(channel)
+        ends = by_unit[0], by_unit[-1]
+        if len(by_unit) > 1 and any(remaining_layout(_layout(layer, side), end) is None for end in ends):
             return None
-        members.append(Member(layer, side, own))
+        members.append(Member(layer, side, by_unit))
     return Units(group, writers[0], channels, members)
 
 
 def _mixes_channels(layer: nn.Module) -> bool:
-    """Whether a layer that is no matrix may do more than change each channel by itself: a norm over all channels, say."""
+    """Whether a layer other than a matrix may mix channels, such as a layer norm."""
     return any(True for _ in layer.parameters()) and not isinstance(layer, nn.modules.batchnorm._BatchNorm)
 
 
@@ -131,6 +132,6 @@ def _size(layer: Any) -> int:
 def _layout(layer: Any, side: Side) -> AxisLayout:
     """Return the layout of an axis; every channel of a torch layer is an element."""
     if isinstance(layer, LAYERS):
-        found: AxisLayout = getattr(layer, side)
-        return found
+        layout: AxisLayout = getattr(layer, side)
+        return layout
     return AxisLayout(layer.weight.shape[0 if side == "out" else 1], 1)
