@@ -1,14 +1,17 @@
 """The table of parameters adds up, and says what stayed real."""
 
 import json
+import shlex
 
 import pytest
 import torch
 
 import zoo
+from zoo.backbones.build import equal_size
 from zoo.cli import main
 from zoo.report.parameters import by_layer, layer_table
 from zoo.training.options import Fit
+from zoo.training.summary import next_commands
 
 INFO = {"in_channels": 1, "image_size": 8, "num_classes": 10}
 TINY = "vit(dim=32,depth=1)"
@@ -111,6 +114,21 @@ def test_info_refuses_in_one_line(words, message, capsys):
     assert out == ""
     assert message in err
     assert len(err.splitlines()) == 1
+
+
+def test_fit_prints_the_command_that_trains_the_real_network_of_about_the_same_size(options, capsys):
+    summary = zoo.fit(**options(run_dir="run"))
+    expected = equal_size(summary["backbone"], summary["parameters"]["total"], **INFO)
+    assert (
+        summary["equal_size"]
+        == {"backbone": expected[0], "parameters": expected[1]}
+        == table_of(backbone=summary["backbone"])["equal_size"]
+    )
+    purposes = dict(next_commands(summary))
+    command = f"zoo fit -c run/config.yaml --algebra real --backbone {shlex.quote(expected[0])}"
+    assert f"{expected[1]:,}" in purposes[command]
+    assert main([*shlex.split(command)[1:], "--run-dir", "real", "--print-config"]) == 0
+    assert zoo.fit(**options(algebra="real", run_dir="twin"))["equal_size"] is None
 
 
 def test_counting_fetches_no_pretrained_weights(monkeypatch):

@@ -128,6 +128,7 @@ def test_the_keys_of_the_summary_are_a_contract(summary):
         "init",
         "embedding",
         "vectors",
+        "equal_size",
         "vectors_found",
         "run_dir",
         "resumed_from",
@@ -498,7 +499,7 @@ def test_an_interrupted_run_can_go_on(stopper, tmp_path):
     assert not Path("first/model").exists()
     code, _, told = call("test", "first")
     assert code == 2
-    assert "stopped before its end" in told
+    assert "has not finished" in told
 
     hint = err.strip().partition("go on with: zoo ")[2].split()
     code, out, err = call(*hint)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from zoo import registry
-from zoo.backbones.build import backbone, check_fit, count, real_twin
+from zoo.backbones.build import backbone, check_fit, count, equal_size, real_twin
 from zoo.checkpoint import find, load_network, read_config
 from zoo.checkpoint.folder import conversion_record
 from zoo.checkpoint.integrity import fingerprint, fingerprint_of
@@ -128,11 +128,13 @@ def summarize(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, 
     found = None if vectors is None else {"found": int(vectors[1].sum()), "words": len(vectors[1])}
     task = options.task or getattr(plan.data, "task", None)
     given = [key for key in ("backbone", "algebra", "data", "task") if is_object({**vars(options), "task": task}[key])]
+    parameters = count(net) | count_real_twin(plan, info)
     note = f"given in Python: {', '.join(given)}; zoo.load needs them again, and config.yaml cannot repeat the run"
     return {
         **{key: getattr(options, key) for key in own},
         "task": task,
-        "parameters": count(net) | count_real_twin(plan, info),
+        "parameters": parameters,
+        "equal_size": smaller_real(plan, parameters, info),
         "versions": versions({**asdict(options), "task": task}),
         "data_sha256": getattr(info, "sha256", None),
         **({"decoding": asdict(options.decoding)} if hasattr(plan.task, "decoding") else {}),
@@ -148,6 +150,14 @@ def count_real_twin(plan: Plan, info: Any) -> dict[str, int]:
         return {}
     spec: Any = plan.objects.backbone or plan.options.backbone
     return {"real_twin": count(real_twin(spec, **network_options(plan.options, info)))["total"]}
+
+
+def smaller_real(plan: Plan, parameters: dict[str, int], info: Any) -> dict[str, Any] | None:
+    """Return spec and parameters of the real network of about the same size; None if no narrower one can be built."""
+    if plan.objects.net or plan.objects.backbone or parameters["total"] >= parameters["real_twin"]:
+        return None
+    nearest = equal_size(plan.options.backbone, parameters["total"], **network_options(plan.options, info))
+    return nearest and {"backbone": nearest[0], "parameters": nearest[1]}
 
 
 def versions(specs: Mapping[str, Any]) -> dict[str, str]:

@@ -65,12 +65,16 @@ def next_commands(summary: dict[str, Any]) -> list[tuple[str, str]]:
     folder = shlex.quote(summary["run_dir"])
     run = f"{folder}/fold-01" if "folds" in summary else folder
     measure = (f"zoo {'test' if summary['metrics'] else 'validate'} {run}", "measure it again")
+    real = summary.get("equal_size")
+    spec = real and shlex.quote(real["backbone"])
+    size = f"the real network of about this size, {real['parameters']:,} parameters" if real else ""
     if "note" in summary:  # objects that no command can build
         return [] if is_object(summary["backbone"]) or is_object(summary["task"]) else [measure]
     return [
         measure,
         *((f"zoo {verb.format(run=run)}", purpose) for verb, purpose in task_type(summary["task"])[0].next_commands),
         (f"zoo fit -c {folder}/config.yaml --algebra ANOTHER", "the same run over another algebra (zoo list algebras)"),
+        *([(f"zoo fit -c {folder}/config.yaml --algebra real --backbone {spec}", size)] if real else []),
     ]
 
 
