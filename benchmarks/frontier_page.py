@@ -31,8 +31,8 @@ ORDER = (
     "sst_transformer",
 )
 """The order of the sections; further files follow by name."""
-RATES = "shakespeare"
-"""The frontier whose learning rates are shown."""
+RATES = ("shakespeare", "shakespeare_mup")
+"""The frontiers whose learning rates are shown, before and after scaling; the second one has no other section."""
 HEAD = """# Quality at equal weights
 
 Is a network over an algebra better than a smaller real network? Each picture shows the test figure against the number of
@@ -70,16 +70,19 @@ def place(name: str) -> tuple[int, str]:
     return (ORDER.index(name) if name in ORDER else len(ORDER)), name
 
 
+def measured(name: str) -> Measured:
+    """Read a measured frontier."""
+    text = (CONFIGS / f"{name}.yaml").read_text(encoding="utf-8")
+    stored = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    comment = " ".join(line.removeprefix("# ") for line in text.splitlines()[1:] if line.startswith("# "))
+    config, rows = yaml.safe_load(text), stored["rows"]
+    return Measured(name, config, rows, points(rows, int(config["axes"]["seed"][0])), comment, stored)
+
+
 def read() -> list[Measured]:
-    """Read all measured frontiers in the order of the page."""
-    found = []
-    for name in sorted((path.stem for path in RESULTS.glob("*.json")), key=place):
-        text = (CONFIGS / f"{name}.yaml").read_text(encoding="utf-8")
-        stored = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-        comment = " ".join(line.removeprefix("# ") for line in text.splitlines()[1:] if line.startswith("# "))
-        config, rows = yaml.safe_load(text), stored["rows"]
-        found.append(Measured(name, config, rows, points(rows, int(config["axes"]["seed"][0])), comment, stored))
-    return found
+    """Read all measured frontiers in the order of the page, without the one that shows scaled learning rates."""
+    names = {path.stem for path in RESULTS.glob("*.json")} - {RATES[1]}
+    return [measured(name) for name in sorted(names, key=place)]
 
 
 def section(frontier: Measured, images: Path) -> list[str]:
@@ -146,6 +149,7 @@ def not_run() -> list[str]:
 def write(page: Path = PAGE, images: Path = IMAGES) -> None:
     """Write the page and its pictures."""
     frontiers = read()
+    rates = [measured(name) for name in RATES if (RESULTS / f"{name}.json").exists()]
     missing = not_run()
     lines = [
         HEAD,
@@ -155,12 +159,7 @@ def write(page: Path = PAGE, images: Path = IMAGES) -> None:
         "",
         *answers(frontiers),
         *(line for frontier in frontiers for line in section(frontier, images)),
-        *(
-            line
-            for one in frontiers
-            if one.name == RATES
-            for line in frontier_rates.section(one.config, one.stored["rows"], images)
-        ),
+        *(frontier_rates.section(images, *((one.config, one.rows) for one in rates)) if len(rates) == 2 else []),
         *(["## Not run", "", *missing, ""] if missing else []),
     ]
     page.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
