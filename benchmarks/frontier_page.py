@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from zoo_reports.frontier import Frontier, draw, network_table, sentence, text_of
+from zoo_reports.frontier import Frontier, draw, draw_costs, network_table, sentence, text_of
 from zoo_reports.page import Table
 from zoo_reports.statistics import Point, points
 from zoo_reports.style import pictures
@@ -76,7 +76,7 @@ def measured(name: str) -> Measured:
     stored = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     comment = " ".join(line.removeprefix("# ") for line in text.splitlines()[1:] if line.startswith("# "))
     config, rows = yaml.safe_load(text), stored["rows"]
-    return Measured(name, config, rows, points(rows, int(config["axes"]["seed"][0])), comment, stored)
+    return Measured(name, config, rows, points(rows, int(config["axes"]["seed"][0])), stored.get("costs", {}), comment, stored)
 
 
 def read() -> list[Measured]:
@@ -90,6 +90,9 @@ def section(frontier: Measured, images: Path) -> list[str]:
     where, stored = frontier.stored["machine"], frontier.stored
     picture = f"frontier_{frontier.name}"
     (images / f"{picture}.png").write_bytes(pictures(picture, lambda: draw(frontier))[f"{picture}.png"])
+    costs = [f"![costs of {frontier.name}](images/{picture}_costs.png)", ""] if frontier.costs else []
+    if frontier.costs:
+        (images / f"{picture}_costs.png").write_bytes(pictures(picture, lambda: draw_costs(frontier))[f"{picture}.png"])
     hours = sum(row["seconds"] for row in stored["rows"]) / 3600
     return [
         f"## {frontier.name.replace('_', ' ')}",
@@ -102,6 +105,7 @@ def section(frontier: Measured, images: Path) -> list[str]:
         "",
         *network_table(frontier).as_markdown(),
         "",
+        *costs,
         f"{len(stored['rows'])} runs, {hours:.1f} core-hours. {where['date']}, one thread of {where['processor']}, shared with "
         f"other work, so seconds are rough; torch {where['torch']}, commit {short(stored['commit'])}.",
         "",

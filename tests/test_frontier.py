@@ -140,7 +140,12 @@ def test_the_command_trains_compares_and_draws(tmp_path, monkeypatch, capsys):
     assert re.search(r"quaternion: (ahead|behind|not decided) at equal weights, ", out)
     assert re.search(r"quaternion +16 +default +[\d.]+ ± [\d.]+ +2", out)
     assert Path("out/report/frontier.png").read_bytes().startswith(b"\x89PNG")
-    rows = json.loads(Path("out/frontier.json").read_text())["rows"]
+    stored = json.loads(Path("out/frontier.json").read_text())
+    rows, costs = stored["rows"], stored["costs"]
+    assert [costs[net]["multiply_adds"] for net in ("narrow", "wide", "quaternion")] == [16, 64, 64]
+    assert costs["quaternion"]["bytes"] < costs["wide"]["bytes"]
+    assert all(cost["step_ms"] > 0 < cost["inference_ms"] for cost in costs.values())
+    assert Path("out/report/costs.png").read_bytes().startswith(b"\x89PNG")
     assert {(row["net"], row["seed"]) for row in rows} == {
         (net, seed) for net in ("narrow", "wide", "quaternion") for seed in (0, 1)
     }

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from zoo.atomic import write_json
+from zoo.checkpoint.manifest import read_json
 from zoo.checkpoint.sweep import RESULTS, read_rows
 from zoo.errors import InputError
 from zoo.training.folder import RUNS, file_name
+from zoo_experiments.costs import costs
 from zoo_experiments.options import Sweep
 from zoo_experiments.sweep import sweep
 
@@ -37,6 +39,8 @@ def frontier(
     values: Mapping[str, Any], file: str, options: Sweep | None = None, say: Callable[[str], None] = print
 ) -> dict[str, Any]:
     """Train the missing runs of a frontier and write frontier.json, which the report ``frontier`` reads.
+
+    The costs of its networks are measured once, see `zoo_experiments.costs.costs`.
 
     Args:
         values: The content of the file.
@@ -62,8 +66,12 @@ def frontier(
         wanted = replace(options, run_dir=str(folder), only=",".join(name(run) for run in due))
         sweep({**values, "axes": grid}, file, wanted, say=say)
         failed |= set(due) - {(row["net"], row["lr"], row["seed"]) for row in read(folder)}
-    rows = read(folder)
-    write_json(folder / "frontier.json", {"config": values, "rows": rows})
+    rows, path = read(folder), folder / "frontier.json"
+    measured = read_json(path).get("costs", {}) if path.exists() else {}
+    if set(measured) != set(axes["net"]):
+        say(f"measuring the costs of {len(axes['net'])} networks")
+        measured = costs(values, file)
+    write_json(path, {"config": values, "rows": rows, "costs": measured})
     return {"run_dir": str(folder), "rows": rows, "failed": sorted(name(run) for run in failed)}
 
 

@@ -1,6 +1,6 @@
 """The report ``frontier``: networks over algebras against real networks of the same number of weights."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,12 @@ from zoo_reports.style import colors_of, log_axis, pictures, plain_axes
 
 UNITS = {"loss": "nats", "mse": "mean squared error"}
 MARKERS = "osD^v<>P"
+COSTS = {
+    "bytes": "bytes of the weights file",
+    "multiply_adds": "multiply-adds of an inference, per example",
+    "step_ms": "milliseconds of a training step",
+    "inference_ms": "milliseconds of the inference of a batch",
+}
 
 
 @dataclass(frozen=True)
@@ -25,12 +31,14 @@ class Frontier:
         config: The content of its file.
         rows: Its finished runs, see `zoo_experiments.frontier.summarize`.
         points: Its networks, smallest first.
+        costs: Costs of the networks by name, see `zoo_experiments.costs.costs`; empty if they were not measured.
     """
 
     name: str
     config: dict[str, Any]
     rows: list[dict[str, Any]]
     points: list[Point]
+    costs: dict[str, dict[str, float]]
 
     @property
     def metric(self) -> str:
@@ -80,14 +88,14 @@ def frontier(runs: Sequence[str]) -> Report:
     stored = read_json(folder / "frontier.json")
     check_rules((bool(stored.get("rows")), f"no run of '{folder}' is finished yet"), code="missing")
     config, rows = stored["config"], stored["rows"]
-    made = Frontier(folder.name, config, rows, points(rows, int(config["axes"]["seed"][0])))
+    made = Frontier(folder.name, config, rows, points(rows, int(config["axes"]["seed"][0])), stored.get("costs", {}))
     sentences = [sentence(made, algebra) for algebra in made.algebras]
     table, about = (
         network_table(made),
         "Every network at its best learning rate by validation; ± is a 95 % t-interval over seeds.",
     )
     page = Page(f"Quality at equal weights: {folder.name}", about, [text.replace("**", "") for text in sentences], [table])
-    files = pictures("frontier", lambda: draw(made))
+    files = pictures("frontier", lambda: draw(made)) | (pictures("costs", lambda: draw_costs(made)) if made.costs else {})
     return page.report("frontier", {"table": table.rows, "sentences": sentences}, files, table)
 
 
@@ -114,26 +122,42 @@ def draw(frontier: Frontier) -> Any:
 
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.subplots()
+    draw_lines(frontier, axes, {point.net: point.weights for point in frontier.points})
+    axes.set_xlabel(f"weights{'' if counts_all(frontier.points) else ' outside of word tables'}")
+    axes.legend(frameon=False)
+    return figure
+
+
+def draw_costs(frontier: Frontier) -> Any:
+    """Draw the test metric against each cost, a panel for each."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.6, 7.2), layout="constrained")
+    panels = figure.subplots(2, 2, sharey=True)
+    for axes, (cost, title) in zip(panels.flat, COSTS.items(), strict=True):
+        draw_lines(frontier, axes, {net: found[cost] for net, found in frontier.costs.items()})
+        axes.set_xlabel(title)
+    for axes in panels[:, 1]:
+        axes.set_ylabel("")
+    panels[0, 0].legend(frameon=False)
+    return figure
+
+
+def draw_lines(frontier: Frontier, axes: Any, costs: Mapping[str, float]) -> None:
+    """Draw the test metric against one cost of each network."""
     lines = {"real": frontier.real, **frontier.algebras}
     colors = colors_of(lines)
     for (algebra, nets), marker in zip(lines.items(), MARKERS * len(lines), strict=False):
-        xy = [point.weights for point in nets], [point.mean for point in nets]
-        style: dict[str, Any] = {
-            "color": colors[algebra],
-            "marker": marker,
-            "linewidth": 2.2 if algebra == "real" else 1.3,
-            "markersize": 5,
-        }
-        axes.errorbar(*xy, yerr=[point.interval or 0.0 for point in nets], capsize=3, elinewidth=1, label=algebra, **style)
-    log_axis(axes, "x", [point.weights for point in frontier.points])
+        nets = sorted(nets, key=lambda point: costs[point.net])
+        style = {"color": colors[algebra], "marker": marker, "linewidth": 2.2 if algebra == "real" else 1.3, "markersize": 5}
+        bars = {"yerr": [point.interval or 0.0 for point in nets], "capsize": 3, "elinewidth": 1}
+        axes.errorbar([costs[point.net] for point in nets], [point.mean for point in nets], label=algebra, **bars, **style)
+    log_axis(axes, "x", [costs[point.net] for point in frontier.points])
     if max(point.mean for point in frontier.points) > 50 * min(point.mean for point in frontier.points) > 0:
         log_axis(axes, "y", [point.mean for point in frontier.points])
-    axes.set_xlabel(f"weights{'' if counts_all(frontier.points) else ' outside of word tables'}")
     unit = f", {UNITS[frontier.metric]}" if frontier.metric in UNITS else ""
     axes.set_ylabel(f"test {frontier.metric}{unit} ({'lower' if frontier.lower else 'higher'} is better)")
     plain_axes(axes)
-    axes.legend(frameon=False)
-    return figure
 
 
 def counts_all(points: Iterable[Point]) -> bool:
@@ -143,7 +167,11 @@ def counts_all(points: Iterable[Point]) -> bool:
 
 def network_table(frontier: Frontier) -> Table:
     """Tabulate the networks."""
-    rows, counted = [], counts_all(frontier.points)
+    rows, counted, digits_of = (
+        [],
+        counts_all(frontier.points),
+        {"bytes": 0, "multiply_adds": 0, "step_ms": 1, "inference_ms": 1},
+    )
     for point in frontier.points:
         half = "" if point.interval is None else f" ± {point.interval:.4f}"
         options = frontier.config["base"].get("optimizer", {}) | frontier.config["axes"]["net"][point.net].get("optimizer", {})
@@ -153,8 +181,12 @@ def network_table(frontier: Frontier) -> Table:
             rate = f"{point.lr:g} of {point.rates[0]:g} to {point.rates[-1]:g}{edge}"
         share = [] if counted else [f"{1 - point.weights / point.total:.0%}"]
         figures = [rate, f"{point.mean:.4f}{half}", str(len(point.values)), f"{point.seconds:.0f}"]
-        rows.append([point.net, f"{point.weights:,}", *share, *figures])
+        cost = (
+            [f"{frontier.costs[point.net][name]:,.{digits}f}" for name, digits in digits_of.items()] if frontier.costs else []
+        )
+        rows.append([point.net, f"{point.weights:,}", *share, *figures, *cost])
     share = [] if counted else ["in word table"]
+    head = ["network", "weights", *share, "best rate", f"test {frontier.metric}", "seeds", "seconds a run"]
     return Table(
-        "Networks", ["network", "weights", *share, "best rate", f"test {frontier.metric}", "seeds", "seconds a run"], rows
+        "Networks", [*head, *(["bytes", "multiply-adds", "ms a step", "ms an inference"] if frontier.costs else [])], rows
     )
