@@ -27,16 +27,16 @@ from benchmarks.papers_page import IMAGES
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "lottery"
 PAGE = ROOT / "docs" / "lottery.md"
-HEAD = """# Lottery tickets: what was measured
+HEAD = """# Lottery tickets: results
 
-Made by `python -m benchmarks.lottery` from `benchmarks/results/lottery`; do not edit. How tickets are trained, and how to read
-the pictures, is in [pruning.md](pruning.md). Epochs and masks are chosen on training and validation rows; the figures are of
-the test rows. All arms of an experiment have one learning rate.
+Made by `python -m benchmarks.lottery` from `benchmarks/results/lottery`; do not edit. [pruning.md](pruning.md) explains how
+tickets are trained and how to read the pictures. Epochs and masks are chosen on training and validation data; all figures
+are test figures. All arms of an experiment share one learning rate.
 
-How this differs from Mukhopadhyay et al. 2025, Algorithm 1: the paper prunes Q, K and V alone, each component matrix by itself,
-at rates of .4 (CIFAR), .3 (MedMNIST) and .3, .5, .7 (Shakespeare). Here all matrices of the network's body are pruned unless
-an experiment says otherwise, all components of a matrix together, and networks, data and epochs are smaller. Algorithm 1 itself
-has not been run.
+Differences from Algorithm 1 of Mukhopadhyay et al. (2025): the paper prunes only Q, K and V, each component matrix
+separately, at rates of .4 (CIFAR), .3 (MedMNIST) and .3, .5, .7 (Shakespeare). Here all matrices of the network's body are
+pruned unless an experiment says otherwise, all components of a matrix together, and networks, data and epochs are smaller.
+Algorithm 1 itself has not been run.
 
 **Equal weights.** In most experiments below the real network is as wide as the others, so it must be pruned further to reach
 the same number of weights; a narrower real network starts near that number. A lead there does not show that an algebra pays.

@@ -16,8 +16,8 @@ from zoo_reports.style import REAL, percent_text, plus_minus
 Floats = NDArray[np.float64]
 METHOD = (
     "Lines are interpolated between rounds as drawn: linearly in log(percent), and in the logarithm of the metric if its axis "
-    "is logarithmic. Compared is the range of percent that both arms have, in the rounds that all seeds have. A lead is the "
-    "difference of runs with the same seed: the table has its mean at the sparse end with its standard deviation over seeds. "
+    "is logarithmic. The comparison covers the percentages that both arms have, in the rounds that all seeds have. A lead is "
+    "the difference of runs with the same seed. The table shows its mean and standard deviation over seeds at the sparse end. "
     "A comparison is not decided if the 95 % t-interval of the lead contains zero, or with one seed."
 )
 """How `compare` computes, for the reader of a report."""
@@ -61,15 +61,15 @@ class Crossing(NamedTuple):
             half = "one seed" if self.interval is None else f"95 % interval ± {self.interval:.2g}"
             return f"{self.arm} against {self.real}: not decided (lead at {self.low:.3g} %: {self.lead:.3g}, {half})"
         span = f"between {self.high:.3g} % and {self.low:.3g} %"
-        more = [f"{percent:.3g} %" for percent in self.crossings if percent != self.below]
+        others = ", ".join(f"{percent:.3g} %" for percent in self.crossings if percent != self.below)
         if self.below is None:
             what = f"is not ahead of {self.real} at the sparse end, {self.low:.3g} %"
-            what += f"; it crosses at {', '.join(more)}" if more else f", nor anywhere {span}: no crossing"
+            what += f"; it crosses at {others}" if others else f", nor anywhere {span}: no crossing"
         elif not self.crossings:
             what = f"is ahead of {self.real} everywhere {span}: no crossing"
         else:
             what = f"is ahead of {self.real} from {self.below:.3g} % of the real weights down to {self.low:.3g} %"
-            what += f"; above that it crosses at {', '.join(more)} too" if more else ""
+            what += f"; above that it crosses at {others} too" if others else ""
         return f"{self.arm} {what} (lead at {self.low:.3g} %: {self.lead:.3g}, 95 % interval ± {self.interval:.2g})"
 
 
@@ -81,15 +81,15 @@ def compare_all(arms: Sequence[Arm], mode: str) -> tuple[list[Crossing], list[st
             continue
         real = [other for other in arms if other.algebra == REAL and other.control == arm.control]
         real = [other for other in real if other.run is arm.run] or real
-        control = " with this control" if arm.control else ""
         if len(real) != 1:
-            notes.append(
-                f"{arm.label}: no crossing point, {'several runs have' if real else 'no run has'} real networks{control}"
-            )
-        elif found := compare(arm, real[0], mode, is_wide(arms)):
-            crossings.append(found)
+            control = " with this control" if arm.control else ""
+            reason = f"{'several runs have' if real else 'no run has'} real networks{control}"
+        elif crossing := compare(arm, real[0], mode, is_wide(arms)):
+            crossings.append(crossing)
+            continue
         else:
-            notes.append(f"{arm.label}: no crossing point, {real[0].label} has no rounds with as many weights")
+            reason = f"{real[0].label} has no rounds with as many weights"
+        notes.append(f"{arm.label}: no crossing point, {reason}")
     return crossings, notes
 
 
@@ -97,42 +97,25 @@ def compare(arm: Arm, real: Arm, mode: str, log: bool = False) -> Crossing | Non
     """Compare an arm with the reals, see `METHOD`; None if their ranges of percent do not overlap."""
     sign = 1.0 if mode == "max" else -1.0
     scale, back = (np.log, np.exp) if log else (np.asarray, np.asarray)
-    percents = [np.array([point.percent for point in one.complete]) for one in (arm, real)]
-    grid = common_grid(*percents)
+    points = [line.complete[::-1] for line in (arm, real)]  # percents rise
+    percents = [np.array([point.percent for point in line]) for line in points]
+    if not all(map(len, percents)):
+        return None
+    grid: Floats = np.unique(np.concatenate(percents))
+    grid = grid[(grid >= max(line[0] for line in percents)) & (grid <= min(line[-1] for line in percents))]
     if len(grid) < 2:
         return None
 
-    def difference(ours: Sequence[float], theirs: Sequence[float]) -> tuple[Floats, float]:
-        pair = [at(grid, x, scale(values)) for x, values in zip(percents, (ours, theirs), strict=True)]
-        return sign * (pair[0] - pair[1]), sign * float(back(pair[0][0]) - back(pair[1][0]))
+    def difference(seed: int | None) -> tuple[Floats, float]:
+        values = [scale([point.mean if seed is None else point.seeds[seed] for point in line]) for line in points]
+        ours, theirs = (np.interp(np.log(grid), np.log(x), y) for x, y in zip(percents, values, strict=True))
+        return sign * (ours - theirs), sign * float(back(ours[0]) - back(theirs[0]))
 
-    means, lead = difference([p.mean for p in arm.complete], [p.mean for p in real.complete])
-    seeds = {
-        seed: difference([p.seeds[seed] for p in arm.complete], [p.seeds[seed] for p in real.complete])
-        for seed in arm.seeds
-        if seed in real.seeds
-    }
-    leads = [seed_lead for _, seed_lead in seeds.values()]
+    (means, lead), seeds = difference(None), {seed: difference(seed) for seed in arm.seeds if seed in real.seeds}
     below, crossings = overtakes(grid, means)
     by_seed = {seed: overtakes(grid, values)[0] for seed, (values, _) in seeds.items()}
-    spread = stdev(leads) if len(leads) > 1 else None
+    spread = stdev(seed_lead for _, seed_lead in seeds.values()) if len(seeds) > 1 else None
     return Crossing(arm.label, real.label, float(grid[0]), float(grid[-1]), below, crossings, by_seed, lead, spread)
-
-
-def common_grid(first: Floats, second: Floats) -> Floats:
-    """Return the percents of both, rising, within the range that both have."""
-    if not len(first) or not len(second):
-        return np.array([])
-    both: Floats = np.unique(np.concatenate((first, second)))
-    inside: Floats = both[(both >= max(first.min(), second.min())) & (both <= min(first.max(), second.max()))]
-    return inside
-
-
-def at(grid: Floats, percents: Floats, values: Floats) -> Floats:
-    """Interpolate linearly in the logarithm of percent."""
-    order = np.argsort(percents)
-    interpolated: Floats = np.interp(np.log(grid), np.log(percents[order]), values[order])
-    return interpolated
 
 
 def overtakes(grid: Floats, difference: Floats) -> tuple[float | None, list[float]]:
@@ -159,20 +142,20 @@ def overtakes(grid: Floats, difference: Floats) -> tuple[float | None, list[floa
             crossings.append(float(np.exp(np.log(grid[left]) + share * np.log(grid[right] / grid[left]))))
         else:
             crossings.append(float(grid[left + 1] if signs[left] > 0 else grid[right - 1]))
-    if not signs[0] > 0:
-        return None, crossings[::-1]
-    return (crossings[0] if crossings else float(grid[-1])), crossings[::-1]
+    ahead = crossings[0] if crossings else float(grid[-1])
+    return ahead if signs[0] > 0 else None, crossings[::-1]
 
 
 def crossing_table(crossings: Sequence[Crossing]) -> Table:
     """Tabulate the crossing points."""
     rows = []
-    for one in crossings:
-        seeds = ", ".join(percent_text(percent) if percent else "none" for percent in one.by_seed.values())
-        ahead = percent_text(one.below) if one.below else "none"
-        ahead += " (whole range)" if one.below and not one.crossings else ""
-        span = f"{percent_text(one.high)} to {percent_text(one.low)}"
-        every = ", ".join(map(percent_text, one.crossings)) or "none"
-        rows.append((one.arm, ahead, seeds or "no common seed", every, span, plus_minus(one.lead, one.lead_spread)))
+    for crossing in crossings:
+        seeds = ", ".join(percent_text(percent) if percent else "none" for percent in crossing.by_seed.values())
+        ahead = percent_text(crossing.below) if crossing.below else "none"
+        ahead += " (whole range)" if crossing.below and not crossing.crossings else ""
+        span = f"{percent_text(crossing.high)} to {percent_text(crossing.low)}"
+        every = ", ".join(map(percent_text, crossing.crossings)) or "none"
+        lead = plus_minus(crossing.lead, crossing.lead_spread)
+        rows.append((crossing.arm, ahead, seeds or "no common seed", every, span, lead))
     head = ("arm", "ahead from", "per seed", "all crossings", "common range", "lead at its low end")
     return Table("Crossing points", head, rows)

@@ -1,6 +1,6 @@
 """The report ``frontier``: networks over algebras against real networks of the same number of weights."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,28 +10,28 @@ from zoo.errors import check_rules
 from zoo.report import Report
 from zoo_reports.page import Page, Table
 from zoo_reports.statistics import Difference, Point, mean_difference, opponents, points
-from zoo_reports.style import colors_of, log_axis, pictures, plain_axes
+from zoo_reports.style import MARKERS, colors_of, log_axis, pictures, plain_axes
 
-UNITS = {"loss": "nats", "mse": "mean squared error"}
-MARKERS = "osD^v<>P"
+UNITS = {"loss": ", nats", "mse": ", mean squared error"}
 COSTS = {
-    "bytes": "bytes of the weights file",
-    "multiply_adds": "multiply-adds of an inference, per example",
-    "step_ms": "milliseconds of a training step",
-    "inference_ms": "milliseconds of the inference of a batch",
+    "bytes": ("bytes", "bytes of the weights file", ",.0f"),
+    "multiply_adds": ("multiply-adds", "multiply-adds of an inference, per example", ",.0f"),
+    "step_ms": ("ms a step", "milliseconds of a training step", ",.1f"),
+    "inference_ms": ("ms an inference", "milliseconds of the inference of a batch", ",.1f"),
 }
+"""The title of the column, of the axis, and the format of each cost of `zoo_experiments.costs.costs`."""
 
 
 @dataclass(frozen=True)
 class Frontier:
-    """One measured task.
+    """A measured task.
 
     Attributes:
         name: Its name.
         config: The content of its file.
         rows: Its finished runs, see `zoo_experiments.frontier.summarize`.
         points: Its networks, smallest first.
-        costs: Costs of the networks by name, see `zoo_experiments.costs.costs`; empty if they were not measured.
+        costs: Costs of the networks by name; empty if they were not measured.
     """
 
     name: str
@@ -49,6 +49,11 @@ class Frontier:
     def lower(self) -> bool:
         """Whether a lower metric is better."""
         return bool(self.rows[0]["mode"] == "min")
+
+    @property
+    def counts_all(self) -> bool:
+        """Whether the comparison counts all weights, those of word tables too."""
+        return all(point.weights == point.total for point in self.points)
 
     @property
     def real(self) -> list[Point]:
@@ -89,53 +94,50 @@ def frontier(runs: Sequence[str]) -> Report:
     check_rules((bool(stored.get("rows")), f"no run of '{folder}' is finished yet"), code="missing")
     config, rows = stored["config"], stored["rows"]
     made = Frontier(folder.name, config, rows, points(rows, int(config["axes"]["seed"][0])), stored.get("costs", {}))
-    sentences = [sentence(made, algebra) for algebra in made.algebras]
-    table, about = (
-        network_table(made),
-        "Every network at its best learning rate by validation; ± is a 95 % t-interval over seeds.",
-    )
+    sentences, table = [sentence(made, algebra) for algebra in made.algebras], network_table(made)
+    about = "Every network at its best learning rate by validation; ± is a 95 % t-interval over seeds."
     page = Page(f"Quality at equal weights: {folder.name}", about, [text.replace("**", "") for text in sentences], [table])
     files = pictures("frontier", lambda: draw(made)) | (pictures("costs", lambda: draw_costs(made)) if made.costs else {})
     return page.report("frontier", {"table": table.rows, "sentences": sentences}, files, table)
 
 
 def sentence(frontier: Frontier, algebra: str) -> str:
-    """Say whether an algebra is ahead of or behind real networks of the same number of weights, or not decided."""
+    """State whether an algebra is ahead of or behind real networks of the same number of weights, or not decided."""
     inside = [point for point in frontier.algebras[algebra] if opponents(point.weights, frontier.real)]
-    names = ", ".join(point.net for point in inside if len(point.values) > 1)
-    found = frontier.equal_weights(algebra)
-    if found is None:
+    difference = frontier.equal_weights(algebra)
+    if difference is None:
         reason = "one seed" if inside else "no real networks around its sizes"
         return f"**{algebra}**: not compared at equal weights, {reason}."
-    return f"**{algebra}**: {found.verdict} at equal weights, {text_of(found)} {frontier.metric} ({names})."
+    names = ", ".join(point.net for point in inside if len(point.values) > 1)
+    return f"**{algebra}**: {difference.verdict} at equal weights, {text_of(difference)} {frontier.metric} ({names})."
 
 
-def text_of(found: Difference) -> str:
+def text_of(difference: Difference) -> str:
     """Format a difference with its interval."""
-    digits = 4 if max(abs(found.low), abs(found.high)) < 0.1 else 3
-    return f"{found.estimate:+.{digits}f} [{found.low:+.{digits}f}, {found.high:+.{digits}f}]"
+    digits = 4 if max(abs(difference.low), abs(difference.high)) < 0.1 else 3
+    return f"{difference.estimate:+.{digits}f} [{difference.low:+.{digits}f}, {difference.high:+.{digits}f}]"
 
 
 def draw(frontier: Frontier) -> Any:
-    """Draw the test metric against weights with error bars, a line for each algebra."""
+    """Draw the test metric against weights."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.2, 4.2), layout="constrained")
     axes = figure.subplots()
     draw_lines(frontier, axes, {point.net: point.weights for point in frontier.points})
-    axes.set_xlabel(f"weights{'' if counts_all(frontier.points) else ' outside of word tables'}")
+    axes.set_xlabel(f"weights{'' if frontier.counts_all else ' outside of word tables'}")
     axes.legend(frameon=False)
     return figure
 
 
 def draw_costs(frontier: Frontier) -> Any:
-    """Draw the test metric against each cost, a panel for each."""
+    """Draw the test metric against each cost, in a panel each."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.6, 7.2), layout="constrained")
     panels = figure.subplots(2, 2, sharey=True)
-    for axes, (cost, title) in zip(panels.flat, COSTS.items(), strict=True):
-        draw_lines(frontier, axes, {net: found[cost] for net, found in frontier.costs.items()})
+    for axes, (cost, (_, title, _)) in zip(panels.flat, COSTS.items(), strict=True):
+        draw_lines(frontier, axes, {net: costs[cost] for net, costs in frontier.costs.items()})
         axes.set_xlabel(title)
     for axes in panels[:, 1]:
         axes.set_ylabel("")
@@ -144,34 +146,26 @@ def draw_costs(frontier: Frontier) -> Any:
 
 
 def draw_lines(frontier: Frontier, axes: Any, costs: Mapping[str, float]) -> None:
-    """Draw the test metric against one cost of each network."""
+    """Draw the test metric against one cost of each network, with error bars and a line for each algebra."""
     lines = {"real": frontier.real, **frontier.algebras}
     colors = colors_of(lines)
     for (algebra, nets), marker in zip(lines.items(), MARKERS * len(lines), strict=False):
         nets = sorted(nets, key=lambda point: costs[point.net])
-        style = {"color": colors[algebra], "marker": marker, "linewidth": 2.2 if algebra == "real" else 1.3, "markersize": 5}
-        bars = {"yerr": [point.interval or 0.0 for point in nets], "capsize": 3, "elinewidth": 1}
-        axes.errorbar([costs[point.net] for point in nets], [point.mean for point in nets], label=algebra, **bars, **style)
-    log_axis(axes, "x", [costs[point.net] for point in frontier.points])
-    if max(point.mean for point in frontier.points) > 50 * min(point.mean for point in frontier.points) > 0:
-        log_axis(axes, "y", [point.mean for point in frontier.points])
-    unit = f", {UNITS[frontier.metric]}" if frontier.metric in UNITS else ""
-    axes.set_ylabel(f"test {frontier.metric}{unit} ({'lower' if frontier.lower else 'higher'} is better)")
+        style: dict[str, Any] = {"color": colors[algebra], "marker": marker, "linewidth": 2.2 if algebra == "real" else 1.3}
+        style |= {"markersize": 5, "capsize": 3, "elinewidth": 1, "yerr": [point.interval or 0.0 for point in nets]}
+        axes.errorbar([costs[point.net] for point in nets], [point.mean for point in nets], label=algebra, **style)
+    means = [point.mean for point in frontier.points]
+    log_axis(axes, "x")
+    if max(means) > 50 * min(means) > 0:
+        log_axis(axes, "y")
+    better = "lower" if frontier.lower else "higher"
+    axes.set_ylabel(f"test {frontier.metric}{UNITS.get(frontier.metric, '')} ({better} is better)")
     plain_axes(axes)
-
-
-def counts_all(points: Iterable[Point]) -> bool:
-    """Return whether the comparison counts all weights."""
-    return all(point.weights == point.total for point in points)
 
 
 def network_table(frontier: Frontier) -> Table:
     """Tabulate the networks."""
-    rows, counted, digits_of = (
-        [],
-        counts_all(frontier.points),
-        {"bytes": 0, "multiply_adds": 0, "step_ms": 1, "inference_ms": 1},
-    )
+    rows, share = [], not frontier.counts_all
     for point in frontier.points:
         half = "" if point.interval is None else f" ± {point.interval:.4f}"
         options = frontier.config["base"].get("optimizer", {}) | frontier.config["axes"]["net"][point.net].get("optimizer", {})
@@ -179,14 +173,11 @@ def network_table(frontier: Frontier) -> Table:
         if point.rates:
             edge = " (edge)" if len(point.rates) > 1 and point.lr in (point.rates[0], point.rates[-1]) else ""
             rate = f"{point.lr:g} of {point.rates[0]:g} to {point.rates[-1]:g}{edge}"
-        share = [] if counted else [f"{1 - point.weights / point.total:.0%}"]
-        figures = [rate, f"{point.mean:.4f}{half}", str(len(point.values)), f"{point.seconds:.0f}"]
-        cost = (
-            [f"{frontier.costs[point.net][name]:,.{digits}f}" for name, digits in digits_of.items()] if frontier.costs else []
-        )
-        rows.append([point.net, f"{point.weights:,}", *share, *figures, *cost])
-    share = [] if counted else ["in word table"]
-    head = ["network", "weights", *share, "best rate", f"test {frontier.metric}", "seeds", "seconds a run"]
+        sizes = [f"{point.weights:,}", *([f"{1 - point.weights / point.total:.0%}"] if share else [])]
+        costs = [format(frontier.costs[point.net][cost], digits) for cost, (_, _, digits) in COSTS.items() if frontier.costs]
+        figures = [f"{point.mean:.4f}{half}", str(len(point.values)), f"{point.seconds:.0f}"]
+        rows.append([point.net, *sizes, rate, *figures, *costs])
+    head = ["network", "weights", *(["in word table"] if share else []), "best rate", f"test {frontier.metric}", "seeds"]
     return Table(
-        "Networks", [*head, *(["bytes", "multiply-adds", "ms a step", "ms an inference"] if frontier.costs else [])], rows
+        "Networks", [*head, "seconds a run", *([title for title, _, _ in COSTS.values()] if frontier.costs else [])], rows
     )

@@ -1,5 +1,6 @@
 """The report ``lottery``: a metric against the weights left, the crossing points, and the weights that survive."""
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -8,7 +9,7 @@ from zoo.errors import check_rules
 from zoo.report import Report
 from zoo_reports.crossing import METHOD, compare_all, crossing_table
 from zoo_reports.page import Page, Table
-from zoo_reports.plots import Style, curves, histograms, ridges, sparsity, styles
+from zoo_reports.plots import Style, curves, histograms, sparsity, styles
 from zoo_reports.rows import Arm, Run, collect, gaps, measured, read_runs
 from zoo_reports.style import axis_title, percent_text, pictures, plus_minus
 from zoo_reports.weights import ALL, Ticket, read_ticket
@@ -16,8 +17,6 @@ from zoo_reports.weights import ALL, Ticket, read_ticket
 
 def lottery(runs: Sequence[str], *, split: str = "test", metric: str = "", mode: str = "") -> Report:
     """Lottery tickets: metric against weights left, crossing points, weights and sparsity per layer (png, svg, html, md).
-
-    Validation chooses the epoch of each round; the test split never chooses.
 
     Args:
         runs: Folders that ``zoo lottery`` wrote, of the same metric and data.
@@ -44,8 +43,13 @@ def lottery(runs: Sequence[str], *, split: str = "test", metric: str = "", mode:
     title, about = describe(read, arms)
     files = pictures("lottery", lambda: curves(arms, look, metric, split, title)) | weight_files(tickets, look, title)
     tables = [crossing_table(crossings)] if crossings else []
-    findings = [f"{one.statement}." for one in crossings] or ["No crossing point: no two arms can be compared."]
-    values: dict[str, Any] = {"metric": metric, "mode": mode, "split": split, "crossings": [one._asdict() for one in crossings]}
+    findings = [f"{crossing.statement}." for crossing in crossings] or ["No crossing point: no two arms can be compared."]
+    values: dict[str, Any] = {
+        "metric": metric,
+        "mode": mode,
+        "split": split,
+        "crossings": [crossing._asdict() for crossing in crossings],
+    }
     values |= {"arms": {arm.label: [point._asdict() for point in arm.points] for arm in arms}, "notes": notes}
     page = Page(title, about, findings, [*tables, rounds_table(arms, metric, split)], notes + [METHOD] * bool(crossings))
     return page.report("lottery", values, files, ends_table(title, arms, metric, split))
@@ -56,9 +60,7 @@ def describe(runs: Sequence[Run], arms: Sequence[Arm]) -> tuple[str, str]:
     backbones = list(dict.fromkeys(run.record["backbone"] for run in runs))
     counts = sorted({len(arm.seeds) for arm in arms})
     seeds = f"{counts[0]} to {counts[-1]} seeds" if len(counts) > 1 else f"{counts[0]} seed{'s' * (counts[0] > 1)}"
-    text = (
-        f"{seeds}; lines are means over seeds, bands one sample standard deviation. Validation chose the epoch of each round."
-    )
+    text = f"{seeds}; lines are means over seeds, bands one sample standard deviation. Validation chose the epochs."
     return f"Lottery tickets of {' and '.join(backbones)} on {runs[0].record['data']}", text
 
 
@@ -70,8 +72,8 @@ def weight_files(tickets: Mapping[str, Ticket], look: Mapping[str, Style], title
     files = pictures("weights", lambda: histograms(rows, f"Surviving weights. {title}"))
     files |= pictures("sparsity", lambda: sparsity(tickets, "Weights left in each layer"))
     for name, (label, ticket) in zip(file_names(list(tickets)), tickets.items(), strict=True):
-        title = f"Surviving weights of each layer, {label}"
-        files |= pictures(f"weights-{name}", partial(ridges, ticket, look[label].color, title))
+        layers = [(part, layer, look[label].color) for part, layer in ticket.layers.items() if part != ALL]
+        files |= pictures(f"weights-{name}", partial(histograms, layers, f"Surviving weights of each layer, {label}"))
     return files
 
 
@@ -81,31 +83,21 @@ def file_names(labels: Sequence[str]) -> list[str]:
     >>> file_names(["phm(n=4)", "quaternion, random masks", "PHM-n-4"])
     ['phm-n-4', 'quaternion-random-masks', 'PHM-n-4-2']
     """
-    names: dict[str, str] = {}
+    names: list[str] = []
     for label in labels:
-        name = plain = "-".join("".join(char if char.isalnum() or char in "-_" else " " for char in label).split())
-        number = 1
-        while name.casefold() in names:
-            number += 1
-            name = f"{plain}-{number}"
-        names[name.casefold()] = name
-    return list(names.values())
+        plain = re.sub(r"[^\w-]+", "-", label).strip("-")
+        taken = [name for name in names if re.fullmatch(rf"{re.escape(plain)}(-\d+)?", name, re.IGNORECASE)]
+        names.append(f"{plain}-{len(taken) + 1}" if taken else plain)
+    return names
 
 
 def rounds_table(arms: Sequence[Arm], metric: str, split: str) -> Table:
     """Tabulate all rounds of all arms."""
-    rows = [
-        (
-            arm.label,
-            str(point.round),
-            percent_text(point.percent),
-            f"{round(point.survivors):,}",
-            str(len(point.seeds)),
-            plus_minus(point.mean, point.spread),
-        )
-        for arm in arms
-        for point in arm.points
-    ]
+    rows = []
+    for arm in arms:
+        for point in arm.points:
+            sizes = percent_text(point.percent), f"{round(point.survivors):,}", str(len(point.seeds))
+            rows.append((arm.label, str(point.round), *sizes, plus_minus(point.mean, point.spread)))
     head = ("arm", "round", "of the real weights", "weights left", "seeds", axis_title(metric, split))
     return Table("Rounds", head, rows)
 
@@ -114,7 +106,7 @@ def ends_table(title: str, arms: Sequence[Arm], metric: str, split: str) -> Tabl
     """Tabulate the first and the last round of each arm."""
     rows = []
     for arm in arms:
-        ends = [(percent_text(one.percent), plus_minus(one.mean, one.spread)) for one in (arm.points[0], arm.points[-1])]
+        ends = [(percent_text(p.percent), plus_minus(p.mean, p.spread)) for p in (arm.points[0], arm.points[-1])]
         rows.append((arm.label, str(len(arm.seeds)), *ends[0], *ends[1]))
     title = f"{title}: {axis_title(metric, split)}; percent of the real network's prunable weights"
     return Table(title, ("", "seeds", "weights", "first", "weights", "last"), rows)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from zoo.report import Report, plain_console, plain_table
 
-STYLE = """
+HEAD = """<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:"><style>
 body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #222; margin: 0 auto; padding: 1.2rem; max-width: 1080px; }
 h1 { font-size: 1.35rem; overflow-wrap: anywhere; } h2 { font-size: 1.08rem; margin-top: 2.2rem; }
 p, li { max-width: 75ch; overflow-wrap: anywhere; } .note { color: #666; font-size: .88rem; }
@@ -17,8 +18,7 @@ p, li { max-width: 75ch; overflow-wrap: anywhere; } .note { color: #666; font-si
 table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .22rem .7rem; border-bottom: 1px solid #e6e6e6; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
-"""
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+</style>"""
 MOST_NOTES = 12
 """Maximum number of notes in the terminal."""
 
@@ -44,15 +44,7 @@ class Table(NamedTuple):
 
 @dataclass
 class Page:
-    """The content of a report.
-
-    Attributes:
-        title: Its title.
-        about: The line under the title.
-        findings: The conclusions, one sentence each.
-        tables: Its tables.
-        notes: Sentences at the end.
-    """
+    """A title, the line under it, findings (one sentence each), tables, and notes at the end."""
 
     title: str
     about: str
@@ -61,34 +53,21 @@ class Page:
     notes: Sequence[str] = ()
 
     def report(self, name: str, values: dict[str, Any], files: dict[str, bytes], summary: Table) -> Report:
-        """Return the report with its page.
-
-        Args:
-            name: Name of the page's files.
-            values: See `Report`.
-            files: The pictures by file name; the SVG files become part of the page.
-            summary: The table for the terminal.
-        """
-        pictures = {file: content for file, content in files.items() if file.endswith(".svg")}
-        pages = {f"{name}.md": self.as_markdown(), f"{name}.html": self.as_html(pictures)}
+        """Return the report: JSON values, the text of a summary table, the pictures, and the page under this name."""
+        images = {file: content for file, content in files.items() if file.endswith(".svg")}
+        pages = {f"{name}.md": self.as_markdown(), f"{name}.html": self.as_html(images)}
         return Report(values, self.as_text(summary), files | pages)
 
-    def as_html(self, pictures: dict[str, bytes]) -> bytes:
+    def as_html(self, images: dict[str, bytes]) -> bytes:
         """Format the page as one HTML file; names may be untrusted and are escaped."""
+        svg = '<img alt="{}" src="data:image/svg+xml;base64,{}">'
+        first, *others = [svg.format(escape(name), b64encode(data).decode()) for name, data in images.items()] or [""]
         findings = "".join(f"<li>{escape(text)}</li>" for text in self.findings)
-        first, *others = [
-            f'<img alt="{escape(caption)}" src="data:image/svg+xml;base64,{b64encode(svg).decode()}">'
-            for caption, svg in pictures.items()
-        ] or [""]
-        notes = "".join(f'<p class="note">{escape(text)}</p>' for text in self.notes)
-        head = (
-            f'<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-            f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-            f"<title>{escape(self.title)}</title><style>{STYLE}</style>"
-        )
-        body = f'<h1>{escape(self.title)}</h1><p class="note">{escape(self.about)}</p>{first}<ul>{findings}</ul>'
-        body += "".join([*others, *(table.as_html() for table in self.tables), notes])
-        return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>{body}</body></html>\n'.encode()
+        tables = [table.as_html() for table in self.tables]
+        notes = [f'<p class="note">{escape(text)}</p>' for text in self.notes]
+        body = [f'<h1>{escape(self.title)}</h1><p class="note">{escape(self.about)}</p>', first, f"<ul>{findings}</ul>"]
+        html = "\n".join([f"<title>{escape(self.title)}</title></head><body>", *body, *others, *tables, *notes])
+        return f'<!DOCTYPE html>\n<html lang="en"><head>{HEAD}{html}</body></html>\n'.encode()
 
     def as_markdown(self) -> bytes:
         """Format the page without its pictures as Markdown."""
@@ -100,14 +79,14 @@ class Page:
 
     def as_text(self, summary: Table) -> str:
         """Format title, one table, findings and notes for the terminal."""
-        view = plain_table(summary.head[0], *summary.head[1:])
+        view = plain_table(*summary.head)
         for row in summary.rows:
             view.add_row(*row)
-        console = plain_console(file=io.StringIO())
-        console.print(f"\n{summary.title or self.title}\n")
+        file = io.StringIO()
+        console = plain_console(file=file)
+        console.print(f"\n{summary.title}\n")
         console.print(view)
-        for text in (*self.findings, *self.notes[:MOST_NOTES]):
+        more = len(self.notes) - MOST_NOTES
+        for text in (*self.findings, *self.notes[:MOST_NOTES], *([f"and {more} more notes on the page"] if more > 0 else [])):
             console.print(text)
-        if len(self.notes) > MOST_NOTES:
-            console.print(f"and {len(self.notes) - MOST_NOTES} more notes on the page")
-        return str(console.file.getvalue()).rstrip()  # type: ignore[attr-defined]
+        return file.getvalue().rstrip()

@@ -7,12 +7,12 @@ from statistics import mean, stdev
 from typing import Any, NamedTuple
 
 from zoo.checkpoint.lottery import RESULTS, check_links, read_results
-from zoo.errors import InputError, check_rules, printable
+from zoo.errors import check_rules, printable
 from zoo_reports.style import REAL
 
 LARGEST = 1e100
 """Larger values, which diverged training may report, are not drawn."""
-CONTROLS = {"random": "random masks", "reinit": "new initialisation"}
+CONTROLS = {None: "", "random": ", random masks", "reinit": ", new initialisation"}
 
 
 class Run(NamedTuple):
@@ -86,8 +86,8 @@ def read_runs(folders: Sequence[str]) -> list[Run]:
     """
     runs = []
     for folder in dict.fromkeys(Path(folder).expanduser() for folder in folders):
-        if not (folder / RESULTS).is_file():
-            raise InputError(f"'{folder}' is not a folder of zoo lottery: {RESULTS} is missing", code="missing")
+        is_run = (folder / RESULTS).is_file()
+        check_rules((is_run, f"'{folder}' is not a folder of zoo lottery: {RESULTS} is missing"), code="missing")
         check_links(folder)
         runs.append(Run(folder, read_results(folder / RESULTS)))
         check_rules((bool(runs[-1].record["rows"]), f"no round of '{folder}' is finished yet"), code="missing")
@@ -109,8 +109,8 @@ def measured(runs: Sequence[Run], metric: str, mode: str) -> tuple[str, str]:
         InputError: If none is given and the runs report different ones, or it is not known which is better.
     """
     if not metric:
-        for key in ("metric", "mode"):
-            check_same(runs, key)
+        check_same(runs, "metric")
+        check_same(runs, "mode")
     metric = metric or str(runs[0].record["metric"])
     known = {run.record["mode"] for run in runs if run.record["metric"] == metric}
     check_rules(
@@ -119,12 +119,6 @@ def measured(runs: Sequence[Run], metric: str, mode: str) -> tuple[str, str]:
         (not mode or known <= {mode}, f"lottery: mode={mode}: the run has mode {''.join(known)} for {metric}"),
     )
     return metric, mode or known.pop()
-
-
-def value_of(row: dict[str, Any], split: str, metric: str) -> float | None:
-    """Return a metric of a row; None if it is missing or cannot be drawn."""
-    value = row[split].get(metric)
-    return float(value) if value is not None and -LARGEST < value < LARGEST else None
 
 
 def collect(runs: Sequence[Run], split: str, metric: str) -> list[Arm]:
@@ -137,42 +131,42 @@ def collect(runs: Sequence[Run], split: str, metric: str) -> list[Arm]:
     for number, run in enumerate(runs):
         for row in run.record["rows"]:
             groups.setdefault((number, row["algebra"], row["control"]), {})[row["seed"], row["round"]] = row
-    algebras = list(dict.fromkeys(algebra for _, algebra, _ in groups))
-    algebras.sort(key=lambda algebra: algebra != REAL)
+    algebras = sorted(dict.fromkeys(algebra for _, algebra, _ in groups), key=lambda algebra: algebra != REAL)
     repeats = Counter((algebra, control) for _, algebra, control in groups)
-    names = run_names(runs)
     arms = []
     for number, algebra, control in sorted(groups, key=lambda key: (algebras.index(key[1]), key[2] or "", key[0])):
+        label = f"{algebra}{CONTROLS.get(control, control)}"
+        label += f" ({run_name(runs, number)})" if repeats[algebra, control] > 1 else ""
         rows = groups[number, algebra, control]
-        label = _label(algebra, control) + (f" ({names[number]})" if repeats[algebra, control] > 1 else "")
-        if points := _points(rows, split, metric):
+        if points := points_of(rows, split, metric):
             arms.append(Arm(label, algebra, control, runs[number], rows, points))
-    if not arms:
-        known = sorted({name for run in runs for row in run.record["rows"] for name in row.get(split) or {}})
-        text = f"no round has {metric} of the split {split}: it has {printable(', '.join(known)) or 'no metrics'}"
-        raise InputError(text, code="unknown")
+    known = sorted({name for run in runs for row in run.record["rows"] for name in row.get(split) or {}})
+    text = f"no round has {metric} of the split {split}: it has {printable(', '.join(known)) or 'no metrics'}"
+    check_rules((bool(arms), text), code="unknown")
     return arms
 
 
-def run_names(runs: Sequence[Run]) -> list[str]:
-    """Return the folder names of runs, with parent folders where two names are equal."""
-    depth = 1
+def run_name(runs: Sequence[Run], number: int) -> str:
+    """Return the folder name of a run, with its parent folders as far as needed to tell it from the others."""
     paths = [run.folder.resolve().parts for run in runs]
-    while len({parts[-depth:] for parts in paths}) < len(paths):
-        depth += 1
-    return ["/".join(parts[-depth:]) for parts in paths]
+    depth = next(depth for depth in range(1, 1000) if len({parts[-depth:] for parts in paths}) == len(paths))
+    return "/".join(paths[number][-depth:])
 
 
-def _points(rows: dict[tuple[int, int], dict[str, Any]], split: str, metric: str) -> list[Point]:
+def points_of(rows: dict[tuple[int, int], dict[str, Any]], split: str, metric: str) -> list[Point]:
+    """Return the means over seeds of each round that has values."""
     points = []
     for number in sorted({number for _, number in rows}):
-        of_round = {seed: row for (seed, at), row in sorted(rows.items()) if at == number and row["survivors"]}
-        values = {seed: value for seed, row in of_round.items() if (value := value_of(row, split, metric)) is not None}
+        values, left, percents = {}, [], []
+        for row in (row for (_, at), row in sorted(rows.items()) if at == number and row["survivors"]):
+            value = row[split].get(metric)
+            if value is not None and abs(value) < LARGEST:
+                values[row["seed"]] = float(value)
+                left.append(row["survivors"])
+                percents.append(100 * row["survivors"] / row["real_weights"])
         if values:
-            percent = mean(100 * of_round[seed]["survivors"] / of_round[seed]["real_weights"] for seed in values)
-            survivors = mean(of_round[seed]["survivors"] for seed in values)
             spread = stdev(values.values()) if len(values) > 1 else None
-            points.append(Point(number, survivors, percent, mean(values.values()), spread, values))
+            points.append(Point(number, mean(left), mean(percents), mean(values.values()), spread, values))
     return points
 
 
@@ -186,15 +180,13 @@ def gaps(runs: Sequence[Run], arms: Sequence[Arm]) -> list[str]:
     """List what the lines leave out: rounds without a value, rounds that some seeds miss, and stopped arms."""
     notes = []
     for arm in arms:
-        missing = [key for key in arm.rows if not any(key[0] in p.seeds for p in arm.points if p.round == key[1])]
-        notes += [f"{arm.label}, seed {seed}, round {number}: no value, not drawn" for seed, number in sorted(missing)]
-        if thin := [str(point.round) for point in arm.points if len(point.seeds) < len(arm.seeds)]:
+        drawn = {(seed, point.round) for point in arm.points for seed in point.seeds}
+        notes += [
+            f"{arm.label}, seed {seed}, round {number}: no value, not drawn" for seed, number in sorted({*arm.rows} - drawn)
+        ]
+        if thin := [str(point.round) for point in arm.points if point not in arm.complete]:
             notes.append(f"{arm.label}: round {', '.join(thin)} with fewer than {len(arm.seeds)} seeds (hollow points)")
     for stop in (stop for run in runs for stop in run.record["stopped"]):
-        label = _label(stop["algebra"], stop["control"])
+        label = f"{stop['algebra']}{CONTROLS.get(stop['control'], stop['control'])}"
         notes.append(f"{label}, seed {stop['seed']}: no round after {stop['round']}, {stop['reason']}"[:300])
     return notes
-
-
-def _label(algebra: str, control: str | None) -> str:
-    return f"{algebra}, {CONTROLS.get(control, control)}" if control else algebra

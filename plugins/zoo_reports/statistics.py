@@ -35,7 +35,7 @@ class Point:
     Attributes:
         net: Its name in the configuration.
         algebra: Its algebra.
-        weights: Trainable parameters, those that the comparison counts.
+        weights: The trainable parameters that the comparison counts.
         total: All trainable parameters.
         lr: The best learning rate by validation.
         rates: The learning rates that were tried.
@@ -95,10 +95,7 @@ def contrast(coefficients: Mapping[Point, float]) -> Difference | None:
 
 
 def opponents(weights: int, real: Iterable[Point]) -> dict[Point, float] | None:
-    """Return the coefficients of the real networks that interpolate at a size; None outside of their sizes.
-
-    A size at most `MARGIN` beyond the smallest or largest real network is compared with that network.
-    """
+    """Return the coefficients of the real networks that interpolate at a size; None outside their sizes and `MARGIN`."""
     ordered = sorted(real, key=lambda point: point.weights)
     for end in (ordered[0], ordered[-1]) if ordered else ():
         if abs(math.log(weights / end.weights)) <= math.log(1 + MARGIN):
@@ -111,12 +108,7 @@ def opponents(weights: int, real: Iterable[Point]) -> dict[Point, float] | None:
 
 
 def mean_difference(pairs: Iterable[tuple[Point, Mapping[Point, float]]], lower: bool) -> Difference | None:
-    """Compare the mean of some networks with their opponents; networks with one seed are left out.
-
-    Args:
-        pairs: Networks, and the coefficients of the opponents of each.
-        lower: Whether a lower metric is better.
-    """
+    """Compare the mean of networks with several seeds with their opponents; ``lower`` says that a lower metric is better."""
     pairs = [(point, others) for point, others in pairs if len(point.values) > 1]
     sign = (-1 if lower else 1) / max(len(pairs), 1)
     coefficients: dict[Point, float] = {}
@@ -128,12 +120,7 @@ def mean_difference(pairs: Iterable[tuple[Point, Mapping[Point, float]]], lower:
 
 
 def points(rows: Iterable[Mapping[str, Any]], seed: int) -> list[Point]:
-    """Return the networks of a frontier at their best rates, smallest first.
-
-    Args:
-        rows: Rows of `zoo_experiments.frontier.summarize`.
-        seed: The seed that searched the rates.
-    """
+    """Return the networks of a frontier at their best rates, smallest first; ``seed`` is the one that searched the rates."""
     rows = list(rows)
     without = max((row["embedding"] / row["weights"] for row in rows), default=0.0) > SHARE
     made = []
@@ -145,7 +132,6 @@ def points(rows: Iterable[Mapping[str, Any]], seed: int) -> list[Point]:
         total = of_net[0]["weights"]
         weights = total - (of_net[0]["embedding"] if without else 0)
         rates = tuple(sorted(row["lr"] for row in searched if row["lr"]))
-        values = tuple(row["test"] for row in best)
-        seconds = mean(row["seconds"] for row in best)
+        values, seconds = tuple(row["test"] for row in best), mean(row["seconds"] for row in best)
         made.append(Point(net, of_net[0]["algebra"], weights, total, lr or 0.0, rates, values, seconds))
     return sorted(made, key=lambda point: point.weights)

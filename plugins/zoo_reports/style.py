@@ -1,8 +1,7 @@
-"""The style of all pictures: colours, axes, ticks and files, and how percents and metrics are written."""
+"""The style of all pictures: colours, axes and files, and how percents and metrics are written."""
 
 import io
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any
 from warnings import catch_warnings, filterwarnings
@@ -13,20 +12,16 @@ REAL = "real"
 """The algebra that all others are compared with."""
 GREY = "#4d4d4d"
 PALETTE = ("#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7a5195", "#0072b2")
-"""Colours that people of any colour vision can tell apart (Okabe and Ito 2008, with a purple instead of yellow)."""
-MOST_TICKS = 16
-PERCENT_TITLE = "weights left, percent of the real network's prunable weights"
+"""Colours for any colour vision (Okabe and Ito 2008, with purple instead of yellow)."""
+MARKERS = "os^DvP<>"
 
 
 def colors_of(algebras: Iterable[str]) -> dict[str, str]:
-    """Return the colour of each algebra; it has the same colour in all reports, unless two ask for the same one.
-
-    The reals are grey. Any other algebra asks for the colour that its name hashes to, and takes the next free one.
-    """
+    """Return the colour of each algebra: grey for the reals, else by its name, the same in all reports unless already taken."""
     colors = {REAL: GREY}
     for algebra in sorted(set(algebras) - {REAL}):
         start = int(sha256(algebra.encode()).hexdigest(), 16) % len(PALETTE)
-        order = [PALETTE[(start + step) % len(PALETTE)] for step in range(len(PALETTE))]
+        order = PALETTE[start:] + PALETTE[:start]
         colors[algebra] = next((color for color in order if color not in colors.values()), order[0])
     return colors
 
@@ -35,12 +30,10 @@ def pictures(name: str, draw: Callable[[], Any]) -> dict[str, bytes]:
     """Draw a picture and return it as PNG and SVG, the same bytes every time."""
     from matplotlib import rc_context
 
+    style: Any = {"font.size": 9, "axes.linewidth": 0.6, "axes.edgecolor": "#888888", "text.parse_math": False}
     files = {}
-    with (
-        catch_warnings(),
-        rc_context({"svg.hashsalt": name, "font.size": 9, "axes.linewidth": 0.6, "axes.edgecolor": "#888888"}),
-    ):
-        filterwarnings("ignore", "Glyph", UserWarning)  # in the name of a data set, say; the page shows it
+    with catch_warnings(), rc_context({"svg.hashsalt": name, **style}):
+        filterwarnings("ignore", "Glyph", UserWarning)  # a data set may have a name that the font lacks; the page shows it
         figure = draw()
         for kind, options in (("png", {"dpi": 150, "metadata": {"Software": None}}), ("svg", {"metadata": {"Date": None}})):
             picture = io.BytesIO()
@@ -56,37 +49,29 @@ def plain_axes(axes: Any, grid: str = "both") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def log_axis(axes: Any, which: str, values: Sequence[float]) -> None:
-    """Scale the axis ``x`` or ``y`` logarithmically, with ticks around some values; thousands are written as 1k."""
-    from matplotlib.ticker import EngFormatter
+def log_axis(axes: Any, which: str) -> None:
+    """Scale the axis ``x`` or ``y`` logarithmically, with ticks at 1, 2 and 5; thousands are written as 1k."""
+    from matplotlib.ticker import NullLocator
 
-    ticks = log_ticks(min(values), max(values))
-    labels = [EngFormatter(sep="")(tick) if tick >= 1000 else f"{tick:g}" for tick in ticks]
     getattr(axes, f"set_{which}scale")("log")
     axis = getattr(axes, f"{which}axis")
-    axis.set_ticks(ticks, labels)
-    axis.set_ticks([], minor=True)
+    ticks = log_ticks()
+    axis.set_major_locator(ticks["ticks"])
+    axis.set_major_formatter(ticks["format"])
+    axis.set_minor_locator(NullLocator())
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    """Return the ticks 1, 2, 5 times powers of ten that enclose a range; only powers for a long range.
+def log_ticks() -> dict[str, Any]:
+    """Return locator (``ticks``) and formatter (``format``) of a logarithmic axis."""
+    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator
 
-    >>> log_ticks(1.5, 100)
-    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
-    """
-    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-    ticks = [float(f"{factor}e{power}") for power in powers for factor in (1, 2, 5)]
-    first = max(i for i, tick in enumerate(ticks) if tick <= low * (1 + 1e-9))
-    last = min(i for i, tick in enumerate(ticks) if tick >= high * (1 - 1e-9))
-    ticks = ticks[first : last + 1]
-    if len(ticks) <= MOST_TICKS:
-        return ticks
-    tens = [tick for tick in ticks if math.log10(tick).is_integer()]
-    return tens[:: -(-len(tens) // MOST_TICKS)]
+    thousands = EngFormatter(sep="")
+    text = FuncFormatter(lambda value, _: thousands(value) if value >= 1000 else f"{value:g}")
+    return {"ticks": LogLocator(subs=(1.0, 2.0, 5.0), numticks=6), "format": text}
 
 
 def percent_text(percent: float) -> str:
-    """Format a percent of weights with three digits.
+    """Format a percentage of weights with three digits.
 
     >>> percent_text(100), percent_text(5.184), percent_text(0.60466)
     ('100 %', '5.18 %', '0.605 %')

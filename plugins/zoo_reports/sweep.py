@@ -12,8 +12,7 @@ from zoo.report import Report
 from zoo_reports.page import Page, Table
 from zoo_reports.style import PALETTE, axis_title, log_axis, pictures, plain_axes, plus_minus
 
-SEED = "seed"
-"""The axis of means and spreads."""
+Row = dict[str, Any]
 
 
 class Group(NamedTuple):
@@ -25,7 +24,6 @@ class Group(NamedTuple):
         values: The metric of each run.
         chosen: The validation metric that chose the epoch of each run.
         parameters: Trainable parameters, and those of the same network over the reals.
-        color: Its colour, by the label of the first axis.
     """
 
     label: str
@@ -33,12 +31,6 @@ class Group(NamedTuple):
     values: list[float]
     chosen: list[float]
     parameters: tuple[int, int]
-    color: str
-
-    @property
-    def text(self) -> str:
-        """The mean with its sample standard deviation."""
-        return plus_minus(mean(self.values), stdev(self.values) if len(self.values) > 1 else None)
 
 
 def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
@@ -57,94 +49,73 @@ def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
     rows = read_rows(folder / RESULTS) if (folder / RESULTS).is_file() else []
     check_rules((bool(rows), f"no run of a sweep is finished in '{folder}'"), code="missing")
     metric, split = measured(rows, metric, folder)
-    ranked = ranking(rows)
-    groups = collect(rows, metric, split)
-    best = best_of(groups, ranked[1]) if ranked else None
-    table = as_table(groups, f"{split} {metric}", f"validation {ranked[0]}" if ranked else "validation", best)
+    groups, ranked = collect(rows, metric, split), ranking(rows)
+    best = None
+    if ranked and all(len(group.chosen) == len(group.values) for group in groups):
+        best = (max if ranked[1] == "max" else min)(groups, key=lambda group: mean(group.chosen))
+    notes = ["Not ranked: data or validation metrics differ."]
+    if best and ranked:
+        notes = [f"Best in validation ({ranked[0]}): {best.label}."]
+    if left := len(rows) - sum(len(group.values) for group in groups):
+        notes.append(f"{left} of {len(rows)} runs have no such value and are left out.")
     axis = axis_title(metric, split)
-    left = len(rows) - sum(len(group.values) for group in groups)
-    notes = [
-        f"Best in validation ({ranked[0]}): {best.label}."
-        if best and ranked
-        else "Not ranked: data or validation metrics differ.",
-        *([f"{left} of {len(rows)} runs have no such value and are left out."] if left else []),
-    ]
+    table = as_table(groups, f"{split} {metric}", f"validation {ranked[0]}" if ranked else "validation", best)
     page = Page(f"{folder.name}: {axis}", "Mean ± sample standard deviation over the runs of each row.", notes, [table])
     values = {"metric": metric, "best": best.axes if best else None, "groups": [group._asdict() for group in groups]}
     files = pictures("sweep", lambda: draw(groups, axis, page.title))
     return page.report("sweep", values, files, table._replace(title=f"{page.title}\n{page.about}"))
 
 
-def measured(rows: Sequence[dict[str, Any]], metric: str, folder: Path) -> tuple[str, str]:
+def measured(rows: Sequence[Row], metric: str, folder: Path) -> tuple[str, str]:
     """Return the metric to show and its split, which is validation if no run has measured a test split."""
-    validation = list(dict.fromkeys(found[0] for row in rows if (found := chosen_by(row))))
-    tested = (name for row in rows for name, value in row["metrics"].items() if isinstance(value, int | float))
-    names, split = list(dict.fromkeys(tested)), "test"
-    if not names:
-        names, split = validation, "validation"
+    validation = list(dict.fromkeys(chosen[0] for row in rows if (chosen := chosen_by(row))))
+    tested = [name for row in rows for name, value in row["metrics"].items() if isinstance(value, int | float)]
+    names, split = (list(dict.fromkeys(tested)), "test") if tested else (validation, "validation")
     check_rules((bool(names), f"no run in '{folder}' has measured anything"), code="missing")
     if metric and metric not in names:
         raise InputError(f"no run in '{folder}' has measured {metric}: use {' or '.join(names)}", code="unknown")
-    better = [name for name in names if name != "loss"]
-    return metric or next((name for name in validation if name in better), (better or names)[0]), split
+    better = [name for name in names if name != "loss"] or names
+    return metric or next((name for name in validation if name in better), better[0]), split
 
 
-def chosen_by(row: dict[str, Any]) -> tuple[str, str] | None:
-    """Return the validation metric that chose the epoch of a run, and whether it is maximised (``max``)."""
-    found = row.get("validation") or {}
-    return None if found.get("value") is None else (str(found.get("metric") or "loss"), str(found.get("mode") or "min"))
+def chosen_by(row: Row) -> tuple[str, str, float] | None:
+    """Return the validation metric that chose the epoch of a run, its mode (``min`` or ``max``), and its value."""
+    chosen = row.get("validation") or {}
+    value = chosen.get("value")
+    return None if value is None else (str(chosen.get("metric") or "loss"), str(chosen.get("mode") or "min"), value)
 
 
-def ranking(rows: Sequence[dict[str, Any]]) -> tuple[str, str] | None:
-    """Return the validation metric that ranks the runs; None if they differ in it or in their data."""
-    metrics = {chosen_by(row) for row in rows}
-    seeds = {row["axes"].get(SEED) for row in rows}
-    data = {(row["axes"].get(SEED), str(row.get("data_sha256") or row["options"].get("data"))) for row in rows}
-    return metrics.pop() if len(metrics) == 1 and len(data) == len(seeds) else None
+def ranking(rows: Sequence[Row]) -> tuple[str, str] | None:
+    """Return the validation metric that ranks the runs, and its mode; None if they differ in it or in their data."""
+    metrics = {(chosen_by(row) or ("", ""))[:2] for row in rows}
+    seeds = {row["axes"].get("seed") for row in rows}
+    data = {(row["axes"].get("seed"), str(row.get("data_sha256") or row["options"].get("data"))) for row in rows}
+    return next(iter(metrics)) if len(metrics) == 1 and ("", "") not in metrics and len(data) == len(seeds) else None
 
 
-def collect(rows: Sequence[dict[str, Any]], metric: str, split: str) -> list[Group]:
+def collect(rows: Sequence[Row], metric: str, split: str) -> list[Group]:
     """Group the measured runs that differ only in their seed, in the order of the grid."""
-    members: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
+    groups: dict[tuple[tuple[str, str], ...], Group] = {}
     for row in rows:
-        if isinstance(figure(row, metric, split), int | float):
-            members.setdefault(tuple((axis, label) for axis, label in row["axes"].items() if axis != SEED), []).append(row)
-    colors: dict[str, str] = {}
-    groups = []
-    for place, of_group in members.items():
-        axes = dict(place)
-        color = colors.setdefault(next(iter(axes.values()), ""), PALETTE[len(colors) % len(PALETTE)])
-        validation = [(row.get("validation") or {}).get("value") for row in of_group]
-        counts = of_group[0]["parameters"]
-        numbers = (int(counts.get("total") or 0), int(counts.get("real_twin") or 0))
-        values = [float(figure(row, metric, split)) for row in of_group]
-        chosen = [value for value in validation if value is not None]
-        groups.append(Group(", ".join(axes.values()) or "all", axes, values, chosen, numbers, color))
-    return groups
-
-
-def figure(row: dict[str, Any], metric: str, split: str) -> Any:
-    """Return a metric of a run, None if it was not measured."""
-    if split == "test":
-        return row["metrics"].get(metric)
-    return row["validation"]["value"] if (found := chosen_by(row)) and found[0] == metric else None
-
-
-def best_of(groups: Sequence[Group], mode: str) -> Group | None:
-    """Return the group with the best mean in validation, if all runs have a value there."""
-    if any(len(group.chosen) < len(group.values) for group in groups):
-        return None
-    return (max if mode == "max" else min)(groups, key=lambda group: mean(group.chosen))
+        chosen = chosen_by(row)
+        value = row["metrics"].get(metric) if split == "test" else chosen[2] if chosen and chosen[0] == metric else None
+        if not isinstance(value, int | float):
+            continue
+        axes = {axis: label for axis, label in row["axes"].items() if axis != "seed"}
+        sizes = int(row["parameters"].get("total") or 0), int(row["parameters"].get("real_twin") or 0)
+        group = groups.setdefault(tuple(axes.items()), Group(", ".join(axes.values()) or "all", axes, [], [], sizes))
+        group.values.append(float(value))
+        group.chosen.extend([chosen[2]] if chosen else [])
+    return list(groups.values())
 
 
 def as_table(groups: Sequence[Group], metric: str, validation: str, best: Group | None) -> Table:
     """Tabulate the groups."""
-    axes = list(groups[0].axes)
-    rows = []
+    rows, axes = [], list(groups[0].axes)
     for group in groups:
         total, twin = group.parameters
-        row = [*group.axes.values()] if axes else [group.label]
-        row += [str(len(group.values)), group.text]
+        row = [*(group.axes.values() or [group.label]), str(len(group.values))]
+        row.append(plus_minus(mean(group.values), stdev(group.values) if len(group.values) > 1 else None))
         row += [number(mean(group.chosen)) if group.chosen else ""] if validation != metric else []
         rows.append([*row, f"{total:,}", f"{total / twin:.1%}" if twin else "", "best" if group is best else ""])
     figures = [metric] if validation == metric else [metric, validation]
@@ -156,17 +127,20 @@ def draw(groups: Sequence[Group], axis: str, title: str) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 1.6 + 0.32 * max(6, len(groups))), layout="constrained")
-    left, right = figure.subplots(1, 2, width_ratios=(3, 2), sharex=False)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    colors: dict[str, str] = {}  # by the label of the first axis
     for height, group in enumerate(groups):
-        left.plot(group.values, [height] * len(group.values), "o", color=group.color, alpha=0.55, markersize=5)
-        left.plot([mean(group.values)] * 2, [height - 0.3, height + 0.3], color=group.color, linewidth=2)
-        right.plot([group.parameters[0]] * len(group.values), group.values, "o", color=group.color, alpha=0.4, markersize=4)
-        right.plot([group.parameters[0]], [mean(group.values)], "D", color=group.color, markersize=7, markeredgecolor="white")
+        values, center, sizes = group.values, mean(group.values), [group.parameters[0]] * len(group.values)
+        color = colors.setdefault(next(iter(group.axes.values()), ""), PALETTE[len(colors) % len(PALETTE)])
+        left.plot(values, [height] * len(values), "o", color=color, alpha=0.55, markersize=5)
+        left.plot([center] * 2, [height - 0.3, height + 0.3], color=color, linewidth=2)
+        right.plot(sizes, values, "o", color=color, alpha=0.4, markersize=4)
+        right.plot(sizes[:1], [center], "D", color=color, markersize=7, markeredgecolor="white")
     left.set_yticks(range(len(groups)), [group.label for group in groups])
     left.set_ylim(len(groups) - 0.4, -0.6)
     left.set_xlabel(axis)
     plain_axes(left, "x")
-    log_axis(right, "x", [max(1, group.parameters[0]) for group in groups])
+    log_axis(right, "x")
     right.set_xlabel("trainable parameters")
     right.set_ylabel(axis)
     plain_axes(right)
