@@ -13,7 +13,7 @@ from zoo.algebras import reals
 from zoo.errors import InputError, one_line
 from zoo.inference.model import Model
 from zoo.layers import LSTM
-from zoo.layers.token_embedding import length_limit
+from zoo.layers.positions import length_limit
 
 TOLERANCE = 1e-3
 """Difference from the model above which an exported program is refused; it is 1e-5 at most where arithmetic alone differs."""

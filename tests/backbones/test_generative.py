@@ -9,7 +9,7 @@ import zoo
 from zoo import registry
 from zoo.backbones.build import count
 from zoo.errors import InputError
-from zoo.layers import Layers, attention, relative_attention
+from zoo.layers import Layers, attention
 from zoo.testing import BackboneContract
 from zoo.testing.backbone import fitting_dim, installed_algebras
 
@@ -268,8 +268,8 @@ def test_no_table_is_computed_twice_while_decoding(monkeypatch):
     turned, arranged, rows = [], [], []
     monkeypatch.setattr(attention, "rotation", counting(attention.rotation, turned, lambda x, *_: x.shape[-2]))
     monkeypatch.setattr(attention, "arrange", counting(attention.arrange, arranged, lambda k, *_: k.shape[-2]))
-    told = counting(relative_attention.trigonometric, rows, lambda ids, *_: ids.tolist())
-    monkeypatch.setattr(relative_attention, "trigonometric", told)
+    told = counting(attention.trigonometric, rows, lambda ids, *_: ids.tolist())
+    monkeypatch.setattr(attention, "trigonometric", told)
     text = tokens(1, 100)
     steps = [5] + [1] * 95
     for name in ("gpt, rotary", "transformer_xl"):

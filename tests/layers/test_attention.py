@@ -6,11 +6,13 @@ import pytest
 import torch
 from torch import nn
 
+import zoo.layers.positions
 from zoo.algebras import algebra, reals
 from zoo.errors import InputError
-from zoo.layers import attention, scores
-from zoo.layers.attention import Attention, rotate
+from zoo.layers import scores
+from zoo.layers.attention import Attention
 from zoo.layers.kv_cache import KVCache
+from zoo.layers.positions import rotate
 from zoo.layers.scores import SCORES, arrange, attend
 from zoo.testing import definition
 from zoo.testing.backbone import installed_algebras
@@ -490,8 +492,8 @@ def decode(layer, x):
 
 def test_rotary_tables_are_not_rebuilt_for_every_token(monkeypatch):
     layer, x, built = make(rotary=True).eval(), draw(2, 20, 16), []
-    original = attention.angles
-    monkeypatch.setattr(attention, "angles", lambda *args: built.append(1) or original(*args))
+    original = zoo.layers.positions.angles
+    monkeypatch.setattr(zoo.layers.positions, "angles", lambda *args: built.append(1) or original(*args))
     torch.testing.assert_close(decode(layer, x), layer(x, causal=True))
     assert len(built) <= 2
 

@@ -7,7 +7,7 @@ from torch import nn
 from zoo.algebras import algebra
 from zoo.errors import InputError
 from zoo.layers import RelativeAttention
-from zoo.layers.token_embedding import trigonometric
+from zoo.layers.positions import trigonometric
 from zoo.testing.backbone import fitting_dim, installed_algebras
 
 

@@ -8,8 +8,7 @@ import torch
 from zoo.algebras import algebra
 from zoo.errors import InputError
 from zoo.layers import Layers
-from zoo.layers.attention import rotate
-from zoo.layers.token_embedding import PositionEmbedding
+from zoo.layers.positions import PositionEmbedding, rotate
 from zoo.testing.backbone import installed_algebras
 
 TOKENS = torch.tensor([[3, 1, 0], [2, 4, 5]])

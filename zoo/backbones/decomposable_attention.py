@@ -7,8 +7,8 @@ from zoo.backbones.recipe import recipe
 from zoo.backbones.sequence_classifier import feedforward, pool
 from zoo.errors import InputError
 from zoo.layers import Layers
+from zoo.layers.positions import length_limit
 from zoo.layers.scores import attend
-from zoo.layers.token_embedding import length_limit
 
 
 class DecomposableAttention(nn.Module):

@@ -11,7 +11,7 @@ from zoo.data.text.tokens import UNKNOWN
 from zoo.errors import InputError
 from zoo.layers import Layers, TokenEmbedding
 from zoo.layers.kv_cache import KVCache
-from zoo.layers.token_embedding import length_limit
+from zoo.layers.positions import length_limit
 
 
 class LMHead(nn.Module):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from zoo.errors import InputError
 from zoo.layers import Layers
-from zoo.layers.token_embedding import length_limit
+from zoo.layers.positions import length_limit
 
 POOLINGS = ("mean", "max", "max+mean", "sum", "first", "last")
 """Names of poolings; those with a plus put the vectors of two side by side."""

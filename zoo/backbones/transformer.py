@@ -11,7 +11,7 @@ from zoo.backbones.sequence_classifier import SequenceClassifier
 from zoo.errors import InputError
 from zoo.layers import Layers, TokenEmbedding
 from zoo.layers.kv_cache import KVCache
-from zoo.layers.token_embedding import length_limit
+from zoo.layers.positions import length_limit
 
 PRESETS = {"tiny": Sizes(128, 2, 4, 512, 0.1), "base": Sizes(512, 6, 8, 2048, 0.1)}
 """Tensor2Tensor's ``transformer_tiny`` and ``transformer_base`` (Vaswani et al. 2018)."""

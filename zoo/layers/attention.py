@@ -1,17 +1,15 @@
-"""Multi-head attention over any algebra, and rotary positions."""
-
-from functools import lru_cache
+"""Multi-head attention over any algebra, with rotary or relative positions."""
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.algebras import Algebra
 from zoo.errors import InputError
-from zoo.kernels.internals import is_recording
 from zoo.layers.kv_cache import KVCache
 from zoo.layers.linear import Linear
+from zoo.layers.positions import rotated, rotation, trigonometric
 from zoo.layers.scores import SCORES, arrange, attend_arranged
-from zoo.layers.token_embedding import angles
 
 
 class Attention(nn.Module):
@@ -172,58 +170,100 @@ def check_heads(dim: int, heads: int, n: int, rotary: bool = False, backbone: st
         raise InputError(f"dim={dim} does not split into heads={heads}{whole}{even}: {proposal}")
 
 
-def rotate(x: Tensor, n: int, position_ids: Tensor | None = None, length: int = 0) -> Tensor:
-    r"""Rotate queries or keys by their positions (rotary positions, Su et al. 2021, Eq. 34): [B, H, L, n * c] to the same.
+class RelativeAttention(nn.Module):
+    r"""Causal self-attention with relative positions (Dai et al. 2019, section 3.3), its projections over any algebra.
 
-    Channels 2 k and 2 k + 1 of a component are rotated by the angle p / 10000^(2 k / c) at position p. All n components of an
-    element are rotated alike, so that every score between two components depends only on the distance of the tokens.
+    The score of a query at position i and a key at position j <= i of a head is the sum of real dot products
 
-    Args:
-        x: Heads, each component-major.
-        n: Dimension of the algebra.
-        position_ids: p of every token, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
-        length: A bound that all position ids are below, if one is known; sines and cosines are then computed only once.
+        ((q_i + u) . k_j + (q_i + v) . W_r R_(i - j)) / sqrt(c)
 
-    Raises:
-        InputError: If a component of a head has an odd number of channels.
+    with R the trigonometric encoding of a distance, W_r a projection like that of the keys, u and v one learned vector per
+    head, and c the channels of a head.
+
+    Arguments are those of `Attention`.
+
+    Example:
+        >>> RelativeAttention(Algebra(torch.ones(2, 2, 2)), 8, heads=2)(torch.ones(1, 5, 8)).shape
+        torch.Size([1, 5, 8])
     """
-    return rotated(x, n, *rotation(x, n, position_ids, length))
 
+    def __init__(
+        self,
+        algebra: Algebra,
+        dim: int,
+        heads: int,
+        *,
+        head_dim: int | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+        init: str = "variance",
+        gain: float = 1.0,
+    ) -> None:
+        super().__init__()
+        check_heads(dim, heads, algebra.n, head_dim=head_dim)
+        self.dim, self.heads, self.dropout = dim, heads, dropout
+        self.head_dim = dim // heads if head_dim is None else head_dim
+        inner = self.head_dim * heads
+        self.qkv = Linear(algebra, dim, 3 * inner, bias, blocks=(1, 3 * heads), init=init)
+        self.distance = Linear(algebra, dim, inner, False, blocks=(1, heads), init=init)
+        self.proj = Linear(algebra, inner, dim, bias, blocks=(heads, 1), init=init, gain=gain)
+        self.u, self.v = (nn.Parameter(torch.zeros(heads, self.head_dim)) for _ in range(2))
 
-def rotated(x: Tensor, n: int, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate pairs of channels by what `rotation` returned."""
-    pairs = x.unflatten(-1, (n, -1, 2))
-    return torch.addcmul(pairs * cos, pairs.flip(-1), sin).flatten(-3)
+    def forward(
+        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, *, cache: KVCache | None = None
+    ) -> Tensor:
+        """Attend: [B, L, dim] to [B, L, dim].
 
+        Args:
+            x: Features of the tokens.
+            memory: Features of the M tokens before them, [B, M, dim], to which no gradient flows; None for none.
+            mask: bool [B, K], False at padding, the memory or the cached keys included; None if there is no padding.
+            cache: Keys and values of the tokens before, in place of a memory; those of x are added.
+        """
+        length = x.shape[1]
+        wide = self.qkv(x if memory is None else torch.cat([memory.detach(), x], 1))
+        q, k, v = (t.transpose(1, 2) for t in wide.unflatten(-1, (3, self.heads, -1)).unbind(2))
+        q = q[:, :, -length:]
+        if cache is not None:
+            k, v = cache.append(self, k, v)
+        scale, keys = q.shape[-1] ** -0.5, k.shape[2]
+        bias = scale * self._by_distance(q + self.v[:, None], keys, cache)
+        if cache is not None and length == 1 and mask is None:  # a new token sees all of them
+            return self._attend(q, k, v, bias, scale)
+        hidden = torch.ones(length, keys, dtype=torch.bool, device=x.device).triu(keys - length + 1)
+        if mask is not None:
+            # Padding attends to itself: its result is not used, but without any key it would be NaN.
+            itself = torch.eye(length, keys, dtype=torch.bool, device=x.device).roll(keys - length, 1)
+            hidden = hidden | (~mask[:, None, None] & ~itself)
+        bias = bias.masked_fill(hidden, float("-inf"))
+        return self._attend(q, k, v, bias, scale)
 
-def rotation(x: Tensor, n: int, position_ids: Tensor | None, length: int) -> tuple[Tensor, Tensor]:
-    """Return factors of the channels and of their partners in a pair, for `rotate`'s arguments: [B or 1, 1, L, 1, c / 2, 2]."""
-    channels = x.shape[-1] // n
-    if x.shape[-1] % n or channels % 2:
-        raise InputError(f"rotary positions rotate pairs of channels: a head of {x.shape[-1]} must be a multiple of {2 * n}")
-    rows = slice(x.shape[-2]) if position_ids is None else position_ids
-    length = x.shape[-2] if position_ids is None else length
-    # Nothing is kept that belongs to a graph, a recording or a fake tensor.
-    if torch.compiler.is_compiling() or is_recording(x) or type(x) is not Tensor or not length:
-        ids = torch.arange(x.shape[-2], device=x.device) if position_ids is None else position_ids
-        cos, sin = _rotations(ids, channels, x)
-    else:
-        kept = _kept_rotations(max(64, 1 << (length - 1).bit_length()), channels, x.dtype, x.device)
-        cos, sin = (table[rows] for table in kept)
-    # From [L, c / 2, 2] or [B, L, c / 2, 2] to the axes of [B, H, L, n, c / 2, 2].
-    cos, sin = ((t if t.ndim == 4 else t[None])[:, None, :, None] for t in (cos, sin))
-    return cos, sin
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tensor:
+        y = F.scaled_dot_product_attention(q + self.u[:, None], k, v, bias, self.dropout if self.training else 0.0, scale=scale)
+        out: Tensor = self.proj(y.transpose(1, 2).flatten(2))
+        return out
 
+    def _by_distance(self, q: Tensor, keys: int, cache: KVCache | None = None) -> Tensor:
+        """Return q_i . W_r R_(i - j) for queries [B, H, L, c] that are the last of so many keys: [B, H, L, keys].
 
-def _rotations(position_ids: Tensor, channels: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (cos, cos) and (-sin, sin) of every angle, [..., c / 2, 2]."""
-    angle = angles(position_ids, channels, like)
-    cos, sin = angle.cos(), angle.sin()
-    return torch.stack([cos, cos], -1).to(like.dtype), torch.stack([-sin, sin], -1).to(like.dtype)
+        Entries with j > i have no meaning; the caller masks them.
+        """
+        batch, heads, length, _ = q.shape
 
+        def project(distances: Tensor) -> Tensor:
+            y: Tensor = self.distance(trigonometric(distances.to(q.device), self.dim, q))
+            return y.view(*distances.shape, heads, -1)
 
-@lru_cache(maxsize=8)
-def _kept_rotations(length: int, channels: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines of the positions 0, 1, ..., length - 1, one table for all layers of the same sizes."""
-    with torch.inference_mode(False):  # what is made in inference mode could not be used in training later
-        return _rotations(torch.arange(length, device=device), channels, torch.empty(0, dtype=dtype, device=device))
+        r = project(torch.arange(keys, device=q.device)) if cache is None else cache.table(self, keys, project)
+        scores = torch.einsum("bhic,khc->bhik", q, r).flip(-1)
+        # Row i holds the distances keys - 1 down to 0 and must be shifted left by length - 1 - i columns (their App. B).
+        shifted = F.pad(scores, (1, 0)).view(batch, heads, keys + 1, length)
+        return shifted[:, :, 1:].reshape(batch, heads, length, keys)
+
+    def no_weight_decay(self) -> set[str]:
+        """Name the parameters that weight decay must leave alone, by timm's convention: u and v, which act as biases."""
+        return {"u", "v"}
+
+    def extra_repr(self) -> str:
+        """Show the sizes."""
+        return f"{self.dim}, heads={self.heads}" + (f", dropout={self.dropout}" if self.dropout else "")

@@ -8,15 +8,14 @@ from zoo import registry
 from zoo.algebras import Algebra, reals
 from zoo.algebras import algebra as named
 from zoo.errors import InputError
-from zoo.layers.attention import Attention
+from zoo.layers.attention import Attention, RelativeAttention
 from zoo.layers.conv import Conv1d, Conv2d, Size
 from zoo.layers.elements import Product, Readout, norm
-from zoo.layers.embedding import Embedding
+from zoo.layers.embedding import Embedding, TokenEmbedding
 from zoo.layers.init import INITS
 from zoo.layers.linear import Linear
 from zoo.layers.lstm import LSTM
-from zoo.layers.relative_attention import RelativeAttention
-from zoo.layers.token_embedding import PositionEmbedding, TokenEmbedding
+from zoo.layers.positions import PositionEmbedding
 
 ROLES = ("attention", "ffn", "conv", "recurrent", "stem", "embed", "head")
 BODY = frozenset({"attention", "ffn", "conv", "recurrent"})

@@ -242,8 +242,9 @@ class Weight(nn.Module):
             return None
         if is_any_autocast_enabled() or not is_plain_mode() or self._forward_hooks or self._forward_pre_hooks:
             return None
+        algebra: Any = self._modules["algebra"]  # the attribute takes longer
         w, constant, call = self._ready.get((x.shape, x.dtype, x.device), (None,) * 3)
-        changed = w is not self._parameters.get("components") or constant is not self._modules["algebra"].constant
+        changed = w is not self._parameters.get("components") or constant is not algebra.constant
         return None if changed else call
 
     def open_cache(self) -> None:

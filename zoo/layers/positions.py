@@ -1,9 +1,12 @@
-"""From tokens to vectors: the token embedding, and the positions that are added to it."""
+"""Positions of tokens: vectors that are added to theirs, and rotations of queries and keys."""
+
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
 
 from zoo.errors import InputError
+from zoo.kernels.internals import is_recording
 
 POSITION_EMBEDDINGS = ("none", "learned", "trigonometric")
 
@@ -59,27 +62,6 @@ class PositionEmbedding(nn.Module):
         return f"{self.name}, {self.dim}" + (f", max_length={self.max_length}" if self.limit else "")
 
 
-class TokenEmbedding(nn.Module):
-    """Vectors of tokens plus positions, with dropout; exactly zero at padding.
-
-    The embedding maps tokens [B, L] to vectors [B, L, dim]; if its attribute ``ordered`` is true, it also takes position ids.
-    ``scale`` is a factor on the vectors before positions are added.
-    """
-
-    def __init__(self, embedding: nn.Module, position_embedding: PositionEmbedding, dropout: float, scale: float = 1.0) -> None:
-        super().__init__()
-        self.embedding, self.position_embedding = embedding, position_embedding
-        self.dropout, self.scale = nn.Dropout(dropout), scale
-
-    def forward(self, tokens: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Embed tokens [B, L], 0 at padding, with position ids as in `PositionEmbedding.forward`: [B, L, dim]."""
-        ordered = position_ids is not None and getattr(self.embedding, "ordered", False)
-        x = self.embedding(tokens, position_ids) if ordered else self.embedding(tokens)
-        x = self.dropout(self.position_embedding(x * self.scale if self.scale != 1 else x, position_ids))
-        y: Tensor = x * (tokens != 0).unsqueeze(-1)
-        return y
-
-
 def length_limit(net: nn.Module) -> int | None:
     """Return the longest text that the learned positions of a network allow; None if it has none."""
     limits = (module.limit for module in net.modules() if isinstance(module, PositionEmbedding))
@@ -102,3 +84,60 @@ def angles(position_ids: Tensor, dim: int, like: Tensor) -> Tensor:
     dtype = torch.promote_types(like.dtype, torch.float32)
     speed = 10000.0 ** (-torch.arange(0, dim, 2, device=like.device, dtype=dtype) / dim)
     return position_ids.to(dtype).unsqueeze(-1) * speed
+
+
+def rotate(x: Tensor, n: int, position_ids: Tensor | None = None, length: int = 0) -> Tensor:
+    r"""Rotate queries or keys by their positions (rotary positions, Su et al. 2021, Eq. 34): [B, H, L, n * c] to the same.
+
+    Channels 2 k and 2 k + 1 of a component are rotated by the angle p / 10000^(2 k / c) at position p. All n components of an
+    element are rotated alike, so that every score between two components depends only on the distance of the tokens.
+
+    Args:
+        x: Heads, each component-major.
+        n: Dimension of the algebra.
+        position_ids: p of every token, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
+        length: A bound that all position ids are below, if one is known; sines and cosines are then computed only once.
+
+    Raises:
+        InputError: If a component of a head has an odd number of channels.
+    """
+    return rotated(x, n, *rotation(x, n, position_ids, length))
+
+
+def rotated(x: Tensor, n: int, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate pairs of channels by what `rotation` returned."""
+    pairs = x.unflatten(-1, (n, -1, 2))
+    return torch.addcmul(pairs * cos, pairs.flip(-1), sin).flatten(-3)
+
+
+def rotation(x: Tensor, n: int, position_ids: Tensor | None, length: int) -> tuple[Tensor, Tensor]:
+    """Return factors of the channels and of their partners in a pair, for `rotate`'s arguments: [B or 1, 1, L, 1, c / 2, 2]."""
+    channels = x.shape[-1] // n
+    if x.shape[-1] % n or channels % 2:
+        raise InputError(f"rotary positions rotate pairs of channels: a head of {x.shape[-1]} must be a multiple of {2 * n}")
+    rows = slice(x.shape[-2]) if position_ids is None else position_ids
+    length = x.shape[-2] if position_ids is None else length
+    # Nothing is kept that belongs to a graph, a recording or a fake tensor.
+    if torch.compiler.is_compiling() or is_recording(x) or type(x) is not Tensor or not length:
+        ids = torch.arange(x.shape[-2], device=x.device) if position_ids is None else position_ids
+        cos, sin = _rotations(ids, channels, x)
+    else:
+        kept = _kept_rotations(max(64, 1 << (length - 1).bit_length()), channels, x.dtype, x.device)
+        cos, sin = (table[rows] for table in kept)
+    # From [L, c / 2, 2] or [B, L, c / 2, 2] to the axes of [B, H, L, n, c / 2, 2].
+    cos, sin = ((t if t.ndim == 4 else t[None])[:, None, :, None] for t in (cos, sin))
+    return cos, sin
+
+
+def _rotations(position_ids: Tensor, channels: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (cos, cos) and (-sin, sin) of every angle, [..., c / 2, 2]."""
+    angle = angles(position_ids, channels, like)
+    cos, sin = angle.cos(), angle.sin()
+    return torch.stack([cos, cos], -1).to(like.dtype), torch.stack([-sin, sin], -1).to(like.dtype)
+
+
+@lru_cache(maxsize=8)
+def _kept_rotations(length: int, channels: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines of the positions 0, 1, ..., length - 1, one table for all layers of the same sizes."""
+    with torch.inference_mode(False):  # what is made in inference mode could not be used in training later
+        return _rotations(torch.arange(length, device=device), channels, torch.empty(0, dtype=dtype, device=device))
