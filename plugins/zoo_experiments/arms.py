@@ -58,9 +58,14 @@ class Arm(NamedTuple):
         """Return the name of a round, which is also its folder."""
         return f"{self.folder}/round-{number:02d}"
 
+    @property
+    def key(self) -> dict[str, Any]:
+        """Algebra, control and seed, as in its rows."""
+        return {"algebra": self.algebra, "control": self.control, "seed": self.seed}
+
     def matches(self, row: Mapping[str, Any]) -> bool:
         """Return whether a row belongs to this arm."""
-        return (row["algebra"], row["control"], row["seed"]) == (self.algebra, self.control, self.seed)
+        return self.key.items() <= row.items()
 
 
 # --- options ---
@@ -86,13 +91,13 @@ def check(options: Lottery) -> tuple[Lottery, Plan]:
     elif options.rounds is not None:
         rounds = options.rounds
     check_rules((0 <= rounds <= _MOST_ROUNDS, f"rounds={rounds}: must be between 0 and {_MOST_ROUNDS}"))
-    planned = [plan(replace(options, algebra=name, rounds=rounds, until=None), try_network=True) for name in names]
-    filled, algebras = planned[0].options, tuple(one.options.algebra for one in planned)
+    plans = [plan(replace(options, algebra=name, rounds=rounds, until=None), try_network=True) for name in names]
+    filled, algebras = plans[0].options, tuple(planned.options.algebra for planned in plans)
     assert isinstance(filled, Lottery)
     folders = [file_name(shortest("zoo.algebras", name)) for name in algebras]
     text = f"--compare: two of {', '.join(algebras)} would use the same folder: give one of them"
     check_rules((len(set(folders)) == len(folders), text), code="conflict")
-    return replace(filled, algebra="", compare=algebras), planned[0]
+    return replace(filled, algebra="", compare=algebras), plans[0]
 
 
 def check_options(options: Lottery) -> None:
@@ -103,28 +108,22 @@ def check_options(options: Lottery) -> None:
     check_rules((not unknown, f"unknown control '{', '.join(unknown)}': use {' or '.join(CONTROLS)}"), code="unknown")
     pretrained = options.init_from or Spec.parse(options.backbone).options.get("pretrained")
     single = options.until is None and options.rounds in (None, 0, 1)
+    writes = options.trainer.get("enable_checkpointing") is not False and not options.trainer.get("fast_dev_run")
+    random = "random" in options.controls and options.pruning.score == "random"
     check_rules(
-        (
-            "reinit" not in options.controls or not pretrained,
-            "--controls reinit excludes pretrained weights",
-        ),
-        (
-            "random" not in options.controls or options.pruning.score != "random",
-            "--controls random needs another score",
-        ),
+        (not pretrained or "reinit" not in options.controls, "--controls reinit excludes pretrained weights"),
+        (not random, "--controls random needs another score"),
         (options.rounds is None or options.until is None, "--rounds and --until exclude each other: use one"),
         (single or not options.pruning.pattern, "a pattern prunes once: use --rounds 1 without --until"),
         (options.folds is None, "--folds is not supported: a round is one training"),
         (options.keep == 1, "--keep is not supported: the training checkpoints of finished rounds are removed"),
+        (writes, "rounds need training checkpoints: leave --trainer.enable_checkpointing and fast_dev_run out"),
         code="conflict",
     )
     check_rules(
         (options.seeds >= 1, f"seeds={options.seeds}: must be 1 or more"),
         (options.collapse is None or 0 < options.collapse <= 1, f"collapse={options.collapse}: must be in (0, 1]; 1 for never"),
     )
-    writes = options.trainer.get("enable_checkpointing") is not False and not options.trainer.get("fast_dev_run")
-    text = "rounds need training checkpoints: leave --trainer.enable_checkpointing and fast_dev_run out"
-    check_rules((writes, text), code="conflict")
 
 
 def join(first: Any, second: Any) -> tuple[str, ...]:

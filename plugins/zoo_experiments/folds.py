@@ -13,7 +13,7 @@ from zoo.atomic import write_json
 from zoo.errors import InputError, Interrupted, check_rules
 from zoo.registry import Spec
 from zoo.training.fit import NOTHING_KEPT, fit
-from zoo.training.folder import RunFolder, claim, finished_run, read_summary, write_config
+from zoo.training.folder import claim, finished_run, read_summary, write_config
 from zoo.training.options import Fit
 from zoo.training.resolve import load_data, plan, resolve
 from zoo.training.trainer import check_trainer
@@ -97,22 +97,17 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     check(options, folds)
     with claim(options) as folder:
         try:
-            return _train(folder, folds, options)
+            grid = Folds(folder.path, folds, options, folder.resumed)
+            write_config(folder.path, options)
+            execute(grid, Here(grid.train))
+            grid.write()
+        except Interrupted:
+            raise
+        except KeyboardInterrupt as stop:
+            raise Interrupted(f"stopped; {grid.resume_text() or NOTHING_KEPT}", signal.SIGINT) from stop
         finally:
             if not any(folder.path.glob("fold-*")):
                 folder.discard()
-
-
-def _train(folder: RunFolder, folds: list[Fit], options: Fit) -> dict[str, Any]:
-    grid = Folds(folder.path, folds, options, folder.resumed)
-    write_config(folder.path, options)
-    try:
-        execute(grid, Here(grid.train))
-    except Interrupted:
-        raise
-    except KeyboardInterrupt as stop:
-        raise Interrupted(f"stopped; {grid.resume_text() or NOTHING_KEPT}", signal.SIGINT) from stop
-    grid.write()
     return grid.summary()
 
 
@@ -140,7 +135,7 @@ def combine(summaries: list[Row]) -> Row:
     """Combine the summaries of all folds into one."""
     columns = {name: [row["metrics"][name] for row in summaries] for name in summaries[0]["metrics"]}
     validation = [row.get("validation") or {"value": None} for row in summaries]
-    value, _ = mean_std([one["value"] for one in validation])
+    value, _ = mean_std([chosen["value"] for chosen in validation])
     return {
         **{key: summaries[0][key] for key in _SHARED},
         "validation": None if value is None else {key: validation[0][key] for key in ("metric", "mode")} | {"value": value},

@@ -41,6 +41,8 @@ class Tickets(Grid):
     Attributes:
         metric: The reported metric, and whether to maximise (``max``) or minimise it (``min``).
         diverged: The arms whose training diverged, with the round and the reason.
+        ended: Number of rounds that this process has reported.
+        start: When the first of them began; 0 before.
     """
 
     def __init__(self, folder: Path, options: Lottery, task: str, processes: Processes) -> None:
@@ -48,6 +50,7 @@ class Tickets(Grid):
         self.options, self.task, self.processes = options, task, processes
         self.metric = ("loss", "min")
         self.diverged: list[tuple[Arm, int, str]] = []
+        self.ended, self.start = 0, 0.0
 
     def first(self, function: Callable[[], Result]) -> Result:
         """Call a function on rank 0 and return its result on all ranks."""
@@ -78,7 +81,7 @@ class Tickets(Grid):
 
     def stopped(self, arm: Arm) -> dict[str, Any] | None:
         """Return why an arm has no more rounds: its training diverged, or its validation metric collapsed."""
-        note = {"algebra": arm.algebra, "control": arm.control, "seed": arm.seed}
+        note = arm.key
         for other, number, reason in self.diverged:
             if other == arm:
                 return note | {"round": number, "reason": reason}
@@ -113,9 +116,8 @@ class Tickets(Grid):
         """Return the row of a round, and the reported metric."""
         arm, file = point.axes["arm"], self.path(point) / "summary.json"
         summary = read_json(file)
-        note = summary.get("lottery")
-        note = note if isinstance(note, dict) else {}
-        row = {"algebra": arm.algebra, "control": arm.control, "seed": arm.seed, "round": point.axes["round"]}
+        note = summary["lottery"] if isinstance(summary.get("lottery"), dict) else {}
+        row = arm.key | {"round": point.axes["round"]}
         row |= {name: note.get(name) for name in ("survivors", "weights", "real_weights", "val")}
         row |= {"test": summary.get("metrics"), "epoch": note.get("epoch"), "seconds": summary.get("seconds")}
         row |= {"folder": point.name}
@@ -137,6 +139,35 @@ class Tickets(Grid):
     def write(self) -> None:
         """Write lottery.json."""
         write_json(self.folder / RESULTS, self.results())
+
+    def begin(self) -> bool:
+        """Print what will be trained, once; return whether this is the first call."""
+        is_first = not self.start
+        if is_first:
+            self.start = time.monotonic()
+            self.say(plan_text(self))
+        return is_first
+
+    def say(self, text: str) -> None:
+        """Print a line on rank 0."""
+        if self.processes.rank == 0:
+            print(text, flush=True)  # noqa: T201 (its purpose)
+
+    def report(self, point: Point) -> None:
+        """Print the result of a round, or why it failed or its arm has ended; note an arm whose training diverged."""
+        arm, number, reason = point.axes["arm"], point.axes["round"], self.failed.get(point.name, "")
+        self.ended += 1
+        if reason.startswith(DIVERGED):
+            self.diverged.append((arm, number, reason.partition(" (log:")[0]))
+            self.first(self.write)
+        if row := self.rows.get(point.name):
+            left = len(self.remaining())
+            seconds = (time.monotonic() - self.start) / self.ended * left
+            self.say(row_text(self, arm, row) + (f"; {left} to go, about {duration(seconds)}" if left else ""))
+        if stopped := self.stopped(arm):
+            self.say(f"{arm.title}: no more rounds, {stopped['reason']}")
+        elif reason:
+            self.say(f"{arm.title}, round {number} failed: {reason}")
 
 
 def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
@@ -215,60 +246,18 @@ def open_folder(folder: RunFolder, options: Lottery) -> dict[str, Any] | None:
 def train_all(grid: Tickets, signals: Signals) -> None:
     """Train all unfinished rounds, and print a line for each."""
     options, processes = grid.options, grid.processes
-    progress = Progress(grid)
     processes.first(grid.write)
     apart = options.jobs > 1 or options.on == "ray"
     if apart or not grid.remaining():
-        progress.begin()
+        grid.begin()
 
     def train(point: Point) -> None:
         if not grid.is_finished(point):
-            train_round(grid.folder, options, point, processes, signals, progress.begin)
+            train_round(grid.folder, options, point, processes, signals, grid.begin)
 
-    execute(grid, make_executor(options) if apart else Here(train), progress.report)
+    execute(grid, make_executor(options) if apart else Here(train), grid.report)
     if not grid.rows:
         raise InputError("; ".join(dict.fromkeys(grid.failed.values())), code="failed")
-
-
-class Progress:
-    """Prints a line for every round that has ended, and notes the arms whose training diverged.
-
-    Args:
-        grid: The rounds.
-    """
-
-    def __init__(self, grid: Tickets) -> None:
-        self.grid, self.ended, self.start = grid, 0, 0.0
-
-    def begin(self) -> bool:
-        """Print what will be trained, once; return whether this is the first call."""
-        is_first = not self.start
-        if is_first:
-            self.start = time.monotonic()
-            self.say(plan_text(self.grid))
-        return is_first
-
-    def say(self, text: str) -> None:
-        """Print a line on rank 0."""
-        if self.grid.processes.rank == 0:
-            print(text, flush=True)  # noqa: T201 (its purpose)
-
-    def report(self, point: Point) -> None:
-        """Print the result of a round, or why its arm or the round has ended."""
-        grid, arm, number = self.grid, point.axes["arm"], point.axes["round"]
-        self.ended += 1
-        reason = grid.failed.get(point.name, "")
-        if reason.startswith(DIVERGED):
-            grid.diverged.append((arm, number, reason.partition(" (log:")[0]))
-            grid.first(grid.write)
-        if row := grid.rows.get(point.name):
-            left = len(grid.remaining())
-            seconds = (time.monotonic() - self.start) / self.ended * left
-            self.say(row_text(grid, arm, row) + (f"; {left} to go, about {duration(seconds)}" if left else ""))
-        if stopped := grid.stopped(arm):
-            self.say(f"{arm.title}: no more rounds, {stopped['reason']}")
-        elif reason:
-            self.say(f"{arm.title}, round {number} failed: {reason}")
 
 
 def duration(seconds: float) -> str:
@@ -283,23 +272,21 @@ def duration(seconds: float) -> str:
 def plan_text(grid: Tickets) -> str:
     """Describe what will be trained."""
     options, count = grid.options, len(arms_of(grid.options))
-    pattern = options.pruning.pattern
     share = f"{options.rate:.0%}" if isinstance(options.rate, float) else options.rate
-    prunes = (
-        f"that keep {pattern[0]} of every {pattern[1]} weights" if pattern else f"that prune {share} of the remaining weights"
-    )
+    prunes = f"that prune {share} of the remaining weights"
+    if pattern := options.pruning.pattern:
+        prunes = f"that keep {pattern[0]} of every {pattern[1]} weights"
     finished = f", {len(grid.rows)} finished" if grid.rows else ""
-    return (
-        f"{count} arm{'s' * (count > 1)}: round 0 with all weights, then {grid.rounds} {prunes}; "
-        f"{len(grid.remaining())} trainings to go{finished}; results in {grid.folder}"
-    )
+    arms = f"{count} arm{'s' * (count > 1)}: round 0 with all weights, then {grid.rounds} {prunes}"
+    return f"{arms}; {len(grid.remaining())} trainings to go{finished}; results in {grid.folder}"
 
 
 def row_text(grid: Tickets, arm: Arm, row: Row) -> str:
     """Format the result of a round."""
     name = grid.metric[0]
-    value = row["val"].get(name)
     parts = [f"{row['survivors'] / row['weights']:.1%} of {row['weights']:,} weights"]
-    parts += [] if value is None else [f"val {name} {value:.4g} (epoch {row['epoch']})"]
-    parts += [f"test {name} {row['test'][name]:.4g}"] if row["test"].get(name) is not None else []
+    if (value := row["val"].get(name)) is not None:
+        parts.append(f"val {name} {value:.4g} (epoch {row['epoch']})")
+    if (value := row["test"].get(name)) is not None:
+        parts.append(f"test {name} {value:.4g}")
     return f"{arm.title}, round {row['round']}/{grid.rounds}: {', '.join(parts)}, {duration(row['seconds'])}"
