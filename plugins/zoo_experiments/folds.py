@@ -21,7 +21,7 @@ from zoo_experiments.executors import Here
 from zoo_experiments.grid import Grid, Point, Row, changed_options, execute
 
 _OPTIONS = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "vectors_found", "seed")
-_SHARED = (*_OPTIONS, "teacher", "task", "parameters", "versions", "stayed_real", "device")
+_SHARED = (*_OPTIONS, "teacher", "task", "parameters", "equal_size", "versions", "stayed_real", "device")
 """Keys that are equal in the summaries of all folds; vectors_found, which differs a little, is that of the first."""
 _PER_FOLD = ("seconds", "epochs", "data_sha256")
 

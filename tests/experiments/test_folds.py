@@ -25,11 +25,6 @@ TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
 NAMES = ("fold-01", "fold-02", "fold-03")
 
 
-def evaluate(run, split, data=None, **options):
-    """Load a model and measure it."""
-    return zoo.load(run).evaluate(data, split, **options)
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, corpus) -> Path:
     folder = tmp_path_factory.mktemp("folds")
@@ -57,7 +52,7 @@ def test_every_fold_is_a_run_of_its_own(place, made):
     for number, name in enumerate(NAMES):
         one = read(place, "run", name)
         assert zoo.registry.Spec.parse(one["data"]).options == {"path": str(place / "text.tsv"), "folds": 3, "fold": number}
-        assert evaluate(place / "run" / name, "test") == pytest.approx(one["metrics"], abs=1e-6)
+        assert zoo.load(place / "run" / name).evaluate(split="test") == pytest.approx(one["metrics"], abs=1e-6)
 
 
 def test_every_row_is_tested_once_and_never_trained_on_there(place, made):
@@ -170,7 +165,7 @@ def test_what_is_finished_stays(place, tmp_path, monkeypatch, error):
     if error is KeyboardInterrupt:
         assert str(caught.value).endswith(f"1 of 3 folds are finished; resume with: zoo fit --resume {tmp_path / 'run'}")
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.yaml", "fold-01"}
-    assert evaluate(tmp_path / "run" / "fold-01", "test")["loss"] > 0
+    assert zoo.load(tmp_path / "run" / "fold-01").evaluate(split="test")["loss"] > 0
 
 
 class Press(Callback):

@@ -155,24 +155,15 @@ def test_survivors_begin_at_the_rewind_point_and_the_last_weights_decide(whole):
     kept = second != 0
     assert torch.equal(first[kept], second[kept]), "one other initialisation for all rounds"
     assert found["rows"][0]["epoch"] == 1, "or the best weights would be the last"
-    # The masks of round 1 are those of the last weights of round 0, and not those of its best epoch.
+    for number in (1, 2):
+        for name, one in prunable(zoo.load(run / f"quaternion/seed-0/round-{number:02d}").net).items():
+            assert torch.equal(one.parameter != 0, since[f"net.{name}"] > number)
+    # The masks of round 1 come from the last weights of round 0, not from those of its best epoch, which the model has.
     net = prunable(zoo.load(run / "quaternion/seed-0/round-00").net)
     ended = {name.removeprefix("net."): value for name, value in recorder.ended[0].items()}
+    assert any(not torch.equal(one.parameter, ended[name]) for name, one in net.items())
     masks = next_masks(net, {name: ended[name] for name in net}, full_masks(net), Pruning(0.4))
     assert digest(masks) == digest({name.removeprefix("net."): rounds > 1 for name, rounds in since.items()})
-
-
-def test_the_model_of_a_round_is_pruned_and_that_of_its_best_epoch(whole):
-    _, recorder, run = whole
-    since = read_checkpoint(run / "quaternion/seed-0/ticket.ckpt")["pruned_from"]
-    nets = [zoo.load(run / f"quaternion/seed-0/round-{number:02d}").net for number in range(3)]
-    for number in (1, 2):
-        for name, one in prunable(nets[number]).items():
-            assert torch.equal(one.parameter != 0, since[f"net.{name}"] > number)
-    sizes = [(run / f"quaternion/seed-0/round-{number:02d}/model/model.safetensors").stat().st_size for number in (0, 2)]
-    assert sizes[1] < sizes[0], "only survivors are stored"
-    last = {name.removeprefix("net."): value for name, value in recorder.ended[0].items()}
-    assert digest(dict(nets[0].named_parameters())) != digest(last)
 
 
 class Crash(BaseException):
@@ -254,7 +245,6 @@ NETWORKS = {
 }
 FIGURES = {"running text": ("loss", "min"), "vectors": ("loss", "min")}
 FIRST = ("running text", "vectors")
-REST = [name for name in NETWORKS if name not in FIRST]
 
 
 @pytest.mark.parametrize(
@@ -397,7 +387,7 @@ def test_two_processes_train_one_ticket_and_stop_if_they_differ(tmp_path):
     command = [sys.executable, "script.py", "lottery", *words, "--trainer.devices", "2", "--ddp-timeout", "60"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 2, done.stderr[-3000:]
-    assert "rank 1 has other weights than rank 0 at the start of round 2: stopped" in done.stderr
+    assert "rank 1 has other weights than rank 0 at the start of round 2" in done.stderr
     rows = json.loads((tmp_path / "run/lottery.json").read_text())["rows"]
     assert [row["survivors"] for row in rows] == [992, 594]
 

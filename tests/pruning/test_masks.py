@@ -171,7 +171,7 @@ def test_numbers_are_dropped_as_the_slow_definition_says(algebra, scope, score):
     for value in values.values():  # many ties
         value.mul_(4).round_()
     pruning = lib.Pruning(rate=0.3, scope=scope, score=score)
-    for _ in range(3):
+    for _ in range(2):
         new = lib.next_masks(found, values, masks, pruning)
         for group in groups(found, scope):
             rank = [abs(float(values[n][i])) if score == "magnitude" else float(values[n][i]) for n, i in group]
@@ -186,22 +186,17 @@ def test_numbers_are_dropped_as_the_slow_definition_says(algebra, scope, score):
 def test_whole_elements_go_together(scope, score):
     net = nn.ModuleList([Linear(QUATERNION, 8, 12), nn.Linear(5, 3)])
     found, values, masks = state(net)
-    pruning = lib.Pruning(rate=0.4, scope=scope, unit="element", score=score)
-    new = lib.next_masks(found, values, masks, pruning)
-    first, second = new.values()
+    first, second = lib.next_masks(found, values, masks, lib.Pruning(0.4, score, scope, "element")).values()
     assert (first == first[:1]).all()
     w, other = (v.double() for v in values.values())
-    rank = w.square().mean(0).sqrt() if score == "magnitude" else w.mean(0).abs() if score == "snip" else w.mean(0)
-    other = other.abs() if score in ("magnitude", "snip") else other
-    kept = first[0].flatten().tolist(), second.flatten().tolist()
-    if scope == "tensor":
-        for ranks, keeps in zip((rank.flatten().tolist(), other.flatten().tolist()), kept, strict=True):
-            gone = dropped(ranks, [True] * len(ranks), expected_count(0.4, len(ranks)))
-            assert [i for i, k in enumerate(keeps) if not k] == sorted(gone)
-    else:
-        ranks = rank.flatten().tolist() + other.flatten().tolist()
-        gone = dropped(ranks, [True] * len(ranks), expected_count(0.4, len(ranks)))
-        assert [i for i, k in enumerate(kept[0] + kept[1]) if not k] == sorted(gone)
+    ranks = w.square().mean(0).sqrt() if score == "magnitude" else w.mean(0).abs() if score == "snip" else w.mean(0)
+    ranks = [ranks.flatten().tolist(), (other.abs() if score in ("magnitude", "snip") else other).flatten().tolist()]
+    kept = [first[0].flatten().tolist(), second.flatten().tolist()]
+    if scope == "global":
+        ranks, kept = ([[*lists[0], *lists[1]]] for lists in (ranks, kept))
+    for rank, keep in zip(ranks, kept, strict=True):
+        gone = dropped(rank, [True] * len(rank), expected_count(0.4, len(rank)))
+        assert {i for i, k in enumerate(keep) if not k} == gone
 
 
 @pytest.mark.parametrize(("rate", "count", "left"), [(0.5, 5, 3), (0.5, 7, 3), (0.1, 25, 23), (0.3, 5, 3), (0.57, 50, 22)])

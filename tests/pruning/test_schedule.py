@@ -1,6 +1,10 @@
 """A schedule says which share of the survivors each round prunes; a third party's takes the place of ours."""
 
+import re
+from pathlib import Path
+
 import pytest
+import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.demos.boring_classes import BoringModel
 
@@ -33,8 +37,25 @@ def test_the_cubic_schedule_reaches_its_sparsity():
     assert rounds_until(0.1, schedule) == 4
 
 
+@pytest.mark.parametrize(("share", "rate", "rounds"), [(0.01, 0.4, 10), (0.5, 0.5, 1), (0.25, 0.5, 2), (0.9, 0.5, 1)])
+def test_rounds_until(share, rate, rounds):
+    assert rounds_until(share, rate) == rounds
+
+
 def test_mistakes_are_one_line():
     with raises("invalid", "rate=0.0"):
         ConstantRate(0.0)
     with raises("invalid", "until=0.01"):
         rounds_until(0.01, CubicSparsity(0.9))
+
+
+def test_the_python_of_the_page_runs(tmp_path, monkeypatch):
+    text = (Path(__file__).parents[2] / "docs" / "pruning.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(compile(block, "pruning.md", "exec"), names)
+    saved, loaded = names["net"].state_dict(), names["same"].state_dict()
+    assert all(torch.equal(saved[name], loaded[name]) for name in saved)
+    assert names["done"].number == 2
+    assert 0.35 < names["done"].survivors / names["done"].weights < 0.37
