@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from zoo.errors import check_rules
 from zoo.pruning import LotteryTicket, rounds_until
 from zoo.registry.spec import Spec, split_specs
-from zoo.training.checkpoints import checkpoint_files
-from zoo.training.folder import FREE, file_name, read_config, run_name, shortest
-from zoo.training.options import Fit
+from zoo.training.checkpoint_io import checkpoint_files
+from zoo.training.folder import file_name, read_config, run_name, shortest
+from zoo.training.options import FREE, Fit, config_values
 from zoo.training.resolve import Plan, plan
 from zoo_experiments.grid import Point
 from zoo_experiments.options import Lottery, check_execution
@@ -173,7 +173,7 @@ def points_of(options: Lottery) -> list[Point]:
 def experiment_name(options: Lottery) -> str:
     """Name the folder of an experiment after its backbone, algebras and data."""
     if len(options.compare) == 1:
-        return f"lottery-{run_name(replace(options, algebra=options.compare[0]))}"
+        return f"lottery-{run_name(config_values(replace(options, algebra=options.compare[0])))}"
     algebras = [shortest("zoo.algebras", name) for name in options.compare]
     parts = [shortest("zoo.backbones", options.backbone), *algebras, shortest("zoo.datasets", options.data or "")]
     return f"lottery-{file_name('-'.join(parts))}"

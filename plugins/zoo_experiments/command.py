@@ -97,7 +97,7 @@ def run_lottery(values: dict[str, Any]) -> int:
     if print_config:
         import yaml
 
-        from zoo.training.folder import config_values
+        from zoo.training.options import config_values
         from zoo_experiments.arms import check
 
         yaml.safe_dump(config_values(check(options)[0]), sys.stdout, sort_keys=False)

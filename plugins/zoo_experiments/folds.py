@@ -14,7 +14,7 @@ from zoo.errors import InputError, Interrupted, check_rules
 from zoo.registry import Spec
 from zoo.training.fit import NOTHING_KEPT, fit
 from zoo.training.folder import claim, finished_run, read_summary, write_config
-from zoo.training.options import Fit
+from zoo.training.options import Fit, config_values
 from zoo.training.resolve import load_data, plan, resolve
 from zoo.training.trainer import check_trainer
 from zoo_experiments.executors import Here
@@ -45,9 +45,9 @@ class Folds(Grid):
 
     def _check_begun(self) -> None:
         """Check that no fold has begun with other options, since a mean is over equal runs."""
-        begun = {self.path(p): plan(self.folds[p.axes["fold"] - 1]).options for p in self.points}
-        begun = {folder: options for folder, options in begun.items() if (folder / "config.yaml").exists()}
-        for folder, wanted in {self.folder: self.options, **begun}.items():
+        begun = {self.path(p): plan(self.folds[p.axes["fold"] - 1]).config for p in self.points}
+        begun = {folder: values for folder, values in begun.items() if (folder / "config.yaml").exists()}
+        for folder, wanted in {self.folder: config_values(self.options), **begun}.items():
             for name, old, new in changed_options(folder, wanted):
                 raise InputError(f"'{folder}' has {name}={old}, not {new}: start a new run to change it", code="mismatch")
         if (summary := self.folder / "summary.json").exists():
@@ -91,14 +91,14 @@ def cross_validate(options: Fit) -> dict[str, Any]:
     Resuming reads the finished folds and continues the interrupted one from its checkpoint.
     """
     options = resolve(options)
-    if (summary := finished_run(options)) is not None:
+    if (summary := finished_run(config_values(options), options.run_dir, options.resume)) is not None:
         return summary
     folds = [fold(options, number) for number in range(options.folds or 0)]
     check(options, folds)
-    with claim(options) as folder:
+    with claim(config_values(options), options.run_dir, options.resume) as folder:
         try:
             grid = Folds(folder.path, folds, options, folder.resumed)
-            write_config(folder.path, options)
+            write_config(folder.path, config_values(options))
             execute(grid, Here(grid.train))
             grid.write()
         except Interrupted:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from zoo.training.folder import FREE, config_values, flat, read_config
+from zoo.training.folder import read_config
+from zoo.training.options import FREE, flat
 
 Result = TypeVar("Result")
 Row = dict[str, Any]
@@ -153,9 +154,11 @@ def execute(
         executor.close()
 
 
-def changed_options(folder: Path, options: Any, free: Collection[str] = FREE) -> Iterator[tuple[str, Any, Any]]:
+def changed_options(
+    folder: Path, values: Mapping[str, Any], free: Collection[str] = FREE
+) -> Iterator[tuple[str, Any, Any]]:
     """Yield name, old and new value of the options that differ from config.yaml of a folder, except the free ones."""
-    old, new = flat(read_config(folder)), flat(config_values(options))
+    old, new = flat(read_config(folder)), flat(values)
     for name in sorted((old.keys() | new.keys()) - set(free)):
         if old.get(name) != new.get(name):
             yield name, old.get(name), new.get(name)

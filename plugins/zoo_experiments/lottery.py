@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,8 @@ from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
 from zoo.training.fit import claimed, interruptions, join_for, matmul_precision
 from zoo.training.folder import RunFolder, write_config
-from zoo.training.options import build, without_tuples
-from zoo.training.processes import Processes
-from zoo.training.signals import Signals
+from zoo.training.options import build, config_values
+from zoo.training.processes import Processes, Signals
 from zoo.training.trainer import check_trainer
 from zoo_experiments.arms import MAY_CHANGE, Arm, arms_of, check, experiment_name, points_of, resume_text
 from zoo_experiments.executors import Here, make_executor
@@ -132,7 +131,7 @@ class Tickets(Grid):
         record: dict[str, Any] = {"format": FORMAT, "backbone": options.backbone, "data": options.data, "task": self.task}
         record |= {"metric": self.metric[0], "mode": self.metric[1], "rate": options.rate, "rounds": self.rounds}
         stopped = [note for arm in arms_of(options) if (note := self.stopped(arm))]
-        pruning = asdict(options.pruning, dict_factory=without_tuples)
+        pruning = config_values(options)["pruning"]
         record |= {"pruning": pruning, "rows": self.sorted_rows(), "stopped": stopped}
         return record | {"left": len(self.remaining())}
 
@@ -191,7 +190,7 @@ def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
     processes = join_for(planned, check_trainer(planned.options.trainer))
     with (
         Signals() as signals,
-        claimed(options, processes, experiment_name(options)) as folder,
+        claimed(config_values(options), options.run_dir, options.resume, processes, experiment_name(options)) as folder,
         matmul_precision(options.matmul_precision),
         interruptions(folder, say=lambda folder, _: resume_text(folder.path)),
     ):
@@ -229,7 +228,7 @@ def open_folder(folder: RunFolder, options: Lottery) -> dict[str, Any] | None:
     record, path = None, folder.path / RESULTS
     if folder.resumed:
         check_links(folder.path)
-        for name, old, new in changed_options(folder.path, options, MAY_CHANGE):
+        for name, old, new in changed_options(folder.path, config_values(options), MAY_CHANGE):
             text = f"the experiment '{folder.path}' has {name}={old}, not {new}: begin a new one"
             raise InputError(f"{text} (you can add rounds, seeds, algebras and controls)", code="mismatch")
         if path.exists():
@@ -239,7 +238,7 @@ def open_folder(folder: RunFolder, options: Lottery) -> dict[str, Any] | None:
                 raise InputError(f"{error}; delete the file to rebuild it", code="corrupt") from error
         for row in record["rows"] if record else ():
             shutil.rmtree(folder.path / row["folder"] / "checkpoints", ignore_errors=True)
-    write_config(folder.path, options)
+    write_config(folder.path, config_values(options))
     return record
 
 

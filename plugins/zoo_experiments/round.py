@@ -20,14 +20,12 @@ from zoo.pruning import LotteryTicket, prunable
 from zoo.pruning.masks import full_masks, next_masks, random_values, remaining
 from zoo.tasks.base import Task
 from zoo.training.callbacks import DivergenceError, ProgressLines, SplitNote
-from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
-from zoo.training.checkpoints import STATE, checkpoint_files
+from zoo.training.checkpoint_io import STATE, AtomicCheckpointIO, checkpoint_files, read_checkpoint
 from zoo.training.fit import Extension, Run, train_run
 from zoo.training.network import network_options
-from zoo.training.processes import Processes
+from zoo.training.processes import Processes, Signals
 from zoo.training.resolve import Plan, plan
 from zoo.training.resume import Resumed
-from zoo.training.signals import Signals
 from zoo.training.trainer import as_list, check_trainer
 from zoo_experiments.arms import Arm, resume_text, run_options, ticket_options
 from zoo_experiments.grid import Point
@@ -195,7 +193,7 @@ def pruned_from(before: Mapping[str, Tensor], masks: Mapping[str, Tensor], numbe
 def real_weights(planned: Plan, ticket: LotteryTicket) -> int:
     """Count the prunable weights of the same network over the reals."""
     twin = nn.Module()
-    twin.net = real_twin(planned.options.backbone, **network_options(planned.options, planned.data.info))
+    twin.net = real_twin(planned.options.backbone, **network_options(planned.network.layers, planned.data.info))
     names = [name for name, _ in twin.named_parameters()]
     patterns = {
         part: [pattern for pattern in getattr(ticket, part) if any(fnmatchcase(name, pattern) for name in names)]

@@ -34,10 +34,10 @@ from zoo.atomic import write_text
 from zoo.checkpoint.card import number
 from zoo.checkpoint.sweep import RESULTS, read_rows, write_rows
 from zoo.errors import InputError, Interrupted, Stop, check_rules
-from zoo.training.folder import RUNS, claim, file_name, flat, hold, read_summary, shortest
-from zoo.training.options import TRAINER_ARGUMENTS, Fit, build
+from zoo.training.folder import RUNS, claim, file_name, hold, read_summary, shortest
+from zoo.training.options import TRAINER_ARGUMENTS, Fit, build, flat
+from zoo.training.processes import Signals
 from zoo.training.resolve import plan
-from zoo.training.signals import Signals
 from zoo_experiments.executors import make_executor
 from zoo_experiments.grid import Grid, Point, Row, changed_options, execute
 from zoo_experiments.options import Sweep, check_execution
@@ -211,7 +211,7 @@ class SweepGrid(Grid):
             if point.name not in self.rows and self.is_finished(point):
                 # It may have been trained by hand, with --resume and other options.
                 self._check_same(
-                    point.name, not any(changed_options(self.path(point), plan(build(Fit, point.options)).options))
+                    point.name, not any(changed_options(self.path(point), plan(build(Fit, point.options)).config))
                 )
                 self.rows[point.name] = self.read_row(point)
         self.write()
@@ -276,7 +276,7 @@ def sweep(
     folder = Path(options.run_dir).expanduser() if options.run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
     with ExitStack() as stack:
         begun = os.path.isfile(folder / RESULTS)
-        stack.enter_context(hold(folder) if begun else claim(Fit("", "", run_dir=str(folder))))
+        stack.enter_context(hold(folder) if begun else claim({}, str(folder)))
         grid = SweepGrid(folder, runs)
         missing = [name for name in wanted if name not in grid.rows]
         say(f"{len(wanted)} runs, {len(wanted) - len(missing)} finished; results in {folder}")

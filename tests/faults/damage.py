@@ -13,7 +13,7 @@ from tests.faults.process import zoo_command
 from tests.faults.runs import fit_words
 from zoo.errors import InputError
 from zoo.training.checkpoint_io import read_checkpoint
-from zoo.training.verify import verify
+from zoo.training.resume import verify
 
 Read = Callable[[Path], Any]
 

@@ -15,7 +15,8 @@ from zoo.data.images.files import digits
 from zoo.errors import InputError
 from zoo.layers import Linear
 from zoo.tasks import Classification, ImageClassification
-from zoo.training.objects import MARK, Objects, stands_for_spec, take_objects
+from zoo.training.objects import Objects, stands_for_spec, take_objects
+from zoo.training.options import OBJECT
 
 VIT = "vit(dim=32, depth=1)"
 CPU = {"max_epochs": 1, "limit_train_batches": 2, "accelerator": "cpu"}
@@ -67,7 +68,7 @@ def test_an_algebra_that_no_spec_names_is_needed_again():
     algebra = zoo.algebra("quaternion")
     other = zoo.Algebra(-algebra.structure)
     made = zoo.fit(algebra=other, backbone="vit(dim=32, depth=1)", data="digits", run_dir="run", trainer=CPU)
-    assert made["algebra"].endswith(MARK)
+    assert made["algebra"].endswith(OBJECT)
     assert made["note"].startswith("given in Python: algebra; zoo.load needs them again")
     with pytest.raises(InputError, match="the algebra of this model has no spec"):
         zoo.load("run")
@@ -82,7 +83,7 @@ def test_an_algebra_that_was_changed_does_not_stand_for_its_spec():
     assert stands_for_spec(zoo.algebra("phm(n=4)"))
     algebra.structure = -algebra.structure
     assert not stands_for_spec(algebra)
-    assert take_objects({"algebra": algebra})[1]["algebra"].endswith(MARK)
+    assert take_objects({"algebra": algebra})[1]["algebra"].endswith(OBJECT)
 
 
 def set_product(spec="phm-4"):
@@ -117,7 +118,7 @@ def test_a_run_starts_from_the_learned_product_it_is_given_and_records_an_object
     algebra = set_product("phm(n=4, shared=true)" if shared else "phm-4")
     given = algebra.structure.detach().clone()
     made = zoo.fit(algebra=algebra, backbone=VIT, data="digits", run_dir="run", trainer=CPU, optimizer={"lr": 1e-9})
-    assert made["algebra"].endswith(MARK)
+    assert made["algebra"].endswith(OBJECT)
     assert made["note"].startswith("given in Python: algebra")
     for other in ("quaternion", "phm(n=2, shared=true)" if shared else "phm-2"):
         with pytest.raises(InputError, match="the weights in run/model do not fit"):
@@ -147,7 +148,7 @@ def test_a_network_and_a_data_module_are_used_as_they_are():
     assert not torch.equal(net.layers[1].weight, first)
     assert made["task"] == "image_classification"
     assert made["parameters"] == {"total": 650, "embedding": 0}
-    assert made["data"].endswith(f"ImageData {MARK}")
+    assert made["data"].endswith(f"ImageData {OBJECT}")
     assert made["metrics"]["accuracy"] >= 0
     assert read("summary.json") == made
     again = zoo.load("run", module=Small()).net.layers[1].weight
@@ -194,7 +195,7 @@ def test_a_task_class_and_a_data_module_leave_a_model_folder():
         """A task of the user's."""
 
     made = zoo.fit(algebra="complex", backbone="vit(dim=16, depth=1)", data=digits(), task=Calm, run_dir="run", trainer=CPU)
-    assert made["task"].endswith(MARK)
+    assert made["task"].endswith(OBJECT)
     assert "accuracy" in made["metrics"]
     assert isinstance(zoo.load("run", task=Calm).task, Calm)
 

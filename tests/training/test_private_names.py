@@ -11,7 +11,7 @@ from lightning.pytorch.loggers import wandb
 from lightning.pytorch.strategies import DDPStrategy
 
 import zoo.training
-from zoo.training import private_names
+from zoo.training import state
 
 FOLDER = Path(zoo.training.__file__).parent
 OURS = re.compile(r"\b(?:self|cls|super\(\))\._|\._(?:asdict|replace)\b|_pytree")
@@ -22,12 +22,12 @@ def test_they_exist():
     loop = trainer.fit_loop
     assert hasattr(loop, "_data_fetcher")
     assert hasattr(loop.epoch_loop, "_results")
-    assert private_names.logged_steps(trainer) == 0
-    private_names.set_logged_steps(trainer, 3)
-    assert private_names.logged_steps(trainer) == 3
+    assert state.logged_steps(trainer) == 0
+    state.set_logged_steps(trainer, 3)
+    assert state.logged_steps(trainer) == 3
     assert hasattr(trainer._signal_connector, "_sigterm_notifier_fn")
     assert hasattr(DDPStrategy(), "_timeout")
-    assert not private_names.starts_scripts(trainer.strategy)
+    assert not state.starts_scripts(trainer.strategy)
     assert hasattr(torch.nn.parallel.DistributedDataParallel, "_sync_buffers")
     assert {"_save_dir", "_wandb_init"} <= set(re.findall(r"self\.(\w+)", inspect.getsource(wandb.WandbLogger.__init__)))
     for kind, name in ((callbacks.RichProgressBar, "_get_train_description"), (callbacks.WeightAveraging, "_swap_models")):
@@ -38,4 +38,4 @@ def test_no_other_file_uses_any():
     for path in FOLDER.glob("*.py"):
         lines = [line.split("#")[0] for line in path.read_text(encoding="utf-8").splitlines()]
         found = [line for line in lines if re.search(r"\w\._[a-z]", OURS.sub("", line))]
-        assert path.name == "private_names.py" or not found, f"{path.name}: {found}"
+        assert path.name == "state.py" or not found, f"{path.name}: {found}"

@@ -18,8 +18,7 @@ from zoo.data import ready
 from zoo.data.info import TextInfo
 from zoo.data.text.local import pairs, ranking, text
 from zoo.errors import InputError
-from zoo.training.checkpoint_io import AtomicCheckpointIO
-from zoo.training.checkpoints import checkpoint_files
+from zoo.training.checkpoint_io import AtomicCheckpointIO, checkpoint_files
 from zoo.training.resume import newest
 
 READ = {"text": text, "pairs": pairs, "ranking": ranking}

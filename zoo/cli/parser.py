@@ -19,7 +19,7 @@ from zoo.cli.configuration import read_config, read_value
 from zoo.errors import InputError, shorten
 from zoo.registry.signatures import check_option, check_sizes
 from zoo.registry.spec import split_specs
-from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
+from zoo.training.options import TRAINER_ARGUMENTS
 
 SPECS = {
     "backbone": "zoo.backbones",

@@ -148,7 +148,7 @@ def write_report(made: Any, folder: Path | None, own: Path) -> dict[str, str]:
 def verify(values: dict[str, Any]) -> int:
     """Print the state of every file of a run or a model; exit 1 if one is damaged."""
     from zoo.hub.sources import locate
-    from zoo.training.verify import verify as check
+    from zoo.training.resume import verify as check
 
     quiet()
     rows = check(locate(values["run"]))

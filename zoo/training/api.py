@@ -73,9 +73,9 @@ def with_run(options: Mapping[str, Any]) -> dict[str, Any]:
     if given.get("resume") in (None, "auto"):
         return given
     if given.get("run_dir") is not None:
-        raise InputError("resume goes on in the folder of the run: leave run_dir out")
-    found = read_config(Path(given["resume"]).expanduser())
+        raise InputError("resume continues in the folder of the run: leave run_dir out", code="conflict")
+    merged = read_config(Path(given["resume"]).expanduser())
     for name, value in given.items():
-        both = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)
-        found[name] = {**found[name], **value} if both else value
-    return found
+        both = isinstance(value, Mapping) and isinstance(merged.get(name), Mapping)
+        merged[name] = {**merged[name], **value} if both else value
+    return merged

@@ -11,7 +11,7 @@ from zoo.checkpoint import find, load_network, read_config, save
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, check_rules
 from zoo.inference.model import load
-from zoo.training.checkpoints import RUN, kept_checkpoints
+from zoo.training.checkpoint_io import RUN, checkpoint_files, kept_checkpoints
 from zoo.training.fit import finite
 from zoo.training.folder import read_config as read_run_config
 from zoo.training.options import Average
@@ -66,7 +66,7 @@ def measured(
 
 def last(folder: Path, count: int) -> list[Path]:
     """Return the last so many checkpoints that a run has kept, the oldest first."""
-    paths = kept_checkpoints(folder / "checkpoints")[-read_run_config(folder).get("keep", 1) :]
+    paths = kept_checkpoints(checkpoint_files(folder / "checkpoints"))[-read_run_config(folder).get("keep", 1) :]
     if count < 1:
         raise InputError(f"--last {count}: use a whole number from 1")
     if len(paths) < count:

@@ -90,7 +90,7 @@ def first_batch(options: Fit) -> tuple[Task, Any]:
     torch.manual_seed(options.seed)
     planned = resolve.plan(options)
     data = ready(planned.data)
-    net = build_network(planned, None)
+    net = build_network(planned.network, data, planned.task, None)
     task = planned.task.from_info(net, data.info, getattr(data, "tokenizer", None), **planned.task_options)
     return task, next(iter(data.train_dataloader()))
 

@@ -1,10 +1,13 @@
-"""Training checkpoints as files: whole or not there, and checksummed to the last bit."""
+"""Training checkpoints as files: their names, written whole or not at all, and checksummed to the last bit."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import re
 import zlib
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,6 +18,9 @@ from lightning.pytorch.plugins.io import CheckpointIO
 from zoo.atomic import sync, write_text
 from zoo.errors import InputError, one_line
 
+RUN, MODEL, STATE = "zoo_run", "zoo_model", "zoo_state"
+"""Keys of a checkpoint: the fixed options of its run, how to rebuild the model, and what Lightning leaves out."""
+_NAME = re.compile(r"(?:resume-)?epoch-(\d+)(?:-step-(\d+))?\.ckpt")
 RUN_ID = "checkpoints/run_id"
 """Holds the run id that every checkpoint of the run contains."""
 _MARK = b"zoo-sha256:"
@@ -140,3 +146,26 @@ def read_run_id(folder: Path) -> str | None:
 
 def _with_checksum(run_id: str) -> str:
     return f"{run_id} {zlib.crc32(run_id.encode()):08x}\n"
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Return the checkpoints of a run in the order of training."""
+    return sorted((path for path in folder.glob("*.ckpt") if _NAME.fullmatch(path.name)), key=_order)
+
+
+def _order(path: Path) -> tuple[float, float, str]:
+    match = _NAME.fullmatch(path.name)
+    assert match is not None
+    return int(match[1]), float(match[2] or math.inf), path.name
+
+
+def kept_checkpoints(paths: Sequence[Path]) -> list[Path]:
+    """Return those of the checkpoints that `Fit.keep` counts."""
+    return [path for path in paths if not path.name.startswith("resume-")]
+
+
+def checkpoint_name(position: tuple[int, int], total: int, regular: bool) -> str:
+    """Return the name of the checkpoint of a position (epochs and batches that are done)."""
+    epoch, batches = position
+    where = f"epoch-{epoch:04d}.ckpt" if batches == 0 else f"epoch-{epoch + 1:04d}-step-{total:08d}.ckpt"
+    return where if regular else f"resume-{where}"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,29 +15,19 @@ from torch import Tensor, tensor
 
 from zoo.errors import InputError, Stop
 from zoo.training import state
-from zoo.training.callbacks import StopOnDivergence
-from zoo.training.checkpoint_io import stated_checksum, write_run_id
-from zoo.training.metrics_table import MetricsTable
-from zoo.training.options import Fit, parse_interval
-from zoo.training.private_names import logged_steps
-from zoo.training.signals import Signals
-
-RUN, MODEL, STATE = "zoo_run", "zoo_model", "zoo_state"
-# Options that must not change on resume.
-_NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "task")
-_SETTLED = (
-    *_NETWORK,
-    "init_from",
-    "teacher",
-    "distillation",
-    "optimizer",
-    "schedule",
-    "label_smoothing",
-    "ema",
-    "batch_size",
-    "seed",
+from zoo.training.callbacks import MetricsTable, StopOnDivergence
+from zoo.training.checkpoint_io import (
+    MODEL,
+    RUN,
+    STATE,
+    checkpoint_files,
+    checkpoint_name,
+    kept_checkpoints,
+    stated_checksum,
+    write_run_id,
 )
-_NAME = re.compile(r"(?:resume-)?epoch-(\d+)(?:-step-(\d+))?\.ckpt")
+from zoo.training.options import Fit, parse_interval
+from zoo.training.processes import Signals
 
 
 class Checkpoints(Callback):
@@ -55,35 +43,47 @@ class Checkpoints(Callback):
 
     Args:
         folder: The run's folder.
-        options: The run.
-        monitor: The value that tells which validation was best, and whether its ``min`` or ``max`` is.
+        fixed: The options that must not change on resume.
+        monitor: The metric that decides which validation is best, and whether its ``min`` or ``max`` is.
         signals: Ctrl-C and SIGTERM.
-        enabled: Whether anything is written; a run still stops at a signal.
+        keep: How many checkpoints stay for `zoo average`, see `Fit.keep`.
+        every: See `Fit.checkpoint_every`.
 
     Attributes:
-        model: How to rebuild the model without the data, see `zoo.training.fit.Run`.
+        enabled: Whether anything is written; a run still stops at a signal.
+        model: How to rebuild the model without the data, see `zoo.training.summary.record`.
         best: ``file``, ``sha256``, ``monitor``, ``score``, ``metrics`` (of that validation), ``epoch`` (from 1) and ``step`` of
             the best checkpoint, or None.
         newest: The file that was written last.
         finished: Whether training has come to its end.
     """
 
-    def __init__(self, folder: Path, options: Fit, monitor: tuple[str, str], signals: Signals, enabled: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        fixed: Mapping[str, Any],
+        monitor: tuple[str, str],
+        signals: Signals,
+        keep: int = 1,
+        every: str = Fit.checkpoint_every,
+    ) -> None:
         self.folder, self.run_id = folder / "checkpoints", uuid4().hex
-        self.options, self.enabled = options, enabled
+        self.fixed, self.signals, self.keep = fixed, signals, keep
         self.monitor, self.mode = monitor
-        self.signals, self.divergence = signals, StopOnDivergence()
+        self.enabled, self.is_default = True, keep == 1 and every in (Fit.checkpoint_every, "never")
+        self.divergence = StopOnDivergence()
         self.model: Mapping[str, Any] = {}
         self.best: dict[str, Any] | None = None
         self.finished, self.newest = False, ""
+        self._seconds, self._steps = parse_interval(every)
         self._best_before: dict[str, Any] | None = None
-        self._due, self._better = False, False
-        self._seconds, self._steps = parse_interval(options.checkpoint_every)
+        self._due = False  # whether an epoch or a validation has asked for a checkpoint
+        self._better = False  # whether the next checkpoint is the best one
         self._position: dict[str, Any] | None = None  # of the checkpoint that is being written
-        self._saved = 0  # batches of the run, in the newest checkpoint
-        self._restored: dict[str, Any] | None = None  # of this process, until the first step has it
-        self._goes_on: list[int] | None = None  # the position of the checkpoint that was read
-        self._elsewhere = False  # whether that was written by another number of processes
+        self._saved = 0  # batches of the run in the newest checkpoint
+        self._restored: dict[str, Any] | None = None  # state of this process until the first step takes it
+        self._resumed_at: list[int] | None = None  # position of the checkpoint that was read
+        self._elsewhere = False  # whether another number of processes wrote it
         self._sums: dict[str, list[Any]] = {}
         self._validation_state: dict[str, Any] = {}
         self._start = self._clock = time.monotonic()
@@ -101,11 +101,11 @@ class Checkpoints(Callback):
         if self.enabled and trainer.is_global_zero:
             self.folder.mkdir(exist_ok=True)
             write_run_id(self.folder.parent, self.run_id)
-        if self._goes_on is not None:
-            state.set_loader(trainer, self._goes_on, elsewhere=self._elsewhere)
+        if self._resumed_at is not None:
+            state.set_loader(trainer, self._resumed_at, elsewhere=self._elsewhere)
         expected = expected_checkpoints(trainer, self._steps)
-        if trainer.is_global_zero and self.enabled and self.options.keep > max(expected, 1):
-            text = f"--keep {self.options.keep}: this run has {expected} validations to keep a checkpoint of"
+        if trainer.is_global_zero and self.enabled and self.keep > max(expected, 1):
+            text = f"--keep {self.keep}: this run has {expected} validations to keep a checkpoint of"
             print(f"{text}; --checkpoint-every 500steps makes more", flush=True)  # noqa: T201 (its purpose)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -154,9 +154,9 @@ class Checkpoints(Callback):
     def on_validation_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Stop in a validation, which is measured anew then; several processes, and one after its last step, stop after it."""
-        goes_on = trainer.world_size == 1 and trainer.global_step != trainer.max_steps  # Lightning would not begin again
-        if trainer.state.fn == "fit" and goes_on and self.signals.received and self.signals.graceful:
+        """Stop within a validation, which is repeated on resume; several processes stop after it, as after the last step."""
+        can_repeat = trainer.world_size == 1 and trainer.global_step != trainer.max_steps  # Lightning would not begin again
+        if trainer.state.fn == "fit" and can_repeat and self.signals.received and self.signals.graceful:
             done = trainer.fit_loop.epoch_loop.batch_progress.current.completed
             self._save(trainer, (trainer.current_epoch, done), regular=False, validate=True)
             raise Stop(self.signals.received)
@@ -231,7 +231,7 @@ class Checkpoints(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Add the state that Lightning leaves out."""
-        checkpoint[RUN], checkpoint[MODEL] = settled(self.options), dict(self.model)
+        checkpoint[RUN], checkpoint[MODEL] = dict(self.fixed), dict(self.model)
         if self._position is None:  # somebody else's checkpoint, at whatever moment
             return
         epoch, batches = self._position["position"]
@@ -248,22 +248,22 @@ class Checkpoints(Callback):
             "rows": self._rows,
             "seconds": self.seconds,
             "epochs": trainer.current_epoch,
-            "logged_steps": logged_steps(trainer) + bool(self._position["validate"]),
+            "logged_steps": state.logged_steps(trainer) + bool(self._position["validate"]),
         }
         state.set_position(checkpoint, trainer, **self._position)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         """Restore the state of a checkpoint."""
-        found = checkpoint[STATE]
+        saved = checkpoint[STATE]
         self._saved = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["total"]["completed"]
-        self._start, self._goes_on = self._start - found["seconds"], found["position"]
-        self.run_id = found["run_id"]
-        self.best, self._best_before = found["best"], found["best_before"]
+        self._start, self._resumed_at = self._start - saved["seconds"], saved["position"]
+        self.run_id = saved["run_id"]
+        self.best, self._best_before = saved["best"], saved["best_before"]
         if self.best is not None and self.best["sha256"] is None:
             self.best["sha256"] = stated_checksum(self.folder / self.best["file"])
-        self._elsewhere = len(found["ranks"]) != trainer.world_size
+        self._elsewhere = len(saved["ranks"]) != trainer.world_size
         if not self._elsewhere:
-            self._restored = found["ranks"][trainer.global_rank]
+            self._restored = saved["ranks"][trainer.global_rank]
             self._sums = self._restored["sums"]
 
     def _restore(self, module: LightningModule) -> None:
@@ -274,38 +274,14 @@ class Checkpoints(Callback):
 
     def _remove_old(self, newest: set[str]) -> None:
         """Remove checkpoints that are no longer needed; later ones than the newest belong to an abandoned continuation."""
-        found = checkpoint_files(self.folder)
-        last = next((number for number, path in enumerate(found) if path.name == self.newest), len(found) - 1)
-        found = found[: last + 1]
-        regular = [path for path in found if not path.name.startswith("resume-")]
+        paths = checkpoint_files(self.folder)
+        last = next((number for number, path in enumerate(paths) if path.name == self.newest), len(paths) - 1)
+        paths = paths[: last + 1]
         best = {part["file"] for part in (self.best, self._best_before) if part is not None}
-        stay = {path.name for path in [*found[-2:], *regular[-self.options.keep :]]} | best | newest
-        for path in found:
+        stay = {path.name for path in [*paths[-2:], *kept_checkpoints(paths)[-self.keep :]]} | best | newest
+        for path in paths:
             if path.name not in stay:
                 path.unlink(missing_ok=True)
-
-
-def checkpoint_files(folder: Path) -> list[Path]:
-    """Return the checkpoints of a run in the order of training."""
-    return sorted((path for path in folder.glob("*.ckpt") if _NAME.fullmatch(path.name)), key=_order)
-
-
-def _order(path: Path) -> tuple[float, float, str]:
-    match = _NAME.fullmatch(path.name)
-    assert match is not None
-    return int(match[1]), float(match[2] or math.inf), path.name
-
-
-def kept_checkpoints(folder: Path) -> list[Path]:
-    """Return the checkpoints that `Fit.keep` counts, the oldest first."""
-    return [path for path in checkpoint_files(folder) if not path.name.startswith("resume-")]
-
-
-def checkpoint_name(position: tuple[int, int], total: int, regular: bool) -> str:
-    """Return the name of the checkpoint of a position (epochs and batches that are done)."""
-    epoch, batches = position
-    where = f"epoch-{epoch:04d}.ckpt" if batches == 0 else f"epoch-{epoch + 1:04d}-step-{total:08d}.ckpt"
-    return where if regular else f"resume-{where}"
 
 
 def expected_checkpoints(trainer: Trainer, steps: int) -> int:
@@ -322,12 +298,3 @@ def expected_checkpoints(trainer: Trainer, steps: int) -> int:
     else:
         validations = epochs * max(1, int(batches // trainer.val_check_batch))
     return validations + (int(total) // steps if steps else 0)
-
-
-def settled(options: Fit) -> dict[str, Any]:
-    """Return the options that must not change on resume, flat, by the names of their flags."""
-    flat: dict[str, Any] = {}
-    for name, value in asdict(replace(options, trainer={})).items():  # the Trainer's may be objects, and large
-        if name in _SETTLED:
-            flat |= {f"{name}.{part}": v for part, v in value.items()} if isinstance(value, Mapping) else {name: value}
-    return flat

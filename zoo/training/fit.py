@@ -1,12 +1,13 @@
-"""Train a network, measure it, and leave behind a folder that says how."""
+"""Train a network, measure it, and leave a run folder that can be repeated, resumed and shared."""
 
 import math
 import shlex
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +20,22 @@ from zoo.checkpoint import save
 from zoo.data.loader import check_order
 from zoo.errors import InputError, Interrupted, Stop
 from zoo.tasks.base import Task
-from zoo.training.checkpoints import Checkpoints, checkpoint_files
+from zoo.training.checkpoint_io import checkpoint_files
+from zoo.training.checkpoints import Checkpoints
 from zoo.training.folder import RunFolder, claim, finished_run, write_config
-from zoo.training.network import build_network, model_config, rebuild_options, summarize, vectors_for
+from zoo.training.network import build_network, load_teacher, vectors_for
 from zoo.training.objects import Objects
-from zoo.training.options import Fit, without_tuples
-from zoo.training.processes import Processes, join
-from zoo.training.resolve import Plan, check_data, plan
-from zoo.training.resume import Resumed, check_network, check_unchanged, read_best, resume
-from zoo.training.signals import Signals
+from zoo.training.options import Fit
+from zoo.training.processes import Processes, Signals, join
+from zoo.training.resolve import NO_OBJECTS, Plan, check_data, plan
+from zoo.training.resume import CHECKSUMS, Resumed, check_network, check_unchanged, read_best, resume, write_checksums
 from zoo.training.state import set_counters
-from zoo.training.teacher import read_teacher
+from zoo.training.summary import record
 from zoo.training.trainer import check_trainer, lightning_errors, make_trainer
-from zoo.training.verify import CHECKSUMS, write_checksums
+
+Say = Callable[[RunFolder, bool], str | None]
+"""Returns what is saved of a run and how to resume it, None if nothing is; the flag tells whether it was trained to its end."""
+NOTHING_KEPT = "no checkpoint was written yet, nothing is kept"
 
 
 @dataclass
@@ -39,13 +43,12 @@ class Run:
     """The parts of a run that is ready to train.
 
     Attributes:
-        plan: The options and the data module.
+        plan: The resolved options.
         folder: The run's folder.
         task: The task with the network.
         trainer: The Trainer.
-        summary: What can be said before training; grows into summary.json.
-        record: ``config`` and ``files`` of the model folder, ``network``, the keywords that build the network (None if no spec
-            names it), and ``summary``, all JSON values.
+        checkpoints: The callback that writes training checkpoints.
+        record: See `zoo.training.summary.record`; its ``summary`` becomes summary.json.
         sparse: Whether only the weights that are not zero are written (`zoo.checkpoint.save`).
     """
 
@@ -53,48 +56,15 @@ class Run:
     folder: Path
     task: Task
     trainer: pl.Trainer
-    summary: dict[str, Any]
+    checkpoints: Checkpoints
     record: dict[str, Any]
     sparse: bool = False
 
     @property
-    def checkpoints(self) -> Checkpoints:
-        """The callback that writes training checkpoints."""
-        return next(found for found in self.trainer.callbacks if isinstance(found, Checkpoints))  # type: ignore[attr-defined]
-
-
-Say = Callable[[RunFolder, bool], str | None]
-"""Says what is left of a run and how to go on with it, None if nothing is; the flag tells whether it was trained to its end."""
-
-
-def fit(options: Fit, objects: Objects | None = None, say: Say | None = None) -> dict[str, Any]:
-    """Train as the options say and return the summary that is also written to ``summary.json``.
-
-    The run's folder holds config.yaml, metrics.csv, tensorboard/, checkpoints/, model/ (see `zoo.checkpoint`) and summary.json.
-    Test metrics are those of the epoch that validation liked best (`zoo.tasks.Task.monitor`). The model is written before it
-    is tested, and once more with the metrics.
-
-    Args:
-        options: The run.
-        objects: Objects that stand in the place of specs, see `zoo.training.objects`.
-        say: What is said of an interrupted run, if that is a part of something else; by default `resume_text`.
-
-    Raises:
-        InputError: If a name, an option, the data or the folder is wrong, before anything is trained; or if the loss is not
-            finite any more, or a data file turns out to be broken when it is read.
-        Interrupted: At Ctrl-C or SIGTERM, after a checkpoint was written; the text says how to go on.
-    """
-    if options.folds is not None:
-        return registry.load(registry.resolve("zoo.experiments", "folds")[0])(options)  # type: ignore[no-any-return]
-    planned = plan(options, objects)
-    if (summary := finished_run(planned.options)) is not None:
+    def summary(self) -> dict[str, Any]:
+        """The content of summary.json so far."""
+        summary: dict[str, Any] = self.record["summary"]
         return summary
-    settings = check_trainer(planned.options.trainer)
-    processes = join_for(planned, settings)
-    with Signals() as signals, matmul_precision(planned.options.matmul_precision):
-        summary = train_run(planned, settings, processes, signals, say=say)
-    processes.end()
-    return summary
 
 
 class Extension:
@@ -116,6 +86,42 @@ class Extension:
         return {}
 
 
+def fit(options: Fit, objects: Objects = NO_OBJECTS, say: Say | None = None) -> dict[str, Any]:
+    """Train as the options say and return the summary that is also written to ``summary.json``.
+
+    The run's folder holds config.yaml, metrics.csv, tensorboard/, checkpoints/, model/ (see `zoo.checkpoint`) and summary.json.
+    Test metrics are those of the epoch with the best validation (`zoo.tasks.Task.monitor`). The model is written before it is
+    tested, and once more with the metrics.
+
+    Args:
+        options: The run.
+        objects: Objects in place of specs, see `zoo.training.objects`.
+        say: What to say of an interrupted run that is part of something else; by default `resume_text`.
+
+    Raises:
+        InputError: If a name, an option, the data or the folder is wrong, before training; or if the loss becomes NaN or
+            infinite, or a data file turns out to be broken.
+        Interrupted: At Ctrl-C or SIGTERM, after a checkpoint was written; the text says how to resume.
+    """
+    if options.folds is not None:
+        return registry.load(registry.resolve("zoo.experiments", "folds")[0])(options)  # type: ignore[no-any-return]
+    planned = plan(options, objects)
+    if (summary := finished_run(planned.config, options.run_dir, options.resume)) is not None:
+        return summary
+    settings = check_trainer(planned.options.trainer)
+    processes = join_for(planned, settings)
+    with Signals() as signals, matmul_precision(options.matmul_precision):
+        summary = train_run(planned, settings, processes, signals, say=say)
+    processes.end()
+    return summary
+
+
+def join_for(planned: Plan, settings: Mapping[str, Any]) -> Processes:
+    """Join the processes of a run, see `zoo.training.processes.join`."""
+    in_order = "token_stream" in planned.inputs or getattr(planned.objects.net, "has_memory", False)
+    return join(settings, in_order, planned.options.ddp_timeout)
+
+
 def train_run(
     planned: Plan,
     settings: Mapping[str, Any],
@@ -134,14 +140,14 @@ def train_run(
         extension: What an experiment adds to it.
         say: See `fit`.
     """
-    extension = extension or Extension()
+    extension, options = extension or Extension(), planned.options
     with (
-        claimed(planned.options, processes) as folder,
+        claimed(planned.config, options.run_dir, options.resume, processes) as folder,
         quiet_event_writer(),
         interruptions(folder, say=say),
     ):
         try:
-            resumed = resume(planned.options, folder.path, processes.count) if folder.resumed else None
+            resumed = resume(planned.config, planned.fixed, folder.path, processes.count) if folder.resumed else None
             run = set_up(planned, settings, resumed, folder.path, processes, signals, extension.draw)
             run.sparse = extension.sparse
             try:
@@ -154,7 +160,7 @@ def train_run(
             folder.discard()
             raise
         train(run, folder, resumed)
-        run.summary |= processes.first(lambda: extension.finish(run, resumed))
+        run.summary.update(processes.first(lambda: extension.finish(run, resumed)))
         with interruptions(folder, trained=True, say=say):
             measure(run)
         if settings.get("fast_dev_run"):
@@ -163,10 +169,78 @@ def train_run(
     return run.summary
 
 
-def join_for(planned: Plan, settings: Mapping[str, Any]) -> Processes:
-    """Join the processes of a run, see `zoo.training.processes.join`."""
-    in_order = "token_stream" in planned.recipe.inputs or getattr(planned.objects.net, "has_memory", False)
-    return join(settings, in_order, planned.options.ddp_timeout)
+def set_up(
+    planned: Plan,
+    settings: Mapping[str, Any],
+    resumed: Resumed | None,
+    folder: Path,
+    processes: Processes,
+    signals: Signals,
+    draw: int | None = None,
+) -> Run:
+    """Build the Trainer, set up the data, build the network and the task, and write config.yaml."""
+    options, data = planned.options, planned.data
+    often = options.keep, options.checkpoint_every
+    checkpoints = Checkpoints(folder, planned.fixed, planned.task.monitor, signals, *often)
+    trainer = make_trainer(settings, folder, checkpoints, resumed, options.ema, options.data or "the data")
+    signals.take_over(trainer)
+    pl.seed_everything(options.seed if draw is None else draw, verbose=False)
+    processes.prepare(data)
+    vectors = None
+    if getattr(data, "info", None) is not None:
+        check_data(planned.inputs, planned.network, data, options.data)
+        vectors = vectors_for(data, options.vectors)
+        check_unchanged(folder, resumed, getattr(data.info, "sha256", None))
+    task = planned.objects.task
+    net = build_network(planned.network, data, planned.task, vectors)
+    if not isinstance(task, Task):
+        info, tokenizer = getattr(data, "info", None), getattr(data, "tokenizer", None)
+        task = planned.task.from_info(net, info, tokenizer, **planned.task_options)
+        task.save_hyperparameters(dict(task.hparams), logger=False)  # the options of the run, logged below, say the same
+    if options.teacher is not None:
+        teacher = load_teacher(options.teacher, options.distillation.temperature, options.distillation.weight, data)
+        trainer.callbacks.append(teacher)  # type: ignore[attr-defined]
+    check_network(resumed, task)
+    check_order(getattr(net, "has_memory", False), trainer.world_size)
+    run = Run(planned, folder, task, trainer, checkpoints, record(planned, net, vectors))
+    run.summary.update(run_dir=str(folder), resumed_from=None if resumed is None else str(resumed.path))
+    checkpoints.model = run.record
+    if trainer.is_global_zero:
+        for name in ("summary.json", CHECKSUMS):  # of a run that was finished and is trained further
+            (folder / name).unlink(missing_ok=True)
+        write_config(folder, planned.config)
+        for logger in trainer.loggers if resumed is None else ():
+            logger.log_hyperparams(planned.config)
+    if options.compile:
+        net.compile()  # in place: the names in its state_dict stay
+    return run
+
+
+def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
+    """Run the training loop, unless an earlier process has finished it, and load the best weights."""
+    checkpoints, checkpoint, summary = run.checkpoints, None, run.summary
+    if resumed is not None and resumed.finished:
+        checkpoints.best, checkpoint = resumed.state["best"], resumed.checkpoint
+        summary |= {"seconds": round(resumed.state["seconds"], 2), "epochs": resumed.state["epochs"]}
+    else:
+        try:
+            with lightning_errors():
+                run.trainer.fit(run.task, run.plan.data, ckpt_path=None if resumed is None else str(resumed.path))
+        except Exception:
+            if not checkpoint_files(checkpoints.folder):
+                folder.discard()
+            raise
+        summary |= {"seconds": round(checkpoints.seconds, 2), "epochs": run.trainer.current_epoch}
+    if resumed is not None and not checkpoints.finished:  # there was no step left
+        set_counters(run.trainer, resumed.state["epochs"], resumed.state["logged_steps"])
+    summary |= {"metrics": {}, "device": device_name(run.trainer), "checkpoint": None}
+    if best := run.trainer.strategy.broadcast(checkpoints.best):
+        checkpoint = read_best(folder.path, best)
+        summary["validation"] = {"metric": best["monitor"].removeprefix("val_"), "mode": checkpoints.mode}
+        summary["validation"] |= {"value": finite(best["score"]), "epoch": best["epoch"], "step": best["step"]}
+        summary["checkpoint"] = str(checkpoints.folder / best["file"])
+    if checkpoint is not None:
+        run.task.load_state_dict(checkpoint["state_dict"])
 
 
 def measure(run: Run) -> None:
@@ -181,9 +255,15 @@ def measure(run: Run) -> None:
         write_checksums(run.folder)
 
 
+def write_model(run: Run) -> None:
+    """Write the model folder, in process 0."""
+    if run.trainer.is_global_zero:
+        save(run.folder / "model", run.task.net, run.record["config"], run.summary, run.record["files"], run.sparse)
+
+
 @contextmanager
 def interruptions(folder: RunFolder, trained: bool = False, say: Say | None = None) -> Iterator[None]:
-    """Say how to go on when a signal or a full disk has ended a run: test the model, or train on from the newest checkpoint."""
+    """Say how to resume when a signal or a full disk has ended a run."""
     say = say or resume_text
     try:
         yield
@@ -195,87 +275,50 @@ def interruptions(folder: RunFolder, trained: bool = False, say: Say | None = No
     except BrokenPipeError:  # of standard output
         raise
     except OSError as error:
-        text = say(folder, trained)
-        if text is None or isinstance(error.__cause__, OSError):  # nothing to say, or it is said
+        if isinstance(error.__cause__, OSError):  # it says all already
+            raise
+        text, path = say(folder, trained), unwritten(error, folder.path)
+        if text is None:
+            error.filename = path
             raise
         if trained and not (folder.path / "model").exists():
             text += f", or write the model alone: zoo recover {shlex.quote(str(folder.path))}"
-        own = str(error.filename or "").startswith(str(folder.path))  # a temporary file, say
-        place = folder.path if own else error.filename
-        raise OSError(error.errno, f"{error.strerror or error}{f' ({place})' if place else ''}; {text}") from error
+        raise OSError(error.errno, f"{error.strerror or error} ({path}); {text}") from error
 
 
-NOTHING_KEPT = "no checkpoint was written yet, nothing is kept"
+def unwritten(error: OSError, folder: Path) -> str:
+    """Name the file of a run that could not be written, or its folder: neither TensorBoard nor every library says."""
+    if any("tensorboard" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
+        return str(folder / "tensorboard")
+    path = Path(error.filename or folder)
+    is_temporary = path.is_relative_to(folder) and any(part.startswith(".") for part in path.relative_to(folder).parts)
+    return str(folder if is_temporary else path)
 
 
 def resume_text(folder: RunFolder, trained: bool) -> str | None:
     """Say what is saved of a run and how to resume it; None if there is nothing."""
-    name, found = shlex.quote(str(folder.path)), checkpoint_files(folder.path / "checkpoints")
+    name, paths = shlex.quote(str(folder.path)), checkpoint_files(folder.path / "checkpoints")
     if trained and (folder.path / "model").exists():
         return f"the model is there but not tested: zoo test {name}"
-    if not found:
+    if not paths:
         return None
-    where = found[-1].stem.removeprefix("resume-").replace("-", " ")
-    return f"what was trained up to {where} is kept, go on with: zoo fit --resume {name}"
-
-
-def set_up(
-    planned: Plan,
-    settings: Mapping[str, Any],
-    resumed: Resumed | None,
-    folder: Path,
-    processes: Processes,
-    signals: Signals,
-    draw: int | None = None,
-) -> Run:
-    """Build the Trainer, set up the data, build the network and the task, and write config.yaml."""
-    options, data = planned.options, planned.data
-    trainer = make_trainer(settings, folder, options, planned.task.monitor, signals, resumed)
-    pl.seed_everything(options.seed if draw is None else draw, verbose=False)
-    processes.prepare(data)
-    vectors, info = None, getattr(data, "info", None)
-    if info is not None:
-        check_data(options, planned.recipe, data)
-        vectors = vectors_for(data, options.vectors)
-        info = data.info
-        check_unchanged(folder, resumed, getattr(info, "sha256", None))
-    net = build_network(planned, vectors)
-    task = planned.objects.task
-    if not isinstance(task, Task):
-        task = planned.task.from_info(net, info, getattr(data, "tokenizer", None), **planned.task_options)
-        task.save_hyperparameters(dict(task.hparams), logger=False)  # the options of the run, logged below, say the same
-    if options.teacher is not None:
-        trainer.callbacks.append(read_teacher(options, data))  # type: ignore[attr-defined]
-    check_network(resumed, task)
-    check_order(getattr(net, "has_memory", False), trainer.world_size)
-    summary = summarize(planned, net, vectors) | {"run_dir": str(folder)}
-    summary["resumed_from"] = None if resumed is None else str(resumed.path)
-    config, files = model_config(planned, net, summary), dict(getattr(data, "files", {}))
-    record = {"config": config, "files": files, "network": rebuild_options(planned), "summary": summary}
-    run = Run(planned, folder, task, trainer, summary, record)
-    run.checkpoints.model = record
-    if trainer.is_global_zero:
-        for name in ("summary.json", CHECKSUMS):  # of a run that was finished and is trained further
-            (folder / name).unlink(missing_ok=True)
-        write_config(folder, options)
-        for logger in trainer.loggers if resumed is None else ():
-            logger.log_hyperparams(asdict(options, dict_factory=without_tuples))
-    if options.compile:
-        net.compile()  # in place: the names in its state_dict stay
-    return run
+    position = paths[-1].stem.removeprefix("resume-").replace("-", " ")
+    return f"what was trained up to {position} is kept, go on with: zoo fit --resume {name}"
 
 
 @contextmanager
-def claimed(options: Fit, processes: Processes, name: str | None = None) -> Iterator[RunFolder]:
-    """Let process 0 claim the folder of the run, and tell the others where it is, until the run ends."""
-    mine: list[RunFolder] = []
+def claimed(
+    config: Mapping[str, Any], run_dir: str | None, resume: str | None, processes: Processes, name: str | None = None
+) -> Iterator[RunFolder]:
+    """Claim the folder of a run in process 0, see `zoo.training.folder.claim`, and tell the others where it is."""
+    claims: list[RunFolder] = []
 
     def claim_folder() -> tuple[str, bool]:
-        mine.append(claim(options, name))
-        return str(mine[0].path), mine[0].resumed
+        claims.append(claim(config, run_dir, resume, name))
+        return str(claims[0].path), claims[0].resumed
 
     path, resumed = processes.first(claim_folder)
-    with mine[0] if mine else RunFolder(Path(path), resumed=resumed) as folder:
+    with claims[0] if claims else RunFolder(Path(path), resumed=resumed) as folder:
         yield folder
 
 
@@ -310,39 +353,6 @@ def matmul_precision(name: str | None) -> Iterator[None]:
 def finite(value: float) -> float | None:
     """Return a number that JSON can hold, or None for one that is not finite."""
     return float(value) if math.isfinite(value) else None
-
-
-def train(run: Run, folder: RunFolder, resumed: Resumed | None) -> None:
-    """Run the training loop, unless an earlier process has, and put the best weights back."""
-    keeper, checkpoint = run.checkpoints, None
-    if resumed is not None and resumed.finished:
-        keeper.best, checkpoint = resumed.state["best"], resumed.checkpoint
-        run.summary |= {"seconds": round(resumed.state["seconds"], 2), "epochs": resumed.state["epochs"]}
-    else:
-        try:
-            with lightning_errors():
-                run.trainer.fit(run.task, run.plan.data, ckpt_path=None if resumed is None else str(resumed.path))
-        except Exception:
-            if not checkpoint_files(keeper.folder):
-                folder.discard()
-            raise
-        run.summary |= {"seconds": round(keeper.seconds, 2), "epochs": run.trainer.current_epoch}
-    if resumed is not None and not keeper.finished:  # there was no step left
-        set_counters(run.trainer, resumed.state["epochs"], resumed.state["logged_steps"])
-    run.summary |= {"metrics": {}, "device": device_name(run.trainer), "checkpoint": None}
-    if best := run.trainer.strategy.broadcast(keeper.best):
-        checkpoint = read_best(folder.path, best)
-        run.summary["validation"] = {"metric": best["monitor"].removeprefix("val_"), "mode": keeper.mode}
-        run.summary["validation"] |= {"value": finite(best["score"]), "epoch": best["epoch"], "step": best["step"]}
-        run.summary["checkpoint"] = str(keeper.folder / best["file"])
-    if checkpoint is not None:
-        run.task.load_state_dict(checkpoint["state_dict"])
-
-
-def write_model(run: Run) -> None:
-    """Write the model folder, in process 0."""
-    if run.trainer.is_global_zero:
-        save(run.folder / "model", run.task.net, run.record["config"], run.summary, run.record["files"], run.sparse)
 
 
 def device_name(trainer: pl.Trainer) -> str:

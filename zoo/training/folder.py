@@ -7,7 +7,6 @@ import shutil
 import socket
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
 from inspect import Parameter, signature
 from itertools import count
 from pathlib import Path
@@ -24,15 +23,13 @@ from zoo.checkpoint.lottery import RESULTS
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, check_rules
 from zoo.registry import Spec
-from zoo.training.options import Fit
+from zoo.training.options import decisive
 from zoo.training.processes import is_first_process
 from zoo.training.resolve import advised_embedding
 
 LOCK = ".lock"
 _WRITTEN = ("config.yaml", "metrics.csv", "summary.json", "model", RESULTS)
 RUNS = Path("runs")
-FREE = {"num_workers", "ddp_timeout", "checkpoint_every", "trainer.enable_progress_bar", "jobs", "on", "cpus", "gpus"}
-"""Options that do not affect results, by the names of their flags."""
 
 
 class RunFolder:
@@ -111,21 +108,30 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
     os.register_at_fork(after_in_child=_leave_to_parent)
 
 
-def claim(options: Fit, name: str | None = None) -> RunFolder:
-    """Create the folder of a run (`run_dir`, or the next free name in runs/), or open that of a run that is resumed."""
+def claim(
+    config: Mapping[str, Any], run_dir: str | None = None, resume: str | None = None, name: str | None = None
+) -> RunFolder:
+    """Create the folder of a run, or open that of a run that is resumed.
+
+    Args:
+        config: The content of its config.yaml.
+        run_dir: The folder; by default the next free one in runs/.
+        resume: The folder of the run to resume; or ``auto``, the newest unfinished one of this configuration, if any.
+        name: Its name in runs/; by default `run_name`.
+    """
     try:
-        if options.resume == "auto":
-            return _unfinished(options) or claim(replace(options, resume=None), name)
-        if options.resume is not None:
-            return _reopened(Path(options.resume).expanduser())
-        if options.run_dir is not None:
-            return _claim(Path(options.run_dir).expanduser())
-        return _claim_new(name or run_name(options))
+        if resume not in (None, "auto"):
+            return _reopened(Path(str(resume)).expanduser())
+        if resume == "auto" and (folder := _unfinished(config, run_dir)) is not None:
+            return folder
+        if run_dir is not None:
+            return _claim(Path(run_dir).expanduser())
+        return _claim_new(name or run_name(config))
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise
         text = f"cannot create the run folder '{error.filename}': {error.strerror}; choose another with --run-dir"
-        raise InputError(text) from error
+        raise InputError(text, code="failed") from error
 
 
 def _reopened(folder: Path) -> RunFolder:
@@ -138,20 +144,19 @@ def _reopened(folder: Path) -> RunFolder:
     return RunFolder(folder, held.release(), resumed=True)
 
 
-def _unfinished(options: Fit) -> RunFolder | None:
-    """Hold the newest unfinished run of this configuration, except for `FREE` options, that no process is training.
+def _unfinished(config: Mapping[str, Any], run_dir: str | None) -> RunFolder | None:
+    """Hold the newest unfinished run of this configuration, except for free options, that no process is training.
 
     A given folder without a checkpoint is cleared and used again, so that a retry loop can name one folder.
     """
-    given, wanted = options.run_dir, decisive(config_values(options))
-    folders = [Path(given).expanduser()] if given is not None else sorted(RUNS.glob("*/"), key=_modified, reverse=True)
+    folders = sorted(RUNS.glob("*/"), key=_modified, reverse=True) if run_dir is None else [Path(run_dir).expanduser()]
     for folder in folders:
         parts = ("checkpoints/*.ckpt", "fold-*", "*/seed-*")  # of a run, of folds, of rounds of lottery tickets
         begun = any(any(folder.glob(part)) for part in parts)
-        if (folder / "summary.json").exists() or (given is None and (not begun or _is_over(folder))):
+        if (folder / "summary.json").exists() or (run_dir is None and (not begun or _is_over(folder))):
             continue
         with suppress(InputError):
-            if decisive(read_config(folder)) == wanted:
+            if decisive(read_config(folder)) == decisive(config):
                 if begun:
                     return _reopened(folder)
                 held = hold(folder)
@@ -160,12 +165,12 @@ def _unfinished(options: Fit) -> RunFolder | None:
     return None
 
 
-def finished_run(options: Fit) -> dict[str, Any] | None:
+def finished_run(config: Mapping[str, Any], run_dir: str | None, resume: str | None) -> dict[str, Any] | None:
     """Return the summary of the run in `run_dir` if ``resume=auto`` finds it finished under these options, else None."""
-    if options.resume != "auto" or options.run_dir is None:
+    if resume != "auto" or run_dir is None:
         return None
-    folder = Path(options.run_dir).expanduser()
-    if not (folder / "summary.json").is_file() or decisive(read_config(folder)) != decisive(config_values(options)):
+    folder = Path(run_dir).expanduser()
+    if not (folder / "summary.json").is_file() or decisive(read_config(folder)) != decisive(config):
         return None
     if is_first_process():
         print(f"the run '{folder}' is finished: nothing is left to train", flush=True)  # noqa: T201 (its purpose)
@@ -201,7 +206,7 @@ def _claim(folder: Path) -> RunFolder:
     lock = folder / LOCK
     used = f"the run folder '{folder}' is not empty: choose another with --run-dir, or remove it"
     if not lock.exists() and any(folder.iterdir()):
-        raise InputError(used)  # and leave nothing of ours in it
+        raise InputError(used, code="conflict")  # and leave nothing of ours in it
     try:
         claimed = hold(folder)
     except OSError:
@@ -211,7 +216,7 @@ def _claim(folder: Path) -> RunFolder:
         path.unlink()
     if [path.name for path in folder.iterdir()] != [LOCK]:
         claimed.close()
-        raise InputError(used)
+        raise InputError(used, code="conflict")
     return claimed
 
 
@@ -244,21 +249,22 @@ def hold(folder: Path) -> RunFolder:
     return RunFolder(folder, handle)
 
 
-def run_name(options: Fit) -> str:
-    """Name a run after what it trains, options that are at their defaults left out.
+def run_name(config: Mapping[str, Any]) -> str:
+    """Name a run after what it trains, without options that are at their defaults.
 
     Example:
-        >>> run_name(Fit(backbone="vit(dim=64, depth=2)", algebra="phm(n=4)", data="digits", seed=1))
+        >>> run_name({"backbone": "vit(dim=64, depth=2)", "algebra": "phm(n=4)", "data": "digits", "seed": 1})
         'vit-depth2-phm-n4-digits-seed1'
     """
+    scope, embedding = config.get("scope", "all"), config.get("embedding")
     parts = [
-        shortest("zoo.backbones", options.backbone),
-        shortest("zoo.algebras", options.algebra),
-        "" if options.scope == "all" else options.scope,
-        "" if options.embedding == advised_embedding(options.algebra) else shortest("zoo.embeddings", options.embedding or ""),
-        shortest("zoo.datasets", options.data or ""),
+        shortest("zoo.backbones", config["backbone"]),
+        shortest("zoo.algebras", config["algebra"]),
+        "" if scope == "all" else scope,
+        "" if embedding in (None, advised_embedding(config["algebra"])) else shortest("zoo.embeddings", str(embedding)),
+        shortest("zoo.datasets", config.get("data", "")),
     ]
-    return f"{file_name('-'.join(part for part in parts if part))}-seed{options.seed}"
+    return f"{file_name('-'.join(part for part in parts if part))}-seed{config['seed']}"
 
 
 def file_name(text: str) -> str:
@@ -288,30 +294,9 @@ def shortest(group: str, text: str) -> str:
     return str(Spec(spec.name, kept))
 
 
-def config_values(options: Fit) -> dict[str, Any]:
-    """Return the content of config.yaml."""
-    own = ("run_dir", "resume")  # of this run alone: a repetition begins anew, in a folder of its own
-    values = {key: value for key, value in asdict(options).items() if key not in own and value is not None}
-    values["trainer"] = {key: value for key, value in options.trainer.items() if value is not None}
-    return dict(yaml.safe_load(yaml.dump(values, Dumper=_Dumper, sort_keys=False)))
-
-
-def flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options by the names of their flags."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        found |= {f"{name}.{part}": item for part, item in value.items()} if isinstance(value, Mapping) else {name: value}
-    return found
-
-
-def decisive(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that affect results, by the names of their flags."""
-    return {name: value for name, value in flat(values).items() if name not in FREE}
-
-
-def write_config(folder: Path, options: Fit) -> None:
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     """Write config.yaml: enough for ``zoo fit -c`` to repeat the run."""
-    write_text(folder / "config.yaml", yaml.safe_dump(config_values(options), sort_keys=False))
+    write_text(folder / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False))
 
 
 def read_config(run: Path) -> dict[str, Any]:
@@ -320,11 +305,13 @@ def read_config(run: Path) -> dict[str, Any]:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"'{run}' is no run to resume: {path} cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(f"'{path}' is no YAML any more: write it again as zoo fit --print_config prints it") from error
+        text = f"'{run}' is no run to resume: {path} cannot be read ({error.strerror})"
+        raise InputError(text, code="missing") from error
+    except (yaml.YAMLError, ValueError, RecursionError):
+        values = None
     if not isinstance(values, dict):
-        raise InputError(f"'{path}' holds no options")
+        text = f"'{path}' is damaged: write it again as zoo fit --print-config prints it"
+        raise InputError(text, code="corrupt")
     return values
 
 
@@ -335,13 +322,3 @@ def read_summary(run: Path, needed: Iterable[str] = ()) -> dict[str, Any]:
     whole = all(isinstance(summary.get(key), dict) for key in ("metrics", "parameters")) and summary.keys() >= set(needed)
     check_rules((whole, f"'{file}' is no summary of a run: remove the folder of the run, and it is run again"))
     return summary
-
-
-class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
-    """Write an object that Python gave, such as a callback, as its type: to be read, and refused by ``zoo fit -c``."""
-
-    def represent_object(self, value: object) -> yaml.Node:
-        return self.represent_str(f"{type(value).__module__}.{type(value).__qualname__} (an object given in Python)")
-
-
-_Dumper.add_multi_representer(object, _Dumper.represent_object)

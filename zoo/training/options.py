@@ -4,31 +4,39 @@ This module imports no torch, so that the command line can check a call before i
 """
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from zoo.errors import InputError
 from zoo.registry.signatures import build_options as build
-from zoo.registry.signatures import check_option as checked
 from zoo.tasks.decoding.options import Decoding
-from zoo.training.trainer_arguments import TRAINER_ARGUMENTS
 
-__all__ = [
-    "TRAINER_ARGUMENTS",
-    "Average",
-    "Decoding",
-    "DistillationOptions",
-    "Fit",
-    "Info",
-    "Optimizer",
-    "Schedule",
-    "build",
-    "check_single",
-    "checked",
-    "parse_interval",
-    "without_tuples",
-]
+__all__ = ["TRAINER_ARGUMENTS", "Average", "Decoding", "DistillationOptions", "Fit", "Info", "Optimizer", "Schedule", "build"]
+
+OBJECT = "(an object given in Python)"
+"""The end of the name that stands for an object in place of a spec."""
+# fmt: off
+TRAINER_ARGUMENTS = (
+    "accelerator", "strategy", "devices", "num_nodes", "precision", "logger", "callbacks", "fast_dev_run", "max_epochs",
+    "min_epochs", "max_steps", "min_steps", "max_time", "limit_train_batches", "limit_val_batches", "limit_test_batches",
+    "limit_predict_batches", "overfit_batches", "val_check_interval", "check_val_every_n_epoch", "num_sanity_val_steps",
+    "log_every_n_steps", "enable_checkpointing", "enable_progress_bar", "enable_model_summary", "accumulate_grad_batches",
+    "gradient_clip_val", "gradient_clip_algorithm", "deterministic", "benchmark", "inference_mode", "use_distributed_sampler",
+    "profiler", "detect_anomaly", "barebones", "plugins", "sync_batchnorm", "reload_dataloaders_every_n_epochs",
+    "default_root_dir", "enable_autolog_hparams", "model_registry",
+)
+# fmt: on
+"""The arguments of Lightning's Trainer, listed because importing it takes seconds; a test compares them with its signature."""
+FREE = {"num_workers", "ddp_timeout", "checkpoint_every", "trainer.enable_progress_bar", "jobs", "on", "cpus", "gpus"}
+"""Options that do not affect results, by the names of their flags."""
+_NETWORK = ("backbone", "algebra", "data", "scope", "init", "embedding", "vectors", "task")
+_TRAINING = ("init_from", "teacher", "distillation", "optimizer", "schedule", "label_smoothing", "ema", "batch_size", "seed")
+FIXED = (*_NETWORK, *_TRAINING)
+"""Options that must not change on resume."""
 
 
 @dataclass
@@ -255,25 +263,43 @@ class Bench(Info):
 
 
 def check_single(run: str) -> None:
-    """Refuse to go on with rounds of lottery tickets as with a single run: it would train without the masks.
-
-    Args:
-        run: The folder of an experiment, or that of a round, three folders below it.
-
-    Raises:
-        InputError: If it is one of them.
-    """
+    """Refuse to resume a lottery experiment, or one of its rounds, as a single run: it would train without the masks."""
     folder = Path(run).expanduser().absolute()
-    round_of = folder.parents[2:3] if re.fullmatch(r"round-\d+", folder.name) else ()
-    for place in (folder, *round_of):
-        if (place / "lottery.json").exists():
-            whole = run if place == folder else place
-            raise InputError(f"--resume {run}: these are rounds of lottery tickets, go on with zoo lottery --resume {whole}")
+    for experiment in (folder, *folder.parents[2:3]):  # a round is three folders below its experiment
+        if (experiment / "lottery.json").exists():
+            text = f"--resume {run}: this is a lottery experiment; resume it with zoo lottery --resume {experiment}"
+            raise InputError(text, code="conflict")
 
 
-def without_tuples(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return options by name with lists for tuples, as they come out of a file."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in pairs}
+def is_object(name: str | None) -> bool:
+    """Return whether an option stands for an object that no spec names."""
+    return name is not None and name.endswith(OBJECT)
+
+
+def config_values(options: Any) -> dict[str, Any]:
+    """Return the content of config.yaml for the options of a run or an experiment."""
+    values = {key: value for key, value in asdict(options).items() if key not in ("run_dir", "resume") and value is not None}
+    values["trainer"] = {key: value for key, value in options.trainer.items() if value is not None}
+    return dict(yaml.safe_load(yaml.dump(values, Dumper=_Dumper, sort_keys=False)))
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by the names of their flags."""
+    named: dict[str, Any] = {}
+    for name, value in values.items():
+        named |= {f"{name}.{part}": item for part, item in value.items()} if isinstance(value, Mapping) else {name: value}
+    return named
+
+
+def decisive(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that affect results, by the names of their flags."""
+    return {name: value for name, value in flat(values).items() if name not in FREE}
+
+
+def fixed_options(options: Fit) -> dict[str, Any]:
+    """Return the options that must not change on resume, by the names of their flags."""
+    values = asdict(replace(options, trainer={}))  # the Trainer's may be objects, and large
+    return flat({name: values[name] for name in values if name in FIXED})
 
 
 def parse_interval(text: str) -> tuple[float | None, int]:
@@ -293,3 +319,13 @@ def parse_interval(text: str) -> tuple[float | None, int]:
     if match[2].startswith("step"):
         return None, int(match[1])
     return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2]], 0
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]  # PyYAML has no types
+    """Write an object that Python gave, such as a callback, as its type: to be read, and refused by ``zoo fit -c``."""
+
+    def represent_object(self, value: object) -> yaml.Node:
+        return self.represent_str(f"{type(value).__module__}.{type(value).__qualname__} {OBJECT}")
+
+
+_Dumper.add_multi_representer(object, _Dumper.represent_object)

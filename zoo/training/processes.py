@@ -1,4 +1,4 @@
-"""The processes that train together: they share one run folder, and an error in the first one ends all of them.
+"""The processes of a run: how they start, meet and end, and how they handle Ctrl-C and SIGTERM.
 
 Importing this module imports no torch.
 """
@@ -12,12 +12,13 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from zoo.errors import InputError, one_line
-from zoo.training.private_names import set_timeout, starts_scripts
+from zoo.errors import InputError, Stop, one_line
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -198,6 +199,7 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
     from torch.distributed import DistError
 
     from zoo.data.loader import check_order
+    from zoo.training.state import set_timeout
 
     chosen = {name: value for name, value in settings.items() if name in JOINING and value is not None}
     notes = logging.getLogger("lightning.pytorch")
@@ -268,6 +270,8 @@ def check_strategy(trainer: Trainer) -> None:
     """
     from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
+    from zoo.training.state import starts_scripts
+
     strategy = trainer.strategy
     if sys.platform == "win32" and trainer.world_size > 1:
         text = "several processes are not supported on Windows: use --trainer.devices 1, or WSL"
@@ -277,3 +281,48 @@ def check_strategy(trainer: Trainer) -> None:
         raise InputError(f"--trainer.strategy: a run cannot use {name}, only one device or ddp; use --trainer.strategy ddp")
     if strategy.launcher is not None and not starts_scripts(strategy):
         raise InputError("--trainer.strategy: processes by spawn or fork share no run folder; use ddp, and not in a notebook")
+
+
+class Signals:
+    """Handle both signals while a run lasts; as a context manager.
+
+    Attributes:
+        received: The signal that came while the run was `graceful`, or 0.
+        graceful: Whether somebody looks at `received` and ends the run; otherwise a signal raises `Stop` wherever it comes. A
+            second Ctrl-C always does.
+        launcher: Lightning's, if it has started other processes of the run: they are told.
+    """
+
+    def __init__(self) -> None:
+        self.received, self.graceful, self.launcher = 0, False, None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+            for number, handler in self._before.items():
+                if handler is not signal.SIG_IGN:  # as nohup and a shell's `&` ask for
+                    signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def take_over(self, trainer: Any) -> None:
+        """Handle SIGTERM in place of Lightning."""
+        from zoo.training.state import disable_sigterm
+
+        disable_sigterm(trainer)
+        self.launcher = trainer.strategy.launcher
+
+    def _handle(self, signum: int, frame: FrameType | None) -> None:
+        again = self.received == signum == signal.SIGINT
+        self.received = self.received or signum
+        if again or not self.graceful:
+            if signum == signal.SIGTERM:  # Ctrl-C reaches all processes of a terminal by itself
+                for process in getattr(self.launcher, "procs", []):
+                    process.send_signal(signum)
+            raise Stop(signum)
+        if signum == signal.SIGINT and sys.stderr.isatty():
+            print("\nstopping after this step; Ctrl-C again stops at once", file=sys.stderr)  # noqa: T201

@@ -1,26 +1,40 @@
-"""Resume a run from its newest intact checkpoint, and recover the model of a run that crashed."""
+"""Read back what a run has written: resume it, recover its model, verify its files."""
 
 from __future__ import annotations
 
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from zoo import checkpoint as models
 from zoo.backbones.build import backbone, untrained
-from zoo.checkpoint import save
+from zoo.atomic import write_json
+from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
-from zoo.training.checkpoint_io import read_checkpoint, read_run_id, stated_checksum
-from zoo.training.checkpoints import MODEL, RUN, STATE, checkpoint_files, settled
-from zoo.training.folder import config_values, flat, hold, read_config
-from zoo.training.options import Fit
+from zoo.training.checkpoint_io import (
+    MODEL,
+    RUN,
+    RUN_ID,
+    STATE,
+    checkpoint_files,
+    read_checkpoint,
+    read_run_id,
+    stated_checksum,
+)
+from zoo.training.folder import hold, read_config
+from zoo.training.options import flat
 from zoo.training.processes import is_first_process
+
+CHECKSUMS = "checksums.json"
+_LISTED = ("config.yaml", "metrics.csv", "summary.json", "tensorboard/*")
 
 _ENDS = ("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "callbacks")
 
@@ -46,29 +60,36 @@ class Resumed:
         return found
 
 
-def resume(options: Fit, folder: Path, processes: int = 1) -> Resumed:
+def resume(config: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, processes: int = 1) -> Resumed:
     """Load the newest intact checkpoint of a run, and print its position and the options that changed.
+
+    Args:
+        config: The options now, as in config.yaml.
+        fixed: Those of them that must not change, by the names of their flags.
+        folder: The run's folder.
+        processes: How many processes resume it.
 
     Raises:
         InputError: If an option changed that must not, the run is finished, or no checkpoint is intact.
     """
-    old, new = flat(read_config(folder)), flat(config_values(options))
+    old, new = flat(read_config(folder)), flat(config)
     names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     path, checkpoint = newest(folder)
-    theirs = settled(Fit("", "")) | checkpoint[RUN]  # an option younger than the checkpoint was at its default
-    before = len(checkpoint[STATE]["ranks"])
-    for name, value in settled(options).items():
+    theirs, before = checkpoint[RUN], len(checkpoint[STATE]["ranks"])
+    for name, value in fixed.items():
         if name == "batch_size" and isinstance(value, int) and processes != before:
             check_batch(folder, theirs[name], before, value, processes)
         elif theirs.get(name) != value:
-            raise InputError(f"the run '{folder}' has {name}={theirs.get(name)}, not {value}: begin a new run for another one")
-    epochs, max_epochs = checkpoint[STATE]["epochs"], options.trainer.get("max_epochs")
+            text = f"the run '{folder}' has {name}={theirs.get(name)}, not {value}: begin a new run for another one"
+            raise InputError(text, code="mismatch")
+    epochs, max_epochs = checkpoint[STATE]["epochs"], new.get("trainer.max_epochs")
     if isinstance(max_epochs, int) and 0 <= max_epochs < epochs:
         text = f"--trainer.max_epochs {max_epochs}: the run '{folder}' has trained {epochs} epochs already"
         raise InputError(text, code="conflict")
     finished = checkpoint[STATE]["finished"] and not any(name.removeprefix("trainer.") in _ENDS for name in names)
     if finished and (folder / "summary.json").exists():
-        raise InputError(f"the run '{folder}' is finished: raise --trainer.max_epochs or max_steps to train it further")
+        text = f"the run '{folder}' is finished: raise --trainer.max_epochs or max_steps to train it further"
+        raise InputError(text, code="conflict")
     if is_first_process():
         changed = ", ".join(f"{name} {old.get(name)} -> {new.get(name)}" for name in names)
         where = path.stem.removeprefix("resume-").replace("-", " ")
@@ -83,7 +104,8 @@ def check_unchanged(folder: Path, resumed: Resumed | None, digest: str | None) -
     """Refuse changed data: rows that were trained on could end up in the test split."""
     before = None if resumed is None else resumed.checkpoint[MODEL]["summary"].get("data_sha256")
     if before and before != digest:
-        raise InputError(f"the data of the run '{folder}' have changed since it began: put them back, or begin a new run")
+        text = f"the data of the run '{folder}' have changed since it began: put them back, or begin a new run"
+        raise InputError(text, code="mismatch")
 
 
 def check_batch(folder: Path, theirs: int, before: int, size: int, processes: int) -> None:
@@ -96,7 +118,7 @@ def check_batch(folder: Path, theirs: int, before: int, size: int, processes: in
     if size * processes != rows:
         advice = f"use --batch-size {rows // processes}" if rows % processes == 0 else f"use {before} processes"
         sizes = f"({before} x {theirs}), not {processes} x {size}"
-        raise InputError(f"a step of the run '{folder}' has {rows} rows {sizes}: {advice}")
+        raise InputError(f"a step of the run '{folder}' has {rows} rows {sizes}: {advice}", code="mismatch")
 
 
 def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
@@ -115,8 +137,8 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]]:
             print(f"zoo: {wrong[0]}; the one before it, {path.name}, is whole and used", file=sys.stderr)  # noqa: T201
         return path, checkpoint
     if wrong:
-        raise InputError(f"{wrong[0]}; no checkpoint before it is whole")
-    raise InputError(f"'{folder}' has no checkpoint: no step of it was finished")
+        raise InputError(f"{wrong[0]}; no checkpoint before it is whole", code="corrupt")
+    raise InputError(f"'{folder}' has no checkpoint: no step of it was finished", code="missing")
 
 
 def read_own(path: Path, folder: Path) -> dict[str, Any]:
@@ -186,6 +208,90 @@ def recover(run: str | Path) -> dict[str, Any]:
         config, summary = model["config"], model["summary"] | {"metrics": {}, "epochs": best["epoch"]}
         net = backbone(untrained(config["backbone"]), config["algebra"], **model["network"])
         net.load_state_dict(network_state(checkpoint))
-        save(folder / "model", net, config, summary, model["files"])
+        models.save(folder / "model", net, config, summary, model["files"])
     made = {"folder": folder / "model", "checkpoint": folder / "checkpoints" / best["file"]}
     return {name: str(path) for name, path in made.items()} | {"epoch": best["epoch"]}
+
+
+# --- verify ---
+
+
+def write_checksums(folder: Path) -> None:
+    """Write the SHA-256 of the files of a finished run that contain no checksum of their own."""
+    paths = [path for pattern in _LISTED for path in sorted(folder.glob(pattern)) if path.is_file()]
+    write_json(folder / CHECKSUMS, {path.relative_to(folder).as_posix(): _digest(path) for path in paths})
+
+
+def verify(run: Path) -> list[dict[str, str]]:
+    """Check the files of a run or of a model folder without unpickling anything.
+
+    Returns:
+        A row of ``file``, ``status`` (``ok``, ``damaged`` or ``unchecked``) and ``note`` for every file.
+
+    Raises:
+        InputError: If the folder has neither a model nor training checkpoints.
+    """
+    rows: list[dict[str, str]] = []
+
+    def check(path: Path, describe: Callable[[], str]) -> None:
+        try:
+            rows.append({"file": str(path), "status": "ok", "note": describe()})
+        except InputError as error:
+            rows.append({"file": str(path), "status": "damaged", "note": str(error)})
+
+    training = checkpoint_files(run / "checkpoints")
+    if not training or (run / "model").exists():
+        folder = models.find(run)
+        check(folder, lambda: _model(folder))
+        if folder == run:
+            return rows
+    for path in training:
+        check(path, lambda path=path: f"after step {read_own(path, run)['global_step']}")  # type: ignore[misc]
+    if training:
+        check(run / RUN_ID, lambda: _run_id(run))
+    return rows + _listed(run)
+
+
+def _model(folder: Path) -> str:
+    config = models.read_config(folder)
+    if config["backbone"] is None or config["algebra"] is None:
+        return "every file is as it was saved; its network has no spec and was not rebuilt"
+    net = models.load_network(folder, config)
+    return f"{config['backbone']} over {config['algebra']}, {sum(p.numel() for p in net.parameters()):,} parameters"
+
+
+def _run_id(run: Path) -> str:
+    if read_run_id(run) is None:
+        raise InputError("its checksum differs; resuming the run writes it again", code="corrupt")
+    return "same id as in every checkpoint"
+
+
+def _listed(run: Path) -> list[dict[str, str]]:
+    """Return a row for every other file of a run: those in checksums.json are compared, the others are named."""
+    rows, sums = [], dict[str, Any]()
+    if (run / CHECKSUMS).is_file():
+        try:
+            sums = read_json(run / CHECKSUMS)
+            rows.append({"file": str(run / CHECKSUMS), "status": "ok", "note": f"lists {len(sums)} files"})
+        except InputError as error:
+            rows.append({"file": str(run / CHECKSUMS), "status": "damaged", "note": str(error)})
+    present = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
+    others = {name for name in present - {CHECKSUMS} if name.split("/")[0] not in ("model", "checkpoints", ".lock")}
+    for name in sorted(sums.keys() | others):
+        if name not in sums:
+            status, note = "unchecked", "no checksum" if sums else "no checksum until the run is finished"
+        elif name not in present:
+            status, note = "damaged", "missing"
+        else:
+            intact = _digest(run / name) == sums[name]
+            status, note = ("ok", "as it was written") if intact else ("damaged", "changed since the run ended")
+        rows.append({"file": str(run / name), "status": status, "note": note})
+    return rows
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        digest = sha256()
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()

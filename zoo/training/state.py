@@ -1,19 +1,27 @@
-"""What Lightning leaves out of a checkpoint: random numbers, sums of an epoch, and a position between two steps."""
+"""What Lightning leaves out of a checkpoint: random numbers, sums of an epoch, a position between two steps.
+
+The last part has all uses of private names of torch, Lightning and its loggers; a test fails when one of them is gone.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.loggers import WandbLogger
+from lightning.pytorch.strategies import Strategy
+from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
 
 from zoo.data.loader import ResumableLoader
 from zoo.errors import InputError
-from zoo.training.private_names import epoch_results, logged_steps, restart_loader, set_logged_steps
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
@@ -137,3 +145,52 @@ def set_counters(trainer: Trainer, epochs: int, steps: int) -> None:
     """Let loggers count the test of a run that was trained in another process as they would have there."""
     trainer.fit_loop.epoch_progress.current.completed = epochs
     set_logged_steps(trainer, steps)
+
+
+# --- private names of torch and Lightning ---
+
+
+def epoch_results(trainer: Trainer) -> Iterator[tuple[str, Any]]:
+    """Yield the values that training has logged for the current epoch, with their running sums."""
+    yield from trainer.fit_loop.epoch_loop._results.items()
+
+
+def logged_steps(trainer: Trainer) -> int:
+    """Return the number that loggers count the next step by."""
+    return int(trainer.fit_loop.epoch_loop._batches_that_stepped)
+
+
+def set_logged_steps(trainer: Trainer, steps: int) -> None:
+    """Set the number that loggers count the next step by."""
+    trainer.fit_loop.epoch_loop._batches_that_stepped = steps
+
+
+def restart_loader(trainer: Trainer) -> None:
+    """Start the training loader again, so that it draws its order again."""
+    iter(trainer.fit_loop._data_fetcher)  # type: ignore[arg-type]
+
+
+def disable_sigterm(trainer: Trainer) -> None:
+    """Disable Lightning's handler of SIGTERM: its collective calls hang, and it ends a run with exit code 0."""
+    connector: Any = trainer._signal_connector
+    connector._sigterm_notifier_fn = lambda signum, frame: None
+
+
+def set_timeout(strategy: Strategy, seconds: float) -> None:
+    """Set the time that a process waits for the others; a strategy that is given by name takes no such argument."""
+    strategy._timeout = timedelta(seconds=seconds)  # type: ignore[attr-defined]
+
+
+def starts_scripts(strategy: Strategy) -> bool:
+    """Return whether a strategy starts its other processes by running the same command again."""
+    return isinstance(strategy.launcher, _SubprocessScriptLauncher)
+
+
+def broadcast_buffers(network: DistributedDataParallel) -> None:
+    """Broadcast buffers from rank 0."""
+    network._sync_buffers()
+
+
+def move_wandb(logger: WandbLogger, folder: Path) -> None:
+    """Let Weights & Biases write into a folder."""
+    logger._save_dir = logger._wandb_init["dir"] = str(folder)

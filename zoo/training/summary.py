@@ -1,4 +1,4 @@
-"""Print the result of a run and the next commands to try."""
+"""summary.json and the configuration of the model: what is recorded of a run, and how its result is printed."""
 
 import logging
 import shlex
@@ -7,10 +7,58 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from torch import nn
+
+from zoo.backbones.build import count, equal_size, real_twin
 from zoo.checkpoint.card import number
+from zoo.checkpoint.folder import conversion_record, library_versions
+from zoo.checkpoint.integrity import fingerprint
+from zoo.conversion import stayed_real
 from zoo.report import plain_console, plain_table
 from zoo.tasks import task_type
-from zoo.training.objects import is_object
+from zoo.training.network import Vectors, network_options
+from zoo.training.objects import algebras_of, stands_for_spec
+from zoo.training.options import is_object
+from zoo.training.resolve import Plan
+
+KEYS = ("backbone", "algebra", "data", "scope", "init", "embedding")
+
+
+def record(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, Any]:
+    """Return what is known of a run before it begins.
+
+    Returns:
+        ``summary``, the first keys of summary.json; ``config`` and ``files`` of the model folder (`zoo.checkpoint.save`);
+        ``network``, the keywords that rebuild the network, None if an object has no spec.
+    """
+    info, product = getattr(plan.data, "info", None), plan.objects.algebra
+    layers = None if plan.objects.net is not None else network_options(plan.network.layers, info)
+    names = {key: plan.config.get(key) for key in KEYS}
+    names["task"] = plan.config.get("task") or getattr(plan.data, "task", None)
+    config: dict[str, Any] = {key: None if is_object(name) else name for key, name in names.items()}
+    config |= {"info": None if info is None else info.to_dict()}
+    summary = names | {key: plan.config.get(key) for key in ("vectors", "teacher", "seed")}
+    twin = {} if layers is None else {"real_twin": count(real_twin(plan.network.backbone, **layers))["total"]}
+    parameters = count(net) | twin
+    summary |= {"parameters": parameters, "versions": library_versions(config)}
+    if layers is not None and plan.objects.backbone is None and parameters["total"] < parameters["real_twin"]:
+        nearest = equal_size(plan.network.backbone, parameters["total"], **layers)
+        summary["equal_size"] = nearest and {"backbone": nearest[0], "parameters": nearest[1]}
+    summary |= {"data_sha256": getattr(info, "sha256", None), "stayed_real": stayed_real(net)}
+    found = None if vectors is None else {"found": int(vectors[1].sum()), "words": len(vectors[1])}
+    summary |= {"vectors_found": found}
+    if hasattr(plan.task, "decoding"):
+        summary["decoding"] = config["decoding"] = plan.config["decoding"]
+    if given := [key for key in ("backbone", "algebra", "data", "task") if is_object(names[key])]:
+        text = f"given in Python: {', '.join(given)}; zoo.load needs them again, and config.yaml cannot repeat the run"
+        summary["note"] = text
+    if config["backbone"] is None:
+        config["conversion"] = conversion_record(net)
+    if config["algebra"] is None:
+        config["algebra_sha256"] = fingerprint(product if product is not None else algebras_of(net)[0])
+    has_spec = plan.objects.backbone is None and (product is None or stands_for_spec(product))
+    network = layers if has_spec else None
+    return {"config": config, "files": dict(getattr(plan.data, "files", {})), "network": network, "summary": summary}
 
 
 @contextmanager

@@ -19,18 +19,15 @@ from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
-from zoo.errors import InputError, check_rules, one_line, shorten
+from zoo.errors import InputError, one_line, shorten
 from zoo.registry.signatures import Signature, mismatch
-from zoo.training.callbacks import EqualBuffers, MovingAverage, ProgressBar, ProgressLines, SplitNote
+from zoo.training.callbacks import EqualBuffers, MetricsTable, MovingAverage, ProgressBar, ProgressLines, SplitNote
 from zoo.training.checkpoint_io import AtomicCheckpointIO
 from zoo.training.checkpoints import Checkpoints
-from zoo.training.metrics_table import MetricsTable
-from zoo.training.objects import is_object
-from zoo.training.options import Fit
-from zoo.training.private_names import move_wandb
+from zoo.training.options import is_object
 from zoo.training.processes import build_trainer
 from zoo.training.resume import Resumed
-from zoo.training.signals import Signals
+from zoo.training.state import move_wandb
 
 EXTENSIONS = (Accelerator, Callback, CheckpointIO, LayerSync, Logger, Precision, Profiler, Strategy)
 """The classes of Lightning that a configuration may name subclasses of."""
@@ -39,45 +36,49 @@ EXTENSIONS = (Accelerator, Callback, CheckpointIO, LayerSync, Logger, Precision,
 def make_trainer(
     settings: Mapping[str, Any],
     folder: Path,
-    options: Fit,
-    monitor: tuple[str, str] = ("val_loss", "min"),
-    signals: Signals | None = None,
+    checkpoints: Checkpoints,
     resumed: Resumed | None = None,
+    ema: float | None = None,
+    title: str = "",
 ) -> Trainer:
-    """Build the Trainer of a run from checked arguments and our defaults."""
-    terminal, signals = sys.stdout.isatty(), signals or Signals()
+    """Build the Trainer of a run.
+
+    Args:
+        settings: Its arguments, see `check_trainer`; our defaults fill in the rest.
+        folder: The folder of the run.
+        checkpoints: The callback that writes checkpoints.
+        resumed: The checkpoint that the run resumes from.
+        ema: Decay of a moving average of the weights, if one is wanted.
+        title: What the data are called.
+    """
+    terminal = sys.stdout.isatty()
     defaults: dict[str, Any] = {"enable_model_summary": False, "log_every_n_steps": 10, "enable_progress_bar": terminal}
     defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0, "enable_checkpointing": True}
     given = defaults | {name: value for name, value in settings.items() if value is not None}
     if isinstance(given.get("val_check_interval"), int):
         given.setdefault("check_val_every_n_epoch", None)  # steps are counted through all epochs
-    kept = given["enable_checkpointing"]
-    without = "is for checkpoints, and --trainer.enable_checkpointing false keeps none: leave one out"
-    check_rules(
-        (kept or options.keep == 1, f"--keep {without}"),
-        (kept or options.checkpoint_every in (Fit.checkpoint_every, "never"), f"--checkpoint-every {without}"),
-        (settings.get("default_root_dir") is None, "--trainer.default_root_dir: a run has one folder, which --run-dir names"),
-    )
-    keeps = given["enable_checkpointing"] and not given.get("fast_dev_run")
-    checkpoints = Checkpoints(folder, options, monitor, signals, enabled=bool(keeps))
+    if not given["enable_checkpointing"] and not checkpoints.is_default:
+        text = "--trainer.enable_checkpointing false writes no checkpoints: leave --keep and --checkpoint-every out"
+        raise InputError(text, code="conflict")
+    if settings.get("default_root_dir") is not None:
+        raise InputError("--trainer.default_root_dir: a run has one folder; choose it with --run-dir", code="conflict")
+    checkpoints.enabled = bool(given["enable_checkpointing"]) and not given.get("fast_dev_run")
     given["logger"] = run_loggers(given.get("logger"), folder, resumed)
     ours = [checkpoints, checkpoints.divergence, EqualBuffers()]
     if given["logger"]:
         ours.append(LearningRateMonitor(logging_interval="step"))
-    if options.ema is not None:
-        ours.append(MovingAverage(options.ema))
-    ours.append(SplitNote(options.data or "the data"))
+    if ema is not None:
+        ours.append(MovingAverage(ema))
+    ours.append(SplitNote(title))
     if settings.get("enable_progress_bar") is not False:
         ours.append(ProgressBar(leave=False) if terminal else ProgressLines())
     given["callbacks"] = ours + as_list(given.get("callbacks"))
-    # Ours is no `Checkpoint` of Lightning: that would be called after everything that logs.
+    # `Checkpoints` is no `Checkpoint` of Lightning: that would be called after everything that logs.
     given["enable_checkpointing"] = any(isinstance(callback, Checkpoint) for callback in given["callbacks"])
     plugins = as_list(given.get("plugins"))
     if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
         given["plugins"] = [*plugins, AtomicCheckpointIO()]
-    trainer = build_trainer(given)
-    signals.take_over(trainer)
-    return trainer
+    return build_trainer(given)
 
 
 @contextmanager
@@ -132,9 +133,8 @@ def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
         several = isinstance(value, list | tuple)
         items = [{"class_path": item} if kind and isinstance(item, str) else item for item in as_list(value)]
         items = [build_objects(item, f"--trainer.{name}") for item in items]
-        for item in items if kind else ():
-            if not isinstance(item, kind | bool):  # type: ignore[operator]
-                raise InputError(f"--trainer.{name}: {item!r:.60} must be a {kind.__name__}, or its class path")
+        if kind and (wrong := [item for item in items if not isinstance(item, (kind, bool))]):
+            raise InputError(f"--trainer.{name}: {wrong[0]!r:.60} must be a {kind.__name__}, or its class path")
         if value is not None:
             checked[name] = items if several else items[0]
     return checked
