@@ -107,7 +107,7 @@ def test_a_tokenizer_of_other_texts_is_refused(call, refused, tmp_path):
     words = ("fit", "--backbone", "fasttext(dim=8, hidden=8)", "--algebra", "real", *SMALL)
     assert call(*words, "--data", "text(path=a.tsv)", "--run_dir", "a").code == 0
     said = refused(*words, "--data", "text(path=b.tsv)", "--from", "a")
-    assert said.endswith("its tokenizer is not that of 'text(path=b.tsv)': give the data that it was trained on")
+    assert "its tokenizer is not that of the data" in said
 
 
 def test_what_cannot_be_pruned_is_one_line(call, refused, run, tmp_path):

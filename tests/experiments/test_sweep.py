@@ -122,7 +122,7 @@ SUMMARY = {"metrics": {"accuracy": 0.5}, "parameters": {"total": 1, "real_twin":
 def finished(folder, point, **options):
     path = folder / "runs" / point.name
     path.mkdir(parents=True)
-    write_config(path, plan(build(Fit, point.options | options)).options)
+    write_config(path, plan(build(Fit, point.options | options)).config)
     (path / "summary.json").write_text(json.dumps(SUMMARY))
 
 
