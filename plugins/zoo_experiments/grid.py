@@ -154,9 +154,7 @@ def execute(
         executor.close()
 
 
-def changed_options(
-    folder: Path, values: Mapping[str, Any], free: Collection[str] = FREE
-) -> Iterator[tuple[str, Any, Any]]:
+def changed_options(folder: Path, values: Mapping[str, Any], free: Collection[str] = FREE) -> Iterator[tuple[str, Any, Any]]:
     """Yield name, old and new value of the options that differ from config.yaml of a folder, except the free ones."""
     old, new = flat(read_config(folder)), flat(values)
     for name in sorted((old.keys() | new.keys()) - set(free)):

@@ -210,9 +210,7 @@ class SweepGrid(Grid):
         for point in points:
             if point.name not in self.rows and self.is_finished(point):
                 # It may have been trained by hand, with --resume and other options.
-                self._check_same(
-                    point.name, not any(changed_options(self.path(point), plan(build(Fit, point.options)).config))
-                )
+                self._check_same(point.name, not any(changed_options(self.path(point), plan(build(Fit, point.options)).config)))
                 self.rows[point.name] = self.read_row(point)
         self.write()
 

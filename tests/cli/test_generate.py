@@ -230,7 +230,7 @@ def test_a_language_model_predicts_nothing(refused, place):
         (["--backbone", "transformer", "--task", "poetry"], ["unknown task 'poetry'", "text_classification", "seq2seq"]),
         (
             ["--backbone", "transformer", "--task", "seq2seq", "--data", "glosses(limit=60)"],
-            ["--task seq2seq: 'glosses(limit=60)' is for text_classification; use --data 'glosses(task=seq2seq)', say"],
+            ["--task seq2seq: 'glosses(limit=60)' is for text_classification; use --data 'glosses(task=seq2seq)'"],
         ),
         (["--backbone", "gpt", "--data", "glosses(limit=60)"], ["gpt reads running text", "holds texts", "transformer can"]),
         (

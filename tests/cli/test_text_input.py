@@ -81,8 +81,10 @@ def test_a_split_of_its_own(refused, tmp_path):
     for split in ("train", "test"):
         (tmp_path / "data" / f"{split}.tsv").write_bytes((tmp_path / "text.tsv").read_bytes())
     line = refused(*BASE, "--data", "text(path=data)", "--folds", "3")
-    assert line == "'text(path=data)' comes with a split of its own: leave --folds out"
-    assert refused(*BASE, "--backbone", "vit", "--data", "digits", "--folds", "3").startswith("'digits' comes with a split")
+    assert line == "'text(path=data)' comes with its own split: leave --folds out"
+    assert refused(*BASE, "--backbone", "vit", "--data", "digits", "--folds", "3").startswith(
+        "'digits' comes with its own split"
+    )
 
 
 @pytest.mark.parametrize(

@@ -177,4 +177,3 @@ def test_a_network_without_a_word_table_that_takes_any():
     vectors = torch.zeros(3, 2), torch.ones(3, dtype=torch.bool)
     with pytest.raises(InputError, match="takes no pretrained vectors"):
         load_vectors(torch.nn.Linear(2, 3), vectors)
-    load_vectors(torch.nn.Linear(2, 3), None)

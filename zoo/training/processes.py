@@ -180,8 +180,8 @@ def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
 
     try:
         return Trainer(**{"use_distributed_sampler": False, **launched_devices(), **arguments})
-    except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:
-        raise InputError(f"--trainer: {str(error).strip().splitlines()[0]}") from error
+    except (MisconfigurationException, ValueError, TypeError, RuntimeError, LookupError) as error:
+        raise InputError(f"--trainer: {one_line(error)}") from error
 
 
 def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1800) -> Processes:

@@ -15,8 +15,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from zoo import checkpoint as models
-from zoo.backbones.build import backbone, untrained
 from zoo.atomic import write_json
+from zoo.backbones.build import backbone, untrained
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
 from zoo.training.checkpoint_io import (

@@ -131,6 +131,8 @@ def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
         if value is not None and (wanted := mismatch(hints[name], value)):
             raise InputError(f"--trainer.{name}: {value!r:.60} must be {wanted}")
         several = isinstance(value, list | tuple)
+        if several and name not in ("logger", "callbacks", "plugins", "devices"):
+            raise InputError(f"--trainer.{name}: {value!r:.60} must not be a list")
         items = [{"class_path": item} if kind and isinstance(item, str) else item for item in as_list(value)]
         items = [build_objects(item, f"--trainer.{name}") for item in items]
         if kind and (wrong := [item for item in items if not isinstance(item, (kind, bool))]):
