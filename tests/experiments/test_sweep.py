@@ -314,8 +314,8 @@ def test_ctrl_c_says_how_to_resume(tmp_path):
         ({"gpus": -1.0}, "invalid", ("--gpus",)),
         ({"only": "quaternio"}, "unknown", ("'quaternion'",)),
         ({"only": "x*"}, "unknown", ("x*",)),
-        ({"run_dir": "full"}, "invalid", ("full",)),
-        ({"run_dir": "clone"}, "invalid", ("clone",)),
+        ({"run_dir": "full"}, "conflict", ("full",)),
+        ({"run_dir": "clone"}, "conflict", ("clone",)),
     ],
 )
 def test_wrong_options_and_the_folders_of_others(options, code, values, tmp_path, monkeypatch):

@@ -160,7 +160,12 @@ def response_of(address: Address, headers: Mapping[str, str] | None = None) -> I
     hooks: dict[str, list[Any]] = {"response": [_check_redirect]}
     with httpx2.Client(follow_redirects=True, timeout=TIMEOUT, verify=_certificates(), event_hooks=hooks) as client:
         expired = Event()
-        late = Timer(3 * TIMEOUT, lambda: (expired.set(), client.close()))  # the client's timeout restarts with each byte
+
+        def expire() -> None:
+            expired.set()
+            client.close()
+
+        late = Timer(3 * TIMEOUT, expire)  # the client's own timeout restarts with each byte
         late.start()
         try:
             with client.stream("GET", address.url, headers=sent) as response:

@@ -42,7 +42,7 @@ def record(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, Any
     parameters = count(net) | twin
     summary |= {"parameters": parameters, "versions": library_versions(config)}
     if layers is not None and plan.objects.backbone is None and parameters["total"] < parameters["real_twin"]:
-        nearest = equal_size(plan.network.backbone, parameters["total"], **layers)
+        nearest = equal_size(str(names["backbone"]), parameters["total"], **layers)
         summary["equal_size"] = nearest and {"backbone": nearest[0], "parameters": nearest[1]}
     summary |= {"data_sha256": getattr(info, "sha256", None), "stayed_real": stayed_real(net)}
     found = None if vectors is None else {"found": int(vectors[1].sum()), "words": len(vectors[1])}
