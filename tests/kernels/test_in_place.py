@@ -4,9 +4,20 @@ import copy
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from zoo.layers import Layers, set_kernel
+
+
+class Packed(nn.Module):
+    def __init__(self, lstm, lengths):
+        super().__init__()
+        self.lstm, self.lengths = lstm, lengths
+
+    def forward(self, x):
+        return self.lstm(pack_padded_sequence(x, self.lengths, batch_first=True))
+
 
 LAYERS = {
     "linear": (lambda make: make.linear(24, 20, role="ffn"), (6, 24)),
@@ -17,6 +28,11 @@ LAYERS = {
     "conv2d, groups": (lambda make: make.conv2d(16, 16, 3, groups=2), (2, 16, 6, 6)),
     "embedding": (lambda make: make.embedding(12, 16, padding_idx=0), None),
     "lstm": (lambda make: make.lstm(8, 12), (2, 5, 8)),
+    "lstm, packed": (lambda make: Packed(make.lstm(8, 12), [5, 5]), (2, 5, 8)),
+    "lstm, packed, two directions": (
+        lambda make: Packed(make.lstm(8, 12, num_layers=2, bidirectional=True), [5, 3]),
+        (2, 5, 8),
+    ),
     "attention": (lambda make: make.attention(16, 2), (2, 5, 16)),
 }
 
@@ -24,11 +40,18 @@ LAYERS = {
 def outputs(layer, x, in_place, train):
     x = x.clone().requires_grad_(train and x.is_floating_point())
     inner = nn.ReLU(in_place)(x * 1.0) if x.is_floating_point() else x
-    y = layer(inner)
-    y = nn.Hardswish(in_place)(y[0] if isinstance(y, tuple) else y)
+    ys = [nn.Hardswish(in_place)(y) for y in features(layer(inner))]
     if not train:
-        return [y]
-    return [y, *torch.autograd.grad(y.square().sum(), [p for p in (x, *layer.parameters()) if p.requires_grad])]
+        return ys
+    total = sum(y.square().sum() for y in ys)
+    return [*ys, *torch.autograd.grad(total, [p for p in (x, *layer.parameters()) if p.requires_grad])]
+
+
+def features(y):
+    """All outputs of a layer that are not indices: an LSTM also returns states, and packed sequences hold sizes."""
+    if isinstance(y, Tensor):
+        return [y] if y.is_floating_point() else []
+    return [part for several in y if several is not None for part in features(several)]
 
 
 @pytest.mark.parametrize("train", [True, False], ids=["train", "eval"])

@@ -1,7 +1,7 @@
 """Tensors that are computed or fixed: they read like any tensor, and refuse to be written to."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Never
 
 import torch
 from torch import Tensor
@@ -9,15 +9,15 @@ from torch import Tensor
 from zoo.errors import InputError
 
 _OPERATORS = "add sub mul div truediv floordiv mod pow and or xor lshift rshift matmul"
-_WRITES = {"__setitem__", "__set__", "__delete__", "__dlpack__"} | {f"__i{name}__" for name in _OPERATORS.split()}
+_WRITES = {"__setitem__", "__set__", "__delete__", "__dlpack__", "storage"} | {f"__i{name}__" for name in _OPERATORS.split()}
 
 
 class ReadOnly(Tensor):
     """A tensor that raises `InputError` instead of being changed in place; subclasses set the message.
 
     A write would change a temporary tensor and be lost. Results that share its memory (``data``, ``detach()``, views, the
-    parts of ``chunk``) refuse writes as well, and so do NumPy arrays; all other results are ordinary tensors. A write to
-    ``untyped_storage()`` is lost: savers read tensors by it, so it cannot be refused.
+    parts of ``chunk``, ``untyped_storage()``) refuse writes as well, and so do NumPy arrays; all other results are ordinary
+    tensors. Only raw addresses escape: ``data_ptr()``, ``to_dlpack`` and ``Tensor.set_``.
     """
 
     message: ClassVar[str] = "this tensor is read-only: change a clone() of it"
@@ -26,13 +26,21 @@ class ReadOnly(Tensor):
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Refuse functions that write to the tensor, and run all others as torch does."""
         kwargs = kwargs or {}
-        for target in (*_written(func, args, kwargs), kwargs.get("out")):
+        for target in _written(func, args, kwargs):
             if isinstance(target, ReadOnly):
                 raise InputError(target.message, code="unsupported")
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **kwargs)
-        source = next((arg for arg in args if isinstance(arg, ReadOnly)), None)
-        return result if source is None else _protected(result, source)
+            source = next((arg for arg in args if isinstance(arg, ReadOnly)), None)
+            return result if source is None else _protected(result, source)
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        """Return an ordinary copy."""
+        return self.detach().clone()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle an ordinary copy."""
+        return self.detach().clone().__reduce_ex__(protocol)
 
 
 class FixedProduct(ReadOnly):
@@ -41,12 +49,29 @@ class FixedProduct(ReadOnly):
     message = "a fixed product is read-only: assign a new tensor to algebra.structure, or use a learned algebra"
 
 
+class ReadOnlyStorage(torch.UntypedStorage):
+    """The memory of a read-only tensor: it can be saved and copied, but not written."""
+
+    message: str
+
+    def _refuse(self, *_: Any, **__: Any) -> Never:
+        raise InputError(self.message, code="unsupported")
+
+    __setitem__ = copy_ = fill_ = resize_ = byteswap = _refuse
+
+    def clone(self) -> torch.UntypedStorage:
+        """Return an ordinary copy."""
+        return torch.UntypedStorage(self.nbytes(), device=self.device).copy_(self)
+
+
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Return the arguments that a function of torch writes to, by its name: ``mul_``, ``__iadd__``, ``inplace=True``."""
-    name = getattr(func, "__name__", "")
+    name = getattr(func, "__name__", "").partition(".")[0]  # torch.ops.aten.mul_.Tensor
     in_place = name in _WRITES or (name.endswith("_") and not name.endswith("__")) or kwargs.get("inplace") is True
-    targets = (args[:1] or tuple(kwargs.values())[:1]) if in_place else ()
-    return tuple(targets[0]) if targets and isinstance(targets[0], list | tuple) else targets  # of torch._foreach_zero_
+    targets = [*(args[:1] or tuple(kwargs.values())[:1])] if in_place else []
+    targets.append(kwargs.get("out"))
+    parts = [target if isinstance(target, list | tuple) else (target,) for target in targets]  # of torch._foreach_zero_
+    return tuple(part for several in parts for part in several)
 
 
 def _protected(result: Any, source: ReadOnly) -> Any:
@@ -56,6 +81,8 @@ def _protected(result: Any, source: ReadOnly) -> Any:
         return result.as_subclass(type(source)) if protects else result
     if type(result) in (list, tuple):
         return type(result)(_protected(part, source) for part in result)
+    if isinstance(result, torch.UntypedStorage):
+        result.__class__, result.message = ReadOnlyStorage, source.message  # type: ignore[attr-defined]
     if isinstance(result, Iterator):
         return iter([_protected(part, source) for part in result])
     if type(result).__module__ == "numpy" and hasattr(result, "setflags"):

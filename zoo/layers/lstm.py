@@ -139,9 +139,8 @@ class LSTM(nn.Module):
             # Torch reads one step of every sequence; an empty one keeps its state.
             empty = (lengths < 1).to(x.device)[:, None]
             return y.masked_fill(empty.unsqueeze(-1), 0.0), (torch.where(empty, start[0], h), torch.where(empty, start[1], c))
-        y, h, c = torch.lstm(x, start, self._weights(x.is_cuda), *self._options(), True)
-        # On the CPU torch saves the outputs for the backward pass, and an in-place operation after it would fail.
-        return (y.clone(), (h.clone(), c.clone())) if y.requires_grad else (y, (h, c))
+        y, h, c = _copied(*torch.lstm(x, start, self._weights(x.is_cuda), *self._options(), True))
+        return y, (h, c)
 
     def _options(self) -> tuple[bool, int, float, bool, bool]:
         """Return the options of torch's kernel; the first says that there are biases."""
@@ -150,7 +149,7 @@ class LSTM(nn.Module):
     def _read_packed(self, x: PackedSequence, hx: State | None) -> tuple[PackedSequence, State]:
         # Packing sorts by length: states go in in that order and come out in the caller's.
         start = _reorder(self._start(x.data, int(x.batch_sizes[0]), hx), None if hx is None else x.sorted_indices)
-        y, h, c = torch.lstm(x.data, x.batch_sizes, start, self._weights(x.data.is_cuda), *self._options())
+        y, h, c = _copied(*torch.lstm(x.data, x.batch_sizes, start, self._weights(x.data.is_cuda), *self._options()))
         return PackedSequence(y, x.batch_sizes, x.sorted_indices, x.unsorted_indices), _reorder((h, c), x.unsorted_indices)
 
     def _read_by_scan(self, x: Tensor, start: State, lengths: Tensor | None) -> tuple[Tensor, State]:
@@ -196,6 +195,11 @@ class LSTM(nn.Module):
         shown = {"num_layers": 1, "bidirectional": False, "dropout": 0.0, "rules": "fused"}
         changed = [f"{name}={getattr(self, name)}" for name, default in shown.items() if getattr(self, name) != default]
         return ", ".join([f"{self.input_size}, {self.hidden_size}", *changed])
+
+
+def _copied(*outputs: Tensor) -> Given:
+    """Copy outputs that have a gradient: on the CPU torch saves them for the backward pass, and writing to them would fail."""
+    return tuple(y.clone() if y.requires_grad else y for y in outputs)
 
 
 def _stack(weights: Iterable[Any]) -> Tensor:
