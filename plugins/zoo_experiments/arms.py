@@ -160,14 +160,14 @@ def points_of(options: Lottery) -> list[Point]:
 
     A control has no dense round.
     """
-    made = []
+    points = []
     for arm in arms_of(options):
         start = int(arm.control is not None and options.pruning.score != "snip")
         for number in range(start, (options.rounds or 0) + 1):
             after = [arm.ticket.point(number)] if arm.control else []
             after += [arm.point(number - 1)] if number > start else []
-            made.append(Point(arm.point(number), {"arm": arm, "round": number}, after=tuple(after)))
-    return made
+            points.append(Point(arm.point(number), {"arm": arm, "round": number}, after=tuple(after)))
+    return points
 
 
 def experiment_name(options: Lottery) -> str:
@@ -181,7 +181,7 @@ def experiment_name(options: Lottery) -> str:
 
 def resume_text(folder: Path) -> str | None:
     """Say how to resume an experiment; None before the first checkpoint of its first round."""
-    begun = any(checkpoint_files(path / "checkpoints") for path in folder.glob("*/seed-*/round-*"))
-    if begun or any(folder.glob("*/seed-*/round-*/summary.json")):
+    has_checkpoint = any(checkpoint_files(path / "checkpoints") for path in folder.glob("*/seed-*/round-*"))
+    if has_checkpoint or any(folder.glob("*/seed-*/round-*/summary.json")):
         return f"progress is saved; resume with: zoo lottery --resume {shlex.quote(str(folder))}"
     return None

@@ -60,7 +60,7 @@ def run(command: str, values: dict[str, Any]) -> int:
 
 def repeated(command: str, file: str, options: Sweep) -> str:
     """Format the command with its options that are not at their defaults."""
-    given = {one.name: getattr(options, one.name) for one in fields(Sweep) if getattr(options, one.name) != one.default}
+    given = {f.name: getattr(options, f.name) for f in fields(Sweep) if getattr(options, f.name) != f.default}
     flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", str(value))]
     return shlex.join(["zoo", command, file, *flags])
 

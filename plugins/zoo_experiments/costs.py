@@ -36,7 +36,7 @@ def costs(values: Mapping[str, Any], file: str) -> dict[str, dict[str, float]]:
         options.setdefault(point.axes["net"], point.options)
     tasks = {net: first_batch(build(Fit, chosen)) for net, chosen in options.items()}
     steps = side_by_side({net: training_step(task, batch) for net, (task, batch) in tasks.items()}, ROUNDS)
-    found = {}
+    measured = {}
     with ExitStack() as stack:
         for task, _ in tasks.values():
             stack.enter_context(keep_matrices(task.net))
@@ -47,8 +47,8 @@ def costs(values: Mapping[str, Any], file: str) -> dict[str, dict[str, float]]:
             examples = next(len(part) for part in tree_leaves(batch) if isinstance(part, torch.Tensor))
             adds = counter.get_total_flops() // 2 // examples
             times = {"step_ms": steps[net]["ms"], "inference_ms": inferences[net]["ms"]}
-            found[net] = {"bytes": weights_bytes(task.net), "multiply_adds": adds} | times
-    return found
+            measured[net] = {"bytes": weights_bytes(task.net), "multiply_adds": adds} | times
+    return measured
 
 
 def weights_bytes(net: nn.Module) -> int:

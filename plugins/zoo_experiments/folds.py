@@ -44,10 +44,10 @@ class Folds(Grid):
         self.rows = {point.name: self.read_row(point) for point in self.points if self.is_finished(point)}
 
     def _check_begun(self) -> None:
-        """Check that no fold has begun with other options, since a mean is over equal runs."""
-        begun = {self.path(p): plan(self.folds[p.axes["fold"] - 1]).config for p in self.points}
-        begun = {folder: values for folder, values in begun.items() if (folder / "config.yaml").exists()}
-        for folder, wanted in {self.folder: config_values(self.options), **begun}.items():
+        """Check that no fold has started with other options, since a mean is over equal runs."""
+        started = {self.path(p): plan(self.folds[p.axes["fold"] - 1]).config for p in self.points}
+        started = {folder: values for folder, values in started.items() if (folder / "config.yaml").exists()}
+        for folder, wanted in {self.folder: config_values(self.options), **started}.items():
             for name, old, new in changed_options(folder, wanted):
                 raise InputError(f"'{folder}' has {name}={old}, not {new}: start a new run to change it", code="mismatch")
         if (summary := self.folder / "summary.json").exists():

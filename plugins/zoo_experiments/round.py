@@ -92,14 +92,14 @@ class Round(Extension):
         self._load_masks(run)
         if not self.begin():
             callbacks = run.trainer.callbacks  # type: ignore[attr-defined]
-            run.trainer.callbacks = [one for one in callbacks if not isinstance(one, SplitNote)]  # type: ignore[attr-defined]
+            run.trainer.callbacks = [callback for callback in callbacks if not isinstance(callback, SplitNote)]  # type: ignore[attr-defined]
 
     def _load_masks(self, run: Run) -> None:
         """Set the masks and the rewind point of the round; those in a checkpoint of the round replace them."""
         ticket, number = self.ticket, self.number
         parameters = prunable(run.task, ticket.matrices, include=ticket.include, exclude=ticket.exclude)
         if self.arm.control is None and number == 0:
-            weights = {name: one.parameter for name, one in parameters.items()}
+            weights = {name: matrix.parameter for name, matrix in parameters.items()}
             next_masks(parameters, weights, full_masks(parameters), replace(ticket.pruning, score="magnitude"))  # may raise
             return
         state = read_ticket(self.ticket_file)
@@ -199,4 +199,4 @@ def real_weights(planned: Plan, ticket: LotteryTicket) -> int:
         part: [pattern for pattern in getattr(ticket, part) if any(fnmatchcase(name, pattern) for name in names)]
         for part in ("include", "exclude")
     }
-    return sum(one.parameter.numel() for one in prunable(twin, ticket.matrices, **patterns).values())
+    return sum(matrix.parameter.numel() for matrix in prunable(twin, ticket.matrices, **patterns).values())

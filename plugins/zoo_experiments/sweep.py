@@ -10,7 +10,7 @@ The file is YAML: a base configuration and axes. The values of an axis are value
     exclude:
       - {algebra: real, rate: high}
 
-``exclude`` leaves out all combinations that agree with one of its entries. Every run is a process of ``zoo fit``.
+``exclude`` leaves out all combinations that match one of its entries. Every run is a process of ``zoo fit``.
 """
 
 from __future__ import annotations
@@ -67,25 +67,25 @@ def points(values: Mapping[str, Any], file: str) -> list[Point]:
             wrong = [label for label in map(str, as_list(excluded)) if label not in labels.get(axis, {})]
             known = f"axis '{axis}' has {', '.join(labels[axis])}" if axis in labels else f"the axes are {', '.join(labels)}"
             check_rules((not wrong, f"'{file}' excludes {axis}={wrong[:1] and wrong[0]}, but {known}"), code="unknown")
-    made: dict[str, Point] = {}
-    for chosen in product(*labels.values()):
-        place = dict(zip(labels, chosen, strict=True))
-        if any(all(place[axis] in map(str, as_list(excluded)) for axis, excluded in entry.items()) for entry in exclude):
+    runs: dict[str, Point] = {}
+    for combination in product(*labels.values()):
+        chosen = dict(zip(labels, combination, strict=True))
+        if any(all(chosen[axis] in map(str, as_list(excluded)) for axis, excluded in entry.items()) for entry in exclude):
             continue
         options, setters = base, dict[str, str]()
-        for axis, label in place.items():
+        for axis, label in chosen.items():
             options = merged(options, labels[axis][label])
             for name in flat(labels[axis][label]):
                 first = setters.setdefault(name, axis)
                 check_rules((first == axis, f"axes '{first}' and '{axis}' of '{file}' both set {name}"), code="conflict")
-        name = file_name("-".join(short(axis, label, axes[axis]) for axis, label in place.items()))
-        text = f"'{file}': the labels {', '.join(chosen)} give no folder name of their own: use other letters or digits"
-        check_rules((bool(name) and name.casefold() not in made, text), code="conflict")
-        made[name.casefold()] = Point(name, place, options)
-    check_rules((bool(made), f"'{file}' excludes every run of its grid"))
-    for point in made.values():
+        name = file_name("-".join(short(axis, label, axes[axis]) for axis, label in chosen.items()))
+        text = f"'{file}': the labels {', '.join(combination)} give no folder name of their own: use other letters or digits"
+        check_rules((bool(name) and name.casefold() not in runs, text), code="conflict")
+        runs[name.casefold()] = Point(name, chosen, options)
+    check_rules((bool(runs), f"'{file}' excludes every run of its grid"))
+    for point in runs.values():
         check_point(point, file)
-    return list(made.values())
+    return list(runs.values())
 
 
 def read_parts(values: Mapping[str, Any], file: str) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
@@ -136,11 +136,11 @@ def option_names() -> list[str]:
 
 def nested(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with names such as ``optimizer.lr`` as parts of ``optimizer``."""
-    made: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for name, value in options.items():
         head, _, tail = str(name).partition(".")
-        made = merged(made, {head: {tail: value}} if tail else {head: value})
-    return made
+        parts = merged(parts, {head: {tail: value}} if tail else {head: value})
+    return parts
 
 
 def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:

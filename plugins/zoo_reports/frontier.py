@@ -93,11 +93,12 @@ def frontier(runs: Sequence[str]) -> Report:
     stored = read_json(folder / "frontier.json")
     check_rules((bool(stored.get("rows")), f"no run of '{folder}' is finished yet"), code="missing")
     config, rows = stored["config"], stored["rows"]
-    made = Frontier(folder.name, config, rows, points(rows, int(config["axes"]["seed"][0])), stored.get("costs", {}))
-    sentences, table = [sentence(made, algebra) for algebra in made.algebras], network_table(made)
+    measured = Frontier(folder.name, config, rows, points(rows, int(config["axes"]["seed"][0])), stored.get("costs", {}))
+    sentences, table = [sentence(measured, algebra) for algebra in measured.algebras], network_table(measured)
     about = "Every network at its best learning rate by validation; ± is a 95 % t-interval over seeds."
     page = Page(f"Quality at equal weights: {folder.name}", about, [text.replace("**", "") for text in sentences], [table])
-    files = pictures("frontier", lambda: draw(made)) | (pictures("costs", lambda: draw_costs(made)) if made.costs else {})
+    files = pictures("frontier", lambda: draw(measured))
+    files |= pictures("costs", lambda: draw_costs(measured)) if measured.costs else {}
     return page.report("frontier", {"table": table.rows, "sentences": sentences}, files, table)
 
 

@@ -123,7 +123,7 @@ def points(rows: Iterable[Mapping[str, Any]], seed: int) -> list[Point]:
     """Return the networks of a frontier at their best rates, smallest first; ``seed`` is the one that searched the rates."""
     rows = list(rows)
     without = max((row["embedding"] / row["weights"] for row in rows), default=0.0) > SHARE
-    made = []
+    networks = []
     for net in dict.fromkeys(row["net"] for row in rows):
         of_net = [row for row in rows if row["net"] == net]
         searched = [row for row in of_net if row["seed"] == seed]
@@ -133,5 +133,5 @@ def points(rows: Iterable[Mapping[str, Any]], seed: int) -> list[Point]:
         weights = total - (of_net[0]["embedding"] if without else 0)
         rates = tuple(sorted(row["lr"] for row in searched if row["lr"]))
         values, seconds = tuple(row["test"] for row in best), mean(row["seconds"] for row in best)
-        made.append(Point(net, of_net[0]["algebra"], weights, total, lr or 0.0, rates, values, seconds))
-    return sorted(made, key=lambda point: point.weights)
+        networks.append(Point(net, of_net[0]["algebra"], weights, total, lr or 0.0, rates, values, seconds))
+    return sorted(networks, key=lambda point: point.weights)

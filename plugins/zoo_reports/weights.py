@@ -90,8 +90,8 @@ def prunable_sizes(config: dict[str, Any], folder: Any, arm: Arm) -> dict[str, i
     options = arm.run.record["pruning"]
     patterns = {key: options.get(key, ()) for key in ("include", "exclude")}
     # Patterns apply to the names of the task, which holds the network as ``net``.
-    found = prunable(nn.ModuleDict({"net": load_network(folder, config)}), options.get("matrices", "all"), **patterns)
-    return {name.removeprefix("net."): one.parameter.numel() for name, one in found.items()}
+    matrices = prunable(nn.ModuleDict({"net": load_network(folder, config)}), options.get("matrices", "all"), **patterns)
+    return {name.removeprefix("net."): matrix.parameter.numel() for name, matrix in matrices.items()}
 
 
 def survivors(tensors: dict[str, Tensor], sparse: dict[str, Any], sizes: dict[str, int]) -> Arrays:

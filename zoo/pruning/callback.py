@@ -112,12 +112,12 @@ class LotteryTicket(Callback):
             raise InputError("this ticket was not trained: call trainer.fit with callbacks=[ticket] first", code="missing")
         text = f"the first round ended before rewind_step={self.rewind_step}: train longer or rewind to an earlier step"
         check_rules((bool(self.rewind_point), text))
-        found, score = self._matching(module), self.pruning.score
+        parameters, score = self._matching(module), self.pruning.score
         check_rules((score != "movement" or bool(self._sums), "movement needs a training step: call trainer.fit first"))
         if score != "snip":
-            weights = {name: one.parameter for name, one in found.items()}
-            values = {"magnitude": weights, "movement": self._sums}.get(score) or random_values(found, self.seed, self.round)
-            self._prune(found, values)
+            weights = {name: matrix.parameter for name, matrix in parameters.items()}
+            values = {"magnitude": weights, "movement": self._sums}.get(score)
+            self._prune(parameters, values or random_values(parameters, self.seed, self.round))
         self.round, self._sums, self._is_due = self.round + 1, {}, True
 
     def pruning_of(self, round: int) -> Pruning:
@@ -132,16 +132,17 @@ class LotteryTicket(Callback):
         """Take the rewind point from a module, for example one with another initialisation as a control."""
         self.rewind_point = {name: t.detach().to("cpu", copy=True) for name, t in _tensors(module)}
 
-    def _prune(self, found: dict[str, Prunable], values: Any) -> None:
-        masks = {name: self.masks[name].to(one.parameter.device) for name, one in found.items()}
-        self.masks = {name: mask.cpu() for name, mask in next_masks(found, values, masks, self.pruning_of(self.round)).items()}
+    def _prune(self, parameters: dict[str, Prunable], values: Any) -> None:
+        masks = {name: self.masks[name].to(matrix.parameter.device) for name, matrix in parameters.items()}
+        masks = next_masks(parameters, values, masks, self.pruning_of(self.round))
+        self.masks = {name: mask.cpu() for name, mask in masks.items()}
 
     def _matching(self, module: nn.Module) -> dict[str, Prunable]:
         """Return the prunable parameters after comparing them with the masks."""
-        found = prunable(module, self.matrices, include=self.include, exclude=self.exclude)
+        parameters = prunable(module, self.matrices, include=self.include, exclude=self.exclude)
         if self.masks:
-            _compare(self.masks, {name: one.parameter for name, one in found.items()})
-        return found
+            _compare(self.masks, {name: matrix.parameter for name, matrix in parameters.items()})
+        return parameters
 
     # --- a round ---
 
@@ -174,9 +175,9 @@ class LotteryTicket(Callback):
                 self.remember(pl_module)
         self._apply_masks()
         self._check_ranks(trainer, pl_module)
-        self._hooks = [one.register_step_post_hook(self._mask_weights) for one in trainer.optimizers]
+        self._hooks = [optimizer.register_step_post_hook(self._mask_weights) for optimizer in trainer.optimizers]
         # Some wrappers of optimizers override step without torch's hooks.
-        self._is_unhooked = not all(getattr(type(one).step, "hooked", False) for one in trainer.optimizers)
+        self._is_unhooked = not all(getattr(type(optimizer).step, "hooked", False) for optimizer in trainer.optimizers)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Refuse a rewind point that training does not reach."""
@@ -226,7 +227,7 @@ class LotteryTicket(Callback):
 
     def _products(self) -> dict[str, Tensor]:
         """Return w dL/dw of the prunable weights, zero without a gradient."""
-        pairs = {name: (one.parameter.detach(), one.parameter.grad) for name, one in self._prunable.items()}
+        pairs = {name: (matrix.parameter.detach(), matrix.parameter.grad) for name, matrix in self._prunable.items()}
         return {name: torch.zeros_like(w) if g is None else w * g for name, (w, g) in pairs.items()}
 
     def _rewind(self, module: nn.Module) -> None:
@@ -237,7 +238,7 @@ class LotteryTicket(Callback):
                 tensor.copy_(self.rewind_point[name])
 
     def _apply_masks(self) -> None:
-        masks = ((one.parameter, self.masks[name]) for name, one in self._prunable.items())
+        masks = ((matrix.parameter, self.masks[name]) for name, matrix in self._prunable.items())
         self._pruned = [(parameter, bit_mask(mask, parameter)) for parameter, mask in masks if not mask.all()]
         self._mask_weights()
 

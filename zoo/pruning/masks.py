@@ -119,19 +119,19 @@ def prunable(
     candidates, tables = _by_owner(model)
     names = {name: p for name, p in model.named_parameters() if not is_lazy(p)}
     trained = {name: p for name, p in names.items() if id(p) in candidates and id(p) not in tables and p.requires_grad}
-    found = {name: candidates[id(p)] for name, p in trained.items()}
+    parameters = {name: candidates[id(p)] for name, p in trained.items()}
     if matrices == "qkv":
-        found = {name: one for name, one in found.items() if one.parts}
-    found = {name: one._replace(parts=max(one.parts, 1)) for name, one in found.items()}
+        parameters = {name: matrix for name, matrix in parameters.items() if matrix.parts}
+    parameters = {name: matrix._replace(parts=max(matrix.parts, 1)) for name, matrix in parameters.items()}
     for pattern in include:
         for name in _matching(pattern, names):
-            found.setdefault(name, candidates.get(id(names[name]), Prunable(names[name]))._replace(parts=1))
+            parameters.setdefault(name, candidates.get(id(names[name]), Prunable(names[name]))._replace(parts=1))
     for pattern in exclude:
         for name in _matching(pattern, names):
-            found.pop(name, None)
+            parameters.pop(name, None)
     kind = "queries, keys or values" if matrices == "qkv" else "matrices"
-    check_rules((bool(found), f"nothing to prune: {type(model).__name__} has no trained {kind}"))
-    return {name: found[name] for name in names if name in found}
+    check_rules((bool(parameters), f"nothing to prune: {type(model).__name__} has no trained {kind}"))
+    return {name: parameters[name] for name in names if name in parameters}
 
 
 def _matching(pattern: str, names: Iterable[str]) -> list[str]:
@@ -143,7 +143,7 @@ def _matching(pattern: str, names: Iterable[str]) -> list[str]:
 def _by_owner(model: nn.Module) -> tuple[dict[int, Prunable], set[int]]:
     """Return the matrices and the tables of a module by id; parts are 0 for matrices other than q, k and v."""
     modules = dict(model.named_modules())
-    found: dict[int, Prunable] = {}
+    matrices: dict[int, Prunable] = {}
     tables: set[int] = set()
     for name, module in modules.items():
         parent, _, child = name.removesuffix(".weight_module").rpartition(".")
@@ -154,8 +154,8 @@ def _by_owner(model: nn.Module) -> tuple[dict[int, Prunable], set[int]]:
             if isinstance(module, nn.Embedding | nn.EmbeddingBag) or (isinstance(module, Weight) and module.transposed):
                 tables.add(id(parameter))
             if (matrix := _matrix(module, key, parameter, parts)) is not None:
-                found[id(parameter)] = matrix
-    return found, tables
+                matrices[id(parameter)] = matrix
+    return matrices, tables
 
 
 def _matrix(module: nn.Module, key: str, parameter: nn.Parameter, parts: int) -> Prunable | None:
@@ -177,19 +177,19 @@ def _matrix(module: nn.Module, key: str, parameter: nn.Parameter, parts: int) ->
 # --- scores ---
 
 
-def random_values(found: Mapping[str, Prunable], seed: int, step: int) -> dict[str, Tensor]:
+def random_values(parameters: Mapping[str, Prunable], seed: int, step: int) -> dict[str, Tensor]:
     """Draw a number in [0, 1) for every weight, the same on every device, from a generator of this seed and step."""
     draw = torch.Generator().manual_seed(random.Random(f"masks {seed} {step}").randrange(2**63))
     return {
-        name: torch.rand(one.parameter.shape, generator=draw, dtype=torch.float64).to(one.parameter.device)
-        for name, one in found.items()
+        name: torch.rand(matrix.parameter.shape, generator=draw, dtype=torch.float64).to(matrix.parameter.device)
+        for name, matrix in parameters.items()
     }
 
 
-def _scores(name: str, values: Tensor, one: Prunable, pruning: Pruning) -> Tensor:
+def _scores(name: str, values: Tensor, matrix: Prunable, pruning: Pruning) -> Tensor:
     """Return the scores of the units, [1, out, in, *kernel] for elements, from weights, draws, or products w dL/dw."""
     check_rules((bool(values.isfinite().all()), f"{name} holds NaN or infinity: training diverged, so nothing can be ranked"))
-    if pruning.unit == "element" and one.components:
+    if pruning.unit == "element" and matrix.components:
         values = values.double()  # so that every device ranks alike
         values = values.square().mean(0, keepdim=True).sqrt() if pruning.score == "magnitude" else values.mean(0, keepdim=True)
     return values.abs() if pruning.score in ("magnitude", "snip") else values
@@ -198,16 +198,16 @@ def _scores(name: str, values: Tensor, one: Prunable, pruning: Pruning) -> Tenso
 # --- masks ---
 
 
-def full_masks(found: Mapping[str, Prunable]) -> Masks:
+def full_masks(parameters: Mapping[str, Prunable]) -> Masks:
     """Return masks that prune nothing."""
-    return {name: torch.ones_like(one.parameter, dtype=torch.bool) for name, one in found.items()}
+    return {name: torch.ones_like(matrix.parameter, dtype=torch.bool) for name, matrix in parameters.items()}
 
 
-def next_masks(found: Mapping[str, Prunable], values: Tensors, masks: Tensors, pruning: Pruning) -> Masks:
+def next_masks(parameters: Mapping[str, Prunable], values: Tensors, masks: Tensors, pruning: Pruning) -> Masks:
     """Return the masks after one more pruning.
 
     Args:
-        found: The prunable parameters, see `prunable`.
+        parameters: The prunable parameters, see `prunable`.
         values: The basis of the score, in the shape of each parameter: the weights (``magnitude``), `random_values`, or
             sums of -w dL/dw (``movement``) or w dL/dw (``snip``).
         masks: The masks so far.
@@ -222,25 +222,25 @@ def next_masks(found: Mapping[str, Prunable], values: Tensors, masks: Tensors, p
         >>> next_masks(prunable(net), values, full_masks(prunable(net)), Pruning(rate=0.4))["weight"]
         tensor([[ True, False,  True,  True, False]])
     """
-    new = {name: masks[name].clone() for name in found}
+    new = {name: masks[name].clone() for name in parameters}
     groups: list[list[tuple[Tensor, Tensor]]] = []
-    for name, one in found.items():
-        scores, alive = _scores(name, values[name].detach(), one, pruning), new[name]
+    for name, matrix in parameters.items():
+        scores, alive = _scores(name, values[name].detach(), matrix, pruning), new[name]
         if scores.shape != alive.shape:  # whole elements
             alive = new[name] = alive.any(0, keepdim=True)
         if pruning.pattern is not None:
-            _keep_pattern(name, scores, alive, one, *pruning.pattern)
+            _keep_pattern(name, scores, alive, matrix, *pruning.pattern)
             continue
-        parts = 1 if pruning.scope == "global" else one.parts
-        pairs = zip(scores.chunk(parts, one.out_axis), alive.chunk(parts, one.out_axis), strict=True)
+        parts = 1 if pruning.scope == "global" else matrix.parts
+        pairs = zip(scores.chunk(parts, matrix.out_axis), alive.chunk(parts, matrix.out_axis), strict=True)
         for pair in pairs:
-            split = pruning.scope == "component" and one.components
+            split = pruning.scope == "component" and matrix.components
             groups += [[(s, a)] for s, a in zip(*pair, strict=True)] if split else [[pair]]
     if pruning.scope == "global":
         groups = [[pair for group in groups for pair in group]]
     for group in groups:
         _drop_lowest(group, pruning.rate)
-    return {name: new[name] & masks[name] for name in found}
+    return {name: new[name] & masks[name] for name in parameters}
 
 
 def _drop_lowest(pairs: list[tuple[Tensor, Tensor]], rate: float) -> None:
@@ -258,11 +258,11 @@ def _drop_lowest(pairs: list[tuple[Tensor, Tensor]], rate: float) -> None:
         target.copy_(alive.view(target.shape))
 
 
-def _keep_pattern(name: str, scores: Tensor, alive: Tensor, one: Prunable, n: int, m: int) -> None:
+def _keep_pattern(name: str, scores: Tensor, alive: Tensor, matrix: Prunable, n: int, m: int) -> None:
     """Keep the n highest scores of every m along the input axis, in place."""
-    size = scores.shape[one.in_axis]
+    size = scores.shape[matrix.in_axis]
     check_rules((size % m == 0, f"{name} has {size} input channels, not a multiple of {m}: exclude it, or use a rate"))
-    rows, kept = (t.movedim(one.in_axis, -1).unflatten(-1, (-1, m)) for t in (scores, alive))
+    rows, kept = (t.movedim(matrix.in_axis, -1).unflatten(-1, (-1, m)) for t in (scores, alive))
     order = rows.masked_fill(~kept, -torch.inf).argsort(dim=-1, stable=True)
     kept.masked_fill_(torch.zeros_like(kept).scatter_(-1, order[..., : m - n], True), False)
 
