@@ -40,7 +40,7 @@ def record(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, Any
     summary = names | {key: plan.config.get(key) for key in ("vectors", "teacher", "seed")}
     twin = {} if layers is None else {"real_twin": count(real_twin(plan.network.backbone, **layers))["total"]}
     parameters = count(net) | twin
-    summary |= {"parameters": parameters, "versions": library_versions(config)}
+    summary |= {"parameters": parameters, "equal_size": None, "versions": library_versions(config)}
     if layers is not None and plan.objects.backbone is None and parameters["total"] < parameters["real_twin"]:
         nearest = equal_size(str(names["backbone"]), parameters["total"], **layers)
         summary["equal_size"] = nearest and {"backbone": nearest[0], "parameters": nearest[1]}
