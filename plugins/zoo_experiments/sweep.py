@@ -64,13 +64,13 @@ def points(values: Mapping[str, Any], file: str) -> list[Point]:
     labels = {axis: dict(labelled(axis, choices, file)) for axis, choices in axes.items()}
     for entry in exclude:
         for axis, excluded in entry.items():
-            wrong = [label for label in map(str, as_list(excluded)) if label not in labels.get(axis, {})]
+            wrong = [label for label in excluded if label not in labels.get(axis, {})]
             known = f"axis '{axis}' has {', '.join(labels[axis])}" if axis in labels else f"the axes are {', '.join(labels)}"
-            check_rules((not wrong, f"'{file}' excludes {axis}={wrong[:1] and wrong[0]}, but {known}"), code="unknown")
+            check_rules((not wrong, f"'{file}' excludes {axis}={', '.join(wrong)}, but {known}"), code="unknown")
     runs: dict[str, Point] = {}
     for combination in product(*labels.values()):
         chosen = dict(zip(labels, combination, strict=True))
-        if any(all(chosen[axis] in map(str, as_list(excluded)) for axis, excluded in entry.items()) for entry in exclude):
+        if any(all(chosen[axis] in excluded for axis, excluded in entry.items()) for entry in exclude):
             continue
         options, setters = base, dict[str, str]()
         for axis, label in chosen.items():
@@ -88,8 +88,8 @@ def points(values: Mapping[str, Any], file: str) -> list[Point]:
     return list(runs.values())
 
 
-def read_parts(values: Mapping[str, Any], file: str) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
-    """Return the base, the axes and the exclusions of a file after checking their types."""
+def read_parts(values: Mapping[str, Any], file: str) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, list[str]]]]:
+    """Return the base, the axes and the excluded labels of a file after checking their types."""
     for key in values:
         hint = "".join(f"; did you mean '{close}'?" for close in get_close_matches(str(key), KEYS, 1))
         text = f"unknown key '{key}' in the sweep '{file}', which has {', '.join(KEYS)}{hint}"
@@ -104,7 +104,9 @@ def read_parts(values: Mapping[str, Any], file: str) -> tuple[dict[str, Any], di
     for axis, choices in axes.items() if isinstance(axes, dict) else ():
         text = f"axis '{axis}' of the sweep '{file}' needs a list of values, or options by label"
         check_rules((isinstance(choices, list | dict) and bool(choices), text))
-    return nested(base), {str(axis): choices for axis, choices in (axes or {}).items()}, exclude
+    lists = [{axis: x if isinstance(x, list) else [x] for axis, x in entry.items()} for entry in exclude]
+    excluded = [{axis: [str(label) for label in labels] for axis, labels in entry.items()} for entry in lists]
+    return nested(base), {str(axis): choices for axis, choices in (axes or {}).items()}, excluded
 
 
 def labelled(axis: str, choices: Sequence[Any] | Mapping[str, Any], file: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -157,11 +159,6 @@ def short(axis: str, label: str, choices: Any) -> str:
     if isinstance(choices, Mapping):
         return label
     return shortest(GROUPS[axis], label) if axis in GROUPS else f"{axis.rpartition('.')[2]}{label}"
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return a list unchanged, and any other value in a list."""
-    return value if isinstance(value, list) else [value]
 
 
 def check_point(point: Point, file: str) -> None:

@@ -102,7 +102,7 @@ def test_the_configuration_of_a_fold_repeats_that_fold(place, made, tmp_path):
 
 def test_questions_stay_whole(place):
     data = f"ranking(path='{place / 'ranking.tsv'}')"
-    made = zoo.fit(**options(place, "ranked", data=data, backbone="lstm(dim=8, hidden=8)"))
+    made = zoo.fit(**options(place, "ranked", data=data, algebra="real", backbone="lstm(dim=8, hidden=8)"))
     assert made["metrics"].keys() == {"loss", "map", "mrr", "top1"}
     asked = [set(ready(ranking(str(place / "ranking.tsv"), folds=3, fold=i)).splits["test"].texts[0]) for i in range(3)]
     assert sum(map(len, asked)) == len(set().union(*asked)) == 15
