@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 import zoo
+from tests.errors import raises
 from zoo import registry
 from zoo.algebras import Algebra
-from zoo.backbones import recipe
+from zoo.backbones import build, recipe
 from zoo.backbones.build import WIDTHS, backbone, check_fit, check_spec, count, equal_size, real_twin
-from zoo.errors import InputError
 from zoo.registry import Spec
 
 INFO = {"in_channels": 1, "image_size": 8, "num_classes": 3}
@@ -43,30 +43,29 @@ def test_a_network_is_returned_as_it_is():
     assert zoo.backbone(net, "quaternion") is net
 
 
-@pytest.mark.parametrize(("spec", "said"), [(3, "a backbone is a spec"), (lambda layers: 3, "returned int, not a torch.nn")])
-def test_what_builds_no_network(spec, said):
-    with pytest.raises(InputError, match=said):
+@pytest.mark.parametrize(("spec", "value"), [(3, "not 3"), (lambda layers: 3, "int")])
+def test_objects_that_build_no_network(spec, value):
+    with raises("invalid", value):
         zoo.backbone(spec, "real")
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "fitting"),
     [
-        ("vit", "dim=64 does not split into heads=4 of whole elements of an algebra with n = 5: write vit(dim=80)"),
-        ("gpt", "write gpt(dim=140)"),
-        ("gpt/nano", "write gpt/nano(dim=390)"),
-        ("gpt(positions=rotary)", "heads=4 of whole elements of an algebra with n = 5 and of pairs of channels to rotate"),
-        ("transformer/base", "write transformer/base(dim=520)"),
-        ("transformer_xl", "write transformer_xl(dim=140)"),
-        ("decomposable_attention", "write decomposable_attention(dim=100)"),
+        ("vit", "vit(dim=80)"),
+        ("gpt", "gpt(dim=140)"),
+        ("gpt/nano", "gpt/nano(dim=390)"),
+        ("gpt(positions=rotary)", ""),
+        ("transformer/base", "transformer/base(dim=520)"),
+        ("transformer_xl", "transformer_xl(dim=140)"),
+        ("decomposable_attention", "decomposable_attention(dim=100)"),
     ],
 )
-def test_heads_that_do_not_fit_are_found_without_data_and_the_message_is_right(spec, said):
-    with pytest.raises(InputError) as caught:
+def test_sizes_that_do_not_fit_are_found_without_data_and_the_message_is_right(spec, fitting):
+    with raises("invalid", "n = 5", fitting):
         check_spec(spec, cyclic(5))
-    assert said in str(caught.value)
-    if "write " in str(caught.value):
-        check_spec(str(caught.value).partition("write ")[2], cyclic(5))
+    if fitting:
+        check_spec(fitting, cyclic(5))
 
 
 @pytest.mark.parametrize(
@@ -85,18 +84,27 @@ def test_what_may_fit_some_data_is_not_refused(spec, options):
 
 
 @pytest.mark.parametrize(
-    ("spec", "options", "said"),
+    ("spec", "options", "value"),
     [
-        ("lstm(pooling=median)", {}, "unknown pooling 'median'"),
-        ("lstm", {"scope": "everything"}, "unknown scope"),
-        ("lstm", {"init": "zero"}, "unknown initialisation"),
-        ("lstm", {"embedding": "nothing"}, "unknown embedding"),
-        ("timm/resnet18x", {}, "has no model 'resnet18x'"),
+        ("lstm(pooling=median)", {}, "median"),
+        ("lstm", {"scope": "everything"}, "everything"),
+        ("lstm", {"init": "zero"}, "zero"),
+        ("lstm", {"embedding": "nothing"}, "nothing"),
+        ("timm/resnet18x", {}, "resnet18x"),
     ],
 )
-def test_options_that_are_wrong_for_any_data(spec, options, said):
-    with pytest.raises(InputError, match=said):
+def test_options_that_are_wrong_for_any_data(spec, options, value):
+    with raises("invalid", value):
         check_spec(spec, "quaternion", **options)
+
+
+def test_a_network_that_fits_no_machine_is_refused(monkeypatch):
+    monkeypatch.setattr(build, "MOST_TENSORS", 8)
+    with raises("invalid", "depth"):
+        zoo.backbone("mlp(depth=3)", "real", in_features=2, out_features=2)
+    monkeypatch.setattr(build, "machine_memory", lambda: 1e5)
+    with raises("invalid", "memory"):
+        zoo.backbone("mlp(dim=256, depth=1)", "real", in_features=2, out_features=2)
 
 
 def test_a_third_partys_network_that_cannot_be_tried_is_not_refused():
@@ -124,19 +132,25 @@ def test_a_check_of_a_network_leaves_every_module_in_its_mode():
     assert [module.training for module in net.modules()] == [True, True, False]
 
 
-def test_trying_draws_no_random_numbers():
+def test_a_check_draws_no_random_numbers_and_keeps_a_shared_product():
+    product = zoo.algebra("phm(n=4, shared=true)")
+    before = product.structure.detach().clone()
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
-    check_spec("transformer", "phm-4")
-    assert torch.equal(torch.rand(3), expected)
-
-
-def test_a_check_leaves_the_values_of_a_shared_product():
-    product = zoo.algebra("phm(n=4, shared=true)")
-    before = product.structure.detach().clone()
     check_spec("vit(dim=32, depth=1)", product)
+    assert torch.equal(torch.rand(3), expected)
     assert torch.equal(product.structure, before)
+
+
+def test_the_stem_and_head_of_an_mlp_are_real():
+    real, quaternion = (count(zoo.backbone("mlp(depth=3)", a, in_features=13, out_features=3)) for a in ("real", "quaternion"))
+    ends, hidden = 13 * 64 + 64 + 64 * 3 + 3, 3 * 64 * 64
+    assert real["total"] == ends + hidden + 3 * 64
+    assert quaternion["total"] == ends + hidden // 4 + 3 * 64
+    for option, value in (("activation", "step"), ("dim", 0)):
+        with raises("invalid", f"{option}="):
+            zoo.backbone(f"mlp({option}={value})", algebra="real", in_features=3, out_features=1)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,7 @@ from tests.errors import raises
 from zoo.algebras import algebra
 from zoo.backbones.convnets import PaddedShortcut, ResidualBlock
 from zoo.layers import Layers
-from zoo.testing import BackboneContract
 
-DIGITS = {"in_channels": 1, "image_size": 8, "num_classes": 10}
 CIFAR = {"in_channels": 3, "image_size": 32, "num_classes": 10}
 
 
@@ -29,26 +27,6 @@ def weights(*args, **info):
 
 def parameters(net):
     return sum(p.numel() for p in net.parameters())
-
-
-class TestConv2(BackboneContract):
-    spec = "convnet/conv-2"
-    info = DIGITS
-
-
-class TestLeNet(TestConv2):
-    spec = "convnet/lenet-300-100"
-    algebras = ("quaternion", "phm-4")
-
-
-class TestResNet8(BackboneContract):
-    spec = "convnet/resnet-8(channels=(16, 16, 32))"
-    info = CIFAR | {"image_size": 8}
-
-
-class TestResNet20(TestResNet8):
-    spec = "convnet/resnet-20(channels=(8, 8, 16))"
-    algebras = ("octonion", "phm-3")  # 3 divides no width: the shortcut pads
 
 
 def test_sizes_are_those_of_frankle_and_carbin():

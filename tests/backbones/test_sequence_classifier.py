@@ -1,14 +1,16 @@
 """Classifiers of texts, over every algebra: the contract, and padding that changes nothing."""
 
+import re
+
 import pytest
 import torch
 from torch.nn import functional as F
 
 import zoo
+from tests.errors import raises
 from zoo.errors import InputError
 from zoo.layers import Layers
 from zoo.layers.weight import Weight
-from zoo.testing import BackboneContract
 from zoo.testing.backbone import fitting_dim, installed_algebras
 
 INFO = {"vocab_size": 30, "max_length": 20, "num_classes": 3}
@@ -33,48 +35,6 @@ def texts(lengths, width, seed=0):
     noise = torch.Generator().manual_seed(seed)
     tokens = torch.randint(1, INFO["vocab_size"], (len(lengths), width), generator=noise)
     return tokens * (torch.arange(width) < torch.tensor(lengths)[:, None])
-
-
-class OneText(BackboneContract):
-    info = INFO
-
-    def batch(self):
-        return texts([5, 8, 1, 3], 8)
-
-
-class TwoTexts(BackboneContract):
-    info = INFO | {"pair": True}
-
-    def batch(self):
-        return texts([5, 8, 1, 3], 8), texts([2, 1, 6, 6], 6, seed=1)
-
-
-class TestLSTM(OneText):
-    spec = SPECS["lstm"]
-
-
-class TestTransformer(OneText):
-    spec = SPECS["transformer"]
-
-
-class TestCNN(OneText):
-    spec = SPECS["cnn"]
-
-
-class TestFastText(OneText):
-    spec = SPECS["fasttext"]
-
-
-class TestLSTMOfPairs(TwoTexts):
-    spec = SPECS["lstm"]
-
-
-class TestTransformerOfPairs(TwoTexts):
-    spec = SPECS["transformer, product"]
-
-
-class TestDecomposableAttention(TwoTexts):
-    spec = PAIRS["decomposable_attention"]
 
 
 def wider(tokens, more):
@@ -184,34 +144,37 @@ def test_a_scope_makes_only_attention_hypercomplex():
 
 
 @pytest.mark.parametrize(
-    ("spec", "pair", "said"),
+    ("spec", "pair", "value"),
     [
-        ("transformer/huge", False, "unknown preset transformer/huge: use transformer/tiny, transformer/base"),
-        ("transformer(positions=fourier)", False, "unknown positions 'fourier'"),
-        ("transformer(score=cosine)", False, "unknown score 'cosine'"),
-        ("transformer(pooling=median)", False, "unknown pooling 'median'"),
+        ("transformer/huge", False, "transformer/tiny, transformer/base"),
+        ("transformer(positions=fourier)", False, "'fourier'"),
+        ("transformer(score=cosine)", False, "'cosine'"),
+        ("transformer(pooling=median)", False, "'median'"),
         ("transformer(heads=3)", False, "dim=128 does not split into heads=3"),
-        ("lstm(match=sum)", True, "unknown match 'sum': use product, concat"),
-        ("lstm(rules=eight)", False, "unknown rules 'eight'"),
+        ("transformer(depth=0)", False, "depth=0"),
+        ("transformer(ffn=-8)", False, "ffn=-8"),
+        ("lstm(match=sum)", True, "'sum'"),
+        ("lstm(rules=eight)", False, "'eight'"),
+        ("lstm(readout=norm)", False, "'norm'"),
+        ("lstm(hidden=-4)", False, "hidden=-4"),
         ("cnn(widths=())", False, "widths=()"),
-        ("lstm(readout=norm)", False, "unknown readout 'norm'"),
-        ("decomposable_attention", False, "reads pairs of texts"),
-        ("decomposable_attention(dim=30)", True, "dim=30 is not made of whole elements"),
+        ("cnn(widths=3)", False, "widths=3"),
+        ("decomposable_attention", False, "pairs of texts"),
+        ("decomposable_attention(dim=30)", True, "decomposable_attention(dim=32)"),
+        ("decomposable_attention(depth=0)", True, "depth=0, attend_depth=2"),
     ],
 )
-def test_bad_options(spec, pair, said):
-    with pytest.raises(InputError) as caught:
+def test_wrong_options(spec, pair, value):
+    with pytest.raises(InputError, match=re.escape(value)):
         zoo.backbone(spec, "quaternion", **INFO, pair=pair)
-    assert said in str(caught.value)
 
 
 def test_one_text_is_not_two():
-    net = zoo.backbone("fasttext", "real", **INFO)
-    with pytest.raises(InputError, match="one text at a time"):
-        net(texts([2], 2), texts([2], 2))
-    pairs = zoo.backbone("fasttext", "real", **INFO, pair=True)
-    with pytest.raises(InputError, match="two texts at a time"):
-        pairs(texts([2], 2))
+    text = texts([2], 2)
+    with raises("invalid", "one text"):
+        zoo.backbone("fasttext", "real", **INFO)(text, text)
+    with raises("invalid", "two texts"):
+        zoo.backbone("fasttext", "real", **INFO, pair=True)(text)
 
 
 def test_layers_take_the_defaults_of_the_algebra():
@@ -223,23 +186,6 @@ def test_layers_take_the_defaults_of_the_algebra():
     assert layers.attention(8, 2, score="dot").score == "dot"
     assert layers.head(8, 3)(torch.randn(2, 8)).shape == (2, 3)
     assert layers.head(8, 3)(torch.randn(2, 8)).min() >= 0
-
-
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ("transformer(depth=0)", "depth=0: a transformer has at least one"),
-        ("transformer(ffn=-8)", "ffn=-8"),
-        ("cnn(widths=3)", "widths=3"),
-        ("cnn(widths=('a',))", "widths="),
-        ("lstm(hidden=-4)", "hidden=-4"),
-        ("decomposable_attention(depth=0)", "depth=0, attend_depth=2"),
-    ],
-)
-def test_sizes_that_make_no_network(spec, said):
-    with pytest.raises(InputError) as caught:
-        zoo.backbone(spec, "real", **INFO, pair=True)
-    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -258,7 +204,7 @@ def test_padding_does_not_reach_batch_norm(norm_first):
     narrow = net(tokens)
     torch.testing.assert_close(net(F.pad(tokens, (0, 3))), narrow)
     assert not torch.allclose(net(tokens[:1]), narrow[:1])  # the rest of the batch is in the statistics
-    with pytest.raises(InputError, match="norm=batch: its statistics"):
+    with raises("invalid", "norm=batch"):
         zoo.backbone("transformer", "real", **options, **INFO, seq2seq=True)
 
 

@@ -1,5 +1,7 @@
 """The vision transformer and timm's models over every algebra; timm's own network is the real twin."""
 
+import re
+
 import pytest
 import timm as library
 import torch
@@ -10,7 +12,6 @@ from zoo.algebras import algebra
 from zoo.backbones import Recipe, recipe, recipe_of
 from zoo.errors import InputError
 from zoo.layers import Layers, Linear
-from zoo.testing import BackboneContract
 
 INFO = {"in_channels": 1, "image_size": 8, "num_classes": 10}
 
@@ -18,17 +19,6 @@ INFO = {"in_channels": 1, "image_size": 8, "num_classes": 10}
 def make(spec, rule="quaternion", **options):
     layers = rule if isinstance(rule, Layers) else Layers(rule)
     return registry.create("zoo.backbones", spec, layers, **INFO | options)
-
-
-class TestViT(BackboneContract):
-    spec = "vit(dim={dim}, heads=2, depth=2)"
-    info = INFO
-
-
-class TestViTWithDropout(BackboneContract):
-    spec = "vit(dim=32, heads=2, depth=2, patch=4, dropout=0.1, drop_path=0.1, mlp_ratio=2.0)"
-    info = INFO | {"in_channels": 3, "image_size": 16}
-    algebras = ("quaternion", "phm-4")
 
 
 def test_parameters_by_hand():
@@ -44,12 +34,6 @@ def test_every_matrix_of_a_block_is_over_the_algebra_and_the_ends_are_real():
     model = make("vit(depth=1)")
     assert model.conversion.converted == tuple(f"blocks.0.{name}" for name in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"))
     assert model.conversion.real == {"patch_embed.proj": "stem", "head": "head"}
-
-
-def test_scope_attention_leaves_the_mlp_real():
-    model = make("vit(depth=1)", Layers("quaternion", scope="attention"))
-    assert isinstance(model.blocks[0].attn.qkv, Linear)
-    assert type(model.blocks[0].mlp.fc1) is torch.nn.Linear
 
 
 def test_attention_is_that_of_heads_built_one_by_one():
@@ -78,20 +62,28 @@ def test_default_patch_cuts_at_most_64(size, patch):
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "value"),
     [
-        ("vit(dim=66, heads=4)", r"dim=66 .*: write vit\(dim=80\)"),
-        ("vit(dim=72, heads=4)", r"dim=72 .* n = 4: write vit\(dim=80\)"),
-        ("vit(dim=64, heads=0)", r"heads=0"),
-        ("vit(patch=3)", r"patch=3 does not tile an image of 8 pixels: use one of 1, 2, 4, 8"),
-        ("vit(depth=-1)", r"depth=-1: a vision transformer has one block or more"),
-        ("vit(mlp_ratio=0.0)", r"mlp_ratio=0.0: an MLP has one hidden channel or more"),
-        ("vit(drop_path=2.0)", r"drop_path=2.0: a probability is from 0 to below 1"),
-        ("vit(deep=3)", r"unknown option 'deep' of vit: did you mean 'depth'"),
+        ("vit(dim=66, heads=4)", "write vit(dim=80)"),
+        ("vit(dim=72, heads=4)", "write vit(dim=80)"),
+        ("vit(heads=0)", "heads=0"),
+        ("vit(heads=4, head_dim=6)", "head_dim=8"),
+        ("vit(head_dim=0)", "head_dim=0"),
+        ("vit(representation_size=0)", "representation_size=0"),
+        ("vit(patch=3)", "use one of 1, 2, 4, 8"),
+        ("vit(depth=-1)", "depth=-1"),
+        ("vit(mlp_ratio=0.0)", "mlp_ratio=0.0"),
+        ("vit(drop_path=2.0)", "drop_path=2.0"),
+        ("timm/resnet81", "'resnet81': did you mean resnet"),
+        ("timm(variant=test_vit, dep=1)", "timm cannot build 'test_vit'"),
+        ("timm", "'variant'"),
+        ("timm(variant=test_vit, checkpoint_path=x, cache_dir=y)", "cache_dir, checkpoint_path"),
+        ("timm(variant=test_resnet, block_args=1)", "timm cannot build 'test_resnet'"),
+        ("timm(variant=test_vit, img_size=0)", "test_vit"),
     ],
 )
-def test_bad_input_is_one_line(spec, said):
-    with pytest.raises(InputError, match=said) as caught:
+def test_wrong_options(spec, value):
+    with pytest.raises(InputError, match=re.escape(value)) as caught:
         make(spec)
     assert "\n" not in str(caught.value)
 
@@ -109,33 +101,12 @@ def test_recipe():
     assert recipe_of(make) == Recipe()
 
 
-def make_timm(spec, rule="quaternion", **info):
-    return registry.create("zoo.backbones", spec, Layers(rule), **{"image_size": 32, "num_classes": 5} | info)
-
-
-IMAGES = {"in_channels": 3, "image_size": 32, "num_classes": 10}
-
-
-class TestResNet(BackboneContract):
-    spec = "timm/test_resnet"
-    info = IMAGES
-    algebras = ("real", "quaternion", "phm-4")
-
-
-class TestTimmViT(BackboneContract):
-    spec = "timm/test_vit"
-    info = IMAGES | {"in_channels": 1}
-    algebras = ("real", "complex", "phm(n=4, shared=true)")
-
-
-class TestConvNeXt(BackboneContract):
-    spec = "timm/test_convnext"
-    algebras = ("quaternion",)
+IMAGES = {"in_channels": 3, "image_size": 32, "num_classes": 5}
 
 
 @pytest.mark.parametrize("variant", ["test_resnet", "test_vit", "test_convnext", "test_efficientnet"])
 def test_over_the_reals_it_is_timms_own_network(variant):
-    ours, theirs = make_timm(f"timm/{variant}", "real"), library.create_model(variant, num_classes=5)
+    ours, theirs = make(f"timm/{variant}", "real", **IMAGES), library.create_model(variant, num_classes=5)
     if variant == "test_vit":
         theirs = library.create_model(variant, num_classes=5, img_size=32)
     assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
@@ -152,41 +123,8 @@ def rename(theirs, ours):
 
 
 def test_options_pass_through():
-    assert len(make_timm("timm(variant=test_vit, depth=1)").blocks) == 1
-    assert make_timm("timm/test_resnet", in_channels=2).conv1[0].in_channels == 2
-
-
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ("timm/resnet81", "no model 'resnet81': did you mean resnet"),
-        ("timm(variant=test_vit, dep=1)", "timm cannot build 'test_vit'"),
-        ("timm", "timm needs the option 'variant'"),
-        ("timm(variant=test_vit, checkpoint_path=x)", "takes no checkpoint_path: variant and pretrained say"),
-        ("timm(variant=test_vit, pretrained_cfg=x, cache_dir=y)", "takes no cache_dir, pretrained_cfg"),
-        ("timm(variant=test_resnet, block_args=1)", "timm cannot build 'test_resnet'"),
-    ],
-)
-def test_bad_input_of_timm_is_one_line(spec, said):
-    with pytest.raises(InputError, match=said) as caught:
-        make_timm(spec)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_model_without_a_matrix_in_the_scope_is_bad_input():
-    with pytest.raises(InputError, match="no matrix of this ResNet can be over an algebra: role conv is outside the scope"):
-        registry.create("zoo.backbones", "timm/test_resnet", Layers("quaternion", "attention"), **IMAGES)
-
-
-def test_an_image_that_the_model_cannot_take_is_bad_input():
-    with pytest.raises(InputError, match="test_vit") as caught:
-        make_timm("timm/test_vit", image_size=0)
-    assert "\n" not in str(caught.value)
-
-
-class TestViTWithWideHeads(BackboneContract):
-    spec = "vit(dim={dim}, heads=2, head_dim=16, depth=2, representation_size=24, qkv_bias=false)"
-    info = INFO
+    assert len(make("timm(variant=test_vit, depth=1)").blocks) == 1
+    assert make("timm/test_resnet", in_channels=2).conv1[0].in_channels == 2
 
 
 def counts(spec, rule, **info):
@@ -233,17 +171,3 @@ def test_wide_heads_and_the_mlp_head_are_built_as_the_rest():
     wide.load_state_dict(plain.state_dict())
     x = torch.randn(2, 1, 8, 8)
     torch.testing.assert_close(wide.eval()(x), plain.eval()(x))
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("heads=4, head_dim=6", "head_dim=6 is no whole number of elements of an algebra with n = 4: use head_dim=8"),
-        ("head_dim=0", "head_dim=0"),
-        ("representation_size=0", "representation_size=0"),
-    ],
-)
-def test_sizes_of_heads_that_do_not_fit(options, said):
-    with pytest.raises(InputError) as error:
-        make(f"vit(dim=32, depth=1, {options})")
-    assert said in str(error.value)

@@ -16,7 +16,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "gelu": nn.G
 
 
 class Sizes(NamedTuple):
-    """The sizes of a Transformer: channels, blocks, heads, hidden channels of the feed-forward networks; and its dropout.
+    """The sizes of a Transformer; ``ffn`` are the hidden channels of its feed-forward networks.
 
     ``head_dim``, the channels of a head, is dim / heads if it is None.
     """
@@ -43,11 +43,11 @@ def preset_sizes(
     ffn: int | None = None,
     dropout: float | None = None,
 ) -> Sizes:
-    """Return the sizes of a preset of a backbone, by default of the first, with the given ones in their place.
+    """Return the sizes of a backbone's preset, by default of the first, with the given ones replaced.
 
     Args:
         layers: The factory that knows the algebra.
-        backbone: Its name, for messages.
+        backbone: The backbone's name, for messages.
         presets: Sizes by name.
         rotary: Whether positions are rotary.
         variant: Name of a preset; sizes given beside it win.
@@ -56,19 +56,20 @@ def preset_sizes(
         heads: Attention heads.
         head_dim: Channels of a head, whole algebra elements; by default dim / heads.
         ffn: Hidden channels of the feed-forward networks.
-        dropout: Probability everywhere.
+        dropout: Dropout probability everywhere.
 
     Raises:
-        InputError: If there is no such preset, a size is less than one, or the heads do not fit.
+        InputError: If the preset is unknown, a size is less than one, or the heads do not fit.
     """
     chosen = variant or next(iter(presets))
     if chosen not in presets:
-        raise InputError(f"unknown preset {backbone}/{chosen}: use {', '.join(f'{backbone}/{name}' for name in presets)}")
+        names = ", ".join(f"{backbone}/{name}" for name in presets)
+        raise InputError(f"unknown preset {backbone}/{chosen}: use {names}", code="unknown")
     given = {"dim": dim, "depth": depth, "heads": heads, "head_dim": head_dim, "ffn": ffn, "dropout": dropout}
     sizes = presets[chosen]._replace(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     for name in ("dim", "depth", "heads", "ffn"):
         if getattr(sizes, name) < 1:
-            raise InputError(f"{name}={getattr(sizes, name)}: a {backbone} has at least one")
+            raise InputError(f"{name}={getattr(sizes, name)}: must be at least 1")
     named = f"{backbone}/{variant}" if variant else backbone
     check_heads(sizes.dim, sizes.heads, layers.over("attention").n, rotary, named, sizes.head_dim)
     return sizes
@@ -77,8 +78,8 @@ def preset_sizes(
 class Block(nn.Module):
     """Self-attention, optional cross-attention and a feed-forward network, each with a residual: [B, L, dim] to the same.
 
-    The norm stands before each part (as in Tensor2Tensor) or, without ``norm_first``, after its residual (Vaswani et al. 2017).
-    With ``relative`` self-attention is `zoo.layers.RelativeAttention`, which has a memory and no ``score``.
+    The norm precedes each part (as in Tensor2Tensor) or, without ``norm_first``, follows its residual (Vaswani et al. 2017).
+    With ``relative`` self-attention is `zoo.layers.RelativeAttention`, which takes a memory and no ``score``.
     """
 
     def __init__(
@@ -128,9 +129,9 @@ class Block(nn.Module):
         position_ids: Tensor | None = None,
         cache: KVCache | None = None,
     ) -> Tensor:
-        """Apply the block; masks are False at padding, ``mask`` counts cached tokens too.
+        """Apply the block; masks are False at padding, ``mask`` includes cached tokens.
 
-        ``source``, [B, S, dim], is the output of the encoder; ``memory``, [B, M, dim], the inputs of this block before.
+        ``source``, [B, S, dim], is the output of the encoder; ``memory``, [B, M, dim], the earlier inputs of this block.
         """
 
         def self_attention(y: Tensor) -> Any:
@@ -150,9 +151,9 @@ class Block(nn.Module):
 
 
 def check_causal_norm(norm: str) -> None:
-    """Refuse batch norm where a token must not know of later ones, which are in the statistics."""
+    """Raise `InputError` for batch norm in a causal network: its statistics contain later tokens."""
     if norm.startswith("batch"):
-        raise InputError(f"norm={norm}: its statistics would tell a token of later ones: use layer, rms or element")
+        raise InputError(f"norm={norm}: its statistics contain later tokens: use layer, rms or element")
 
 
 def normalize(norm: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:

@@ -21,6 +21,21 @@ from zoo.layers import Embedding, Layers
 
 Factory = Callable[..., nn.Module]
 """A backbone's factory: takes a `Layers` by position and facts about the data by keyword, returns the network."""
+WIDTHS = ("dim", "ffn", "hidden", "filters", "embedding_dim")
+"""Options of backbones that count channels."""
+MOST_TENSORS = 10_000
+"""The most parameter tensors of a network."""
+_TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
+_EXAMPLES: dict[str, dict[str, Any]] = {
+    "image": {"in_channels": 3, "image_size": 32, "num_classes": 3},
+    "vector": {"in_features": 8, "out_features": 8},
+    "text": _TEXT,
+    "text_pair": _TEXT | {"pair": True},
+    "tokens": _TEXT,
+    "token_stream": _TEXT,
+    "source_target": _TEXT | {"seq2seq": True},
+}
+"""Facts about example data, by `DataInfo.inputs`."""
 
 
 def backbone(
@@ -70,40 +85,28 @@ def _call(factory: Factory, layers: Layers, info: Mapping[str, Any]) -> Any:
     return factory(layers, **info)
 
 
-WIDTHS = ("dim", "ffn", "hidden", "filters", "embedding_dim")
-"""Options of backbones that count channels."""
-
-
 def real_twin(spec: str | Factory, **info: Any) -> nn.Module:
-    """Build the same network over the reals to count it, without memory for its weights wherever that is possible."""
+    """Build the same network over the reals to count it, without memory for its weights wherever possible."""
     spec = untrained(spec) if isinstance(spec, str) else spec
     try:
         with torch.device("meta"):
             return backbone(spec, reals(), **info)
-    except Exception:  # A third-party network may compute with numbers while it is built; then it costs memory once.
+    except Exception:  # A third-party network may compute with its weights while it is built, which needs memory.
         with torch.random.fork_rng(devices=[]):
             return backbone(spec, reals(), **info)
 
 
 def equal_size(spec: str, total: int, **info: Any) -> tuple[str, int] | None:
-    """Return the narrower or wider real network whose number of parameters is nearest to ``total``: its spec and that number.
+    """Return the real network whose number of parameters is nearest to ``total``, as its spec and that number.
 
-    Its widths (`WIDTHS`) are scaled together, in steps of the attention heads.
-
-    Args:
-        spec: Spec of a backbone.
-        total: The parameters to come near to.
-        info: See `backbone`.
-
-    Returns:
-        None for a backbone without an option ``dim``, or where no such network can be built.
+    Its widths (`WIDTHS`) are scaled together, in steps of the attention heads. None for a backbone without an option ``dim``,
+    or if no such network can be built. See `backbone` for ``info``.
     """
     parsed, factory = registry.Spec.parse(untrained(spec)), registry.load(registry.resolve("zoo.backbones", spec)[0])
     presets = getattr(factory, "presets", {})
     variant = parsed.name.partition("/")[2] or next(iter(presets), "")
     sizes = {name: p.default for name, p in signature(factory).parameters.items()}
-    sizes |= presets[variant]._asdict() if variant in presets else {}
-    sizes |= parsed.options
+    sizes |= (presets[variant]._asdict() if variant in presets else {}) | parsed.options
     widths = {name: sizes[name] for name in WIDTHS if isinstance(sizes.get(name), int)}
     if "dim" not in widths:
         return None
@@ -122,7 +125,7 @@ def equal_size(spec: str, total: int, **info: Any) -> tuple[str, int] | None:
 
 
 def untrained(spec: str) -> str:
-    """Return the spec without the option that would fetch pretrained weights, for when only the shape of a network matters."""
+    """Return the spec without the option that loads pretrained weights, for when only the structure matters."""
     parsed = registry.Spec.parse(spec)
     return str(registry.Spec(parsed.name, {key: value for key, value in parsed.options.items() if key != "pretrained"}))
 
@@ -131,53 +134,39 @@ def count(net: nn.Module) -> dict[str, int]:
     """Count trainable parameters: all of them (``total``), and those in embedding tables (``embedding``)."""
     tables = [m for m in net.modules() if isinstance(m, (nn.Embedding, Embedding))]
     embedding = {id(p): p.numel() for table in tables for p in table.parameters() if p.requires_grad}
-    total = sum(p.numel() for p in net.parameters() if p.requires_grad)
-    return {"total": total, "embedding": sum(embedding.values())}
-
-
-MOST_TENSORS = 10_000
-"""The most parameter tensors of a network."""
-_TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
-_EXAMPLES: dict[str, dict[str, Any]] = {
-    "image": {"in_channels": 3, "image_size": 32, "num_classes": 3},
-    "vector": {"in_features": 8, "out_features": 8},
-    "text": _TEXT,
-    "text_pair": _TEXT | {"pair": True},
-    "tokens": _TEXT,
-    "token_stream": _TEXT,
-    "source_target": _TEXT | {"seq2seq": True},
-}
-"""Facts about imaginary data, by `DataInfo.inputs`."""
+    return {"total": sum(p.numel() for p in net.parameters() if p.requires_grad), "embedding": sum(embedding.values())}
 
 
 def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
-    """Refuse options of a backbone, or of `backbone`, that no data could make right, before any data are read.
+    """Raise `InputError` for options that are wrong whatever the data, before any data are read.
 
-    The network is built for imaginary data of two sizes, without memory for its weights. An error counts only if both
-    attempts end with the same one: then it does not depend on the data. What cannot be tried is not refused.
+    The network is built for example data, without memory for its weights. An error counts if it also occurs with data of
+    another size. Networks of third parties that cannot be built this way pass.
     """
     entry, parsed = registry.resolve("zoo.backbones", untrained(spec))
     factory = registry.load(entry)
     inputs = next((name for name in recipe_of(factory).inputs if name in _EXAMPLES), None)
-    if inputs is None:
+    required = {p.name for p in signature(factory).parameters.values() if p.kind is p.KEYWORD_ONLY and p.default is p.empty}
+    if inputs is None or not required <= _EXAMPLES[inputs].keys() | parsed.options.keys():
         return
-    small = _EXAMPLES[inputs]
-    needed = {p.name for p in signature(factory).parameters.values() if p.kind is p.KEYWORD_ONLY and p.default is p.empty}
-    if not needed <= small.keys() | parsed.options.keys():
-        return
-    large = {name: 3 * value if type(value) is int else value for name, value in small.items()}
-    errors = [_attempt(str(parsed), algebra, options | info) for info in (small, large)]
-    if errors[0] is not None and errors[0] == errors[1]:
+    errors: list[str] = []
+    for scale in (1, 3):
+        info = {name: scale * value if type(value) is int else value for name, value in _EXAMPLES[inputs].items()}
+        try:
+            with torch.random.fork_rng(devices=[]), torch.device("meta"):
+                backbone(str(parsed), copy.deepcopy(algebra), **options, **info)  # a shared product would lose its values
+            return
+        except Exception as error:
+            if isinstance(error, registry.PluginError) or not isinstance(error, InputError):
+                return
+            errors.append(str(error))
+    if errors[0] == errors[1]:
         raise InputError(errors[0])
 
 
 @contextmanager
 def limited_size(spec: str) -> Iterator[None]:
-    """Refuse, while a network is built, parameters that exceed the machine's memory or are more than `MOST_TENSORS` tensors.
-
-    Raises:
-        InputError: As soon as the limit is passed.
-    """
+    """Raise `InputError` if a network that is built here needs more than the machine's memory or `MOST_TENSORS` tensors."""
     memory, size, tensors = machine_memory(), 0, 0
 
     def add(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
@@ -202,43 +191,34 @@ def limited_size(spec: str) -> Iterator[None]:
 
 
 def machine_memory() -> float:
-    """Return the bytes of main memory, or infinity where the system does not say."""
+    """Return the bytes of main memory; infinity if the system does not tell."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, ValueError, OSError):
         return math.inf
 
 
-def _attempt(spec: str, algebra: str | Algebra, options: Mapping[str, Any]) -> str | None:
-    try:
-        with torch.random.fork_rng(devices=[]), torch.device("meta"):
-            backbone(spec, copy.deepcopy(algebra), **options)  # a shared product would lose its values
-    except Exception as error:  # A third-party network may compute with numbers while it is built.
-        return str(error) if isinstance(error, InputError) and not isinstance(error, registry.PluginError) else None
-    return None
-
-
 def check_fit(net: nn.Module, spec: str, example: Tensor | tuple[Tensor, ...], outputs: int, every: bool = False) -> None:
-    """Try one forward pass before a run begins; every module keeps its mode.
+    """Try one forward pass before a run begins, without changing the mode of any module.
 
-    For every example of the inputs, [B, ...], so many ``outputs`` must come out, or so many for every token of the last input
-    if ``every``; else an `InputError` names the backbone.
+    For every example of the inputs, [B, ...], the network must return ``outputs`` numbers, or as many for every token of the
+    last input if ``every``; else an `InputError` names the backbone.
     """
     inputs = example if isinstance(example, tuple) else (example,)
     modes = {module: module.training for module in net.modules()}
-    shape = " and ".join("x".join(map(str, part.shape[1:])) for part in inputs)
     try:
         with torch.no_grad():
-            out = net.eval()(*inputs)
+            y = net.eval()(*inputs)
     except InputError:
         raise
     except (RuntimeError, ValueError, AssertionError, IndexError, TypeError) as error:
+        shape = " and ".join("x".join(map(str, part.shape[1:])) for part in inputs)
         hint = "; try a larger size, as in --data 'digits(size=32)'" if inputs[0].ndim == 4 else ""
-        raise InputError(f"{spec} cannot read inputs of shape {shape}: {one_line(error)}{hint}") from error
+        raise InputError(f"{spec} cannot read inputs of shape {shape}: {one_line(error)}{hint}", code="mismatch") from error
     finally:
         for module, mode in modes.items():
             module.training = mode
-    if not isinstance(out, Tensor) or out.shape != (*inputs[-1].shape[: 2 if every else 1], outputs):
-        got = list(out.shape[1:]) if isinstance(out, Tensor) else type(out).__name__
-        wanted = f"{outputs} numbers for every token" if every else f"{outputs} numbers"
-        raise InputError(f"{spec} answers with {got} for each input, not with {wanted}")
+    if not isinstance(y, Tensor) or y.shape != (*inputs[-1].shape[: 2 if every else 1], outputs):
+        got = list(y.shape[1:]) if isinstance(y, Tensor) else type(y).__name__
+        expected = f"{outputs} numbers for every token" if every else f"{outputs} numbers"
+        raise InputError(f"{spec} returns {got} for each input, expected {expected}", code="mismatch")

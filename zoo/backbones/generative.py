@@ -1,4 +1,4 @@
-"""The parts that generative networks share: the language-model head, and the protocol of decoding with a KV cache."""
+"""Parts shared by generative networks: the language-model head, and decoding with a KV cache."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from zoo.layers.positions import length_limit
 class LMHead(nn.Module):
     """Map features [..., dim] to the logits of all tokens [..., V], with the embedding table or with a layer.
 
-    With ``tied`` the table of the network's token embedding is used (Press & Wolf 2017), if it has one. With ``bar_special``
+    If ``tied``, it uses the table of the network's token embedding (Press & Wolf 2017), if that has one. With ``bar_special``
     the logits of padding and of the unknown token are -10^4.
     """
 
@@ -47,40 +47,38 @@ class LMHead(nn.Module):
 class GenerativeModel(nn.Module):
     """Base class of networks that predict the next token and can decode step by step.
 
-    ``cache = net.init_cache(source)`` starts; the first `decode_step` reads the whole prompt (the prefill), each later one
-    the newest token.
+    Decoding starts with ``cache = net.init_cache(source)``; the first `decode_step` reads the whole prompt (the prefill), each
+    later one the newest token.
 
     Attributes:
-        max_length: The longest text, if positions are learned; None if any length can be read.
-        has_memory: Whether `forward` takes a memory beside the tokens: a list, empty at the start of a text, that it updates
-            in place.
+        max_length: The maximum sequence length of learned positions; None without a limit.
+        has_memory: Whether `forward` also takes a memory: a list, empty at the start of a text, that it updates in place.
     """
 
     max_length: int | None = None
     has_memory: bool = False
 
     def init_cache(self, source: Tensor | None = None) -> KVCache:
-        """Return an empty cache; a network that translates encodes its ``source`` [B, S], padded on the right."""
+        """Return an empty cache; a translation network encodes its ``source`` [B, S], padded on the right."""
         return KVCache()
 
     def advance(self, cache: KVCache, tokens: Tensor, mask: Tensor | None) -> Tensor:
-        """Count more tokens in the cache and return their position ids; `InputError` if there are more than ``max_length``."""
+        """Add tokens to the cache and return their position ids; `InputError` beyond ``max_length``."""
         length = cache.length + tokens.shape[1]
         if self.max_length is not None and length > self.max_length:
-            raise InputError(f"a text of {length} tokens: the learned positions end at max_length={self.max_length}")
+            raise InputError(f"sequence length {length} exceeds max_length={self.max_length} of the learned positions")
         return cache.advance(tokens, mask)
 
     @abstractmethod
     def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
-        """Read the next tokens [B, l] and return the logits of each one's successor, [B, l, V].
+        """Read the next tokens [B, l], add them to the cache, and return the logits of their successors, [B, l, V].
 
-        They join the cache of the tokens before. The mask, bool [B, l], is False at padding, which may stand on the left
-        of the prompt; None if there is none.
+        The mask, bool [B, l], is False at padding, which may be on the left of the prompt; None for no padding.
         """
 
 
 class Decoder(GenerativeModel):
-    """Token embedding, causal blocks, norm, head: tokens [B, L] to the logits of each one's successor, [B, L, V]."""
+    """Token embedding, causal blocks, norm, head: tokens [B, L] to the logits of their successors, [B, L, V]."""
 
     def __init__(self, token_embedding: TokenEmbedding, blocks: Iterable[nn.Module], norm: nn.Module, lm_head: LMHead) -> None:
         super().__init__()
@@ -89,19 +87,20 @@ class Decoder(GenerativeModel):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return logits: [B, L], padded on the right if at all, to [B, L, V]."""
-        return self._logits(tokens)
+        return self._decode(tokens)
 
     def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
         """Read the next tokens, see `GenerativeModel.decode_step`."""
         position_ids = self.advance(cache, tokens, mask)
-        return self._logits(tokens, cache.mask, position_ids, cache=cache)
+        return self._decode(tokens, cache.mask, position_ids, cache=cache)
 
-    def _logits(self, tokens: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None, **options: Any) -> Tensor:
+    def _decode(self, tokens: Tensor, mask: Tensor | None = None, position_ids: Tensor | None = None, **options: Any) -> Tensor:
         x = self.token_embedding(tokens, position_ids)
         for block in self.blocks:
             x = block(x, mask, causal=True, position_ids=position_ids, **options)
-        return self._head(x)
+        return self.logits(x)
 
-    def _head(self, x: Tensor) -> Tensor:
+    def logits(self, x: Tensor) -> Tensor:
+        """Apply the last norm and the head: [B, L, dim] to [B, L, V]."""
         y: Tensor = self.lm_head(self.norm(x), self.token_embedding)
         return y

@@ -1,4 +1,4 @@
-"""The multilayer perceptron."""
+"""Networks for vectors: the multilayer perceptron, and a single linear layer."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -32,15 +32,32 @@ def mlp(
         dim: Real channels of the hidden layers.
         depth: Hidden layers after the stem.
         activation: ``relu``, ``gelu``, ``silu`` or ``tanh``.
-        dropout: Probability of dropping a hidden channel.
+        dropout: Dropout probability of a hidden channel.
     """
     if activation not in ACTIVATIONS:
         raise InputError(f"activation={activation!r}: use {', '.join(ACTIVATIONS)}")
     if dim < 1 or depth < 0:
         raise InputError(f"dim={dim}, depth={depth}: dim must be at least 1, depth at least 0")
     net = nn.Sequential()
-    for i, (width, following) in enumerate(pairwise([in_features] + [dim] * (depth + 1))):
-        net.append(layers.linear(width, following, role="ffn" if i else "stem"))
+    for i, (inp, out) in enumerate(pairwise([in_features] + [dim] * (depth + 1))):
+        net.append(layers.linear(inp, out, role="ffn" if i else "stem"))
         net.append(ACTIVATIONS[activation]())
         net.append(nn.Dropout(dropout))
     return net.append(layers.linear(dim, out_features, role="head"))
+
+
+@recipe(data="hamilton", max_epochs=40, lr=1e-2, inputs=("vector",))
+def linear(layers: Layers, *, in_features: int, out_features: int, bias: bool = False, rank: int | None = None) -> nn.Module:
+    """One layer over the algebra, for vectors: learns a rotation or a product from data (Zhang et al. 2021, Fig. 2).
+
+    Args:
+        layers: The factory that knows the algebra.
+        in_features: Real channels of an input, [B, in_features].
+        out_features: Real channels of a target, [B, out_features].
+        bias: Whether to add one.
+        rank: Real channels between two layers that replace the single one; by default there is one layer.
+    """
+    if rank is None:
+        return layers.linear(in_features, out_features, bias, role="ffn")
+    inner = layers.linear(in_features, rank, False, role="ffn")
+    return nn.Sequential(inner, layers.linear(rank, out_features, bias, role="ffn"))

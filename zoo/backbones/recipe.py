@@ -1,28 +1,24 @@
-"""The defaults that a backbone brings: what it trains on and for how long."""
+"""The defaults of a backbone: the data it trains on and for how long."""
 
 from collections.abc import Callable, Mapping
 from inspect import signature
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from torch import nn
-
-from zoo.layers import Layers
-
 Factory = TypeVar("Factory", bound=Callable[..., object])
 
 
 class Recipe(NamedTuple):
-    """Defaults of a run; each of them can be overridden on the command line.
+    """Defaults of a run; each can be overridden on the command line.
 
     Attributes:
         data: Spec of a data set that needs no network access.
         max_epochs: Epochs of training.
         lr: Peak learning rate.
-        inputs: The values of `DataInfo.inputs` that the backbone can read: ``image``, ``text``, ``text_pair``, ``vector``,
+        inputs: The values of `DataInfo.inputs` that the backbone reads: ``image``, ``text``, ``text_pair``, ``vector``,
             ``tokens`` (blocks of running text in any order), ``token_stream`` (running text in order, for networks with a
-            memory), ``source_target``; empty if that is not known.
-        tasks: Other recipes, by the name of the task that the user asks for.
+            memory), ``source_target``; empty if unknown.
+        tasks: Recipes for other tasks, by name.
         batch_size: Examples per step.
     """
 
@@ -35,26 +31,25 @@ class Recipe(NamedTuple):
 
 
 def recipe(*args: Any, **defaults: Any) -> Callable[[Factory], Factory]:
-    """Attach a `Recipe`, made of its arguments, to a backbone's factory function."""
-    made = Recipe(*args, **defaults)
+    """Attach a `Recipe` with these arguments to a backbone's factory function."""
 
     def attach(factory: Factory) -> Factory:
-        factory.recipe = made  # type: ignore[attr-defined]
+        factory.recipe = Recipe(*args, **defaults)  # type: ignore[attr-defined]
         return factory
 
     return attach
 
 
 def recipe_of(factory: Callable[..., object]) -> Recipe:
-    """Return the recipe of a factory, or the general one."""
-    found = getattr(factory, "recipe", None)
-    return found if isinstance(found, Recipe) else Recipe()
+    """Return the recipe of a factory, or the default one."""
+    own = getattr(factory, "recipe", None)
+    return own if isinstance(own, Recipe) else Recipe()
 
 
 def passes_options_to(
     function: Callable[..., object], presets: Mapping[str, Any] | None = None
 ) -> Callable[[Factory], Factory]:
-    """Put the keyword-only options of a function, to which a factory passes its ``**options``, into the factory's signature.
+    """Add the keyword-only options of a function, to which a factory passes its ``**options``, to the factory's signature.
 
     ``presets`` are the sizes of its variants by name, the default first.
     """
@@ -70,20 +65,3 @@ def passes_options_to(
         return factory
 
     return attach
-
-
-@recipe(data="hamilton", max_epochs=40, lr=1e-2, inputs=("vector",))
-def linear(layers: Layers, *, in_features: int, out_features: int, bias: bool = False, rank: int | None = None) -> nn.Module:
-    """One layer over the algebra, for vectors: learns a rotation or a product from data (Zhang et al. 2021, Fig. 2).
-
-    Args:
-        layers: The factory that knows the algebra.
-        in_features: Real channels of an input, [B, in_features].
-        out_features: Real channels of a target, [B, out_features].
-        bias: Whether to add one.
-        rank: Real channels between two layers whose product takes the place of the one; by default there is one layer.
-    """
-    if rank is not None:
-        inner = layers.linear(in_features, rank, False, role="ffn")
-        return nn.Sequential(inner, layers.linear(rank, out_features, bias, role="ffn"))
-    return layers.linear(in_features, out_features, bias, role="ffn")

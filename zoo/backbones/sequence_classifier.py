@@ -1,4 +1,4 @@
-"""The classifier of one text or of a pair of texts: an encoder, pooling, features of the pair, and a head."""
+"""The classifier of one text or of a pair of texts: encoder, pooling, features of the pair, and head."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,16 +11,15 @@ from zoo.layers import Layers
 from zoo.layers.positions import length_limit
 
 POOLINGS = ("mean", "max", "max+mean", "sum", "first", "last")
-"""Names of poolings; those with a plus put the vectors of two side by side."""
-
+"""Names of poolings; those with a plus concatenate the vectors of two."""
 MATCHES = {"product": 4, "concat": 2}
-"""Ways to combine the vectors of two texts, and how many such vectors come out side by side."""
+"""Ways to combine the vectors of two texts, and the number of vectors in the result."""
 
 
 def pool(x: Tensor, mask: Tensor, name: str) -> Tensor:
     """Pool features over the tokens of a text: [B, L, C] and a mask [B, L], False at padding, to [B, C].
 
-    A text without any token has the features zero (``first`` and ``last``: those of padding).
+    The features of an empty text are zero (``first`` and ``last``: those of padding).
     """
     if name == "max":
         y = x.masked_fill(~mask.unsqueeze(-1), -torch.inf).amax(1)
@@ -37,24 +36,24 @@ class SequenceClassifier(nn.Module):
     """Encode one text, or two with the same encoder, and return real numbers.
 
     Two texts a and b become [a; b; a b; a - b] with the product of the algebra, element by element over the reals (Tay et al.
-    2019, section 4.1), or only [a; b] (Zhang et al. 2021, App. B.1).
+    2019, section 4.1), or [a; b] (Zhang et al. 2021, App. B.1).
 
     Args:
         layers: The factory that knows the algebra.
-        encoder: Maps tokens [B, L] to [B, L, vectors * size], or if ``pooling`` is None to [B, vectors * size].
+        encoder: Maps tokens [B, L] to [B, L, vectors * size] or, if ``pooling`` is None, to [B, vectors * size].
         size: Real channels of a vector.
-        pooling: One of `POOLINGS`, how the features of a text become one vector; None if the encoder pools.
+        pooling: One of `POOLINGS`; None if the encoder pools.
         pair: Whether there are two texts.
-        outputs: Real numbers that are returned for each text or pair.
+        outputs: Numbers to return for each text or pair.
         hidden: Channels of the layers before the head; 0 for no such layers.
         depth: Number of these layers, each with a ReLU.
         match: ``product`` or ``concat``.
         readout: See `Layers.head`.
-        dropout: Probability after pooling and after each layer.
-        vectors: Vectors side by side that the encoder returns for each token, such as the two directions of an LSTM.
+        dropout: Dropout probability after pooling and after each layer.
+        vectors: Concatenated vectors that the encoder returns for each token, such as the two directions of an LSTM.
 
     Attributes:
-        max_length: The longest text, if positions are learned; None if any length can be read.
+        max_length: The maximum sequence length of learned positions; None without a limit.
     """
 
     def __init__(
@@ -75,11 +74,11 @@ class SequenceClassifier(nn.Module):
     ) -> None:
         super().__init__()
         if hidden < 0 or depth < 0:
-            raise InputError(f"hidden={hidden}, {depth} such layers before the head: both are 0 or more")
+            raise InputError(f"hidden={hidden}, {depth} layers before the head: both must be at least 0")
         if pooling is not None and pooling not in POOLINGS:
-            raise InputError(f"unknown pooling '{pooling}': use {', '.join(POOLINGS)}")
+            raise InputError(f"unknown pooling '{pooling}': use {', '.join(POOLINGS)}", code="unknown")
         if match not in MATCHES:
-            raise InputError(f"unknown match '{match}': use {', '.join(MATCHES)}")
+            raise InputError(f"unknown match '{match}': use {', '.join(MATCHES)}", code="unknown")
         self.encoder, self.dropout, self.pair = encoder, nn.Dropout(dropout), pair
         self.max_length = length_limit(encoder)
         self.pooling = pooling
@@ -93,7 +92,7 @@ class SequenceClassifier(nn.Module):
         """Classify tokens [B, L], and for pairs also [B, M]; 0 is padding. Return [B, outputs].
 
         Raises:
-            InputError: If one text is given to a network of pairs, or two to a network of single texts.
+            InputError: If the number of texts is wrong.
         """
         if self.pair != (other is not None):
             raise InputError(f"this network reads {'two texts' if self.pair else 'one text'} at a time")
@@ -105,8 +104,8 @@ class SequenceClassifier(nn.Module):
             else:
                 product = self.product(*(t.unflatten(-1, (self.vectors, -1)) for t in (x, y))).flatten(-2)
                 x = torch.cat([x, y, product, x - y], -1)
-        answer: Tensor = self.head(self.mlp(x))
-        return answer
+        z: Tensor = self.head(self.mlp(x))
+        return z
 
     def encode(self, tokens: Tensor) -> Tensor:
         """Encode and pool one text: [B, L] to [B, self.vectors * size]."""
@@ -124,7 +123,7 @@ class SequenceClassifier(nn.Module):
 def feedforward(
     layers: Layers, features: int, hidden: int, depth: int, blocks: int, dropout: float
 ) -> tuple[nn.Sequential, int, int]:
-    """Stack layers of ``hidden`` channels with ReLU and dropout on ``features`` channels in ``blocks`` vectors side by side.
+    """Stack layers of ``hidden`` channels with ReLU and dropout on features that concatenate ``blocks`` vectors.
 
     Return them, and the channels and blocks of their output.
     """
@@ -155,7 +154,7 @@ def text_classifier(
     dropout: float = 0.2,
     scale_embedding: bool = True,
 ) -> nn.Module:
-    """Build a `SequenceClassifier` on the vectors of words; its keywords are the options that the encoders of texts share.
+    """Build a `SequenceClassifier` on word vectors; its keywords are the options that text encoders share.
 
     Args:
         layers: The factory that knows the algebra.
@@ -163,7 +162,7 @@ def text_classifier(
         size: Channels of a vector of the encoder.
         encode: Makes the encoder from the token embedding.
         pooling: See `SequenceClassifier`.
-        vectors: Vectors side by side that the encoder returns.
+        vectors: Concatenated vectors that the encoder returns.
         depth: Layers before the head.
         vocab_size: Tokens of the vocabulary; 0 is padding.
         max_length: Tokens of the longest text.
@@ -173,7 +172,7 @@ def text_classifier(
         hidden: Channels of the layers before the head; 0 for none.
         match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
         readout: How the head computes logits: channels, modulus or scalar.
-        dropout: Probability for word vectors, after pooling and after layers.
+        dropout: Dropout probability for word vectors, after pooling and after layers.
         scale_embedding: Whether trigonometric positions come with word vectors times sqrt(width) (Vaswani et al. 2017).
     """
     scale = None if scale_embedding else 1.0

@@ -1,4 +1,4 @@
-"""The classic encoders of sentences and of pairs of sentences: fastText, convolutions, LSTM."""
+"""Classic networks for sentences and pairs of sentences: fastText, convolutions, LSTM, decomposable attention."""
 
 from typing import Any
 
@@ -8,9 +8,11 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from zoo.backbones.recipe import passes_options_to, recipe
-from zoo.backbones.sequence_classifier import text_classifier
+from zoo.backbones.sequence_classifier import feedforward, pool, text_classifier
 from zoo.errors import InputError
 from zoo.layers import LSTM, Layers
+from zoo.layers.scores import attend
+from zoo.layers.token_embedding import length_limit
 
 
 @recipe(data="glosses", max_epochs=8, lr=5e-3, inputs=("text", "text_pair"))
@@ -31,8 +33,8 @@ def fasttext(layers: Layers, *, dim: int = 128, hidden: int = 128, pooling: str 
 class ConvEncoder(nn.Module):
     """Maximum response of each filter over all windows of a text: tokens [B, L] to [B, len(widths) * filters].
 
-    Convolution is narrow: windows begin and end inside the text. A text shorter than a window is padded with zeros to that
-    window's width, so that the padding of a batch changes nothing.
+    Windows begin and end inside the text. A text shorter than a window is padded with zeros to the width of the window, so
+    that the padding of a batch changes nothing.
     """
 
     def __init__(self, layers: Layers, token_embedding: nn.Module, dim: int, widths: tuple[int, ...], filters: int) -> None:
@@ -43,15 +45,15 @@ class ConvEncoder(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Encode and pool: [B, L] to [B, len(widths) * filters]."""
         lengths = (tokens != 0).sum(1, keepdim=True)
-        # A traced network reads texts of any length, so it cannot ask how many zeros this one lacks; more change nothing.
-        lacking = max(self.widths) - (1 if torch.compiler.is_exporting() else tokens.shape[1])
-        x = F.pad(self.token_embedding(tokens).transpose(1, 2), (0, max(0, lacking)))
-        strongest = []
+        # An exported network reads texts of any length, so it always pads for the shortest; more zeros change nothing.
+        missing = max(self.widths) - (1 if torch.compiler.is_exporting() else tokens.shape[1])
+        x = F.pad(self.token_embedding(tokens).transpose(1, 2), (0, max(0, missing)))
+        maxima = []
         for width, convolution in zip(self.widths, self.convolutions, strict=True):
             y = convolution(x).relu()
             inside = torch.arange(y.shape[2], device=y.device) <= (lengths - width).clamp_min(0)
-            strongest.append(y.masked_fill(~inside.unsqueeze(1), 0.0).amax(2))
-        return torch.cat(strongest, -1)
+            maxima.append(y.masked_fill(~inside.unsqueeze(1), 0.0).amax(2))
+        return torch.cat(maxima, -1)
 
 
 @recipe(data="glosses", max_epochs=6, lr=2e-3, inputs=("text", "text_pair"))
@@ -72,11 +74,11 @@ def cnn(
         dim: Channels of a word vector.
         filters: Channels for each width.
         widths: Tokens in a window.
-        dropout: Probability for word vectors, after pooling and after the layer.
+        dropout: Dropout probability for word vectors, after pooling and after the layer.
         options: Those of `text_classifier`.
     """
     if not isinstance(widths, (tuple, list)) or not widths or not all(isinstance(w, int) and w > 0 for w in widths):
-        raise InputError(f"widths={widths}: windows hold one word or more, as in widths=(3, 4, 5)")
+        raise InputError(f"widths={widths}: must be positive whole numbers, as in widths=(3, 4, 5)")
 
     def encode(embedding: nn.Module) -> nn.Module:
         return ConvEncoder(layers, embedding, dim, tuple(widths), filters)
@@ -97,7 +99,7 @@ class LSTMEncoder(nn.Module):
         if isinstance(self.lstm, LSTM):
             y: Tensor = self.lstm(x, lengths=mask.sum(1))[0]
             return y
-        # Torch's own, in a folded network, knows no lengths.
+        # The LSTM of a folded network is torch's own, which takes no lengths.
         packed = pack_padded_sequence(x, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
         return pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=x.shape[1])[0]
 
@@ -125,12 +127,12 @@ def lstm(
         dim: Channels of the hidden state, in each direction.
         embedding_dim: Channels of a word vector; by default dim.
         depth: Layers of the LSTM.
-        bidirectional: Whether it also reads backwards.
+        bidirectional: Whether it also reads backward.
         rules: ``fused``, or ``gate`` for a learned product of its own in each of the eight matrices, as in the paper.
         pooling: How the features of a text become one vector: max+mean as in the paper, max, mean, sum, first or last.
         hidden: Channels of the layers before the head; 0 for none.
         mlp_depth: Number of these layers.
-        dropout: Probability for word vectors, between the layers, after pooling.
+        dropout: Dropout probability for word vectors, between the layers, after pooling.
         options: Those of `text_classifier`.
     """
     width = dim if embedding_dim is None else embedding_dim
@@ -141,3 +143,102 @@ def lstm(
 
     shared = options | {"hidden": hidden, "dropout": dropout}
     return text_classifier(layers, width, dim, encode, pooling, 1 + bidirectional, mlp_depth, **shared)
+
+
+class DecomposableAttention(nn.Module):
+    r"""DeAtt over the reals, Q-Att over the quaternions (Tay et al. 2019, 3.2 and 4.1): only the algebra differs.
+
+    With words a_i and b_j of two texts, F a feed-forward network (Parikh et al. 2016, Eq. 1) and one softmax per component,
+
+        E = F(a) F(b)^T,  b'_i = sum_j softmax_j(E_ij) b_j,  a'_j = sum_i softmax_i(E_ij) a_i
+        c_1 = sum_j G([a'_j; b_j; a'_j b_j; a'_j - b_j]),  c_2 = sum_i G([b'_i; a_i; b'_i a_i; b'_i - a_i])
+        y = head(H([c_1; c_2; c_1 c_2; c_1 - c_2]))
+
+    where juxtaposition is the product of the algebra: over the reals the elementwise one, and E is a matrix of dot products.
+    G and H have ``depth`` layers, F has ``attend_depth``; with 0, F is the identity.
+    """
+
+    def __init__(
+        self,
+        layers: Layers,
+        token_embedding: nn.Module,
+        dim: int,
+        depth: int,
+        attend_depth: int,
+        outputs: int,
+        readout: str | None,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.token_embedding, self.product = token_embedding, layers.product(dim, role="attention")
+        self.max_length = length_limit(token_embedding)
+        self.attend, *_ = feedforward(layers, dim, dim, attend_depth, 1, dropout)
+        self.compare, *_ = feedforward(layers, 4 * dim, dim, depth, 4, dropout)
+        self.aggregate, *_ = feedforward(layers, 4 * dim, dim, depth, 4, dropout)
+        self.head = layers.head(dim, outputs, readout)
+
+    def forward(self, tokens: Tensor, other: Tensor) -> Tensor:
+        """Classify the pair: tokens [B, L] and [B, M] to [B, outputs]."""
+        mask, other_mask = tokens != 0, other != 0
+        a, b = self.token_embedding(tokens), self.token_embedding(other)
+        fa, fb = self.attend(a), self.attend(b)
+        structure = self.product.algebra.table(a)
+        aligned_b = align(fa, fb, b, structure, other_mask)
+        # The other direction has the same products, F(a_i) on the left: the transposed table puts it on the right.
+        aligned_a = align(fb, fa, a, structure.transpose(0, 1), mask)
+        c1 = pool(self.compare(self.features(aligned_a, b)), other_mask, "sum")
+        c2 = pool(self.compare(self.features(aligned_b, a)), mask, "sum")
+        y: Tensor = self.head(self.aggregate(self.features(c1, c2)))
+        return y
+
+    def features(self, x: Tensor, y: Tensor) -> Tensor:
+        """Concatenate [x; y; x y; x - y], [..., 4 * dim]."""
+        return torch.cat([x, y, self.product(x, y), x - y], -1)
+
+
+def align(query: Tensor, key: Tensor, value: Tensor, structure: Tensor, mask: Tensor) -> Tensor:
+    """Average the values [B, M, C] for every query [B, L, C] by the component softmax of their products, [B, L, C]."""
+    q, k, v = (t.unsqueeze(1) for t in (query, key, value))
+    return attend(q, k, v, structure, "product", mask, scale=1.0).squeeze(1)
+
+
+@recipe(data="glosses(task=pairs)", max_epochs=7, lr=3e-3, inputs=("text_pair",))
+def decomposable_attention(
+    layers: Layers,
+    *,
+    vocab_size: int,
+    max_length: int,
+    num_classes: int,
+    pair: bool = True,
+    dim: int = 96,
+    depth: int = 2,
+    attend_depth: int = 2,
+    positions: str | None = "auto",
+    readout: str | None = None,
+    dropout: float = 0.1,
+) -> nn.Module:
+    """Decomposable attention of two texts: DeAtt over the reals, Q-Att over the quaternions (Tay et al. 2019, Table 1).
+
+    Args:
+        layers: The factory that knows the algebra.
+        vocab_size: Tokens of the vocabulary; 0 is padding.
+        max_length: Tokens of the longest text.
+        num_classes: Logits, [B, num_classes].
+        pair: Must be true: it reads pairs.
+        dim: Channels of a word vector and of every layer; the paper has 50 and 200.
+        depth: Layers of the comparing and of the aggregating network.
+        attend_depth: Layers before the alignment; 0 aligns the word vectors.
+        positions: Position embedding: none (the same as auto), learned or trigonometric.
+        readout: How the head computes logits: channels, modulus or scalar.
+        dropout: Dropout probability for word vectors and layers.
+    """
+    n = layers.over("attention").n
+    if not pair:
+        raise InputError("decomposable_attention reads pairs of texts: use data such as glosses(task=pairs)", code="mismatch")
+    if depth < 1 or attend_depth < 0:
+        raise InputError(f"depth={depth}, attend_depth={attend_depth}: depth must be at least 1, attend_depth at least 0")
+    if dim < 1 or dim % n:
+        text = f"dim={dim} does not divide into elements of an algebra with n = {n}"
+        raise InputError(f"{text}: write decomposable_attention(dim={max(1, -(-dim // n)) * n})")
+    embedding = layers.token_embedding(vocab_size, dim, max_length, positions=positions, dropout=dropout)
+    return DecomposableAttention(layers, embedding, dim, depth, attend_depth, num_classes, readout, dropout)

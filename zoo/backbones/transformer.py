@@ -50,7 +50,7 @@ class EncoderDecoder(GenerativeModel):
     def init_cache(self, source: Tensor | None = None) -> KVCache:
         """Encode the source, [B, S] padded on the right, and keep it in the cache; `InputError` if there is none."""
         if source is None:
-            raise InputError("this network translates a text: give it a source")
+            raise InputError("this network translates a text: give it a source", code="missing")
         return KVCache(self.encoder(source), source != 0)
 
     def decode_step(self, tokens: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
@@ -100,11 +100,11 @@ def transformer(
         max_length: Tokens of the longest text.
         num_classes: Logits, [B, num_classes]; not needed if ``seq2seq``.
         pair: Whether it compares two texts.
-        seq2seq: Whether it translates: a decoder has as many blocks as the encoder.
+        seq2seq: Whether it translates, with a decoder of as many blocks as the encoder.
         score: ``dot``, ``product`` (Tay et al. 2019, Eq. 4) or ``hermitian`` (Wang et al. 2020, Eq. 14).
         positions: none, learned, trigonometric or rotary; auto is trigonometric, or none if the embedding encodes order.
         norm: Name of the norm: layer, rms, element or batch (without a decoder).
-        norm_first: Norm before each part, or after its residual.
+        norm_first: Whether the norm precedes each part or follows its residual.
         pooling: How the features of a text become one vector: mean, max, max+mean, sum, first or last.
         match: How the vectors of two texts are combined: product for [a; b; a b; a - b], concat for [a; b].
         readout: How the head computes logits: channels, modulus or scalar.
@@ -128,6 +128,6 @@ def transformer(
     if seq2seq:
         return EncoderDecoder(encoder, *stack(cross=True), LMHead(layers, embedding, size.dim, vocab_size))
     if num_classes is None:
-        raise InputError("a transformer that classifies needs num_classes, the logits that it returns")
+        raise InputError("a transformer that classifies needs num_classes", code="missing")
     head: dict[str, Any] = {"pooling": pooling, "pair": pair, "match": match, "readout": readout, "dropout": size.dropout}
     return SequenceClassifier(layers, encoder, size.dim, outputs=num_classes, **head)
