@@ -151,7 +151,9 @@ def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
         return
     errors: list[str] = []
     for scale in (1, 3):
-        info = {name: scale * value if type(value) is int else value for name, value in _EXAMPLES[inputs].items()}
+        info: dict[str, Any] = {
+            name: scale * value if type(value) is int else value for name, value in _EXAMPLES[inputs].items()
+        }
         try:
             with torch.random.fork_rng(devices=[]), torch.device("meta"):
                 backbone(str(parsed), copy.deepcopy(algebra), **options, **info)  # a shared product would lose its values

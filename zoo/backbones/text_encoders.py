@@ -11,8 +11,8 @@ from zoo.backbones.recipe import passes_options_to, recipe
 from zoo.backbones.sequence_classifier import feedforward, pool, text_classifier
 from zoo.errors import InputError
 from zoo.layers import LSTM, Layers
+from zoo.layers.positions import length_limit
 from zoo.layers.scores import attend
-from zoo.layers.token_embedding import length_limit
 
 
 @recipe(data="glosses", max_epochs=8, lr=5e-3, inputs=("text", "text_pair"))

@@ -64,10 +64,7 @@ def vit(
         (depth >= 1, f"depth={depth}: must be at least 1"),
         (dim * mlp_ratio >= 1, f"mlp_ratio={mlp_ratio}: the MLP needs at least one hidden channel"),
         (0 <= drop_path < 1, f"drop_path={drop_path}: must be in [0, 1)"),
-        (
-            representation_size is None or representation_size > 0,
-            f"representation_size={representation_size}: must be positive",
-        ),
+        (representation_size is None or representation_size > 0, f"{representation_size=}: must be positive"),
     )
     sides = [side for side in range(1, image_size + 1) if image_size % side == 0]
     if patch is None:
@@ -141,7 +138,9 @@ def timm(
         options.setdefault("img_size", image_size)
     try:
         with _offline_if_unreachable(variant) if pretrained else nullcontext():
-            model = library.create_model(variant, pretrained, in_chans=in_channels, num_classes=num_classes, **options)
+            model = library.create_model(
+                variant, pretrained=pretrained, in_chans=in_channels, num_classes=num_classes, **options
+            )
     except InputError:
         raise
     except _TIMM_ERRORS as error:
