@@ -86,7 +86,7 @@ def print_results(command: str, results: dict[str, Any], repeat: str) -> None:
         print(f"  {repeat}  # retry the failed runs")
     if rows and command == "sweep":
         run = f"{shlex.quote(results['run_dir'])}/{rows[0]['folder']}{'/fold-01' if 'std' in rows[0] else ''}"
-        print(f"  zoo {'test' if rows[0]['metrics'] else 'validate'} {run}  # each run is one of zoo fit")
+        print(f"  zoo {'test' if rows[0]['metrics'] else 'validate'} {run}  # each is an ordinary run of zoo fit")
     elif rows:
         print(f"  zoo report sweep {shlex.quote(results['run_dir'])}  # all runs")
 

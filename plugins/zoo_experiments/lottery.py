@@ -272,11 +272,12 @@ def plan_text(grid: Tickets) -> str:
     """Describe what will be trained."""
     options, count = grid.options, len(arms_of(grid.options))
     share = f"{options.rate:.0%}" if isinstance(options.rate, float) else options.rate
-    prunes = f"that prune {share} of the remaining weights"
+    prunes = f"prunes {share} of the remaining weights"
     if pattern := options.pruning.pattern:
-        prunes = f"that keep {pattern[0]} of every {pattern[1]} weights"
+        prunes = f"keeps {pattern[0]} of every {pattern[1]} weights"
     finished = f", {len(grid.rows)} finished" if grid.rows else ""
-    arms = f"{count} arm{'s' * (count > 1)}: round 0 with all weights, then {grid.rounds} {prunes}"
+    rounds = f"round 0 with all weights, then {grid.rounds} round{'s' * (grid.rounds != 1)}, each of which {prunes}"
+    arms = f"{count} arm{'s' * (count > 1)}: {rounds}"
     return f"{arms}; {len(grid.remaining())} trainings to go{finished}; results in {grid.folder}"
 
 
