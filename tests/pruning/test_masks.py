@@ -35,62 +35,31 @@ def expected_count(rate, left):
 # --- what is prunable ---
 
 
-@pytest.mark.parametrize("algebra", ["real", "quaternion", "phm-4"])
-def test_every_matrix_of_a_vit_and_nothing_else_is_prunable(algebra):
-    net = tiny(algebra)
-    found = lib.prunable(net)
-    own = ".weight_module.components"
-    assert sorted(found) == sorted(
-        ["patch_embed.proj.weight", "head.weight"]
-        + [f"blocks.0.{name}{own}" for name in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")]
-        if algebra != "real"
-        else [f"{n}.weight" for n in ("patch_embed.proj", "head")]
-        + [n for n, _ in net.named_parameters() if n.startswith("blocks") and ("attn" in n or "mlp" in n) and "bias" not in n]
-    )
-    names = dict(net.named_parameters())
-    assert all(found[name].parameter is names[name] for name in found)
-    assert not any(word in name for name in found for word in ("bias", "norm", "cls_token", "pos_embed", "structure"))
-
-
-def test_plain_torch_modules_are_found():
-    net = nn.ModuleDict(
-        {
-            "linear": nn.Linear(4, 3),
-            "conv": nn.Conv2d(2, 4, 3),
-            "up": nn.ConvTranspose1d(2, 4, 3),
-            "attention": nn.MultiheadAttention(8, 2),
-            "other": nn.MultiheadAttention(8, 2, kdim=4, vdim=4),
-            "lstm": nn.LSTM(4, 5),
-            "norm": LayerNorm(4),
-            "batch": nn.BatchNorm1d(4),
-            "table": nn.Embedding(7, 4),
-        }
-    )
-    assert sorted(lib.prunable(net)) == sorted(
-        ["linear.weight", "conv.weight", "up.weight", "lstm.weight_ih_l0", "lstm.weight_hh_l0"]
-        + ["attention.in_proj_weight", "attention.out_proj.weight", "other.out_proj.weight"]
-        + [f"other.{letter}_proj_weight" for letter in "qkv"]
-    )
-
-
-def test_layers_of_the_zoo_are_found_and_their_tables_are_not():
-    net = nn.ModuleDict(
-        {"lstm": LSTM(QUATERNION, 8, 8), "table": Embedding(QUATERNION, 8, 8), "linear": Linear(QUATERNION, 8, 8)}
-    )
-    found = lib.prunable(net)
-    assert sorted(found) == [
-        "linear.weight_module.components",
-        "lstm.cells.0.from_hidden.0.components",
-        "lstm.cells.0.from_input.0.components",
-    ]
-    assert all(one.components for one in found.values())
-
-
-def test_a_table_that_a_layer_shares_is_no_matrix():
-    net = nn.ModuleDict({"table": nn.Embedding(7, 4), "head": nn.Linear(4, 7, bias=False), "inner": nn.Linear(4, 4)})
-    net["head"].weight = net["table"].weight
-    assert list(lib.prunable(net)) == ["inner.weight"]
-    assert "table.weight" in lib.prunable(net, include=["table.*"])
+def test_the_matrices_of_torch_and_of_the_zoo_are_prunable():
+    torch_layers = {
+        "linear": nn.Linear(4, 3),
+        "conv": nn.Conv2d(2, 4, 3),
+        "up": nn.ConvTranspose1d(2, 4, 3),
+        "attention": nn.MultiheadAttention(8, 2),
+        "other": nn.MultiheadAttention(8, 2, kdim=4, vdim=4),
+        "lstm": nn.LSTM(4, 5),
+        "norm": LayerNorm(4),
+        "batch": nn.BatchNorm1d(4),
+        "table": nn.Embedding(7, 4),
+    }
+    expected = ["linear.weight", "conv.weight", "up.weight", "lstm.weight_ih_l0", "lstm.weight_hh_l0"]
+    expected += ["attention.in_proj_weight", "attention.out_proj.weight", "other.out_proj.weight"]
+    expected += [f"other.{letter}_proj_weight" for letter in "qkv"]
+    assert sorted(lib.prunable(nn.ModuleDict(torch_layers))) == sorted(expected)
+    ours = {"lstm": LSTM(QUATERNION, 8, 8), "table": Embedding(QUATERNION, 8, 8), "linear": Linear(QUATERNION, 8, 8)}
+    matrices = lib.prunable(nn.ModuleDict(ours))
+    cells = ["lstm.cells.0.from_hidden.0.components", "lstm.cells.0.from_input.0.components"]
+    assert sorted(matrices) == ["linear.weight_module.components", *cells]
+    assert all(matrix.components for matrix in matrices.values())
+    shared = nn.ModuleDict({"table": nn.Embedding(7, 4), "head": nn.Linear(4, 7, bias=False), "inner": nn.Linear(4, 4)})
+    shared["head"].weight = shared["table"].weight
+    assert list(lib.prunable(shared)) == ["inner.weight"]
+    assert "table.weight" in lib.prunable(shared, include=["table.*"])
 
 
 def test_what_is_asked_for_is_added_and_what_is_left_out_is_not_there():
@@ -145,14 +114,14 @@ def test_mistakes_are_one_line(call, code, value):
 
 def state(net, offset=0.0):
     """Prunable matrices, their weights, and full masks."""
-    found = lib.prunable(net)
-    return found, {name: one.parameter.detach() + offset for name, one in found.items()}, lib.full_masks(found)
+    matrices = lib.prunable(net)
+    return matrices, {name: one.parameter.detach() + offset for name, one in matrices.items()}, lib.full_masks(matrices)
 
 
-def groups(found, scope):
+def groups(matrices, scope):
     """The slow definition of what is ranked together: lists of (name, index)."""
     cells = {}
-    for name, one in found.items():
+    for name, one in matrices.items():
         shape = one.parameter.shape
         for index in product(*map(range, shape)):
             part = index[one.out_axis] * one.parts // shape[one.out_axis]
@@ -167,13 +136,13 @@ def groups(found, scope):
 @pytest.mark.parametrize("score", ["magnitude", "movement"])
 def test_numbers_are_dropped_as_the_slow_definition_says(algebra, scope, score):
     net = nn.ModuleList([zoo.layers.Attention(zoo.algebra(algebra), 8, 1), nn.Conv2d(2, 3, 2)])
-    found, values, masks = state(net)
+    matrices, values, masks = state(net)
     for value in values.values():  # many ties
         value.mul_(4).round_()
     pruning = lib.Pruning(rate=0.3, scope=scope, score=score)
     for _ in range(2):
-        new = lib.next_masks(found, values, masks, pruning)
-        for group in groups(found, scope):
+        new = lib.next_masks(matrices, values, masks, pruning)
+        for group in groups(matrices, scope):
             rank = [abs(float(values[n][i])) if score == "magnitude" else float(values[n][i]) for n, i in group]
             alive = [bool(masks[n][i]) for n, i in group]
             gone = dropped(rank, alive, expected_count(0.3, sum(alive)))
@@ -185,8 +154,8 @@ def test_numbers_are_dropped_as_the_slow_definition_says(algebra, scope, score):
 @pytest.mark.parametrize("score", lib.SCORES)
 def test_whole_elements_go_together(scope, score):
     net = nn.ModuleList([Linear(QUATERNION, 8, 12), nn.Linear(5, 3)])
-    found, values, masks = state(net)
-    first, second = lib.next_masks(found, values, masks, lib.Pruning(0.4, score, scope, "element")).values()
+    matrices, values, masks = state(net)
+    first, second = lib.next_masks(matrices, values, masks, lib.Pruning(0.4, score, scope, "element")).values()
     assert (first == first[:1]).all()
     w, other = (v.double() for v in values.values())
     ranks = w.square().mean(0).sqrt() if score == "magnitude" else w.mean(0).abs() if score == "snip" else w.mean(0)
@@ -201,22 +170,22 @@ def test_whole_elements_go_together(scope, score):
 
 @pytest.mark.parametrize(("rate", "count", "left"), [(0.5, 5, 3), (0.5, 7, 3), (0.1, 25, 23), (0.3, 5, 3), (0.57, 50, 22)])
 def test_counts_round_half_to_even(rate, count, left):
-    found, values, masks = state(nn.Linear(count, 1, bias=False))
-    assert lib.remaining(lib.next_masks(found, values, masks, lib.Pruning(rate=rate))) == left
+    matrices, values, masks = state(nn.Linear(count, 1, bias=False))
+    assert lib.remaining(lib.next_masks(matrices, values, masks, lib.Pruning(rate=rate))) == left
 
 
 def test_equal_scores_go_by_position():
-    found, values, masks = state(nn.Linear(10, 1))
+    matrices, values, masks = state(nn.Linear(10, 1))
     values["weight"].fill_(1.0)
-    assert lib.next_masks(found, values, masks, lib.Pruning(rate=0.4))["weight"].tolist() == [[False] * 4 + [True] * 6]
+    assert lib.next_masks(matrices, values, masks, lib.Pruning(rate=0.4))["weight"].tolist() == [[False] * 4 + [True] * 6]
 
 
 @pytest.mark.parametrize("unit", lib.UNITS)
 @pytest.mark.parametrize("layer", [lambda: Linear(QUATERNION, 32, 8), lambda: nn.Conv2d(8, 4, 3), lambda: nn.Linear(8, 4)])
 def test_a_pattern_keeps_two_of_four_inputs(unit, layer):
-    found, values, masks = state(layer())
-    ((name, one),) = found.items()
-    new = lib.next_masks(found, values, masks, lib.Pruning(pattern=(2, 4), unit=unit))[name]
+    matrices, values, masks = state(layer())
+    ((name, one),) = matrices.items()
+    new = lib.next_masks(matrices, values, masks, lib.Pruning(pattern=(2, 4), unit=unit))[name]
     score = values[name].abs()
     if unit == "element" and one.components:
         score = values[name].double().square().sum(0, keepdim=True).expand_as(score)
@@ -226,9 +195,9 @@ def test_a_pattern_keeps_two_of_four_inputs(unit, layer):
 
 
 def test_random_scores_have_their_own_generator():
-    found = lib.prunable(nn.Linear(9, 9))
+    matrices = lib.prunable(nn.Linear(9, 9))
     before = torch.get_rng_state()
-    drawn = [lib.random_values(found, *number)["weight"] for number in ((1, 2), (1, 2), (2, 2), (2, 1))]
+    drawn = [lib.random_values(matrices, *number)["weight"] for number in ((1, 2), (1, 2), (2, 2), (2, 1))]
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
@@ -258,6 +227,7 @@ def test_what_is_pruned_becomes_zero_whatever_it_was(dtype):
 
 TEXT = {"vocab_size": 20, "max_length": 8}
 NETWORKS = {
+    "vit(dim=32, depth=1)": {"in_channels": 1, "image_size": 8, "num_classes": 3},
     "timm/test_resnet": {"in_channels": 3, "image_size": 32, "num_classes": 10},
     "convnet/conv-2": {"in_channels": 1, "image_size": 8, "num_classes": 10},
     "gpt(dim=32, depth=1, heads=2, ffn=32)": TEXT,
@@ -269,14 +239,14 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("spec", NETWORKS)
-@pytest.mark.parametrize("algebra", ["real", "octonion", "complex_order"])
+@pytest.mark.parametrize("algebra", ["real", "octonion", "complex_order", "phm-4"])
 def test_what_is_left_out_of_a_network_is_small_or_a_table(spec, algebra):
     net = zoo.backbone(spec, algebra, **NETWORKS[spec])
-    found = lib.prunable(net)
+    matrices = lib.prunable(net)
     for name, parameter in net.named_parameters():
         is_vector = parameter.ndim < 2 or name.endswith((".u", ".v"))
-        is_table = any(word in name for word in ("table", "position", "embedding")) and "projection" not in name
-        assert (name in found) != (is_vector or is_table), name
+        is_table = any(word in name for word in ("table", "pos", "embedding", "cls", "structure")) and "projection" not in name
+        assert (name in matrices) != (is_vector or is_table), name
     pruning = lib.Pruning(0.5, scope="global", unit="element")
-    new = lib.next_masks(found, {name: one.parameter for name, one in found.items()}, lib.full_masks(found), pruning)
-    assert 0.4 < lib.remaining(new) / lib.remaining(lib.full_masks(found)) < 0.6, "elements and numbers are compared fairly"
+    new = lib.next_masks(matrices, {name: one.parameter for name, one in matrices.items()}, lib.full_masks(matrices), pruning)
+    assert 0.4 < lib.remaining(new) / lib.remaining(lib.full_masks(matrices)) < 0.6, "elements and numbers are compared fairly"

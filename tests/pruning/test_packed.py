@@ -85,14 +85,7 @@ NAME = "blocks.0.attn.qkv.weight_module.components"
 
 
 def change_config(**changes):
-    def change(config, tensors):
-        config["sparse"] |= changes
-
-    return change
-
-
-def flip(config, tensors):
-    tensors[f"{NAME}.mask"][0] ^= 1
+    return lambda config, tensors: config["sparse"].update(changes)
 
 
 def past_the_end(config, tensors):
@@ -113,7 +106,7 @@ def past_the_end(config, tensors):
         (change_config(cls_token=[1, 1, 64]), "corrupt", "'cls_token'"),
         (lambda config, tensors: config.update(sparse=[1]), "invalid", "sparse"),
         (lambda config, tensors: config.pop("sparse"), "invalid", "in the network"),
-        (flip, "corrupt", NAME),
+        (lambda config, tensors: tensors[f"{NAME}.mask"][:1].bitwise_xor_(1), "corrupt", NAME),
         (past_the_end, "corrupt", "1 bits for 60 numbers"),
         (lambda config, tensors: tensors.pop(NAME), "corrupt", NAME),
         (lambda config, tensors: tensors.pop("pos_embed"), "corrupt", "'pos_embed'"),
