@@ -1,46 +1,105 @@
-"""Measure the fused operator beside real layers in a plain script: ``python -m benchmarks.fused [--only WORD]``.
+"""Measure layers and networks over algebras beside the real ones: ``python -m benchmarks.fused [--minutes 8]``.
 
-Each figure is the ratio to the same layer or network over the reals, in turns in one process: median and quartiles. No
-environment variables are set, so torch's threads spin between operations as in anyone's script. Writes results/fused.json;
-``--only`` measures the cases with a word in their names anew.
+Each figure is the ratio to the same layer or network over the reals, in turns in one process: median and quartiles. The script
+is a plain one: it sets no environment variables, so torch's threads spin between operations. Cases that were measured at the
+present commit are skipped unless ``--again``; ``--only WORD`` takes the cases with a word in their names, and ``--minutes``
+starts no case after that time. Writes results/fused.json; ``python -m benchmarks.speed_page`` writes docs/speed.md from it.
 """
 
 import os
 
-os.environ.pop("OMP_WAIT_POLICY", None)  # which benchmarks/__init__.py sets
+os.environ.pop("OMP_WAIT_POLICY", None)  # benchmarks/__init__.py sets it
 
 import argparse
 import itertools
 import json
+import multiprocessing
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 import zoo
 from benchmarks import machine
-from benchmarks.convolutions import step
-from benchmarks.kernels import network, trained
 from benchmarks.papers import commit
 from zoo.kernels import compiled
 from zoo.layers import LSTM, Conv2d, Linear
-from zoo.training.bench import side_by_side
+from zoo.tasks.decoding import Decoding, Prompts, generate
+from zoo.training.bench import Call, side_by_side
 
 RESULTS = Path(__file__).parent / "results" / "fused.json"
-SHAPES = {
-    "quaternion": [(4096, s, s) for s in (256, 512, 1024, 2048)] + [(1024, 192, 768), (1024, 384, 1536)],
-    "octonion": [(4096, s, s) for s in (256, 512, 1024)],
-    "complex": [(4096, s, s) for s in (256, 512, 1024)],
-    "phm(n=4, rank=8)": [(4096, 1024, 1024)],
+LINEAR: dict[str, list[tuple[int, int, int, float]]] = {  # rows, inputs, outputs, and the ratio that was aimed at
+    "quaternion": [
+        (4096, 256, 256, 0.68),
+        (4096, 512, 512, 0.58),
+        (4096, 1024, 1024, 0.55),
+        (4096, 2048, 2048, 0.53),
+        (1024, 192, 768, 0.66),
+        (1024, 384, 1536, 0.58),
+    ],
+    "octonion": [(4096, 256, 256, 1.0), (4096, 512, 512, 0.65), (4096, 1024, 1024, 0.56)],
+    "complex": [(4096, 256, 256, 0.84), (4096, 512, 512, 0.80), (4096, 1024, 1024, 0.78)],
+    "phm-4": [(4096, 1024, 1024, 1.0)],
+    "phm(n=4, rank=8)": [(4096, 1024, 1024, 0.60)],
 }
-NETWORKS = [(f"vit(dim={d}, depth=2, heads={d // 64 or 2}, patch=8)", "image") for d in (192, 384, 768)]
-NETWORKS += [(f"gpt(dim={d}, depth=2, heads={d // 64})", "tokens") for d in (128, 384, 1024)]
-Calls = dict[str, Callable[[], Any]]
+BFLOAT16 = {512: 0.90, 1024: 0.70, 2048: 0.60}
+CONVOLUTIONS = [(32, 32, 32, 1.0), (32, 64, 32, 0.85), (32, 128, 16, 0.70), (16, 256, 14, 0.60)]  # images, channels, places
+NETWORKS = [
+    ("vit(dim=192, depth=2, heads=3, patch=8)", 0.80),
+    ("vit(dim=384, depth=2, heads=6, patch=8)", 0.65),
+    ("vit(dim=768, depth=2, heads=12, patch=8)", 0.57),
+    ("gpt(dim=128, depth=2, heads=2)", 0.88),
+    ("gpt(dim=384, depth=2, heads=6)", 0.64),
+    ("gpt(dim=1024, depth=2, heads=16)", 0.56),
+]
+EVALUATED = {  # rows: the ratios that were aimed at inside the scope and outside, 1024 wide
+    1: (0.60, 0.80),
+    8: (0.50, 0.90),
+    64: (0.42, 0.65),
+    512: (0.50, 0.55),
+}
+PAIR = ("real", "quaternion")
 
 
-def autocast(call: Callable[[], Any]) -> Callable[[], Any]:
+class Case(NamedTuple):
+    """A measurement: a section of the page, a name there, the calls (the real one first), rounds, and the ratio aimed at."""
+
+    section: str
+    name: str
+    calls: Callable[[], dict[str, Call]]
+    rounds: int
+    goal: float | None = None
+    busy: int = 0
+    """Processes that keep a core busy meanwhile."""
+
+
+def linear(algebra: str, inp: int, out: int) -> nn.Module:
+    """Return a linear layer; torch's own over the reals."""
+    return nn.Linear(inp, out) if algebra == "real" else Linear(zoo.algebra(algebra), inp, out)
+
+
+def trained(layer: nn.Module, *shape: int) -> Call:
+    """Return a call that goes forward and backward through a layer."""
+    x, g = torch.randn(shape, requires_grad=True), None
+
+    def call() -> None:
+        nonlocal g
+        y = layer(x)
+        y = y[0] if isinstance(y, tuple) else y
+        g = torch.randn_like(y) if g is None else g
+        y.backward(g)
+        x.grad = None
+        layer.zero_grad(set_to_none=True)
+
+    return call
+
+
+def autocast(call: Call) -> Call:
     """Return a call in bfloat16."""
 
     def cast() -> None:
@@ -50,11 +109,10 @@ def autocast(call: Callable[[], Any]) -> Callable[[], Any]:
     return cast
 
 
-def evaluated(layer: nn.Module, x: torch.Tensor, keeps: bool) -> Callable[[], Any]:
+def evaluated(layer: nn.Module, x: Tensor, keeps: bool) -> Call:
     """Return a call that evaluates a layer, in a scope of `zoo.keep_matrices` that stays open if it ``keeps``."""
-    scope = zoo.keep_matrices(layer)
-    if keeps:
-        scope.__enter__()
+    scope = zoo.keep_matrices(layer) if keeps else nullcontext()
+    scope.__enter__()
 
     def call(scope: object = scope) -> None:  # a scope that nobody holds is closed
         with torch.inference_mode():
@@ -63,55 +121,197 @@ def evaluated(layer: nn.Module, x: torch.Tensor, keeps: bool) -> Callable[[], An
     return call
 
 
-def recurrent(layer: nn.Module) -> Callable[[], Any]:
-    """Return a training step of an LSTM."""
-    x = torch.randn(64, 40, 304)
+def network(algebra: str, spec: str, compiles: bool = False) -> Call:
+    """Return a training step with AdamW: 16 images of 64 x 64, or 4 texts of 256 tokens."""
+    torch.manual_seed(0)
+    if spec.startswith("vit"):
+        net: Any = zoo.backbone(spec, algebra, in_channels=3, image_size=64, num_classes=10)
+        x, target = torch.randn(16, 3, 64, 64), torch.randint(10, (16,))
+    else:
+        net = zoo.backbone(spec, algebra, vocab_size=256, max_length=256)
+        x, target = torch.randint(1, 256, (4, 256)), torch.randint(1, 256, (4, 256))
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
+    net = torch.compile(net) if compiles else net
 
     def call() -> None:
-        layer(x)[0].square().mean().backward()
-        layer.zero_grad(set_to_none=True)
+        F.cross_entropy(net(x).flatten(0, -2), target.flatten()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
     return call
 
 
-def cases() -> Iterator[tuple[str, Calls, int]]:
-    """Yield the name of every case, its calls (the real one first) and its rounds."""
-    for algebra, shapes in SHAPES.items():
-        for rows, i, o in shapes:
-            layers = nn.Linear(i, o), Linear(zoo.algebra(algebra), i, o)
-            calls = {name: trained(layer, rows, i) for name, layer in zip(("real", "zoo"), layers, strict=True)}
-            yield f"{algebra}, training, {rows} x {i} to {o}", calls, 25
-            if algebra == "quaternion" and i == o and i > 256:
-                yield f"bfloat16, training, {rows} x {i} to {o}", {n: autocast(c) for n, c in calls.items()}, 25
-    for keeps, size, rows in itertools.product((True, False), (256, 1024), (1, 8, 64, 512)):
-        x, ours = torch.randn(rows, size), Linear(zoo.algebra("quaternion"), size, size)
-        calls = {"real": evaluated(nn.Linear(size, size), x, False), "zoo": evaluated(ours, x, keeps)}
-        yield f"evaluation, {'kept' if keeps else 'nothing kept'}, {rows} x {size} to {size}", calls, 201
-    for count, size, places in ((32, 32, 32), (32, 64, 32), (32, 128, 16), (16, 256, 14)):
-        shape, ours = (count, size, places, places), Conv2d(zoo.algebra("quaternion"), size, size, 3, padding=1)
-        calls = {"real": step(nn.Conv2d(size, size, 3, padding=1), shape, True), "zoo": step(ours, shape, True)}
-        yield f"3 x 3, training, {count} x {size} x {places} x {places}", calls, 25
-    lstm = LSTM(zoo.algebra("quaternion"), 304, 304)
-    yield "LSTM, training, 64 x 40 x 304", {"real": recurrent(nn.LSTM(304, 304, batch_first=True)), "zoo": recurrent(lstm)}, 15
-    for spec, kind in NETWORKS:
-        yield f"training step, {spec}", {a: network(spec, kind, a) for a in ("real", "quaternion")}, 15
+def two_compiled(algebra: str) -> Call:
+    """Return a call that trains two compiled linear layers."""
+    return trained(
+        torch.compile(nn.Sequential(linear(algebra, 1024, 1024), nn.GELU(), linear(algebra, 1024, 1024))), 4096, 1024
+    )
+
+
+def decoding(algebra: str, spec: str, prompt: int, steps: int) -> Call:
+    """Return a call that reads a prompt and takes steps of one token with a cache; without a prompt, one step after 64."""
+    torch.manual_seed(0)
+    net: Any = zoo.backbone(spec, algebra, vocab_size=256, max_length=256).eval()
+    scope = zoo.keep_matrices(net)
+    scope.__enter__()
+    state: Any = None
+
+    @torch.inference_mode()
+    def call(scope: object = scope) -> None:
+        nonlocal state
+        if prompt or state is None or state[1] == 128:
+            tokens = torch.randint(1, 256, (1, prompt or 64))
+            state = net.init_cache(), tokens.shape[1]
+            net.decode_step(tokens, state[0])
+        for _ in range(steps):
+            net.decode_step(torch.ones(1, 1, dtype=torch.long), state[0])
+            state = state[0], state[1] + 1
+
+    return call
+
+
+def generating(algebra: str) -> Call:
+    """Return a call that generates 64 tokens with the zoo's `generate`, which opens the scope."""
+    torch.manual_seed(0)
+    net: Any = zoo.backbone("gpt/micro", algebra, vocab_size=256, max_length=128).eval()
+    prompts = Prompts(torch.randint(4, 256, (1, 16)))
+    return lambda: generate(net, prompts, Decoding(length=64))
+
+
+def hugging_face(algebra: str) -> Call:
+    """Return a call of Hugging Face's own ``generate`` with a GPT-2 of random weights: a prompt of 64 and 16 tokens."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    net: Any = GPT2LMHeadModel(GPT2Config(bos_token_id=None, eos_token_id=None)).eval()
+    net = net if algebra == "real" else zoo.convert(net, algebra)
+    tokens = torch.randint(256, (1, 64))
+    options: dict[str, Any] = {"attention_mask": torch.ones_like(tokens), "pad_token_id": 0, "do_sample": False}
+    return lambda: net.generate(tokens, max_new_tokens=16, **options)
+
+
+def pair(make: Callable[..., Call], *args: Any) -> Callable[[], dict[str, Call]]:
+    """Return a function that makes the calls over the reals and over the quaternions."""
+    return lambda: {algebra: make(algebra, *args) for algebra in PAIR}
+
+
+def layer_cases() -> Iterator[Case]:
+    """Yield the cases of single layers in training."""
+
+    def both(algebra: str, rows: int, i: int, o: int, change: Callable[[Call], Call] = lambda call: call) -> dict[str, Call]:
+        return {a: change(trained(linear(a, i, o), rows, i)) for a in ("real", algebra)}
+
+    for algebra, shapes in LINEAR.items():
+        for rows, i, o, goal in shapes:
+            shape = algebra, rows, i, o
+            yield Case("layers", f"Linear, {algebra}, {rows:,} x {i} to {o}", lambda shape=shape: both(*shape), 25, goal)
+    for size, goal in BFLOAT16.items():
+        shape = "quaternion", 4096, size, size
+        name = f"Linear, quaternion, bfloat16, 4,096 x {size} to {size}"
+        yield Case("layers", name, lambda shape=shape: both(*shape, autocast), 25, goal)
+    for count, size, places, goal in CONVOLUTIONS:
+
+        def convolution(algebra: str, count: int, size: int, places: int) -> Call:
+            options: dict[str, Any] = {"kernel_size": 3, "padding": 1}
+            own = algebra == "real"
+            layer = nn.Conv2d(size, size, **options) if own else Conv2d(zoo.algebra(algebra), size, size, **options)
+            return trained(layer, count, size, places, places)
+
+        name = f"Conv2d 3 x 3, quaternion, {count} images, {size} channels, {places} x {places}"
+        yield Case("layers", name, pair(convolution, count, size, places), 25, goal)
+
+    def recurrent(algebra: str) -> Call:
+        own = algebra == "real"
+        return trained(nn.LSTM(304, 304, batch_first=True) if own else LSTM(zoo.algebra(algebra), 304, 304), 64, 40, 304)
+
+    yield Case("layers", "LSTM, quaternion, 64 x 40 x 304", pair(recurrent), 15, 0.90)
+
+
+def evaluation_cases() -> Iterator[Case]:
+    """Yield the cases of layers that are evaluated, inside the scope of `zoo.keep_matrices` and outside."""
+    for size, (rows, goals), keeps in itertools.product((256, 1024, 4096), EVALUATED.items(), (True, False)):
+
+        def make(size: int = size, rows: int = rows, keeps: bool = keeps) -> dict[str, Call]:
+            x = torch.randn(rows, size)
+            return {a: evaluated(linear(a, size, size), x, keeps and a != "real") for a in PAIR}
+
+        goal = goals[not keeps] if size == 1024 else None
+        where = "inside the scope" if keeps else "outside"
+        yield Case("evaluation", f"{size} features, batch {rows}, {where}", make, 51 if size == 4096 else 201, goal)
+
+
+def network_cases() -> Iterator[Case]:
+    """Yield training steps, compiled networks, decoding, and work beside busy processes."""
+    for spec, goal in NETWORKS:
+        yield Case("networks", spec, pair(network, spec), 15, goal)
+    yield Case("compiled", "two Linear, 4,096 x 1024 to 1024", pair(two_compiled), 15, 0.62)
+    for spec, goal in ((NETWORKS[2][0], 0.65), (NETWORKS[4][0], 0.72)):
+        yield Case("compiled", spec, pair(network, spec, True), 15, goal)
+    large = "gpt(dim=1024, depth=12, heads=16)"
+    for name, prompt, steps, rounds, goal in (("a step", 0, 1, 31, 0.30), ("a prompt of 64 and 16 steps", 64, 16, 9, 0.40)):
+        yield Case("decoding", f"{large}, {name}", pair(decoding, large, prompt, steps), rounds, goal)
+    yield Case("decoding", "gpt/micro, generate, 64 tokens", pair(generating), 15)
+    yield Case("decoding", "GPT-2 of Hugging Face, its own generate, a prompt of 64 and 16 tokens", pair(hugging_face), 9)
+    yield Case("busy", NETWORKS[1][0], pair(network, NETWORKS[1][0]), 15, 1.1, busy=4)
+    for size in (256, 1024):
+        name = f"Linear, 4,096 x {size} to {size}"
+        yield Case("busy", name, pair(lambda a, s: trained(linear(a, s, s), 4096, s), size), 15, 1.1, busy=4)
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+@contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """Run processes that compute without end."""
+    processes = [multiprocessing.get_context("spawn").Process(target=_spin, daemon=True) for _ in range(count)]
+    for process in processes:
+        process.start()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def measure(case: Case, rounds: int | None) -> dict[str, Any]:
+    """Time a case, and note the machine and the load."""
+    with busy_processes(case.busy):
+        first, row = side_by_side(case.calls(), rounds or case.rounds).values()
+    where = machine.info()
+    about = {"section": case.section, "goal": case.goal, "commit": commit(), "load": round(os.getloadavg()[0], 1)}
+    return row | {"real_ms": first["ms"]} | about | {key: where[key] for key in ("date", "processor", "threads", "torch")}
 
 
 def main() -> None:
-    """Measure all cases, or some of them anew."""
+    """Measure the cases that are due."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="WORD", help="measure the cases with this word in their names")
-    word = parser.parse_args().only
-    found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {"cases": {}}
+    parser.add_argument("--only", default="", metavar="WORD", help="measure the cases with this word in their section or name")
+    parser.add_argument("--again", action="store_true", help="measure also what was measured at this commit")
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no case after this time")
+    parser.add_argument("--rounds", type=int, help="rounds of every case, to try the script")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args()
     if not compiled.is_available():
         raise SystemExit(compiled.status())
-    found |= {"machine": machine.info(), "commit": commit(), "load": round(os.getloadavg()[0], 1)}
-    for name, calls, rounds in cases():
-        if word in name:
-            *_, row = side_by_side(calls, rounds).values()
-            found["cases"][name] = row | {"load": round(os.getloadavg()[0], 1)}
-            print(name, row["ratio"], (row["low"], row["high"]), flush=True)
-            RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    found: dict[str, Any] = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
+    cases = {f"{c.section}: {c.name}": c for c in (*layer_cases(), *evaluation_cases(), *network_cases())}
+    found, now, start = {name: row for name, row in found.items() if name in cases}, commit(), time.monotonic()
+    due = [name for name in cases if given.only in name and (given.again or found.get(name, {}).get("commit") != now)]
+    for number, name in enumerate(due):
+        if time.monotonic() - start > 60 * given.minutes:
+            print(f"{len(due) - number} of {len(due)} cases are still due: run this again")
+            return
+        before = time.monotonic()
+        row = found[name] = measure(cases[name], given.rounds)
+        seconds = time.monotonic() - before
+        print(f"{name}: {row['ratio']} ({row['low']} to {row['high']}), {seconds:.0f} s", flush=True)
+        ordered = {key: found[key] for key in cases if key in found}
+        given.out.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+    print("all cases are measured")
 
 
 if __name__ == "__main__":

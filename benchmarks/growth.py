@@ -1,7 +1,7 @@
-"""Measure how the time of a training step grows: ``python -m benchmarks.growth [--only features|tokens] [--draw]``.
+"""Measure how the time of a training step grows: ``python -m benchmarks.growth [--only features|rows|tokens|depth] [--draw]``.
 
-With the features of a linear layer, and with the tokens that a transformer reads at once; networks over algebras and the real
-one in turns in one process. Writes results/growth.json and the pictures of docs/speed.md; ``--draw`` draws them alone.
+With the features and rows of a linear layer, and with the tokens and depth of a transformer; networks over algebras and the
+real one in turns in one process. Writes results/growth.json and the pictures of docs/speed.md; ``--draw`` draws them alone.
 """
 
 import os
@@ -27,23 +27,36 @@ from zoo.training.bench import Call, side_by_side
 
 RESULTS = Path(__file__).parent / "results" / "growth.json"
 ALGEBRAS = ("real", "complex", "quaternion", "octonion", "phm-4")
-SIZES = {"features": (256, 512, 1024, 2048, 4096), "tokens": (128, 256, 512, 1024, 2048, 4096)}
-NETWORKS = {"features": "a linear layer, 1,024 rows", "tokens": "a GPT of one block, dim 256, one text"}
+SIZES = {
+    "features": (256, 512, 1024, 2048, 4096),
+    "rows": (64, 256, 1024, 4096),
+    "tokens": (128, 256, 512, 1024, 2048, 4096),
+    "depth": (1, 2, 4, 8),
+}
+NETWORKS = {
+    "features": "a linear layer, 1,024 rows",
+    "rows": "a linear layer, 1,024 features",
+    "tokens": "a GPT of one block, dim 256, one text",
+    "depth": "a GPT of dim 384, one text of 256 tokens",
+}
 
 
 def step(kind: str, algebra: str, size: int) -> Call:
     """Return a call that goes forward and backward through a network of a size."""
     torch.manual_seed(0)
-    if kind == "features":
-        net: nn.Module = Linear(zoo.algebra(algebra), size, size)
-        x = torch.randn(1024, size, requires_grad=True)
-        g = torch.randn(1024, size)
+    if kind in ("features", "rows"):
+        rows, features = (size, 1024) if kind == "rows" else (1024, size)
+        net: nn.Module = Linear(zoo.algebra(algebra), features, features)
+        x, g = torch.randn(rows, features, requires_grad=True), torch.randn(rows, features)
     else:
-        net = zoo.backbone("gpt(dim=256, depth=1, heads=4)", algebra, vocab_size=64, max_length=size)
-        x = torch.randint(1, 64, (1, size))
+        spec, length = (
+            ("gpt(dim=256, depth=1, heads=4)", size) if kind == "tokens" else (f"gpt(dim=384, depth={size}, heads=6)", 256)
+        )
+        net = zoo.backbone(spec, algebra, vocab_size=64, max_length=length)
+        x = torch.randint(1, 64, (1, length))
 
     def call() -> None:
-        if kind == "features":
+        if kind in ("features", "rows"):
             net(x).backward(g)
         else:
             F.cross_entropy(net(x).flatten(0, -2), x.flatten()).backward()
@@ -101,8 +114,9 @@ def section(found: dict[str, Any]) -> list[str]:
         "",
         f"Forward and backward in milliseconds, {where['machine']['threads']} threads, medians of steps in turns",
         f"(`python -m benchmarks.growth`, {where['machine']['date']}, commit {machine.short(where['commit'])}). The exponent",
-        "is the slope of the last three sizes on logarithmic axes: 2 for the products of a linear layer; with tokens",
-        "between 1 and 2, since the scores of attention grow with their square and everything else with their number.",
+        "is the slope over the last three sizes on logarithmic axes. Products of a linear layer grow with the square of its",
+        "features and in proportion to its rows. With tokens the exponent lies between 1 and 2: attention scores grow with",
+        "their square, everything else in proportion.",
     ]
     for kind, points in found.items():
         sizes = points["sizes"]
@@ -115,7 +129,7 @@ def section(found: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Measure both, or one of them anew, and draw."""
+    """Measure all kinds of growth, or one, and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=tuple(SIZES), help="measure only this")
     parser.add_argument("--draw", action="store_true", help="measure nothing")

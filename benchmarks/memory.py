@@ -3,7 +3,7 @@
 Each network is trained for a few steps with AdamW in a process of its own: once as it is, for the peak of the resident memory
 over what the process took before the network was built, and once under torch's memory tracker, which sees every tensor that is
 made. Counted apart: parameters, gradients and the optimizer's state; what is kept for the backward pass; the peak of all
-tensors. Writes results/memory.json; the table is on docs/speed.md (``python -m benchmarks.kernels --page``).
+tensors. Writes results/memory.json; the table is on docs/speed.md (``python -m benchmarks.speed_page``).
 """
 
 import argparse

@@ -4,8 +4,7 @@ Zhang et al. 2021, Table 3: the real, the quaternion and the PHM Transformers of
 (forward, backward, AdamW), and the decoding of sentences with a beam of 4 and a length penalty of 0.6. The networks are not
 trained, and no token ends a text, so that each decodes as many as the others. Wang et al. 2020, Figure 2: a training step of
 the networks of their Table 2 by what tells places apart. Networks take turns in one process. ``--only`` measures one of the
-two and keeps the other. Writes results/papers_times.json; the tables are on docs/speed.md (``python -m benchmarks.kernels
---page``).
+two and keeps the other. Writes results/papers_times.json; the tables are on docs/speed.md (`benchmarks.speed_page`).
 """
 
 import os

@@ -2,7 +2,7 @@
 
 Forward and backward in turns in one process, each divided by `torch.nn.Linear` of the same real sizes, in float32 (complextorch
 in complex64). A library that is not installed is skipped with a line: speechbrain, complextorch, HypercomplexKeras.
-Writes results/peers.json; the table is on docs/speed.md (``python -m benchmarks.kernels --page``).
+Writes results/peers.json; the table is on docs/speed.md (``python -m benchmarks.speed_page``).
 """
 
 import os

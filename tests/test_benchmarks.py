@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 import zoo
-from benchmarks import digits, readme, recovery
+from benchmarks import digits, fused, readme, recovery, speed_page
 from zoo.backbones.build import count, equal_size
 
 
@@ -122,3 +122,20 @@ def test_recovery_goes_on_where_it_was_cut_off(tmp_path, monkeypatch):
     assert not (tmp_path / "run" / "metrics.csv").exists()
     assert recovery.fit(tmp_path / "run", seed=2) == {"seed": 1}  # it has ended, and is not repeated
     assert recovery.fit(tmp_path / "run", backbone="vit") == {"backbone": "vit"}  # but with another network it is
+
+
+def test_the_page_of_speed_is_that_of_the_measurements():
+    assert speed_page.PAGE.read_text(encoding="utf-8") == speed_page.text()
+
+
+def test_speed_is_measured_once_for_every_commit(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(fused.compiled, "is_available", lambda: True)
+    monkeypatch.setattr(
+        "sys.argv", ["fused", "--only", "256 features, batch 8", "--rounds", "2", "--out", str(tmp_path / "out")]
+    )
+    for measured in (2, 0):
+        fused.main()
+        assert capsys.readouterr().out.count("evaluation: ") == measured
+    rows = json.loads((tmp_path / "out").read_text())
+    assert [name.rpartition(", ")[2] for name in rows] == ["inside the scope", "outside"]
+    assert all(row["ratio"] > 0 and row["goal"] is None for row in rows.values())
