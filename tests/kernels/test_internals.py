@@ -19,17 +19,12 @@ NAMES = {
     ),
     "torch._higher_order_ops.scan": ("scan",),
     "torch.autograd.forward_ad": ("_current_level",),
-    "torch": ("_softmax_backward_data",),
     "torch.nn": ("Conv2d._conv_forward",),
 }
 FILES = {
-    r"torch\._C\b|torch\._higher|forward_ad": {
-        "zoo/kernels/internals.py",
-        "zoo/algebras/read_only.py",
-    },
-    r"_softmax_backward_data": {"zoo/layers/hermitian.py"},
-    r"_conv_forward": {"zoo/layers/conv.py"},
-    r"\bF\._|torch\.nn\.functional\._": set(),
+    r"torch\._C\b|torch\._higher|forward_ad": {"zoo/kernels/internals.py", "zoo/algebras/read_only.py"},
+    r"_conv_forward": {"zoo/kernels/internals.py"},
+    r"_softmax_backward_data|\bF\._|torch\.nn\.functional\._": set(),
 }
 
 

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from zoo.algebras import Algebra
 from zoo.kernels import Geometry
+from zoo.kernels.internals import CONV_FORWARD
 from zoo.layers.computed_weight import ComputedWeight
 from zoo.layers.weight import Weight
 
@@ -51,7 +52,7 @@ class _Conv(ComputedWeight):
     def forward(self, x: Tensor) -> Tensor:
         """Convolve: [..., in_channels, *space] to [..., out_channels, *space]."""
         weight = self.weight_module
-        convolve = self.__dict__["torch_conv"]._conv_forward
+        convolve = getattr(self.__dict__["torch_conv"], CONV_FORWARD)
         if self.groups == 1 or self.algebra.n == 1:
             # Kernels pad with zeros, by as many on both sides.
             y: Tensor | None = None
@@ -126,5 +127,5 @@ class Conv2d(_Conv):
 
 def computes_as(module: nn.Module, kind: type[nn.Module]) -> bool:
     """Return whether a module is of this class and no subclass changes what it computes."""
-    names = ("forward", "_conv_forward")
+    names = ("forward", CONV_FORWARD)
     return isinstance(module, kind) and all(getattr(type(module), n, None) is getattr(kind, n, None) for n in names)

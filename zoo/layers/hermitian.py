@@ -95,7 +95,7 @@ class HermitianAttention(torch.autograd.Function):
                 part = values[tile.heads, : tile.keys]
                 grad_values[tile.heads, : tile.keys].baddbmm_((weights * kept).to(back.dtype).mT, back)
                 grad = (back @ part.mT).to(weights.dtype) * kept
-                grad = torch._softmax_backward_data(grad, weights, -1, weights.dtype)
+                grad = grad.sub_(torch.linalg.vecdot(grad, weights).unsqueeze(-1)).mul_(weights)  # through the softmax
                 # The gradient of a norm is zero at zero.
                 grad = z.mul_(grad.div_(norm.clamp_min_(1e-30)).unsqueeze(1)).flatten(0, 1).to(q.dtype)
                 grad_keys[tile.heads].flatten(0, 1)[:, : tile.keys].baddbmm_(grad.mT, repeated)
