@@ -112,6 +112,32 @@ def replace(net, draw):
     net.linear.weight_module.components = nn.Parameter(torch.randn_like(net.linear.components))
 
 
+def swapping(net, draw):
+    """Load, assign and convert as torch does when it swaps tensors."""
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        net.load_state_dict({name: 2 * value for name, value in net.state_dict().items()})
+        net(TOKENS)
+        assign(net, draw)
+        net.double()
+        net.float()
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+def average(net, draw):
+    other = torch.optim.swa_utils.AveragedModel(net)
+    with torch.no_grad():
+        for p, q in zip(net.parameters(), other.parameters(), strict=True):
+            p.copy_(0.5 * q)
+
+
+def in_inference_mode(net, draw):
+    with torch.inference_mode():
+        for p in parameters(net, draw):
+            p.mul_(2)
+
+
 def meta_and_back(net, draw):
     state = copy.deepcopy(net.state_dict())
     net.to("meta").to_empty(device="cpu").load_state_dict(state)
@@ -137,6 +163,12 @@ WRITES = {
     "assign": assign,
     "swap_tensors": swap,
     "replace": replace,
+    "swapping": swapping,
+    "average": average,
+    "inference mode": in_inference_mode,
+    "state dict entries": lambda net, draw: [value.mul_(0.5) for value in net.state_dict().values()],
+    "one number": of_each(lambda p, c: p.view(-1)[:1].add_(c)),
+    "foreach sgd": optimizer_step(lambda net: torch.optim.SGD(net.parameters(), 0.1, foreach=True)),
     "reset": lambda net, draw: net.linear.reset_parameters(),
     "meta": meta_and_back,
     "dtype": lambda net, draw: net.double().float(),
