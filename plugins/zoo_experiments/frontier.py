@@ -19,11 +19,11 @@ from typing import Any
 
 from zoo.atomic import write_json
 from zoo.checkpoint.manifest import read_json
-from zoo.checkpoint.sweep import RESULTS, read_rows
 from zoo.errors import InputError
 from zoo.training.folder import RUNS, file_name
 from zoo_experiments.costs import costs
 from zoo_experiments.options import Sweep
+from zoo_experiments.results import ROWS, read_rows
 from zoo_experiments.sweep import sweep
 
 RATE = "optimizer.lr"
@@ -94,7 +94,7 @@ def name(run: Run) -> str:
 
 def read(folder: Path) -> list[dict[str, Any]]:
     """Read the finished runs of a folder."""
-    path = folder / RESULTS
+    path = folder / ROWS
     return [summarize(row) for row in read_rows(path)] if path.exists() else []
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from zoo.atomic import write_json
-from zoo.checkpoint.lottery import FORMAT, RESULTS, check_links, is_name, read_results, row_problem
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
 from zoo.training.fit import claimed, interruptions, join_for, matmul_precision
@@ -22,6 +21,7 @@ from zoo_experiments.arms import MAY_CHANGE, Arm, arms_of, check, experiment_nam
 from zoo_experiments.executors import Here, make_executor
 from zoo_experiments.grid import Grid, Point, Result, Row, changed_options, execute
 from zoo_experiments.options import Lottery
+from zoo_experiments.results import FORMAT, TICKETS, check_links, is_name, read_tickets, row_problem
 from zoo_experiments.round import train_round
 
 DIVERGED = "training diverged"
@@ -137,7 +137,7 @@ class Tickets(Grid):
 
     def write(self) -> None:
         """Write lottery.json."""
-        write_json(self.folder / RESULTS, self.results())
+        write_json(self.folder / TICKETS, self.results())
 
     def begin(self) -> bool:
         """Print what will be trained, once; return whether this is the first call."""
@@ -225,7 +225,7 @@ def train_one(options: Lottery) -> dict[str, Any]:
 
 def open_folder(folder: RunFolder, options: Lottery) -> dict[str, Any] | None:
     """Write config.yaml and return the results of an experiment that is resumed; on rank 0."""
-    record, path = None, folder.path / RESULTS
+    record, path = None, folder.path / TICKETS
     if folder.resumed:
         check_links(folder.path)
         for name, old, new in changed_options(folder.path, config_values(options), MAY_CHANGE):
@@ -233,7 +233,7 @@ def open_folder(folder: RunFolder, options: Lottery) -> dict[str, Any] | None:
             raise InputError(f"{text} (you can add rounds, seeds, algebras and controls)", code="mismatch")
         if path.exists():
             try:
-                record = read_results(path)
+                record = read_tickets(path)
             except InputError as error:
                 raise InputError(f"{error}; delete the file to rebuild it", code="corrupt") from error
         for row in record["rows"] if record else ():

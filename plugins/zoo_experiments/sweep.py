@@ -32,7 +32,6 @@ import yaml
 
 from zoo.atomic import write_text
 from zoo.checkpoint.card import number
-from zoo.checkpoint.sweep import RESULTS, read_rows, write_rows
 from zoo.errors import InputError, Interrupted, Stop, check_rules
 from zoo.training.folder import RUNS, claim, file_name, hold, read_summary, shortest
 from zoo.training.options import TRAINER_ARGUMENTS, Fit, build, flat
@@ -41,6 +40,7 @@ from zoo.training.resolve import plan
 from zoo_experiments.executors import make_executor
 from zoo_experiments.grid import Grid, Point, Row, changed_options, execute
 from zoo_experiments.options import Sweep, check_execution
+from zoo_experiments.results import ROWS, read_rows, write_rows
 
 KEYS = ("base", "axes", "exclude")
 GROUPS = {"backbone": "zoo.backbones", "algebra": "zoo.algebras", "data": "zoo.datasets", "embedding": "zoo.embeddings"}
@@ -180,7 +180,7 @@ def check_point(point: Point, file: str) -> None:
     except InputError as error:
         raise InputError(f"'{file}', run {point.name}: {error}", code=error.code) from error
     except (TypeError, ValueError) as error:
-        raise InputError(f"'{file}', run {point.name}: {RESULTS} cannot hold an option: {error}") from error
+        raise InputError(f"'{file}', run {point.name}: {ROWS} cannot hold an option: {error}") from error
 
 
 # --- the folder ---
@@ -199,7 +199,7 @@ class SweepGrid(Grid):
 
     def __init__(self, folder: Path, points: Sequence[Point]) -> None:
         super().__init__(folder, points)
-        path, known = folder / RESULTS, {point.name: point for point in points}
+        path, known = folder / ROWS, {point.name: point for point in points}
         for row in read_rows(path) if path.exists() else ():
             point = known.get(row["name"])
             self._check_same(row["name"], point is not None and point.options == row["options"])
@@ -235,7 +235,7 @@ class SweepGrid(Grid):
 
     def write(self) -> None:
         """Write the rows in the order of the points."""
-        write_rows(self.folder / RESULTS, self.sorted_rows())
+        write_rows(self.folder / ROWS, self.sorted_rows())
 
 
 def sweep(
@@ -270,7 +270,7 @@ def sweep(
     wanted = select(runs, [name.strip() for name in options.only.split(",") if name.strip()], file)
     folder = Path(options.run_dir).expanduser() if options.run_dir is not None else RUNS / f"sweep-{file_name(Path(file).stem)}"
     with ExitStack() as stack:
-        begun = os.path.isfile(folder / RESULTS)
+        begun = os.path.isfile(folder / ROWS)
         stack.enter_context(hold(folder) if begun else claim({}, str(folder)))
         grid = SweepGrid(folder, runs)
         missing = [name for name in wanted if name not in grid.rows]

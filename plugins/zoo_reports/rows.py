@@ -6,7 +6,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from zoo.checkpoint.lottery import RESULTS, check_links, read_results
+from zoo_experiments.results import TICKETS, check_links, read_tickets
+
 from zoo.errors import check_rules, printable
 from zoo_reports.style import REAL
 
@@ -86,10 +87,10 @@ def read_runs(folders: Sequence[str]) -> list[Run]:
     """
     runs = []
     for folder in dict.fromkeys(Path(folder).expanduser() for folder in folders):
-        is_run = (folder / RESULTS).is_file()
-        check_rules((is_run, f"'{folder}' is not a folder of zoo lottery: {RESULTS} is missing"), code="missing")
+        is_run = (folder / TICKETS).is_file()
+        check_rules((is_run, f"'{folder}' is not a folder of zoo lottery: {TICKETS} is missing"), code="missing")
         check_links(folder)
-        runs.append(Run(folder, read_results(folder / RESULTS)))
+        runs.append(Run(folder, read_tickets(folder / TICKETS)))
         check_rules((bool(runs[-1].record["rows"]), f"no round of '{folder}' is finished yet"), code="missing")
     check_same(runs, "data")
     return runs

@@ -5,8 +5,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
+from zoo_experiments.results import ROWS, read_rows
+
 from zoo.checkpoint.card import number
-from zoo.checkpoint.sweep import RESULTS, read_rows
 from zoo.errors import InputError, check_rules
 from zoo.report import Report
 from zoo_reports.page import Page, Table
@@ -46,7 +47,7 @@ def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
     """
     check_rules((len(runs) == 1, "sweep reports on one folder"))
     folder = Path(runs[0]).expanduser()
-    rows = read_rows(folder / RESULTS) if (folder / RESULTS).is_file() else []
+    rows = read_rows(folder / ROWS) if (folder / ROWS).is_file() else []
     check_rules((bool(rows), f"no run of a sweep is finished in '{folder}'"), code="missing")
     metric, split = measured(rows, metric, folder)
     groups, ranked = collect(rows, metric, split), ranking(rows)

@@ -14,11 +14,11 @@ import yaml
 from zoo_experiments.command import repeated
 from zoo_experiments.executors import environment, failure_of
 from zoo_experiments.options import Sweep
+from zoo_experiments.results import read_rows
 from zoo_experiments.sweep import SweepGrid, points, select, sweep
 
 from tests.errors import raises
 from tests.faults.process import Running
-from zoo.checkpoint.sweep import read_rows
 from zoo.cli.commands import main
 from zoo.errors import InputError
 from zoo.training.folder import write_config

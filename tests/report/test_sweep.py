@@ -3,10 +3,10 @@
 from statistics import mean, stdev
 
 import pytest
+from zoo_experiments.results import write_rows
 from zoo_reports.sweep import sweep
 
 from tests.errors import raises
-from zoo.checkpoint.sweep import write_rows
 
 TEST = {("real", 0): 0.90, ("real", 1): 0.94, ("quaternion", 0): 0.97, ("quaternion", 1): 0.93, ("octonion", 0): 0.80}
 SEEN = {("real", 0): 0.95, ("real", 1): 0.97, ("quaternion", 0): 0.91, ("quaternion", 1): 0.92, ("octonion", 0): 0.70}

@@ -19,7 +19,6 @@ from filelock import lock_descriptor
 
 from zoo import registry
 from zoo.atomic import write_text
-from zoo.checkpoint.lottery import RESULTS
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, check_rules
 from zoo.registry import Spec
@@ -28,7 +27,7 @@ from zoo.training.processes import is_first_process
 from zoo.training.resolve import advised_embedding
 
 LOCK = ".lock"
-_WRITTEN = ("config.yaml", "metrics.csv", "summary.json", "model", RESULTS)
+_WRITTEN = ("config.yaml", "metrics.csv", "summary.json", "model", "lottery.json")
 RUNS = Path("runs")
 
 
@@ -180,12 +179,12 @@ def finished_run(config: Mapping[str, Any], run_dir: str | None, resume: str | N
 def _is_over(folder: Path) -> bool:
     """Return whether this is a finished experiment with lottery tickets."""
     with suppress(InputError):
-        return bool(read_json(folder / RESULTS).get("left") == 0)
+        return bool(read_json(folder / "lottery.json").get("left") == 0)
     return False
 
 
 def _modified(folder: Path) -> float:
-    found = (path for part in ("checkpoints/*.ckpt", "fold-*/checkpoints/*.ckpt", RESULTS) for path in folder.glob(part))
+    found = (path for part in ("checkpoints/*.ckpt", "fold-*/checkpoints/*.ckpt", "lottery.json") for path in folder.glob(part))
     return max((path.stat().st_mtime for path in found), default=0.0)
 
 
