@@ -104,17 +104,6 @@ def test_each_gradient_is_right_alone(needed):
     torch.testing.assert_close(found, wanted)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_any_number_of_threads(count):
-    torch.set_num_threads(count)
-    structure, factors, x, w, bias, out, inp = given("octonion", (16, 1), (8, 1), (397,))
-    y, expected = factored_linear(x, w, factors, out, inp, bias), definition(structure, x, w, bias, out, inp)
-    torch.testing.assert_close(y, expected)
-    for one, other in zip(*(torch.autograd.grad(t.sin().sum(), (x, w, bias)) for t in (y, expected)), strict=True):
-        torch.testing.assert_close(one, other)
-    assert torch.get_num_threads() == count
-
-
 def test_rows_that_are_not_next_to_each_other_and_a_gradient_that_is_one_number():
     structure, factors, x, w, bias, out, inp = given("quaternion", (24, 1), (8, 1), (4, 9))
     wide = torch.randn(4, 9, 48, dtype=torch.float64)
@@ -175,10 +164,3 @@ def test_a_counter_of_operations_sees_all_of_them():
     # 8 of 16 block products, forward and for both gradients, and combinations of the components.
     half = 3 * 1024 * 256 * 256
     assert half < counter.get_total_flops() < 1.5 * half
-
-
-def test_inference_mode():
-    structure, factors, x, w, bias, out, inp = given("quaternion", (64, 1), (64, 1), (1024,), grad=False)
-    with torch.inference_mode():
-        y = factored_linear(x, w, factors, out, inp, bias)
-    torch.testing.assert_close(y.clone(), definition(structure, x, w, bias, out, inp))

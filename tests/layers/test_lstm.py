@@ -205,14 +205,6 @@ def test_dropout_acts_between_layers_in_training_only():
     assert torch.equal(one(x)[0], one(x)[0])
 
 
-@pytest.mark.parametrize("spec", ["quaternion", "phm-3"])
-def test_state_dict_restores_the_network(spec):
-    net, other, x = make(spec, rules="gate"), make(spec, seed=1, rules="gate"), draw(2, 4, 10)
-    assert not torch.equal(net(x)[0], other(x)[0])
-    other.load_state_dict(net.state_dict())
-    assert torch.equal(net(x)[0], other(x)[0])
-
-
 def test_every_precision_gives_the_same_numbers():
     net, x = make("quaternion", bidirectional=True), draw(2, 4, 10)
     exact = net(x)[0]
@@ -261,10 +253,6 @@ def test_bad_shapes_are_one_line():
         net(draw(3, 10))
     with pytest.raises(InputError, match=r"two tensors \[1, 2, 6\], not \[2, 2, 6\]"):
         net(draw(2, 3, 10), (draw(2, 2, 6), draw(2, 2, 6)))
-
-
-def test_repr_shows_what_is_not_the_default():
-    assert "10, 6, num_layers=2, rules=gate" in repr(make("complex", num_layers=2, rules="gate")).splitlines()[1]
 
 
 @pytest.mark.parametrize("options", [*SHAPES, {"rules": "gate"}, {"num_layers": 2, "dropout": 0.5}], ids=str)

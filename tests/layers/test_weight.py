@@ -91,14 +91,6 @@ def test_a_functional_call_uses_what_it_is_given(layer):
     check(layer)
 
 
-def test_autocast_has_a_matrix_of_its_own(layer):
-    with torch.no_grad():
-        for _ in range(2):
-            with torch.autocast("cpu", torch.bfloat16):
-                assert layer(X).dtype == torch.bfloat16
-            torch.testing.assert_close(layer(X), defined(layer))
-
-
 @pytest.mark.parametrize("spec", ["real", "quaternion", "phm-4"])
 def test_compiled_and_exported_layers_see_changes(spec):
     layer = make(spec)
@@ -306,14 +298,6 @@ def test_a_parametrization_that_forgets_the_matrix_is_refused():
         parametrize.register_parametrization(make("quaternion"), "weight", Sum(), unsafe=True)
     with pytest.raises(InputError, match="cannot be removed"):
         parametrize.remove_parametrizations(spectral_norm(make("quaternion")), "weight")
-
-
-def test_pruning_by_torch_acts_on_the_components():
-    layer = make("quaternion")
-    check(layer)
-    prune.l1_unstructured(layer.weight_module, "components", 0.5)
-    check(layer)
-    assert (layer.components == 0).float().mean() == 0.5
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated:FutureWarning")

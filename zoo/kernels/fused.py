@@ -32,22 +32,16 @@ FEW_ROWS = 4
 _registry: Any = torch.library
 _LIBRARY = _registry.Library("zoo", "FRAGMENT")
 _LAYOUTS = "int[3] out, int[3] inp"
-_LIBRARY.define(
+for _schema in (
     f"fused_linear(Tensor x, Tensor w, Tensor left, Tensor right, Tensor result, Tensor? bias, {_LAYOUTS}) -> Tensor",
-    tags=torch.Tag.pt2_compliant_tag,
-)
-_LIBRARY.define(
     f"fused_backward(Tensor g, Tensor x, Tensor w, Tensor left, Tensor right, Tensor result, {_LAYOUTS}, bool[6] needs)"
     " -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    tags=torch.Tag.pt2_compliant_tag,
-)
-_LIBRARY.define(
     f"fused_combined(Tensor x, Tensor matrices, Tensor right, Tensor result, Tensor? bias, {_LAYOUTS}) -> Tensor",
-    tags=torch.Tag.pt2_compliant_tag,
-)
+    "fused_combinations(Tensor x, Tensor w, Tensor left) -> Tensor",
+):
+    _LIBRARY.define(_schema, tags=torch.Tag.pt2_compliant_tag)
 _LIBRARY.define(f"fused_rows(Tensor x, Tensor w, Tensor left, Tensor right, Tensor result, Tensor? bias, {_LAYOUTS}) -> Tensor")
 _LIBRARY.define("fused_mix(Tensor x, Tensor coefficients, Tensor(a!) y) -> ()")
-_LIBRARY.define("fused_combinations(Tensor x, Tensor w, Tensor left) -> Tensor", tags=torch.Tag.pt2_compliant_tag)
 
 
 def runs(work: Work) -> bool:
@@ -202,18 +196,9 @@ def _definition(
     return F.linear(x, matrix.to(x.dtype), bias)
 
 
-def _fake_linear(
-    x: Tensor, w: Tensor, left: Tensor, right: Tensor, result: Tensor, bias: Any, out: Layout, inp: Layout
-) -> Tensor:
+def _fake_rows(x: Tensor, *inputs: Any) -> Tensor:
+    out: Layout = inputs[-2]
     return x.new_empty((*x.shape[:-1], out[0]))
-
-
-def _fake_combined(x: Tensor, matrices: Tensor, right: Tensor, result: Tensor, bias: Any, out: Layout, inp: Layout) -> Tensor:
-    return x.new_empty((*x.shape[:-1], out[0]))
-
-
-def _fake_combinations(x: Tensor, w: Tensor, left: Tensor) -> Tensor:
-    return x.new_empty((left.shape[0], *w.shape[1:]))
 
 
 def _fake_backward(
@@ -264,9 +249,9 @@ def _one_by_one(operator: Any, size: int, in_dims: Any, inputs: Any) -> list[Any
     ]
 
 
-_registry.register_fake("zoo::fused_linear", _fake_linear, lib=_LIBRARY)
-_registry.register_fake("zoo::fused_combined", _fake_combined, lib=_LIBRARY)
-_registry.register_fake("zoo::fused_combinations", _fake_combinations, lib=_LIBRARY)
+_registry.register_fake("zoo::fused_linear", _fake_rows, lib=_LIBRARY)
+_registry.register_fake("zoo::fused_combined", _fake_rows, lib=_LIBRARY)
+_registry.register_fake("zoo::fused_combinations", lambda x, w, left: x.new_empty((len(left), *w.shape[1:])), lib=_LIBRARY)
 _registry.register_fake("zoo::fused_backward", _fake_backward, lib=_LIBRARY)
 _registry.register_vmap("zoo::fused_linear", _batched_linear, lib=_LIBRARY)
 _registry.register_vmap("zoo::fused_backward", _batched_backward, lib=_LIBRARY)

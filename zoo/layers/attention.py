@@ -58,9 +58,9 @@ class Attention(nn.Module):
         if score not in SCORES:
             raise InputError(f"unknown score '{score}': use {', '.join(SCORES)}")
         if not 0 <= dropout < 1:
-            raise InputError(f"dropout={dropout}: the share of dropped weights is at least 0 and less than 1")
+            raise InputError(f"dropout={dropout}: must be in [0, 1)")
         if rotary and cross:
-            raise InputError("rotary positions measure distances in one text: use them in self attention only")
+            raise InputError("rotary positions are for self attention only: they measure distances within one text")
         check_heads(dim, heads, algebra.n, rotary, head_dim=head_dim)
         self.dim, self.heads, self.n, self.score = dim, heads, algebra.n, score
         self.head_dim = dim // heads if head_dim is None else head_dim
@@ -120,7 +120,7 @@ class Attention(nn.Module):
         return out
 
     def _split(self, y: Tensor, position_ids: Tensor | None = None, cache: KVCache | None = None) -> tuple[Tensor, ...]:
-        """Split what lies side by side: [B, L, k H c] to k tensors [B, H, L, c]; rotate all but the last by their positions."""
+        """Split projections [B, L, k H c] into k tensors [B, H, L, c], and rotate all but the last by their positions."""
         if not self.rotary:
             return tuple(t.transpose(1, 2) for t in y.unflatten(-1, (-1, self.heads, self.head_dim)).unbind(2))
         heads = y.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
@@ -142,9 +142,9 @@ class Attention(nn.Module):
 
 
 def check_heads(dim: int, heads: int, n: int, rotary: bool = False, backbone: str = "", head_dim: int | None = None) -> None:
-    """Refuse a dim that is no multiple of heads * n, or, if ``rotary``, of twice that, and propose one for ``backbone``.
+    """Check that dim is a multiple of heads * n, or, if ``rotary``, of twice that; the error proposes one for ``backbone``.
 
-    With a ``head_dim`` of their own it is that of the heads which must be whole elements, and any dim is right.
+    With an explicit ``head_dim``, that must be a multiple of n instead, and dim is free.
 
     Example:
         >>> check_heads(64, 4, 5, backbone="vit")
@@ -228,17 +228,13 @@ class RelativeAttention(nn.Module):
             k, v = cache.append(self, k, v)
         scale, keys = q.shape[-1] ** -0.5, k.shape[2]
         bias = scale * self._by_distance(q + self.v[:, None], keys, cache)
-        if cache is not None and length == 1 and mask is None:  # a new token sees all of them
-            return self._attend(q, k, v, bias, scale)
-        hidden = torch.ones(length, keys, dtype=torch.bool, device=x.device).triu(keys - length + 1)
-        if mask is not None:
-            # Padding attends to itself: its result is not used, but without any key it would be NaN.
-            itself = torch.eye(length, keys, dtype=torch.bool, device=x.device).roll(keys - length, 1)
-            hidden = hidden | (~mask[:, None, None] & ~itself)
-        bias = bias.masked_fill(hidden, float("-inf"))
-        return self._attend(q, k, v, bias, scale)
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, scale: float) -> Tensor:
+        if cache is None or length > 1 or mask is not None:  # a single new token sees all keys
+            hidden = torch.ones(length, keys, dtype=torch.bool, device=x.device).triu(keys - length + 1)
+            if mask is not None:
+                # Padding attends to itself: its result is not used, but without any key it would be NaN.
+                itself = torch.eye(length, keys, dtype=torch.bool, device=x.device).roll(keys - length, 1)
+                hidden = hidden | (~mask[:, None, None] & ~itself)
+            bias = bias.masked_fill(hidden, float("-inf"))
         y = F.scaled_dot_product_attention(q + self.u[:, None], k, v, bias, self.dropout if self.training else 0.0, scale=scale)
         out: Tensor = self.proj(y.transpose(1, 2).flatten(2))
         return out
