@@ -13,7 +13,8 @@ os.environ.pop("OMP_WAIT_POLICY", None)  # benchmarks/__init__.py sets it
 import argparse
 import itertools
 import json
-import multiprocessing
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -258,23 +259,16 @@ def network_cases() -> Iterator[Case]:
         yield Case("busy", name, pair(lambda a, s: trained(linear(a, s, s), 4096, s), size), 15, 1.1, busy=4)
 
 
-def _spin() -> None:
-    while True:
-        pass
-
-
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
     """Run processes that compute without end."""
-    processes = [multiprocessing.get_context("spawn").Process(target=_spin, daemon=True) for _ in range(count)]
-    for process in processes:
-        process.start()
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
     finally:
         for process in processes:
             process.kill()
-            process.join()
+            process.wait()
 
 
 def measure(case: Case, rounds: int | None) -> dict[str, Any]:
