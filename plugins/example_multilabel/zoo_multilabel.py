@@ -79,9 +79,9 @@ class MultilabelClassification(Task):
         """Return the labels that are predicted for each image, and the probability of every label."""
         rows = []
         for example, probabilities in zip(examples, outputs.tolist(), strict=True):
-            found = dict(zip(self.info.classes, probabilities, strict=True))
-            labels = [name for name, probability in found.items() if probability >= self.threshold]
-            rows.append({**example.columns, "labels": labels, **{name: round(value, 6) for name, value in found.items()}})
+            by_class = dict(zip(self.info.classes, probabilities, strict=True))
+            labels = [name for name, probability in by_class.items() if probability >= self.threshold]
+            rows.append({**example.columns, "labels": labels, **{name: round(value, 6) for name, value in by_class.items()}})
         return rows
 
 
@@ -108,8 +108,8 @@ class DigitProperties(DataModule[ImageInfo]):
         digits = load_digits()
         images = torch.from_numpy(digits.images).float()[:, None] / 16
         labels = torch.from_numpy(np.stack([np.isin(digits.target, true) for true in PROPERTIES.values()], 1)).long()
-        place = torch.arange(len(images)) % 10
-        parts = {"train": place > 2, "val": place == 0, "test": (place == 1) | (place == 2)}
+        position = torch.arange(len(images)) % 10
+        parts = {"train": position > 2, "val": position == 0, "test": (position == 1) | (position == 2)}
         std, mean = torch.std_mean(images[parts["train"]])
         self.rows = {name: ((images[part] - mean) / std, labels[part]) for name, part in parts.items()}
         return ImageInfo(

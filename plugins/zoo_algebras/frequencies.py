@@ -41,8 +41,8 @@ def frequencies(model: Any, *, top: int = 50) -> Report:
         raise InputError(f"frequencies: top={top}: use a whole number from 1")
     if model.tokenizer is None:
         raise InputError("frequencies reports on the words of a model of text; this one has none")
-    found = find_frequencies(model.net)
-    ranking = rank(found, vocabulary(model.tokenizer))
+    frequency = find_frequencies(model.net)
+    ranking = rank(frequency, vocabulary(model.tokenizer))
     most, least = ([word._asdict() for word in end] for end in ends(ranking, top))
     files = {"frequencies.csv": as_csv(ranking).encode(), "frequencies.png": draw_density(ranking, str(model.config["data"]))}
     return Report({"words": len(ranking), "most": most, "least": least}, as_table(ranking, top), files)
@@ -59,9 +59,9 @@ def find_frequencies(net: nn.Module) -> Tensor:
     """Return the frequencies [V, D] of the first embedding whose method ``frequencies()`` has them for every word."""
     for module in net.modules():
         method: Any = getattr(module, "frequencies", None)
-        found = method() if callable(method) else None
-        if isinstance(found, Tensor):
-            return found
+        frequency = method() if callable(method) else None
+        if isinstance(frequency, Tensor):
+            return frequency
     reason = "its embedding has no frequencies, or the same ones for all words"
     raise InputError(f"this model has no word sensitivities: {reason}; fit with one whose words differ (zoo list embeddings)")
 
@@ -71,10 +71,10 @@ def rank(frequencies: Tensor, words: dict[str, int]) -> list[Word]:
     delta = frequencies.detach().abs().double().mean(1)
     if not words or max(words.values()) >= len(delta):
         raise InputError(f"the tokenizer ({len(words)} words) does not belong to the embedding ({len(delta)} rows)")
-    found = [Word(word, delta[number].item()) for word, number in words.items()]
-    if not np.isfinite([word.delta for word in found]).all():
+    ranked = [Word(word, delta[number].item()) for word, number in words.items()]
+    if not np.isfinite([word.delta for word in ranked]).all():
         raise InputError("this model has frequencies that are not finite: its training went wrong, fit again with a lower lr")
-    return sorted(found, key=lambda word: (-word.delta, word.word))
+    return sorted(ranked, key=lambda word: (-word.delta, word.word))
 
 
 def ends(ranking: Sequence[Word], top: int) -> tuple[list[Word], list[Word]]:

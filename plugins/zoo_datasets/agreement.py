@@ -37,7 +37,7 @@ VERBS = _words("admired painted found described moved noticed forgot wanted foll
 def _forms(words: str) -> list[tuple[str, str]]:
     """Read `singular` or `singular:plural` words; a plural that is not given ends in s."""
     pairs = (word.partition(":") for word in words.split())
-    return [(one, many or f"{one}s") for one, _, many in pairs]
+    return [(singular, many or f"{singular}s") for singular, _, many in pairs]
 
 
 LIVING = _forms(PEOPLE)

@@ -62,8 +62,8 @@ def cifar_set(**record: Any) -> Callable[..., ImageData]:
         record: CifarSet = preset.record  # type: ignore[attr-defined]
         check_share(fraction, "fraction", whole=True)
         limit = None if limit is None else whole("limit", limit, 1)
-        place = None if path is None else existing(path, record.name)
-        return ImageData(partial(_read, record, place, fraction, limit, check_share(val, "val")), record.classes, **options)
+        root = None if path is None else existing(path, record.name)
+        return ImageData(partial(_read, record, root, fraction, limit, check_share(val, "val")), record.classes, **options)
 
     return attach_record(preset, CifarSet(**record))
 
@@ -78,8 +78,8 @@ def _read(record: CifarSet, path: Path | None, fraction: float, limit: int | Non
 
 def read_cifar(record: CifarSet, root: Path) -> dict[str, Split]:
     """Read a local copy, whichever layout it has."""
-    if found := next(root.rglob(record.train_files[0]), None) if root.is_dir() else None:
-        return _binary(record, found.parent)
+    if train_file := next(root.rglob(record.train_files[0]), None) if root.is_dir() else None:
+        return _binary(record, train_file.parent)
     if shards := sorted(root.glob("train_*.npz")):
         return {"train": _shards(shards), "test": _shards([root / "test.npz"])}
     if any(root.rglob("*.parquet")):
@@ -128,15 +128,15 @@ def _shards(files: list[Path]) -> Split:
     for file in files:
         if not file.is_file():
             raise InputError(f"{file}: missing; the training shards are there", code="missing")
-        found = read_arrays(file)
-        if missing := {"jpeg", "offsets", "labels"} - set(found):
-            raise InputError(f"{file}: no array {', '.join(sorted(missing))}; it has {', '.join(sorted(found))}", code="data")
-        content, offsets = found["jpeg"].tobytes(), found["offsets"].tolist()
-        if len(offsets) != len(found["labels"]) + 1 or sorted(offsets) != offsets or offsets[-1] != len(content):
+        arrays = read_arrays(file)
+        if missing := {"jpeg", "offsets", "labels"} - set(arrays):
+            raise InputError(f"{file}: no array {', '.join(sorted(missing))}; it has {', '.join(sorted(arrays))}", code="data")
+        content, offsets = arrays["jpeg"].tobytes(), arrays["offsets"].tolist()
+        if len(offsets) != len(arrays["labels"]) + 1 or sorted(offsets) != offsets or offsets[-1] != len(content):
             raise InputError(f"{file}: offsets do not fit jpeg and labels; the file is damaged", code="corrupt")
         items += [content[start:end] for start, end in pairwise(offsets)]
         names += [f"{file}, image {i}" for i in range(len(offsets) - 1)]
-        labels.append(found["labels"])
+        labels.append(arrays["labels"])
     return Split(EncodedImages(items, names), np.concatenate(labels), str(files[0].parent))
 
 

@@ -140,8 +140,8 @@ def divide(topics: dict[str, str]) -> dict[str, list[str]]:
     room = sum(map(len, topics.values())) * HELD // 100
     left = {"val": room, "test": room}
     splits: dict[str, list[str]] = {"train": [], "val": [], "test": []}
-    for place in np.random.RandomState(0).permutation(len(names)).tolist():
-        name = names[place]
+    for index in np.random.RandomState(0).permutation(len(names)).tolist():
+        name = names[index]
         split = next((split for split, free in left.items() if len(topics[name]) <= free), "train")
         splits[split].append(name)
         if split in left:

@@ -44,12 +44,12 @@ def every(variables: int) -> int:
 def formula(random: np.random.RandomState, variables: int, leaves: int) -> Formula:
     """Draw a formula that mentions so many (`leaves`) of the variables, with repetition."""
     if leaves == 1:
-        found = variable(_below(random, variables), variables)
-        return _negated(found, variables) if _below(random, 2) else found
+        joined = variable(_below(random, variables), variables)
+        return _negated(joined, variables) if _below(random, 2) else joined
     left = 1 + _below(random, leaves - 1)
     parts = [formula(random, variables, count) for count in (left, leaves - left)]
-    found = _joined("or" if _below(random, 2) else "and", *parts)
-    return found if _below(random, 10) else _negated(found, variables)
+    joined = _joined("or" if _below(random, 2) else "and", *parts)
+    return joined if _below(random, 10) else _negated(joined, variables)
 
 
 @cache
@@ -119,12 +119,12 @@ class _Squares:
 
     def _formulas(self, count: int, most: int) -> list[Formula]:
         """Draw formulas that stand in no square yet and are sometimes true and sometimes false."""
-        found: dict[str, Formula] = {}
-        while len(found) < count:
+        formulas: dict[str, Formula] = {}
+        while len(formulas) < count:
             new = formula(self.random, self.variables, 2 + int(self.random.random_sample() * (most - 1)))
             if 0 < new.truth < every(self.variables) and new.text not in self.seen:
-                found[new.text] = new
-        return list(found.values())
+                formulas[new.text] = new
+        return list(formulas.values())
 
 
 def _possible(entailed: Formula, excluded: Formula, undecided: Formula) -> bool:

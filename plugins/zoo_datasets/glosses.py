@@ -109,40 +109,40 @@ def _tables(table: Callable[[str, Sequence[Gloss], int | None], Table], limit: i
 
 def _lemmas(_: str, split: Sequence[Gloss], limit: int | None) -> Table:
     """Put every definition beside the first of its lemmas."""
-    chosen = [split[place] for place in wordnet.sample(split, limit)]
+    chosen = [split[index] for index in wordnet.sample(split, limit)]
     return Table(([gloss.definition for gloss in chosen], [gloss.lemmas.split(", ")[0] for gloss in chosen]), source="glosses")
 
 
 def _written(task: str, limit: int | None, options: dict[str, Any], stream: bool) -> LightningDataModule:
     """Make the data of a task that writes, or refuse an option that they have not."""
-    made = WRITING[task]
+    preset = WRITING[task]
     options = {name: value for name, value in options.items() if value is not None}
-    if stream and "stream" in signature(made).parameters:  # the network asks for it, not the user
+    if stream and "stream" in signature(preset).parameters:  # the network asks for it, not the user
         options["stream"] = stream
-    if wrong := sorted(options.keys() - signature(made).parameters.keys()):
-        raise InputError(f"glosses(task={task}) has no option {wrong[0]}; it has {', '.join(signature(made).parameters)}")
-    return made(limit, **options)  # type: ignore[no-any-return]
+    if wrong := sorted(options.keys() - signature(preset).parameters.keys()):
+        raise InputError(f"glosses(task={task}) has no option {wrong[0]}; it has {', '.join(signature(preset).parameters)}")
+    return preset(limit, **options)  # type: ignore[no-any-return]
 
 
 def _topics(_: str, split: Sequence[Gloss], limit: int | None) -> Table:
     """Label definitions; within the limit, the first of every topic comes along: no split may lack one that another has."""
-    first = {gloss.topic: place for place, gloss in reversed(list(enumerate(split)))}
+    first = {gloss.topic: index for index, gloss in reversed(list(enumerate(split)))}
     if limit is not None and limit < len(first):
         first = {}
-    rest = [place for place in range(len(split)) if place not in first.values()]
-    more = wordnet.sample([split[place] for place in rest], None if limit is None else limit - len(first))
-    chosen = [split[place] for place in sorted([*first.values(), *(rest[place] for place in more)])]
+    rest = [index for index in range(len(split)) if index not in first.values()]
+    more = wordnet.sample([split[index] for index in rest], None if limit is None else limit - len(first))
+    chosen = [split[index] for index in sorted([*first.values(), *(rest[index] for index in more)])]
     return Table(([gloss.definition for gloss in chosen],), [gloss.topic for gloss in chosen], source="glosses")
 
 
 def _pairs(name: str, split: Sequence[Gloss], limit: int | None) -> Table:
     """Put every definition beside its own lemmas and beside those of another gloss, so that lemmas too come right and wrong."""
-    split = [split[place] for place in wordnet.sample(split, PAIRED[name])]
+    split = [split[index] for index in wordnet.sample(split, PAIRED[name])]
     others = _others(split, np.random.RandomState(0))
     rows: list[Row] = []
-    for place in wordnet.sample(split, limit):
-        definition = split[place].definition
-        rows += [(split[place].lemmas, definition, "right"), (split[others[place]].lemmas, definition, "wrong")]
+    for index in wordnet.sample(split, limit):
+        definition = split[index].definition
+        rows += [(split[index].lemmas, definition, "right"), (split[others[index]].lemmas, definition, "wrong")]
     return _table(rows)
 
 
@@ -150,40 +150,40 @@ def _others(split: Sequence[Gloss], random: np.random.RandomState) -> list[int]:
     """Give every gloss another of its topic that has neither a lemma nor the definition of it; each is given once."""
     others = list(range(len(split)))
     for topic in wordnet.CLASSES:
-        ring = random.permutation([place for place, gloss in enumerate(split) if gloss.topic == topic]).tolist()
+        ring = random.permutation([index for index, gloss in enumerate(split) if gloss.topic == topic]).tolist()
         given = ring[1:] + ring[:1]
-        for i, place in enumerate(ring):
-            while split[place].alike(split[given[i]]):
+        for i, index in enumerate(ring):
+            while split[index].alike(split[given[i]]):
                 j = random.randint(len(ring))
-                if not (split[place].alike(split[given[j]]) or split[ring[j]].alike(split[given[i]])):
+                if not (split[index].alike(split[given[j]]) or split[ring[j]].alike(split[given[i]])):
                     given[i], given[j] = given[j], given[i]
-        for place, other in zip(ring, given, strict=True):
-            others[place] = other
+        for index, other in zip(ring, given, strict=True):
+            others[index] = other
     return others
 
 
 def _ranking(name: str, split: Sequence[Gloss], limit: int | None) -> Table:
     """Put every definition beside its own lemmas and, in random order, those of other glosses of its topic."""
     random = np.random.RandomState(0)
-    asked = [split[place] for place in wordnet.sample(split, ASKED[name])]
+    asked = [split[index] for index in wordnet.sample(split, ASKED[name])]
     pools = {topic: [gloss for gloss in split if gloss.topic == topic] for topic in wordnet.CLASSES}
     questions = [_candidates(gloss, pools[gloss.topic], CANDIDATES[name], random) for gloss in asked]
     rows: list[Row] = []
-    for place in wordnet.sample(asked, limit):
-        right = asked[place]
+    for index in wordnet.sample(asked, limit):
+        right = asked[index]
         rows += [
-            (right.definition, candidate.lemmas, RELEVANCE[candidate is right], right.key) for candidate in questions[place]
+            (right.definition, candidate.lemmas, RELEVANCE[candidate is right], right.key) for candidate in questions[index]
         ]
     return _table(rows)
 
 
 def _candidates(right: Gloss, pool: Sequence[Gloss], count: int, random: np.random.RandomState) -> list[Gloss]:
     """Draw the candidates of a question in random order: so many, or as many as the pool has."""
-    found = [right]
-    for place in random.permutation(len(pool)):
-        if len(found) < count and not any(pool[place].alike(gloss) for gloss in found):
-            found.append(pool[place])
-    return [found[place] for place in random.permutation(len(found))]
+    candidates = [right]
+    for index in random.permutation(len(pool)):
+        if len(candidates) < count and not any(pool[index].alike(gloss) for gloss in candidates):
+            candidates.append(pool[index])
+    return [candidates[index] for index in random.permutation(len(candidates))]
 
 
 def _table(rows: Sequence[Row]) -> Table:

@@ -40,8 +40,8 @@ def _reason(error: Exception) -> str:
         return "it has other splits or numbers of rows than its own card says"
     cause = (isinstance(error, datasets.exceptions.DatasetsError) and error.__cause__) or error
     if isinstance(cause, datasets.table.CastError):
-        there, wanted = (", ".join(names) for names in (cause.table_column_names, cause.requested_column_names))
-        return f"a file has the columns {there}; its card, or another file, says {wanted}"
+        existing, wanted = (", ".join(names) for names in (cause.table_column_names, cause.requested_column_names))
+        return f"a file has the columns {existing}; its card, or another file, says {wanted}"
     return str(cause).strip() or type(cause).__name__
 
 

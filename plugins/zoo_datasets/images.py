@@ -56,10 +56,10 @@ def medmnist(name: str, md5: str, classes: str) -> Callable[..., ImageData]:
     @options_of(ImageData, "channels", "val", "test", augment="shift")
     def preset(path: Place = None, **options: Any) -> ImageData:
         record: MedMNISTSet = preset.record  # type: ignore[attr-defined]
-        place = None if path is None else existing(path, record.name)
-        if place is not None and place.is_dir():
-            place = existing(place / f"{record.name}.npz", record.name)
-        return ImageData(partial(_read, record, place), record.classes, **options)
+        root = None if path is None else existing(path, record.name)
+        if root is not None and root.is_dir():
+            root = existing(root / f"{record.name}.npz", record.name)
+        return ImageData(partial(_read, record, root), record.classes, **options)
 
     return attach_record(preset, MedMNISTSet(name, md5, tuple(classes.split(" | "))))
 
@@ -74,13 +74,13 @@ def _fetch(record: MedMNISTSet) -> Path:
         import huggingface_hub
 
         file = f"data/{record.name}.npz"
-        place = huggingface_hub.hf_hub_download(REPOSITORY, file, repo_type="dataset", revision=REVISION)
-    with open(place, "rb") as stream:
-        found = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-    if found != record.md5:
-        sums = f"MD5 {found}, MedMNIST says {record.md5}"
-        raise InputError(f"{record.name}: {place} is damaged ({sums}); delete it and try again", code="corrupt")
-    return Path(place)
+        path = huggingface_hub.hf_hub_download(REPOSITORY, file, repo_type="dataset", revision=REVISION)
+    with open(path, "rb") as stream:
+        md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    if md5 != record.md5:
+        sums = f"MD5 {md5}, MedMNIST says {record.md5}"
+        raise InputError(f"{record.name}: {path} is damaged ({sums}); delete it and try again", code="corrupt")
+    return Path(path)
 
 
 ORGANS = (

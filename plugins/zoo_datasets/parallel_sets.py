@@ -97,14 +97,14 @@ def read(record: ParallelSet, path: Place, sides: Sides, test: str) -> dict[str,
     if record.tests:
         name = f"test_{test}"
         stems["test"] = (name, *(SPLITS["test"] if test == record.tests[0] else ()))
-    found = read_folder(record.name, path, sides, stems, untrained=record.untrained)
-    if record.tests and test != record.tests[0] and "test" not in found:
+    tables = read_folder(record.name, path, sides, stems, untrained=record.untrained)
+    if record.tests and test != record.tests[0] and "test" not in tables:
         missing = f"{path} has no {name}.{sides[0]} and {name}.{sides[1]}"
         raise InputError(f"{record.name}: {missing}; use test={record.tests[0]}, or another there is")
     if record.entities:  # the texts are then kept in memory
-        for split, table in found.items():
-            found[split] = table.changed(texts=tuple(Column.of([*map(unescape, column)]) for column in table.texts))
-    return found
+        for split, table in tables.items():
+            tables[split] = table.changed(texts=tuple(Column.of([*map(unescape, column)]) for column in table.texts))
+    return tables
 
 
 def _stems(record: ParallelSet) -> dict[str, Sequence[str]]:

@@ -184,22 +184,22 @@ def answerable(table: Table) -> Table:
     assert table.groups is not None
     groups = question_numbers(table.groups)
     right = table.labels.mask([name for name in table.labels.names if name.lower() in ("1", "true", "relevant")])
-    kept = np.isin(groups, groups[right])
-    if not kept.any():
+    is_answerable = np.isin(groups, groups[right])
+    if not is_answerable.any():
         raise InputError(f"{table.source}: no question has an answer of label 1", code="data")
-    return table.where(kept)
+    return table.where(is_answerable)
 
 
 def read_copy(record: TextSet, path: str | Path) -> dict[str, Table]:
     """Read a local copy of a set: a file, which has no splits, or a folder."""
-    place = existing(path, record.name)
-    files = {"train": place} if place.is_file() else _files(record, place)
-    found = {split: table for split, file in files.items() if (table := _read(record, file, split)) is not None}
-    if "train" not in found:
-        found["train"] = found.pop("val")
-    elif record.hidden and "test" not in found and "val" in found:
-        found["test"] = found.pop("val")
-    return _folded(found) if record.task == "text_classification" else found
+    root = existing(path, record.name)
+    files = {"train": root} if root.is_file() else _files(record, root)
+    tables = {split: table for split, file in files.items() if (table := _read(record, file, split)) is not None}
+    if "train" not in tables:
+        tables["train"] = tables.pop("val")
+    elif record.hidden and "test" not in tables and "val" in tables:
+        tables["test"] = tables.pop("val")
+    return _folded(tables) if record.task == "text_classification" else tables
 
 
 def _files(record: TextSet, folder: Path) -> dict[str, Path]:
@@ -248,8 +248,8 @@ def _read(record: TextSet, file: Path, split: str) -> Table | None:
 def _other_columns(record: TextSet, file: Path, names: Sequence[str]) -> InputError:
     wanted = [", ".join(map(str, layout.all)) for layout in record.columns if layout.width is None]
     bare = [f"{layout.width} columns without a header" for layout in record.columns if layout.width is not None]
-    there = ", ".join(name[:20] for name in names[:8]) or "none at all"
-    return InputError(f"{file}: {record.name} needs the columns {', or '.join(wanted + bare)}; there is {there}", code="data")
+    listed = ", ".join(name[:20] for name in names[:8]) or "none at all"
+    return InputError(f"{file}: {record.name} needs the columns {', or '.join(wanted + bare)}; there is {listed}", code="data")
 
 
 def _folded(found: dict[str, Table]) -> dict[str, Table]:

@@ -87,7 +87,7 @@ def sample(glosses: Sequence[Gloss], count: int | None) -> list[int]:
     if count is None or count >= len(glosses):
         return list(range(len(glosses)))
     topics = np.array([CLASSES.index(gloss.topic) for gloss in glosses])
-    return [int(place) for place in np.flatnonzero(stratified(topics, count))]
+    return [int(index) for index in np.flatnonzero(stratified(topics, count))]
 
 
 def _lines(name: str) -> dict[str, str]:
@@ -100,10 +100,10 @@ def _lines(name: str) -> dict[str, str]:
         raise InputError(
             f"glosses: the installed timm has no {name}; install a timm from {RELEASES}", code="mismatch"
         ) from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != SHA256[name]:
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != SHA256[name]:
         raise InputError(
-            f"glosses: the installed timm ships another {name} (SHA-256 {found[:12]}); "
+            f"glosses: the installed timm ships another {name} (SHA-256 {sha256[:12]}); "
             f"timm {RELEASES} ship {SHA256[name][:12]}: install one of them",
             code="mismatch",
         )

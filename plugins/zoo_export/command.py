@@ -52,8 +52,8 @@ def export_folded(source: str, folder: Path, kind: str, quantize: str | None) ->
     path = locate(source)
     model = load(path)
     data = to_fetch(path) if quantize else None
-    made = export(model, folder, kind, quantize=quantize, measure=data is None)
-    return made | ({"unmeasured": f"{data} may have to be fetched"} if data else {})
+    exported = export(model, folder, kind, quantize=quantize, measure=data is None)
+    return exported | ({"unmeasured": f"{data} may have to be fetched"} if data else {})
 
 
 def export(source: str, folder: Path, sparse: bool) -> dict[str, Any]:
@@ -71,9 +71,9 @@ def export(source: str, folder: Path, sparse: bool) -> dict[str, Any]:
     zeros = numbers - sum(int(t.count_nonzero()) for t in tensors)
     folder.parent.mkdir(parents=True, exist_ok=True)
     save(model, folder, sparse=sparse)
-    sizes = [(place / "model.safetensors").stat().st_size for place in (find(path), folder)]
-    found = {"parameters": numbers, "zeros": zeros, "bytes_before": sizes[0], "bytes": sizes[1]}
-    return found | {"packed": sorted(read_config(folder)["sparse"] or {}) if sparse else None}
+    sizes = [(directory / "model.safetensors").stat().st_size for directory in (find(path), folder)]
+    result = {"parameters": numbers, "zeros": zeros, "bytes_before": sizes[0], "bytes": sizes[1]}
+    return result | {"packed": sorted(read_config(folder)["sparse"] or {}) if sparse else None}
 
 
 def print_export(made: dict[str, Any]) -> None:

@@ -55,19 +55,19 @@ def export(
     config["layers"] = torch_layers(folded.net) if format == "safetensors" else None
     with new_folder(folder) as part:
         file = part / FORMATS[format]
-        made: dict[str, Any] = {}
+        details: dict[str, Any] = {}
         if format == "safetensors":
             save_weights(folded.net, file, folder)
         elif format == "pt2":
-            made = write_program(model, folded.net, file)
+            details = write_program(model, folded.net, file)
         else:
-            made = write_onnx(model, folded, file, quantize is not None, measure)
-        config |= {"quantize": quantize, "max_difference": made.get("max_difference")}
+            details = write_onnx(model, folded, file, quantize is not None, measure)
+        config |= {"quantize": quantize, "max_difference": details.get("max_difference")}
         write_json(part / "config.json", {key: value for key, value in config.items() if value is not None})
         if model.tokenizer is not None:
             write_text(part / model.info.tokenizer, model.tokenizer.to_json())
-        made["bytes"] = file.stat().st_size
-    return {"file": str(folder / FORMATS[format]), "format": format, **made}
+        details["bytes"] = file.stat().st_size
+    return {"file": str(folder / FORMATS[format]), "format": format, **details}
 
 
 def check_options(format: str, quantize: str | None) -> None:
@@ -85,15 +85,17 @@ def describe(model: Model, format: str) -> dict[str, Any]:
     """Return what a stranger must know to run the network: specs, sizes, inputs, output and labels."""
     info, config = model.info, model.config
     sizes = config.get("model_kwargs") if info is None else info.model_kwargs
-    found: dict[str, Any] = {"format": format, "file": FORMATS[format]}
-    found |= {key: config.get(key) for key in ("backbone", "algebra", "scope", "embedding", "task", "data")}
-    found |= {"model_kwargs": sizes, "labels": list(getattr(info, "classes", ())) or None}
+    description: dict[str, Any] = {"format": format, "file": FORMATS[format]}
+    description |= {key: config.get(key) for key in ("backbone", "algebra", "scope", "embedding", "task", "data")}
+    description |= {"model_kwargs": sizes, "labels": list(getattr(info, "classes", ())) or None}
     if info is not None:
         with suppress(InputError):  # of data that give no example; programs need one, weights do not
             shapes = zip(input_names(model.net), example_inputs(model, 1), strict=False)
-            found["inputs"] = {name: {"dtype": str(x.dtype).removeprefix("torch."), "shape": axes(x)} for name, x in shapes}
-        found |= {"output": output_name(sizes or {}), "info": info.to_dict()}
-    return found | {"metrics": model.metrics or None, "versions": library_versions(config)}
+            description["inputs"] = {
+                name: {"dtype": str(x.dtype).removeprefix("torch."), "shape": axes(x)} for name, x in shapes
+            }
+        description |= {"output": output_name(sizes or {}), "info": info.to_dict()}
+    return description | {"metrics": model.metrics or None, "versions": library_versions(config)}
 
 
 def axes(x: Tensor) -> list[str | int]:

@@ -43,16 +43,16 @@ def write_onnx(model: Model, folded: Model, file: Path, quantize: bool, measure:
     if not find_spec("onnxruntime"):
         return {"max_difference": None}
     network = OnnxNetwork(file, model.net)
-    found: dict[str, Any] = {"max_difference": check_equal(model, network)}
+    details: dict[str, Any] = {"max_difference": check_equal(model, network)}
     if not quantize:
-        return found
-    found["float_bytes"] = file.stat().st_size
+        return details
+    details["float_bytes"] = file.stat().st_size
     whole = file.rename(file.with_name("float.onnx"))
     try:
         quantized(whole, file)
     finally:
         whole.unlink()
-    return found | (cost(folded, network, OnnxNetwork(file, model.net)) if measure else {})
+    return details | (cost(folded, network, OnnxNetwork(file, model.net)) if measure else {})
 
 
 def quantized(source: Path, target: Path) -> None:
@@ -84,12 +84,12 @@ def cost(model: Model, network: "OnnxNetwork", small: "OnnxNetwork") -> dict[str
 
 def run_by(model: Model, network: "OnnxNetwork") -> Model:
     """Return a model whose network is run by onnxruntime."""
-    found = copy(model)
-    found.net = network
-    found.task = copy(model.task)
-    if found.task is not None:
-        found.task._modules = found.task._modules | {"net": network}
-    return found
+    copied = copy(model)
+    copied.net = network
+    copied.task = copy(model.task)
+    if copied.task is not None:
+        copied.task._modules = copied.task._modules | {"net": network}
+    return copied
 
 
 @dataclass

@@ -47,15 +47,15 @@ def example_inputs(model: Model, rows: int, length: int = 0, seed: int = 0) -> t
         raise InputError(
             f"the model does not say what its network reads, which --format pt2 and onnx need: {advice}"
         ) from error
-    draw, found = torch.Generator().manual_seed(seed), []
+    draw, inputs = torch.Generator().manual_seed(seed), []
     for x in given if isinstance(given, tuple) else (given,):
         if is_text(x):
             x = torch.randint(1, model.info.vocab_size, (rows, length or x.shape[1]), generator=draw)
             x[1:2, -(-x.shape[1] // 2) :] = 0
-            found.append(x)
+            inputs.append(x)
         else:
-            found.append(torch.rand(x.shape, generator=draw).to(x.dtype) if x.is_floating_point() else x)
-    return tuple(found)
+            inputs.append(torch.rand(x.shape, generator=draw).to(x.dtype) if x.is_floating_point() else x)
+    return tuple(inputs)
 
 
 def trials(model: Model) -> list[tuple[Tensor, ...]]:
@@ -117,7 +117,7 @@ def check_equal(model: Model, net: Any) -> float:
         InputError: If it is no matter of rounding.
     """
     with refusing(model):
-        found = max(float((net(*inputs) - model.net(*inputs)).abs().max()) for inputs in trials(model))
-    if not found <= TOLERANCE:
-        raise InputError(f"the exported program differs from the model by {found:.2g}: it is not written")
-    return found
+        difference = max(float((net(*inputs) - model.net(*inputs)).abs().max()) for inputs in trials(model))
+    if not difference <= TOLERANCE:
+        raise InputError(f"the exported program differs from the model by {difference:.2g}: it is not written")
+    return difference

@@ -207,7 +207,7 @@ def import_layers(library: str, source: str | Path | State, *, algebra: str | Al
     if not names:
         raise InputError(f"the state dict has no layer of {library}; it has {', '.join([*state][:5])}", code="missing")
     product = None if algebra is None else make_algebra(algebra)
-    kept = {*state}
+    remaining = {*state}
     for name in names:
         built = layer(library, state, product, name=name)
         if product is not None and built.algebra.spec != product.spec:
@@ -216,9 +216,9 @@ def import_layers(library: str, source: str | Path | State, *, algebra: str | Al
         weight = _weight(library, state, name)
         n, out, inp, *kernel = weight.components.shape
         rows.append({"layer": name, "shape": [n * out, n * inp, *kernel], "components": n})
-        kept -= weight.keys
+        remaining -= weight.keys
         ours |= {f"{name}.{key}" if name else key: value for key, value in built.state_dict().items()}
-    return ImportedLayers({key: state[key] for key in state if key in kept} | ours, rows, sorted(kept))
+    return ImportedLayers({key: state[key] for key in state if key in remaining} | ours, rows, sorted(remaining))
 
 
 qytorch = partial(import_layers, "qytorch")

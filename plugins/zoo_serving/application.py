@@ -109,16 +109,16 @@ class Served:
         """Return what the page shows of the model and has to know of its inputs."""
         task, config = self.model.task, self.model.config
         metrics = {name: value for name, value in self.model.metrics.items() if name != "loss" and value is not None}
-        found: dict[str, Any] = {"name": self.name, "reads": self.reads}
-        found |= {"columns": list(getattr(task, "columns", ())), "metrics": metrics}
-        found |= {key: str(config.get(key) or "") for key in ("backbone", "algebra", "task", "data")}
-        found |= {"parameters": count(self.model.net)["total"], "max_bytes": MAX_BYTES, "generates": False}
+        facts: dict[str, Any] = {"name": self.name, "reads": self.reads}
+        facts |= {"columns": list(getattr(task, "columns", ())), "metrics": metrics}
+        facts |= {key: str(config.get(key) or "") for key in ("backbone", "algebra", "task", "data")}
+        facts |= {"parameters": count(self.model.net)["total"], "max_bytes": MAX_BYTES, "generates": False}
         if isinstance(task, GenerativeTask):
-            found |= {"generates": True, "continues": task.continues_prompt, "max_length": MAX_LENGTH}
-            found["temperature"] = temperature_of(task.decoding, not task.continues_prompt)
+            facts |= {"generates": True, "continues": task.continues_prompt, "max_length": MAX_LENGTH}
+            facts["temperature"] = temperature_of(task.decoding, not task.continues_prompt)
         if isinstance(self.model.info, VectorInfo):
-            found["in_features"] = self.model.info.in_features
-        return found
+            facts["in_features"] = self.model.info.in_features
+        return facts
 
     # --- predictions ---
 
@@ -134,12 +134,12 @@ class Served:
         how = "this model reads images: curl -F file=@picture.png ADDRESS/predict"
         check_rules((request.headers.get("content-type", "").lower().startswith("multipart/form-data"), how))
         async with limited(request).form(max_files=MAX_INPUTS) as form:
-            uploads = [one for one in form.getlist("file") if isinstance(one, UploadFile)]
+            uploads = [upload for upload in form.getlist("file") if isinstance(upload, UploadFile)]
             check_rules((bool(uploads), f"there is no file in the form: {how}"))
             images: list[Image.Image] = []
-            for one in uploads:
+            for upload in uploads:
                 left = MAX_PIXELS - sum(image.width * image.height for image in images)
-                images.append(await run_in_threadpool(open_image, await one.read(), one.filename or "the file", left))
+                images.append(await run_in_threadpool(open_image, await upload.read(), upload.filename or "the file", left))
             return images
 
     async def texts(self, request: Request) -> list[Any]:
@@ -223,8 +223,8 @@ def limited(request: Request) -> Request:
     Browsers say so in Sec-Fetch-Site, older ones in Origin; a program sends neither.
     """
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-    own = urlsplit(origin or "").netloc == request.headers.get("host") or origin is None
-    if not (own if site is None else site in ("same-origin", "none")):
+    is_own = urlsplit(origin or "").netloc == request.headers.get("host") or origin is None
+    if not (is_own if site is None else site in ("same-origin", "none")):
         raise HTTPException(403, "a page of another site cannot use this server")
     size = 0
 

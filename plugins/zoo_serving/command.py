@@ -33,8 +33,8 @@ def run(command: str, values: dict[str, Any]) -> int:
     """Serve a model until Ctrl-C."""
     if missing := [name for module, name in PACKAGES.items() if not find_spec(module)]:
         raise InputError(f"zoo serve needs {', '.join(missing)}: pip install 'hypercomplex-zoo[serve]'")
-    place = listen(values["host"] or "127.0.0.1", values["port"] or "7860")
-    with place:
+    listener = listen(values["host"] or "127.0.0.1", values["port"] or "7860")
+    with listener:
         import uvicorn
 
         from zoo.inference.model import load
@@ -51,12 +51,12 @@ def run(command: str, values: dict[str, Any]) -> int:
 
         quiet()
         model = load(values["run"], device=values["device"] or "auto")
-        app = application(model, Path(values["run"]).name, names(place, values["host"]))
+        app = application(model, Path(values["run"]).name, names(listener, values["host"]))
         options: dict[str, Any] = {"log_level": "warning", "limit_concurrency": 256, "timeout_graceful_shutdown": 2}
         options |= {"http": limited_protocol(), "ws": "none"}
-        print(f"{values['run']} is at {address(place)}\nCtrl-C ends it", flush=True)
+        print(f"{values['run']} is at {address(listener)}\nCtrl-C ends it", flush=True)
         with keep_matrices(model.net):
-            Server(uvicorn.Config(app, lifespan="off", server_header=False, **options)).run([place])
+            Server(uvicorn.Config(app, lifespan="off", server_header=False, **options)).run([listener])
     sys.stdout.flush()
     os._exit(0)  # Python would wait for threads that still compute an answer, which nobody gets
 
@@ -81,15 +81,15 @@ def listen(host: str, port: str) -> socket.socket:
         ) from error
 
 
-def names(place: socket.socket, host: str | None) -> list[str]:
+def names(listener: socket.socket, host: str | None) -> list[str]:
     """Return the names that a server answers to: any, unless only this computer can reach it."""
-    alone = ip_address(place.getsockname()[0]).is_loopback
+    alone = ip_address(listener.getsockname()[0]).is_loopback
     given = f"[{host}]" if ":" in (host or "") else host
     return ["127.0.0.1", "localhost", "[::1]", *([given] if given else [])] if alone else ["*"]
 
 
-def address(place: socket.socket) -> str:
+def address(listener: socket.socket) -> str:
     """Return the address of a socket for a browser."""
-    host, port = place.getsockname()[:2]
+    host, port = listener.getsockname()[:2]
     name = f"[{host}]" if ":" in host else "127.0.0.1" if host == "0.0.0.0" else host
     return f"http://{name}:{port}"

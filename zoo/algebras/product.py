@@ -154,14 +154,14 @@ class Algebra(nn.Module):
         if key in self._derived:
             return self._derived[key]
         with torch.inference_mode(False), torch.no_grad():  # an inference tensor could not be used in training later
-            made = make()
-            if isinstance(made, tuple):
-                made = type(made)(*(tensor.to(like) for tensor in made))
-            elif made is not None:
-                made = made.to(like)
+            constant = make()
+            if isinstance(constant, tuple):
+                constant = type(constant)(*(tensor.to(like) for tensor in constant))
+            elif constant is not None:
+                constant = constant.to(like)
         if not torch.compiler.is_compiling():
-            self._derived[key] = made
-        return made
+            self._derived[key] = constant
+        return constant
 
     def derived(self, key: Hashable, like: Tensor) -> Any:
         """Return a `fixed` constant that was computed before, or None: for compiled graphs, which should not compute it."""
@@ -236,12 +236,12 @@ class Algebra(nn.Module):
         """
         if self.shared and not self.known:
             return self
-        own = copy.deepcopy(self)
+        copied = copy.deepcopy(self)
         if self._draw is not None:
             if not self.drawn:
-                own._draw = partial(torch.clone, self.rule.detach().clone())
-            own.reset_parameters()
-        return own
+                copied._draw = partial(torch.clone, self.rule.detach().clone())
+            copied.reset_parameters()
+        return copied
 
     def no_weight_decay(self) -> set[str]:
         """Name the parameters that weight decay must leave alone, by timm's convention: a learned product."""
@@ -347,8 +347,8 @@ class FactoredAlgebra(Algebra):
 def reals() -> Algebra:
     """Return multiplication of real numbers, the trivial table of n = 1: what every other network is compared with."""
     with torch.device("cpu"):
-        made = Algebra(torch.ones(1, 1, 1))
-    return made.to(torch.get_default_device())
+        product = Algebra(torch.ones(1, 1, 1))
+    return product.to(torch.get_default_device())
 
 
 def algebra(spec: str | Algebra) -> Algebra:
@@ -362,8 +362,8 @@ def algebra(spec: str | Algebra) -> Algebra:
     if not isinstance(spec, str):
         raise InputError(f"an algebra is text (a spec, see: zoo list algebras) or a zoo.Algebra, not {type(spec).__name__}")
     with torch.device("cpu"):  # its values are known on the meta device too
-        made = registry.create("zoo.algebras", spec)
-    if not isinstance(made, Algebra):
-        raise InputError(f"the plugin of algebra '{spec}' returned {type(made).__name__}, not zoo.algebras.Algebra")
-    made.spec = str(registry.Spec.parse(spec))
-    return made.to(torch.get_default_device())
+        product = registry.create("zoo.algebras", spec)
+    if not isinstance(product, Algebra):
+        raise InputError(f"the plugin of algebra '{spec}' returned {type(product).__name__}, not zoo.algebras.Algebra")
+    product.spec = str(registry.Spec.parse(spec))
+    return product.to(torch.get_default_device())

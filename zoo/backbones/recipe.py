@@ -42,8 +42,8 @@ def recipe(*args: Any, **defaults: Any) -> Callable[[Factory], Factory]:
 
 def recipe_of(factory: Callable[..., object]) -> Recipe:
     """Return the recipe of a factory, or the default one."""
-    own = getattr(factory, "recipe", None)
-    return own if isinstance(own, Recipe) else Recipe()
+    attached = getattr(factory, "recipe", None)
+    return attached if isinstance(attached, Recipe) else Recipe()
 
 
 def passes_options_to(

@@ -266,6 +266,6 @@ def with_missing_plugins(error: InputError, config: Mapping[str, Any]) -> InputE
 def library_versions(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the versions of Python, of the libraries, and of the distributions behind the specs of a configuration."""
     groups = {"backbone": "backbones", "algebra": "algebras", "embedding": "embeddings", "data": "datasets", "task": "tasks"}
-    found = [registry.resolve(group, config[key])[0] for key, group in groups.items() if config.get(key)]
+    resolved = [registry.resolve(group, config[key])[0] for key, group in groups.items() if config.get(key)]
     libraries = {"python": platform.python_version(), **{name: distribution(name).version for name in LIBRARIES}}
-    return libraries | {entry.distribution: entry.version for entry in found}
+    return libraries | {entry.distribution: entry.version for entry in resolved}

@@ -104,7 +104,7 @@ def check_algebra(config: Mapping[str, Any], product: Algebra | None = None) -> 
         return product
     if expected != fingerprint_of(spec):
         entry, _ = resolve("zoo.algebras", spec)
-        there = config["versions"].get(entry.distribution, "another version")
+        recorded = config["versions"].get(entry.distribution, "another version")
         text = f"'{spec}' of {entry.distribution} {entry.version} is not the algebra this model was trained over"
-        raise InputError(f"{text} (its table differs): it was made with {there}")
+        raise InputError(f"{text} (its table differs): it was made with {recorded}")
     return str(spec)

@@ -111,12 +111,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def has_figures(facts: Mapping[str, Any]) -> bool:
     """Check that metrics, their spread and counts are numbers or None, with printable names."""
     spread = facts.get("spread") or {}
-    found = [facts.get(key) or {} for key in ("metrics", "parameters")]
-    found += [spread.get(key) or {} for key in ("mean", "std")] if isinstance(spread, dict) else [None]
-    if not all(isinstance(values, dict) and all(map(str.isprintable, values)) for values in found):
+    tables = [facts.get(key) or {} for key in ("metrics", "parameters")]
+    tables += [spread.get(key) or {} for key in ("mean", "std")] if isinstance(spread, dict) else [None]
+    if not all(isinstance(values, dict) and all(map(str.isprintable, values)) for values in tables):
         return False
-    numbers = [value for values in found for value in values.values()]
-    return all(type(one) in (int, float, NoneType) and abs(one or 0) < MOST for one in numbers)
+    numbers = [value for values in tables for value in values.values()]
+    return all(type(number) in (int, float, NoneType) and abs(number or 0) < MOST for number in numbers)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -187,9 +187,9 @@ def to_json(value: Any, **options: Any) -> str:
 
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -255,12 +255,14 @@ def explain(error: BaseException) -> int:
         return 1
     if isinstance(error, OSError) and error.strerror:
         name = error.filename or ("standard output" if stdout_fails() else "")
-        place = f" ({printable(str(name))})" if name else ""
-        said = isinstance(error.__cause__, OSError)  # how to go on
-        denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and bool(name) and not said
-        misplaced = error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG) and bool(name) and not said
+        suffix = f" ({printable(str(name))})" if name else ""
+        is_explained = isinstance(error.__cause__, OSError)  # how to go on
+        denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and bool(name) and not is_explained
+        misplaced = (
+            error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG) and bool(name) and not is_explained
+        )
         advice = ": choose another place" if denied or misplaced else ""
-        print(f"zoo: {error.strerror}{place}{advice}{', or see to its permissions' if denied else ''}", file=sys.stderr)
+        print(f"zoo: {error.strerror}{suffix}{advice}{', or see to its permissions' if denied else ''}", file=sys.stderr)
         return 2 if denied or misplaced else 1
     if package := broken_package(error):
         print(f"zoo: {package}: torch and Lightning fail beside it; mend or uninstall it (zoo doctor)", file=sys.stderr)

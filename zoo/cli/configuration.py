@@ -59,8 +59,8 @@ def _reason(error: Exception) -> str:
 
 
 def _line(found: Any) -> str:
-    place = getattr(found, "problem_mark", None) or getattr(found, "start_mark", None)
-    return f" in line {place.line + 1}" if place else ""
+    mark = getattr(found, "problem_mark", None) or getattr(found, "start_mark", None)
+    return f" in line {mark.line + 1}" if mark else ""
 
 
 def _values(node: yaml.Node, counted: dict[int, int], file: str, depth: int = 0) -> int:
@@ -68,10 +68,10 @@ def _values(node: yaml.Node, counted: dict[int, int], file: str, depth: int = 0)
 
     ``counted`` has the number of nodes that were counted before, for an alias is its node once more; 0 while one is counted.
     """
-    if (found := counted.get(id(node))) is not None:
-        if not found:
+    if (count := counted.get(id(node))) is not None:
+        if not count:
             raise InputError(f"the config '{file}' holds an alias{_line(node)} to what it is a part of")
-        return found
+        return count
     if depth > DEEPEST:
         raise InputError(f"the config '{file}' is nested too deeply{_line(node)}: at most {DEEPEST} levels are read")
     counted[id(node)] = 0

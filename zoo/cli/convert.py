@@ -28,8 +28,8 @@ def run(command: str, values: dict[str, Any]) -> int:
 
     quiet()
     with redirect_stdout(sys.stderr if as_json else sys.stdout):
-        made = convert(options)
-    show(made, as_json, print_layers if "file" in made else print_converted)
+        converted = convert(options)
+    show(converted, as_json, print_layers if "file" in converted else print_converted)
     return 0
 
 

@@ -55,10 +55,10 @@ def checks() -> Iterator[tuple[str, str, Callable[[], str]]]:
     yield "device", "cpu", _cpu
     yield "device", "accelerators", _accelerators
     yield "kernel", "products on the CPU", _kernel
-    found = [(kind.removesuffix("s"), entry) for kind in registry.GROUPS for entry in registry.entries(kind)]
+    plugins = [(kind.removesuffix("s"), entry) for kind in registry.GROUPS for entry in registry.entries(kind)]
     # In another process, which a plugin may end or hang.
-    probed = registry.probe([entry for _, entry in found], 20, ("torch", "lightning.pytorch", "timm", "datasets"))
-    for kind, entry in found:
+    probed = registry.probe([entry for _, entry in plugins], 20, ("torch", "lightning.pytorch", "timm", "datasets"))
+    for kind, entry in plugins:
         yield kind, entry.name, partial(_loaded, entry, probed)
     cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
     while not cache.exists():

@@ -94,7 +94,7 @@ def recover(values: dict[str, Any]) -> int:
     from zoo.training.resume import recover
 
     quiet()
-    made = recover(values["run"])
-    where = f"the model of epoch {made['epoch']} is in {made['folder']}, not tested yet: zoo test {shlex.quote(values['run'])}"
-    show(made, values["json"], lambda _: print(where))
+    recovered = recover(values["run"])
+    model = f"the model of epoch {recovered['epoch']} is in {recovered['folder']}"
+    show(recovered, values["json"], lambda _: print(f"{model}, not tested yet: zoo test {shlex.quote(values['run'])}"))
     return 0

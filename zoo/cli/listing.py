@@ -94,8 +94,8 @@ def options_of(kind: str, name: str) -> dict[str, str]:
     first, *lines = re.split(r"\n(?:Returns|Raises|Yields):", text)[0].splitlines() or [""]
     doc, shown = [row["summary"] or first], True
     for line in lines:
-        if found := re.match(r"    \*{0,2}(\w+)(?: \(.*?\))?: ", line):
-            shown = found[1] not in passed and found[1] not in taken.bound
+        if match := re.match(r"    \*{0,2}(\w+)(?: \(.*?\))?: ", line):
+            shown = match[1] not in passed and match[1] not in taken.bound
         doc += [line] if shown or not line.startswith("    ") else []
     said = re.sub(r"\n\nArgs:(?=\n\n|$)", "", "\n".join(doc).strip())
     return row | {"usage": taken.usage(passed), "doc": said}

@@ -114,11 +114,11 @@ def to_fetch(run: str | Path) -> str | None:
 
     folder = find(run)
     data = read_config(folder)["data"]
-    if data is None or any((place / "config.yaml").is_file() for place in folder.absolute().parents[:2]):
+    if data is None or any((parent / "config.yaml").is_file() for parent in folder.absolute().parents[:2]):
         return None
     entry, spec = registry.resolve("zoo.datasets", data)
-    place = signature(registry.load(entry)).parameters.get("path")
-    here = place is None or place.default is not None or spec.options.get("path") is not None
+    parameter = signature(registry.load(entry)).parameters.get("path")
+    here = parameter is None or parameter.default is not None or spec.options.get("path") is not None
     return None if here else str(data)
 
 

@@ -19,11 +19,11 @@ class InfoParser(Parser):
     def split(self, argv: list[str]) -> Words:
         """Tell flags from positional arguments, and put the specs of a model in the place of flags."""
         words = super().split(argv)
-        own = {flag_of(name) for name, _ in words.flags if name not in ("json", "kernels", "help")}
+        flags = {flag_of(name) for name, _ in words.flags if name not in ("json", "kernels", "help")}
         if not words.positional:
             return words
-        if own:
-            raise InputError(f"zoo info {words.positional[0]}: the model knows its specs, leave {', '.join(sorted(own))} out")
+        if flags:
+            raise InputError(f"zoo info {words.positional[0]}: the model knows its specs, leave {', '.join(sorted(flags))} out")
         config = trained_config(words.positional[0])
         keys = ("backbone", "algebra", "data", "scope", "embedding", "task")
         return words._replace(flags=words.flags + [(key, config[key]) for key in keys if config[key] is not None])
@@ -82,8 +82,8 @@ def info(values: dict[str, Any]) -> int:
         sizes = load_data(options).info.model_kwargs
     else:  # as it was trained, without its data
         config = trained_config(run)
-        kept = config["info"] and task_type(config["task"])[0].info_type.from_dict(config["info"])
-        sizes = kept.model_kwargs if kept else config["model_kwargs"]
+        info = config["info"] and task_type(config["task"])[0].info_type.from_dict(config["info"])
+        sizes = info.model_kwargs if info else config["model_kwargs"]
     show(layer_table(options, sizes), as_json, print_table)
     return 0
 
@@ -103,12 +103,12 @@ def report(values: dict[str, Any]) -> int:
     if len(runs) > 1 and folder is None:
         raise InputError("the files of a report on several runs need a folder: --out FOLDER")
     if several:
-        made, own, head = registry.create("zoo.reports", spec, runs), Path(runs[0]).expanduser() / "report", {"runs": runs}
+        result, own, head = registry.create("zoo.reports", spec, runs), Path(runs[0]).expanduser() / "report", {"runs": runs}
     else:
-        (made, own), head = of_model(spec, runs[0]), {"run": runs[0]}
-    written = write_report(made, folder, own)
-    text = f"{made.text}\nwritten to {folder or own}: {', '.join(made.files)}"
-    show({**head, **made.values, **written}, values["json"], lambda _: print(text))
+        (result, own), head = of_model(spec, runs[0]), {"run": runs[0]}
+    written = write_report(result, folder, own)
+    text = f"{result.text}\nwritten to {folder or own}: {', '.join(result.files)}"
+    show({**head, **result.values, **written}, values["json"], lambda _: print(text))
     return 0
 
 
@@ -120,10 +120,10 @@ def of_model(spec: str, run: str) -> tuple[Any, Path]:
 
     quiet()
     path = locate(run)
-    place = find(path)
+    model_folder = find(path)
     # Not into the model folder: its manifest lists every file in it. Nor beside one that was pulled.
-    own = path if place != path else place.parent if Path(run).expanduser() == path else Path("report")
-    return registry.create("zoo.reports", spec, load(path)), own
+    target = path if model_folder != path else model_folder.parent if Path(run).expanduser() == path else Path("report")
+    return registry.create("zoo.reports", spec, load(path)), target
 
 
 def write_report(made: Any, folder: Path | None, own: Path) -> dict[str, str]:

@@ -82,10 +82,10 @@ def print_published(made: dict[str, Any]) -> None:
         print(f"pushed: {made['source']}; the entry for a catalogue.json:")
         print(json.dumps({made["name"]: made["entry"]}, indent=2))
         return
-    place, name = quote(str(Path(made["catalogue"]).parent)), quote(made["name"])
+    folder, name = quote(str(Path(made["catalogue"]).parent)), quote(made["name"])
     print(f"{made['source']}: {made['entry']['bytes']:,} bytes, and in {made['catalogue']}\n\nnext:")
-    print(f"  ZOO_CATALOGUE={place} zoo test {name}")
-    print(f"  python -m http.server -d {place}  # then, elsewhere: ZOO_CATALOGUE=http://HOST:8000 zoo pull {name}")
+    print(f"  ZOO_CATALOGUE={folder} zoo test {name}")
+    print(f"  python -m http.server -d {folder}  # then, elsewhere: ZOO_CATALOGUE=http://HOST:8000 zoo pull {name}")
 
 
 def list_checkpoints(as_json: bool) -> int:
@@ -95,7 +95,7 @@ def list_checkpoints(as_json: bool) -> int:
     releases, problems = entries()
     for problem in problems:
         print(f"zoo: {problem}", file=sys.stderr)
-    rows = [{"name": one.name, "catalogue": one.origin, **one.facts} for one in releases]
+    rows = [{"name": release.name, "catalogue": release.origin, **release.facts} for release in releases]
     show(rows, as_json, lambda _: print_checkpoints(rows))
     return 0
 

@@ -119,9 +119,9 @@ class EpochSampler(DistributedSampler[Any]):
     """
 
     def __init__(self, order: Order, *, even: bool, rank: int | None = None, world: int | None = None) -> None:
-        found = process_rank()
+        detected = process_rank()
         self.order, self.even = order, even
-        self.rank, self.num_replicas = found[0] if rank is None else rank, found[1] if world is None else world
+        self.rank, self.num_replicas = detected[0] if rank is None else rank, detected[1] if world is None else world
         self.epoch = self.skip = 0
         self._length = len(self._share(0))
 
@@ -132,8 +132,8 @@ class EpochSampler(DistributedSampler[Any]):
         epoch, self.epoch = self.epoch, self.epoch + 1  # at the first key: with workers, a loader asks for two iterators
         share, start = self._share(epoch), self.skip
         for first in range(start, len(share), CHUNK):
-            some = share[first : first + CHUNK]
-            yield from some.tolist() if hasattr(some, "tolist") else some
+            chunk = share[first : first + CHUNK]
+            yield from chunk.tolist() if hasattr(chunk, "tolist") else chunk
 
     def _share(self, epoch: int) -> Keys:
         keys = self.order(epoch)
@@ -204,8 +204,8 @@ def loader(data: Dataset[Any], batch_size: int | None, num_workers: int, seed: i
     sampler = options.get("sampler")
     if batch_size is not None and not isinstance(data, BatchDataset):
         data = CollatedDataset(data)
-    made = ResumableLoader if isinstance(sampler, EpochSampler) and sampler.even else DataLoader
-    return made(
+    loader_type = ResumableLoader if isinstance(sampler, EpochSampler) and sampler.even else DataLoader
+    return loader_type(
         data,
         batch_size=batch_size,
         num_workers=num_workers,

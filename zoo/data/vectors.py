@@ -34,18 +34,18 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor
     Returns:
         Vectors float32 [V, width], zero where the file has none, and which words it has, bool [V].
     """
-    place = existing(path, "vectors")
+    file = existing(path, "vectors")
     wanted = {spelling for word in words for spelling in (word, word.lower())}
     vectors: dict[str, Vector] = {}
-    with opened(place) as stream:
-        width, entries = (_binary if base_suffix(place) == ".bin" else _text)(stream, place, wanted)
+    with opened(file) as stream:
+        width, entries = (_binary if base_suffix(file) == ".bin" else _text)(stream, file, wanted)
         for word, vector in entries:
             vectors[word] = vector
             wanted.remove(word)
     if not vectors:
         sample = ", ".join(repr(word) for word in words[-3:])
         raise InputError(
-            f"{place}: has none of the {len(words)} words (such as {sample}); another language or tokenizer?", code="data"
+            f"{file}: has none of the {len(words)} words (such as {sample}); another language or tokenizer?", code="data"
         )
     rows = [vectors.get(word, vectors.get(word.lower())) for word in words]
     matrix = np.stack([np.zeros(width, np.float32) if row is None else row for row in rows])
@@ -77,24 +77,24 @@ def _lines(lines: Iterable[tuple[int, bytes]], width: int, path: Path, wanted: s
         line = line.rstrip()
         if not line:
             continue
-        place = f"{path}:{number}"
-        raw, _, numbers = line.partition(b" ") if line.count(b" ") == width else _long(line, width, place)
-        if (word := _word(raw, place)) not in wanted:
+        location = f"{path}:{number}"
+        raw, _, numbers = line.partition(b" ") if line.count(b" ") == width else _long(line, width, location)
+        if (word := _word(raw, location)) not in wanted:
             continue
         try:
             vector = np.array([float(text) for text in numbers.split(b" ")], dtype=np.float32)
         except ValueError as error:
-            raise InputError(f"{place}: {error} in the vector of {word!r}; the line is damaged", code="corrupt") from error
-        yield word, _finite(vector, word, place)
+            raise InputError(f"{location}: {error} in the vector of {word!r}; the line is damaged", code="corrupt") from error
+        yield word, _finite(vector, word, location)
 
 
-def _long(line: bytes, width: int, place: str) -> tuple[bytes, bytes, bytes]:
+def _long(line: bytes, width: int, location: str) -> tuple[bytes, bytes, bytes]:
     """Cut an entry whose word holds blanks, as some of GloVe 840B do, from the right."""
     raw, *numbers = line.rsplit(b" ", width)
     if len(numbers) < width or NUMBER.fullmatch(raw.rpartition(b" ")[2]):
-        there = line.count(b" ")
+        count = line.count(b" ")
         raise InputError(
-            f"{place}: {there} numbers behind the word, but {width} on the first line; the line is damaged", code="corrupt"
+            f"{location}: {count} numbers behind the word, but {width} on the first line; the line is damaged", code="corrupt"
         )
     return raw, b" ", b" ".join(numbers)
 
@@ -112,28 +112,30 @@ def _records(stream: IO[bytes], count: int, width: int, path: Path, wanted: set[
     """Yield the wanted entries of a binary file: a word, a blank, and float32 numbers, lowest byte first."""
     buffer, start = b"", 0
     for number in range(1, count + 1):
-        place = f"{path}, vector {number}"
+        location = f"{path}, vector {number}"
         while (blank := buffer.find(b" ", start)) < 0 or len(buffer) <= blank + 4 * width:
             chunk = stream.read(CHUNK)
             if not chunk:
-                raise InputError(f"{place}: the file ends here, but its first line promises {count}; is it whole?", code="data")
+                raise InputError(
+                    f"{location}: the file ends here, but its first line promises {count}; is it whole?", code="data"
+                )
             buffer, start = buffer[start:] + chunk, 0
-        word = _word(buffer[start:blank].lstrip(b"\n"), place)
+        word = _word(buffer[start:blank].lstrip(b"\n"), location)
         start = blank + 1 + 4 * width
         if word in wanted:
-            yield word, _finite(np.frombuffer(buffer[blank + 1 : start], dtype="<f4").astype(np.float32), word, place)
+            yield word, _finite(np.frombuffer(buffer[blank + 1 : start], dtype="<f4").astype(np.float32), word, location)
 
 
-def _word(raw: bytes, place: str) -> str:
+def _word(raw: bytes, location: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{place}: {not_utf8(raw[error.start])}", code="data") from error
+        raise InputError(f"{location}: {not_utf8(raw[error.start])}", code="data") from error
 
 
-def _finite(vector: Vector, word: str, place: str) -> Vector:
+def _finite(vector: Vector, word: str, location: str) -> Vector:
     if not np.isfinite(vector).all():
         raise InputError(
-            f"{place}: the vector of {word!r} holds a number that is not finite; the file is damaged", code="corrupt"
+            f"{location}: the vector of {word!r} holds a number that is not finite; the file is damaged", code="corrupt"
         )
     return vector

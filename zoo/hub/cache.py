@@ -47,14 +47,14 @@ def keep(manifest: bytes, address: Callable[[str], Address], where: str) -> Path
     """
     digest = hashlib.sha256(manifest).hexdigest()
     try:
-        if (found := model(digest)) is not None:
-            return found
+        if (cached := model(digest)) is not None:
+            return cached
         with locked(digest):
             return model(digest) or fetch(digest, manifest, address, where)
     except OSError as error:
-        place = error.filename or home()
+        path = error.filename or home()
         reason = error.strerror or error
-        message = f"cannot write to the cache ({place}): {reason}; free some space, or set ZOO_HOME to another folder"
+        message = f"cannot write to the cache ({path}): {reason}; free some space, or set ZOO_HOME to another folder"
         raise InputError(message, code="failed") from error
 
 
@@ -65,8 +65,8 @@ def fetch(digest: str, manifest: bytes, address: Callable[[str], Address], where
     write_bytes(part / "manifest.json", manifest)
     files = read_manifest(part)["files"]
     total = sum(record["size"] for record in files.values())
-    there = sum(present(part / f"{name}{ending}") for name in files for ending in ("", ".part"))
-    if total - there > (free := shutil.disk_usage(part).free):
+    downloaded = sum(present(part / f"{name}{ending}") for name in files for ending in ("", ".part"))
+    if total - downloaded > (free := shutil.disk_usage(part).free):
         message = f"{where} has {total:,} bytes, and the disk of {home()} has room for {free:,}: set ZOO_HOME to another folder"
         raise InputError(message, code="failed")
     with progress(where, total) as advance:

@@ -61,17 +61,17 @@ def find(name: str) -> Release:
         InputError: If no catalogue has the name, or several packages do.
     """
     releases, problems = entries()
-    origin, _, own = name.rpartition(":")
-    found = [one for one in releases if one.name == own and origin in ("", one.origin)]
-    if not found:
-        close = get_close_matches(own, [one.name for one in releases], 1)
+    origin, _, wanted = name.rpartition(":")
+    matching = [release for release in releases if release.name == wanted and origin in ("", release.origin)]
+    if not matching:
+        close = get_close_matches(wanted, [release.name for release in releases], 1)
         hint = f"did you mean '{close[0]}'? (zoo list checkpoints)" if close else "see: zoo list checkpoints"
         text = "; ".join([f"there is no folder '{name}' and no model of that name: {hint}", *problems])
         raise InputError(text, code="unknown")
-    if found[0].origin != VARIABLE and len({one.sha256 for one in found}) > 1:
-        names = " or ".join(f"{one.origin}:{own}" for one in found)
-        raise InputError(f"several catalogues have a model '{own}': use {names}", code="conflict")
-    return found[0]
+    if matching[0].origin != VARIABLE and len({release.sha256 for release in matching}) > 1:
+        names = " or ".join(f"{release.origin}:{wanted}" for release in matching)
+        raise InputError(f"several catalogues have a model '{wanted}': use {names}", code="conflict")
+    return matching[0]
 
 
 VARIABLE = "ZOO_CATALOGUE"
@@ -83,14 +83,14 @@ def entries() -> tuple[list[Release], list[str]]:
     Raises:
         InputError: If ZOO_CATALOGUE cannot be read.
     """
-    own = os.environ.get(VARIABLE, "")
-    found, problems = (list(of_catalogue(own, VARIABLE)) if own else []), []
+    address = os.environ.get(VARIABLE, "")
+    releases, problems = (list(of_catalogue(address, VARIABLE)) if address else []), []
     for entry in registry.entries("catalogues"):
         try:
-            found += of_catalogue(str(registry.load(entry)()), entry.distribution)
+            releases += of_catalogue(str(registry.load(entry)()), entry.distribution)
         except Exception as error:
             problems.append(f"the {entry} cannot be read: {one_line(error)}")
-    return found, problems
+    return releases, problems
 
 
 def of_catalogue(place: str, origin: str) -> Iterator[Release]:

@@ -78,7 +78,7 @@ def spread_of(model: Path, repeats: Sequence[str]) -> dict[str, Any] | None:
     """
     if not repeats:
         return None
-    folders = [model, *(find(locate(one)) for one in repeats)]
+    folders = [model, *(find(locate(source)) for source in repeats)]
     configs, rows = [read_json(folder / "config.json") for folder in folders], [measured(folder) for folder in folders]
     for folder, config, row in zip(folders, configs, rows, strict=True):
         metrics = row.get("metrics") or {}
@@ -122,29 +122,29 @@ def publish(
     if not NAME.fullmatch(name) or ":" in name:
         raise InputError(f"{shorten(name)}: --name may contain letters, digits, '-', '_' and '.'")
     if to.startswith("hf:"):
-        made = push(model, to, license=license, repeats=repeats)
+        pushed = push(model, to, license=license, repeats=repeats)
         return {
             "name": name,
-            "entry": made["facts"] | {"locations": [made["source"]]},
+            "entry": pushed["facts"] | {"locations": [pushed["source"]]},
             "catalogue": None,
-            "source": made["source"],
+            "source": pushed["source"],
         }
     spread = spread_of(folder, repeats)
-    place = Path(to.removeprefix("file:")).expanduser()
-    if (place / "config.json").is_file() or (place.exists() and not place.is_dir()):
+    site = Path(to.removeprefix("file:")).expanduser()
+    if (site / "config.json").is_file() or (site.exists() and not site.is_dir()):
         raise InputError(
-            f"'{place}' is a model folder or a file: --to is a folder for releases and their catalogue.json", code="conflict"
+            f"'{site}' is a model folder or a file: --to is a folder for releases and their catalogue.json", code="conflict"
         )
-    catalogue = place / "catalogue.json"
-    place.mkdir(parents=True, exist_ok=True)
-    with cache.locked(hashlib.sha256(str(place.resolve()).encode()).hexdigest()):
-        known = {one.name: one.facts for one in of_catalogue(str(catalogue), "")} if catalogue.exists() else {}
-        if name in known or (place / name).exists():
-            raise InputError(f"'{place}' already has a release '{name}': choose another --name", code="conflict")
-        with new_folder(place / name) as part:
+    catalogue = site / "catalogue.json"
+    site.mkdir(parents=True, exist_ok=True)
+    with cache.locked(hashlib.sha256(str(site.resolve()).encode()).hexdigest()):
+        known = {release.name: release.facts for release in of_catalogue(str(catalogue), "")} if catalogue.exists() else {}
+        if name in known or (site / name).exists():
+            raise InputError(f"'{site}' already has a release '{name}': choose another --name", code="conflict")
+        with new_folder(site / name) as part:
             entry = write_release(folder, part, name, license, spread) | {"locations": [name]}
         write_json(catalogue, {"format": FORMAT, "checkpoints": dict(sorted((known | {name: entry}).items()))})
-    return {"name": name, "entry": entry, "catalogue": str(catalogue), "source": str(place / name)}
+    return {"name": name, "entry": entry, "catalogue": str(catalogue), "source": str(site / name)}
 
 
 def push(

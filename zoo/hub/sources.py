@@ -91,8 +91,8 @@ def pull(place: Remote, digest: str | None = None) -> Path:
         place: The model.
         digest: The expected SHA-256 of its manifest; without one, the server is asked for the current manifest.
     """
-    if digest is not None and (found := cache.model(digest)) is not None:
-        return found
+    if digest is not None and (cached := cache.model(digest)) is not None:
+        return cached
     note = cache.note("sources", place.source)
     before = read_json(note).get("sha256") if digest is None and note.is_file() else None
     kept = cache.model(str(before)) if before else None

@@ -123,12 +123,12 @@ def label_tensor(labels: Any, classes: Sequence[str] | None) -> Tensor:
         return torch.as_tensor(labels, dtype=torch.float32)
     rows = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     index = {name: i for i, name in enumerate(classes)}
-    found = [index.get(label, -1) if isinstance(label, str) else label for label in rows]
-    if wrong := [row for row, i in zip(rows, found, strict=True) if type(i) is not int or not 0 <= i < len(classes)]:
+    indices = [index.get(label, -1) if isinstance(label, str) else label for label in rows]
+    if wrong := [row for row, i in zip(rows, indices, strict=True) if type(i) is not int or not 0 <= i < len(classes)]:
         names = ", ".join(classes[:5])
         text = f"unknown label {wrong[0]!r:.60}: use the class names ({names}, ...) or indices from 0 to {len(classes) - 1}"
         raise InputError(text, code="unknown")
-    return torch.tensor(found)
+    return torch.tensor(indices)
 
 
 def normalize_batches(task: Task) -> None:
@@ -165,8 +165,8 @@ def matching_data(model: Any, spec: str, split: str, batch_size: int, num_worker
         context |= same_split(parsed, split, known)
     if model.tokenizer is not None:
         context |= {"tokenizer": model.tokenizer, "use_all": other, "classes": getattr(model.info, "classes", None)}
-    own = {key: value for key, value in parsed.options.items() if key not in decided}
-    return registry.create("zoo.datasets", replace(parsed, options=own), **context)
+    options = {key: value for key, value in parsed.options.items() if key not in decided}
+    return registry.create("zoo.datasets", replace(parsed, options=options), **context)
 
 
 def same_split(spec: registry.Spec, split: str, known: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,14 +186,14 @@ def same_split(spec: registry.Spec, split: str, known: Mapping[str, Any]) -> dic
 def origin(spec: registry.Spec, names: Iterable[str]) -> tuple[str, ...]:
     """Return what tells where data come from: other options of one origin leave the same rows to train on, not to measure."""
     places = (spec.options.get(name) for name in names)
-    return spec.name, *("" if place is None else str(Path(str(place)).expanduser().resolve()) for place in places)
+    return spec.name, *("" if path is None else str(Path(str(path)).expanduser().resolve()) for path in places)
 
 
 def checked_data(model: Any, data: Any, name: str) -> Any:
     """Set data up, check that their sizes and labels fit the model, and have them prepared as its training data were."""
-    given, own = getattr(data, "task", None), model.config.get("task")
-    if given and own and model.info is not None and model.info.inputs not in task_type(given)[0].inputs:
-        raise InputError(f"data '{name}' has task = {given}, the model was trained with {own}")
+    given, expected = getattr(data, "task", None), model.config.get("task")
+    if given and expected and model.info is not None and model.info.inputs not in task_type(given)[0].inputs:
+        raise InputError(f"data '{name}' has task = {given}, the model was trained with {expected}")
     data.prepare_data()
     data.setup(None)
     theirs = getattr(data, "info", None)

@@ -271,10 +271,10 @@ def load(
     if not (task is None or isinstance(task, str) or (isinstance(task, type) and issubclass(task, Task))):
         raise InputError(f"task={task!r:.60}: give the spec of a task or a subclass of zoo.tasks.Task")
     path = locate(path)
-    config, place = read_config(path), choose_device(device)
+    config, target = read_config(path), choose_device(device)
     spec: Any = task or config["task"]
     kind, options = task_type(spec) if isinstance(spec, str) else (spec, {})
-    info = made = None
+    info = trained_task = None
     if config["info"] is not None:
         if kind is None:
             raise InputError(f"'{path}' was trained with a task of Python: zoo.load(FOLDER, task=ITS_CLASS)")
@@ -284,10 +284,10 @@ def load(
         raise InputError(f"'{path}' cannot have a task, {why}: leave task out and apply model.net")
     net = load_network(path, config, info=info, module=module, product=algebra)
     if kind is not None and info is not None:
-        made = kind.from_info(net, info, _read_tokenizer(path, info), **options)
+        trained_task = kind.from_info(net, info, _read_tokenizer(path, info), **options)
     manifest = read_json(find(path) / "manifest.json")
     known = {key: manifest[key] for key in MEASURED if key in manifest}
-    return Model(net, config, made, manifest.get("metrics"), known).to(place)
+    return Model(net, config, trained_task, manifest.get("metrics"), known).to(target)
 
 
 def info_type(base: type[DataInfo], values: Mapping[str, Any]) -> type[DataInfo]:
@@ -322,16 +322,20 @@ def choose_device(name: str | torch.device) -> torch.device:
         >>> choose_device("cpu")
         device(type='cpu')
     """
-    there = ["cpu", *(["mps"] if torch.backends.mps.is_available() else []), *(["cuda"] if torch.cuda.is_available() else [])]
+    available = [
+        "cpu",
+        *(["mps"] if torch.backends.mps.is_available() else []),
+        *(["cuda"] if torch.cuda.is_available() else []),
+    ]
     if name == "auto":
-        return torch.device(there[-1])
+        return torch.device(available[-1])
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise InputError(f"unknown device '{name}': use auto, {', '.join(there)}") from error
+        raise InputError(f"unknown device '{name}': use auto, {', '.join(available)}") from error
     count = torch.cuda.device_count() if device.type == "cuda" else 1
-    if device.type not in there or (device.index or 0) >= count:
-        raise InputError(f"there is no device '{name}' here: use auto, {', '.join(there)}")
+    if device.type not in available or (device.index or 0) >= count:
+        raise InputError(f"there is no device '{name}' here: use auto, {', '.join(available)}")
     return device
 
 

@@ -94,7 +94,7 @@ def built(net: nn.Module, names: dict[str, Any], sizes: dict[str, Any]) -> dict[
         raise InputError(f"which algebra is {names['backbone']} over? give algebra=SPEC")
     with torch.random.fork_rng(devices=[]):
         rebuilt = build_backbone(untrained(names["backbone"]), **{k: v for k, v in names.items() if k != "backbone"}, **sizes)
-    ours, theirs = ({key: value.shape for key, value in one.state_dict().items()} for one in (net, rebuilt))
+    ours, theirs = ({key: value.shape for key, value in network.state_dict().items()} for network in (net, rebuilt))
     if wrong := sorted(key for key in ours.keys() | theirs.keys() if ours.get(key) != theirs.get(key)):
         raise InputError(
             f"{names['backbone']} over {names['algebra']} with these sizes is another network: '{wrong[0]}' differs"

@@ -124,7 +124,7 @@ def build(path: Path) -> None:
     print("zoo: compiling the fused kernel, once; ZOO_FUSED=0 turns it off", file=sys.stderr, flush=True)  # noqa: T201 (its purpose)
     root = Path(torch.__file__).parent
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-", ignore_cleanup_errors=True) as folder:
-        made = Path(folder) / path.name
+        built = Path(folder) / path.name
         includes = [f"-I{root / 'include'}", f"-I{root / 'include/torch/csrc/api/include'}"]
         command = [
             str(compiler()),
@@ -132,7 +132,7 @@ def build(path: Path) -> None:
             *includes,
             str(SOURCE),
             "-o",
-            str(made),
+            str(built),
             f"-L{root / 'lib'}",
             "-ltorch_cpu",
             "-lc10",
@@ -150,6 +150,6 @@ def build(path: Path) -> None:
             if done.returncode > 0 and not any(word in reason for word in ("signal", "space")):
                 path.with_suffix(".failed").write_text(message + "\n", encoding="utf-8")
             raise BuildError(message)
-        with made.open("rb") as file:
+        with built.open("rb") as file:
             os.fsync(file.fileno())
-        made.replace(path)
+        built.replace(path)

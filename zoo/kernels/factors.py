@@ -87,8 +87,8 @@ def hadamard_factors(structure: Tensor) -> Factors | None:
     label = elementary_labels(structure)
     if label is None:
         return None
-    place = label.argsort()
-    table = structure[place][:, place][:, :, place]
+    order = label.argsort()
+    table = structure[order][:, order][:, :, order]
     i, j = torch.meshgrid(torch.arange(n), torch.arange(n), indexing="ij")
     signs = table[i, j, i ^ j]
     hadamard = torch.ones(1, 1, dtype=table.dtype)
@@ -115,11 +115,11 @@ def elementary_labels(structure: Tensor) -> Tensor | None:
     n = structure.shape[0]
     product = structure.abs().argmax(-1)
     is_signed_table = torch.equal(structure.abs().sort(-1).values, torch.eye(n)[-1].to(structure).expand(n, n, n))
-    one = (product == torch.arange(n)).all(-1).nonzero().flatten()
-    if n & (n - 1) or not is_signed_table or len(one) != 1:
+    identity = (product == torch.arange(n)).all(-1).nonzero().flatten()
+    if n & (n - 1) or not is_signed_table or len(identity) != 1:
         return None
     label = torch.full((n,), -1)
-    label[one] = 0
+    label[identity] = 0
     while (label < 0).any():
         known = (label >= 0).nonzero().flatten()
         new = product[(label < 0).nonzero()[0, 0], known]

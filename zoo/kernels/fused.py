@@ -218,8 +218,8 @@ def _setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
 def _backward(ctx: Any, g: Tensor) -> Any:
     tensors, needs = ctx.saved_tensors, list(ctx.needs_input_grad[:6])
     backward = _gradients_by_definition if torch.is_grad_enabled() else torch.ops.zoo.fused_backward
-    found = backward(g, *tensors, ctx.out, ctx.inp, needs)
-    *grads, bias = (gradient if need else None for gradient, need in zip(found, needs, strict=True))
+    gradients = backward(g, *tensors, ctx.out, ctx.inp, needs)
+    *grads, bias = (gradient if need else None for gradient, need in zip(gradients, needs, strict=True))
     return *grads, None if bias is None else bias.to(ctx.bias_dtype), None, None
 
 

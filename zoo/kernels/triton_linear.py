@@ -273,5 +273,5 @@ def _by_definition(
     structure = Factors(*(torch.tensor(f, dtype=w.dtype, device=w.device) for f in factors)).reconstruct()
     y = F.linear(x, real_matrix(structure, w, out, inp))
     wanted = [tensor for tensor, needed in zip((x, w), needs, strict=True) if needed]
-    found = iter(torch.autograd.grad(y, wanted, g, create_graph=True) if wanted else ())
-    return tuple(next(found) if needed else None for needed in needs)
+    gradients = iter(torch.autograd.grad(y, wanted, g, create_graph=True) if wanted else ())
+    return tuple(next(gradients) if needed else None for needed in needs)

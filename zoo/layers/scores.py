@@ -117,8 +117,8 @@ def _by_heads(q: Tensor, keys: Tensor, v: Tensor, mask: Tensor | None, causal: b
 
 def _own_components(y: Tensor) -> Tensor:
     """Take component k of the values that were weighed for component k: [..., n, L, n d] to [..., L, n d]."""
-    own: Tensor = y.unflatten(-1, (y.shape[-3], -1)).diagonal(dim1=-4, dim2=-2)
-    return own.movedim(-1, -2).flatten(-2)
+    components: Tensor = y.unflatten(-1, (y.shape[-3], -1)).diagonal(dim1=-4, dim2=-2)
+    return components.movedim(-1, -2).flatten(-2)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, dropout: float, scale: float) -> Tensor:

@@ -123,17 +123,17 @@ def entries(group: str, *, hidden: bool = False) -> tuple[Entry, ...]:
     dist1,dist2 those and the zoo's own.
     """
     group = full_name(group)
-    found = [entry for entry in _scan(tuple(map(str, sys.path)))[0] if entry.group == group]
+    matching = [entry for entry in _scan(tuple(map(str, sys.path)))[0] if entry.group == group]
     wanted = os.environ.get("ZOO_PLUGINS", "").strip()
     if wanted and not hidden:
         allowed = {OURS, *(normalise(name.strip()) for name in wanted.split(","))}  # no distribution is called "off"
-        found = [entry for entry in found if normalise(entry.distribution) in allowed]
+        matching = [entry for entry in matching if normalise(entry.distribution) in allowed]
     registered = [
         Entry(name, where, f"{factory.__module__}:{getattr(factory, '__qualname__', name)}", LOCAL, "")
         for (where, name), factory in _REGISTERED.items()
         if where == group
     ]
-    return tuple(sorted(found + registered))
+    return tuple(sorted(matching + registered))
 
 
 def faults() -> tuple[Fault, ...]:
@@ -154,7 +154,7 @@ def _scan(path: tuple[str, ...]) -> tuple[tuple[Entry, ...], tuple[Fault, ...]]:
     Every distribution is read under its own guard: a broken one costs only its own entries, where
     `importlib.metadata.entry_points` would fail for all.
     """
-    found: list[Entry] = []
+    entries: list[Entry] = []
     problems: list[Fault] = []
     seen: set[str] = set()
     for distribution in _installed(problems):
@@ -163,10 +163,10 @@ def _scan(path: tuple[str, ...]) -> tuple[tuple[Entry, ...], tuple[Fault, ...]]:
             continue
         seen |= {name} - {""}
         try:
-            found += _read(distribution, name, version, folder, problems)
+            entries += _read(distribution, name, version, folder, problems)
         except Exception as error:
             problems.append(Fault(name, folder, f"entry_points.txt: {type(error).__name__}: {one_line(error)}"))
-    return tuple(sorted(found)), tuple(sorted(problems))
+    return tuple(sorted(entries)), tuple(sorted(problems))
 
 
 def _installed(problems: list[Fault]) -> Iterator[Distribution]:
@@ -198,17 +198,17 @@ def _read(distribution: Distribution, name: str, version: str, path: str, proble
         reason = "" if fields.get("Name") else "METADATA has no Name or is missing"
     except Exception as error:
         reason = f"METADATA: {type(error).__name__}: {one_line(error)}"
-    found: dict[tuple[str, str], Entry] = {}
+    entries: dict[tuple[str, str], Entry] = {}
     reasons = [reason] if reason else []
     for point in points:
         if not NAME.fullmatch(point.name):
             reasons.append(f"entry_points.txt: {point.name!r} cannot be a name in a spec")
-        elif (point.group, point.name) in found:
+        elif (point.group, point.name) in entries:
             reasons.append(f"entry_points.txt: {point.name!r} stands twice in {point.group}")
         else:
-            found[point.group, point.name] = Entry(point.name, point.group, point.value, name, version)
+            entries[point.group, point.name] = Entry(point.name, point.group, point.value, name, version)
     problems.extend(Fault(name, path, reason) for reason in reasons)
-    return list(found.values())
+    return list(entries.values())
 
 
 def normalise(distribution: str) -> str:

@@ -12,8 +12,8 @@ def home() -> Path:
     Raises:
         InputError: If none of them is set and the system knows no home of the user.
     """
-    if own := os.environ.get("ZOO_HOME"):
-        return Path(own).expanduser()
+    if folder := os.environ.get("ZOO_HOME"):
+        return Path(folder).expanduser()
     if cache := os.environ.get("XDG_CACHE_HOME"):
         return Path(cache) / "hypercomplex-zoo"
     try:

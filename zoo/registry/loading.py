@@ -35,8 +35,8 @@ def plugin_error(entry: Entry, what: str, cause: BaseException | None = None) ->
     remedy = f"mend it or: pip uninstall {entry.distribution}"
     if entry.ours or entry.distribution == LOCAL:
         remedy = "see: zoo doctor" if entry.ours else "register a factory that works"
-    said = f": {type(cause).__name__}: {one_line(cause)}" if cause else ""
-    return PluginError(f"{entry} {what}{said}; {remedy}")
+    reason = f": {type(cause).__name__}: {one_line(cause)}" if cause else ""
+    return PluginError(f"{entry} {what}{reason}; {remedy}")
 
 
 def load(entry: Entry) -> Any:
@@ -134,18 +134,18 @@ def _answers(process: subprocess.Popen[bytes], report: Path, entries: Sequence[E
     done, since = 0, time.monotonic()  # the first answer is that the process is ready
     while done <= len(entries):
         code = process.poll()
-        said = report.read_text(encoding="utf-8").split("\n")[done:-1]
-        for answer in said:
+        lines = report.read_text(encoding="utf-8").split("\n")[done:-1]
+        for answer in lines:
             done, since = done + 1, time.monotonic()
             if done > 1:
                 yield answer
         late = time.monotonic() - since > (timeout if done else BEGIN)
-        if not said and (late or code is not None):
+        if not lines and (late or code is not None):
             end = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
             what = f"ends the process that loads it ({end})" if code is not None else f"does not load within {timeout:g} s"
             yield f"{entries[max(0, done - 1)]} {what}"
             return
-        if not said:
+        if not lines:
             time.sleep(0.02)
 
 
@@ -188,14 +188,14 @@ def _string(node: ast.AST | None) -> str:
 
 def _definition(node: ast.AST | None, name: str) -> ast.AST | None:
     """Find the last function or class of this name in a body, also inside `if` and `try`; of a name, the line below it."""
-    found: ast.AST | None = None
+    definition: ast.AST | None = None
     parts = [getattr(node, part, []) for part in ("body", "handlers", "orelse", "finalbody")]
     body = list(chain.from_iterable(parts))
     for child, below in zip(body, [*body[1:], None], strict=True):
         if isinstance(child, ast.ClassDef | ast.FunctionDef):
-            found = child if child.name == name else found
+            definition = child if child.name == name else definition
         elif isinstance(child, ast.Assign):
-            found = below if name in map(ast.unparse, child.targets) else found
+            definition = below if name in map(ast.unparse, child.targets) else definition
         elif isinstance(child, ast.If | ast.Try | ast.ExceptHandler):
-            found = _definition(child, name) or found
-    return found
+            definition = _definition(child, name) or definition
+    return definition

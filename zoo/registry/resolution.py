@@ -59,9 +59,9 @@ def resolve(group: str, spec: str | Spec) -> tuple[Entry, Spec]:
     `family(variant=...)`; and as `name-8`, which is `name(n=8)`. Both short forms may follow `dist:`.
     """
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
-    found = entries(group)
+    registered = entries(group)
     for distribution, name, options in _readings(spec.name):
-        matches = [entry for entry in found if entry.name == name and distribution in {"", normalise(entry.distribution)}]
+        matches = [entry for entry in registered if entry.name == name and distribution in {"", normalise(entry.distribution)}]
         if len(matches) > 1:
             raise _clash(matches)
         if not matches:
@@ -71,7 +71,7 @@ def resolve(group: str, spec: str | Spec) -> tuple[Entry, Spec]:
             raise InputError(f"{shorten(str(spec))} gives {twice.pop()!r} twice: in the name and as an option")
         head = spec.name.partition(":")[0] + ":" if distribution else ""
         return matches[0], Spec(head + name, options | spec.options)
-    raise _unknown(full_name(group), spec, found)
+    raise _unknown(full_name(group), spec, registered)
 
 
 def _readings(name: str) -> Iterator[tuple[str, str, dict[str, Value]]]:
@@ -98,21 +98,21 @@ def _clash(matches: list[Entry]) -> InputError:
 def _unknown(group: str, spec: Spec, found: tuple[Entry, ...]) -> InputError:
     """Return the error that says what was asked, what is close to it and what there is."""
     names = sorted({entry.name for entry in found})
-    said = [f"unknown {singular(group)} {shorten(spec.name)}:"]
+    parts = [f"unknown {singular(group)} {shorten(spec.name)}:"]
     hidden = [entry for entry in entries(group, hidden=True) if entry not in found]
     head, tail = re.fullmatch(r"(.*?)(/.*|-[0-9]+)?", spec.name).groups("")  # type: ignore[union-attr]
     known = names + [f"{normalise(entry.distribution)}:{entry.name}" for entry in found]
     if spec.name in [entry.name for entry in hidden]:
-        said.append("ZOO_PLUGINS hides it;")
+        parts.append("ZOO_PLUGINS hides it;")
     elif tail == "/" and head in known:
-        said.append(f"the variant is missing: write '{head}/VARIANT';")
+        parts.append(f"the variant is missing: write '{head}/VARIANT';")
     elif close := closest(head.lower(), spec.name.lower(), "/VARIANT" if tail == "/" else tail, known):
-        said.append(f"did you mean {close!r}?")
+        parts.append(f"did you mean {close!r}?")
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    said.append(f"installed: {', '.join(names[:_SHOWN]) or 'none'}{more}; see: zoo list {group.removeprefix('zoo.')}")
+    parts.append(f"installed: {', '.join(names[:_SHOWN]) or 'none'}{more}; see: zoo list {group.removeprefix('zoo.')}")
     broken = sorted({fault.distribution for fault in faults()})
-    said += [f"(metadata of {', '.join(broken)} is broken; see: zoo doctor)"] if broken else []
-    return InputError(" ".join(said))
+    parts += [f"(metadata of {', '.join(broken)} is broken; see: zoo doctor)"] if broken else []
+    return InputError(" ".join(parts))
 
 
 def closest(head: str, whole: str, tail: str, known: list[str]) -> str:

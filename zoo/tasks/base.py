@@ -122,16 +122,16 @@ class Task(LightningModule):
     def options(cls) -> dict[str, inspect.Parameter]:
         """Return the keywords of the constructor by name, those that it passes on to its base classes included."""
         ours = ("self", "net", "info", "tokenizer")
-        found: dict[str, inspect.Parameter] = {}
+        options: dict[str, inspect.Parameter] = {}
         for kind in cls.__mro__:
             if "__init__" not in kind.__dict__:
                 continue
             parameters = inspect.signature(kind.__dict__["__init__"]).parameters.values()
             plain = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-            found = {p.name: p for p in plain if p.name not in ours} | found
+            options = {p.name: p for p in plain if p.name not in ours} | options
             if kind is Task or all(p.kind is not p.VAR_KEYWORD for p in parameters):
                 break
-        return found
+        return options
 
     @classmethod
     def check_options(cls, **options: Any) -> None:
@@ -273,8 +273,8 @@ class Task(LightningModule):
     def stage_metrics(self, stage: str) -> dict[str, Metric]:
         """Return the metrics of a stage under the names that they are logged by."""
         collections = (getattr(self, f"{stage}_metrics"), getattr(self, f"{stage}_named_metrics"))
-        found = {name: metric for part in collections for name, metric in part.items(keep_base=False)}
-        return {f"{stage}_loss": getattr(self, f"{stage}_loss"), **found}
+        metrics = {name: metric for part in collections for name, metric in part.items(keep_base=False)}
+        return {f"{stage}_loss": getattr(self, f"{stage}_loss"), **metrics}
 
     def is_measured(self, metric: Metric) -> bool:
         """Return whether a metric has a value at the end of a stage, the same in all processes."""

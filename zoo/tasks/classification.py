@@ -80,11 +80,11 @@ class Classification(SoftTargets, Task):
     def default_metrics(self) -> dict[str, Metric | MetricCollection]:
         """Return accuracy and macro F1, and for two classes the area under the ROC curve."""
         classes = self.hparams["num_classes"]
-        found: dict[str, Metric | MetricCollection] = {
+        metrics: dict[str, Metric | MetricCollection] = {
             "accuracy": MulticlassAccuracy(classes, average="micro"),
             "f1": MulticlassF1Score(classes, average="macro"),
         }
-        return found | {"auroc": AUROC()} if classes == 2 else found
+        return metrics | {"auroc": AUROC()} if classes == 2 else metrics
 
     def metric_inputs(self, output: StepOutput) -> Inputs:
         """Return probabilities [B, num_classes] and labels [B]."""
@@ -211,5 +211,5 @@ class AnswerRanking(SoftTargets, Task):
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
         """Return the relevance of each answer, the probability that it is right."""
-        found = zip(examples, outputs.tolist(), strict=True)
-        return [{**example.columns, "relevance": round(relevance, 6)} for example, relevance in found]
+        pairs = zip(examples, outputs.tolist(), strict=True)
+        return [{**example.columns, "relevance": round(relevance, 6)} for example, relevance in pairs]

@@ -92,12 +92,12 @@ def _read_texts(inputs: Sequence[Any], columns: Sequence[str], stdin: TextIO | N
 def is_file(word: str) -> bool:
     """Tell the name of a file or a folder from a text; refuse what looks like the name of a file that does not exist."""
     try:
-        found = Path(word).exists() and bool(word.strip("."))
+        exists = Path(word).exists() and bool(word.strip("."))
     except OSError:
         return False
-    if not found and not any(map(str.isspace, word)) and word.lower().endswith(FILES):
+    if not exists and not any(map(str.isspace, word)) and word.lower().endswith(FILES):
         raise InputError(f"there is no file '{word}'")
-    return found
+    return exists
 
 
 def files_in(path: Path, endings: Sequence[str]) -> list[Path]:
@@ -106,8 +106,8 @@ def files_in(path: Path, endings: Sequence[str]) -> list[Path]:
         if path.exists() and not path.is_file():  # a pipe that nobody writes to would be waited for
             raise InputError(f"{path}: this is a pipe or a device, not a file; save it to a file first")
         return [path]
-    if found := sorted(file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith(tuple(endings))):
-        return found
+    if files := sorted(file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith(tuple(endings))):
+        return files
     raise InputError(f"the folder '{path}' has no file that ends with {', '.join(endings)}")
 
 
@@ -204,10 +204,10 @@ def _images(item: Any, info: ImageInfo, number: int) -> Iterable[Any]:
         n, h, w = pixels.shape
         either = f"may be one in colour or {n} in grey: give [1, {n}, {h}, {w}] or [{n}, 1, {h}, {w}]"
         raise InputError(f"image {number} of shape [{n}, {h}, {w}] {either}")
-    found = pixels.unsqueeze(-3) if channels is None else pixels.movedim(channels, -3)
-    if not is_pixels and found.shape[-3:] != (info.in_channels, info.image_size, info.image_size):
+    images = pixels.unsqueeze(-3) if channels is None else pixels.movedim(channels, -3)
+    if not is_pixels and images.shape[-3:] != (info.in_channels, info.image_size, info.image_size):
         raise _no_image(item, info, number)
-    return found if found.ndim == 4 else [found]
+    return images if images.ndim == 4 else [images]
 
 
 def _prepared(image: Any, info: ImageInfo, number: int, normalized: bool) -> Tensor:

@@ -179,8 +179,8 @@ class LanguageModel(SoftTargets, GenerativeTask):
     def default_prompt(self) -> str:
         """Return a new line, or the first token if the model knows no lines."""
         texts = ("\n", " ", *self.tokenizer.tokens[UNKNOWN + 1 :])
-        found: str = next(text for text in texts if UNKNOWN not in self._unlimited().encode([text])[0])
-        return found
+        prompt: str = next(text for text in texts if UNKNOWN not in self._unlimited().encode([text])[0])
+        return prompt
 
     def _unlimited(self) -> Any:
         """Return the tokenizer for running text, which has no longest: positions are checked when the network writes."""

@@ -60,12 +60,14 @@ def make_optimizer(
 
 def undecayed(net: nn.Module) -> set[str]:
     """Name the parameters that a module of the network keeps from weight decay, by timm's ``no_weight_decay()``."""
-    kept: set[int] = set()
+    undecayed_ids: set[int] = set()
     for module in net.modules():
         names = module.no_weight_decay() if hasattr(module, "no_weight_decay") else ()  # type: ignore[operator]
-        own = dict(module.named_parameters())
-        kept |= {id(own[name]) for name in names if name in own}  # networks of timm name some that they may lack
-    return {name for name, parameter in net.named_parameters() if id(parameter) in kept}
+        parameters = dict(module.named_parameters())
+        undecayed_ids |= {
+            id(parameters[name]) for name in names if name in parameters
+        }  # networks of timm name some that they may lack
+    return {name for name, parameter in net.named_parameters() if id(parameter) in undecayed_ids}
 
 
 def mup_scales(net: nn.Module, base_width: int) -> dict[int, float]:
@@ -102,8 +104,8 @@ def _scaled(net: nn.Module, groups: list[dict[str, Any]], lr: float, scales: dic
     """Split groups of parameters by the factors on their learning rates; the same groups where every factor is one."""
     for module in net.modules():
         named = module.lr_scale() if hasattr(module, "lr_scale") else {}  # type: ignore[operator]
-        own = dict(module.named_parameters())
-        for parameter, factor in ((own[name], factor) for name, factor in named.items() if name in own):
+        parameters = dict(module.named_parameters())
+        for parameter, factor in ((parameters[name], factor) for name, factor in named.items() if name in parameters):
             scales[id(parameter)] = scales.get(id(parameter), 1.0) * factor
     scales = {parameter: factor for parameter, factor in scales.items() if factor != 1}
     if not scales:

@@ -101,11 +101,11 @@ class Seq2Seq(GenerativeTask):
 
     def stage_metrics(self, stage: str) -> dict[str, Metric]:
         """Return the metrics of a stage: of generated texts when testing, of tokens when validating."""
-        found = super().stage_metrics(stage)
+        metrics = super().stage_metrics(stage)
         if stage == "test":
-            return found | dict(self.test_text_metrics.items())
+            return metrics | dict(self.test_text_metrics.items())
         named = set(self.val_named_metrics)  # type: ignore[arg-type]
-        return {name: metric for name, metric in found.items() if name not in named}
+        return {name: metric for name, metric in metrics.items() if name not in named}
 
     def step(self, batch: tuple[Any, ...]) -> StepOutput:
         """Return the cross entropy of a batch (inputs, targets, ...), and what the metrics read."""
@@ -143,7 +143,9 @@ class Seq2Seq(GenerativeTask):
         A reference with a letter that no token stands for cannot be generated, so nothing is right there.
         """
         wanted = self.tokenizer.limited(None).encode(references, ended=True)
-        same = [UNKNOWN not in one and text == self.tokenizer.decode(one) for text, one in zip(texts, wanted, strict=True)]
+        same = [
+            UNKNOWN not in tokens and text == self.tokenizer.decode(tokens) for text, tokens in zip(texts, wanted, strict=True)
+        ]
         return torch.tensor(same, dtype=torch.float32, device=self.device)
 
     # --- generating ---
@@ -184,7 +186,7 @@ class Seq2Seq(GenerativeTask):
     def prediction_rows(self, examples: Sequence[Example], outputs: Any) -> list[dict[str, Any]]:
         """Return each source and its answer, the ``target``."""
         texts = iter([self.tokenizer.decode(answer) for answer in outputs])
-        return [{**one.columns, "target": next(texts) if one.value[0].strip() else ""} for one in examples]
+        return [{**example.columns, "target": next(texts) if example.value[0].strip() else ""} for example in examples]
 
 
 def _as_decoding(value: Any) -> Decoding:

@@ -20,16 +20,16 @@ from zoo.layers.weight import Weight
 
 def installed_algebras() -> list[str]:
     """List one spec of every installed algebra that can be created; a required option is 4 if it is called n, else 1."""
-    found = []
+    specs = []
     for entry in registry.entries("zoo.algebras"):
         try:
             parameters = signature(registry.load(entry)).parameters.values()
             needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
             spec = str(registry.Spec(entry.name, {name: 4 if name == "n" else 1 for name in needed}))
-            found.append(named(spec).spec)
+            specs.append(named(spec).spec)
         except (InputError, ValueError):
             continue
-    return found
+    return specs
 
 
 def fitting_dim(n: int, least: int = 32) -> int:

@@ -111,12 +111,12 @@ class TaskContract:
         """Test metrics over batches of unequal size are what their definitions say of all rows at once."""
         task, loader = self.task(module), module.test_dataloader()
         trainer = Trainer(**QUIET)
-        (found,) = trainer.test(task, loader, verbose=False)
+        (metrics,) = trainer.test(task, loader, verbose=False)
         outputs = _joined(trainer.predict(task, loader) or [])
         expected = self.expected_metrics(outputs, _joined([batch[1] for batch in loader]))
         assert expected
-        loss = {"test_loss": found["test_loss"]}
-        assert found == pytest.approx(loss | {f"test_{name}": value for name, value in expected.items()}, abs=1e-5)
+        loss = {"test_loss": metrics["test_loss"]}
+        assert metrics == pytest.approx(loss | {f"test_{name}": value for name, value in expected.items()}, abs=1e-5)
 
     def test_a_checkpoint_brings_back_the_task(self, module: DataModule[Any], tmp_path: Path) -> None:
         """`load_from_checkpoint` needs the network alone: options and weights come from the file, predictions are the same."""

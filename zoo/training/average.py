@@ -41,10 +41,10 @@ def average(run: str | Path, options: Average) -> dict[str, Any]:
     before = measured(run, splits, options)  # anew: the run may have measured on other amounts of data
     with scratch_folder(out) as part:  # measured as everybody will: from its folder
         save(part / "model", net, config, summary, files)
-        found = measured(part, splits, options)
+        measurements = measured(part, splits, options)
     averaged = [path.name for path in paths]
-    save(out, net, config, summary | found | {"averaged": averaged}, files)
-    return {"folder": str(out), "averaged": averaged, **found, "before": before}
+    save(out, net, config, summary | measurements | {"averaged": averaged}, files)
+    return {"folder": str(out), "averaged": averaged, **measurements, "before": before}
 
 
 def measured(
@@ -54,14 +54,14 @@ def measured(
 
     A split that is not asked for is empty.
     """
-    found: dict[str, dict[str, float | None]] = {"validation": {}, "metrics": {}}
+    result: dict[str, dict[str, float | None]] = {"validation": {}, "metrics": {}}
     for split in splits:
         stage = "val" if split == "validation" else "test"
         sizes = {"batch_size": options.batch_size, "num_workers": options.num_workers}
         trainer = check_trainer({"devices": 1} | options.trainer)
         metrics = load(run, device="auto").evaluate(data, stage, trainer=trainer, **sizes)
-        found[split] = {name: finite(value) for name, value in metrics.items()}
-    return found
+        result[split] = {name: finite(value) for name, value in metrics.items()}
+    return result
 
 
 def last(folder: Path, count: int) -> list[Path]:

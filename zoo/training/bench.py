@@ -45,17 +45,17 @@ def side_by_side(calls: Mapping[str, Call], rounds: int, warmup: int = 3) -> dic
             if number >= warmup:
                 times[name].append(time.perf_counter() - start)
     first = times[next(iter(calls))]
-    found = {}
-    for name, own in times.items():
-        ratios = [one / other for one, other in zip(own, first, strict=True)]
+    result = {}
+    for name, durations in times.items():
+        ratios = [duration / other for duration, other in zip(durations, first, strict=True)]
         low, middle, high = quantiles(ratios, n=4) if len(ratios) > 1 else 3 * ratios
-        found[name] = {
-            "ms": round(1000 * median(own), 4),
+        result[name] = {
+            "ms": round(1000 * median(durations), 4),
             "ratio": round(middle, 3),
             "low": round(low, 3),
             "high": round(high, 3),
         }
-    return found
+    return result
 
 
 def bench(options: Bench) -> dict[str, Any]:
@@ -78,11 +78,11 @@ def bench(options: Bench) -> dict[str, Any]:
     for name, (task, batch) in tasks.items():
         with FlopCounterMode(display=False) as counter:
             training_step(task, batch)()
-        own = {"algebra": name, "parameters": count(task.net)["total"], "flops": counter.get_total_flops()}
-        rows.append(own | {"training": training[name], "evaluation": evaluation[name]})
+        setting = {"algebra": name, "parameters": count(task.net)["total"], "flops": counter.get_total_flops()}
+        rows.append(setting | {"training": training[name], "evaluation": evaluation[name]})
     size = len(next(part for part in tree_leaves(batch) if isinstance(part, torch.Tensor)))  # data may have fewer rows
-    own = {"backbone": options.backbone, "batch_size": size, "threads": torch.get_num_threads(), "kernel": status()}
-    return own | {"rows": rows}
+    setting = {"backbone": options.backbone, "batch_size": size, "threads": torch.get_num_threads(), "kernel": status()}
+    return setting | {"rows": rows}
 
 
 def first_batch(options: Fit) -> tuple[Task, Any]:
@@ -126,12 +126,12 @@ def kernel_table(options: Fit) -> list[dict[str, Any]]:
     ``evaluation`` of as many rows and for one row (``decoding``) the kernel and its predicted time beside the real layer's.
     """
     task, batch = first_batch(options)
-    found: dict[tuple[Any, ...], list[Any]] = {}
+    groups: dict[tuple[Any, ...], list[Any]] = {}
 
     def note(layer: nn.Module, args: tuple[Any, ...]) -> None:
         if isinstance(layer, Linear) and layer.algebra.n > 1:
             key = layer.in_features, layer.out_features, args[0].numel() // layer.in_features
-            found.setdefault(key, []).append((layer, args[0].detach()))
+            groups.setdefault(key, []).append((layer, args[0].detach()))
 
     hooks = [layer.register_forward_pre_hook(note) for layer in task.modules() if isinstance(layer, Linear)]
     with torch.no_grad():
@@ -139,11 +139,11 @@ def kernel_table(options: Fit) -> list[dict[str, Any]]:
     for hook in hooks:
         hook.remove()
     rows = []
-    for (inp, out, count_of_rows), layers in found.items():
+    for (inp, out, count_of_rows), layers in groups.items():
         layer, x = layers[0]
         modes = {"training": (count_of_rows, True), "evaluation": (count_of_rows, False), "decoding": (1, False)}
-        own = {name: _choice(layer, x, *mode) for name, mode in modes.items()}
-        rows.append({"layers": len(layers), "features": f"{inp} -> {out}", "rows": count_of_rows, **own})
+        choices = {name: _choice(layer, x, *mode) for name, mode in modes.items()}
+        rows.append({"layers": len(layers), "features": f"{inp} -> {out}", "rows": count_of_rows, **choices})
     return rows
 
 
@@ -169,8 +169,8 @@ def print_bench(found: dict[str, Any]) -> None:
     view = plain_table("algebra", "parameters", "training", "ratio", "evaluation", "ratio")
     for row in found["rows"]:
         cells = [f"{row['parameters']:,}"]
-        for own in (row["training"], row["evaluation"]):
-            cells += [f"{own['ms']:.1f} ms", f"{own['ratio']:.2f}+-{(own['high'] - own['low']) / 2:.2f}"]
+        for mode in (row["training"], row["evaluation"]):
+            cells += [f"{mode['ms']:.1f} ms", f"{mode['ratio']:.2f}+-{(mode['high'] - mode['low']) / 2:.2f}"]
         view.add_row(row["algebra"], *cells)
     console = plain_console()
     console.print(f"\n{found['backbone']}, batches of {found['batch_size']}, {found['threads']} threads")

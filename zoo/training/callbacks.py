@@ -246,10 +246,10 @@ class MetricsTable(Logger):
     @rank_zero_only
     def save(self) -> None:
         """Bring the rows to the disk; the whole file is written anew if there are new columns."""
-        found = sorted(set(self._columns).union(*self._waiting))
-        if self._fresh or found != self._columns:
+        columns = sorted(set(self._columns).union(*self._waiting))
+        if self._fresh or columns != self._columns:
             old = self._read(self.rows - len(self._waiting))
-            self._columns, self._fresh = sorted({*found, *(old[0] if old else ())}), False
+            self._columns, self._fresh = sorted({*columns, *(old[0] if old else ())}), False
             if old or self._waiting:
                 write_text(self.path, self._text([*old, *self._waiting], header=True))
         elif self._waiting:

@@ -103,16 +103,16 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             if sha256.hexdigest() != stated:
                 raise InputError(f"the checkpoint '{path}' is damaged: its checksum differs")
             file.seek(0)
-            found = torch.load(file, map_location="cpu", weights_only=True)
+            checkpoint = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
         raise InputError(f"cannot read the checkpoint '{path}': {error.strerror}") from error
     except InputError:
         raise
     except Exception as error:  # torch raises whatever the bytes happen to lead to
         raise InputError(f"'{path}' is no training checkpoint of the zoo: {one_line(error, 80)}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("state_dict"), dict):
+    if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
         raise InputError(f"'{path}' is no training checkpoint of the zoo: it has no state_dict")
-    return found
+    return checkpoint
 
 
 def stated_checksum(path: Path) -> str | None:

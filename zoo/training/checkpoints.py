@@ -174,8 +174,8 @@ class Checkpoints(Callback):
         if math.isnan(before) or (score < before if self.mode == "min" else score > before):
             self._best_before, self._better = self.best, True
             where = {"epoch": trainer.current_epoch + 1, "step": trainer.global_step}
-            found = {name.removeprefix("val_"): value for name, value in values.items() if math.isfinite(value)}
-            self.best = {"file": "", "sha256": None, "monitor": self.monitor, "score": score, "metrics": found, **where}
+            metrics = {name.removeprefix("val_"): value for name, value in values.items() if math.isfinite(value)}
+            self.best = {"file": "", "sha256": None, "monitor": self.monitor, "score": score, "metrics": metrics, **where}
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the last checkpoint; a run that ends within an epoch can resume there."""

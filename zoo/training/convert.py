@@ -91,16 +91,16 @@ def convert(options: Convert) -> dict[str, Any]:
     facts |= {"projected": round(errors["mean"], 4)} if errors else {}
     folder.parent.mkdir(parents=True, exist_ok=True)
     save(folder, net, config, facts, model.files)
-    own = {key: config[key] for key in ("backbone", "algebra", "scope", "embedding", "data")}
+    specs = {key: config[key] for key in ("backbone", "algebra", "scope", "embedding", "data")}
     layers = [row._asdict() | {"shape": list(row.shape)} for row in rows]
-    found = {"folder": options.to, "source": options.source, **own, "parameters": parameters}
+    result = {"folder": options.to, "source": options.source, **specs, "parameters": parameters}
     info = config.get("info") or {}
-    found |= {
+    result |= {
         "task": config["task"],
         "max_length": info.get("max_length"),
         "has_teacher": not is_timm and bool(model.config["data"]),
     }
-    return found | {"error": errors, "layers": layers, "stayed_real": stayed_real(net)}
+    return result | {"error": errors, "layers": layers, "stayed_real": stayed_real(net)}
 
 
 def write_layers(imported: ImportedLayers, options: Convert) -> dict[str, Any]:
@@ -138,9 +138,9 @@ def read_own(options: Convert) -> RealModel:
     sizes = model.config["model_kwargs"] or {}
     if model.info is not None:
         sizes = {**model.info.model_kwargs, "vectors": getattr(model.info, "vectors", None)}
-    place = find(path)
-    names = [name for name in read_json(place / "manifest.json")["files"] if name not in OWN]
-    files = {name: (place / name).read_text(encoding="utf-8") for name in names}
+    folder = find(path)
+    names = [name for name in read_json(folder / "manifest.json")["files"] if name not in OWN]
+    files = {name: (folder / name).read_text(encoding="utf-8") for name in names}
     return RealModel(model.net, sizes, model.config, files)
 
 

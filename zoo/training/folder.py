@@ -184,8 +184,8 @@ def _is_over(folder: Path) -> bool:
 
 
 def _modified(folder: Path) -> float:
-    found = (path for part in ("checkpoints/*.ckpt", "fold-*/checkpoints/*.ckpt", "lottery.json") for path in folder.glob(part))
-    return max((path.stat().st_mtime for path in found), default=0.0)
+    files = (path for part in ("checkpoints/*.ckpt", "fold-*/checkpoints/*.ckpt", "lottery.json") for path in folder.glob(part))
+    return max((path.stat().st_mtime for path in files), default=0.0)
 
 
 def _claim_new(name: str) -> RunFolder:

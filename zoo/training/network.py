@@ -53,9 +53,9 @@ def vectors_for(data: Any, path: str | None) -> Vectors | None:
     """Load the pretrained vectors of the tokens of the data, and record their width in the info of the data."""
     if path is None:
         return None
-    matrix, found = read_vectors(path, data.tokenizer.tokens)
+    matrix, is_known = read_vectors(path, data.tokenizer.tokens)
     data.info = replace(data.info, vectors=matrix.shape[1])
-    return matrix, found
+    return matrix, is_known
 
 
 def load_vectors(net: nn.Module, vectors: Vectors) -> None:

@@ -53,9 +53,9 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     if str(options.trainer.get("devices", 1)) != "1":
         several = "for several prune without --epochs, and fine-tune with zoo fit --from"
         raise InputError(f"zoo prune works on one device, not on --trainer.devices {options.trainer['devices']}: {several}")
-    config, place = read_config(run), find(run)
-    is_run = (place.parent / "config.yaml").is_file()
-    folder, name = (place.parent if is_run else place), f"pruned-{options.ratio}"
+    config, model_folder = read_config(run), find(run)
+    is_run = (model_folder.parent / "config.yaml").is_file()
+    folder, name = (model_folder.parent if is_run else model_folder), f"pruned-{options.ratio}"
     out = (folder / name if is_run else Path(f"{folder}-{name}")) if options.out is None else Path(options.out).expanduser()
     if out.exists():
         raise InputError(f"'{out}' exists: choose another folder with --out, or remove it")
@@ -67,8 +67,8 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
     if further is not None:
         further = replace(further, backbone=spec)
         plan(further)  # checks all that needs no data, before anything is written
-    manifest = read_json(place / "manifest.json")
-    files = {name: (place / name).read_text(encoding="utf-8") for name in manifest["files"] if name not in OWN}
+    manifest = read_json(model_folder / "manifest.json")
+    files = {name: (model_folder / name).read_text(encoding="utf-8") for name in manifest["files"] if name not in OWN}
     config |= {"backbone": spec}
     sizes = {"real_twin": count(real_twin(spec, **network_sizes(before)))["total"]}
     summary: dict[str, Any] = {"versions": library_versions(config), "parameters": count(net) | sizes, "pruned": options.ratio}
@@ -108,8 +108,13 @@ def further_options(folder: Path, options: Prune) -> Fit:
     trainer = {name: value for name, value in first.trainer.items() if name not in _NOT_TAKEN}
     trainer |= {"max_epochs": options.epochs, "devices": 1} | options.trainer
     check_trainer(trainer)
-    own: dict[str, Any] = {"trainer": trainer, "run_dir": str(run_dir), "resume": None, "num_workers": options.num_workers}
-    return replace(first, optimizer=replace(first.optimizer, lr=lr), **own)
+    settings: dict[str, Any] = {
+        "trainer": trainer,
+        "run_dir": str(run_dir),
+        "resume": None,
+        "num_workers": options.num_workers,
+    }
+    return replace(first, optimizer=replace(first.optimizer, lr=lr), **settings)
 
 
 def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
@@ -132,7 +137,7 @@ def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
     smaller = smaller_spec(spec, cuts)
     with torch.random.fork_rng(devices=[]):
         built = backbone(smaller, model.config["algebra"], **network_sizes(model))
-    ours, theirs = ({name: t.shape for name, t in one.state_dict().items()} for one in (net, built))
+    ours, theirs = ({name: t.shape for name, t in network.state_dict().items()} for network in (net, built))
     if ours != theirs:
         raise InputError(_cannot(spec))
     return net, smaller, cuts
@@ -140,8 +145,8 @@ def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
 
 def network_sizes(model: Model) -> dict[str, Any]:
     """Return the keywords that build the network of a model, beside its spec and its algebra."""
-    own = {key: model.config[key] for key in ("scope", "init", "embedding")}
-    return {**model.info.model_kwargs, **own, "vectors": getattr(model.info, "vectors", None)}
+    sizes = {key: model.config[key] for key in ("scope", "init", "embedding")}
+    return {**model.info.model_kwargs, **sizes, "vectors": getattr(model.info, "vectors", None)}
 
 
 def smaller_spec(spec: str, cuts: Sequence[Cut]) -> str:
@@ -202,8 +207,8 @@ def forward_times(before: Model, after: Model, batch: int) -> dict[str, float]:
         for _ in range(REPEATS):
             for name, model in (("before_ms", before), ("after_ms", after)):
                 times[name].append(1000 * _seconds(model.net, inputs))
-    found = {name: round(median(values[1:]), 3) for name, values in times.items()}
-    return found | {"ratio": round(found["after_ms"] / found["before_ms"], 3)}
+    times_ms = {name: round(median(values[1:]), 3) for name, values in times.items()}
+    return times_ms | {"ratio": round(times_ms["after_ms"] / times_ms["before_ms"], 3)}
 
 
 def _seconds(net: nn.Module, inputs: Sequence[Tensor]) -> float:

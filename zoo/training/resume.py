@@ -56,8 +56,8 @@ class Resumed:
     @property
     def state(self) -> dict[str, Any]:
         """The state that `zoo.training.checkpoints.Checkpoints` has saved."""
-        found: dict[str, Any] = self.checkpoint[STATE]
-        return found
+        state: dict[str, Any] = self.checkpoint[STATE]
+        return state
 
 
 def resume(config: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, processes: int = 1) -> Resumed:
@@ -209,8 +209,8 @@ def recover(run: str | Path) -> dict[str, Any]:
         net = backbone(untrained(config["backbone"]), config["algebra"], **model["network"])
         net.load_state_dict(network_state(checkpoint))
         models.save(folder / "model", net, config, summary, model["files"])
-    made = {"folder": folder / "model", "checkpoint": folder / "checkpoints" / best["file"]}
-    return {name: str(path) for name, path in made.items()} | {"epoch": best["epoch"]}
+    recovered = {"folder": folder / "model", "checkpoint": folder / "checkpoints" / best["file"]}
+    return {name: str(path) for name, path in recovered.items()} | {"epoch": best["epoch"]}
 
 
 # --- verify ---

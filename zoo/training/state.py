@@ -46,9 +46,9 @@ def gathered(value: Any, trainer: Trainer) -> list[Any]:
     """Return the values of all processes, by rank."""
     if trainer.world_size == 1:
         return [value]
-    found: list[Any] = [None] * trainer.world_size
-    distributed.all_gather_object(found, value)
-    return found
+    states: list[Any] = [None] * trainer.world_size
+    distributed.all_gather_object(states, value)
+    return states
 
 
 def epoch_sums(trainer: Trainer) -> dict[str, list[Any]]:

@@ -45,8 +45,8 @@ def record(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, Any
         nearest = equal_size(str(names["backbone"]), parameters["total"], **layers)
         summary["equal_size"] = nearest and {"backbone": nearest[0], "parameters": nearest[1]}
     summary |= {"data_sha256": getattr(info, "sha256", None), "stayed_real": stayed_real(net)}
-    found = None if vectors is None else {"found": int(vectors[1].sum()), "words": len(vectors[1])}
-    summary |= {"vectors_found": found}
+    known_vectors = None if vectors is None else {"found": int(vectors[1].sum()), "words": len(vectors[1])}
+    summary |= {"vectors_found": known_vectors}
     if hasattr(plan.task, "decoding"):
         summary["decoding"] = config["decoding"] = plan.config["decoding"]
     if given := [key for key in ("backbone", "algebra", "data", "task") if is_object(names[key])]:

@@ -34,23 +34,23 @@ def learn(kind: str, pieces: Iterable[str], vocab: int, lowercase: bool) -> Toke
     counts = np.zeros(POINTS, dtype=np.int64)
     for piece in pieces:
         counts += np.bincount(_points(blank.backend.normalizer.normalize_str(piece)), minlength=POINTS)
-    found = np.flatnonzero(counts)
-    kept = found[np.argsort(-counts[found], kind="stable")][: vocab - UNKNOWN - 1]
+    occurring = np.flatnonzero(counts)
+    frequent = occurring[np.argsort(-counts[occurring], kind="stable")][: vocab - UNKNOWN - 1]
     state = json.loads(blank.to_json())
-    state["model"]["vocab"] = {token: i for i, token in enumerate([*SPECIAL[: UNKNOWN + 1], *map(chr, kept.tolist())])}
+    state["model"]["vocab"] = {token: i for i, token in enumerate([*SPECIAL[: UNKNOWN + 1], *map(chr, frequent.tolist())])}
     return replace(blank, backend=type(blank.backend).from_str(json.dumps(state)))
 
 
 def read_tokenizer(name: str) -> Tokenizer:
     """Read the ``tokenizer.json`` of a trained model; `InputError` if it is none, or loses something of a text."""
     try:
-        found = Tokenizer(tokenizers.Tokenizer.from_str(Path(name).expanduser().read_text(encoding="utf-8")))
+        tokenizer = Tokenizer(tokenizers.Tokenizer.from_str(Path(name).expanduser().read_text(encoding="utf-8")))
     except Exception as error:  # The library raises Exception itself.
         raise InputError(f"tokenizer={name!r}: it cannot be read ({one_line(error, 120)})") from error
-    numbers = [found.backend.token_to_id(token) for token in SPECIAL[: UNKNOWN + 1]]
-    if numbers != [PAD, UNKNOWN] or found.backend.decoder is None:
+    numbers = [tokenizer.backend.token_to_id(token) for token in SPECIAL[: UNKNOWN + 1]]
+    if numbers != [PAD, UNKNOWN] or tokenizer.backend.decoder is None:
         raise InputError(f"tokenizer={name!r}: running text is read by a tokenizer.json of a language model of the zoo")
-    return found
+    return tokenizer
 
 
 def _points(text: str) -> Array:
@@ -105,11 +105,11 @@ def extents(tokenizer: Tokenizer) -> Array:
     words = tokenizer.tokens
     if isinstance(tokenizer.backend.decoder, decoders.ByteLevel):
         starts = _starts()
-        made = [(sum(letter in starts for letter in word), len(word)) for word in words]
+        pairs = [(sum(letter in starts for letter in word), len(word)) for word in words]
     else:
-        made = [(len(word), len(word.encode("utf-8"))) for word in words]
-    made[PAD], made[UNKNOWN] = (0, 0), (1, 1)
-    return np.array(made, dtype=np.int64)
+        pairs = [(len(word), len(word.encode("utf-8"))) for word in words]
+    pairs[PAD], pairs[UNKNOWN] = (0, 0), (1, 1)
+    return np.array(pairs, dtype=np.int64)
 
 
 def _starts() -> set[str]:

@@ -30,7 +30,7 @@ def read_corpus(place: Path, preset: str) -> dict[str, Source]:
     """Return the splits of a folder, or a file as the training split."""
     if place.is_file():
         return {"train": TextFile.of(place)}
-    found = {split: one_file(preset, place, [f"{n}{e}" for n in names for e in ENDINGS]) for split, names in SPLITS.items()}
-    if found["train"] is None:
+    files = {split: one_file(preset, place, [f"{n}{e}" for n in names for e in ENDINGS]) for split, names in SPLITS.items()}
+    if files["train"] is None:
         raise InputError(f"{preset}: {place} has no train.txt (or .txt.gz, .txt.xz); there is {listing(place)}", code="missing")
-    return {split: TextFile.of(file) for split, file in found.items() if file is not None}
+    return {split: TextFile.of(file) for split, file in files.items() if file is not None}

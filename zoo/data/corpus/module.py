@@ -161,13 +161,13 @@ class CorpusData(DataModule[CorpusInfo]):
             tokenizer = learnt.limited(self.length)
         splits = {name: tokens_of(part, digests[name], tokenizer) for name, part in sources.items()}
         for name, tokens in splits.items():
-            place, count = f"{sources[name].name}, {name} split", len(tokens)
+            location, count = f"{sources[name].name}, {name} split", len(tokens)
             if count == 0:
-                raise InputError(f"{place}: there is no text in it; a corpus needs some", code="data")
+                raise InputError(f"{location}: there is no text in it; a corpus needs some", code="data")
             if count <= self.length:
                 few = f"{count} tokens, too few for one block of max_length={self.length} and the token after it"
                 advice = f"use max_length={count - 1} or less, or more text" if count > 1 else "use more text"
-                raise InputError(f"{place}: {few}; {advice}", code="data")
+                raise InputError(f"{location}: {few}; {advice}", code="data")
         self.tokenizer, self.splits, self._extents = tokenizer, splits, extents(tokenizer)
         return CorpusInfo(
             vocab_size=tokenizer.vocab_size,

@@ -147,7 +147,7 @@ def divided(splits: Mapping[str, Source], use_all: bool) -> tuple[dict[str, Sour
 
 def digest(source: Source) -> str:
     """Return the SHA-256 of a text, as UTF-8."""
-    made = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for piece in source.pieces():
-        made.update(piece.encode("utf-8"))
-    return made.hexdigest()
+        sha256.update(piece.encode("utf-8"))
+    return sha256.hexdigest()

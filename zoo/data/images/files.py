@@ -41,9 +41,9 @@ def _digits() -> dict[str, Split]:
 
     bunch = load_digits()
     images, labels = bunch.images.astype(np.uint8), bunch.target.astype(np.int64)
-    found = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
-    if found != DIGITS_SHA256:
-        digests = f"SHA-256 {found[:12]}, not {DIGITS_SHA256[:12]}"
+    sha256 = hashlib.sha256(images.tobytes() + labels.astype(np.uint8).tobytes()).hexdigest()
+    if sha256 != DIGITS_SHA256:
+        digests = f"SHA-256 {sha256[:12]}, not {DIGITS_SHA256[:12]}"
         raise InputError(f"digits: the installed scikit-learn ships other data ({digests})", code="mismatch")
     pixels = np.rint(images * (255 / 16)).astype(np.uint8)
     splits = hold_out({"train": Split(pixels, labels, "digits")}, "test", 360 / len(labels))
@@ -63,13 +63,13 @@ def npz(path: str | Path, classes: str | Sequence[str] | None = None, **options:
         options: See `ImageData`. By default augmentation shifts by up to a sixteenth of the side and never flips: organs have
             a left and a right.
     """
-    place = existing(path, "npz")
-    if place.is_dir():
-        there = ", ".join(sorted(file.name for file in place.glob("*.npz"))[:5])
-        advice = f"name one of its files: {there}" if there else "name a .npz file, or use imagefolder(path=...) for pictures"
-        raise InputError(f"npz: {place} is a folder; {advice}", code="data")
+    root = existing(path, "npz")
+    if root.is_dir():
+        listed = ", ".join(sorted(file.name for file in root.glob("*.npz"))[:5])
+        advice = f"name one of its files: {listed}" if listed else "name a .npz file, or use imagefolder(path=...) for pictures"
+        raise InputError(f"npz: {root} is a folder; {advice}", code="data")
     names = classes.split(",") if isinstance(classes, str) else classes
-    return ImageData(partial(read_npz, place), None if names is None else [str(name).strip() for name in names], **options)
+    return ImageData(partial(read_npz, root), None if names is None else [str(name).strip() for name in names], **options)
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
@@ -78,10 +78,10 @@ def read_arrays(path: Path) -> dict[str, Array]:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             check_unpacked(path, sum(info.file_size for info in archive.zip.infolist()))
-            found = {}
+            arrays = {}
             for name in archive.files:
-                found[name] = archive[name]
-            return found
+                arrays[name] = archive[name]
+            return arrays
     except InputError:
         raise
     except MemoryError as error:
@@ -94,15 +94,15 @@ def read_arrays(path: Path) -> dict[str, Array]:
 
 def read_npz(path: Path) -> dict[str, Split]:
     """Read the splits of an archive."""
-    found = read_arrays(path)
-    names = [name for name in ("train", "val", "test") if {f"{name}_images", f"{name}_labels"} & set(found)]
+    arrays = read_arrays(path)
+    names = [name for name in ("train", "val", "test") if {f"{name}_images", f"{name}_labels"} & set(arrays)]
     for name in ["train", *names]:
         for part in ("images", "labels"):
-            if f"{name}_{part}" not in found:
+            if f"{name}_{part}" not in arrays:
                 raise InputError(
-                    f"{path}: no array {name}_{part}; it has {', '.join(sorted(found)) or 'no arrays'}", code="data"
+                    f"{path}: no array {name}_{part}; it has {', '.join(sorted(arrays)) or 'no arrays'}", code="data"
                 )
-    return {name: Split(found[f"{name}_images"], _labels(found[f"{name}_labels"], path, name), str(path)) for name in names}
+    return {name: Split(arrays[f"{name}_images"], _labels(arrays[f"{name}_labels"], path, name), str(path)) for name in names}
 
 
 def _labels(labels: Array, path: Path, name: str) -> Array:
@@ -165,15 +165,15 @@ def _listed(folder: Path, classes: list[str], root: Path) -> Split:
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        found = sorted(file for file in (folder / name).rglob("*") if file.suffix.lower() in ENDINGS and not file.is_dir())
-        if not found:
+        images = sorted(file for file in (folder / name).rglob("*") if file.suffix.lower() in ENDINGS and not file.is_dir())
+        if not images:
             raise InputError(f"{folder / name}: no images ({', '.join(sorted(ENDINGS))})", code="data")
-        if wrong := next((file for file in found if not file.is_file()), None):
+        if wrong := next((file for file in images if not file.is_file()), None):
             raise InputError(
                 f"{wrong}: not a regular file (a broken link, a pipe or a device); replace or delete it", code="data"
             )
-        files += found
-        labels += [label] * len(found)
+        files += images
+        labels += [label] * len(images)
     if not files:
         raise InputError(f"{folder}: no class folders; images lie in {folder}/<class>/", code="data")
     names = [file.relative_to(root).as_posix() for file in files]

@@ -108,29 +108,31 @@ def class_numbers(splits: Mapping[str, Split]) -> tuple[str, ...]:
 
 def checked(split: Split, name: str, num_classes: int) -> Split:
     """Return the split with int64 labels."""
-    place = f"{split.source}, {name} split"
+    location = f"{split.source}, {name} split"
     if not isinstance(split.images, EncodedImages):
-        _check_pixels(split.images, place)
+        _check_pixels(split.images, location)
     labels = np.asarray(split.labels)
     if labels.ndim != 1 or len(labels) != len(split.images):
         raise InputError(
-            f"{place}: {len(split.images)} images but labels of shape {labels.shape}; one label per image", code="data"
+            f"{location}: {len(split.images)} images but labels of shape {labels.shape}; one label per image", code="data"
         )
     if len(labels) == 0:
-        raise InputError(f"{place}: no images; every split needs at least one", code="data")
+        raise InputError(f"{location}: no images; every split needs at least one", code="data")
     if labels.dtype.kind not in "iu" and not (labels.dtype.kind == "f" and np.array_equal(labels, labels.round())):
-        raise InputError(f"{place}: labels of type {labels.dtype}; they must be integers", code="data")
+        raise InputError(f"{location}: labels of type {labels.dtype}; they must be integers", code="data")
     if labels.min() < 0 or labels.max() >= num_classes:
         wrong = labels.min() if labels.min() < 0 else labels.max()
-        raise InputError(f"{place}: label {wrong} is outside 0..{num_classes - 1} ({num_classes} classes)", code="data")
+        raise InputError(f"{location}: label {wrong} is outside 0..{num_classes - 1} ({num_classes} classes)", code="data")
     return Split(split.images, labels.astype(np.int64), split.source)
 
 
-def _check_pixels(images: Array, place: str) -> None:
+def _check_pixels(images: Array, location: str) -> None:
     if images.dtype != np.uint8:
-        raise InputError(f"{place}: images of type {images.dtype}; they must be uint8 (0..255)", code="data")
+        raise InputError(f"{location}: images of type {images.dtype}; they must be uint8 (0..255)", code="data")
     if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[-1] not in (1, 3)) or 0 in images.shape[1:]:
-        raise InputError(f"{place}: images of shape {images.shape}; they must be [N, H, W] or [N, H, W, 1 or 3]", code="data")
+        raise InputError(
+            f"{location}: images of shape {images.shape}; they must be [N, H, W] or [N, H, W, 1 or 3]", code="data"
+        )
 
 
 def hold_out(splits: Mapping[str, Split], name: str, fraction: float) -> dict[str, Split]:

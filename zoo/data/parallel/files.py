@@ -51,22 +51,22 @@ def read_folder(
         raise InputError(
             f"{preset}: {folder} is no folder; give the one that holds train.{sides[0]} and train.{sides[1]}", code="missing"
         )
-    found = {}
+    tables = {}
     for split, names in stems.items():
         for name in names:
             source, target = (one_file(preset, folder, [f"{name}.{side}{end}" for end in ("", *OPEN)]) for side in sides)
             if source is not None and target is not None:
-                found[split] = read_pairs(source, target)
+                tables[split] = read_pairs(source, target)
                 break
             if there := source or target:
                 missing = f"{name}.{sides[0] if source is None else sides[1]}"
                 raise InputError(
                     f"{preset}: {there} has no {missing} beside it; both sides of a split are needed", code="missing"
                 )
-    if untrained and "train" not in found and "val" in found:
-        found["train"] = found.pop("val")
-    if "train" not in found:
+    if untrained and "train" not in tables and "val" in tables:
+        tables["train"] = tables.pop("val")
+    if "train" not in tables:
         raise InputError(
             f"{preset}: {path} has no train.{sides[0]} and train.{sides[1]}; there is {listing(folder)}", code="missing"
         )
-    return found
+    return tables

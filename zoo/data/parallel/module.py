@@ -163,13 +163,13 @@ class ParallelData(TokenData[ParallelInfo]):
 
 def hold_out(tables: Mapping[str, Table]) -> dict[str, Table]:
     """Hold pairs out of the training split if there are none to validate on: always the same, and at least one."""
-    found = dict(tables)
-    if "val" not in found:
-        train = found["train"]
+    splits = dict(tables)
+    if "val" not in splits:
+        train = splits["train"]
         if len(train) == 1:
             raise InputError(f"{train.source}: one pair only; one is held out to validate on, and none is left to train on")
         held = np.zeros(len(train), dtype=np.bool_)
         # The streams of RandomState are frozen for ever.
         held[np.random.RandomState(0).permutation(len(train))[: max(1, round(HELD * len(train)))]] = True
-        found |= {"train": train.where(~held), "val": train.where(held)}
-    return {name: found[name] for name in ("train", "val", "test") if name in found}
+        splits |= {"train": train.where(~held), "val": train.where(held)}
+    return {name: splits[name] for name in ("train", "val", "test") if name in splits}

@@ -33,11 +33,11 @@ def read_rows(path: Path, info: TableInfo) -> Iterator[tuple[int, Tensor]]:
     """Yield the number of every row of a file (its line, if it has lines) and its features; the target may be missing."""
     wanted = {name: name for name in dict.fromkeys(info.columns)}
     for number, row in enumerate(rows(path, wanted, header=True), 1):
-        place = f"{path}, row {number}" if row.line is None else f"{path}:{row.line}"
+        location = f"{path}, row {number}" if row.line is None else f"{path}:{row.line}"
         if row.problem:
-            raise InputError(f"{place}: {row.problem}", code="data")
+            raise InputError(f"{location}: {row.problem}", code="data")
         try:
             features = encode_row(info, dict(zip(wanted, row.values, strict=True)))
         except InputError as error:
-            raise InputError(f"{place}: {error}", code="data") from None
+            raise InputError(f"{location}: {error}", code="data") from None
         yield row.line or number, features

@@ -97,18 +97,18 @@ class LengthBatches(Sequence[list[int]]):
     def __getitem__(self, index: Any) -> Any:
         """Return the rows of one batch, or, of a slice, a sequence of such."""
         if isinstance(index, slice):
-            made = type(self).__new__(type(self))
-            made._rows, made._ends, made._order = (
+            batches = type(self).__new__(type(self))
+            batches._rows, batches._ends, batches._order = (
                 self._rows,
                 self._ends,
                 self._order[index.start : index.stop][:: index.step or 1],
             )
-            return made
+            return batches
         batch = int(self._order[index])
         return self._rows[self._ends[batch] : self._ends[batch + 1]].tolist()
 
     def __iter__(self) -> Iterator[list[int]]:
-        return (self[place] for place in range(len(self)))
+        return (self[index] for index in range(len(self)))
 
 
 def _cuts(length: int, batch_size: int) -> Array:

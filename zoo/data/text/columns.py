@@ -48,7 +48,10 @@ class Store:
         owners = np.unique(owner)
         if len(owners) == 1:
             return self.batches[owners[0]].column(name).take(pa.array(rows - self.starts[owners[0]]))
-        parts = [self.batches[one].column(name).take(pa.array(rows[owner == one] - self.starts[one])) for one in owners]
+        parts = [
+            self.batches[owner_index].column(name).take(pa.array(rows[owner == owner_index] - self.starts[owner_index]))
+            for owner_index in owners
+        ]
         order = np.argsort(np.argsort(owner, kind="stable"), kind="stable")
         return pa.concat_arrays(parts).take(pa.array(order))
 

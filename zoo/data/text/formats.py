@@ -218,11 +218,11 @@ def _record(line: str) -> dict[Any, Any] | str:
 def _parquet(path: Path, wanted: Wanted) -> Iterator[Row]:
     """Yield the wanted values of a Parquet file."""
     with _parquet_file(path) as file:
-        there = file.schema_arrow.names
-        numbered = dict(enumerate(there))
+        names_in_file = file.schema_arrow.names
+        numbered = dict(enumerate(names_in_file))
         names = [numbered.get(column, column) if isinstance(column, int) else column for column in wanted.values()]
-        if missing := [name for name in names if name not in there]:
-            raise InputError(f"{path}: {_no_column(missing[0], there, wanted)}", code="missing")
+        if missing := [name for name in names if name not in names_in_file]:
+            raise InputError(f"{path}: {_no_column(missing[0], names_in_file, wanted)}", code="missing")
         for batch in file.iter_batches(columns=sorted(set(names))):
             columns = [batch.column(name).to_pylist() for name in names]
             yield from (Row(None, values) for values in zip(*columns, strict=True))

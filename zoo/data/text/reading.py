@@ -59,28 +59,28 @@ def read_table(
     if None in texts.values() or (text is not None and (first, second) != (None, None)):
         raise InputError("give the column text, or for pairs the columns first and second")
     check_reading(header, on_bad_rows)
-    place = existing(path, "data file")
+    file = existing(path, "data file")
     wanted = {option: column for option, column in {**texts, "label": label, "group": group}.items() if column is not None}
     if group in texts.values():  # the question itself may be what tells questions apart
         del wanted["group"]
     options = {column: option for option, column in wanted.items()}
-    bad = BadRows(place, on_bad_rows)
-    found = _batches(rows(place, wanted, header), wanted, bad)
-    store = stored(found, partial(file_key, place, *wanted.items(), header, on_bad_rows, RULE))
-    for _ in found if on_bad_rows == "skip" else ():  # a cached table leaves rows unread; count those to skip all the same
+    bad = BadRows(file, on_bad_rows)
+    batches = _batches(rows(file, wanted, header), wanted, bad)
+    store = stored(batches, partial(file_key, file, *wanted.items(), header, on_bad_rows, RULE))
+    for _ in batches if on_bad_rows == "skip" else ():  # a cached table leaves rows unread; count those to skip all the same
         pass
     if not store.starts[-1]:
-        raise InputError(f"{place}: no rows; a header alone is not enough", code="data")
+        raise InputError(f"{file}: no rows; a header alone is not enough", code="data")
     labels = Labels.of(batch.column("label").to_pylist() for batch in store.batches)
     table = Table(
         tuple(Column(store, option) for option in texts),
         labels,
         None if group is None else Column(store, options[group]),
-        str(place),
+        str(file),
         _lines(store.batches) if "line" in store.batches[0].schema.names else None,
         skipped=bad.count,
     )
-    if header == "auto" and base_suffix(place) in (".tsv", ".csv") and not is_header(column_names(place), wanted, header):
+    if header == "auto" and base_suffix(file) in (".tsv", ".csv") and not is_header(column_names(file), wanted, header):
         _check_first(table)
     return table
 
@@ -100,22 +100,22 @@ def read_splits(path: str | Path, **columns: Any) -> dict[str, Table]:
 
 def split_files(path: str | Path) -> dict[str, Path]:
     """Return a file as the training split, or the files train.*, val.* (dev.*, valid.*, validation.*), test.* of a folder."""
-    place = existing(path, "data")
-    if not place.is_dir():
-        return {"train": place}
+    root = existing(path, "data")
+    if not root.is_dir():
+        return {"train": root}
     split_of = {name: split for split, names in SPLITS.items() for name in names}
     files: dict[str, Path] = {}
-    for file in sorted(place.iterdir()):
+    for file in sorted(root.iterdir()):
         split = split_of.get(file.name.split(".")[0])
         if split is None or base_suffix(file) not in FORMATS or not file.is_file():
             continue
         if split in files:
             raise InputError(
-                f"{place}: both {files[split].name} and {file.name} would be the {split} split; keep one", code="conflict"
+                f"{root}: both {files[split].name} and {file.name} would be the {split} split; keep one", code="conflict"
             )
         files[split] = file
     if "train" not in files:
-        raise InputError(f"{place}: no training file, such as train.tsv; there is {listing(place)}", code="missing")
+        raise InputError(f"{root}: no training file, such as train.tsv; there is {listing(root)}", code="missing")
     return {split: files[split] for split in SPLITS if split in files}
 
 
@@ -138,11 +138,11 @@ def read_pairs(source: Path, target: Path) -> Table:
 
 
 def _line_batches(path: Path) -> Iterator[Any]:
-    found = lines(path)
-    while some := list(islice(found, CHUNK)):
-        texts = [line for _, line in some]
+    numbered = lines(path)
+    while chunk := list(islice(numbered, CHUNK)):
+        texts = [line for _, line in chunk]
         if not all(map(str.strip, texts)):
-            number = next(number for number, line in some if not line.strip())
+            number = next(number for number, line in chunk if not line.strip())
             raise InputError(
                 f"{path}:{number}: an empty line; take this line out of both files, or write something", code="data"
             )

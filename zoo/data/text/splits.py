@@ -51,8 +51,8 @@ def prepared(
         known = tuple(classes)
     else:
         known = _class_names(tables, classes, names)
-    found = split(tables, val, folds, fold)
-    for name, table in found.items() if ranking else ():
+    splits = split(tables, val, folds, fold)
+    for name, table in splits.items() if ranking else ():
         if RELEVANCE[1] not in table.labels.present():
             raise InputError(
                 f"{table.source}: no answer of the {name} split is right, so there is nothing to rank; add some", code="data"
@@ -60,8 +60,8 @@ def prepared(
     what = "questions" if ranking else "rows"
     held = f"validation {what} are {val:.0%} of the training {what}"
     if len(tables) == 1:
-        return found, known, f"one table without splits: part {fold} of {folds} is for testing, and {held} left"
-    return found, known, held if len(found) > len(tables) else ""
+        return splits, known, f"one table without splits: part {fold} of {folds} is for testing, and {held} left"
+    return splits, known, held if len(splits) > len(tables) else ""
 
 
 # --- labels ---
@@ -129,16 +129,18 @@ def check_splits(tables: Mapping[str, Table], texts: int | None = None) -> None:
         raise InputError(f"splits {sorted(tables)}: train is needed; val and test may be there", code="data")
     train = tables["train"]
     for name, table in tables.items():
-        place, columns = f"{table.source}, {name} split", len(table.texts)
+        location, columns = f"{table.source}, {name} split", len(table.texts)
         if len(table) == 0:
-            raise InputError(f"{place}: no rows; every split needs at least one", code="data")
+            raise InputError(f"{location}: no rows; every split needs at least one", code="data")
         if texts is not None and columns != texts:
             raise InputError(f"{table.source}: {columns} columns of text; {texts} are needed", code="data")
         if columns != len(train.texts):
-            raise InputError(f"{place}: {columns} columns of text, but {len(train.texts)} in the training split", code="data")
+            raise InputError(
+                f"{location}: {columns} columns of text, but {len(train.texts)} in the training split", code="data"
+            )
         if (table.groups is None) != (train.groups is None):
             which = "no questions" if table.groups is None else "questions"
-            raise InputError(f"{place}: {which} to rank answers of, other than the training split", code="data")
+            raise InputError(f"{location}: {which} to rank answers of, other than the training split", code="data")
 
 
 def split(tables: Mapping[str, Table], val: float, folds: int, fold: int) -> dict[str, Table]:
@@ -148,16 +150,16 @@ def split(tables: Mapping[str, Table], val: float, folds: int, fold: int) -> dic
     held out for validation. Every class is in every part in its share; questions (`Table.groups`) stay whole instead.
     """
     check_options(val, folds, fold)
-    found = dict(tables)
-    if not {"val", "test"} & set(found):
-        train = found["train"]
+    splits = dict(tables)
+    if not {"val", "test"} & set(splits):
+        train = splits["train"]
         parts = _parts(train, folds)
-        found |= {"train": train.where(parts != fold), "test": train.where(parts == fold)}
-    if "val" not in found:
-        train = found["train"]
+        splits |= {"train": train.where(parts != fold), "test": train.where(parts == fold)}
+    if "val" not in splits:
+        train = splits["train"]
         chosen = _held(train, val)
-        found |= {"train": train.where(~chosen), "val": train.where(chosen)}
-    return {name: found[name] for name in ("train", "val", "test") if name in found}
+        splits |= {"train": train.where(~chosen), "val": train.where(chosen)}
+    return {name: splits[name] for name in ("train", "val", "test") if name in splits}
 
 
 def question_numbers(groups: Column) -> Array:

@@ -25,8 +25,8 @@ class Labels(Sequence[str]):
     def of(cls, parts: Iterable[Sequence[str]]) -> Self:
         """Number labels, that come some at a time, in the order of their first appearance."""
         seen: dict[str, int] = {}
-        found = [np.fromiter((seen.setdefault(label, len(seen)) for label in part), np.int32, len(part)) for part in parts]
-        return cls(np.concatenate([np.empty(0, np.int32), *found]), tuple(seen))
+        codes = [np.fromiter((seen.setdefault(label, len(seen)) for label in part), np.int32, len(part)) for part in parts]
+        return cls(np.concatenate([np.empty(0, np.int32), *codes]), tuple(seen))
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -45,8 +45,8 @@ class Labels(Sequence[str]):
 
     def mask(self, known: Collection[str]) -> npt.NDArray[np.bool_]:
         """Return which rows have one of these labels, [N]."""
-        found: npt.NDArray[np.bool_] = np.array([name in known for name in self.names], dtype=np.bool_)[self.codes]
-        return found
+        mask: npt.NDArray[np.bool_] = np.array([name in known for name in self.names], dtype=np.bool_)[self.codes]
+        return mask
 
     def renamed(self, names: Mapping[str, str]) -> Self:
         """Return other labels for the same rows."""
@@ -119,9 +119,9 @@ class Table:
 
     def changed(self, **changes: Any) -> Self:
         """Return the table with other values of some arguments."""
-        made = copy(self)
-        made.__dict__ |= changes
-        return made
+        copied = copy(self)
+        copied.__dict__ |= changes
+        return copied
 
     def take(self, index: Rows) -> Self:
         """Return the rows of these numbers; they keep their locations."""
@@ -140,16 +140,16 @@ class Table:
 
     def blank(self) -> npt.NDArray[np.bool_]:
         """Return which rows have an empty text, [N]."""
-        found = (not all(map(str.strip, texts)) for texts in zip(*self.texts, strict=True))
-        return np.fromiter(found, np.bool_, len(self))
+        is_blank = (not all(map(str.strip, texts)) for texts in zip(*self.texts, strict=True))
+        return np.fromiter(is_blank, np.bool_, len(self))
 
 
 def renumbered(codes: Ints) -> Ints:
     """Number codes anew in the order of their first appearance, int32 [N]."""
     seen: dict[int, int] = {}
     for start in range(0, len(codes), CHUNK):
-        found, first = np.unique(codes[start : start + CHUNK], return_index=True)
-        for code in found[np.argsort(first)].tolist():
+        values, first = np.unique(codes[start : start + CHUNK], return_index=True)
+        for code in values[np.argsort(first)].tolist():
             seen.setdefault(code, len(seen))
     to = np.zeros(max(seen, default=0) + 1, dtype=np.int32)
     to[list(seen)] = list(seen.values())

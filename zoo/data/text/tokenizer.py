@@ -117,9 +117,10 @@ class Tokenizer:
         limit = None if self.max_length is None else self.max_length - ended
         parts = []
         for start in range(0, len(texts), CHUNK):
-            some = self.backend.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False)
+            encodings = self.backend.encode_batch_fast(list(texts[start : start + CHUNK]), add_special_tokens=False)
             parts += [
-                self._checked(np.asarray(one.ids, dtype=np.int32), limit, location, row) for row, one in enumerate(some, start)
+                self._checked(np.asarray(encoding.ids, dtype=np.int32), limit, location, row)
+                for row, encoding in enumerate(encodings, start)
             ]
         tokens = Tokens(parts)
         if not ended:
@@ -169,20 +170,23 @@ def train_tokenizer(
     options: Any = {"vocab_size": vocab, "min_frequency": min_count, "special_tokens": [*special], "show_progress": False}
     trainer: trainers.Trainer
     if kind == "bpe":
-        made, alphabet = tokenizers.Tokenizer(models.BPE()), sorted(pre_tokenizers.ByteLevel.alphabet())
+        tokenizer, alphabet = tokenizers.Tokenizer(models.BPE()), sorted(pre_tokenizers.ByteLevel.alphabet())
         trainer = trainers.BpeTrainer(**options, initial_alphabet=alphabet)
     else:
-        made, trainer = tokenizers.Tokenizer(models.WordLevel(unk_token=SPECIAL[UNKNOWN])), trainers.WordLevelTrainer(**options)
-    made.normalizer = normalizers.Sequence([normalizers.NFC(), *([normalizers.Lowercase()] if lowercase else [])])
+        tokenizer, trainer = (
+            tokenizers.Tokenizer(models.WordLevel(unk_token=SPECIAL[UNKNOWN])),
+            trainers.WordLevelTrainer(**options),
+        )
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), *([normalizers.Lowercase()] if lowercase else [])])
     pre_tokenizer, decoder = _cutting(kind, prefix_space=not running)
-    made.pre_tokenizer = pre_tokenizer
+    tokenizer.pre_tokenizer = pre_tokenizer
     if decoder is not None:
-        made.decoder = decoder
+        tokenizer.decoder = decoder
     if kind == "space":  # elsewhere brackets stand alone
         texts = (re.sub(r"\[(PAD|UNK|BOS|EOS)\]", " ", text) for text in texts)
-    made.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     # The rule that finds [PAD] and [UNK] in running text is taken away: there they are words like any other.
-    state = {**json.loads(made.to_str()), "added_tokens": []}
+    state = {**json.loads(tokenizer.to_str()), "added_tokens": []}
     return Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(state)))
 
 

@@ -41,9 +41,9 @@ class Tokens(Sequence[Ints]):
     @classmethod
     def flattened(cls, flat: Ints | cache.MappedArray, lengths: npt.ArrayLike) -> Self:
         """Hold sequences that lie one after the other, of these lengths."""
-        made = cls.__new__(cls)
-        made._set(flat, lengths)
-        return made
+        tokens = cls.__new__(cls)
+        tokens._set(flat, lengths)
+        return tokens
 
     def _set(self, flat: Any, lengths: npt.ArrayLike) -> None:
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
@@ -60,14 +60,14 @@ class Tokens(Sequence[Ints]):
     @property
     def lengths(self) -> Ints:
         """Number of tokens of every sequence, int32 [N]."""
-        found: Ints = np.subtract(self.stops, self.starts, dtype=np.int32, casting="unsafe")
-        return found
+        lengths: Ints = np.subtract(self.stops, self.starts, dtype=np.int32, casting="unsafe")
+        return lengths
 
     def take(self, rows: npt.NDArray[Any]) -> Self:
         """Return the sequences of these numbers."""
-        made = type(self).__new__(type(self))
-        made.flat, made.starts, made.stops = self.flat, self.starts[rows], self.stops[rows]
-        return made
+        tokens = type(self).__new__(type(self))
+        tokens.flat, tokens.starts, tokens.stops = self.flat, self.starts[rows], self.stops[rows]
+        return tokens
 
     def padded(self, rows: Sequence[int] | None = None) -> Tensor:
         """Return these rows (all by default) side by side, int64 [B, longest of them], with 0 behind the shorter ones."""

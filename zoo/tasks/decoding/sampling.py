@@ -88,7 +88,7 @@ def generate(net: Network[Memory], prompts: Prompts, options: Decoding | None = 
     if not len(prompts.tokens):
         return []
     if options.beam > 1:
-        texts = [found[0].tokens for found in beam_search(net, prompts, options)]
+        texts = [hypotheses[0].tokens for hypotheses in beam_search(net, prompts, options)]
     else:
         texts = torch.stack(list(stream(net, prompts, options)), 1).tolist()
     return [text[: text.index(end)] if end is not None and end in text else text for text in texts]
