@@ -170,7 +170,7 @@ def test_learned_positions_are_rows_of_a_table():
 
 
 def test_a_text_longer_than_the_table_is_one_line():
-    with pytest.raises(InputError, match="a text of 5 tokens: the learned positions end at max_length=4"):
+    with pytest.raises(InputError, match="length 5 exceeds max_length=4"):
         PositionEmbedding("learned", 6, 4)(torch.randn(2, 5, 6))
 
 

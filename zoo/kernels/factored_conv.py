@@ -17,15 +17,15 @@ from zoo.kernels.block import real_matrix
 from zoo.kernels.factors import Factors
 
 GROUP_UNIT = 16
-"""Torch is fast with groups of a multiple of so many channels."""
+"""Torch is fast where the channels of a group are a multiple of this."""
 MIXING = 60
 """Time to combine the components of a number of the input, in multiplications of the real convolution."""
 CHUNK_BYTES = 2**21
-"""Combinations of images that are computed together: they fit in the cache."""
+"""Bytes of combinations that are computed together, so that they fit in the cache."""
 
 
 class FactoredConv(Kernel):
-    """R convolutions of elements in place of n^2, without padding inside of elements and without a learned product."""
+    """R convolutions of elements in place of n^2, for fixed products and channels that n divides."""
 
     name = "factored"
 

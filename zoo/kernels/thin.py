@@ -1,4 +1,4 @@
-"""The thin kernel: few rows, as while decoding, where reading the weight is what takes time; every component is read once."""
+"""The thin kernel for a few rows, as in decoding, where reading the weight dominates: every component is read once."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from zoo.kernels.base import BYTES, CALL, READING, TRAFFIC, AxisLayout, Geometry
 from zoo.kernels.compiled import is_available
 
 FEW_COLUMNS = 8
-"""As many are multiplied with the weight as it lies in memory."""
+"""Up to this many columns, the weight is multiplied in its memory order."""
 
 
 class Thin(Kernel):
@@ -35,7 +35,7 @@ class Thin(Kernel):
             if work.rank is not None and (work.prepared or rows > fused.FEW_ROWS):
                 return math.inf  # combinations of the weight that are cached, or used by several rows, take less time
             return (max(product(rows * n, i, work.m * o, work.threads), read) + 6 * CALL) / 0.8
-        # For several columns a matrix is read at less of the speed that it is read at for one.
+        # Several columns read a matrix more slowly than one.
         pairs = max(product(rows * n, i, work.m * o, work.threads, unpacked=FEW_COLUMNS), read)
         return (pairs + 3 * BYTES * rows * n * work.m * o / TRAFFIC + 36 * CALL) / 0.8
 
@@ -78,7 +78,7 @@ def _product(parts: Tensor, w: Tensor, structure: Tensor, out: AxisLayout, inp: 
     if inp.blocks > 1:
         parts = parts.view(count, inp.blocks, n, inp.width).transpose(1, 2)
     columns = parts.reshape(count * n, inp.elements)
-    # Which side the weight is on makes a difference of up to two in reading it.
+    # The order of the two factors changes the time to read the weight by up to two.
     if len(columns) <= FEW_COLUMNS:
         pairs = torch.bmm(columns.expand(m, -1, -1), w.mT).view(m, count, n, out.elements).transpose(0, 1)
     else:

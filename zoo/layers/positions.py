@@ -1,4 +1,4 @@
-"""Positions of tokens: vectors that are added to theirs, and rotations of queries and keys."""
+"""Positions of tokens: added vectors, and rotations of queries and keys."""
 
 from functools import lru_cache
 
@@ -12,10 +12,10 @@ POSITION_EMBEDDINGS = ("none", "learned", "trigonometric")
 
 
 class PositionEmbedding(nn.Module):
-    """Add to the vector of every token one that depends on its position alone; real, whatever the algebra.
+    """Add position vectors to token vectors; real, whatever the algebra.
 
     ``none`` adds nothing; ``learned`` a trained ``table``, [max_length, dim] (Gehring et al. 2017), so that ``limit`` is the
-    longest text; ``trigonometric`` sines and cosines, see `trigonometric`. Other names and sizes below one are an `InputError`.
+    maximum sequence length; ``trigonometric`` sines and cosines, see `trigonometric`.
 
     Example:
         >>> PositionEmbedding("trigonometric", 4, 1)(torch.zeros(1, 2, 4))[0, 0]
@@ -54,7 +54,7 @@ class PositionEmbedding(nn.Module):
             ids = torch.arange(length, device=x.device) if position_ids is None else position_ids
             return x + trigonometric(ids, self.dim, x)
         if length > self.max_length:
-            raise InputError(f"a text of {length} tokens: the learned positions end at max_length={self.max_length}")
+            raise InputError(f"sequence length {length} exceeds max_length={self.max_length} of the learned positions")
         return x + (self.table[:length] if position_ids is None else self.table[position_ids])
 
     def extra_repr(self) -> str:
@@ -63,7 +63,7 @@ class PositionEmbedding(nn.Module):
 
 
 def length_limit(net: nn.Module) -> int | None:
-    """Return the longest text that the learned positions of a network allow; None if it has none."""
+    """Return the maximum sequence length of the learned positions of a network; None if it has none."""
     limits = (module.limit for module in net.modules() if isinstance(module, PositionEmbedding))
     return min((limit for limit in limits if limit is not None), default=None)
 
