@@ -10,8 +10,9 @@ explore
 
 train
   fit         Train a network: zoo fit --backbone vit --algebra quaternion
-  sweep
-  lottery
+  sweep       Train a grid of runs from one file: zoo sweep FILE --jobs 2
+  frontier    Compare algebras with real networks of equal size: zoo frontier FILE --jobs 2
+  lottery     Find lottery tickets: zoo lottery --backbone vit --compare real,quaternion --rounds 10
   average     Average the last checkpoints of a run: zoo average runs/NAME --last 8
   recover     Save the model of a crashed run from its best checkpoint: zoo recover runs/NAME
 
@@ -49,7 +50,7 @@ from zoo.registry import Entry, entries, summary
 def page() -> str:
     """Return the page of ``zoo --help``: the docstring above, with the commands of plugins.
 
-    A line that is a bare name is the place of a plugin's command; those that have no place are listed as plugins.
+    A line that is a bare name is replaced by the summary of that plugin's command. Commands without a line are listed last.
     """
     listed = {entry.name: _line(entry) for entry in entries("commands")}
     sections = []
