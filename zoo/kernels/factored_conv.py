@@ -18,7 +18,7 @@ from zoo.kernels.factors import Factors
 
 GROUP_UNIT = 16
 """Torch is fast where the channels of a group are a multiple of this."""
-MIXING = 60
+MIXING = 170
 """Time to combine the components of a number of the input, in multiplications of the real convolution."""
 CHUNK_BYTES = 2**21
 """Bytes of combinations that are computed together, so that they fit in the cache."""
