@@ -35,9 +35,13 @@ class FactoredConv(Kernel):
         return work.convolution and work.rank is not None and whole and not work.learned
 
     def cost(self, work: Work) -> float:
-        """Predict the share R / n^2 of the real convolution, and combining; a kernel of one place was never faster."""
+        """Predict the share R / n^2 of the real convolution, and combining.
+
+        Kernels of one place, and products of more than half of the multiplications (complex numbers), were never faster.
+        """
         i, o = work.inp.elements, work.out.elements
         suits = work.area > 1 and not i % GROUP_UNIT and not o % GROUP_UNIT and work.device == "cpu"
+        suits = suits and 2 * (work.rank or 0) <= work.inp.n**2
         if not suits or work.dtype not in fused.DTYPES or not work.rows or not fused.is_available():
             return math.inf
         mixing = MIXING * work.inputs / (work.rows * work.area * o)
