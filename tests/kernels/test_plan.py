@@ -28,7 +28,7 @@ def work(rows, size, n=4, rank=8, training=True, threads=2, prepared=False):
         (work(8192, 1024, 2, 3), "factored", "fused"),
         (work(1, 64, training=False, prepared=True), "block", "block"),
         (work(1, 256, training=False, prepared=True), "block", "block"),
-        (work(1, 1024, training=False, prepared=True), "thin", "fused"),
+        (work(1, 1024, training=False, prepared=True), "thin", "thin"),
         (work(32, 1024, training=False, prepared=True), "block", "fused"),
         (work(1, 512, training=False), "thin", "thin"),
         (work(1, 1024, 8, 30, training=False), "thin", "thin"),

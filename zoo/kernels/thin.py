@@ -32,9 +32,10 @@ class Thin(Kernel):
         n, rows, i, o = work.inp.n, work.rows, work.inp.elements, work.out.elements
         read = 1.3 * BYTES * work.m * i * o / READING
         if fused.runs(work):
-            if work.rank is not None and (work.prepared or rows > fused.FEW_ROWS):
-                return math.inf  # combinations of the weight that are cached, or used by several rows, take less time
-            return (max(product(rows * n, i, work.m * o, work.threads), read) + 6 * CALL) / 0.8
+            if work.rank is not None and rows > fused.FEW_ROWS:
+                return math.inf  # combinations of the weight take less time
+            multiplied = product(rows * n, i, work.m * o, work.threads, unpacked=rows * n)
+            return (max(multiplied, read) + 6 * CALL) / 0.8
         # Several columns read a matrix more slowly than one.
         pairs = max(product(rows * n, i, work.m * o, work.threads, unpacked=FEW_COLUMNS), read)
         return (pairs + 3 * BYTES * rows * n * work.m * o / TRAFFIC + 36 * CALL) / 0.8
