@@ -26,7 +26,7 @@ DTYPES = (torch.float32, torch.float64)
 HALF_SPEED = 4
 """How much faster than in float32 products are in bfloat16; what is combined takes as long."""
 FEWEST_ELEMENTS = 32 * 32
-FEW_ROWS = 4
+FEW_ROWS = 8
 """Up to so many rows, the thin product takes less time than to combine the weight."""
 
 _registry: Any = torch.library
