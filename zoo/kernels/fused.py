@@ -27,7 +27,7 @@ HALF_SPEED = 4
 """How much faster than in float32 products are in bfloat16; what is combined takes as long."""
 FEWEST_ELEMENTS = 32 * 32
 FEW_ROWS = 8
-"""Up to so many rows, the thin product takes less time than to combine the weight."""
+"""Up to so many rows, the thin product takes less time than to combine the weight; half as many if combinations are cached."""
 
 _registry: Any = torch.library
 _LIBRARY = _registry.Library("zoo", "FRAGMENT")

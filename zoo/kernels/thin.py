@@ -32,7 +32,7 @@ class Thin(Kernel):
         n, rows, i, o = work.inp.n, work.rows, work.inp.elements, work.out.elements
         read = 1.3 * BYTES * work.m * i * o / READING
         if fused.runs(work):
-            if work.rank is not None and rows > fused.FEW_ROWS:
+            if work.rank is not None and rows > (fused.FEW_ROWS // 2 if work.prepared else fused.FEW_ROWS):
                 return math.inf  # combinations of the weight take less time
             multiplied = product(rows * n, i, work.m * o, work.threads, unpacked=rows * n)
             return (max(multiplied, read) + 6 * CALL) / 0.8
