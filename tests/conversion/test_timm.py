@@ -9,7 +9,7 @@ import zoo
 DEFAULT = ("edgenext_xx_small", "ghostnet_050", "mobilenetv3_small_050", "resnet18", "vit_tiny_patch16_224")
 SLOW = """
     beit_base_patch16_224 cait_xxs24_224 coat_tiny convit_tiny convmixer_768_32 convnext_nano cs3darknet_focus_s davit_tiny
-    densenet121 dla34 efficientformer_l1 efficientnet_b0 efficientvit_b0 fastvit_s12 focalnet_tiny_srf hrnet_w18_small
+    densenet121 dla34 efficientformerv2_s0 efficientnet_b0 efficientvit_b0 fastvit_s12 focalnet_tiny_srf hrnet_w18_small
     inception_next_atto gmlp_ti16_224 mobilevit_xxs mvitv2_tiny nest_tiny nf_regnet_b0 pit_xs_224 pvt_v2_b0
     regnetx_004_tv repghostnet_050 repvit_m1 resnetv2_18 rexnet_100 legacy_seresnet18 skresnet18 starnet_s1
     swin_tiny_patch4_window7_224 tiny_vit_5m_224 tinynet_d xcit_tiny_12_p8_224 ese_vovnet19b_slim_dw
