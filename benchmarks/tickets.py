@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from zoo_reports.frontier import text_of
 from zoo_reports.page import Table
 from zoo_reports.statistics import Point, contrast, opponents
-from zoo_reports.style import colors_of
+from zoo_reports.style import colors_of, log_axis
 
 import zoo
 from benchmarks import machine
@@ -149,10 +149,13 @@ def draw(results: dict[str, Any], path: Path) -> None:
                 elinewidth=0.8,
                 label=name,
             )
-        axes.set_xscale("log")
+        log_axis(axes, "x")
         axes.set_xlabel(label)
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
+    means = [ticket.point.mean for tickets in lines.values() for ticket in tickets]
+    margin = 0.1 * (max(means) - min(means))  # intervals of two seeds would shrink the rest
+    figure.axes[0].set_ylim(min(means) - margin, max(means) + margin)
     figure.axes[0].set_ylabel(f"test {results['metric']}")
     figure.axes[1].legend(frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
