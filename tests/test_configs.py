@@ -75,7 +75,7 @@ def test_an_experiment_compares_algebras_over_three_seeds(path):
 def test_tickets_at_equal_weights_are_lotteries_of_several_widths(path):
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
     lotteries = [check(build(Lottery, config["base"] | network))[0] for network in config["networks"].values()]
-    assert len({one.backbone for one in lotteries if one.compare == ("real",)}) >= 3
+    assert len({one.backbone for one in lotteries if one.compare == ("real",)}) >= 2
     assert {one.seeds for one in lotteries} == {3}
 
 
