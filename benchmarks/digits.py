@@ -29,7 +29,8 @@ def measure(networks: list[tuple[str, str]], seeds: int, trainer: dict[str, Any]
             for number, (backbone, algebra) in enumerate(networks):
                 run_dir = f"{folder}/{seed}-{number}"
                 summary = zoo.fit(backbone=backbone, algebra=algebra, seed=seed, run_dir=run_dir, trainer=trainer)
-                rows.append({"backbone": backbone} | {key: summary[key] for key in STORED})
+                date = machine.info()["date"]
+                rows.append({"backbone": backbone, "date": date} | {key: summary[key] for key in STORED})
                 print(
                     f"{backbone} {algebra} seed {seed}: {summary['metrics']['accuracy']:.4f} in {summary['seconds']:.0f} s",
                     flush=True,

@@ -94,6 +94,7 @@ def section(frontier: Measured, images: Path) -> list[str]:
     if frontier.costs:
         (images / f"{picture}_costs.png").write_bytes(pictures(picture, lambda: draw_costs(frontier))[f"{picture}.png"])
     hours = sum(row["seconds"] for row in stored["rows"]) / 3600
+    commits = ", ".join(sorted({short(row.get("commit", stored["commit"])) for row in stored["rows"]}))
     return [
         f"## {frontier.name.replace('_', ' ')}",
         "",
@@ -107,7 +108,7 @@ def section(frontier: Measured, images: Path) -> list[str]:
         "",
         *costs,
         f"{len(stored['rows'])} runs, {hours:.1f} core-hours. {where['date']}, one thread of {where['processor']}, shared with "
-        f"other work, so seconds are rough; torch {where['torch']}, commit {short(stored['commit'])}.",
+        f"other work, so seconds are rough; torch {where['torch']}, commit {commits}.",
         "",
     ]
 

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +29,10 @@ from torch.nn import functional as F
 import zoo
 from benchmarks import machine
 from benchmarks.papers import commit
+from zoo.algebras import Algebra
 from zoo.kernels import compiled
 from zoo.layers import LSTM, Conv2d, Linear
+from zoo.layers.weight import Weight
 from zoo.tasks.decoding import Decoding, Prompts, generate
 from zoo.training.bench import Call, side_by_side
 
@@ -122,16 +125,61 @@ def evaluated(layer: nn.Module, x: Tensor, keeps: bool) -> Call:
     return call
 
 
-def network(algebra: str, spec: str, compiles: bool = False) -> Call:
-    """Return a training step with AdamW: 16 images of 64 x 64, or 4 texts of 256 tokens."""
+def recurrent_products(algebra: Algebra, batch: int, steps: int, size: int) -> Call:
+    """Return a call that computes the products of a training step of an LSTM, and nothing else.
+
+    Of all steps at once: the products of the inputs, their gradients, and that of the recurrent weight, with the kernel of a
+    linear layer. Step by step, with the real matrix: those of the states, and their gradients.
+    """
+    inputs = trained(Linear(algebra, size, 4 * size, bias=False), batch * steps, size)
+    states, gates = torch.randn(batch * steps, size), torch.randn(batch * steps, 4 * size)
+    matrix, weight = torch.randn(4 * size, size), Weight(algebra, size, 4 * size)
+    factors = weight.factors()
+    assert factors is not None
+    needs = [False, True, False, False, False, False]
+    gradient = partial(torch.ops.zoo.fused_backward, gates, states, weight.components.detach(), *factors)
+
+    def call() -> None:
+        inputs()
+        with torch.no_grad():
+            for step in range(steps):
+                rows = slice(step * batch, (step + 1) * batch)
+                F.linear(states[rows], matrix)
+                gates[rows] @ matrix
+            gradient(weight.out, weight.inp, needs)
+
+    return call
+
+
+def build(algebra: str, spec: str) -> tuple[Any, Tensor, Tensor]:
+    """Return a network with inputs and targets: 16 images of 64 x 64, or 4 texts of 256 tokens."""
     torch.manual_seed(0)
     if spec.startswith("vit"):
-        net: Any = zoo.backbone(spec, algebra, in_channels=3, image_size=64, num_classes=10)
-        x, target = torch.randn(16, 3, 64, 64), torch.randint(10, (16,))
-    else:
-        net = zoo.backbone(spec, algebra, vocab_size=256, max_length=256)
-        x, target = torch.randint(1, 256, (4, 256)), torch.randint(1, 256, (4, 256))
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
+        net = zoo.backbone(spec, algebra, in_channels=3, image_size=64, num_classes=10)
+        return net, torch.randn(16, 3, 64, 64), torch.randint(10, (16,))
+    net = zoo.backbone(spec, algebra, vocab_size=256, max_length=256)
+    return net, torch.randint(1, 256, (4, 256)), torch.randint(1, 256, (4, 256))
+
+
+def linear_layers(spec: str) -> Call:
+    """Return a call that goes forward and backward through the linear layers of a real network alone, with its inputs."""
+    net, x, _ = build("real", spec)
+    calls: list[Call] = []
+    hooks = [
+        layer.register_forward_hook(lambda layer, given, _: calls.append(trained(layer, *given[0].shape)))
+        for layer in net.modules()
+        if isinstance(layer, nn.Linear | Linear) and layer.in_features >= 64 and layer.out_features >= 64
+    ]
+    net(x)
+    for hook in hooks:
+        hook.remove()
+    return lambda: [call() for call in calls]
+
+
+def network(algebra: str, spec: str, compiles: bool = False, is_fused: bool | None = None) -> Call:
+    """Return a training step with AdamW."""
+    net, x, target = build(algebra, spec)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=is_fused)
     net = torch.compile(net) if compiles else net
 
     def call() -> None:
@@ -144,9 +192,8 @@ def network(algebra: str, spec: str, compiles: bool = False) -> Call:
 
 def two_compiled(algebra: str) -> Call:
     """Return a call that trains two compiled linear layers."""
-    return trained(
-        torch.compile(nn.Sequential(linear(algebra, 1024, 1024), nn.GELU(), linear(algebra, 1024, 1024))), 4096, 1024
-    )
+    net: Any = torch.compile(nn.Sequential(linear(algebra, 1024, 1024), nn.GELU(), linear(algebra, 1024, 1024)))
+    return trained(net, 4096, 1024)
 
 
 def decoding(algebra: str, spec: str, prompt: int, steps: int) -> Call:
@@ -184,7 +231,7 @@ def hugging_face(algebra: str) -> Call:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
-    net: Any = GPT2LMHeadModel(GPT2Config(bos_token_id=None, eos_token_id=None)).eval()
+    net: Any = GPT2LMHeadModel(GPT2Config(bos_token_id=None, eos_token_id=None)).eval()  # type: ignore[no-untyped-call]
     net = net if algebra == "real" else zoo.convert(net, algebra)
     tokens = torch.randint(256, (1, 64))
     options: dict[str, Any] = {"attention_mask": torch.ones_like(tokens), "pad_token_id": 0, "do_sample": False}
@@ -205,11 +252,10 @@ def layer_cases() -> Iterator[Case]:
     for algebra, shapes in LINEAR.items():
         for rows, i, o, goal in shapes:
             shape = algebra, rows, i, o
-            yield Case("layers", f"Linear, {algebra}, {rows:,} x {i} to {o}", lambda shape=shape: both(*shape), 25, goal)
+            yield Case("layers", f"Linear, {algebra}, {rows:,} x {i} to {o}", partial(both, *shape), 25, goal)
     for size, goal in BFLOAT16.items():
-        shape = "quaternion", 4096, size, size
         name = f"Linear, quaternion, bfloat16, 4,096 x {size} to {size}"
-        yield Case("layers", name, lambda shape=shape: both(*shape, autocast), 25, goal)
+        yield Case("layers", name, partial(both, "quaternion", 4096, size, size, autocast), 25, goal)
     for count, size, places, goal in CONVOLUTIONS:
 
         def convolution(algebra: str, count: int, size: int, places: int) -> Call:
@@ -226,6 +272,16 @@ def layer_cases() -> Iterator[Case]:
         return trained(nn.LSTM(304, 304, batch_first=True) if own else LSTM(zoo.algebra(algebra), 304, 304), 64, 40, 304)
 
     yield Case("layers", "LSTM, quaternion, 64 x 40 x 304", pair(recurrent), 15, 0.90)
+    for size in (304, 1024):
+
+        def bound(size: int = size) -> dict[str, Call]:
+            shape = 64, 40, size
+            return {
+                "real": trained(nn.LSTM(size, size, batch_first=True), *shape),
+                "products": recurrent_products(zoo.algebra("quaternion"), *shape),
+            }
+
+        yield Case("recurrent", f"64 x 40 x {size}", bound, 15)
 
 
 def evaluation_cases() -> Iterator[Case]:
@@ -245,6 +301,14 @@ def network_cases() -> Iterator[Case]:
     """Yield training steps, compiled networks, decoding, and work beside busy processes."""
     for spec, goal in NETWORKS:
         yield Case("networks", spec, pair(network, spec), 15, goal)
+        parts = {"step": partial(network, "real", spec), "linear layers": partial(linear_layers, spec)}
+        yield Case("shares", spec, lambda parts=parts: {name: make() for name, make in parts.items()}, 15)  # type: ignore[misc]
+    for algebra, (spec, _) in itertools.product(PAIR, NETWORKS):
+
+        def optimized(algebra: str = algebra, spec: str = spec) -> dict[str, Call]:
+            return {"default": network(algebra, spec), "fused": network(algebra, spec, is_fused=True)}
+
+        yield Case("adamw", f"{spec}, {algebra}", optimized, 15)
     yield Case("compiled", "two Linear, 4,096 x 1024 to 1024", pair(two_compiled), 15, 0.62)
     for spec, goal in ((NETWORKS[2][0], 0.65), (NETWORKS[4][0], 0.72)):
         yield Case("compiled", spec, pair(network, spec, True), 15, goal)
@@ -291,19 +355,19 @@ def main() -> None:
     given = parser.parse_args()
     if not compiled.is_available():
         raise SystemExit(compiled.status())
-    found: dict[str, Any] = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
+    stored: dict[str, Any] = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
     cases = {f"{c.section}: {c.name}": c for c in (*layer_cases(), *evaluation_cases(), *network_cases())}
-    found, now, start = {name: row for name, row in found.items() if name in cases}, commit(), time.monotonic()
-    due = [name for name in cases if given.only in name and (given.again or found.get(name, {}).get("commit") != now)]
+    rows, now, start = {name: row for name, row in stored.items() if name in cases}, commit(), time.monotonic()
+    due = [name for name in cases if given.only in name and (given.again or rows.get(name, {}).get("commit") != now)]
     for number, name in enumerate(due):
         if time.monotonic() - start > 60 * given.minutes:
             print(f"{len(due) - number} of {len(due)} cases are still due: run this again")
             return
         before = time.monotonic()
-        row = found[name] = measure(cases[name], given.rounds)
+        row = rows[name] = measure(cases[name], given.rounds)
         seconds = time.monotonic() - before
         print(f"{name}: {row['ratio']} ({row['low']} to {row['high']}), {seconds:.0f} s", flush=True)
-        ordered = {key: found[key] for key in cases if key in found}
+        ordered = {key: rows[key] for key in cases if key in rows}
         given.out.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
     print("all cases are measured")
 

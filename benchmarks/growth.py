@@ -1,7 +1,8 @@
-"""Measure how the time of a training step grows: ``python -m benchmarks.growth [--only features|rows|tokens|depth] [--draw]``.
+"""Measure how a training step grows: ``python -m benchmarks.growth [--only features|rows|tokens|depth|n] [--memory | --draw]``.
 
-With the features and rows of a linear layer, and with the tokens and depth of a transformer; networks over algebras and the
-real one in turns in one process. Writes results/growth.json and the pictures of docs/speed.md; ``--draw`` draws them alone.
+Time and memory against the features and rows of a linear layer, the tokens and depth of a transformer, and the dimension n of
+the algebra; networks over algebras and the real one in turns in one process. Writes results/growth.json and the pictures of
+docs/speed.md; ``--memory`` measures memory alone, which does not depend on what else runs, and ``--draw`` nothing.
 """
 
 import os
@@ -11,11 +12,14 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import argparse
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import nn
+from torch.distributed._tools.mem_tracker import MemTracker
 from torch.nn import functional as F
 
 import zoo
@@ -26,26 +30,40 @@ from zoo.layers import Linear
 from zoo.training.bench import Call, side_by_side
 
 RESULTS = Path(__file__).parent / "results" / "growth.json"
-ALGEBRAS = ("real", "complex", "quaternion", "octonion", "phm-4")
 SIZES = {
     "features": (256, 512, 1024, 2048, 4096),
     "rows": (64, 256, 1024, 4096),
     "tokens": (128, 256, 512, 1024, 2048, 4096),
     "depth": (1, 2, 4, 8),
+    "n": (1, 2, 4, 8, 16),
 }
 NETWORKS = {
     "features": "a linear layer, 1,024 rows",
     "rows": "a linear layer, 1,024 features",
     "tokens": "a GPT of one block, dim 256, one text",
     "depth": "a GPT of dim 384, one text of 256 tokens",
+    "n": "a linear layer, 1,024 rows and features",
 }
+ALGEBRAS = ("real", "complex", "quaternion", "octonion", "phm-4")
+CAYLEY_DICKSON = {1: "real", 2: "complex", 4: "quaternion", 8: "octonion", 16: "sedenion"}
+DIMENSIONS: dict[str, Callable[[int], str]] = {
+    "real": lambda n: "real",
+    "Cayley-Dickson": CAYLEY_DICKSON.__getitem__,
+    "phm-n": lambda n: f"phm-{n}",
+}
+QUANTITIES = {"ms": "milliseconds, forward and backward", "mib": "MiB, peak of all tensors"}
 
 
-def step(kind: str, algebra: str, size: int) -> Call:
-    """Return a call that goes forward and backward through a network of a size."""
+def series(kind: str) -> dict[str, Callable[[int], str]]:
+    """Return the algebra at a size for every line of a picture, the real one first."""
+    return DIMENSIONS if kind == "n" else {name: lambda _, name=name: name for name in ALGEBRAS}  # type: ignore[misc]
+
+
+def network(kind: str, algebra: str, size: int) -> tuple[nn.Module, Call]:
+    """Return a network of a size, and a call that goes forward and backward through it."""
     torch.manual_seed(0)
-    if kind in ("features", "rows"):
-        rows, features = (size, 1024) if kind == "rows" else (1024, size)
+    if kind in ("features", "rows", "n"):
+        rows, features = {"rows": (size, 1024), "features": (1024, size), "n": (1024, 1024)}[kind]
         net: nn.Module = Linear(zoo.algebra(algebra), features, features)
         x, g = torch.randn(rows, features, requires_grad=True), torch.randn(rows, features)
     else:
@@ -56,26 +74,41 @@ def step(kind: str, algebra: str, size: int) -> Call:
         x = torch.randint(1, 64, (1, length))
 
     def call() -> None:
-        if kind in ("features", "rows"):
-            net(x).backward(g)
-        else:
+        if kind in ("tokens", "depth"):
             F.cross_entropy(net(x).flatten(0, -2), x.flatten()).backward()
+        else:
+            net(x).backward(g)
         net.zero_grad(set_to_none=True)
         x.grad = None
 
-    return call
+    return net, call
 
 
-def measure(kind: str, rounds: int = 7) -> dict[str, Any]:
-    """Time training steps at growing sizes: medians in milliseconds, and the slope of the last three on logarithmic axes."""
-    points: dict[str, list[float]] = {algebra: [] for algebra in ALGEBRAS}
+def peak(net: nn.Module, call: Call) -> float:
+    """Return the largest memory of all tensors during a call, in MiB."""
+    call()
+    tracker = MemTracker()
+    tracker.track_external(net)
+    with tracker:
+        call()
+    return round(float(next(iter(tracker.get_tracker_snapshot("peak").values()))["Total"]) / 2**20, 2)
+
+
+def measure(kind: str, quantity: str, rounds: int = 7) -> dict[str, Any]:
+    """Measure training steps at growing sizes, and the slope of the last three on logarithmic axes."""
+    points: dict[str, list[float]] = {name: [] for name in series(kind)}
     for size in SIZES[kind]:
-        for algebra, found in side_by_side({a: step(kind, a, size) for a in ALGEBRAS}, rounds, warmup=2).items():
-            points[algebra].append(found["ms"])
-        print(kind, size, {algebra: ms[-1] for algebra, ms in points.items()}, flush=True)
-    exponents = {algebra: round(exponent(SIZES[kind], ms), 2) for algebra, ms in points.items()}
-    measured = {"machine": machine.info(), "commit": commit()}
-    return {"sizes": SIZES[kind], "ms": points, "exponents": exponents} | measured
+        made = {name: network(kind, algebra(size), size) for name, algebra in series(kind).items()}
+        if quantity == "mib":
+            values = {name: peak(*pair) for name, pair in made.items()}
+        else:
+            timed = side_by_side({name: call for name, (_, call) in made.items()}, rounds, warmup=2)
+            values = {name: row["ms"] for name, row in timed.items()}
+        for name, value in values.items():
+            points[name].append(value)
+        print(kind, size, quantity, values, flush=True)
+    slopes = {name: round(exponent(SIZES[kind], values), 2) for name, values in points.items()}
+    return {"points": points, "exponents": slopes, "machine": machine.info(), "commit": commit()}
 
 
 def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
@@ -89,42 +122,48 @@ def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
     return sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / sum((x - mean_x) ** 2 for x in xs)
 
 
-def plot(kind: str, found: dict[str, Any]) -> None:
-    """Draw how time grows."""
-    from matplotlib.figure import Figure
+def plot(kind: str, measured: dict[str, Any]) -> None:
+    """Draw how time and memory grow."""
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    for axes, (quantity, rows) in zip(figure.subplots(1, 2), sorted(measured.items(), reverse=True), strict=False):
+        for (name, values), marker in zip(rows["points"].items(), "oDs^v", strict=False):
+            axes.loglog(SIZES[kind], values, f"{marker}-", label=f"{name}, exponent {rows['exponents'][name]:.2f}")
+        axes.set(xlabel=kind, ylabel=QUANTITIES[quantity])
+        axes.minorticks_off()
+        axes.set_xticks(SIZES[kind], [f"{size:,}" for size in SIZES[kind]])
+        if kind == "n":  # within a decade
+            axes.set(yscale="linear", ylim=(0, None))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.grid(True, alpha=0.3)
+        axes.legend(frameon=False)
+    figure.suptitle(NETWORKS[kind])
+    figure.savefig(IMAGES / f"speed_{kind}.png", dpi=110)
 
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.subplots()
-    for (algebra, values), marker in zip(found["ms"].items(), "oDs^v", strict=True):
-        axes.loglog(found["sizes"], values, f"{marker}-", label=f"{algebra}, exponent {found['exponents'][algebra]:.2f}")
-    axes.set(xlabel=kind, ylabel="milliseconds, forward and backward", title=NETWORKS[kind])
-    axes.minorticks_off()
-    axes.set_xticks(found["sizes"], [f"{size:,}" for size in found["sizes"]])
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.grid(True, alpha=0.3)
-    axes.legend(frameon=False)
-    figure.savefig(IMAGES / f"speed_{kind}.png", dpi=120)
 
-
-def section(found: dict[str, Any]) -> list[str]:
+def section(results: dict[str, Any]) -> list[str]:
     """Write the section of docs/speed.md."""
-    where = found["features"]
     lines = [
-        "## How time grows",
+        "## How time and memory grow",
         "",
-        f"Forward and backward in milliseconds, {where['machine']['threads']} threads, medians of steps in turns",
-        f"(`python -m benchmarks.growth`, {where['machine']['date']}, commit {machine.short(where['commit'])}). The exponent",
-        "is the slope over the last three sizes on logarithmic axes. Products of a linear layer grow with the square of its",
-        "features and in proportion to its rows. With tokens the exponent lies between 1 and 2: attention scores grow with",
-        "their square, everything else in proportion.",
+        f"Forward and backward, {results['features']['ms']['machine']['threads']} threads: medians of steps in turns in",
+        "milliseconds, and the peak of all tensors (parameters, gradients, activations) in MiB",
+        "(`python -m benchmarks.growth`). What an operator uses inside, such as combinations of components, is not counted.",
+        "The exponent is the slope over the last three sizes on logarithmic axes. Products of a linear layer grow with the",
+        "square of its features and in proportion to its rows; more dimensions leave n times fewer weights, and as many",
+        "products as the algebra's factors need. With tokens the exponent of time lies between 1 and 2: attention scores grow",
+        "with their square, everything else in proportion, and no score is stored.",
     ]
-    for kind, points in found.items():
-        sizes = points["sizes"]
-        lines += ["", f"| {NETWORKS[kind]}: {kind} | {' | '.join(f'{size:,}' for size in sizes)} | exponent |"]
-        lines.append(f"|---|{'---:|' * len(sizes)}---:|")
-        for algebra, values in points["ms"].items():
-            lines.append(f"| {algebra} | {' | '.join(f'{v:,.1f}' for v in values)} | {points['exponents'][algebra]:.2f} |")
-        lines += ["", f"![time against {kind}](images/speed_{kind}.png)"]
+    for kind, measured in results.items():
+        sizes = SIZES[kind]
+        lines += ["", f"| {NETWORKS[kind]}: {kind} | | {' | '.join(f'{size:,}' for size in sizes)} | exponent |"]
+        lines.append(f"|---|---|{'---:|' * len(sizes)}---:|")
+        for quantity, rows in sorted(measured.items(), reverse=True):
+            unit = {"ms": "ms", "mib": "MiB"}[quantity]
+            for name, values in rows["points"].items():
+                cells = " | ".join(f"{value:,.1f}" for value in values)
+                lines.append(f"| {name} | {unit} | {cells} | {rows['exponents'][name]:.2f} |")
+        dates = {f"{q}: {row['machine']['date']}, commit {machine.short(row['commit'])}" for q, row in measured.items()}
+        lines += ["", f"![time and memory against {kind}](images/speed_{kind}.png)", "", "; ".join(sorted(dates)) + "."]
     return lines
 
 
@@ -132,14 +171,17 @@ def main() -> None:
     """Measure all kinds of growth, or one, and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=tuple(SIZES), help="measure only this")
+    parser.add_argument("--memory", action="store_true", help="measure no times")
     parser.add_argument("--draw", action="store_true", help="measure nothing")
     given = parser.parse_args()
-    found: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     for kind in () if given.draw else [given.only] if given.only else SIZES:
-        found[kind] = measure(kind)
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    for kind, points in found.items():
-        plot(kind, points)
+        for quantity in ("mib",) if given.memory else tuple(QUANTITIES):
+            results.setdefault(kind, {})[quantity] = measure(kind, quantity)
+            ordered = {k: {q: results[k][q] for q in QUANTITIES if q in results[k]} for k in SIZES if k in results}
+            RESULTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+    for kind, measured in results.items():
+        plot(kind, measured)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ def table(results: dict[str, Any]) -> str:
     for row in results["rows"]:
         name = f"`{row['algebra']}`" if row["backbone"] == "vit" else f"`{row['algebra']}`, `{row['backbone']}`"
         rows.setdefault(name, []).append(row)
-    lines = ["| `--algebra` | parameters | of the real twin | test accuracy, mean (each seed) |", "|---|---:|---:|---|"]
+    lines = ["| `--algebra` | parameters | of the real network | test accuracy, mean (each seed) |", "|---|---:|---:|---|"]
     twin = max(row["parameters"]["real_twin"] for row in results["rows"])
     for name, runs in rows.items():
         parameters = runs[0]["parameters"]
@@ -32,10 +32,11 @@ def caption(results: dict[str, Any]) -> str:
     where, rows = results["machine"], results["rows"]
     seconds = sorted(row["seconds"] for row in rows)[len(rows) // 2]
     device = where["processor"] if where["device"] == "cpu" else where["device"]
+    dates = " to ".join(sorted({min(row["date"] for row in rows), max(row["date"] for row in rows)}))
     seeds = len({row["seed"] for row in rows})
     return (
         f"`zoo fit --backbone vit --algebra ...`: 360 held-out digits, {seeds} seeds, {rows[0]['epochs']} epochs, "
-        f"{seconds:.0f} s a run (median) on {where['cores']} cores of {device}; {where['date']}, torch {where['torch']}, "
+        f"{seconds:.0f} s a run (median) on {where['cores']} cores of {device}; {dates}, torch {where['torch']}, "
         f"lightning {where['lightning']}, timm {where['timm']}. Made by `python -m benchmarks.digits`."
     )
 

@@ -14,13 +14,27 @@ WIDTH = 120
 SECTIONS = {
     "layers": (
         "Layers in training",
-        "Forward and backward. *Products* is R / n^2, the share of the real layer's multiplications: the limit where nothing "
-        "else takes time. What lies between is combining the components.",
+        "Forward and backward. *Limit*: R / n^2, the share of the real layer's multiplications; the gradient of a learned "
+        "product needs the forward products again. What lies between is combining the components.",
     ),
     "networks": (
         "Training steps",
         "Forward, backward and AdamW: 16 images of 64 x 64, or 4 texts of 256 tokens. Attention scores, norms, the embedding "
-        "and the head are those of the real network, so narrow networks gain less.",
+        "and the head are those of the real network, so narrow networks gain less. *Limit*, an estimate: the measured share of "
+        "the linear layers in the real step shrinks to R / n^2; everything else stays, the optimizer too.",
+    ),
+    "adamw": (
+        "AdamW(fused=True)",
+        "The same training steps with torch's fused optimizer, divided by those with its default. It is not the zoo's default: "
+        "it saves little, and would change the last digits of every stored result. "
+        "`torch.optim.AdamW(fused=True)` works in your own loop.",
+    ),
+    "recurrent": (
+        "LSTM: the limit of a kernel",
+        "The products of a training step of a quaternion LSTM and nothing else, divided by a whole step of torch's real LSTM; "
+        "batch x steps x features. The products with the inputs of all steps are one factored product, and so is the gradient "
+        "of the recurrent weight; those with the states use the real matrix, step by step. A kernel of our own would add the "
+        "gates and the loop to that, so an LSTM over an algebra assembles its real matrices and runs torch's kernel.",
     ),
     "compiled": ("Compiled", "Both networks under `torch.compile` with its defaults; compilation is not counted."),
     "evaluation": (
@@ -41,7 +55,13 @@ CONSTANTS = {
     "READING": "bytes per second of all threads that read a matrix for one row",
     "CALL": "seconds of an operation that does almost nothing",
 }
-MULTIPLICATIONS = {"quaternion": 8 / 16, "octonion": 30 / 64, "complex": 3 / 4, "phm-4": 1.0, "phm(n=4, rank=8)": 8 / 16}
+MULTIPLICATIONS = {
+    "quaternion": 8 / 16,
+    "octonion": 30 / 64,
+    "complex": 3 / 4,
+    "phm-4": 1.0,
+    "phm(n=4, rank=8)": 4 / 3 * 8 / 16,
+}
 
 
 def text() -> str:
@@ -72,12 +92,13 @@ def section(key: str, rows: dict[str, Any]) -> str:
     chosen = {name.removeprefix(f"{key}: "): row for name, row in rows.items() if row["section"] == key}
     if key == "evaluation":
         return "\n".join([f"## {title}", "", fill(words, WIDTH), "", *evaluation(chosen), "", *caption(chosen)])
-    shares = {name: multiplications(name) for name in chosen}
-    extra = key == "layers"
-    lines = ["| work | ratio | goal |" + " products |" * extra, "|---|---:|---:|" + "---:|" * extra]
+    limits = {name: limit(name, rows) for name in chosen}
+    columns: dict[str, Any] = {"goal": {name: row["goal"] for name, row in chosen.items()}, "limit": limits}
+    columns = {title: values for title, values in columns.items() if any(values.values())}
+    lines = [f"| {' | '.join(('work', 'ratio', *columns))} |", "|---|---:|" + "---:|" * len(columns)]
     for name, row in chosen.items():
-        share = "" if shares[name] is None else f"{shares[name]:.2f}"
-        lines.append(f"| {name} | {cell(row)} | {row['goal'] or ''} |" + f" {share} |" * extra)
+        numbers = [f"{values[name]:.2f}" if values[name] else "" for values in columns.values()]
+        lines.append(f"| {' | '.join((name, cell(row), *numbers))} |")
     return "\n".join([f"## {title}", "", fill(words, WIDTH), "", *lines, "", *caption(chosen)])
 
 
@@ -93,10 +114,13 @@ def evaluation(rows: dict[str, Any]) -> list[str]:
     return lines
 
 
-def multiplications(name: str) -> float | None:
-    """Return R / n^2 of the algebra in the name of a case, if it is a linear layer or a convolution."""
-    known = [share for algebra, share in MULTIPLICATIONS.items() if f", {algebra}," in name]
-    return known[0] if known and not name.startswith("LSTM") else None
+def limit(name: str, rows: dict[str, Any]) -> float | None:
+    """Return the least ratio that a layer's products allow, or that of a network for the share of its linear layers."""
+    share: dict[str, float] | None = rows.get(f"shares: {name}")
+    if share:
+        return round(1 - share["ratio"] * (1 - MULTIPLICATIONS["quaternion"]), 2)
+    layer = [products for algebra, products in MULTIPLICATIONS.items() if f", {algebra}," in name]
+    return round(layer[0], 2) if layer and not name.startswith("LSTM") else None
 
 
 def cell(row: dict[str, Any]) -> str:
@@ -121,7 +145,7 @@ def losses(rows: dict[str, Any]) -> list[str]:
     reasons = (
         "Small layers cannot gain: the time to combine components grows with the features, that of products with their square. "
         "A learned product without a given rank (`phm-4`) has no factors, so its layers assemble the real matrix and multiply "
-        "by it. An LSTM runs torch's kernel on real matrices, since a loop over time in Python takes longer. 1 x 1 "
+        "by it. An LSTM runs torch's kernel on real matrices, see above. 1 x 1 "
         "convolutions, and 3 x 3 convolutions of few channels, spend as long on combining as they save."
     )
     return ["## What does not gain", fill(reasons, WIDTH), *(["Measured above 1:\n\n" + "\n".join(found)] if found else [])]

@@ -41,12 +41,6 @@ def test_only_public_names_are_listed():
     assert zoo.__version__[0].isdigit()
 
 
-def test_a_star_import_brings_the_public_names():
-    names: dict[str, object] = {}
-    exec("from zoo import *", names)
-    assert set(zoo.__all__) <= set(names)
-
-
 def test_a_backbone():
     torch.manual_seed(0)
     net = zoo.backbone("vit(dim=32,depth=1)", algebra="quaternion", **INFO)
@@ -63,21 +57,6 @@ def test_a_seed_decides_a_backbone():
 
     assert torch.equal(draw(1), draw(1))
     assert not torch.equal(draw(1), draw(2))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"spec": "vitt"}, "did you mean 'vit'"),
-        ({"algebra": "quaternio"}, "did you mean 'quaternion'"),
-        ({"scope": "nope"}, "unknown scope 'nope'"),
-        ({"init": "nope"}, "unknown initialisation 'nope'"),
-    ],
-    ids=str,
-)
-def test_what_is_wrong_is_an_input_error(wrong, message):
-    with pytest.raises(zoo.InputError, match=message):
-        zoo.backbone(**({"spec": "vit(dim=32,depth=1)", "algebra": "quaternion"} | INFO | wrong))
 
 
 def test_laws_and_layers():

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -101,18 +100,6 @@ def test_a_text_replaces_a_text(tmp_path):
     assert (tmp_path / "a").read_bytes() == "néw\n".encode()
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-def test_an_interrupted_text_leaves_the_old_one_and_no_litter(tmp_path, monkeypatch):
-    write_text(tmp_path / "a", "old")
-
-    def pulled(source, target):
-        raise Pulled
-
-    monkeypatch.setattr(os, "replace", pulled)
-    with pytest.raises(Pulled):
-        write_text(tmp_path / "a", "new")
-    assert tree(tmp_path) == {"a": "old"}
 
 
 def test_json_is_readable_and_holds_no_nan(tmp_path):

@@ -8,7 +8,6 @@ import yaml
 
 import zoo
 from benchmarks import digits, fused, readme, recovery, speed_page
-from zoo.backbones.build import count, equal_size
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +38,6 @@ def test_the_table_has_a_line_for_every_algebra(results):
     assert "2 seeds, 1 epochs" in lines[-1]
 
 
-def test_real_networks_of_the_same_size_are_measured_too():
-    info = {"in_channels": 1, "image_size": 8, "num_classes": 10}
-    for algebra, backbone in zip(("complex", "quaternion", "octonion"), digits.SAME_SIZE, strict=True):
-        total = count(zoo.backbone("vit", algebra, **info))["total"]
-        assert equal_size("vit", total, **info)[0] == backbone
-
-
 def test_the_table_is_put_between_its_marks(tmp_path, monkeypatch):
     page = tmp_path / "README.md"
     monkeypatch.setattr(readme, "PAGES", [page])
@@ -66,23 +58,6 @@ def test_the_page_has_the_measured_recovery():
         found = json.loads(file.read_text(encoding="utf-8"))
         assert f"\n{recovery.table(found)}\n" in shown
         assert {row["seed"] for row in found["rows"]} == {one["seed"] for one in found["teachers"]}
-
-
-def test_the_verdict_on_recovery():
-    reached = {
-        "new weights": (21, None),
-        "new weights, teacher": (9, 20),
-        "projected": (7, None),
-        "projected, teacher": (8, 30),
-    }
-    each = [(arm, seed, value) for arm, both in reached.items() for seed, value in enumerate(both)]
-    rows = [{"arm": arm, "seed": seed, "reached": value, "test": value or 0} for arm, seed, value in each]
-    said = recovery.verdict({"rows": rows, "teachers": [{"seed": 0}, {"seed": 1}]})
-    assert said == (
-        "`projected` was sooner than `new weights` with 1 of 2 seeds, in at most a third of the epochs with 1, and better in "
-        "the test with 0; `projected, teacher` was sooner than `new weights, teacher` with 1 of 2 seeds, in at most a third of "
-        "the epochs with 0, and better in the test with 1."
-    )
 
 
 def test_recovery_of_a_language_model_counts_bits_down_and_has_no_teacher(tmp_path, monkeypatch):

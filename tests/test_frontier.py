@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 from scipy.stats import t
-from zoo_experiments.frontier import best_rate, check, next_runs
+from zoo_experiments.frontier import best_rate, check, frontier, next_runs
+from zoo_experiments.options import Sweep
 from zoo_experiments.sweep import points as runs_of
 from zoo_reports.statistics import Point, contrast, mean_difference, opponents, points
 
@@ -91,6 +92,18 @@ def test_the_runs_that_are_due():
     assert next_runs(nets, rates, seeds, rows, set()) == [("b", 0.4, 1)]
     assert next_runs(nets, rates, seeds, [*rows, row("b", 0.4, 1, 9)], set()) == []
     assert next_runs(["a"], [], seeds, [row("a", None, 0, 1)], set()) == [("a", None, 1)]
+
+
+def test_rows_of_a_frontier_json_count_as_finished(tmp_path):
+    """With every row stored, nothing is trained; with another base, they are refused."""
+    nets = {"a": {"algebra": "real"}, "b": {"algebra": "quaternion"}}
+    values = {"base": {"data": "digits"}, "axes": {"net": nets, "seed": [0, 1]}}
+    rows = [row(net, None, seed, 1.0) for net in nets for seed in (0, 1)]
+    (tmp_path / "frontier.json").write_text(json.dumps({"config": values, "rows": rows, "costs": {"a": {}, "b": {}}}))
+    assert frontier(values, "file.yaml", Sweep(run_dir=str(tmp_path)))["rows"] == rows
+    for changed in ({"base": {"data": "glosses"}}, {"axes": {"net": nets | {"b": {"algebra": "octonion"}}, "seed": [0, 1]}}):
+        with raises("conflict", str(tmp_path)):
+            frontier(values | changed, "file.yaml", Sweep(run_dir=str(tmp_path)))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

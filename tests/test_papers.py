@@ -11,12 +11,10 @@ import pytest
 import yaml
 from scipy.stats import t, ttest_ind, ttest_rel
 from zoo_experiments.sweep import SweepGrid, points
-from zoo_reports.statistics import Difference
 
 import zoo
 from benchmarks import frontier_page, papers, papers_detail, papers_page, papers_rows
 from benchmarks.papers_statistics import Pair, Score, comparisons, differs, score, tally, verdict
-from zoo.registry import Spec
 
 SWEEP = """\
 # note: Fewer words.
@@ -137,19 +135,6 @@ def test_curves_and_beams_are_stored_and_shown(row, tmp_path):
     assert papers_detail.draw_curves([measured_row], "curve", "exact match", tmp_path).read_bytes().startswith(b"\x89PNG")
 
 
-def test_data_lie_in_the_folder_of_their_name(tmp_path):
-    for name in ("tinyshakespeare", "shakespeare_style", "iwslt15_envi_tst", "mlu"):
-        (tmp_path / name).mkdir()
-    found = {name: papers.rooted(name, tmp_path) for name in ("shakespeare", "shakespeare_style", "iwslt15", "mlu", "sst")}
-    assert [Path(str(Spec.parse(spec).options.get("path", ""))).name for spec in found.values()] == [
-        "tinyshakespeare",
-        "shakespeare_style",
-        "iwslt15_envi_tst",
-        "",
-        "",
-    ]
-
-
 def measured(name, algebra, *accuracies, data="trec", scope="all", backbone="lstm", published="", tested=None):
     runs = [{"metrics": {"loss": 1.0, "accuracy": value}, "tested": tested} for value in accuracies]
     config = {"backbone": backbone, "algebra": algebra, "data": data, "scope": scope}
@@ -205,16 +190,6 @@ def test_one_seed_over_folds_is_judged_fold_by_fold():
     assert 40 < sum(decided) < 160
     three, four = (score(folded(*values), "accuracy") for values in ((0.7, 0.8, 0.9), (0.7, 0.8, 0.9, 0.8)))
     assert differs(three, four) is None
-
-
-def test_a_fold_is_its_mean_over_seeds():
-    row = folded(0.5, 0.7)
-    again = row.runs[0] | {"seed": 1, "folds": [{"accuracy": 0.6}, {"accuracy": 0.9}], "beam": {"accuracy": 0.9}}
-    both = replace(row, runs=(*row.runs, again))
-    assert score(both, "accuracy").folds == pytest.approx({"fold 0": 0.55, "fold 1": 0.8})
-    assert score(replace(row, runs=(again,)), "accuracy", beam=True).folds == {}  # these are without a beam
-    other = replace(row, runs=(*row.runs, again | {"data_sha256": ["fold 0", "fold 2"]}))
-    assert score(other, "accuracy").folds == {}
 
 
 def test_folds_of_one_seed_are_compared():
@@ -302,41 +277,6 @@ def test_algebras_are_compared_with_the_real_network_of_the_same_width():
     assert effect.found.estimate == pytest.approx(100 * 0.34 / 0.51)
     half = t.ppf(0.975, 2) * math.sqrt(2 * 1e-4)  # both means have a variance of 2e-4 / 2
     assert effect.found.high - effect.found.estimate == pytest.approx(100 * half / 0.51)
-
-
-def test_the_answer_counts_verdicts():
-    ahead, open_ = Difference(2.0, 1.0, 3.0), Difference(0.0, -1.0, 1.0)
-    effects = [papers_page.Effect("digits (frontier)", "quaternion", ahead), papers_page.Effect("sva", "octonion", open_)]
-    text = papers_page.answer(effects, effects)
-    assert "ahead in 1, behind in 0 and not told apart in 1 of 2 comparisons on 2 tasks" in text
-    assert "some algebra is ahead of it on digits." in text
-
-
-def test_learning_rates_are_chosen_on_validation_rows():
-    def row(name, validation, test):
-        run = {"metrics": {"accuracy": test}, "chosen": [{"epoch": 1, "step": 9, "val_accuracy": validation}]}
-        return papers_rows.Row("rates", name, {"data": "trec", "backbone": "transformer", "algebra": "real"}, runs=(run,))
-
-    rows = [row("trec_pe_1e-3", 0.5, 0.9), row("trec_pe_3e-4", 0.6, 0.8), row("trec_none_1e-3", 0.4, 0.3)]
-    assert [line for line in papers_detail.rates(rows) if line.startswith("|")] == [
-        "| positions | 1e-3 | 3e-4 | test |",
-        "|---|---:|---:|---:|",
-        "| none | **0.400** |  | 0.300 |",
-        "| learned (PE) | 0.500 | **0.600** | 0.800 |",
-    ]
-    assert papers_detail.rates([]) == []
-
-
-def test_a_row_shows_its_interval_and_its_notes():
-    row = replace(measured("trec_a", "quaternion", 0.5, 0.6, 0.7), notes=("Shared.", "Own."))
-    run = {"parameters": {"total": 3000, "embedding": 1000}}
-    rows = [replace(row, runs=tuple(found | run for found in row.runs)), replace(row, name="trec_b", notes=("Shared.",))]
-    rows[1] = replace(rows[1], runs=rows[0].runs)
-    lines = papers_detail.rows_of(rows, [])
-    half = t.ppf(0.975, 2) * 0.1 / math.sqrt(3)
-    assert f"| 2K + 1K | accuracy 0.600 ± {half:.3f} |" in lines[2]
-    assert lines[2].endswith("|  | a |")
-    assert ("All rows: Shared." in lines, "- a: Own." in lines) == (True, True)
 
 
 def test_every_difference_is_said():

@@ -12,10 +12,10 @@ import zoo
 import zoo.layers.weight
 import zoo.testing.product
 from zoo import registry
-from zoo.algebras import Algebra, Laws, algebra, laws
+from zoo.algebras import Algebra, Laws, algebra
 from zoo.kernels import axis_layout, block, real_matrix
-from zoo.kernels.factors import Factors, factorize
-from zoo.layers import Conv1d, Embedding, Layers, Linear
+from zoo.kernels.factors import factorize
+from zoo.layers import Embedding, Linear
 from zoo.layers.conv import _Conv
 from zoo.layers.init import draw_components
 from zoo.layers.weight import Weight
@@ -101,18 +101,8 @@ def element_major(monkeypatch):
     return Sound()
 
 
-def laws_that_lie(monkeypatch):
-    monkeypatch.setattr(zoo.testing.product, "laws", lambda a: laws(a)._replace(commutative=True))
-    return Sound()
-
-
 def unit_that_is_none(monkeypatch):
     monkeypatch.setattr(zoo.testing.product, "unit", lambda a: torch.ones(a.shape[0]).to(a))
-    return Sound()
-
-
-def factors_short_of_one(monkeypatch):
-    monkeypatch.setattr(zoo.testing.product, "factorize", lambda a: Factors(*(f[:-1] for f in factorize(a))))
     return Sound()
 
 
@@ -129,21 +119,8 @@ def rule_without_gradient(monkeypatch):
     return everywhere(monkeypatch, lambda a, w, out, inp: real_matrix(a.detach(), w, out, inp))
 
 
-def weights_with_half_the_gradient(monkeypatch):
-    return everywhere(monkeypatch, lambda a, w, out, inp: real_matrix(a, (w + w.detach()) / 2, out, inp))
-
-
 def blocks_ignored(monkeypatch):
     monkeypatch.setattr(zoo.layers.weight, "axis_layout", lambda size, n, blocks=1, old=axis_layout: old(size, n))
-    return Sound()
-
-
-def layer_in_element_major(monkeypatch):
-    def forward(self, x, old=Linear.forward):
-        n = self.algebra.n
-        return old(self, x.unflatten(-1, (-1, n)).transpose(-1, -2).flatten(-2) if x.shape[-1] % n == 0 else x.flip(-1))
-
-    monkeypatch.setattr(Linear, "forward", forward)
     return Sound()
 
 
@@ -187,14 +164,6 @@ def kernel_turned_around(monkeypatch):
     return Sound()
 
 
-def groups_in_runs_of_channels(monkeypatch):
-    def forward(self, x):
-        return self.__dict__["torch_conv"]._conv_forward(x, self.weight, self.bias)
-
-    monkeypatch.setattr(_Conv, "forward", forward)
-    return Sound()
-
-
 def groups_padded_at_the_tail(monkeypatch):
     """Components of 3 elements become 4, 4 and 1 when two groups share them."""
 
@@ -211,11 +180,6 @@ def groups_padded_at_the_tail(monkeypatch):
         return y if self.bias is None else y + self.bias.view(-1, *(1,) * rank)
 
     monkeypatch.setattr(_Conv, "forward", forward)
-    return Sound()
-
-
-def stride_forgotten(monkeypatch):
-    monkeypatch.setattr(Conv1d, "forward", lambda self, x: nn.functional.conv1d(x, self.weight, self.bias))
     return Sound()
 
 
@@ -242,10 +206,6 @@ def one_rule_for_all(monkeypatch):
     return Sound()
 
 
-def somebody_elses_spec(monkeypatch):
-    return with_table(algebra("quaternion"), "clifford(p=1,q=1)")
-
-
 def spec_of_a_table_that_was_changed(monkeypatch):
     return with_table(algebra("quaternion").structure * 2, "quaternion")
 
@@ -253,42 +213,33 @@ def spec_of_a_table_that_was_changed(monkeypatch):
 CONV = {"test_conv1d_is_a_sum_of_linear_layers", "test_conv2d_is_a_sum_of_linear_layers"}
 GROUPS = {"test_a_group_takes_its_share_of_every_component", "test_groups_commute_with_right_multiplication"}
 BLOCK = {"test_block_is_the_product"}
-BLOCKS = {"test_each_gate_is_a_layer_of_its_own", "test_heads_may_change_places"}
 COMMUTES = {"test_linear_commutes_with_right_multiplication"}
 DECLARED = {"test_laws_are_as_declared"}
 DEFINITION = {"test_product_is_the_definition"}
-FACTORS = {"test_factors_rebuild_the_table", "test_factors_multiply_like_the_definition"}
-GRADIENT = {"test_block_passes_gradcheck"}
-NORM = {"test_norm_is_multiplicative_if_normed"}
+FACTORS = {"test_factors_rebuild_the_table"}
+LAWS = {"test_laws_show_in_products"}
 SIZES = {"test_linear_takes_any_size"}
 SPEC = {"test_the_spec_names_the_algebra"}
 DEFECTS = {
-    flipped_sign: DECLARED | NORM | COMMUTES,
-    not_a_number: {"test_structure_is_finite_and_cubic"},
-    not_bilinear: {"test_product_is_bilinear"} | DEFINITION,
+    flipped_sign: DECLARED | COMMUTES,
+    not_a_number: DEFINITION,
+    not_bilinear: DEFINITION,
     element_major: DEFINITION,
-    laws_that_lie: DECLARED | {"test_laws_show_in_products"},
-    unit_that_is_none: {"test_unit_acts_as_one"},
-    factors_short_of_one: FACTORS,
+    unit_that_is_none: LAWS,
     factors_of_another_table: FACTORS,
     weights_on_the_right: BLOCK | COMMUTES | SIZES | CONV | GROUPS,
     groups_padded_at_the_tail: GROUPS,
-    rule_without_gradient: BLOCK | GRADIENT,
-    weights_with_half_the_gradient: BLOCK | GRADIENT | CONV,
-    blocks_ignored: BLOCKS,
-    layer_in_element_major: COMMUTES | SIZES,
+    rule_without_gradient: BLOCK,
+    blocks_ignored: SIZES | {"test_each_gate_is_a_layer_of_its_own"},
     cast_to_float: {"test_linear_runs_in_every_precision"},
     one_weight_too_many: {"test_parameters_are_counted"},
     twice_the_variance: {"test_output_variance_is_one"},
     seed_ignored: {"test_the_seed_decides_the_draw"},
     kernel_turned_around: CONV | {"test_a_group_takes_its_share_of_every_component"},
-    groups_in_runs_of_channels: GROUPS,
-    stride_forgotten: {"test_conv1d_is_a_sum_of_linear_layers"},
     words_in_another_order: {"test_embedding_reads_one_hot_vectors"},
     rule_not_saved: {"test_state_dict_restores_the_layer"},
     copy_of_nothing: {"test_a_copy_is_independent"},
     one_rule_for_all: {"test_layers_of_one_algebra_do_not_share_a_dtype"},
-    somebody_elses_spec: SPEC,
     spec_of_a_table_that_was_changed: SPEC,
 }
 
@@ -324,17 +275,8 @@ def test_a_wrong_promise_is_noticed(law):
     class Promise(Sound):
         laws = QUATERNION._replace(**{law: not getattr(QUATERNION, law)})
 
-    wrong = {"associative": COMMUTES, "normed": NORM}.get(law, set())
-    assert failing(Promise(), checks=DECLARED | COMMUTES | NORM) == DECLARED | wrong
-
-
-@pytest.mark.parametrize("sign", range(16))
-def test_every_flipped_sign_of_quaternions_is_noticed(sign):
-    table = algebra("quaternion").structure.clone()
-    i, j, k = table.nonzero()[sign]
-    table[i, j, k] *= -1
-    with pytest.raises(AssertionError):
-        with_table(table).test_laws_are_as_declared()
+    wrong = COMMUTES if law == "associative" else set()
+    assert failing(Promise(), checks=DECLARED | COMMUTES) == DECLARED | wrong
 
 
 class Small(BackboneContract):
@@ -457,16 +399,6 @@ def test_a_backbone_that_is_not_copied_is_noticed(monkeypatch):
 def test_every_check_of_a_backbone_can_fail():
     shown = {expected for _, expected in BACKBONE_DEFECTS.values()} | {"test_a_copy_is_independent"}
     assert shown == checks_of(BackboneContract)
-
-
-def test_a_factory_is_enough_to_build():
-    assert Small().build(Layers("complex", scope="ffn")).blocks[0].mlp.fc1.algebra.n == 2
-
-
-def test_sizes_fit_any_algebra():
-    for n in range(1, 33):
-        net = Small().build(Layers(Algebra(torch.ones(n, n, n))))
-        assert net.blocks[0].attn.qkv.algebra.n == n
 
 
 def test_installed_algebras_can_be_made():

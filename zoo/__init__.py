@@ -16,57 +16,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo.algebras import Algebra, Laws, laws
+    from zoo.algebras import Algebra as Algebra
+    from zoo.algebras import Laws as Laws
     from zoo.algebras import algebra as algebra
-    from zoo.backbones.build import backbone, count
+    from zoo.algebras import laws as laws
+    from zoo.backbones.build import backbone as backbone
+    from zoo.backbones.build import count as count
     from zoo.conversion import convert as convert
     from zoo.conversion import fold as fold
-    from zoo.errors import InputError
-    from zoo.inference.model import Model, load
-    from zoo.inference.saving import save
-    from zoo.layers import Layers, keep_matrices
-    from zoo.registry import register
-    from zoo.training.api import fit, lottery
+    from zoo.errors import InputError as InputError
+    from zoo.inference.model import Model as Model
+    from zoo.inference.model import load as load
+    from zoo.inference.saving import save as save
+    from zoo.layers import Layers as Layers
+    from zoo.layers import keep_matrices as keep_matrices
+    from zoo.registry import register as register
+    from zoo.training.api import fit as fit
+    from zoo.training.api import lottery as lottery
 
-__all__ = [
-    "Algebra",
-    "InputError",
-    "Laws",
-    "Layers",
-    "Model",
-    "algebra",
-    "backbone",
-    "convert",
-    "count",
-    "fit",
-    "fold",
-    "keep_matrices",
-    "laws",
-    "load",
-    "lottery",
-    "register",
-    "save",
-]
-
-_HOMES = {
-    "Algebra": "zoo.algebras",
-    "InputError": "zoo.errors",
-    "Laws": "zoo.algebras",
-    "Layers": "zoo.layers",
-    "Model": "zoo.inference.model",
-    "algebra": "zoo.algebras",
-    "backbone": "zoo.backbones.build",
-    "convert": "zoo.conversion",
-    "count": "zoo.backbones.build",
-    "fit": "zoo.training.api",
-    "fold": "zoo.conversion",
-    "keep_matrices": "zoo.layers",
-    "laws": "zoo.algebras",
-    "load": "zoo.inference.model",
-    "lottery": "zoo.training.api",
-    "register": "zoo.registry",
-    "save": "zoo.inference.saving",
+_NAMES = {
+    "algebras": "Algebra Laws algebra laws",
+    "backbones.build": "backbone count",
+    "conversion": "convert fold",
+    "errors": "InputError",
+    "inference.model": "Model load",
+    "inference.saving": "save",
+    "layers": "Layers keep_matrices",
+    "registry": "register",
+    "training.api": "fit lottery",
 }
+_HOMES = {name: f"zoo.{module}" for module, names in _NAMES.items() for name in names.split()}
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

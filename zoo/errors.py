@@ -1,5 +1,6 @@
 """Errors that a user can correct, and how messages quote what a user wrote."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 ErrorCode = Literal[
@@ -50,6 +51,16 @@ def check_rules(*rules: tuple[bool, str], code: ErrorCode = "invalid") -> None:
     for holds, message in rules:
         if not holds:
             raise InputError(message, code=code)
+
+
+def check_choice(kind: str, name: object, choices: Iterable[str]) -> None:
+    """Check that a name is among the choices.
+
+    Raises:
+        InputError: Otherwise, with the code ``unknown``; the message lists the choices.
+    """
+    if name not in (known := list(choices)):
+        raise InputError(f"unknown {kind} '{name}': use {', '.join(known)}", code="unknown")
 
 
 def shorten(text: str, width: int = 60) -> str:

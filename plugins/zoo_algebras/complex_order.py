@@ -3,7 +3,7 @@
 import torch
 
 from zoo.algebras import Algebra
-from zoo.errors import InputError
+from zoo.errors import check_choice
 from zoo_algebras.cayley_dickson import cayley_dickson
 
 
@@ -21,8 +21,7 @@ def complex_order(weights: str = "separate") -> Algebra:
     Raises:
         InputError: If ``weights`` is neither.
     """
-    if weights not in ("separate", "shared"):
-        raise InputError(f"complex_order(weights={weights}): use separate or shared")
+    check_choice("weights", weights, ("separate", "shared"))
     return Algebra(
         cayley_dickson(1).structure,
         left=torch.ones(1, 2) if weights == "shared" else None,

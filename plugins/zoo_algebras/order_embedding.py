@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import InputError
+from zoo.errors import InputError, check_choice
 from zoo.layers import Layers
 
 SHARING = ("none", "word", "dimension")
@@ -72,8 +72,7 @@ class PhasorEmbedding(nn.Module):
             raise InputError(f"dim={dim}: real and imaginary parts take half of the channels each, so dim must be even")
         if std <= 0:
             raise InputError(f"std={std}: the spread of the initial channels is above zero")
-        if frequency_init not in FREQUENCY_INITS:
-            raise InputError(f"frequency_init={frequency_init}: use {', '.join(FREQUENCY_INITS)}")
+        check_choice("frequency_init", frequency_init, FREQUENCY_INITS)
         if frequency_init == "index" and frequency != "none":
             raise InputError(f"frequency={frequency}: frequencies by word index are not shared: leave it out", code="conflict")
         if not 0 <= frequency_lr_scale < math.inf:
@@ -152,9 +151,7 @@ class PhasorEmbedding(nn.Module):
 
 def _table(name: str, sharing: str, words: int, width: int) -> nn.Embedding:
     """Make a table of numbers per word and dimension, [words, width], or what sharing leaves of it."""
-    if sharing not in SHARING:
-        choices = (*SHARING, "off") if name == "phase" else SHARING
-        raise InputError(f"{name}={sharing}: unknown sharing, use {', '.join(choices)}")
+    check_choice(name, sharing, (*SHARING, "off") if name == "phase" else SHARING)
     rows, columns = (1 if sharing == "word" else words), (1 if sharing == "dimension" else width)
     return nn.Embedding(rows, columns, padding_idx=0 if rows > 1 else None)
 

@@ -9,16 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from zoo.data.images.files import class_folders, read_arrays, read_folder
+from zoo.data.images.files import check_arrays, class_folders, read_arrays, read_folder
 from zoo.data.images.module import ImageData
 from zoo.data.images.splits import EncodedImages, Split, hold_out, thin
-from zoo.data.options import Place, check_share, options_of, whole
-from zoo.data.sources import existing
+from zoo.data.options import DataError, Place, check_share, existing, options_of, whole
 from zoo.errors import InputError
-from zoo_datasets.hub import load
-from zoo_datasets.records import attach_record
-
-PIXELS = 32 * 32 * 3
+from zoo_datasets.hub import attach_record, load
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,37 +83,31 @@ def read_cifar(record: CifarSet, root: Path) -> dict[str, Split]:
     if (root / "train").is_dir():
         classes = class_folders(root)
         if tuple(classes) != record.classes:
-            raise InputError(
-                f"{root}: its {len(classes)} class folders are not the {len(record.classes)} of {record.name}", code="data"
-            )
+            raise DataError(f"{root}: its {len(classes)} class folders are not the {len(record.classes)} of {record.name}")
         return read_folder(root)
     accepted = "the binary version (*.bin), parquet files, an image folder (train/<class>/) or train_*.npz + test.npz"
-    reason = "only the pickled python version, and nothing is ever unpickled" if _pickled(root) else "no known layout"
-    raise InputError(f"{record.name}: {root} holds {reason}; accepted: a folder with {accepted}", code="data")
-
-
-def _pickled(root: Path) -> bool:
-    names = {"data_batch_1", "batches.meta", "meta", "cifar-10-python.tar.gz", "cifar-100-python.tar.gz"}
-    return root.name in names or any(file.name in names for file in root.rglob("*"))
+    pickles = {"data_batch_1", "batches.meta", "meta", "cifar-10-python.tar.gz", "cifar-100-python.tar.gz"}
+    is_pickled = root.name in pickles or any(file.name in pickles for file in root.rglob("*"))
+    reason = "only the pickled python version, and nothing is ever unpickled" if is_pickled else "no known layout"
+    raise DataError(f"{record.name}: {root} holds {reason}; accepted: a folder with {accepted}")
 
 
 def _binary(record: CifarSet, folder: Path) -> dict[str, Split]:
     """Read records of label bytes (the last one counts) and 3 x 32 x 32 colour planes."""
-    splits = {}
+    splits, length = {}, record.label_bytes + 32 * 32 * 3
     for name, files in (("train", record.train_files), ("test", (record.test_file,))):
-        records = np.concatenate([_records(folder / file, record.label_bytes + PIXELS) for file in files])
+        parts = []
+        for file in (folder / name for name in files):
+            if not file.is_file():
+                raise InputError(f"{file}: missing; the other files of the binary version are there", code="missing")
+            parts.append(np.fromfile(file, np.uint8))
+            if not (size := len(parts[-1])) or size % length:
+                damaged = f"{size} bytes are not whole records of {length}; the file is damaged"
+                raise InputError(f"{file}: {damaged}", code="corrupt")
+        records = np.concatenate(parts).reshape(-1, length)
         pixels = records[:, record.label_bytes :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         splits[name] = Split(np.ascontiguousarray(pixels), records[:, record.label_bytes - 1], str(folder))
     return splits
-
-
-def _records(file: Path, length: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    if not file.is_file():
-        raise InputError(f"{file}: missing; the other files of the binary version are there", code="missing")
-    content = np.fromfile(file, np.uint8)
-    if len(content) == 0 or len(content) % length:
-        raise InputError(f"{file}: {len(content)} bytes are not whole records of {length}; the file is damaged", code="corrupt")
-    return content.reshape(-1, length)
 
 
 def _shards(files: list[Path]) -> Split:
@@ -129,8 +119,7 @@ def _shards(files: list[Path]) -> Split:
         if not file.is_file():
             raise InputError(f"{file}: missing; the training shards are there", code="missing")
         arrays = read_arrays(file)
-        if missing := {"jpeg", "offsets", "labels"} - set(arrays):
-            raise InputError(f"{file}: no array {', '.join(sorted(missing))}; it has {', '.join(sorted(arrays))}", code="data")
+        check_arrays(file, arrays, ("jpeg", "offsets", "labels"))
         content, offsets = arrays["jpeg"].tobytes(), arrays["offsets"].tolist()
         if len(offsets) != len(arrays["labels"]) + 1 or sorted(offsets) != offsets or offsets[-1] != len(content):
             raise InputError(f"{file}: offsets do not fit jpeg and labels; the file is damaged", code="corrupt")
@@ -146,35 +135,30 @@ def _parquet(record: CifarSet, root: Path) -> dict[str, Split]:
     names = {file: f"{file.parent.name}/{file.name}" if file.parent != root else file.name for file in files}
     parts = {split: [str(file) for file in files if split in names[file]] for split in ("train", "test")}
     if not parts["train"] or not parts["test"]:
-        raise InputError(
-            f"{root}: parquet files of train and test are needed; found {', '.join(f.name for f in files[:5])}", code="data"
-        )
+        raise DataError(f"{root}: parquet files of train and test are needed; found {', '.join(f.name for f in files[:5])}")
     import datasets
 
     try:
         loaded = datasets.load_dataset("parquet", data_files=parts)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        raise InputError(f"{root}: cannot read the parquet files ({error.__cause__ or error})", code="data") from error
+        raise DataError(f"{root}: cannot read the parquet files ({error.__cause__ or error})") from error
     return from_datasets(loaded, record, str(root))
 
 
 def from_datasets(loaded: Mapping[str, Any], record: CifarSet, source: str) -> dict[str, Split]:
     """Take the splits of a Hugging Face `DatasetDict`, images still encoded."""
-    return {name: _rows(loaded, name, record, source) for name in ("train", "test")}
-
-
-def _rows(loaded: Mapping[str, Any], name: str, record: CifarSet, source: str) -> Split:
-    if name not in loaded:
-        raise InputError(f"{record.name}: {source} has no {name} split; it has {', '.join(loaded)}", code="data")
     from datasets import Image
 
-    table = loaded[name]
-    image = next((column for column in ("img", "image") if column in table.column_names), None)
-    label = next((column for column in ("fine_label", "label") if column in table.column_names), None)
-    if image is None or label is None:
-        raise InputError(
-            f"{record.name}: {source} needs columns img and label; it has {', '.join(table.column_names)}", code="data"
-        )
-    items = [item["bytes"] for item in table.cast_column(image, Image(decode=False))[image]]
-    names = [f"{source}, {name} row {i}" for i in range(len(items))]
-    return Split(EncodedImages(items, names), np.array(table[label]), source)
+    splits = {}
+    for name in ("train", "test"):
+        if name not in loaded:
+            raise DataError(f"{record.name}: {source} has no {name} split; it has {', '.join(loaded)}")
+        table = loaded[name]
+        image = next((column for column in ("img", "image") if column in table.column_names), None)
+        label = next((column for column in ("fine_label", "label") if column in table.column_names), None)
+        if image is None or label is None:
+            raise DataError(f"{record.name}: {source} needs columns img and label; it has {', '.join(table.column_names)}")
+        items = [item["bytes"] for item in table.cast_column(image, Image(decode=False))[image]]
+        names = [f"{source}, {name} row {i}" for i in range(len(items))]
+        splits[name] = Split(EncodedImages(items, names), np.array(table[label]), source)
+    return splits

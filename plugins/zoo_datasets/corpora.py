@@ -8,16 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from zoo.data.corpus.files import ENDINGS, read_corpus
-from zoo.data.corpus.module import CorpusData
+from zoo.data.corpus.module import ENDINGS, CorpusData, read_corpus
 from zoo.data.corpus.source import Source, Text, TextFile
-from zoo.data.options import Place, options_of, whole
-from zoo.data.sources import existing
+from zoo.data.options import Place, existing, options_of, whole
 from zoo.data.text.files import OPEN
 from zoo.errors import InputError
 from zoo_datasets import wordnet
-from zoo_datasets.hub import hub_changed, hub_split, load
-from zoo_datasets.records import attach_record
+from zoo_datasets.hub import attach_record, hub_changed, hub_split, load
 from zoo_datasets.wordnet import Gloss
 
 HELD = 5  # per cent of all characters that validation and test topics may have, each
@@ -97,12 +94,7 @@ In the usual order: 90 million characters for training, 5 for validation, 5 for 
 same shares.
 """
 
-enwik8 = corpus_set(
-    name="enwik8",
-    length=100_000_000,
-    file="enwik8",
-    defaults={"tokenizer": "bpe", "vocab": 258},
-)
+enwik8 = corpus_set(name="enwik8", length=100_000_000, file="enwik8", defaults={"tokenizer": "bpe", "vocab": 258})
 """enwik8: the first 100,000,000 bytes of Wikipedia with all its markup (Hutter Prize; Mahoney 2006).
 
 In the usual order: 90 million bytes for training, 5 for validation, 5 for testing; a cut within a character moves behind it.

@@ -9,7 +9,7 @@ import numpy as np
 from lightning.pytorch import LightningDataModule
 
 from zoo.data.options import options_of, whole
-from zoo.data.parallel.module import ParallelData
+from zoo.data.parallel import ParallelData
 from zoo.data.text.module import TextData, text_options
 from zoo.data.text.splits import RELEVANCE
 from zoo.data.text.table import Table

@@ -1,8 +1,8 @@
 """Loading data sets from the Hugging Face Hub, with a one-line error for whatever goes wrong."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from zoo.errors import InputError
 
@@ -33,7 +33,6 @@ def load(preset: str, repository: str, *table: str | None, **options: str) -> An
 
 
 def _reason(error: Exception) -> str:
-    """Say why a set could not be loaded, where the library says it in terms of its own."""
     import datasets
 
     if isinstance(error, datasets.exceptions.SplitsVerificationError):
@@ -72,3 +71,14 @@ def hub_split(
     if rows not in (None, len(data)):
         raise hub_changed(preset, repository, f"{len(data):,} rows in {part}, not {rows:,}")
     return data
+
+
+Preset = TypeVar("Preset", bound=Callable[..., Any])
+
+
+def attach_record(preset: Preset, record: Any) -> Preset:
+    """Name a preset after its record, and attach the record, which the preset reads when it is called."""
+    preset.__name__ = preset.__qualname__ = record.name
+    preset.__doc__ = f"Load the published set {record.name}."
+    preset.record = record  # type: ignore[attr-defined]
+    return preset

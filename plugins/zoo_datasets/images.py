@@ -14,12 +14,10 @@ from typing import Any
 from zoo.data.images.files import read_npz
 from zoo.data.images.module import ImageData
 from zoo.data.images.splits import Split
-from zoo.data.options import Place, options_of
-from zoo.data.sources import existing
+from zoo.data.options import Place, existing, options_of
 from zoo.errors import InputError
 from zoo_datasets.cifar import cifar_set
-from zoo_datasets.hub import from_hub
-from zoo_datasets.records import attach_record
+from zoo_datasets.hub import attach_record, from_hub
 
 REPOSITORY = "albertvillanova/medmnist-v2"  # a mirror; MedMNIST's own files, held against the sums, are on Zenodo
 REVISION = "0472595ab51916346dc4ad40f7b77551f2171403"

@@ -12,14 +12,7 @@ FIVE = {"0": "very negative", "1": "negative", "2": "neutral", "3": "positive", 
 ENTAILMENT = {"0": "entailment", "1": "neutral", "2": "contradiction"}
 WHOLE = {"train": ("train", "test")}
 
-COARSE = {
-    "ABBR": "abbreviation",
-    "DESC": "description",
-    "ENTY": "entity",
-    "HUM": "human",
-    "LOC": "location",
-    "NUM": "number",
-}
+COARSE = {"ABBR": "abbreviation", "DESC": "description", "ENTY": "entity", "HUM": "human", "LOC": "location", "NUM": "number"}
 _PARTS = {
     "ABBR": "abb exp",
     "DESC": "def desc manner reason",
@@ -38,52 +31,39 @@ _ANSWERS = Layout(("question", "sentence"), "label")
 _GLUE = "nyu-mll/glue@bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
 
 mr = text_set(
-    name="mr",
-    repository="cornell-movie-review-data/rotten_tomatoes@aa13bc287fa6fcab6daf52f0dfb9994269ffea28",
-    splits={"train": ("train", "validation", "test")},
-    rows={"train": 8530, "validation": 1066, "test": 1066},
+    "mr",
+    "cornell-movie-review-data/rotten_tomatoes@aa13bc287fa6fcab6daf52f0dfb9994269ffea28",
+    {"train": ("train", "validation", "test")},
+    {"train": 8530, "validation": 1066, "test": 1066},
     names=POLARITY,
 )
 """MR: 10,662 sentences of movie reviews, negative or positive (Pang and Lee 2005); no split, hence folds."""
 
 subj = text_set(
-    name="subj",
-    repository="SetFit/subj@f3c1162e678417f664d76b21864fdb87b0615fcf",
-    splits=WHOLE,
-    rows={"train": 8000, "test": 2000},
+    "subj",
+    "SetFit/subj@f3c1162e678417f664d76b21864fdb87b0615fcf",
+    WHOLE,
+    {"train": 8000, "test": 2000},
     names={"0": "objective", "1": "subjective"},
 )
 """SUBJ: 10,000 sentences, subjective or objective (Pang and Lee 2004); no split, hence folds."""
 
 # No commit is known in full, hence the branch. The third split, `dev`, is left out: the other two already are the original.
-mpqa = text_set(
-    name="mpqa",
-    repository="jxm/mpqa@main",
-    splits=WHOLE,
-    rows={"train": 8603, "test": 2000},
-    hub=SENTENCE,
-    names=POLARITY,
-)
+mpqa = text_set("mpqa", "jxm/mpqa@main", WHOLE, {"train": 8603, "test": 2000}, hub=SENTENCE, names=POLARITY)
 """MPQA: 10,603 short phrases of news, negative or positive (Wiebe et al. 2005); no split, hence folds.
 
 Phrases recur, 98 of them with both labels: no system can be right about all. The Hub's copy has no known commit and is read
 from its main branch; only its numbers of rows are checked.
 """
 
-cr = text_set(
-    name="cr",
-    repository="SetFit/CR@01e427e689e9d3a9097f85eab7a91ce937cf5f98",
-    splits=WHOLE,
-    rows={"train": 3394, "test": 376},
-    names=POLARITY,
-)
+cr = text_set("cr", "SetFit/CR@01e427e689e9d3a9097f85eab7a91ce937cf5f98", WHOLE, {"train": 3394, "test": 376}, names=POLARITY)
 """CR: 3,770 sentences of customers' reviews, negative or positive (Hu and Liu 2004); no split, hence folds."""
 
 trec = text_set(
-    name="trec",
-    repository="SetFit/TREC-QC@0a34640b3cac3affef6f0abdfb81e3d0ecffcf92",
-    splits=TRAIN_TEST,
-    rows={"train": 5452, "test": 500},
+    "trec",
+    "SetFit/TREC-QC@0a34640b3cac3affef6f0abdfb81e3d0ecffcf92",
+    TRAIN_TEST,
+    {"train": 5452, "test": 500},
     variants=(
         "fine",
         {
@@ -106,10 +86,10 @@ Ten test questions also occur among the training questions, as published. Valida
 """
 
 sst = text_set(
-    name="sst",
-    repository="stanfordnlp/sst2@8d51e7e4887a4caaa95b3fbebbf53c0490b58bbb",
-    splits=OFFICIAL,
-    rows={"train": 6920, "validation": 872, "test": 1821},
+    "sst",
+    "stanfordnlp/sst2@8d51e7e4887a4caaa95b3fbebbf53c0490b58bbb",
+    OFFICIAL,
+    {"train": 6920, "validation": 872, "test": 1821},
     names=POLARITY,
     variants=(
         "level",
@@ -146,10 +126,10 @@ which overlap with others.
 """
 
 imdb = text_set(
-    name="imdb",
-    repository="stanfordnlp/imdb@e6281661ce1c48d982bc483cf8a173c1bbeb5d31",
-    splits=TRAIN_TEST,
-    rows={"train": 25000, "test": 25000},
+    "imdb",
+    "stanfordnlp/imdb@e6281661ce1c48d982bc483cf8a173c1bbeb5d31",
+    TRAIN_TEST,
+    {"train": 25000, "test": 25000},
     columns=(TEXT, SENTENCE, Layout((4,), 0, 3), BARE),
     names=POLARITY,
     defaults={"max_length": 256},
@@ -160,10 +140,10 @@ A local table of the columns label, id, rating, fold and text has its validation
 """
 
 snli = text_set(
-    name="snli",
-    repository="stanfordnlp/snli@cdb5c3d5eed6ead6e5a341c8e56e669bb666725b",
-    splits=OFFICIAL,
-    rows={"train": 550152, "validation": 10000, "test": 10000},
+    "snli",
+    "stanfordnlp/snli@cdb5c3d5eed6ead6e5a341c8e56e669bb666725b",
+    OFFICIAL,
+    {"train": 550152, "validation": 10000, "test": 10000},
     hub=_PREMISE,
     columns=(_PREMISE, _GOLD),
     names=ENTAILMENT,
@@ -176,10 +156,10 @@ which is held out: that is a small set of its own, as its sizes say, and its res
 """
 
 mnli = text_set(
-    name="mnli",
-    repository="nyu-mll/multi_nli@da70db2af9d09693783c3320c4249840212ee221",
-    splits={"train": ("train",), "test": ("validation_matched",)},
-    rows={"train": 392702, "validation_matched": 9815, "validation_mismatched": 9832},
+    "mnli",
+    "nyu-mll/multi_nli@da70db2af9d09693783c3320c4249840212ee221",
+    {"train": ("train",), "test": ("validation_matched",)},
+    {"train": 392702, "validation_matched": 9815, "validation_mismatched": 9832},
     hub=_PREMISE,
     columns=(_PREMISE, _GOLD),
     names=ENTAILMENT,
@@ -202,11 +182,11 @@ held out of training.
 
 # The repository's `tsv_format` lacks 499 of these training pairs: somebody took quotation marks for quoting.
 scitail = text_set(
-    name="scitail",
-    repository="allenai/scitail@0cc4353235b289165dfde1c7c5d1be983f99ce44",
+    "scitail",
+    "allenai/scitail@0cc4353235b289165dfde1c7c5d1be983f99ce44",
+    OFFICIAL,
+    {"train": 23596, "validation": 1304, "test": 2126},
     config="snli_format",
-    splits=OFFICIAL,
-    rows={"train": 23596, "validation": 1304, "test": 2126},
     hub=_GOLD,
     columns=(_PREMISE, _GOLD, Layout((0, 1), 2)),
     names={"neutral": "neutral", "entails": "entailment"},
@@ -215,11 +195,11 @@ scitail = text_set(
 """SciTail: 23,596 + 1,304 + 2,126 pairs of science sentences, entailment or neutral (Khot et al. 2018)."""
 
 qqp = text_set(
-    name="qqp",
-    repository=_GLUE,
+    "qqp",
+    _GLUE,
+    HIDDEN,
+    {"train": 363846, "validation": 40430},
     config="qqp",
-    splits=HIDDEN,
-    rows={"train": 363846, "validation": 40430},
     hub=_DUPLICATES,
     columns=(Layout(_DUPLICATES.texts, "is_duplicate"), _DUPLICATES),
     names={"0": "different", "1": "duplicate"},
@@ -230,11 +210,11 @@ GLUE keeps its test labels secret: the 40,430 validation pairs are tested on, an
 """
 
 qnli = text_set(
-    name="qnli",
-    repository=_GLUE,
+    "qnli",
+    _GLUE,
+    HIDDEN,
+    {"train": 104743, "validation": 5463},
     config="qnli",
-    splits=HIDDEN,
-    rows={"train": 104743, "validation": 5463},
     hub=_ANSWERS,
     columns=(_ANSWERS,),
     names={"0": "entailment", "1": "not_entailment"},
@@ -246,10 +226,10 @@ has no more than these is cut into folds.
 """
 
 wikiqa = text_set(
-    name="wikiqa",
-    repository="microsoft/wiki_qa@3f104672b5de699878fe7907afc486f0de325eb5",
-    splits=OFFICIAL,
-    rows={"train": 20360, "validation": 2733, "test": 6165},
+    "wikiqa",
+    "microsoft/wiki_qa@3f104672b5de699878fe7907afc486f0de325eb5",
+    OFFICIAL,
+    {"train": 20360, "validation": 2733, "test": 6165},
     hub=Layout(("question", "answer"), "label", "question_id"),
     columns=(
         Layout(("question", "answer"), "label", "question_id"),
@@ -276,11 +256,7 @@ set: `2016_flickr`, 1,000 pairs; in a folder also `2017_flickr`, 1,000, or `2017
 """
 
 iwslt15 = parallel_set(
-    name="iwslt15",
-    sides=("en", "vi"),
-    stems={"val": ("tst2012",), "test": ("tst2013",)},
-    untrained=True,
-    entities=True,
+    name="iwslt15", sides=("en", "vi"), stems={"val": ("tst2012",), "test": ("tst2013",)}, untrained=True, entities=True
 )
 """IWSLT 2015: talks in English and Vietnamese, tokenised by Luong and Manning (2015): 133 thousand + 1,553 + 1,268 pairs.
 

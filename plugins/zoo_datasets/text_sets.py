@@ -9,18 +9,15 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from zoo.data.options import Place, options_of
-from zoo.data.sources import existing, listing
-from zoo.data.text.columns import CHUNK, Column, Store
+from zoo.data.options import DataError, Place, existing, listing, options_of
 from zoo.data.text.files import OPEN, base_suffix
 from zoo.data.text.formats import FORMATS, column_names
-from zoo.data.text.module import TextData
+from zoo.data.text.module import TextData, text_options
 from zoo.data.text.reading import SPLITS, read_table
 from zoo.data.text.splits import question_numbers
-from zoo.data.text.table import Labels, Table, joined
+from zoo.data.text.table import CHUNK, Column, Labels, Store, Table, joined
 from zoo.errors import InputError
-from zoo_datasets.hub import hub_split, load
-from zoo_datasets.records import attach_record
+from zoo_datasets.hub import attach_record, hub_split, load
 
 UNLABELLED = frozenset({"-1", "-", "", "None"})  # how sets mark a row that nobody could agree on, or whose label is secret
 TRAIN_TEST = {"train": ("train",), "test": ("test",)}
@@ -57,7 +54,7 @@ class Layout:
 TEXT, SENTENCE, BARE = Layout(("text",), "label"), Layout(("sentence",), "label"), Layout((1,), 0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class TextSet:
     """One published set of labelled texts.
 
@@ -65,9 +62,9 @@ class TextSet:
         name: Name of the preset.
         repository: The data set repository on the Hub, and behind an @ the commit that is read; or a branch, where no commit
             could be established and `rows` alone notices a change.
-        config: Which of the repository's tables.
         splits: The Hub's splits that make up ours; several are laid end to end.
         rows: Rows of the Hub's splits, those without a label included.
+        config: Which of the repository's tables.
         hub: The columns on the Hub.
         columns: The columns of local files; the first of these that a file has are read.
         names: Labels as they are written, and the names shown in their place.
@@ -78,9 +75,9 @@ class TextSet:
 
     name: str
     repository: str
-    config: str | None = None
     splits: Mapping[str, tuple[str, ...]]
     rows: Mapping[str, int]
+    config: str | None = None
     hub: Layout = TEXT
     columns: tuple[Layout, ...] = (TEXT, SENTENCE, BARE)
     names: Mapping[str, str] | None = None
@@ -113,16 +110,17 @@ class TextSet:
         return [self] if self.variants is None else [self.variant(value) for value in self.variants[1]]
 
 
-def text_set(**record: Any) -> Callable[..., TextData]:
+def text_set(*fields: Any, **others: Any) -> Callable[..., TextData]:
     """Return the preset of a published set: `preset(path=None, ...)` reads a local copy, or fetches the set from the Hub once.
 
     A local copy is a file, which is cut into folds, or a folder with train.*, and dev.* (or val.*, validation.*) and test.*
     where they exist; as published or as a plain table: TSV, CSV, JSON lines or Parquet, also packed as .gz or .xz.
 
     Args:
-        record: The fields of `TextSet`; kept as the attribute `record` of the preset.
+        fields: The first fields of `TextSet`, which is kept as the attribute `record` of the preset.
+        others: Its other fields.
     """
-    text_set = TextSet(**record)
+    text_set = TextSet(*fields, **others)
     option, values = text_set.variants or ("", {})
 
     @options_of(TextData, extra={option: next(iter(values))} if option else {}, **text_set.defaults)
@@ -181,12 +179,11 @@ def labelled(table: Table) -> Table:
 
 def answerable(table: Table) -> Table:
     """Leave out the questions without a right answer, which no ranking can do well or badly."""
-    assert table.groups is not None
-    groups = question_numbers(table.groups)
+    groups = question_numbers(table)
     right = table.labels.mask([name for name in table.labels.names if name.lower() in ("1", "true", "relevant")])
     is_answerable = np.isin(groups, groups[right])
     if not is_answerable.any():
-        raise InputError(f"{table.source}: no question has an answer of label 1", code="data")
+        raise DataError(f"{table.source}: no question has an answer of label 1")
     return table.where(is_answerable)
 
 
@@ -241,7 +238,7 @@ def _read(record: TextSet, file: Path, split: str) -> Table | None:
     header = isinstance(layout.label, str)
     table = labelled(read_table(file, **texts, label=layout.label, group=layout.group, header=header))
     if not len(table) and split != "test":
-        raise InputError(f"{file}: no row has a label", code="data")
+        raise DataError(f"{file}: no row has a label")
     return table if len(table) else None
 
 
@@ -249,7 +246,7 @@ def _other_columns(record: TextSet, file: Path, names: Sequence[str]) -> InputEr
     wanted = [", ".join(map(str, layout.all)) for layout in record.columns if layout.width is None]
     bare = [f"{layout.width} columns without a header" for layout in record.columns if layout.width is not None]
     listed = ", ".join(name[:20] for name in names[:8]) or "none at all"
-    return InputError(f"{file}: {record.name} needs the columns {', or '.join(wanted + bare)}; there is {listed}", code="data")
+    return DataError(f"{file}: {record.name} needs the columns {', or '.join(wanted + bare)}; there is {listed}")
 
 
 def _folded(found: dict[str, Table]) -> dict[str, Table]:
@@ -260,3 +257,52 @@ def _folded(found: dict[str, Table]) -> dict[str, Table]:
         if chosen.any() and not chosen.all():
             found["train"], found["val"] = train.where(~chosen), train.where(chosen)
     return {split: table.changed(groups=None) for split, table in found.items()}
+
+
+NUMBERS = {"VBZ": "singular", "VBP": "plural"}
+TENTHS = {"test": (0,), "val": (1,), "train": tuple(range(2, 10))}  # the line numbers, modulo 10, of each split
+
+
+@text_options(tokenizer="space", lowercase=False)
+def sva(path: str | Path | None = None, attractors: int = 0, **options: Any) -> TextData:
+    """Subject-verb agreement of Linzen et al.: the words before a verb, and whether it is singular or plural.
+
+    The corpus has 1.4 million rows; its published random sample for validation, `numpred.val`, is cut by line number modulo
+    10 into test (0), validation (1) and training rows: 12,616 to train on, so results are not those of the papers, which
+    trained on 142,000. Rare words stand as their parts of speech, in capitals: case is kept.
+
+    Args:
+        path: The folder with `numpred.val` and `numpred.test.1` to `numpred.test.5` (.tsv, .tsv.gz). The Hub has no copy.
+        attractors: Test on `numpred.test.K` instead: sentences with K nouns of the other number before the verb, 1..5.
+        options: See `TextData`.
+
+    Raises:
+        InputError: There is no path, a file is missing or wrong, or `attractors` is not 0..5.
+    """
+    if path is None:
+        raise InputError(
+            "sva: the Hugging Face Hub has no copy; use sva(path=FOLDER) with a folder that holds numpred.val.tsv",
+            code="missing",
+        )
+    if isinstance(attractors, bool) or attractors not in range(6):
+        raise InputError(f"sva: attractors={attractors!r}; use 1 to 5, or 0 for the mixed test rows")
+    return TextData(partial(_sva_splits, path, attractors), "text_classification", names=NUMBERS, **options)
+
+
+def _sva_splits(path: str | Path, attractors: int) -> dict[str, Table]:
+    folder = existing(path, "sva")
+    sample = _numpred(folder, "numpred.val")
+    tenth = np.arange(len(sample)) % 10
+    splits = {name: sample.where(np.isin(tenth, tenths)) for name, tenths in TENTHS.items()}
+    if attractors:
+        splits["test"] = _numpred(folder, f"numpred.test.{attractors}")
+    return splits
+
+
+def _numpred(folder: Path, name: str) -> Table:
+    for file in (folder / f"{name}.tsv.gz", folder / f"{name}.tsv"):
+        if file.is_file():
+            return read_table(file, text=1, label=0, header=False)
+    raise InputError(
+        f"sva: {folder} holds no {name}.tsv or {name}.tsv.gz; use sva(path=FOLDER) with the folder that does", code="missing"
+    )

@@ -91,7 +91,6 @@ def sample(glosses: Sequence[Gloss], count: int | None) -> list[int]:
 
 
 def _lines(name: str) -> dict[str, str]:
-    """Read one file of `key<TAB>text` lines."""
     package = find_spec("timm")  # timm itself takes seconds to import
     folder = Path(package.origin).parent if package is not None and package.origin else Path()
     try:

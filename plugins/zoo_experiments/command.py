@@ -13,7 +13,7 @@ from zoo.cli.parser import Parser
 from zoo.errors import InputError
 from zoo.training.options import build
 from zoo.training.processes import is_first_process
-from zoo_experiments.options import Lottery, Sweep, check_execution
+from zoo_experiments.options import Lottery, Sweep
 
 TEXTS = {
     "sweep": "Train the missing runs of a grid in one file; each is a run of zoo fit in its own folder.",
@@ -39,7 +39,6 @@ def run(command: str, values: dict[str, Any]) -> int:
         return run_lottery(values)
     file, as_json = values.pop("file"), values.pop("json")
     options = build(Sweep, values)
-    check_execution(options)
     if options.only and command == "frontier":
         raise InputError("--only is not supported here: remove networks from the file", code="unsupported")
     content = read_config(file)[1]

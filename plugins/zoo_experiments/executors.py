@@ -26,11 +26,7 @@ _POLL = 0.1
 
 
 class Here:
-    """Train one point after the other in this process.
-
-    Args:
-        train: Trains or resumes a point.
-    """
+    """Train one point after the other in this process."""
 
     slots = 1
 
@@ -58,11 +54,7 @@ class Here:
 
 
 class Processes:
-    """Train points in parallel processes of ``zoo``.
-
-    Args:
-        jobs: Maximum number of processes.
-    """
+    """Train points in parallel processes of ``zoo``."""
 
     def __init__(self, jobs: int) -> None:
         self.slots = jobs
@@ -101,15 +93,7 @@ class Processes:
 
 
 class Ray:
-    """Train points on a Ray cluster, which retries lost ones.
-
-    Args:
-        cpus: Cores per run.
-        gpus: GPUs per run.
-
-    Raises:
-        InputError: If Ray is not installed, or the cluster does not answer.
-    """
+    """Train points on a Ray cluster, which retries lost ones."""
 
     slots = sys.maxsize
 

@@ -12,7 +12,7 @@ from zoo import registry
 from zoo.atomic import write_json
 from zoo.errors import InputError, Interrupted, check_rules
 from zoo.registry import Spec
-from zoo.training.fit import NOTHING_KEPT, fit
+from zoo.training.fit import NOTHING_KEPT, Extension, fit
 from zoo.training.folder import claim, finished_run, read_summary, write_config
 from zoo.training.options import Fit, config_values
 from zoo.training.resolve import load_data, plan, resolve
@@ -27,14 +27,7 @@ _PER_FOLD = ("seconds", "epochs", "data_sha256")
 
 
 class Folds(Grid):
-    """The folds of a run.
-
-    Args:
-        folder: The folder of the run.
-        folds: The options of every fold.
-        options: The options of the run.
-        resumed: Whether the folder already holds folds.
-    """
+    """The folds of a run."""
 
     def __init__(self, folder: Path, folds: list[Fit], options: Fit, resumed: bool) -> None:
         super().__init__(folder, [Point(f"fold-{number:02d}", {"fold": number}) for number in range(1, len(folds) + 1)])
@@ -61,7 +54,7 @@ class Folds(Grid):
         """Train or resume a fold in this process."""
         fold = self.folds[point.axes["fold"] - 1]
         fold = replace(fold, run_dir=str(self.path(point)), resume="auto" if self.resumed else None)
-        fit(fold, say=lambda folder, trained: self.resume_text())
+        fit(fold, extension=Fold(self))
 
     def read_row(self, point: Point) -> Row:
         """Read the summary of a fold."""
@@ -83,6 +76,17 @@ class Folds(Grid):
             return None
         command = f"zoo fit --resume {shlex.quote(str(self.folder))}"
         return f"progress is saved, {finished} of {len(self.points)} folds are finished; resume with: {command}"
+
+
+class Fold(Extension):
+    """Say of an interrupted fold how to resume all of them."""
+
+    def __init__(self, grid: Folds) -> None:
+        self.grid = grid
+
+    def resume_text(self, folder: Path, trained: bool) -> str | None:
+        """Return the text of the grid."""
+        return self.grid.resume_text()
 
 
 def cross_validate(options: Fit) -> dict[str, Any]:

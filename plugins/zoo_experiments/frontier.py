@@ -13,22 +13,34 @@ The best rate has the best validation metric; the test split never chooses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import torch
+from safetensors.torch import save_model
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.atomic import write_json
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
+from zoo.layers import keep_matrices
+from zoo.training.bench import evaluation_step, first_batch, side_by_side, training_step
 from zoo.training.folder import RUNS, file_name
-from zoo_experiments.costs import costs
+from zoo.training.options import Fit, build
 from zoo_experiments.options import Sweep
 from zoo_experiments.results import ROWS, read_rows
-from zoo_experiments.sweep import sweep
+from zoo_experiments.sweep import points, sweep
 
 RATE = "optimizer.lr"
+RESULT = "frontier.json"
 EXTENSIONS = 5
 """Maximum number of rates that a search adds to those of the file, per network."""
+TURNS = 20
+"""Timed steps of each network."""
 
 Row = Mapping[str, Any]
 Run = tuple[str, float | None, int]
@@ -40,7 +52,8 @@ def frontier(
 ) -> dict[str, Any]:
     """Train the missing runs of a frontier and write frontier.json, which the report ``frontier`` reads.
 
-    The costs of its networks are measured once, see `zoo_experiments.costs.costs`.
+    Rows of an existing frontier.json count as finished runs, even if their folders are gone. The costs of the networks
+    are measured once, see `costs`.
 
     Args:
         values: The content of the file.
@@ -59,20 +72,31 @@ def frontier(
     axes, options = values["axes"], options or Sweep()
     folder = Path(options.run_dir).expanduser() if options.run_dir else RUNS / f"frontier-{file_name(Path(file).stem)}"
     rates, seeds = [float(rate) for rate in axes.get(RATE, ())], [int(seed) for seed in axes["seed"]]
+    check_stored(folder / RESULT, values)
     failed = set[Run]()
     while due := next_runs(list(axes["net"]), rates, seeds, read(folder), failed):
         known = {row["lr"] for row in read(folder)} | {rate for _, rate, _ in due} | set(rates)
         grid = dict(axes) | ({RATE: sorted(rate for rate in known if rate)} if rates else {})
         wanted = replace(options, run_dir=str(folder), only=",".join(name(run) for run in due))
         sweep({**values, "axes": grid}, file, wanted, say=say)
-        failed |= set(due) - {(row["net"], row["lr"], row["seed"]) for row in read(folder)}
-    rows, path = read(folder), folder / "frontier.json"
+        failed |= set(due) - {run_of(row) for row in read(folder)}
+    rows, path = read(folder), folder / RESULT
     measured = read_json(path).get("costs", {}) if path.exists() else {}
     if set(measured) != set(axes["net"]):
         say(f"measuring the costs of {len(axes['net'])} networks")
         measured = costs(values, file)
     write_json(path, {"config": values, "rows": rows, "costs": measured})
     return {"run_dir": str(folder), "rows": rows, "failed": sorted(name(run) for run in failed)}
+
+
+def check_stored(path: Path, values: Mapping[str, Any]) -> None:
+    """Check that the rows of a frontier.json, which count as finished runs, have the options of the file."""
+    stored = read_json(path)["config"] if path.exists() else values
+    nets, stored_nets = values["axes"]["net"], stored["axes"]["net"]
+    changed = [net for net in nets if net in stored_nets and nets[net] != stored_nets[net]]
+    if changed or stored["base"] != values["base"]:
+        what = f"other options for {changed[0]}" if changed else "another base"
+        raise InputError(f"'{path}' has {what} than the file: choose another --run-dir", code="conflict")
 
 
 def check(values: Mapping[str, Any], file: str) -> None:
@@ -93,9 +117,16 @@ def name(run: Run) -> str:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """Read the finished runs of a folder."""
-    path = folder / ROWS
-    return [summarize(row) for row in read_rows(path)] if path.exists() else []
+    """Read the finished runs of a folder: those of its sweep, and those that its frontier.json already has."""
+    path, stored = folder / ROWS, folder / RESULT
+    rows = [summarize(row) for row in read_rows(path)] if path.exists() else []
+    known = {run_of(row) for row in rows}
+    return rows + [row for row in (read_json(stored)["rows"] if stored.exists() else ()) if run_of(row) not in known]
+
+
+def run_of(row: Row) -> Run:
+    """Return the run of a row."""
+    return row["net"], row["lr"], row["seed"]
 
 
 def summarize(row: Row) -> dict[str, Any]:
@@ -129,7 +160,7 @@ def next_runs(
         rows: Finished runs.
         failed: Runs that cannot finish, for example because they diverge; they count as the worst.
     """
-    done = {(row["net"], row["lr"], row["seed"]) for row in rows} | failed
+    done = {run_of(row) for row in rows} | failed
     first, *others = seeds
     grid: list[Run] = [(net, rate, first) for net in nets for rate in rates]
     if not rates:
@@ -158,3 +189,36 @@ def best_rate(rows: Iterable[Row]) -> float | None:
     runs = [row for row in rows if row["validation"] is not None]
     sign = -1 if runs and runs[0]["mode"] == "max" else 1
     return min(runs, key=lambda row: sign * row["validation"])["lr"] if runs else None
+
+
+# --- costs ---
+
+
+def costs(values: Mapping[str, Any], file: str) -> dict[str, dict[str, float]]:
+    """Measure the networks of a frontier in turns in one process, on the first batch of their training data.
+
+    Returns:
+        For each network ``bytes`` of its weights file, ``multiply_adds`` of the forward pass of one example, and the medians
+        ``step_ms`` (forward, backward and AdamW) and ``inference_ms`` (with `zoo.keep_matrices`) of a batch.
+    """
+    options: dict[str, Any] = {}
+    for point in points(values, file):
+        options.setdefault(point.axes["net"], point.options)
+    tasks = {net: first_batch(build(Fit, chosen)) for net, chosen in options.items()}
+    steps = side_by_side({net: training_step(task, batch) for net, (task, batch) in tasks.items()}, TURNS)
+    measured = {}
+    with ExitStack() as stack:
+        for task, _ in tasks.values():
+            stack.enter_context(keep_matrices(task.net))
+        inferences = side_by_side({net: evaluation_step(task, batch) for net, (task, batch) in tasks.items()}, TURNS)
+        for net, (task, batch) in tasks.items():
+            with FlopCounterMode(display=False) as counter:
+                evaluation_step(task, batch)()
+            examples = next(len(part) for part in tree_leaves(batch) if isinstance(part, torch.Tensor))
+            adds = counter.get_total_flops() // 2 // examples
+            with TemporaryDirectory() as folder:
+                save_model(task.net, f"{folder}/model.safetensors")
+                size = Path(folder, "model.safetensors").stat().st_size
+            times = {"step_ms": steps[net]["ms"], "inference_ms": inferences[net]["ms"]}
+            measured[net] = {"bytes": size, "multiply_adds": adds} | times
+    return measured

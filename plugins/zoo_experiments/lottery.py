@@ -12,11 +12,10 @@ from typing import Any
 from zoo.atomic import write_json
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
-from zoo.training.fit import claimed, interruptions, join_for, matmul_precision
+from zoo.training.fit import Session, claimed, interruptions, joined
 from zoo.training.folder import RunFolder, write_config
 from zoo.training.options import build, config_values
-from zoo.training.processes import Processes, Signals
-from zoo.training.trainer import check_trainer
+from zoo.training.processes import Processes
 from zoo_experiments.arms import MAY_CHANGE, Arm, arms_of, check, experiment_name, points_of, resume_text
 from zoo_experiments.executors import Here, make_executor
 from zoo_experiments.grid import Grid, Point, Result, Row, changed_options, execute
@@ -30,12 +29,6 @@ DIVERGED = "training diverged"
 
 class Tickets(Grid):
     """The rounds of an experiment with lottery tickets; the same on all ranks.
-
-    Args:
-        folder: Its folder.
-        options: Its options with all defaults filled in.
-        task: The spec of its task.
-        processes: The processes that train it.
 
     Attributes:
         metric: The reported metric, and whether to maximise (``max``) or minimise it (``min``).
@@ -187,23 +180,20 @@ def lottery(options: Lottery | Mapping[str, Any]) -> dict[str, Any]:
         return train_one(options)
     options, planned = check(options)
     task = str(planned.options.task or planned.data.task)
-    processes = join_for(planned, check_trainer(planned.options.trainer))
     with (
-        Signals() as signals,
-        claimed(config_values(options), options.run_dir, options.resume, processes, experiment_name(options)) as folder,
-        matmul_precision(options.matmul_precision),
-        interruptions(folder, say=lambda folder, _: resume_text(folder.path)),
+        joined(planned) as session,
+        claimed(config_values(options), options.run_dir, options.resume, session.processes, experiment_name(options)) as folder,
+        interruptions(folder, lambda path, trained: resume_text(path)),
     ):
         try:
-            grid = Tickets(folder.path, options, task, processes)
-            if record := processes.first(lambda: open_folder(folder, options)):
+            grid = Tickets(folder.path, options, task, session.processes)
+            if record := grid.first(lambda: open_folder(folder, options)):
                 grid.load(record)
-            train_all(grid, signals)
+            train_all(grid, session)
         except BaseException:
             if resume_text(folder.path) is None:
                 folder.discard()
             raise
-    processes.end()
     return grid.results() | {"run_dir": str(folder.path)}
 
 
@@ -211,15 +201,13 @@ def train_one(options: Lottery) -> dict[str, Any]:
     """Train one round of an experiment whose results another process writes."""
     name, folder = str(options.only), Path(options.resume or "")
     options, planned = check(replace(options, only=None))
-    processes = join_for(planned, check_trainer(planned.options.trainer))
-    grid = Tickets(folder.expanduser(), options, "", processes)
-    point = next((point for point in grid.points if point.name == name), None)
+    point = next((point for point in points_of(options) if point.name == name), None)
     if point is None or options.resume in (None, "auto"):
         raise InputError(f"--only {name}: use --resume EXPERIMENT and the folder of one of its rounds", code="unknown")
-    with Signals() as signals, matmul_precision(options.matmul_precision):
+    with joined(planned) as session:
+        grid = Tickets(folder.expanduser(), options, "", session.processes)
         if not grid.is_finished(point):
-            train_round(grid.folder, options, point, processes, signals, lambda: True)
-    processes.end()
+            train_round(grid.folder, options, point, session, lambda: True)
     return {}
 
 
@@ -242,17 +230,17 @@ def open_folder(folder: RunFolder, options: Lottery) -> dict[str, Any] | None:
     return record
 
 
-def train_all(grid: Tickets, signals: Signals) -> None:
+def train_all(grid: Tickets, session: Session) -> None:
     """Train all unfinished rounds, and print a line for each."""
-    options, processes = grid.options, grid.processes
-    processes.first(grid.write)
+    options = grid.options
+    grid.first(grid.write)
     apart = options.jobs > 1 or options.on == "ray"
     if apart or not grid.remaining():
         grid.begin()
 
     def train(point: Point) -> None:
         if not grid.is_finished(point):
-            train_round(grid.folder, options, point, processes, signals, grid.begin)
+            train_round(grid.folder, options, point, session, grid.begin)
 
     execute(grid, make_executor(options) if apart else Here(train), grid.report)
     if not grid.rows:

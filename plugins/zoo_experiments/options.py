@@ -25,11 +25,7 @@ class Execution:
 
 
 def check_execution(options: Any) -> None:
-    """Check the options of an `Execution`.
-
-    Raises:
-        InputError: If one is out of range, or ``jobs`` and Ray are combined.
-    """
+    """Check the options of an `Execution`."""
     check_rules(
         (options.on in ("here", "ray"), f"--on {options.on}: use here or ray"),
         (options.jobs >= 1, f"--jobs {options.jobs}: must be 1 or more"),
@@ -54,17 +50,17 @@ class Sweep(Execution):
 
 @dataclass
 class PruningOptions:
-    """Which weights a round prunes, see zoo.pruning.LotteryTicket.
+    """Pruning of a round, see zoo.pruning.LotteryTicket.
 
     Args:
-        score: Prune where it is lowest: magnitude, random, movement or snip.
-        scope: What is ranked together: tensor, component or global.
-        unit: number, or element for algebra elements with all their components.
-        pattern: N,M to keep at most N of every M along the input axis, such as 2,4, instead of the rate.
+        score: Pruning score: magnitude, random, movement or snip; the lowest are pruned.
+        scope: Scope of the ranking: tensor, component or global.
+        unit: number, or element to prune all components of an algebra element together.
+        pattern: N,M keeps at most N of every M weights along the input axis, such as 2,4, instead of a rate.
         matrices: all, or qkv for queries, keys and values only.
-        include: Shell patterns of further parameter names, separated by commas.
+        include: Shell patterns of additional parameter names, separated by commas.
         exclude: Shell patterns of parameter names that are not pruned, such as "*head*".
-        rewind_step: Steps of round 0 after which the rewind point is taken; 0 for the initialisation.
+        rewind_step: Step of round 0 to rewind to; 0 is the initialisation.
     """
 
     score: str = "magnitude"
@@ -83,16 +79,16 @@ class Lottery(Execution, Fit):
 
     Args:
         algebra: Spec of the algebra; optional with --compare.
-        rate: Share of the remaining weights that each round prunes, or a schedule such as "cubic(final=0.95, rounds=10)".
-        rounds: Pruned rounds after the dense round 0; by default 10.
-        until: Share of the weights, such as 0.01: as many rounds as leave at most that.
+        rate: Fraction of the remaining weights to prune in each round, or a schedule such as "cubic(final=0.95, rounds=10)".
+        rounds: Number of pruned rounds after the dense round 0; by default 10.
+        until: Instead of rounds: prune until at most this fraction of the weights remains, such as 0.01.
         compare: Algebras to compare with the same data, seeds and schedule, such as real,quaternion,phm-4.
         seeds: Number of seeds per algebra, from --seed on.
         controls: Control arms: random (random masks with as many weights) and reinit (the same masks, other initial weights).
         collapse: Relative loss of the validation metric of round 0 that ends an arm; 1 for never. By default 0.5 for a metric
             to maximise, such as accuracy; a metric to minimise ends no arm.
-        pruning: Which weights a round prunes.
-        only: Folder of the one round to train, in the experiment that --resume names; the experiment writes its row.
+        pruning: Options of pruning.
+        only: Folder of a single round to train, in the experiment given by --resume.
     """
 
     algebra: str = ""

@@ -27,11 +27,7 @@ _ROW |= {"epoch": (int, type(None)), "seconds": (int, float)}
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Read the rows of a sweep.
-
-    Raises:
-        InputError: If the file cannot be read, or a line is not a row.
-    """
+    """Read the rows of a sweep."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -56,11 +52,7 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def read_tickets(path: Path) -> dict[str, Any]:
-    """Read ``lottery.json``.
-
-    Raises:
-        InputError: If it is missing, of another version, or damaged.
-    """
+    """Read ``lottery.json``."""
     record = read_json(path)
     version = record.get("format")
     check_rules((version == FORMAT, f"{path} has format {version!r:.20}, expected {FORMAT}"), code="unsupported")
@@ -116,11 +108,7 @@ def is_name(value: Any) -> bool:
 
 
 def check_links(experiment: Path) -> None:
-    """Check that no link leads out of an experiment, in whose folders files are read, written and removed.
-
-    Raises:
-        InputError: If one does.
-    """
+    """Check that no link leads out of an experiment, in whose folders files are read, written and removed."""
     home = Path(os.path.realpath(experiment))
     for path in sorted(experiment.rglob("*")):
         inside = not path.is_symlink() or Path(os.path.realpath(path)).is_relative_to(home)

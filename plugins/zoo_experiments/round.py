@@ -15,15 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from zoo.backbones.build import real_twin
+from zoo.checkpoint.folder import network_options
 from zoo.errors import InputError
 from zoo.pruning import LotteryTicket, prunable
 from zoo.pruning.masks import full_masks, next_masks, random_values, remaining
 from zoo.tasks.base import Task
 from zoo.training.callbacks import DivergenceError, ProgressLines, SplitNote
 from zoo.training.checkpoint_io import STATE, AtomicCheckpointIO, checkpoint_files, read_checkpoint
-from zoo.training.fit import Extension, Run, train_run
-from zoo.training.network import network_options
-from zoo.training.processes import Processes, Signals
+from zoo.training.fit import Extension, Run, Session, train_run
 from zoo.training.resolve import Plan, plan
 from zoo.training.resume import Resumed
 from zoo.training.trainer import as_list, check_trainer
@@ -37,21 +36,10 @@ NEVER = 255
 """The round that a surviving weight is pruned from."""
 
 
-def train_round(
-    folder: Path, options: Lottery, point: Point, processes: Processes, signals: Signals, begin: Callable[[], bool]
-) -> None:
-    """Train or resume a round as a run in its own folder.
-
-    Args:
-        folder: The folder of the experiment.
-        options: The options of the experiment.
-        point: The round.
-        processes: The processes that train it.
-        signals: Ctrl-C and SIGTERM.
-        begin: Called before training; returns whether this is the first round of this process.
-    """
+def train_round(folder: Path, options: Lottery, point: Point, session: Session, begin: Callable[[], bool]) -> None:
+    """Train or resume a round as a run in its own folder; `begin` returns whether it is the first of this process."""
     arm, number, path = point.axes["arm"], point.axes["round"], folder / point.name
-    begun = processes.first(lambda: has_begun(path))
+    begun = session.processes.first(lambda: has_begun(path))
     where: dict[str, Any] = {"resume": str(path)} if begun else {"run_dir": str(path)}
     planned = plan(replace(run_options(options), algebra=arm.algebra, seed=arm.seed, **where))
     settings = check_trainer(planned.options.trainer)
@@ -61,19 +49,11 @@ def train_round(
     if settings.get("enable_progress_bar") is None and not sys.stdout.isatty():
         settings["enable_progress_bar"] = False
         settings["callbacks"].append(ProgressLines(f"{arm.title}, round {number}: ", every=60.0))
-    train_run(planned, settings, processes, signals, extension, say=lambda *_: resume_text(folder))
+    train_run(planned, session._replace(settings=settings), extension)
 
 
 class Round(Extension):
-    """What a round adds to its run: masks, rewind point and, at its end, the masks of the next round.
-
-    Args:
-        folder: The folder of the experiment.
-        options: The options of the experiment.
-        arm: The arm of the round.
-        number: The number of the round.
-        begin: See `train_round`.
-    """
+    """What a round adds to its run: masks, rewind point and, at its end, the masks of the next round."""
 
     sparse = True
 
@@ -82,7 +62,7 @@ class Round(Extension):
         if arm.control is not None:  # a control gets its masks and never prunes
             keywords |= {"score": "magnitude", "rewind_step": 0}
         self.ticket, self.options, self.arm, self.number = LotteryTicket(**keywords), options, arm, number
-        self.ticket_file = folder / arm.ticket.folder / TICKET
+        self.experiment, self.ticket_file = folder, folder / arm.ticket.folder / TICKET
         # A seed of the initial weights that no arm uses.
         self.draw = random.Random(f"reinit {arm.seed}").randrange(2**32) if arm.control == "reinit" else None
         self.begin = begin
@@ -93,6 +73,10 @@ class Round(Extension):
         if not self.begin():
             callbacks = run.trainer.callbacks  # type: ignore[attr-defined]
             run.trainer.callbacks = [callback for callback in callbacks if not isinstance(callback, SplitNote)]  # type: ignore[attr-defined]
+
+    def resume_text(self, folder: Path, trained: bool) -> str | None:
+        """Say how to resume the experiment."""
+        return resume_text(self.experiment)
 
     def _load_masks(self, run: Run) -> None:
         """Set the masks and the rewind point of the round; those in a checkpoint of the round replace them."""
@@ -193,7 +177,7 @@ def pruned_from(before: Mapping[str, Tensor], masks: Mapping[str, Tensor], numbe
 def real_weights(planned: Plan, ticket: LotteryTicket) -> int:
     """Count the prunable weights of the same network over the reals."""
     twin = nn.Module()
-    twin.net = real_twin(planned.options.backbone, **network_options(planned.network.layers, planned.data.info))
+    twin.net = real_twin(planned.options.backbone, **network_options(planned.config, planned.data.info))
     names = [name for name, _ in twin.named_parameters()]
     patterns = {
         part: [pattern for pattern in getattr(ticket, part) if any(fnmatchcase(name, pattern) for name in names)]

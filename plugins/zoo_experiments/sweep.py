@@ -51,15 +51,7 @@ FROM_SUMMARY = ("metrics", "validation", "parameters", "epochs", "seconds", "tas
 
 
 def points(values: Mapping[str, Any], file: str) -> list[Point]:
-    """Return the runs of a sweep; the last axis changes fastest.
-
-    Args:
-        values: The content of the file.
-        file: Its name, for messages.
-
-    Raises:
-        InputError: If a key, an axis or an option is unknown, the grid is empty, or two runs would have the same name.
-    """
+    """Return the runs of a sweep; the last axis changes fastest."""
     base, axes, exclude = read_parts(values, file)
     labels = {axis: dict(labelled(axis, choices, file)) for axis, choices in axes.items()}
     for entry in exclude:
@@ -187,15 +179,7 @@ def check_point(point: Point, file: str) -> None:
 
 
 class SweepGrid(Grid):
-    """The folder of a sweep.
-
-    Args:
-        folder: The folder, which exists.
-        points: The runs of the sweep.
-
-    Raises:
-        InputError: If the folder has unknown runs, or runs with other options.
-    """
+    """The folder of a sweep."""
 
     def __init__(self, folder: Path, points: Sequence[Point]) -> None:
         super().__init__(folder, points)
@@ -303,18 +287,16 @@ def select(runs: Sequence[Point], patterns: Sequence[str], file: str) -> list[st
 
     The labels as written in the file match too, such as ``phm-4-seed0`` for the run ``phm-n4-seed0``.
     """
-    names = {point.name: (point.name, typed_name(point)) for point in runs}
+    names: dict[str, tuple[str, str]] = {}
+    for point in runs:
+        typed = "-".join(label if axis in GROUPS else f"{axis}{label}" for axis, label in point.axes.items())
+        names[point.name] = point.name, file_name(typed)
     for pattern in patterns:
         if not any(fnmatch.filter(pair, pattern) for pair in names.values()):
             close = get_close_matches(pattern, names, 1)
             hint = f"did you mean '{close[0]}'?" if close else f"the first is '{runs[0].name}'"
             raise InputError(f"--only {pattern}: '{file}' has no such run: {hint}", code="unknown")
     return [name for name, pair in names.items() if not patterns or any(fnmatch.filter(pair, pattern) for pattern in patterns)]
-
-
-def typed_name(point: Point) -> str:
-    """Return the name of a run with its labels as written in the file."""
-    return file_name("-".join(label if axis in GROUPS else f"{axis}{label}" for axis, label in point.axes.items()))
 
 
 def row_text(row: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from zoo.checkpoint.card import number
 from zoo.cli.commands import quiet, show
 from zoo.cli.models import RUN, to_fetch
 from zoo.cli.parser import Parser
-from zoo.errors import InputError
+from zoo.errors import InputError, check_rules
 
 
 def make_parser(command: str) -> Parser:
@@ -28,16 +28,15 @@ def run(command: str, values: dict[str, Any]) -> int:
     if to is None:
         raise InputError("missing --to: use --to FOLDER", code="missing")
     folder = Path(to).expanduser()
-    if folder.exists():
-        raise InputError(f"'{folder}' exists: choose another folder with --to, or remove it")
-    if kind == "zoo":
-        if quantize:
-            raise InputError("int8 weights are written as ONNX: use --format onnx with --quantize int8")
-        show(export(source, folder, sparse) | {"folder": to}, as_json, print_export)
-        return 0
-    if sparse:
-        raise InputError(f"--sparse is of model folders, which the zoo reads: leave it out with --format {kind}")
-    show(export_folded(source, folder, kind, quantize) | {"folder": to}, as_json, print_folded)
+    is_model = kind == "zoo"
+    check_rules(
+        (not folder.exists(), f"'{folder}' exists: choose another folder with --to, or remove it"),
+        (not (is_model and quantize), "int8 weights are written as ONNX: use --format onnx with --quantize int8"),
+        (is_model or not sparse, f"--sparse is for model folders, which the zoo reads: leave it out with --format {kind}"),
+    )
+    quiet()
+    made = export(source, folder, sparse) if is_model else export_folded(source, folder, kind, quantize)
+    show(made | {"folder": to}, as_json, print_export if is_model else print_folded)
     return 0
 
 
@@ -47,7 +46,6 @@ def export_folded(source: str, folder: Path, kind: str, quantize: str | None) ->
     from zoo.inference.model import load
     from zoo_export.export import check_options, export
 
-    quiet()
     check_options(kind, quantize)
     path = locate(source)
     model = load(path)
@@ -63,7 +61,6 @@ def export(source: str, folder: Path, sparse: bool) -> dict[str, Any]:
     from zoo.inference.model import load
     from zoo.inference.saving import save
 
-    quiet()
     path = locate(source)
     model = load(path)
     tensors = list(model.net.parameters())

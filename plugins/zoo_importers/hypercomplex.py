@@ -20,7 +20,7 @@ from torch import Tensor
 from zoo.algebras import Algebra, reals
 from zoo.algebras import algebra as make_algebra
 from zoo.conversion.imported import ImportedLayers
-from zoo.errors import InputError, check_rules, one_line
+from zoo.errors import InputError, check_choice, check_rules, one_line
 from zoo.kernels import axis_layout, real_matrix
 from zoo.layers import LSTM, Conv1d, Conv2d, Linear
 
@@ -172,13 +172,8 @@ def layer(
     weight = _weight(library, state, name)
     n, out, inp, *kernel = weight.components.shape
     options = {**options, "bias": weight.bias is not None}
-    product = _product(library, weight, algebra)
-    built: Any
-    if kernel:
-        kind = Conv1d if len(kernel) == 1 else Conv2d
-        built = kind(product, n * inp, n * out, tuple(kernel) if len(kernel) > 1 else kernel[0], **options)
-    else:
-        built = Linear(product, n * inp, n * out, **options)
+    size: tuple[Any, ...] = (tuple(kernel),) if kernel else ()
+    built: Any = (Linear, Conv1d, Conv2d)[len(kernel)](_product(library, weight, algebra), n * inp, n * out, *size, **options)
     with torch.no_grad():
         built.to(weight.components.dtype)
         if weight.structure is not None:
@@ -264,8 +259,7 @@ def lstm(state: State, algebra: str | Algebra, *, name: str = "rnn.0") -> LSTM:
 
 
 def _formats(library: str) -> tuple[Format, ...]:
-    if library not in LIBRARIES:
-        raise InputError(f"unknown library '{library}': use {', '.join(LIBRARIES)}", code="unknown")
+    check_choice("library", library, LIBRARIES)
     return LIBRARIES[library]
 
 

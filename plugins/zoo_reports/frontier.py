@@ -19,7 +19,7 @@ COSTS = {
     "step_ms": ("ms a step", "milliseconds of a training step", ",.1f"),
     "inference_ms": ("ms an inference", "milliseconds of the inference of a batch", ",.1f"),
 }
-"""The title of the column, of the axis, and the format of each cost of `zoo_experiments.costs.costs`."""
+"""The title of the column, of the axis, and the format of each cost of `zoo_experiments.frontier.costs`."""
 
 
 @dataclass(frozen=True)

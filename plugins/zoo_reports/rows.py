@@ -80,11 +80,7 @@ class Arm(NamedTuple):
 
 
 def read_runs(folders: Sequence[str]) -> list[Run]:
-    """Read lottery runs.
-
-    Raises:
-        InputError: If a folder is not a lottery run, its file is damaged or has no rows, or the data sets differ.
-    """
+    """Read lottery runs."""
     runs = []
     for folder in dict.fromkeys(Path(folder).expanduser() for folder in folders):
         is_run = (folder / TICKETS).is_file()
@@ -104,11 +100,7 @@ def check_same(runs: Sequence[Run], key: str) -> None:
 
 
 def measured(runs: Sequence[Run], metric: str, mode: str) -> tuple[str, str]:
-    """Return the metric to draw, and whether to maximise (``max``) or minimise it (``min``).
-
-    Raises:
-        InputError: If none is given and the runs report different ones, or it is not known which is better.
-    """
+    """Return the metric to draw, and whether to maximise (``max``) or minimise it (``min``)."""
     if not metric:
         check_same(runs, "metric")
         check_same(runs, "mode")
@@ -123,11 +115,7 @@ def measured(runs: Sequence[Run], metric: str, mode: str) -> tuple[str, str]:
 
 
 def collect(runs: Sequence[Run], split: str, metric: str) -> list[Arm]:
-    """Collect the rows of runs into arms; the reals first, then in the order of the runs, each control after its algebra.
-
-    Raises:
-        InputError: If no row has the metric on this split.
-    """
+    """Collect the rows of runs into arms; the reals first, then in the order of the runs, each control after its algebra."""
     groups: dict[tuple[int, str, str | None], dict[tuple[int, int], dict[str, Any]]] = {}
     for number, run in enumerate(runs):
         for row in run.record["rows"]:

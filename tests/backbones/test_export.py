@@ -11,29 +11,11 @@ from torch.export import Dim, export, load
 from zoo_export.export import export as write
 
 import zoo
-from zoo import registry
+from tests import networks
+from tests.networks import COLOUR, NETWORKS, TEXT, TOKENS
 from zoo.data.info import CorpusInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
 from zoo.inference.model import Model
 
-IMAGE = {"in_channels": 3, "image_size": 32, "num_classes": 3}
-TOKENS = {"vocab_size": 20, "max_length": 12}
-TEXT = TOKENS | {"num_classes": 3}
-NETWORKS = {
-    "vit": ("vit(dim=16, depth=1, heads=2)", IMAGE | {"image_size": 8}),
-    "timm": ("timm/test_resnet", IMAGE),
-    "convnet": ("convnet/conv-2", IMAGE | {"image_size": 8}),
-    "linear": ("linear", {"in_features": 8, "out_features": 8}),
-    "mlp": ("mlp(dim=16)", {"in_features": 8, "out_features": 8}),
-    "fasttext": ("fasttext(dim=8, hidden=8)", TEXT),
-    "cnn": ("cnn(dim=8, filters=8)", TEXT),
-    "lstm": ("lstm(dim=8, hidden=8, depth=2, bidirectional=true)", TEXT),
-    "transformer": ("transformer(dim=16, depth=1, heads=2, ffn=16, positions=learned, pooling=last)", TEXT),
-    "transformer, seq2seq": ("transformer(dim=16, depth=1, heads=2, ffn=16)", TOKENS | {"seq2seq": True}),
-    "decomposable_attention": ("decomposable_attention(dim=8, depth=1, attend_depth=0)", TEXT | {"pair": True}),
-    "gpt": ("gpt(dim=16, depth=1, heads=2, ffn=16)", TOKENS),
-    "gpt, rotary": ("gpt(dim=16, depth=1, heads=2, ffn=16, positions=rotary, score=product)", TOKENS),
-    "transformer_xl": ("transformer_xl(dim=16, depth=1, heads=2, ffn=16)", TOKENS),
-}
 every_network = pytest.mark.parametrize("name", NETWORKS)
 FEW = ("vit", "lstm", "transformer, seq2seq", "gpt, rotary")
 most_are_slow = pytest.mark.parametrize(
@@ -42,21 +24,11 @@ most_are_slow = pytest.mark.parametrize(
 
 
 def build(name):
-    torch.manual_seed(0)
-    spec, info = NETWORKS[name]
-    return zoo.backbone(spec, "complex", **info).eval()
+    return networks.build(name, "complex")
 
 
 def inputs(name, rows, *lengths):
-    """Images or vectors, or texts of several lengths, padded on the right."""
-    info, draw = NETWORKS[name][1], torch.Generator().manual_seed(rows)
-    if "image_size" in info:
-        return (torch.rand(rows, info["in_channels"], info["image_size"], info["image_size"], generator=draw),)
-    if "in_features" in info:
-        return (torch.randn(rows, info["in_features"], generator=draw),)
-    own = torch.tensor([[99], [3], [1], [5]])[:rows]
-    texts = [torch.randint(1, 20, (rows, length), generator=draw) * (torch.arange(length) < own) for length in lengths]
-    return tuple(texts if info.get("pair") or info.get("seq2seq") else texts[:1])
+    return networks.inputs(name, rows, lengths)
 
 
 def shapes(name, arguments):
@@ -66,22 +38,12 @@ def shapes(name, arguments):
     return tuple({0: batch, 1: lengths[i]} if lengths else {0: batch} for i in range(len(arguments)))
 
 
-def other(name):
-    """Inputs of another batch size and other lengths."""
-    return inputs(name, 3, 11, 9)
-
-
-def test_every_backbone_of_ours_is_tried():
-    ours = {entry.name for entry in registry.entries("zoo.backbones") if entry.ours}
-    assert {name.partition(",")[0] for name in NETWORKS} == ours
-
-
 @torch.no_grad()
 @every_network
 def test_an_exported_network_computes_the_same(name):
     net, given = build(name), inputs(name, 4, 8, 7)
     exported = export(net, given, dynamic_shapes=shapes(name, given)).module()
-    for arguments in (given, other(name)):
+    for arguments in (given, inputs(name, 3, 11, 9)):
         torch.testing.assert_close(exported(*arguments), net(*arguments))
 
 
@@ -101,7 +63,7 @@ def test_a_network_compiles_as_one_graph(name):
 )
 def test_tables_and_groups_over_an_algebra_compile_as_one_graph(spec, given):
     torch._dynamo.reset()
-    info = IMAGE if given[0].is_floating_point() else TEXT
+    info = COLOUR if given[0].is_floating_point() else TEXT
     net = zoo.backbone(spec, "complex", scope="all+embed", **info).eval()
     torch.testing.assert_close(torch.compile(net, fullgraph=True, backend="eager")(*given), net(*given))
 

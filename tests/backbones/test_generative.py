@@ -99,18 +99,6 @@ def test_rows_of_a_cache_can_be_chosen(name):
     torch.testing.assert_close(net.decode_step(target[rows, 5:], cache), full)
 
 
-def test_a_cache_keeps_left_padding_of_chosen_rows():
-    net, target = build("gpt", "quaternion"), tokens(2, 6)
-    left = target.clone()
-    left[0, :3] = 0
-    cache, rows = net.init_cache(), torch.tensor([1, 0, 0])
-    net.decode_step(left[:, :5], cache, left[:, :5] != 0)
-    cache.select(rows)
-    y = net.decode_step(left[rows, 5:], cache)
-    torch.testing.assert_close(y[0], net(target[1:])[0, -1:])
-    torch.testing.assert_close(y[1:], net(target[:1, 3:])[:, -1:].expand(2, -1, -1))
-
-
 @every_algebra
 def test_pieces_with_a_memory_are_the_whole_text(algebra):
     # An embedding that encodes order counts from the beginning of each segment.
@@ -156,13 +144,6 @@ def test_writing_reads_on_as_training_read_pieces(embedding):
     torch.testing.assert_close(found, pieces, rtol=1e-5, atol=1e-6)
 
 
-def test_without_a_memory_writing_sees_as_far_as_a_piece():
-    net, target = build(f"transformer_xl({SIZES}, memory=0)", "quaternion", max_length=6), tokens(3, 6)
-    cache = net.init_cache()
-    found = torch.cat([net.decode_step(part, cache) for part in target.split(1, 1)], 1)
-    torch.testing.assert_close(found, net(target))
-
-
 def test_parameters_are_those_of_nanogpt():
     """10.65M without positions; a quarter of every matrix with quaternions, and 2.69M counted with an untied head."""
     torch.manual_seed(0)
@@ -193,7 +174,7 @@ def test_an_embedding_that_is_no_table_gets_a_layer_for_its_logits(name):
     [
         ("gpt/mega", "unknown", "gpt/micro, gpt/nano"),
         ("transformer_xl(memory=-1)", "invalid", "memory=-1"),
-        ("gpt(activation=silu)", "invalid", "'silu'"),
+        ("gpt(activation=silu)", "unknown", "'silu'"),
         ("gpt(dim=60)", "invalid", "gpt(dim=64)"),
         ("gpt(norm=batch)", "invalid", "norm=batch"),
         ("transformer_xl(norm=batch)", "invalid", "norm=batch"),

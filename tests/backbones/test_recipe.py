@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch.nn import functional as F
-from zoo_datasets.linear_maps import hamilton, rotation
+from zoo_datasets.vectors import hamilton, rotation
 
 import zoo
 from zoo.data import ready

@@ -1,16 +1,12 @@
 """The vision transformer and timm's models over every algebra; timm's own network is the real twin."""
 
-import re
-
 import pytest
 import timm as library
 import torch
-from torch.nn import functional as F
 
+from tests.errors import raises
 from zoo import registry
-from zoo.algebras import algebra
 from zoo.backbones import Recipe, recipe, recipe_of
-from zoo.errors import InputError
 from zoo.layers import Layers, Linear
 
 INFO = {"in_channels": 1, "image_size": 8, "num_classes": 10}
@@ -34,25 +30,6 @@ def test_every_matrix_of_a_block_is_over_the_algebra_and_the_ends_are_real():
     model = make("vit(depth=1)")
     assert model.conversion.converted == tuple(f"blocks.0.{name}" for name in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"))
     assert model.conversion.real == {"patch_embed.proj": "stem", "head": "head"}
-
-
-def test_attention_is_that_of_heads_built_one_by_one():
-    torch.manual_seed(0)
-    attention = make("vit(dim=32, heads=4, depth=1)").blocks[0].attn.double().eval()
-    rule, x = algebra("quaternion").double(), torch.randn(2, 5, 32, dtype=torch.float64)
-    vectors = []
-    for part in range(12):  # q, k, v, each with four heads of two elements
-        one = Linear(rule, 32, 8).double()
-        one.components.data = attention.qkv.components.data.unflatten(1, (12, 2))[:, part]
-        one.bias.data = attention.qkv.bias.data.unflatten(0, (12, 8))[part]
-        vectors.append(one(x))
-    mixed = [F.scaled_dot_product_attention(*(vectors[head + 4 * part] for part in range(3))) for head in range(4)]
-    expected = attention.proj.bias
-    for head, y in enumerate(mixed):
-        back = Linear(rule, 8, 32, bias=False).double()
-        back.components.data = attention.proj.components.data.unflatten(2, (4, 2))[:, :, head]
-        expected = expected + back(y)
-    torch.testing.assert_close(attention(x), expected)
 
 
 @pytest.mark.parametrize(("size", "patch"), [(8, 2), (28, 4), (32, 4), (224, 28), (7, 7), (9, 3)])
@@ -83,9 +60,11 @@ def test_default_patch_cuts_at_most_64(size, patch):
     ],
 )
 def test_wrong_options(spec, value):
-    with pytest.raises(InputError, match=re.escape(value)) as caught:
+    code = {"timm/resnet81": "unknown", "timm(variant=test_vit, checkpoint_path=x, cache_dir=y)": "unsupported"}.get(
+        spec, "invalid"
+    )
+    with raises(code, value):
         make(spec)
-    assert "\n" not in str(caught.value)
 
 
 def test_heads_need_whole_elements_only_where_attention_is_hypercomplex():

@@ -3,11 +3,14 @@
 import io
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+import zoo
+from tests.registry.conftest import environment  # noqa: F401 (a fixture)
 from zoo.cli import main
 
 
@@ -49,6 +52,23 @@ def refused(call: Callable[..., Answer], tmp_path: Path) -> Callable[..., str]:
         return lines[0].removeprefix("zoo: ")
 
     return run
+
+
+@pytest.fixture(scope="session")
+def trained_vit(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """Train a network over an algebra for two steps, once, and return its run."""
+    runs: dict[tuple[str, str], Path] = {}
+
+    def train(backbone: str, algebra: str) -> Path:
+        if (backbone, algebra) not in runs:
+            folder = runs[backbone, algebra] = tmp_path_factory.mktemp("trained") / "run"
+            limits = dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches"), 2)
+            trainer = {"max_epochs": 1, "accelerator": "cpu", "logger": False} | limits
+            with redirect_stdout(io.StringIO()):  # not what the test's command says
+                zoo.fit(backbone=backbone, algebra=algebra, run_dir=str(folder), trainer=trainer)
+        return runs[backbone, algebra]
+
+    return train
 
 
 @pytest.fixture

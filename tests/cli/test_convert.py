@@ -11,21 +11,11 @@ from safetensors.torch import load_file
 import zoo
 
 VIT = "vit(dim=32, depth=1)"
-FEW = {"max_epochs": 1, "accelerator": "cpu", "logger": False} | dict.fromkeys(
-    ("limit_train_batches", "limit_val_batches", "limit_test_batches"), 2
-)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trained") / "run"
-    zoo.fit(backbone=VIT, algebra="real", run_dir=str(folder), trainer=FEW)
-    return folder
 
 
 @pytest.fixture
-def run(trained, call, tmp_path):
-    shutil.copytree(trained, tmp_path / "run")
+def run(trained_vit, call, tmp_path):
+    shutil.copytree(trained_vit(VIT, "real"), tmp_path / "run")
     return "run"
 
 

@@ -1,10 +1,8 @@
-"""``zoo generate``, and the other commands on runs that write."""
+"""``zoo generate``, and the other commands on runs that generate text."""
 
 import io
 import json
-import os
 import random
-import subprocess
 import sys
 from dataclasses import fields
 
@@ -26,18 +24,16 @@ RUNS = {
         f"transformer({SIZE}, positions=learned)",
         "parallel(path='{place}/en-fr', source=en, target=fr, tokenizer=space)",
     ),
-    "text": ("fasttext(dim=8, hidden=8)", "text(path='{place}/text.tsv')"),
 }
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, corpus):
+def place(tmp_path_factory):
     """The folder of the data and of the runs of this module."""
     folder, draw = tmp_path_factory.mktemp("generate"), random.Random(0)
     words = ["the", "café", "was", "naïve", "and", "old"]
     text = "".join(" ".join(draw.choices(words, k=6)) + "\n" for _ in range(150))
     (folder / "text.txt").write_text(text, encoding="utf-8")
-    corpus(folder / "text.tsv", "text")
     (folder / "en-fr").mkdir()
     for split, count in (("train", 200), ("test", 20)):
         rows = [draw.choices(list(NUMBERS), k=draw.randrange(1, 5)) for _ in range(count)]
@@ -52,15 +48,11 @@ def place(tmp_path_factory, corpus):
 
 @pytest.fixture(scope="module")
 def models(place):
-    return {name: zoo.load(place / name) for name in ("gpt", "pairs")}
+    return {name: zoo.load(place / name) for name in RUNS}
 
 
-def samples(model: zoo.Model, prompt: str, count: int, options: Decoding) -> list[str]:
-    return model.generate(prompt, count, **vars(options))
-
-
-def write(model: zoo.Model, prompts: list[str], options: Decoding) -> list[str]:
-    return model.generative(vars(options)).generate(prompts)
+def samples(model: zoo.Model, prompt: str, count: int, **options) -> list[str]:
+    return model.generate(prompt, count, **vars(Decoding(**options)))
 
 
 class Terminal(io.StringIO):
@@ -68,58 +60,38 @@ class Terminal(io.StringIO):
         return True
 
 
-# --- what is printed ---
+@pytest.mark.parametrize(
+    ("name", "prompt", "flags"),
+    [
+        ("gpt", "the café", {"length": 12, "seed": 4}),
+        ("gpt", "the café\nwas", {"length": 9}),
+        ("gpt", "", {"length": 9}),
+        ("gpt", "the", {"temperature": 1.5, "top_k": 5, "top_p": 0.9, "repetition_penalty": 1.3, "length": 12, "seed": 9}),
+        ("gpt", "the", {"length": 14, "beam": 4, "length_penalty": 1.0}),
+        ("pairs", "six two one", {}),
+        ("pairs", "six two one", {"beam": 3}),
+    ],
+)
+def test_a_text_as_the_model_generates_it(call, place, models, pipe, name, prompt, flags):
+    """After the prompt, or instead of it; without a prompt a new line begins."""
+    words = ["generate", place / name, *(word for flag in flags.items() for word in (f"--{flag[0]}", flag[1]))]
+    (text,) = samples(models[name], prompt or "\n", 1, **flags)
+    expected = 0, ((prompt or "\n") if name == "gpt" else "") + text + "\n", ""
+    assert call(*words, *(("--prompt", prompt) if prompt else ())) == expected
+    if prompt:
+        pipe(f"{prompt}\n".encode())
+        assert call(*words, "--prompt", "-") == expected
 
 
-def test_the_prompt_and_what_follows(call, place, models):
-    code, out, err = call("generate", place / "gpt", "--prompt", "the café", "--length", 12, "--seed", 4)
-    assert (code, err) == (0, "")
-    (text,) = samples(models["gpt"], "the café", 1, Decoding(length=12, seed=4))
-    assert out == f"the café{text}\n"
-    assert len(text) == 12
-    other = call("generate", place / "gpt", "--prompt", "the café", "--length", 12, "--seed", 5)
-    assert other.out != out
-    assert call("generate", place / "gpt", "--prompt", "the café", "--length", 12, "--seed", 4).out == out
-
-
-def test_an_answer_stands_alone(call, place, models):
-    for flags, options in (((), Decoding()), (("--beam", 3), Decoding(beam=3))):
-        code, out, err = call("generate", place / "pairs", "--prompt", "six two one", *flags)
-        assert (code, err) == (0, "")
-        assert out == samples(models["pairs"], "six two one", 1, options)[0] + "\n"
-
-
-def test_without_a_prompt_a_new_line_begins(call, place, models):
-    code, out, _ = call("generate", place / "gpt", "--length", 9)
-    assert (code, out) == (0, "\n" + samples(models["gpt"], "\n", 1, Decoding(length=9))[0] + "\n")
-
-
-def test_a_prompt_from_standard_input(call, place, pipe):
-    expected = call("generate", place / "gpt", "--prompt", "the café\nwas", "--length", 9)
-    pipe("the café\nwas\n".encode())
-    assert call("generate", place / "gpt", "--prompt", "-", "--length", 9) == expected
-    assert expected.code == 0
-
-
-def test_several_texts(call, place, models):
-    code, out, err = call("generate", place / "gpt", "--prompt", "the", "--length", 9, "--num-samples", 3)
-    assert (code, err) == (0, "")
-    texts = samples(models["gpt"], "the", 3, Decoding(length=9))
-    assert len(set(texts)) > 1
-    assert out == "\n".join(f"--- {i}\nthe{text}\n" for i, text in enumerate(texts, 1))
-    code, out, _ = call("generate", place / "pairs", "--prompt", "one", "--num-samples", 2, "--temperature", 3)
-    assert out == "\n".join(
-        f"--- {i}\n{text}\n" for i, text in enumerate(samples(models["pairs"], "one", 2, Decoding(temperature=3)), 1)
-    )
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_json_lines(call, place, models, count):
-    code, out, err = call("generate", place / "gpt", "--prompt", "the café", "--length", 9, "--num-samples", count, "--json")
-    assert (code, err) == (0, "")
-    texts = samples(models["gpt"], "the café", count, Decoding(length=9))
-    assert [json.loads(row) for row in out.splitlines()] == [{"prompt": "the café", "text": text} for text in texts]
-    assert "café" in out
+@pytest.mark.parametrize("name", RUNS)
+def test_several_texts(call, place, models, name):
+    words = ("generate", place / name, "--prompt", "one" if name == "pairs" else "the", "--length", 4, "--temperature", 3)
+    texts = samples(models[name], words[3], 3, length=4, temperature=3.0)
+    shown = "" if name == "pairs" else "the"
+    expected = "\n".join(f"--- {i}\n{shown}{text}\n" for i, text in enumerate(texts, 1))
+    assert call(*words, "--num-samples", 3) == (0, expected, "")
+    rows = call(*words, "--num-samples", 3, "--json").out.splitlines()
+    assert [json.loads(row) for row in rows] == [{"prompt": words[3], "text": text} for text in texts]
 
 
 def test_words_are_shown_as_they_come(place, monkeypatch, models):
@@ -131,27 +103,8 @@ def test_words_are_shown_as_they_come(place, monkeypatch, models):
 
     monkeypatch.setattr(sys, "stdout", Screen())
     assert main(["generate", str(place / "gpt"), "--prompt", "the", "--length", "9", "--temperature", "0"]) == 0
-    (text,) = samples(models["gpt"], "the", 1, Decoding(length=9, temperature=0.0))
-    assert [part for part in shown if part] == sorted(part for part in shown if part)
+    (text,) = samples(models["gpt"], "the", 1, length=9, temperature=0.0)
     assert {"the" + text[:length] for length in range(10)} <= set(shown)
-
-
-@pytest.mark.slow  # tests.cli.test_predict tries a pipe too
-def test_through_a_real_pipe(place, models):
-    """As a shell does it, with bytes that are not the locale's."""
-    done = subprocess.run(
-        [sys.executable, "-m", "zoo", "generate", str(place / "gpt"), "--prompt", "-", "--length", "9"],
-        input="the café\n".encode(),
-        capture_output=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout.decode() == "the café" + samples(models["gpt"], "the café", 1, Decoding(length=9))[0] + "\n"
-
-
-# --- flags ---
 
 
 @pytest.mark.parametrize("command", ["generate", "predict"])
@@ -159,50 +112,21 @@ def test_every_option_of_decoding_is_a_flag_with_its_help(capsys, command):
     with pytest.raises(SystemExit):
         main([command, "--help"])
     page = " ".join(capsys.readouterr().out.split())
-    for field in fields(Decoding):
-        assert f"--decoding.{field.name.replace('_', '-')} " in page
-    assert "Exponent of GNMT's length penalty" in page
+    assert [field.name for field in fields(Decoding) if f"--decoding.{field.name.replace('_', '-')} " not in page] == []
     assert "0.8 for language models" in page
-
-
-def test_flags_reach_the_decoding(call, place, models):
-    flags = ("--temperature", 1.5, "--top-k", 5, "--top_p", 0.9, "--repetition-penalty", 1.3, "--length", 12, "--seed", 9)
-    options = Decoding(temperature=1.5, top_k=5, top_p=0.9, repetition_penalty=1.3, length=12, seed=9)
-    assert (
-        call("generate", place / "gpt", "--prompt", "the", *flags).out == f"the{samples(models['gpt'], 'the', 1, options)[0]}\n"
-    )
-    words = ("generate", place / "gpt", "--prompt", "the", "--length", 14)
-    beams = {call(*words, "--beam", 4, "--length_penalty", penalty).out for penalty in (0, 1)}
-    assert beams <= {
-        f"the{samples(models['gpt'], 'the', 1, Decoding(beam=4, length=14, length_penalty=x))[0]}\n" for x in (0.0, 1.0)
-    }
-
-
-# --- what is refused ---
 
 
 @pytest.mark.parametrize(
     ("name", "flags", "needles"),
     [
-        ("gpt", ["--prompt", "the \N{SNOWMAN}"], ["prompt 'the \N{SNOWMAN}'", "never seen '\N{SNOWMAN}'"]),
-        ("gpt", ["--prompt", "the " * 9], ["a prompt of 36 tokens", "positions for 32"]),
-        ("gpt", ["--prompt", "the " * 8], ["a prompt of 32 tokens", "use a shorter prompt"]),
-        ("gpt", ["--prompt", "the", "--length", "30"], ["3 tokens and 30 more", "positions for 32", "use --length 29"]),
-        ("gpt", ["--prompt", "the", "--length", "30", "--beam", "2"], ["3 tokens and 30 more", "use --length 29"]),
-        ("gpt", ["--prompt", "the", "--length", "30", "--num-samples", "2"], ["3 tokens and 30 more", "use --length 29"]),
-        ("gpt", ["--prompt", "the", "--length", "30", "--json"], ["3 tokens and 30 more", "use --length 29"]),
-        ("gpt", ["--num-samples", "0"], ["--num-samples 0: must be a whole number from 1"]),
+        ("gpt", ["--prompt", "the \N{SNOWMAN}"], ["'\N{SNOWMAN}'"]),
+        ("gpt", ["--prompt", "the \udcff"], ["UTF-8"]),
+        ("gpt", ["--prompt", "the", "--length", "30"], ["32", "--length 29"]),
+        ("gpt", ["--prompt", "the", "--length", "30", "--num-samples", "2"], ["32", "--length 29"]),
         ("gpt", ["--num-samples", "two"], ["num_samples", "two"]),
-        ("gpt", ["--beam", "2", "--temperature", "1"], ["beam=2 and temperature=1.0", "use one of the two"]),
-        ("gpt", ["--beam", "2", "--top-k", "3"], ["beam=2 and top_k=3"]),
-        ("gpt", ["--temperature", "0", "--top-k", "3"], ["top_k=3", "temperature of 0"]),
-        ("gpt", ["--length-penalty", "1"], ["length_penalty=1.0 has no effect without a beam"]),
-        ("gpt", ["--top-p", "2"], ["top_p=2.0"]),
-        ("gpt", ["--top-k", "many"], ["top_k", "many"]),
-        ("gpt", ["--length", "0"], ["length=0"]),
-        ("gpt", ["--beem", "2"], ["--beem"]),
-        ("pairs", [], ["this model answers a text: give it one with --prompt"]),
-        ("text", ["--prompt", "a film"], ["a model of text_classification generates no text: use zoo predict"]),
+        ("gpt", ["--beam", "2", "--top-k", "3"], ["beam=2", "top_k=3"]),
+        ("gpt", ["--length-penalty", "1"], ["length_penalty=1.0"]),
+        ("pairs", [], ["--prompt"]),
         ("nowhere", ["--prompt", "a film"], ["nowhere"]),
     ],
 )
@@ -211,113 +135,54 @@ def test_one_line(refused, place, name, flags, needles):
     assert [needle for needle in needles if needle not in said] == []
 
 
-def test_a_prompt_that_is_no_text(refused, place, pipe):
-    assert "UTF-8" in refused("generate", place / "gpt", "--prompt", "the \udcff")
-    pipe(b"the \xff")
-    assert "UTF-8" in refused("generate", place / "gpt", "--prompt", "-")
-
-
-def test_a_language_model_predicts_nothing(refused, place):
-    said = refused("predict", place / "gpt", "the café")
-    assert said.endswith("use zoo generate RUN --prompt TEXT")
-
-
-@pytest.mark.parametrize("command", ["fit", "info"])
-@pytest.mark.parametrize(
-    ("flags", "needles"),
-    [
-        (["--backbone", "transformer", "--task", "seq2sec"], ["unknown task 'seq2sec': did you mean 'seq2seq'?"]),
-        (["--backbone", "transformer", "--task", "poetry"], ["unknown task 'poetry'", "text_classification", "seq2seq"]),
-        (
-            ["--backbone", "transformer", "--task", "seq2seq", "--data", "glosses(limit=60)"],
-            ["--task seq2seq: 'glosses(limit=60)' is for text_classification; use --data 'glosses(task=seq2seq)'"],
-        ),
-        (["--backbone", "gpt", "--data", "glosses(limit=60)"], ["gpt reads running text", "holds texts", "transformer can"]),
-        (
-            ["--backbone", "gpt", "--data", "glosses(task=seq2seq,limit=60)"],
-            ["gpt reads running text", "holds texts and their answers", "transformer can"],
-        ),
-        (
-            ["--backbone", "lstm", "--data", "glosses(task=language_model,limit=60)"],
-            ["lstm reads texts", "holds running text", "gpt, transformer_xl can"],
-        ),
-        (["--backbone", "gpt", "--data", "glosses(task=poems)"], ["glosses: no task 'poems'", "language_model, seq2seq"]),
-    ],
-)
-def test_what_does_not_belong_together(refused, command, flags, needles):
-    said = refused(command, "--algebra", "real", *flags)
-    assert [needle for needle in needles if needle not in said] == []
-
-
-def test_only_what_writes_is_decoded_when_it_is_tested(refused, place):
-    said = refused("test", place / "pairs", "--decoding.beam", 2, "--decoding.temperature", 1, *CPU)
-    assert said.startswith("beam=2 and temperature=1.0")
-    words = ("--backbone", f"transformer({SIZE})", "--algebra", "real", "--task", "seq2seq", *CPU)
-    said = refused("fit", *words, "--data", "glosses(task=seq2seq,limit=60)", "--decoding.beam", 0)
-    assert said.startswith("beam=0")
+def test_a_task_and_data_that_do_not_belong_together(refused, place):
+    words = ("--backbone", f"transformer({SIZE})", "--algebra", "real", "--task")
+    for command in ("fit", "info"):
+        assert "'seq2seq'" in refused(command, *words, "seq2sec")
+        assert "'glosses(task=seq2seq)'" in refused(command, *words, "seq2seq", "--data", "glosses(limit=60)")
+    assert "beam=0" in refused("fit", *words, "seq2seq", "--data", "glosses(task=seq2seq,limit=60)", *CPU, "--decoding.beam", 0)
+    assert "beam=2" in refused("test", place / "pairs", "--decoding.beam", 2, "--decoding.temperature", 1, *CPU)
+    assert "zoo generate" in refused("predict", place / "gpt", "the café")
 
 
 # --- line by line ---
 
 
-def test_a_file_is_answered_line_by_line(call, place, models, pipe, tmp_path):
+def test_a_file_is_answered_line_by_line(call, place, models, pipe, tmp_path, monkeypatch):
     content = b"one\n\ntwo three\n  \nsix"
     (tmp_path / "lines.txt").write_bytes(content)
-    code, out, err = call("predict", place / "pairs", "lines.txt", "--beam", 2)
-    assert (code, err) == (0, "")
-    first, second, third = write(models["pairs"], ["one", "two three", "six"], Decoding(beam=2))
-    assert out == f"{first}\n\n{second}\n\n{third}\n"
-    for words in ((), ("-",)):
-        pipe(content)
-        assert call("predict", place / "pairs", *words, "--beam", 2).out == out
-    rows = [json.loads(row) for row in call("predict", place / "pairs", "lines.txt", "--json", "--beam", 2).out.splitlines()]
+    words = ("predict", place / "pairs", "lines.txt", "--beam", 2)
+    first, second, third = models["pairs"].generative({"beam": 2}).generate(["one", "two three", "six"])
+    assert call(*words) == (0, f"{first}\n\n{second}\n\n{third}\n", "")
+    pipe(content)
+    assert call("predict", place / "pairs", "--beam", 2).out == f"{first}\n\n{second}\n\n{third}\n"
+    rows = [json.loads(row) for row in call(*words, "--json").out.splitlines()]
     assert [row["source"] for row in rows] == content.decode().split("\n")
-    assert [row["target"] for row in rows] == out.split("\n")[:-1]
-
-
-def test_a_text_in_quotes(call, place, models):
-    code, out, _ = call("predict", place / "pairs", "six two", "one")
-    assert (code, out.splitlines()) == (0, write(models["pairs"], ["six two", "one"], Decoding()))
+    assert [row["target"] for row in rows] == [first, "", second, "", third]
+    screen, out = Terminal(), Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    assert call(*words).out
+    assert "predicting" in screen.getvalue()
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    monkeypatch.setattr(sys, "stdout", out)
+    assert main([str(word) for word in words]) == 0
+    assert screen.getvalue() == ""
 
 
 def test_a_long_line_is_named_or_cut(call, refused, place, tmp_path):
     (tmp_path / "lines.txt").write_text("one\n\n" + "two " * 9 + "\nsix\n")
     said = refused("predict", place / "pairs", "lines.txt")
-    assert "lines.txt:3: 9 tokens, the model reads at most" in said
+    assert "lines.txt:3" in said
     assert "--truncate" in said
     code, out, err = call("predict", place / "pairs", "lines.txt", "--truncate")
     assert (code, err, len(out.splitlines())) == (0, "", 4)
+    assert call("predict", place / "pairs", "one two " * 100, "--truncate").code == 0  # longer than the name of a file
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [(b"", "lines.txt is empty"), (b"one\n\xff\n", "lines.txt:2: "), (b"one\ttwo\n", "lines.txt:1: a tab")],
-    ids=["nothing", "bytes", "tab"],
-)
-def test_a_bad_file(refused, place, tmp_path, content, said):
-    (tmp_path / "lines.txt").write_bytes(content)
-    assert said in refused("predict", place / "pairs", "lines.txt")
-
-
-def test_an_answer_is_one_line_whatever_is_written():
+def test_an_answer_is_one_line_whatever_is_generated():
     assert line({"source": "one", "target": "un\ndeux\u2028trois\r\n"}) == "un deux trois"
     assert line({"source": "", "target": ""}) == ""
     assert line({"text": "a", "label": "yes", "probability": 0.5}) == "a\tyes\t0.5000"
-
-
-def test_lines_are_counted_on_a_terminal_while_they_go_elsewhere(call, place, monkeypatch, tmp_path):
-    (tmp_path / "lines.txt").write_text("one\n" * 70)
-    expected = call("predict", place / "pairs", "lines.txt")
-    assert (expected.err, len(expected.out.splitlines())) == ("", 70)
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    assert call("predict", place / "pairs", "lines.txt").out == expected.out
-    assert "predicting" in screen.getvalue()
-    screen, out = Terminal(), Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(sys, "stdout", out)
-    assert main(["predict", str(place / "pairs"), "lines.txt"]) == 0
-    assert (out.getvalue(), screen.getvalue()) == (expected.out, "")
 
 
 # --- the other commands ---
@@ -330,29 +195,18 @@ def test_lines_are_counted_on_a_terminal_while_they_go_elsewhere(call, place, mo
         ("pairs", {"loss", "exact_match", "bleu", "chrf"}),
     ],
 )
-def test_measuring(call, place, name, metrics):
+def test_evaluation_repeats_the_run(call, place, name, metrics):
     code, out, err = call("test", place / name, "--json", *CPU)
     assert (code, err) == (0, "")
     summary = json.loads((place / name / "summary.json").read_text())["metrics"]
     assert json.loads(out) == pytest.approx(summary, rel=1e-5)
     assert set(summary) == metrics
-    code, out, err = call("validate", place / name, "--json", *CPU)
-    assert (code, err) == (0, "")
-    assert set(json.loads(out)) == metrics - {"bleu", "chrf"}
+    assert set(json.loads(call("validate", place / name, "--json", *CPU).out)) == metrics - {"bleu", "chrf"}
     plain = call("test", place / name, *CPU).out
     assert all(f"test {metric}" in plain for metric in metrics)
 
 
-def test_a_beam_is_asked_for_when_measuring(call, place):
-    greedy = json.loads((place / "pairs/summary.json").read_text())["metrics"]
-    code, out, err = call("test", place / "pairs", "--json", "--decoding.length", 1, *CPU)
-    assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert found["loss"] == pytest.approx(greedy["loss"], rel=1e-5)
-    assert found["chrf"] < greedy["chrf"]
-
-
-def test_measuring_decodes_as_the_run_did_but_for_what_is_said(call, place, tmp_path, monkeypatch):
+def test_evaluation_decodes_as_the_run_did_but_for_what_is_given(call, place, tmp_path, monkeypatch):
     config = yaml.safe_load((place / "pairs/config.yaml").read_text())
     config |= {"decoding": {"beam": 3, "length": 4}, "run_dir": str(tmp_path / "beam")}
     config["trainer"]["max_epochs"] = 1
@@ -369,8 +223,6 @@ def test_measuring_decodes_as_the_run_did_but_for_what_is_said(call, place, tmp_
     for flags in ((), ("--decoding.beam", 1), ("-c", "short.yaml"), ("-c", "short.yaml", "--decoding.length", 3)):
         assert call("test", tmp_path / "beam", *flags, *CPU).code == 0
     assert [(options.beam, options.length) for options in used] == [(3, 4), (1, 4), (3, 2), (3, 3)]
-    zoo.load(tmp_path / "beam").evaluate(**vars(Decoding()), trainer={"accelerator": "cpu"})
-    assert used[-1] == Decoding()
 
 
 @pytest.mark.parametrize(
@@ -389,12 +241,5 @@ def test_a_run_ends_with_what_to_do_next_and_info_counts_it(call, tmp_path, back
     (said,) = [row for row in out.splitlines() if "zoo generate" in row]
     assert said.split("#")[0].strip() == 'zoo generate run --prompt "some text"'
     assert call("generate", "run", "--prompt", "some text", "--length", 4).code == 0
-    total = json.loads(call("info", *words, "--json").out)["total"]
     summary = json.loads((tmp_path / "run/summary.json").read_text())
-    assert total == summary["parameters"]
-
-
-def test_a_text_may_be_longer_than_the_name_of_a_file(call, place):
-    code, out, err = call("predict", place / "pairs", "one two " * 100, "--truncate")
-    assert (code, err) == (0, "")
-    assert len(out.splitlines()) == 1
+    assert json.loads(call("info", *words, "--json").out)["total"] == summary["parameters"]

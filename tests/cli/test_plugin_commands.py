@@ -4,8 +4,6 @@ import sys
 
 import pytest
 
-from tests.registry.conftest import environment  # noqa: F401 (a fixture)
-
 GREET = '''
 """Greet somebody: zoo greet NAME."""
 
@@ -21,7 +19,7 @@ def run(command, values):
 
 
 @pytest.fixture
-def installed(environment):  # noqa: F811
+def installed(environment):
     """Fake distributions with a sound command, broken ones and one that would hide a built-in command."""
     points = "[zoo.commands]\ngreet = greet_command\nfit = greet_command\n"
     environment.install("greetings", points, {"greet_command.py": GREET})

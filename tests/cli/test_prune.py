@@ -20,18 +20,9 @@ FEW = ("--trainer.accelerator", "cpu", "--trainer.limit_val_batches", "1", "--tr
 SIZES = {"in_channels": 1, "image_size": 8, "num_classes": 10}
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trained") / "run"
-    limits = dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches"), 2)
-    trainer = {"max_epochs": 1, "accelerator": "cpu", "logger": False} | limits
-    zoo.fit(backbone=VIT, algebra="quaternion", run_dir=str(folder), trainer=trainer)
-    return folder
-
-
 @pytest.fixture
-def run(trained, call, tmp_path):
-    shutil.copytree(trained, tmp_path / "run")
+def run(trained_vit, call, tmp_path):
+    shutil.copytree(trained_vit(VIT, "quaternion"), tmp_path / "run")
     return "run"
 
 
@@ -110,25 +101,29 @@ def test_a_tokenizer_of_other_texts_is_refused(call, refused, tmp_path):
     assert "its tokenizer is not that of the data" in said
 
 
-def test_what_cannot_be_pruned_is_one_line(call, refused, run, tmp_path):
-    assert "ratio=1.0" in refused("prune", run, "--ratio", "1.0")
-    assert "ratio=-0.5" in refused("prune", run, "--ratio", "-0.5")
-    assert "ratio" in refused("prune", run, "--ratio", "half")
-    assert "there is no folder 'nothing'" in refused("prune", "nothing")
-    assert "missing RUN" in refused("prune")
-    assert "removes nothing" in refused("prune", run, "--ratio", "0.001")
-    assert "--lr and --run-dir are of fine-tuning: give --epochs" in refused("prune", run, "--lr", "0.1")
-    assert "epochs=-1" in refused("prune", run, "--epochs", "-1")
-    assert "lr=-1" in refused("prune", run, "--epochs", "1", "--lr", "-1")
-    assert "one device, not on --trainer.devices 2" in refused("prune", run, "--trainer.devices", "2")
-    assert "'run/model' exists: choose another folder with --out" in refused("prune", run, "--out", "run/model")
-    (tmp_path / "run-pruned-0.5").mkdir()
-    assert "'run-pruned-0.5' exists: choose another folder for fine-tuning" in refused("prune", run, "--epochs", "1")
-    model = zoo.load(run)
-    zoo.save(model, "alone")
-    assert "is a model without its run" in refused("prune", "alone", "--epochs", "1")
-    (tmp_path / "broken").mkdir()
-    assert "has no model/config.json" in refused("prune", "broken")
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        ("run --ratio 1.0", "ratio=1.0"),
+        ("run --ratio half", "ratio"),
+        ("nothing", "'nothing'"),
+        ("", "RUN"),
+        ("run --ratio 0.001", "removes nothing"),
+        ("run --lr 0.1", "--epochs"),
+        ("run --epochs -1", "epochs=-1"),
+        ("run --epochs 1 --lr -1", "lr=-1"),
+        ("run --trainer.devices 2", "--trainer.devices 2"),
+        ("run --out run/model", "'run/model'"),
+        ("run --epochs 1", "'run-pruned-0.5'"),
+        ("alone --epochs 1", "without its run"),
+        ("broken", "model/config.json"),
+    ],
+)
+def test_what_cannot_be_pruned_is_one_line(refused, run, tmp_path, words, value):
+    for folder in ("broken", *(["run-pruned-0.5"] if "run-pruned" in value else [])):
+        (tmp_path / folder).mkdir()
+    zoo.save(zoo.load(run), "alone")
+    assert value in refused("prune", *words.split())
 
 
 TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}

@@ -70,41 +70,21 @@ def test_the_same_as_json(write, call):
     assert found["csv"].endswith("run/frequencies.csv")
 
 
-@pytest.mark.parametrize("embedding", ["table", "complex_vanilla", "complex_order(frequency=word)"])
-def test_an_embedding_without_frequencies_of_words(write, refused, embedding):
-    write(embedding)
-    assert refused("report", "frequencies", "run").startswith("this model has no word sensitivities")
-
-
 @pytest.mark.parametrize(
-    ("spec", "said"), [("frequencies(top=0)", "top=0"), ("frequencies(top=x)", "top=x"), ("frequencies(to=3)", "top")]
-)
-def test_an_option_that_is_wrong(write, refused, spec, said):
-    write("complex_order")
-    assert said in refused("report", spec, "run")
-
-
-def test_a_report_on_words_of_a_model_of_images(call, refused):
-    fit = ("fit", "--backbone", "vit(dim=16,depth=1)", "--algebra", "complex", "--trainer.max_epochs", 1)
-    assert call(*fit, "--trainer.limit_train_batches", 1, "--trainer.accelerator", "cpu", "--run-dir", "run").code == 0
-    assert refused("report", "frequencies", "run") == "frequencies reports on the words of a model of text; this one has none"
-
-
-def test_a_model_without_its_words(write, refused):
-    write("complex_order", files=False)
-    assert "cannot read run/model/tokenizer.json: No such file" in refused("report", "frequencies", "run")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
+    ("embedding", "words", "named"),
     [
-        ((), "report"),
-        (("frequencies",), "RUN"),
-        (("frequency", "run"), "unknown report 'frequency': did you mean 'frequencies'?"),
-        (("frequencies", "nowhere"), "there is no folder 'nowhere'"),
-        (("frequencies(top=x)", "nowhere"), "there is no folder 'nowhere'"),
-        (("frequencies", "run", "--top", "3"), "unknown flag --top"),
+        ("table", ("frequencies", "run"), "word sensitivities"),
+        ("complex_order(frequency=word)", ("frequencies", "run"), "word sensitivities"),
+        ("complex_order", ("frequencies(top=0)", "run"), "top=0"),
+        ("complex_order", ("frequencies(top=x)", "run"), "top=x"),
+        ("complex_order", ("frequencies", "vit-digits-quaternion"), "a model of text"),
+        ("complex_order", (), "REPORT"),
+        ("complex_order", ("frequencies",), "RUN"),
+        ("complex_order", ("frequency", "run"), "'frequencies'"),
+        ("complex_order", ("frequencies", "nowhere"), "'nowhere'"),
+        ("complex_order", ("frequencies", "run", "--top", "3"), "--top"),
     ],
 )
-def test_bad_input_is_one_line(refused, words, said):
-    assert said in refused("report", *words)
+def test_bad_input_is_one_line(write, refused, embedding, words, named):
+    write(embedding)
+    assert named in refused("report", *words)

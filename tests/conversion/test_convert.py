@@ -13,7 +13,6 @@ from torch.nn.utils import prune
 from tests.errors import raises
 from zoo import kernels
 from zoo.conversion import Conversion, MultiheadAttention, convert
-from zoo.errors import InputError
 from zoo.layers import Conv2d, Layers, Linear, keep_matrices, weight
 
 
@@ -99,35 +98,6 @@ def test_a_network_expanded_from_quaternions_is_projected_onto_itself(vit):
         torch.testing.assert_close(ours, theirs, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_every_kind_of_rule_is_projected(vit):
-    errors = {}
-    for spec in ("quaternion", "phm-4", "phm(n=4, shared=true)", "phm(n=4, rule=quaternion)", "phm(n=4, learned=false)"):
-        model = copy.deepcopy(vit)
-        before = dict(model.named_modules())
-        changed = convert(model, spec, weights="project")
-        assert len({id(changed.get_submodule(name).algebra) for name in changed.conversion.converted}) == (
-            1 if "shared" in spec else 8
-        )
-        pairs = [(before[name].weight, changed.get_submodule(name).weight) for name in changed.conversion.converted]
-        errors[spec] = sum((old - new).square().sum().item() for old, new in pairs)
-        assert errors[spec] < 0.9 * sum(old.square().sum().item() for old, _ in pairs)
-    assert errors["phm-4"] < errors["phm(n=4, shared=true)"] < errors["quaternion"]
-
-
-def test_heads_may_change_places(vit):
-    changed = convert(copy.deepcopy(vit), "quaternion").eval()
-    x = torch.randn(2, 3, 16, 16)
-    y = changed(x)
-    with torch.no_grad():
-        for block in changed.blocks:
-            qkv, proj = block.attn.qkv, block.attn.proj
-            assert (qkv.out.blocks, proj.inp.blocks) == (6, 2)
-            qkv.components.copy_(qkv.components.unflatten(1, (3, 2, -1)).flip(2).flatten(1, 3))
-            qkv.bias.copy_(qkv.bias.unflatten(0, (3, 2, -1)).flip(1).flatten())
-            proj.components.copy_(proj.components.unflatten(2, (2, -1)).flip(2).flatten(2))
-    torch.testing.assert_close(changed(x), y)
-
-
 @pytest.mark.parametrize("build", [small_vit, transformer])
 def test_every_head_of_q_k_and_v_is_made_of_whole_elements(build):
     changed = convert(build(), "quaternion")
@@ -165,11 +135,16 @@ def test_skip_patterns():
 
 
 @pytest.mark.parametrize(
-    ("options", "value"), [({"skip": ["9"]}, "'9'"), ({"weights": "old"}, "'old'"), ({"scope": "everything"}, "'everything'")]
+    ("options", "code", "value"),
+    [
+        ({"skip": ["9"]}, "unknown", "'9'"),
+        ({"weights": "old"}, "unknown", "'old'"),
+        ({"scope": "everything"}, "invalid", "'everything'"),
+    ],
 )
-def test_unknown_names_change_nothing(options, value):
+def test_unknown_names_change_nothing(options, code, value):
     net = nn.Sequential(nn.Linear(8, 8))
-    with pytest.raises(InputError, match=value):
+    with raises(code, value):
         convert(net, "complex", **options)
     assert type(net[0]) is nn.Linear
 
@@ -241,7 +216,7 @@ def test_torchs_attention_is_a_class_of_ours_and_nobodys_class_is_swapped():
     assert type(before) is nn.MultiheadAttention
     assert type(changed.layers[0].self_attn) is MultiheadAttention
     assert changed.layers[0].self_attn is not before
-    with pytest.raises(InputError, match="components"):
+    with raises("unsupported", "components"):
         nn.init.zeros_(changed.layers[0].self_attn.in_proj_weight)
 
 
@@ -253,15 +228,14 @@ def test_scope_chooses_roles(vit):
     assert same.conversion == changed.conversion
 
 
-@pytest.mark.parametrize(("name", "depthwise"), [("convnext_atto", "conv_dw"), ("efficientnet_b0", "conv_dw")])
-def test_depthwise_convolutions_are_reported(name, depthwise):
+def test_depthwise_convolutions_are_reported():
     with torch.device("meta"):
-        model = timm.create_model(name)
+        model = timm.create_model("convnext_atto")
     groups = {n for n, m in model.named_modules() if isinstance(m, nn.Conv2d) and m.groups > 1}
     changed = convert(model, "quaternion")
     assert groups
     assert {n for n, reason in changed.conversion.real.items() if reason == "depthwise"} == groups
-    assert all(depthwise in n for n in groups)
+    assert all("conv_dw" in n for n in groups)
     assert all(type(changed.get_submodule(n)) is nn.Conv2d for n in groups)
     assert changed.conversion.converted
 
@@ -410,23 +384,6 @@ def test_dtype_and_mode_are_kept(dtype):
     assert {p.dtype for p in changed.parameters()} == {dtype}
     assert not any(m.training for m in changed.modules())
     assert changed[0](torch.randn(2, 8, dtype=dtype)).dtype == dtype
-
-
-def test_the_seed_decides_the_draw(vit):
-    nets = []
-    for seed in (0, 0, 1):
-        torch.manual_seed(seed)
-        nets.append(convert(copy.deepcopy(vit), "phm-2").state_dict())
-    assert all(torch.equal(nets[0][k], nets[1][k]) for k in nets[0])
-    assert not all(torch.equal(nets[0][k], nets[2][k]) for k in nets[0])
-
-
-def test_converted_networks_are_copied_and_saved(resnet):
-    changed = convert(copy.deepcopy(resnet), "quaternion").eval()
-    twin = copy.deepcopy(changed)
-    x = torch.randn(1, 3, 32, 32)
-    assert torch.equal(twin(x), changed(x))
-    assert twin.conversion == changed.conversion
 
 
 def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):

@@ -14,7 +14,6 @@ from zoo.algebras import algebra
 from zoo.conversion import convert, survey, targets
 from zoo.conversion.attention_layout import MatrixLayout
 from zoo.conversion.replacement import build_layer
-from zoo.kernels import axis_layout
 from zoo.layers import Layers
 
 LAYERS = Layers("quaternion")
@@ -125,34 +124,6 @@ def test_attention_over_quaternions_turns_with_its_input(kind, cut, monkeypatch)
     run = (lambda v: model(v.mT.unflatten(-1, (3, 3))).flatten(2).mT) if "2d" in kind or kind == "FastViT" else model
     error = (run(turned) - times(run(x), q / q.norm())).abs().max()
     assert (error < 1e-9) == cut, error
-
-
-@pytest.mark.parametrize(
-    ("model", "least"),
-    [
-        ("test_vit", 12),
-        ("test_vit4", 12),
-        ("eva02_tiny_patch14_224", 24),
-        ("beit_base_patch16_224", 24),
-        ("swin_tiny_patch4_window7_224", 24),
-        ("swinv2_tiny_window8_256", 24),
-        ("maxvit_pico_rw_256", 44),
-        ("coatnet_nano_rw_224", 18),
-        ("cait_xxs24_224", 56),
-        ("xcit_nano_12_p16_224", 32),
-        ("levit_128s", 24),
-        ("gcvit_xxtiny", 24),
-        ("crossvit_9_240", 48),
-        ("mobilevitv2_050", 9),
-    ],
-)
-def test_attention_is_converted(model, least):
-    targets, _ = look(model)
-    assert sum(t.role == "attention" for t in targets) >= least
-    only, _ = look(model, Layers("quaternion", "attention"))
-    assert [t.name for t in only] == [t.name for t in targets if t.role == "attention"]
-    for t in targets:  # Every layout exists, and both sides of an axis agree on it.
-        assert all(axis_layout(size, 4, blocks) for size, blocks in zip(t.channels, t.blocks, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ class Hub(ThreadingHTTPServer):
             "HF_HUB_DISABLE_XET": "1",
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "plugins")]),
         }
-        done = subprocess.run([sys.executable, "-c", script], env={**kept, **mine}, capture_output=True, text=True, timeout=100)
+        done = subprocess.run([sys.executable, "-c", script], env={**kept, **mine}, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

@@ -1,14 +1,10 @@
-import json
-
 import pytest
 import torch
-from zoo_datasets.linear_maps import VectorInfo
-from zoo_datasets.linear_maps import hamilton as unopened_hamilton
-from zoo_datasets.linear_maps import linear_map as unopened_linear_map
-from zoo_datasets.linear_maps import rotation as unopened_rotation
+from zoo_datasets.vectors import hamilton as unopened_hamilton
+from zoo_datasets.vectors import linear_map as unopened_linear_map
+from zoo_datasets.vectors import rotation as unopened_rotation
 
 from zoo.data import ready
-from zoo.errors import InputError
 
 
 def hamilton(*args, **options):
@@ -92,49 +88,3 @@ def test_batches(preset):
         assert x.dtype == y.dtype == torch.float32
         assert torch.equal(x, data.splits[name][0])
         assert torch.equal(y, data.splits[name][1])
-
-
-def test_a_pass_shuffles_by_seed_and_epoch_and_leaves_the_global_generator_alone():
-    state = torch.get_rng_state()
-
-    def order(data):
-        return torch.cat([x for x, _ in data.train_dataloader()])
-
-    assert torch.equal(order(rotation(rows=50, seed=1)), order(rotation(rows=50, seed=1)))
-    assert not torch.equal(order(rotation(rows=50, seed=1)), order(rotation(rows=50, seed=2)))
-    loader = rotation(rows=50).train_dataloader()
-    assert not torch.equal(torch.cat([x for x, _ in loader]), torch.cat([x for x, _ in loader]))
-    assert torch.equal(state, torch.get_rng_state())
-
-
-@pytest.mark.parametrize("preset", [rotation, hamilton])
-def test_a_seed_leaves_rows_and_truth_alone(preset):
-    one, other = preset(rows=50, seed=0), preset(rows=50, seed=3)
-    assert one.info == other.info
-    assert torch.equal(one.truth, other.truth)
-    assert preset(rows=60).info.sha256 != one.info.sha256
-
-
-def test_facts_survive_json():
-    info = hamilton(elements=2, rows=50).info
-    assert VectorInfo.from_dict(json.loads(json.dumps(info.to_dict()))) == info
-    assert (info.inputs, hamilton().task) == ("vector", "regression")
-    assert torch.equal(info.example_inputs(3), torch.zeros(3, 8))
-    with pytest.raises(InputError, match=r"unknown fields \['colour', 'sizes'\]"):
-        VectorInfo.from_dict({**{k: v for k, v in info.to_dict().items() if k != "sizes"}, "colour": 1})
-
-
-@pytest.mark.parametrize(
-    ("preset", "options"),
-    [
-        (rotation, {"rows": 9}),
-        (hamilton, {"elements": 0}),
-        (hamilton, {"batch_size": 0}),
-        (rotation, {"seed": -1}),
-        (rotation, {"rows": 1e3}),
-    ],
-)
-def test_wrong_options(preset, options):
-    (name,) = options
-    with pytest.raises(InputError, match=f"{name}="):
-        preset(**options)

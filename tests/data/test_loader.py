@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from torch.utils.data.distributed import DistributedSampler
 
+from tests.errors import raises
 from zoo.data import loader
 from zoo.data.loader import EpochSampler, always, eval_sampler, shuffled
-from zoo.errors import InputError
 
 
 def shares(order, world, even, epoch=0):
@@ -56,7 +56,7 @@ def test_every_process_has_something_to_measure_on(monkeypatch):
     """Lightning skips the evaluation of a process without rows, and the others wait for it for ever."""
     monkeypatch.setattr(loader, "process_rank", lambda: (1, 3))
     assert list(eval_sampler(range(4))) == [1]
-    with pytest.raises(InputError, match=r"2 rows to measure on, in 3 processes: use fewer --trainer\.devices"):
+    with raises("invalid", "2 rows to measure on, in 3 processes: use fewer --trainer.devices"):
         eval_sampler(range(2))
 
 

@@ -4,11 +4,11 @@ import json
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
 
-from zoo.data import BatchDataset, DataInfo, DataModule, ImageData, Split, ready
+from tests.errors import raises
+from zoo.data import BatchDataset, DataInfo, DataModule, ready
 from zoo.errors import InputError
 
 
@@ -72,7 +72,7 @@ def test_what_is_said_of_the_splits():
 def test_a_missing_test_split_is_one_line():
     data = ready(Counting())
     assert not data.has_test
-    with pytest.raises(InputError, match=r"^the data has no test split: add one .*, or validate instead$"):
+    with raises("missing", "the data has no test split: add one", ", or validate instead"):
         data.test_dataloader()
     assert ready(Counting({"train": 9, "val": 4, "test": 2})).has_test
 
@@ -81,17 +81,6 @@ def test_a_missing_test_split_is_one_line():
 def test_options_are_checked_before_data_are_touched(option):
     with pytest.raises(InputError, match=f"{next(iter(option))}="):
         Counting(**option)
-    with pytest.raises(InputError, match="augment='mirror'"):
-        ImageData(lambda: pytest.fail("read"), ["a", "b"], augment="mirror")
-
-
-def test_all_training_data_are_resumable():
-    data = ready(Counting(batch_size=4))
-    loader = data.train_dataloader()
-    epochs = [[batch.tolist() for batch in loader] for _ in range(2)]
-    again = data.train_dataloader()
-    again.load_state_dict({"epoch": 1, "batches": 1})
-    assert [batch.tolist() for batch in again] == epochs[1][1:]
 
 
 @pytest.mark.parametrize("wrap", [PlainNumbers, lambda rows: torch.utils.data.Subset(PlainNumbers(99), range(rows))])
@@ -106,16 +95,6 @@ def test_any_map_style_dataset_is_read_row_by_row(wrap):
         return [[batch.tolist() for batch in loader] for loader in (train, train, data.val_dataloader())]
 
     assert batches(Plain) == batches(Counting)
-
-
-def test_resumed_images_are_augmented_as_they_would_have_been():
-    pixels = np.random.RandomState(0).randint(0, 256, (40, 8, 8)).astype(np.uint8)
-    data = ready(ImageData({"train": Split(pixels, np.arange(40) % 2)}, "ab", batch_size=6, augment="shift"))
-    loader = data.train_dataloader()
-    whole = [[images for images, _ in loader] for _ in range(2)][1]
-    again = data.train_dataloader()
-    again.load_state_dict({"epoch": 1, "batches": 2})
-    assert all(torch.equal(a, b) for a, b in zip(again, whole[2:], strict=True) for a, b in [(a[0], b)])
 
 
 RANKS = """
@@ -170,7 +149,7 @@ def test_two_processes_measure_every_row_once_and_train_on_as_many(tmp_path):
 def test_too_many_processes_for_the_rows(monkeypatch):
     monkeypatch.setattr("zoo.data.loader.process_rank", lambda: (9, 10))
     data = ready(Counting())
-    with pytest.raises(InputError, match="too few training rows for 10 processes"):
+    with raises("invalid", "too few training rows for 10 processes"):
         data.train_dataloader()
-    with pytest.raises(InputError, match="to measure on, in 10 processes: use fewer"):
+    with raises("invalid", "to measure on, in 10 processes: use fewer"):
         data.val_dataloader()

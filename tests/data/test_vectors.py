@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.errors import raises
 from zoo.data.vectors import read_vectors
 from zoo.errors import InputError
 
@@ -109,5 +110,5 @@ def test_a_wrong_file_is_named(file, content, name, said):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InputError, match="does not exist"):
+    with raises("missing", "does not exist"):
         read_vectors(tmp_path / "vectors.txt", WORDS)

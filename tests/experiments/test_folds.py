@@ -120,31 +120,27 @@ def split(place, tmp_path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "value"),
+    ("changes", "code", "value"),
     [
-        ({"folds": 1}, "folds=1"),
-        ({"folds": 61}, "folds=60"),
-        ({"data": "digits", "backbone": "vit(dim=16, depth=1, heads=1)"}, "'digits'"),
-        ({"trainer": {"max_epoch": 3}}, "max_epoch"),
-        ({"algebra": "quternion"}, "'quaternion'"),
-        ({"optimizer": {"name": "adamv"}}, "adamv"),  # which only a run finds
-        ({"data": "text(path=., fold=1)"}, "fold"),
-        ({"data": "SPLIT"}, "split"),
+        ({"folds": 1}, "invalid", "folds=1"),
+        ({"run_dir": "TAKEN"}, "conflict", "--run-dir"),
+        ({"folds": 61}, "data", "folds=60"),
+        ({"data": "digits", "backbone": "vit(dim=16, depth=1, heads=1)"}, "conflict", "'digits'"),
+        ({"trainer": {"max_epoch": 3}}, "unknown", "max_epoch"),
+        ({"optimizer": {"name": "adamv"}}, "invalid", "adamv"),  # which only a run finds
+        ({"data": "text(path=., fold=1)"}, "conflict", "fold"),
+        ({"data": "SPLIT"}, "conflict", "split"),
     ],
     ids=str,
 )
-def test_mistakes_leave_no_folder(place, split, changes, value):
-    changes = {key: f"text(path='{split}')" if other == "SPLIT" else other for key, other in changes.items()}
-    with pytest.raises(InputError, match=value):
+def test_mistakes_leave_no_folder(place, split, changes, code, value):
+    special = {"SPLIT": f"text(path='{split}')", "TAKEN": str(split)}
+    changes = {key: special.get(str(other), other) for key, other in changes.items()}
+    before = sorted(split.rglob("*"))
+    with raises(code, value):
         zoo.fit(**options(place, "refused", **changes))
     assert not (place / "refused").exists()
-
-
-def test_a_folder_that_is_not_empty(place, made):
-    before = sorted((place / "run").rglob("*"))
-    with pytest.raises(InputError, match="is not empty"):
-        zoo.fit(**options(place, "run"))
-    assert sorted((place / "run").rglob("*")) == before
+    assert sorted(split.rglob("*")) == before
 
 
 # --- interrupted ---
@@ -154,10 +150,10 @@ def test_a_folder_that_is_not_empty(place, made):
 def test_what_is_finished_stays(place, tmp_path, monkeypatch, error):
     whole = module.fit
 
-    def second_fails(one, say):
+    def second_fails(one, extension):
         if one.run_dir.endswith("fold-02"):
             raise error("stop")
-        return whole(one, say=say)
+        return whole(one, extension=extension)
 
     monkeypatch.setattr(module, "fit", second_fails)
     with pytest.raises(error) as caught:
@@ -237,7 +233,7 @@ def test_other_or_finished_folds_do_not_go_on(again, made):
     config = (run / "fold-01" / "config.yaml").read_text()
     (run / "fold-01" / "config.yaml").write_text(config.replace("max_epochs: 3", "max_epochs: 2"))
     (run / "fold-01" / "summary.json").write_text('{"metrics": {}, "parameters": {}}')
-    with pytest.raises(InputError, match=r"summary\.json"):
+    with raises("invalid", "summary.json"):
         zoo.fit(resume=str(run))
     with raises("conflict", "summary.json"):
         zoo.fit(resume=str(again / "run"))

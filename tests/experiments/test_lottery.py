@@ -30,13 +30,7 @@ from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
 from zoo.training.folder import hold
 
 TINY = "vit(dim=16,depth=1,heads=1,dropout=0.1)"
-TRAINER = {
-    "max_epochs": 2,
-    "accelerator": "cpu",
-    "limit_train_batches": 2,
-    "logger": False,
-    "enable_progress_bar": False,
-}
+TRAINER = {"max_epochs": 2, "accelerator": "cpu", "limit_train_batches": 2, "logger": False, "enable_progress_bar": False}
 OPTIONS = {"backbone": TINY, "algebra": "quaternion", "data": "digits", "rounds": 2, "batch_size": 128, "collapse": 1.0}
 OPTIONS |= {"optimizer": {"lr": 0.2}, "schedule": {"name": "constant", "warmup": 0.0}}
 
@@ -216,7 +210,7 @@ def test_a_signal_stops_a_round_that_goes_on_later(tmp_path, monkeypatch):
         zoo.lottery(**options(run_dir="run", rounds=1, trainer={"callbacks": [Terminate()]}))
     assert stopped.value.signum == signal.SIGTERM
     assert len(json.loads(Path("run/lottery.json").read_text())["rows"]) == 1
-    with pytest.raises(InputError, match=r"has trainer\.callbacks"):
+    with raises("mismatch", "trainer.callbacks"):
         zoo.lottery(resume="run", trainer={"callbacks": []})
 
 
@@ -405,7 +399,7 @@ class Poison(Callback):
 
 def test_a_last_step_that_diverges_ends_its_arm(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="training diverged in its last step"):  # no arm is left
+    with raises("failed", "--optimizer.lr"):  # no arm is left
         zoo.lottery(**options(rounds=1, trainer={"callbacks": [Poison()]}))
 
 
@@ -469,11 +463,11 @@ def test_other_options_are_a_new_experiment(begun, changes):
 
 
 def test_folders_of_others(begun):
-    with pytest.raises(InputError, match="not empty"):
+    with raises("conflict", "--run-dir"):
         zoo.lottery(**options(run_dir="run"))
     with raises("mismatch", "round-01", "lottery.json"):
         zoo.lottery(resume="run/quaternion/seed-0/round-01")
-    with pytest.raises(InputError, match=r"zoo lottery --resume \S*run$"):
+    with raises("conflict", "zoo lottery --resume"):
         zoo.fit(resume="run/quaternion/seed-0/round-01")
     with hold(begun), raises("busy", "run"):
         zoo.lottery(resume="run", rounds=3)
@@ -502,7 +496,7 @@ def test_a_link_out_of_a_strangers_experiment_is_not_followed(begun, tmp_path, l
     (begun / "quaternion/seed-0").symlink_to(mine)
     if not listed:
         (begun / "lottery.json").unlink()
-    with pytest.raises(InputError, match="run/quaternion/seed-0"):
+    with raises("untrusted", "run/quaternion/seed-0"):
         zoo.lottery(resume="run", rounds=3)
     assert (mine / "round-00/checkpoints").is_dir()
 

@@ -9,43 +9,11 @@ from pathlib import Path
 from tests.faults.process import Ended, zoo_command
 from tests.faults.runs import fit_words, write_data
 
-ODD = (
-    *(
-        "",
-        "many",
-        "true",
-        "null",
-        "nan",
-        "-1",
-        "0",
-        "0.5",
-        "1e309",
-        "9" * 30,
-        "[1, 2",
-        "[1,2]",
-        "{a: 1}",
-        "a=b",
-        "(",
-        "--",
-        "-",
-    ),
-    *(
-        "..",
-        "/",
-        "/dev/null",
-        "no such file",
-        "text.tsv",
-        "run",
-        "\x1b[2J",
-        "a\nb",
-        "\udcff",
-        "é" * 1000,
-        "%s",
-        "$(ls)",
-        "vit(",
-    ),
-    *("quaternion(n=3)", "phm(n=0)", "vit(dim=0)", "vit(dim=-8)", "vit(depth=9.5)", "digits(val=2)", "text(path=..)"),
-)
+ODD = [
+    "", "many", "true", "null", "nan", "-1", "0", "0.5", "1e309", "9" * 30, "[1, 2", "[1,2]", "{a: 1}", "a=b", "(", "--", "-",
+    "..", "/", "/dev/null", "no such file", "text.tsv", "run", "\x1b[2J", "a\nb", "\udcff", "é" * 1000, "%s", "$(ls)", "vit(",
+    "quaternion(n=3)", "phm(n=0)", "vit(dim=0)", "vit(dim=-8)", "vit(depth=9.5)", "digits(val=2)", "text(path=..)",
+]  # fmt: skip
 """Words that are out of place nearly anywhere."""
 CONFIG = """
 backbone: vit(dim=16,depth=1,heads=1)

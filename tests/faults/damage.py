@@ -16,6 +16,7 @@ from zoo.training.checkpoint_io import read_checkpoint
 from zoo.training.resume import verify
 
 Read = Callable[[Path], Any]
+Damage = Callable[[bytes, random.Random], tuple[int, bytes]]
 
 
 def make_runs(folder: Path) -> None:
@@ -66,14 +67,33 @@ def flipped(content: bytes, bit: int) -> bytes:
     return bytes(changed)
 
 
-def flips(run: Path, count: int, seed: int = 0) -> Iterator[tuple[Path, int, bool]]:
-    """Flip random bits of the files of a run, one after the other; yield the file, the bit, and whether it was noticed."""
+def flip(content: bytes, draw: random.Random) -> tuple[int, bytes]:
+    """Flip a random bit."""
+    bit = draw.randrange(8 * len(content))
+    return bit, flipped(content, bit)
+
+
+def cut(content: bytes, draw: random.Random) -> tuple[int, bytes]:
+    """Cut a file short."""
+    length = draw.randrange(len(content))
+    return length, content[:length]
+
+
+def zero(content: bytes, draw: random.Random) -> tuple[int, bytes]:
+    """Fill a block of 512 bytes with zeros."""
+    place = draw.randrange(max(1, len(content) - 512))
+    return place, content[:place] + bytes(min(512, len(content) - place)) + content[place + 512 :]
+
+
+def damaged(run: Path, damage: Damage, count: int, seed: int = 0) -> Iterator[tuple[Path, int, bool]]:
+    """Damage files of a run, one after the other; yield the file, where, and whether it was noticed."""
     draw, files = random.Random(seed), whole_files(run)
     for _ in range(count):
         path = draw.choice([*files])
         content = path.read_bytes()
-        bit = draw.randrange(8 * len(content))
-        yield path, bit, noticed(path, files[path], flipped(content, bit))
+        place, changed = damage(content, draw)
+        if changed != content:
+            yield path, place, noticed(path, files[path], changed)
 
 
 def resumed_flips(part: Path, count: int, seed: int = 0) -> Iterator[tuple[Path, int, bool]]:
@@ -89,28 +109,6 @@ def resumed_flips(part: Path, count: int, seed: int = 0) -> Iterator[tuple[Path,
         ended = zoo_command(["fit", "--resume", "copy"], part.parent)
         yield path, bit, ended.code == 0 or ended.refused
         shutil.rmtree(copy)
-
-
-def truncations(run: Path, count: int, seed: int = 0) -> Iterator[tuple[Path, int, bool]]:
-    """Cut the files of a run short at random places; yield the file, its length, and whether it was noticed."""
-    draw, files = random.Random(seed), whole_files(run)
-    for _ in range(count):
-        path = draw.choice([*files])
-        content = path.read_bytes()
-        length = draw.randrange(len(content))
-        yield path, length, noticed(path, files[path], content[:length])
-
-
-def zeroed(run: Path, count: int, size: int = 512, seed: int = 0) -> Iterator[tuple[Path, int, bool]]:
-    """Fill blocks of the files of a run with zeros; yield the file, where, and whether it was noticed."""
-    draw, files = random.Random(seed), whole_files(run)
-    for _ in range(count):
-        path = draw.choice([*files])
-        content = path.read_bytes()
-        place = draw.randrange(max(1, len(content) - size))
-        changed = content[:place] + bytes(min(size, len(content) - place)) + content[place + size :]
-        if changed != content:
-            yield path, place, noticed(path, files[path], changed)
 
 
 def swapped(run: Path, other: Path) -> Iterator[tuple[Path, bool]]:
@@ -133,7 +131,7 @@ def swapped(run: Path, other: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def swapped_checkpoints(part: Path, whole: Path, other: Path) -> Iterator[tuple[Path, bool]]:
-    """Replace each checkpoint of a run that was killed by that of another, and go on; yield it, and whether all is well.
+    """Replace each checkpoint of a run that was killed by that of another, and go on; yield it, and whether no problems found.
 
     A checkpoint is sound in itself. The run must notice that it is another's and use the one before, or not read it: it must
     become what the undisturbed run is, or be refused in a line that names the file.

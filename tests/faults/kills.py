@@ -204,5 +204,5 @@ def compare(case: Case, ended: list[Ended], whole: Whole, run: Path) -> str:
     made = case.made(run)
     if different := [name for name in made.keys() | whole.made.keys() if made.get(name) != whole.made.get(name)]:
         return f"other {', '.join(sorted(different))}"
-    strays = [path.name for path in run.rglob("*") if path.name.endswith((".part", ".tmp"))]
+    strays = [path.name for path in run.rglob("*") if path.name.startswith(".")]
     return f"left behind: {', '.join(strays)}" if strays else ""

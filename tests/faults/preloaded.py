@@ -11,7 +11,7 @@ warnings.simplefilter("ignore")
 
 MODULES = """
     torch sklearn.datasets lightning.pytorch lightning.pytorch.loggers rich.progress tensorboard.compat.proto zoo.cli.fit
-    zoo.cli.models zoo.cli.summary zoo.inference.model zoo.training.api zoo.training.fit zoo_experiments.folds
+    zoo.cli.models zoo.inference.model zoo.training.api zoo.training.fit zoo_experiments.folds
     zoo.cli.configuration zoo_experiments.command zoo_experiments.lottery timm huggingface_hub docstring_parser
 """
 

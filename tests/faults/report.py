@@ -10,35 +10,39 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "reliability.json"
 PAGE = ROOT / "docs" / "reliability.md"
 
-HEAD = """# What a run survives
+HEAD = """# Reliability
 
-Made by `python -m tests.faults` from `benchmarks/results/reliability.json`; do not edit. The short version of every section is
-among the tests. What is promised, and how to resume a run, is in [training.md](training.md).
+Made by `python -m tests.faults` from `benchmarks/results/reliability.json`; do not edit. The test suite contains a short
+version of every section. [training.md](training.md) describes the guarantees and how to resume a run.
 """
 TITLES = {
     "flips": "Damaged files",
-    "hostile": "Data and configurations from strangers",
-    "commands": "Wrong command lines",
+    "hostile": "Untrusted data and configurations",
+    "commands": "Invalid command lines",
     "ranks": "Lost processes",
     "disk": "Disks and folders",
     "kills": "Killed runs",
-    "lottery": "Killed experiments with lottery tickets",
+    "lottery": "Killed lottery experiments",
 }
 TEXTS = {
-    "flips": "Bits flip in every file of a finished run and of a run that was killed; files are cut short, zeroed or swapped. "
-    "Each must be noticed and the file named; a killed run must finish, or be refused in one line.",
-    "hostile": "Files, configurations and model folders that are made to run something, to fill the memory or to hang; each "
-    "must be refused in one line, or be harmless.",
-    "commands": "Valid command lines and configuration files with one mistake: exit code 2, at most three lines, no traceback.",
-    "ranks": "One of two processes is killed, fails, hangs or is terminated, before the two have met or in training. Started "
-    "by Lightning or torchrun, the whole job must be over within the timeout and 15 s, with another exit code than 0 and no "
-    "process left; torchrun leaves a process that hangs 30 s more between SIGTERM and SIGKILL. Without a launcher the other "
-    "process must fail by itself within the timeout and 15 s. The resumed run must be the undisturbed one.",
-    "disk": "Where a run fails, it must say so in a clear line, and go on from its last good state to the same weights.",
-    "kills": "Runs are killed (kill -9) at a random time or before a random change of a file, and resumed; weights and "
-    "metrics.csv must be those of the undisturbed run, bit for bit.",
-    "lottery": "`zoo lottery` with four rounds and three of a control arm is killed in the same ways, and resumed; weights and "
-    "metrics of all rounds, masks, rewind point and lottery.json (apart from seconds) must be those of the undisturbed one.",
+    "flips": "Random bits are flipped in every file of finished and killed runs; files are truncated, zeroed or "
+    "exchanged. The damage must be detected and the file named. A killed run must finish, or be refused in one "
+    "line.",
+    "hostile": "Files, configurations and model folders crafted to execute code, exhaust memory or hang. Each must be "
+    "refused in one line or be harmless.",
+    "commands": "Valid command lines and configuration files with one mistake. Expected: exit code 2, at most three "
+    "lines, no traceback.",
+    "ranks": "One of two processes is killed, raises, hangs or is terminated, before the process group exists or during "
+    "training. If Lightning or torchrun started them, the job must end within the timeout plus 15 s, with a "
+    "nonzero exit code and no process left; torchrun waits another 30 s between SIGTERM and SIGKILL for a "
+    "process that hangs. Without a launcher the other process must fail within the timeout plus 15 s. The "
+    "resumed run must equal an uninterrupted one.",
+    "disk": "A failing run must print one clear line, and resume from its last checkpoint to the same weights.",
+    "kills": "Runs are killed (kill -9) at a random time or before a random file operation, and resumed. Weights and "
+    "metrics.csv must equal those of an uninterrupted run, bit for bit.",
+    "lottery": "`zoo lottery` with four rounds, and three of a control arm, is killed in the same ways and resumed. "
+    "Weights and metrics of all rounds, masks, rewind point and lottery.json (except for seconds) must equal "
+    "those of an uninterrupted experiment.",
 }
 
 
@@ -77,7 +81,7 @@ def flips(found: dict[str, Any]) -> str:
     rows = {name: row for name, row in found.items() if isinstance(row, dict) and "tried" in row}
     missed = [f"{name}: {each}" for name, row in rows.items() for each in row["missed"]]
     lines = [[name, row["tried"], row["noticed"]] for name, row in rows.items()]
-    return table(["damage", "tried", "noticed"], lines) + listed(missed, "Not noticed")
+    return table(["damage", "tried", "detected"], lines) + listed(missed, "Not detected")
 
 
 def hostile(found: dict[str, Any]) -> str:
@@ -85,12 +89,12 @@ def hostile(found: dict[str, Any]) -> str:
     rows = [
         ["tried", *(part["tried"] for part in columns)],
         ["refused in one line", *(part["refused"] for part in columns)],
-        ["read, and harmless", *(part.get("harmless", 0) for part in columns)],
-        ["something was run", *(part["executed"] for part in columns)],
-        ["within 1 s of processor time", *(part["within_a_second"] for part in columns)],
+        ["accepted and harmless", *(part.get("harmless", 0) for part in columns)],
+        ["code was executed", *(part["executed"] for part in columns)],
+        ["took less than 1 s of CPU time", *(part["within_a_second"] for part in columns)],
         ["slowest", *(f"{part['slowest'][1]} s: {part['slowest'][0]}" for part in columns)],
         [
-            "most memory beyond twice the files",
+            "most memory beyond twice the file size",
             *(f"{part['largest'][1] / 2**20:.0f} MiB: {part['largest'][0]}" for part in columns),
         ],
     ]
@@ -99,14 +103,14 @@ def hostile(found: dict[str, Any]) -> str:
 
 
 def commands(found: dict[str, Any]) -> str:
-    rows = [["refused", f"{found['refused']} of {found['tried']}"], ["valid by chance, beside those", found["valid"]]]
+    rows = [["refused", f"{found['refused']} of {found['tried']}"], ["valid by chance (not counted)", found["valid"]]]
     return table(["", ""], rows) + listed(found["wrong"], "Not refused")
 
 
 def ranks(found: dict[str, Any]) -> str:
     names = ("launcher", "when", "how", "rank", "codes", "seconds", "resumed")
     rows = [[*(row[name] for name in names), "yes" if row["fine"] else "**no**"] for row in found["rows"]]
-    head = ["launcher", "when", "what", "rank", "exit codes", "seconds until the end", "resumed run", "as promised"]
+    head = ["launcher", "when", "fault", "rank", "exit codes", "seconds", "resumed run", "passed"]
     return f"Timeout {found['timeout']} s.\n\n{table(head, rows)}"
 
 
@@ -114,7 +118,7 @@ def disk(found: dict[str, Any]) -> str:
     rows = {name: row for name, row in found.items() if isinstance(row, dict) and "tried" in row}
     wrong = [f"{name}, {each}" for name, row in rows.items() for each in row["wrong"]]
     lines = [[name, row["tried"], row["tried"] - len(row["wrong"])] for name, row in rows.items()]
-    return table(["what happens", "tried", "as promised"], lines) + listed(wrong, "Not as promised")
+    return table(["fault", "tried", "passed"], lines) + listed(wrong, "Failed")
 
 
 def kills(found: dict[str, Any]) -> str:
@@ -123,15 +127,13 @@ def kills(found: dict[str, Any]) -> str:
         kind, workers, ranks = name.split("-")
         rows.append([kind, workers, ranks, f"{equal} of {tried}"])
     stages = ", ".join(f"{count} {stage}" for stage, count in found["stages"].items())
-    head = f"{found['equal']} of {found['tried']} are equal. When they were killed: {stages}."
+    head = f"{found['equal']} of {found['tried']} are equal. Killed: {stages}."
     return f"{head}\n\n{table(['data', 'loader workers', 'ranks', 'equal'], rows)}{listed(found['wrong'], 'Not equal')}"
 
 
 def lottery(found: dict[str, Any]) -> str:
     stages = ", ".join(f"{count} {stage}" for stage, count in found["stages"].items())
-    return (
-        f"{found['equal']} of {found['tried']} are equal. When they were killed: {stages}.{listed(found['wrong'], 'Not equal')}"
-    )
+    return f"{found['equal']} of {found['tried']} are equal. Killed: {stages}.{listed(found['wrong'], 'Not equal')}"
 
 
 BODIES = {"flips": flips, "hostile": hostile, "commands": commands, "ranks": ranks, "disk": disk, "kills": kills}

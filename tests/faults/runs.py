@@ -4,23 +4,8 @@ import random
 from pathlib import Path
 
 WORDS = (
-    "a",
-    "the",
-    "good",
-    "bad",
-    "fine",
-    "poor",
-    "film",
-    "plot",
-    "actor",
-    "and",
-    "it",
-    "was",
-    "very",
-    "never",
-    "great",
-    "dull",
-)
+    "a", "the", "good", "bad", "fine", "poor", "film", "plot", "actor", "and", "it", "was", "very", "never", "great", "dull",
+)  # fmt: skip
 KINDS = ("images", "text", "pairs", "corpus")
 OPTIONS = {
     "images": ["--backbone", "vit(dim=16,depth=1,heads=1,dropout=0.1)", "--data", "digits", "--batch_size", "256"],

@@ -44,10 +44,10 @@ def flips(folder: Path) -> Figures:
     damage.make_runs(folder)
     run, other = folder / "one", folder / "other"
     return {
-        "a bit flips": counted("bits", damage.flips(run, 1000)),
+        "a bit flips": counted("bits", damage.damaged(run, damage.flip, 1000)),
         "a bit of an unfinished run flips": counted("unfinished", damage.resumed_flips(folder / "part", 60)),
-        "a file is cut short": counted("cuts", damage.truncations(run, 200)),
-        "a block becomes zeros": counted("zeros", damage.zeroed(run, 200)),
+        "a file is cut short": counted("cuts", damage.damaged(run, damage.cut, 200)),
+        "a block becomes zeros": counted("zeros", damage.damaged(run, damage.zero, 200)),
         "a file of a model folder is another's, or its manifest is stale": counted("swaps", damage.swapped(run, other)),
         "a checkpoint is another run's": counted("checkpoints", damage.swapped_checkpoints(folder / "part", run, other)),
     }

@@ -15,10 +15,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are m
 def test_damage_is_noticed(tmp_path):
     damage.make_runs(tmp_path)
     run, other = tmp_path / "one", tmp_path / "other"
-    assert [row for row in damage.flips(run, 60) if not row[-1]] == []
+    for way, count in ((damage.flip, 60), (damage.cut, 20), (damage.zero, 20)):
+        assert [row for row in damage.damaged(run, way, count) if not row[-1]] == []
     assert [row for row in damage.resumed_flips(tmp_path / "part", 6) if not row[-1]] == []
-    assert [row for row in damage.truncations(run, 20) if not row[-1]] == []
-    assert [row for row in damage.zeroed(run, 20) if not row[-1]] == []
     swapped = [*damage.swapped(run, other)]
     assert "model.safetensors" in [path.name for path, _ in swapped]
     assert [row for row in swapped if not row[-1]] == []

@@ -196,8 +196,7 @@ def test_the_list_of_checkpoints(home, sound, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    "algebra",
-    [one if one == "quaternion" else pytest.param(one, marks=pytest.mark.slow) for one in ALGEBRAS],
+    "algebra", [one if one == "quaternion" else pytest.param(one, marks=pytest.mark.slow) for one in ALGEBRAS]
 )
 def test_every_backbone_comes_back_from_a_push_and_a_pull_bit_equal(hub, home, tmp_path, algebra):
     for backbone, (spec, info) in BACKBONES.items():

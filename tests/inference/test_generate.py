@@ -225,11 +225,6 @@ def test_a_network_that_remembers_writes_on_and_on(models):
     assert len("".join(stream(models["xl"], "the", Decoding(length=100)))) == 100
 
 
-def test_learned_positions_are_filled_unless_somebody_says_less(models):
-    assert len(samples(models["gpt"], "the", 1, Decoding())[0]) == 29
-    assert len(samples(models["gpt"], "the", 1, Decoding(length=29))[0]) == 29
-
-
 def test_an_answer_is_no_longer_than_any_text_that_was_read(models):
     model = models["pairs"]
     longest = model.tokenizer.max_length
@@ -309,10 +304,6 @@ def test_one_line_before_anything_is_written(models, name, prompt, options, need
     assert len(line) < 250
 
 
-def test_bytes_know_every_letter(models):
-    assert samples(models["bytes"], "THE \N{SNOWMAN} [PAD]", 1, GREEDY)[0]
-
-
 def test_names_of_tokens_are_no_tokens(models):
     """A prompt cannot end a text, or begin one."""
     model = models["pairs"]
@@ -335,16 +326,6 @@ def test_a_language_model_answers_nothing(place, name):
 
 
 # --- line by line ---
-
-
-def test_every_line_has_its_answer(place, models, tmp_path):
-    sources = ["one", "", "two three", "  ", "six"]
-    (tmp_path / "lines.txt").write_text("".join(f"{line}\n" for line in sources))
-    rows = list(predict(place / "pairs", [tmp_path / "lines.txt"]))
-    assert [row["source"] for row in rows] == sources
-    full = write(models["pairs"], ["one", "two three", "six"], Decoding())
-    assert [row["target"] for row in rows] == [full[0], "", full[1], "", full[2]]
-    assert list(predict(place / "pairs", ["one"])) == [{"source": "one", "target": full[0]}]
 
 
 def test_more_lines_than_are_answered_at_a_time(place, models, tmp_path):
@@ -384,12 +365,6 @@ def test_a_translator_without_learned_positions_reads_any_length(place, models):
     (row,) = predict(place / "pairs", [words])
     assert row["target"] == samples(models["pairs"], words, 1, Decoding())[0]
     assert len(row["target"].split()) <= models["pairs"].info.max_length  # answers stay as long as any that it has read
-
-
-@pytest.mark.parametrize(("content", "said"), [("one\ntwo\tdeux\n", "lines.txt:2: a tab"), ("", "lines.txt is empty")])
-def test_a_bad_file(place, tmp_path, content, said):
-    (tmp_path / "lines.txt").write_text(content)
-    assert said in refusal(lambda: list(predict(place / "pairs", [tmp_path / "lines.txt"])))
 
 
 def test_decoding_is_passed_on(place, models):

@@ -1,6 +1,5 @@
 """A trained model as an object: inputs of all kinds, one path of prediction, devices, measuring, saving."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -234,12 +233,6 @@ def test_what_is_refused(model, call, said, tmp_path, monkeypatch):
         call(model)
     assert said in str(error.value)
     assert len(str(error.value).splitlines()) == 1
-
-
-def test_a_pipe_is_no_image(model, tmp_path):
-    os.mkfifo(tmp_path / "a.png")
-    with pytest.raises(InputError, match=r"a\.png: this is a pipe or a device, not a file"):
-        model.predict(tmp_path / "a.png")
 
 
 def longest_walk(words: list[str], forward: str) -> int:

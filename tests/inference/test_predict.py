@@ -73,13 +73,6 @@ def test_texts_files_and_standard_input_say_the_same(run, lines, tmp_path):
         assert list(predict(run, ["-"], stdin(file.read_bytes()))) == expected
 
 
-def test_several_sources_keep_their_order(run, lines, tmp_path):
-    for name, part in (("a", lines[:2]), ("b", lines[2:5])):
-        (tmp_path / name).write_text("\n".join(part))
-    rows = list(predict(run, [tmp_path / "b", "a great film", "-", tmp_path / "a"], stdin(b"a bad film\n")))
-    assert [row["text"] for row in rows] == [*lines[2:5], "a great film", "a bad film", *lines[:2]]
-
-
 def test_a_line_ends_at_a_line_feed_and_nowhere_else(run, tmp_path):
     (tmp_path / "lines").write_bytes("a good\x85film\na\u2028plot\nit\x0cis\n".encode())
     assert [row["text"] for row in predict(run, [tmp_path / "lines"])] == ["a good\x85film", "a\u2028plot", "it\x0cis"]
@@ -89,17 +82,6 @@ def test_the_mark_that_some_editors_write_is_no_text(run, tmp_path):
     (tmp_path / "lines").write_bytes(b"\xef\xbb\xbfa good film\n")
     assert [row["text"] for row in predict(run, [tmp_path / "lines"])] == ["a good film"]
     assert [row["text"] for row in predict(run, ["-"], stdin(b"\xef\xbb\xbfa good film"))] == ["a good film"]
-
-
-def test_words_that_nobody_knows_have_a_label_too(run):
-    (row,) = predict(run, ["xylophones \N{SNOWMAN}"])
-    assert row["label"] in ("no", "yes")
-    assert row["text"] == "xylophones \N{SNOWMAN}"
-
-
-def test_a_text_may_be_longer_than_a_file_name_can_be(run):
-    words = "film" * 2000
-    assert [row["text"] for row in predict(run, [words])] == [words]
 
 
 # --- neighbours ---
@@ -114,16 +96,6 @@ def test_a_line_does_not_feel_its_neighbours(run, lines):
         rows = list(predict(run, order))
         assert [row["text"] for row in rows] == order
         assert [row["probability"] for row in rows] == pytest.approx([alone[line] for line in order], abs=2e-6)
-
-
-def test_a_prediction_writes_nothing_and_leaves_the_random_numbers_alone(run, lines):
-    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
-    torch.manual_seed(3)
-    expected = torch.rand(3)
-    torch.manual_seed(3)
-    list(predict(run, lines[:3]))
-    assert torch.equal(torch.rand(3), expected)
-    assert {path: path.stat().st_mtime_ns for path in run.rglob("*")} == before
 
 
 # --- pairs ---
@@ -144,13 +116,6 @@ def test_pairs_as_arguments_and_with_a_tab_between(place, tmp_path):
         assert row["probability"] == pytest.approx(float(expected.max()), abs=2e-6)
 
 
-def test_a_pair_is_not_symmetric(place):
-    (one,) = predict(place / "pairs", ["a good film", "the poor plot and it"])
-    (other,) = predict(place / "pairs", ["the poor plot and it", "a good film"])
-    assert (one["first"], one["second"]) == (other["second"], other["first"])
-    assert one["probability"] != other["probability"] or one["label"] != other["label"]
-
-
 def test_a_ranking_model_says_how_relevant_an_answer_is(corpus, tmp_path):
     data = f"ranking(path='{corpus(tmp_path / 'ranking.tsv', 'ranking')}')"
     zoo.fit(backbone="fasttext(dim=8, hidden=8)", algebra="real", data=data, run_dir=str(tmp_path / "run"), trainer=TRAINER)
@@ -161,11 +126,6 @@ def test_a_ranking_model_says_how_relevant_an_answer_is(corpus, tmp_path):
     with torch.no_grad():
         expected = zoo.load(tmp_path / "run").net(*(tokenizer.encode([side]).padded() for side in (question, "an answer")))
     assert row["relevance"] == pytest.approx(expected.softmax(-1)[0, 1].item(), abs=1e-5)
-
-
-def test_a_text_without_its_partner(place, tmp_path):
-    with pytest.raises(InputError, match="compares two texts: there is no second one for 'a good film'"):
-        list(predict(place / "pairs", ["a", "b", "a good film"]))
 
 
 # --- bad input ---
@@ -211,20 +171,6 @@ def test_a_bad_line_of_pairs_is_named(place, tmp_path, content, said):
         list(predict(place / "pairs", ["-"], stdin(content)))
 
 
-def test_a_bad_line_far_down_has_its_own_number(run, tmp_path):
-    rows = ["a film"] * (2 * BATCH)
-    rows[BATCH + 6] = "film " * 40
-    (tmp_path / "lines").write_text("\n".join(rows))
-    with pytest.raises(InputError, match=f"lines:{BATCH + 7}: 40 tokens"):
-        list(predict(run, [tmp_path / "lines"]))
-
-
-@pytest.mark.parametrize(("word", "said"), [("", "''"), (" \n", "empty text"), ("caf\udce9", "UTF-8")])
-def test_a_bad_argument(run, word, said):
-    with pytest.raises(InputError, match=said):
-        list(predict(run, ["a good film", word]))
-
-
 def test_a_text_that_is_too_long_is_cut_if_asked(run):
     most = zoo.checkpoint.read_config(run)["info"]["max_length"]
     words = ["film"] * most
@@ -233,11 +179,6 @@ def test_a_text_that_is_too_long_is_cut_if_asked(run):
     assert cut["probability"] == whole["probability"]
     with pytest.raises(InputError, match=rf"{most + 2} tokens, the model reads at most {most}"):
         list(predict(run, [" ".join([*words, "bad", "bad"])]))
-
-
-def test_a_classifier_without_learned_positions_reads_any_length(place):
-    (row,) = zoo.load(place / "pairs").predict([("film " * 60, "a plot")])
-    assert row["label"] in ("same", "other")
 
 
 def test_a_model_of_vectors_is_used_from_python(tmp_path):

@@ -66,7 +66,7 @@ class Case:
             structure = torch.einsum("ri,rj,rk->ijk", *self.factors)
             for z in (
                 fused.fused_combined(x, kept, Factors(*self.factors), self.out, self.inp, self.bias),
-                fused.thin_linear(x, self.w, structure, self.out, self.inp, self.bias),
+                fused.fused_thin_linear(x, self.w, structure, self.out, self.inp, self.bias),
             ):
                 assert (z.double() - y64).abs().max() / y64.abs().max() < TOLERANCE[self.dtype]
 
@@ -408,7 +408,7 @@ def test_two_that_build_at_once_build_once(library: Path, folder: Path, script: 
     calls = script(f"sleep 0.5; cp {library} $out")
     stale = folder / "build-stale"
     stale.mkdir(parents=True)
-    threads = [threading.Thread(target=compiled.load) for _ in range(3)]
+    threads = [threading.Thread(target=compiled.load_library) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:

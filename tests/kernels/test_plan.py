@@ -8,7 +8,7 @@ import torch
 import zoo
 from tests.errors import raises
 from zoo.kernels import Kernel, Work, axis_layout, block_linear
-from zoo.kernels.base import real
+from zoo.kernels.base import real_cost
 from zoo.kernels.plan import kernels, plan
 from zoo.layers import Linear, set_kernel
 from zoo.registry import unregister
@@ -48,7 +48,7 @@ def test_more_work_costs_more_and_what_is_prepared_less(compiled, monkeypatch):
         few, many = (work(rows, 512, training=False) for rows in (512, 8192))
         if kernel.can(few) and kernel.cost(few) < math.inf:
             assert 0 < kernel.cost(few._replace(prepared=True)) <= kernel.cost(few) < kernel.cost(many)
-    assert real(few._replace(training=True)) == pytest.approx(3 * real(few))
+    assert real_cost(few._replace(training=True)) == pytest.approx(3 * real_cost(few))
 
 
 class Negated(Kernel):

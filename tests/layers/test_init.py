@@ -5,13 +5,12 @@ import math
 import pytest
 import torch
 
+from tests.errors import raises
 from zoo.algebras import algebra
-from zoo.errors import InputError
 from zoo.layers import Linear
 from zoo.layers.init import draw_components
 
 SPECS = ["real", "complex", "quaternion", "octonion", "sedenion", "clifford(p=2,q=0,r=1)", "phm-4"]
-BALANCED = ["real", "complex", "quaternion", "octonion", "sedenion", "clifford(p=1,q=1)"]
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +28,6 @@ def test_std_is_the_formula(spec, inp, out, gain):
     assert abs(layer.components.std().item() / std - 1) < 0.03
     assert abs(layer.components.mean().item()) < 0.05 * std
     assert layer.bias.abs().max() == 0
-
-
-@pytest.mark.parametrize("spec", BALANCED)
-@pytest.mark.parametrize(("inp", "out"), [(256, 1024), (1024, 256), (499, 701)])
-def test_output_variance_is_one_even_with_padding(spec, inp, out):
-    y = Linear(algebra(spec), inp, out)(torch.randn(512, inp))
-    assert abs(y.var().item() - 1) < 0.1
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -67,9 +59,6 @@ def test_polar_phase_is_uniform_and_the_axis_has_no_preference():
     axis = w[1:] / w[1:].norm(dim=0)
     assert axis.mean(1).abs().max() < 0.03
     torch.testing.assert_close(axis @ axis.T / axis.shape[1], torch.eye(3, dtype=torch.float64) / 3, atol=0.02, rtol=0)
-
-
-def test_polar_over_the_reals_is_finite():
     assert Linear(algebra("real"), 64, 64, init="polar").components.isfinite().all()
 
 
@@ -79,6 +68,6 @@ def test_a_zero_table_draws_zeros():
     assert w.abs().max() == 0
 
 
-def test_unknown_name_is_one_line():
-    with pytest.raises(InputError, match="unknown initialisation 'he': use variance, glorot, polar"):
+def test_unknown_name():
+    with raises("unknown", "'he'", "variance, glorot, polar"):
         Linear(algebra("real"), 4, 4, init="he")

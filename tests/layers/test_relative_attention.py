@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from zoo.algebras import algebra
-from zoo.errors import InputError
 from zoo.layers import RelativeAttention
 from zoo.layers.positions import trigonometric
 from zoo.testing.backbone import fitting_dim, installed_algebras
@@ -55,8 +54,3 @@ def test_no_gradient_flows_into_the_memory():
     layer, memory = make("quaternion"), torch.ones(1, 3, 32, dtype=torch.float64, requires_grad=True)
     layer(torch.ones(1, 2, 32, dtype=torch.float64), memory).sum().backward()
     assert memory.grad is None
-
-
-def test_heads_are_of_whole_elements():
-    with pytest.raises(InputError, match="use dim=16"):
-        RelativeAttention(algebra("quaternion"), 12, 2)

@@ -58,10 +58,6 @@ def test_the_ranking_is_by_the_mean_modulus():
     assert [word.word for word in least] == ["c", "a", "d"]
 
 
-def test_words_alike_are_ranked_by_name():
-    assert [word.word for word in report.rank(torch.ones(4, 1), {"c": 1, "a": 2, "b": 3})] == ["a", "b", "c"]
-
-
 def test_the_embedding_is_found_wherever_it_is():
     w = torch.rand(3, 2)
     net = nn.Sequential(nn.Linear(2, 2), nn.ModuleDict({"words": Waves(None), "more": Waves(w)}))
@@ -106,23 +102,12 @@ def test_the_table_shows_both_ends():
     assert len(report.as_table(found[:2], 50).splitlines()) < 12
 
 
-def test_markup_in_a_word_is_shown():
-    page = report.as_table([report.Word("[red]", 0.2), report.Word("[/x]", 0.1)], 2)
-    assert "[red]" in page
-    assert "[/x]" in page
-
-
 def test_the_kernel_density_is_a_density():
     values = np.random.RandomState(0).randn(4000)
     grid = np.linspace(-6, 6, 241)
     density = report.kernel_density(values, grid)
     assert density.sum() * (grid[1] - grid[0]) == pytest.approx(1, abs=1e-3)
     assert np.abs(density - np.exp(-(grid**2) / 2) / np.sqrt(2 * np.pi)).max() < 0.03
-
-
-def test_the_kernel_density_bears_a_heavy_middle():
-    values = np.array([1.0] * 90 + [2.0, 3.0])
-    assert np.isfinite(report.kernel_density(values, np.linspace(0, 4, 9))).all()
 
 
 @pytest.mark.parametrize("found", [ranking(), ranking(8), [report.Word("a", 0.1)], [report.Word(w, 0.5) for w in "abc"]])

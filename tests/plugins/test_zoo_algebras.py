@@ -10,91 +10,29 @@ from zoo.testing import AlgebraContract
 FIELD = Laws(unital=True, commutative=True, associative=True, alternative=True, normed=True)
 
 
-class TestReal(AlgebraContract):
-    spec = "real"
-    laws = FIELD
-
-
-class TestComplex(AlgebraContract):
-    spec = "complex"
-    laws = FIELD
-
-
-class TestQuaternion(AlgebraContract):
-    spec = "quaternion"
-    laws = FIELD._replace(commutative=False)
-
-
-class TestOctonion(AlgebraContract):
-    spec = "octonion"
-    laws = FIELD._replace(commutative=False, associative=False)
-
-
-class TestSedenion(AlgebraContract):
-    spec = "sedenion"
-    laws = Laws(unital=True, commutative=False, associative=False, alternative=False, normed=False)
-
-
-class TestSplitComplex(AlgebraContract):
-    spec = "clifford(p=1,q=0)"
-    laws = FIELD._replace(normed=False)
-
-
-class TestDual(AlgebraContract):
-    spec = "clifford(p=0, q=0, r=1)"
-    laws = FIELD._replace(normed=False)
-
-
-class TestSplitQuaternion(AlgebraContract):
-    spec = "clifford(p=1,q=1)"
-    laws = FIELD._replace(commutative=False, normed=False)
-
-
-class TestProjective(AlgebraContract):
-    """Cl(2, 0, 1), the geometric algebra of the plane."""
-
-    spec = "clifford(p=2,q=0,r=1)"
-    laws = FIELD._replace(commutative=False, normed=False)
-
-
-class TestPhm(AlgebraContract):
-    spec = "phm-4"
-
-
-class TestPhmOfThree(AlgebraContract):
-    spec = "phm(n=3)"
-
-
-class TestPhmShared(AlgebraContract):
-    spec = "phm(n=2, shared=true)"
-
-
-class TestPhmFixed(AlgebraContract):
-    spec = "phm(n=5, learned=false)"
-
-
-class TestPhmOfRank(AlgebraContract):
-    spec = "phm(n=4, rank=6)"
-
-
-class TestPhmOfRankFixed(AlgebraContract):
-    spec = "phm(n=3, rank=4, learned=false)"
-
-
-class TestPhmFromQuaternion(AlgebraContract):
-    spec = "phm(n=4, rule=quaternion)"
-    laws = FIELD._replace(commutative=False)
-
-
-class TestPhmOfRankFromQuaternion(AlgebraContract):
-    spec = "phm(n=4, rule=quaternion, rank=10)"
-    laws = FIELD._replace(commutative=False)
-
-
-class TestPhmFixedFromADraw(AlgebraContract):
-    """It is stored with the weights, for nothing else finds the draw again."""
-
-    spec = "phm(n=4, rule=phm-4, learned=false)"
+LAWS = {
+    "real": FIELD,
+    "complex": FIELD,
+    "quaternion": FIELD._replace(commutative=False),
+    "octonion": FIELD._replace(commutative=False, associative=False),
+    "sedenion": Laws(unital=True, commutative=False, associative=False, alternative=False, normed=False),
+    "clifford(p=1,q=0)": FIELD._replace(normed=False),  # split complex numbers
+    "clifford(p=0, q=0, r=1)": FIELD._replace(normed=False),  # dual numbers
+    "clifford(p=1,q=1)": FIELD._replace(commutative=False, normed=False),  # split quaternions
+    "clifford(p=2,q=0,r=1)": FIELD._replace(commutative=False, normed=False),  # the geometric algebra of the plane
+    "phm-4": None,
+    "phm(n=3)": None,
+    "phm(n=2, shared=true)": None,
+    "phm(n=5, learned=false)": None,
+    "phm(n=4, rank=6)": None,
+    "phm(n=3, rank=4, learned=false)": None,
+    "phm(n=4, rule=quaternion)": FIELD._replace(commutative=False),
+    "phm(n=4, rule=quaternion, rank=10)": FIELD._replace(commutative=False),
+    "phm(n=4, rule=phm-4, learned=false)": None,  # it is stored with the weights, for nothing else finds the draw again
+}
+for spec, laws in LAWS.items():
+    options = {"spec": spec} | ({"laws": laws} if laws else {})
+    globals()[f"Test{spec}"] = type(f"Test{spec}", (AlgebraContract,), options)
 
 
 class TestSubspace(AlgebraContract):

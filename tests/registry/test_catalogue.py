@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from zoo.errors import InputError
 from zoo.registry import GROUPS, Entry, entries, refresh, summary
 
 MODULE = '''
@@ -60,16 +59,6 @@ def test_groups_stay_apart(environment):
     for noun in GROUPS:
         assert [name for name in names(noun) if name.startswith("for_")] == [f"for_{noun}"]
         assert "other" not in names(noun)
-
-
-def test_unknown_group():
-    with pytest.raises(InputError, match="unknown group 'algebra': use one of algebras, backbones"):
-        entries("algebra")
-
-
-def test_listing_imports_nothing(good):
-    assert "sound" in names()
-    assert "sound_module" not in sys.modules
 
 
 def test_registry_needs_nothing_heavy_and_nothing_of_ours_but_errors():

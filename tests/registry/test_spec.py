@@ -6,7 +6,6 @@ import pytest
 
 from zoo.errors import InputError
 from zoo.registry import Spec
-from zoo.registry.spec import read_value as read
 
 DEEP = "x" + "(" * 16 + ")" * 16
 MEANINGS = {
@@ -155,21 +154,8 @@ def test_what_no_text_can_say_is_refused(name, options):
         Spec(name, options)
 
 
-@pytest.mark.parametrize("text", ["b'x'", "{1}", "{x}", "[{}]", "2j"])
-def test_value_of_another_kind_is_refused(text):
-    with pytest.raises(InputError, match="is not a value: use a number, text"):
-        read(text)
-
-
 def test_endless_list_is_refused():
     endless: list = []
     endless.append(endless)
     with pytest.raises(InputError, match="deeper"):
         Spec("f", {"a": endless})
-
-
-def test_options_belong_to_the_spec():
-    options = {"a": 1}
-    spec = Spec("f", options)
-    options["a"] = 2
-    assert str(spec) == "f(a=1)"

@@ -95,10 +95,7 @@ def test_no_crossing_is_said(lottery_run):
 
 def test_several_crossings_are_all_said():
     grid = np.array([1.0, 2.0, 4.0, 8.0])
-    assert overtakes(grid, np.array([1.0, -1.0, 1.0, -1.0])) == (
-        pytest.approx(2**0.5),
-        pytest.approx([2**2.5, 2**1.5, 2**0.5]),
-    )
+    assert overtakes(grid, np.array([1.0, -1.0, 1.0, -1.0])) == (pytest.approx(2**0.5), pytest.approx([2**2.5, 2**1.5, 2**0.5]))
     assert overtakes(grid, np.array([-1.0, 1.0, 1.0, -3.0])) == (None, pytest.approx([2**2.25, 2**0.5]))
     assert overtakes(grid, np.array([1.0, 0.0, 0.0, -1.0])) == (2.0, [2.0])
 

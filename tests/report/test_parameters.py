@@ -82,23 +82,6 @@ def test_the_command_prints_the_table_or_json(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--backbone", "vit(patch=3)", "--algebra", "real"], "patch=3"),
-        (["--backbone", TINY, "--algebra", "reel"], "did you mean 'real'?"),
-        (["--backbone", TINY, "--algebra", "real", "--scope", "x"], "unknown scope 'x'"),
-        (["--backbone", TINY], "missing --algebra"),
-    ],
-)
-def test_info_refuses_in_one_line(words, message, capsys):
-    assert main(["info", *words]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert message in err
-    assert len(err.splitlines()) == 1
-
-
 def test_fit_prints_the_command_that_trains_the_real_network_of_about_the_same_size(options, capsys):
     summary = zoo.fit(**options(run_dir="run"))
     expected = equal_size(summary["backbone"], summary["parameters"]["total"], **INFO)

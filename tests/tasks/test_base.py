@@ -38,17 +38,6 @@ def test_norms_and_biases_are_not_decayed(configured):
         assert decay[id(parameter)] == (0.3 if parameter.ndim > 1 else 0.0), name
 
 
-def test_hypercomplex_matrices_are_decayed_and_what_is_a_vector_is_not(configured):
-    import zoo
-
-    net = zoo.backbone("vit(dim=16,depth=1,heads=1)", "phm-2", in_channels=1, image_size=8, num_classes=3)
-    groups = configured(net, lr=0.1, weight_decay=0.3)["optimizer"].param_groups
-    decay = {id(parameter): group["weight_decay"] for group in groups for parameter in group["params"]}
-    found = {name: decay[id(parameter)] for name, parameter in net.named_parameters()}
-    assert {value for name, value in found.items() if name.endswith("components")} == {0.3}
-    assert {value for name, value in found.items() if name.endswith(".bias") or "norm" in name} == {0.0}
-
-
 def test_the_rate_moves_every_step_and_peaks_at_lr(configured):
     made = configured(nn.Linear(2, 3), optimizer="sgd", lr=0.5, schedule="linear", warmup=0.2)
     assert made["lr_scheduler"]["interval"] == "step"
@@ -96,13 +85,6 @@ def test_modules_keep_what_they_want_from_decay():
     }
     found = {name: decay[id(p)] for name, p in net.named_parameters()}
     assert found == {"0.frequency.weight": 0.0, "0.amplitude.weight": 0.3, "1.weight": 0.3, "1.bias": 0.0}
-
-
-def test_the_optimizer_hears_of_betas_and_eps(configured):
-    groups = configured(nn.Linear(2, 3), lr=0.1, betas=(0.8, 0.9), eps=1e-4)["optimizer"].param_groups
-    assert {(group["betas"], group["eps"]) for group in groups} == {((0.8, 0.9), 1e-4)}
-    left = configured(nn.Linear(2, 3), lr=0.1)["optimizer"].param_groups
-    assert {(group["betas"], group["eps"]) for group in left} == {((0.9, 0.999), 1e-8)}
 
 
 class Rates(Callback):

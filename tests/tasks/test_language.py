@@ -93,15 +93,6 @@ def test_batches_do_not_change_what_is_measured():
     assert found[0]["perplexity"] == pytest.approx(math.exp(found[0]["loss"]), rel=1e-5)
 
 
-def test_an_ascii_batch_first_does_not_make_bytes_of_characters():
-    """The two units are equal until the first letter of two bytes: nothing may conclude from that."""
-    splits = {"train": Text(LETTERS * 8), "val": Text("Ein Oltank heiE" + "麺ß" * 20)}
-    data = CorpusData(splits, max_length=7, batch_size=1)
-    found = measured(task_of(Pairs(data.info.vocab_size), data.info.vocab_size), data, "val")
-    behind = splits["val"].content[1:]
-    assert found["bits_per_character"] / found["bits_per_byte"] == pytest.approx(len(behind.encode()) / len(behind))
-
-
 def test_probabilities_are_smoothed_in_training_only():
     data = data_of()
     vocab = data.info.vocab_size
@@ -128,10 +119,6 @@ def test_the_loss_of_training_has_a_gradient_and_no_share_of_padding():
     task_of(net, 5).train().step((tokens, targets, torch.zeros(1, 2))).loss.backward()
     assert net.table.grad[[1, 2]].abs().min() > 0
     assert net.table.grad[[0, 3, 4]].abs().max() == 0
-
-
-def test_the_best_epoch_is_the_one_of_the_lowest_loss():
-    assert LanguageModel.monitor == ("val_loss", "min")
 
 
 # --- memory ---
@@ -177,21 +164,6 @@ def test_measuring_remembers_batch_by_batch_and_then_forgets(stage):
     count = len(data.test_dataloader())
     assert count > 2
     assert net.seen == [(False, n) for n in range(count)] * 2
-
-
-def test_predicting_does_not_remember_what_was_measured():
-    data = data_of(stream=True)
-    net = Recorder(data.info.vocab_size)
-    task = task_of(net, data.info.vocab_size)
-    measured(task, data, "val")
-    before = len(net.seen)
-    make_trainer({}, torch.device("cpu"), torch.nn.Identity()).predict(task, data.test_dataloader())
-    assert net.seen[before:] == [(False, n) for n in range(len(data.test_dataloader()))]
-
-
-def test_a_network_without_a_memory_is_given_none():
-    data = data_of(stream=True)
-    assert measured(task_of(Pairs(data.info.vocab_size), data.info.vocab_size), data)["loss"] > 0
 
 
 def test_with_memory_enough_pieces_are_measured_as_each_stream_at_once():

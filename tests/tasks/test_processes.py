@@ -1,6 +1,7 @@
 """Two processes measure what one does, however unevenly the rows are shared, also if one of them has none."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,8 @@ import json, sys, warnings
 import torch
 from lightning.pytorch import Trainer
 from torch import nn
-from torch.nn import functional as F
 from torch.utils.data import DataLoader
+from tests.tasks.test_seq2seq import Copier
 from zoo.data.text.tokenizer import train_tokenizer
 from zoo.tasks import AnswerRanking, Classification, LanguageModel, Regression, Seq2Seq
 
@@ -22,38 +23,6 @@ draw = torch.Generator().manual_seed(0)
 WORDS = ["anna", "otto", "hannah bob", "eve", "abba a", "noon", "level deed"]
 tokenizer = train_tokenizer("char", WORDS, 40, False, 1, ends=True).limited(20)
 vocab = tokenizer.vocab_size
-
-
-class Cache:
-    def __init__(self, source):
-        self.source, self.length = source, 0
-
-    def select(self, rows):
-        self.source = self.source[rows]
-
-
-class Copier(nn.Module):
-    max_length = None
-
-    def __init__(self):
-        super().__init__()
-        table = torch.randn(vocab, vocab, generator=torch.Generator().manual_seed(2))
-        table[:, :3] = -9.0
-        self.table = nn.Parameter(table)
-
-    def logits(self, source, tokens, start):
-        ids = (start + torch.arange(tokens.shape[1])).clamp(max=source.shape[1] - 1)
-        return self.table[tokens] + 3.0 * F.one_hot(source[:, ids], vocab)
-
-    def forward(self, source, tokens):
-        return self.logits(source, tokens, 0)
-
-    def init_cache(self, source=None):
-        return Cache(source)
-
-    def decode_step(self, tokens, cache, mask=None):
-        cache.length += tokens.shape[1]
-        return self.logits(cache.source, tokens, cache.length - tokens.shape[1])
 
 
 class Table(nn.Module):
@@ -95,7 +64,7 @@ TASKS = {
     "regression": (Regression(Identity(), 2, metrics=("MeanAbsoluteError",)), [(x, x * 1.5 + 1) for x in logits]),
     "language": (LanguageModel(Table(), 9), [(t, t.flip(1), torch.full((len(t), 2), 5)) for t in tokens]),
     "seq2seq": (
-        Seq2Seq(Copier(), vocab, tokenizer=tokenizer, metrics=("CharErrorRate",)),
+        Seq2Seq(Copier(vocab, seed=2), vocab, tokenizer=tokenizer, metrics=("CharErrorRate",)),
         [parallel(WORDS[i : i + n]) for i, n in ((0, 3), (3, 1), (4, 0), (4, 2), (6, 1))],
     ),
 }
@@ -118,9 +87,9 @@ def measured(folder: Path, devices: int) -> dict[str, dict[str, float]]:
     """Run the script in its own process, which starts the others."""
     script, out = folder / "script.py", folder / f"{devices}.json"
     script.write_text(SCRIPT)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(script), str(out), str(devices)], capture_output=True, text=True, timeout=500
-    )
+    words = [sys.executable, "-W", "ignore", str(script), str(out), str(devices)]
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=500, env=env)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(out.read_text())
 

@@ -35,7 +35,3 @@ def test_the_loss_has_the_gradient_of_a_mean():
     assert not measured.predictions.requires_grad
     measured.loss.backward()
     torch.testing.assert_close(net.weight.grad, 2 * (net(x) - y).T @ x / y.numel())
-
-
-def test_the_best_epoch_is_the_one_of_the_smallest_loss():
-    assert Regression.monitor == ("val_loss", "min")

@@ -8,17 +8,12 @@ import pytest
 import torch
 
 import zoo
-from zoo.errors import InputError
+from tests.errors import raises
 from zoo.training.average import average, mean
 from zoo.training.checkpoint_io import AtomicCheckpointIO, read_checkpoint
 from zoo.training.options import Average
 
 CPU = {"accelerator": "cpu"}
-
-
-def evaluate(run, split, data=None, **options):
-    """Load a model and measure it."""
-    return zoo.load(run).evaluate(data, split, **options)
 
 
 def state_of(path):
@@ -42,24 +37,21 @@ def test_it_is_the_mean_and_is_measured_as_it_was_saved(run):
     assert all(torch.allclose(value, (third[name] + fourth[name]) / 2, atol=1e-7) for name, value in net.items())
     assert not torch.equal(net["head.weight"], fourth["head.weight"])
     for split, stage in (("validation", "val"), ("metrics", "test")):
-        assert made[split] == pytest.approx(evaluate(run / "average", stage, trainer=CPU))
+        assert made[split] == pytest.approx(zoo.load(run / "average").evaluate(None, stage, trainer=CPU))
     manifest = json.loads((run / "average" / "manifest.json").read_text())
     assert {key: manifest[key] for key in ("averaged", "validation", "metrics")} == {
         key: made[key] for key in ("averaged", "validation", "metrics")
     }
     summary = json.loads((run / "summary.json").read_text())
     assert made["before"]["metrics"] == pytest.approx(summary["metrics"], abs=1e-6)
-    assert made["before"]["validation"] == evaluate(run, "val", trainer=CPU)
-    ours, theirs = (json.loads((folder / "config.json").read_text()) for folder in (run / "average", run / "model"))
-    assert ours == theirs
+    assert made["before"]["validation"] == zoo.load(run).evaluate(None, "val", trainer=CPU)
+    assert zoo.load(run / "average").config == zoo.load(run).config
     assert "the mean of the last 2 checkpoints" in (run / "average" / "README.md").read_text()
     assert "the mean of" not in (run / "model" / "README.md").read_text()
     assert [path.name for path in run.iterdir() if path.name.startswith(".")] == []
 
 
-def test_all_that_were_kept_and_one(run):
-    everything = average(run, Average(last=3, out=str(run / "three"), trainer=CPU))
-    assert everything["averaged"] == ["epoch-0002.ckpt", "epoch-0003.ckpt", "epoch-0004.ckpt"]
+def test_the_mean_of_one_is_that_one(run):
     average(run, Average(last=1, out=str(run / "one"), trainer=CPU))
     last, net = state_of(run / "checkpoints" / "epoch-0004.ckpt"), zoo.load(run / "one").net.state_dict()
     assert all(torch.equal(value, last[name]) for name, value in net.items())
@@ -67,12 +59,11 @@ def test_all_that_were_kept_and_one(run):
 
 def test_whole_numbers_are_the_last_ones_and_equal_numbers_stay_equal(tmp_path):
     paths = [tmp_path / f"epoch-000{number}.ckpt" for number in (1, 2, 3)]
-    config = dict.fromkeys(("backbone", "algebra", "scope", "init", "data", "embedding"), "x")
     for number, path in enumerate(paths):
         state = {"w": torch.tensor([float(number), 1 / 3]), "count": torch.tensor(10 * number + 1)}
         named = {f"net.{key}": value for key, value in state.items()}
-        AtomicCheckpointIO().save_checkpoint({"state_dict": named, "zoo_run": config, "zoo_state": {}}, path)
-    found = mean(paths, config, state)
+        AtomicCheckpointIO().save_checkpoint({"state_dict": named, "zoo_run": {}, "zoo_state": {}}, path)
+    found = mean(paths, state)
     assert torch.equal(found["w"], torch.tensor([1.0, 1 / 3]))
     assert (int(found["count"]), found["count"].dtype) == (21, torch.int64)
 
@@ -103,63 +94,41 @@ def test_a_tokenizer_comes_along(options, corpus):
     assert row["label"] in ("yes", "no")
 
 
-def test_a_mean_is_rebuilt_and_decodes_as_its_run(run):
-    average(run, Average(last=2, trainer=CPU))
-    assert zoo.load(run / "average").config == zoo.load(run).config
-
-
-def test_both_models_are_measured_on_the_same_rows(options):
-    run = Path(zoo.fit(**options(keep=2, trainer={"max_epochs": 2, "limit_test_batches": 1}))["run_dir"])
-    made = average(run, Average(last=2, trainer=CPU))
-    assert made["before"]["metrics"] == evaluate(run, "test", trainer=CPU)
-    assert made["metrics"] == pytest.approx(evaluate(run / "average", "test", trainer=CPU))
-
-
 # --- what is refused ---
 
 
-def refusal(run, **options):
+def test_what_is_refused(run, options, archive):
     before = sorted(run.rglob("*"))
-    with pytest.raises(InputError) as error:
-        average(run, Average(trainer=CPU, **options))
-    assert sorted(run.rglob("*")) == before
-    assert len(str(error.value).splitlines()) == 1
-    return str(error.value)
-
-
-def test_too_few(run):
-    text = refusal(run)
-    assert "has 3 kept checkpoints, not 8: train with --keep 8 and as many epochs or validations" in text
-    assert text.endswith("or take --last 3")
-    for path in (run / "checkpoints").glob("epoch-*"):
-        path.unlink()
-    assert "has 0 kept checkpoints, not 8: train with --keep 8" in refusal(run)
-    assert "has 0 kept checkpoints, not 1: train with --keep 2 " in refusal(run, last=1)
-    assert "--last 0: use a whole number from 1" in refusal(run, last=0)
-
-
-def test_a_folder_that_is_there(run):
-    (run / "average").mkdir()
-    assert "average' exists: choose another folder with --out" in refusal(run, last=2)
-
-
-def test_a_checkpoint_of_another_run_or_none(run, options):
-    broken = run / "checkpoints" / "epoch-0003.ckpt"
     other = zoo.fit(**options(keep=2, algebra="complex", trainer={"max_epochs": 2}))["run_dir"]
-    shutil.copy(Path(other) / "checkpoints" / "epoch-0002.ckpt", broken)
-    text = refusal(run, last=2)
-    assert "epoch-0003.ckpt' belongs to another run" in text
-    state = read_checkpoint(run / "checkpoints" / "epoch-0004.ckpt")
+    checkpoints = run / "checkpoints"
+    third, fourth = (checkpoints / f"epoch-000{number}.ckpt" for number in (3, 4))
+    whole, state = third.read_bytes(), read_checkpoint(fourth)
     del state["state_dict"]["net.head.bias"]
-    AtomicCheckpointIO().save_checkpoint(state, broken)
-    assert "epoch-0003.ckpt' is of another network" in refusal(run, last=2)
-    broken.write_bytes(b"nothing")
-    assert "epoch-0003.ckpt' is no training checkpoint" in refusal(run, last=2)
 
+    def refused(code, *named, last=2):
+        with raises(code, *named):
+            average(run, Average(last=last, trainer=CPU))
+        assert sorted(run.rglob("*")) == before
 
-def test_a_run_without_its_summary(run):
+    refused("invalid", "3 kept checkpoints, not 8", "--keep 8", "--last 3", last=8)
+    refused("invalid", "--last 0", last=0)
+    shutil.copy(Path(other) / "checkpoints" / "epoch-0002.ckpt", third)
+    refused("mismatch", "epoch-0003.ckpt")
+    AtomicCheckpointIO().save_checkpoint(state, third)
+    refused("mismatch", "epoch-0003.ckpt")
+    third.write_bytes(b"nothing")
+    refused("corrupt", "epoch-0003.ckpt")
+    third.write_bytes(whole)
     (run / "summary.json").unlink()
-    assert "summary.json" in refusal(run, last=2)
+    before.remove(run / "summary.json")
+    refused("failed", "summary.json")
+    (run / "average").mkdir()
+    before = sorted(run.rglob("*"))
+    refused("conflict", "average", "--out")
+    for path in checkpoints.glob("epoch-*"):
+        path.unlink()
+    with raises("invalid", "0 kept checkpoints, not 1", "--keep 2"):
+        average(run, Average(last=1, out="elsewhere", trainer=CPU))
 
 
 def test_an_interruption_leaves_nothing(run, monkeypatch):

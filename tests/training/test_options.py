@@ -1,85 +1,124 @@
-"""Options given in Python are checked like flags: one line says which one, and what it should be."""
+"""Options of a run are checked before data are fetched, read or tokenised: one line says which one is wrong."""
 
 from pathlib import Path
 
 import pytest
 
 import zoo
-from zoo.errors import InputError
-from zoo.training.options import Fit, Optimizer, build
+from tests.errors import raises
+from zoo.data.images import ImageData
+from zoo.training.options import Fit, Optimizer, build, parse_interval
+from zoo.training.resolve import resolve
 
 NAMES = {"backbone": "vit", "algebra": "real"}
 
 
+@pytest.fixture
+def untouched(monkeypatch):
+    """Let any attempt to read data fail."""
+
+    def touched(*args):
+        raise AssertionError("data were touched")
+
+    for name in ("prepare_data", "setup"):
+        monkeypatch.setattr(ImageData, name, touched)
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "code", "named"),
     [
-        ({"seed": "1"}, "seed='1' must be a whole number"),
-        ({"optimizer": {"lr": "0.1"}}, "lr='0.1' must be a number or none"),
-        ({"optimizer": "sgd"}, "optimizer='sgd' must be a dict"),
-        ({"schedule": {"warmup": "x"}}, "warmup='x' must be a number"),
-        ({"schedule": {"floor": None}}, "floor=None must be a number"),
-        ({"optimizer": {"eps": "small"}}, "eps='small' must be a number or none"),
-        ({"ema": True}, "ema=True must be a number or none"),
-        ({"keep": 2.0}, r"keep=2\.0 must be a whole number"),
-        ({"trainer": None}, "trainer=None must be a dict"),
-        ({"algebra": 3}, "algebra=3 must be text"),
-        ({"embedding": 3}, "embedding=3 must be text or none"),
-        ({"vectors": True}, "vectors=True must be text or none"),
-        ({"folds": 2.5}, r"folds=2\.5 must be a whole number or none"),
-        ({"folds": "10"}, "folds='10' must be a whole number or none"),
-        ({"fold": 3}, "unknown option 'fold': did you mean 'folds'"),
-        ({"optimiser": {}}, "unknown option 'optimiser': did you mean 'optimizer'"),
-        ({"optimizer": {"learning_rate": 1.0}}, "unknown option 'learning_rate'"),
+        # types
+        ({"seed": "1"}, "invalid", ["seed='1'", "a whole number"]),
+        ({"optimizer": {"lr": "0.1"}}, "invalid", ["lr='0.1'", "a number or none"]),
+        ({"optimizer": "sgd"}, "invalid", ["optimizer='sgd'"]),
+        ({"optimizer": {"betas": "high"}}, "invalid", ["betas="]),
+        ({"optimizer": {"betas": [0.9]}}, "invalid", ["betas="]),
+        ({"schedule": {"floor": None}}, "invalid", ["floor=None"]),
+        ({"ema": True}, "invalid", ["ema=True"]),
+        ({"keep": 2.0}, "invalid", ["keep=2.0"]),
+        ({"algebra": 3}, "invalid", ["algebra=3", "text"]),
+        ({"folds": "10"}, "invalid", ["folds='10'"]),
+        # names
+        ({"bacth_size": 3}, "invalid", ["bacth_size", "batch_size"]),
+        ({"fold": 3}, "invalid", ["'fold'", "'folds'"]),
+        ({"optimizer": {"learning_rate": 1.0}}, "invalid", ["'learning_rate'"]),
+        ({"algebra": "quaternio"}, "invalid", ["'quaternion'"]),
+        ({"algebra": zoo.algebra("quaternion"), "data": "nothing"}, "invalid", ["'nothing'"]),
+        ({"backbone": "fasttext", "embedding": "tabel"}, "invalid", ["'tabel'", "'table'"]),
+        ({"optimizer": {"name": "adamv"}}, "invalid", ["'adamv'"]),
+        ({"optimizer": {"name": "bnbadamw"}}, "invalid", ["'bnbadamw'"]),
+        ({"schedule": {"name": "cosin"}}, "invalid", ["schedule"]),
+        ({"metrics": ["NoSuchMetric"]}, "unknown", ["NoSuchMetric"]),
+        ({"trainer": {"max_epoch": 3}}, "unknown", ["max_epoch"]),
+        # ranges
+        ({"optimizer": {"lr": -1.0}}, "invalid", ["optimizer.lr"]),
+        ({"schedule": {"warmup": 2.0}}, "invalid", ["warmup=2.0"]),
+        ({"label_smoothing": 2.0}, "invalid", ["label_smoothing=2.0"]),
+        ({"keep": 0}, "invalid", ["keep=0"]),
+        ({"ema": 1.5}, "invalid", ["ema=1.5"]),
+        ({"matmul_precision": "low"}, "invalid", ["matmul_precision=low"]),
+        ({"kernel": "fast"}, "unknown", ["kernel='fast'"]),
+        ({"checkpoint_every": "soon"}, "invalid", ["checkpoint_every=soon"]),
+        ({"checkpoint_every": "0m"}, "invalid", ["checkpoint_every=0m"]),
+        ({"checkpoint_every": "1.5steps"}, "invalid", ["checkpoint_every=1.5steps"]),
+        ({"trainer": {"limit_train_batches": 1.5}}, "invalid", ["--trainer.limit_train_batches"]),
+        ({"trainer": {"precision": 17}}, "invalid", ["--trainer.precision", "17"]),
+        ({"trainer": {"max_steps": 0}}, "invalid", ["--trainer.max_steps 0"]),
+        ({"trainer": {"max_epochs": -1}}, "invalid", ["--trainer.max_steps"]),
+        # what excludes each other, or is missing
+        ({"decoding": {"beam": 2}}, "unknown", ["--beam"]),
+        ({"task": "seq2seq"}, "mismatch", ["--task seq2seq"]),
+        ({"vectors": "nothing.txt"}, "missing", ["nothing.txt"]),
+        ({"run_dir": "taken"}, "conflict", ["'taken'"]),
+        ({"resume": "nothing"}, "missing", ["'nothing'"]),
+        ({"resume": "run", "run_dir": "other"}, "conflict", ["run_dir"]),
+        ({"keep": 2, "trainer": {"enable_checkpointing": False}}, "conflict", ["--keep"]),
+        ({"checkpoint_every": "5s", "trainer": {"enable_checkpointing": False}}, "conflict", ["--checkpoint-every"]),
+        ({"trainer": {"default_root_dir": "there"}}, "conflict", ["--run-dir"]),
+        ({"trainer": {"strategy": "ddp_spawn", "devices": 2}}, "invalid", ["--trainer.strategy"]),
+        ({"trainer": {"strategy": "deepspeed"}}, "invalid", ["DeepSpeed"]),
     ],
     ids=str,
 )
-def test_a_value_of_another_kind(change, message):
-    with pytest.raises(InputError, match=message):
-        zoo.fit(**(NAMES | change))
+def test_a_wrong_option_is_refused_before_data_are_touched(options, untouched, change, code, named):
+    Path("taken").mkdir()
+    Path("taken/note").touch()
+    with raises(code, *named):
+        zoo.fit(**options(**change))
+    assert [path.name for path in Path().iterdir()] == ["taken"]
 
 
 def test_a_missing_option_is_named():
-    with pytest.raises(InputError, match="algebra"):
+    with raises("invalid", "algebra"):
         build(Fit, {"backbone": "vit"})
 
 
-def test_options_that_are_built_already_and_paths_are_taken():
-    made = build(Fit, NAMES | {"optimizer": Optimizer(lr=0.5), "run_dir": Path("here")})
-    assert (made.optimizer.lr, made.run_dir) == (0.5, "here")
-
-
-def test_a_file_of_vectors_may_be_a_path():
-    assert build(Fit, NAMES | {"vectors": Path("glove.txt")}).vectors == "glove.txt"
-
-
-def test_an_embedding_is_checked_before_a_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="unknown embedding 'tabel': did you mean 'table'"):
-        zoo.fit(**NAMES | {"backbone": "fasttext", "embedding": "tabel"})
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_algebra_stands_for_its_spec(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="unknown data set 'nothing'"):
-        zoo.fit(backbone="vit", algebra=zoo.algebra("quaternion"), data="nothing")
-
-
-def test_an_optimizer_that_cannot_work_here_is_refused_before_a_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"(optimizer 'bnbadamw' does not work here|unknown optimizer 'bnbadamw')"):
-        zoo.fit(**NAMES, optimizer={"name": "bnbadamw"})
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_list_of_numbers_becomes_what_files_and_flags_give():
+def test_what_is_built_already_and_paths_and_lists_are_taken():
+    given = {"optimizer": Optimizer(lr=0.5), "run_dir": Path("here"), "vectors": Path("glove.txt")}
+    made = build(Fit, NAMES | given)
+    assert (made.optimizer.lr, made.run_dir, made.vectors) == (0.5, "here", "glove.txt")
     assert build(Fit, NAMES | {"optimizer": {"betas": [0.9, 0.99]}}).optimizer.betas == (0.9, 0.99)
 
 
-def test_betas_that_are_none_are_refused_before_a_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for betas in ("high", [0.9], 3):
-        with pytest.raises(InputError, match=r"betas="):
-            zoo.fit(**NAMES, optimizer={"betas": betas})
-    assert list(tmp_path.iterdir()) == []
+def test_intervals():
+    texts = {"30s": (30.0, 0), "10m": (600.0, 0), "1.5h": (5400.0, 0), "1step": (None, 1), "500 steps": (None, 500)}
+    assert {text: parse_interval(text) for text in (*texts, "never")} == texts | {"never": (None, 0)}
+
+
+def test_the_recipe_fills_in_what_is_not_given(untouched):
+    made = resolve(Fit("vit", "quaternion"))
+    assert (made.data, made.optimizer.lr, made.batch_size, made.trainer) == ("digits", 0.002, 32, {"max_epochs": 50})
+
+
+@pytest.mark.parametrize(
+    ("trainer", "schedule", "expected"),
+    [
+        ({"max_epochs": 1}, {}, {"max_epochs": 1}),
+        ({"max_steps": 5000}, {}, {"max_steps": 5000}),
+        ({"max_time": "00:01:00:00"}, {}, {"max_time": "00:01:00:00", "max_epochs": 50}),
+        ({"max_epochs": -1}, {"name": "constant", "warmup": 0.0}, {"max_epochs": -1}),
+    ],
+    ids=str,
+)
+def test_what_ends_a_run(trainer, schedule, expected):
+    assert resolve(build(Fit, NAMES | {"trainer": trainer, "schedule": schedule})).trainer == expected

@@ -8,16 +8,11 @@ import torch
 from lightning.pytorch import Callback
 
 import zoo
-from zoo.errors import InputError
+from tests.errors import raises
 from zoo.training import fit
 from zoo.training.checkpoint_io import read_checkpoint
 from zoo.training.folder import hold
 from zoo.training.resume import newest, recover
-
-
-def evaluate(run, split, data=None, **options):
-    """Load a model and measure it."""
-    return zoo.load(run).evaluate(data, split, **options)
 
 
 class Crash(Callback):
@@ -83,8 +78,8 @@ def test_a_test_that_crashes_leaves_the_model(options):
     assert json.loads((run / "model" / "manifest.json").read_text())["metrics"] == {}
     assert not (run / "summary.json").exists()
     assert not (run / ".lock").exists()
-    assert evaluate(run, "test")["accuracy"] > 0
-    with pytest.raises(InputError, match="has its model"):
+    assert zoo.load(run).evaluate()["accuracy"] > 0
+    with raises("invalid", run):
         recover(run)
 
 
@@ -103,11 +98,21 @@ def test_a_run_that_crashed_has_its_best_epoch(options, corpus, kind):
 
 
 def test_what_cannot_be_recovered(options):
-    with pytest.raises(InputError, match="there is no run folder 'nothing'"):
+    with raises("invalid", "'nothing'"):
         recover("nothing")
     run = crashed(options, trainer={"max_epochs": 2, "callbacks": [Crash(1)]})
-    with hold(run), pytest.raises(InputError, match=r"another run \(process"):
+    with hold(run), raises("busy", run):
         recover(run)
     best_of(run).unlink()
-    with pytest.raises(InputError, match=r"has no checkpoint"):
+    with raises("missing", run):
         recover(run)
+
+
+def test_the_file_that_tensorboard_could_not_write_is_named(tmp_path):
+    events = tmp_path / "tensorboard" / "events.out.tfevents.1"
+    events.parent.mkdir()
+    events.touch()
+    with pytest.raises(OSError, match="File too large") as error:
+        exec(compile("raise OSError(27, 'File too large')", "site-packages/tensorboard/writer.py", "exec"))
+    assert fit.unwritten(error.value, tmp_path) == str(events)
+    assert fit.unwritten(OSError(28, "No space", str(tmp_path / ".model-x" / "file")), tmp_path) == str(tmp_path)

@@ -17,7 +17,6 @@ from tests.errors import raises
 from tests.faults.process import srun
 from zoo.training.checkpoint_io import AtomicCheckpointIO, checkpoint_files, kept_checkpoints, read_checkpoint
 from zoo.training.checkpoints import Checkpoints
-from zoo.training.options import parse_interval
 from zoo.training.resume import newest, verify
 
 
@@ -31,24 +30,12 @@ def half(options):
 def test_another_number_of_processes_goes_on_with_the_same_rows(tmp_path, monkeypatch, capfd):
     """Two processes, then one, against one from the start: the same steps but for rounding."""
     monkeypatch.chdir(tmp_path)
-    words = [
-        "--backbone=vit(dim=16,depth=1,heads=1)",
-        "--algebra=quaternion",
-        "--data=digits(augment='none')",
-        "--schedule.name=constant",
-    ]
-    words += [
-        "--trainer.accelerator=cpu",
-        "--schedule.warmup=0",
-        "--optimizer.name=sgd",
-        "--optimizer.lr=0.1",
-        "--run-dir=run",
-        "--batch-size=24",
-    ]
-    ended = [process.ended(300) for process in srun(tmp_path, ["fit", *words, "--trainer.max_steps=3"])]
-    assert [process.code for process in ended] == [0, 0], ended
     chosen = {"backbone": "vit(dim=16,depth=1,heads=1)", "algebra": "quaternion", "data": "digits(augment='none')"}
     chosen |= {"schedule": {"name": "constant", "warmup": 0.0}, "optimizer": {"name": "sgd", "lr": 0.1}}
+    Path("config.yaml").write_text(yaml.safe_dump(chosen))
+    words = ["-c", "config.yaml", "--trainer.accelerator=cpu", "--run-dir=run", "--batch-size=24"]
+    ended = [process.ended(300) for process in srun(tmp_path, ["fit", *words, "--trainer.max_steps=3"])]
+    assert [process.code for process in ended] == [0, 0], ended
     alone = {"accelerator": "cpu", "max_steps": 6, "devices": 1}
     with raises("mismatch", "2 x 24", "1 x 24", "--batch-size 48"):
         zoo.fit(resume="run", batch_size=24, trainer=alone)
@@ -81,20 +68,16 @@ def folders():
     return sorted(Path("runs").iterdir())
 
 
-def test_other_rows_are_refused(corpus, tmp_path):
+def test_other_rows_are_refused(corpus, tmp_path, monkeypatch):
     """Folds are cut anew, and rows that were trained on could be tested."""
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "texts.tsv"
     corpus(path, "text", 60)
-    chosen = {
-        "backbone": "fasttext(dim=8)",
-        "algebra": "real",
-        "data": f"text(path='{path}')",
-        "run_dir": str(tmp_path / "run"),
-    }
+    chosen = {"backbone": "fasttext(dim=8)", "algebra": "real", "data": f"text(path='{path}')", "run_dir": "run"}
     zoo.fit(**chosen, schedule={"name": "constant", "warmup": 0.0}, trainer={"max_epochs": 1, "accelerator": "cpu"})
     path.write_text(path.read_text() + path.read_text().splitlines()[-1] + "\n")
-    with raises("mismatch", str(tmp_path / "run")):
-        zoo.fit(resume=chosen["run_dir"], trainer={"max_epochs": 2, "accelerator": "cpu"})
+    with raises("mismatch", "run"):
+        zoo.fit(resume="run", trainer={"max_epochs": 2, "accelerator": "cpu"})
 
 
 @pytest.mark.parametrize(
@@ -105,6 +88,9 @@ def test_other_rows_are_refused(corpus, tmp_path):
         ({"batch_size": 16}, "batch_size=32, not 16"),
         ({"seed": 1}, "seed=0, not 1"),
         ({"algebra": "complex"}, "algebra=quaternion, not complex"),
+        ({"backbone": "vit(dim=16,depth=1)"}, "backbone="),
+        ({"data": "digits(augment='none')"}, "data=digits"),
+        ({"ema": 0.5}, "ema=None, not 0.5"),
     ],
     ids=str,
 )
@@ -305,45 +291,11 @@ def test_a_damaged_run_id_or_table_does_not_lose_the_run(half):
     assert {row["status"] for row in verify(run)} == {"ok"}
 
 
-@pytest.mark.parametrize(
-    ("chosen", "code", "named"),
-    [
-        ({"resume": "nowhere"}, "missing", "nowhere"),
-        ({"resume": "run", "run_dir": "other"}, "conflict", "run_dir"),
-        ({"checkpoint_every": "soon"}, "invalid", "checkpoint_every=soon"),
-        ({"checkpoint_every": "0m"}, "invalid", "checkpoint_every=0m"),
-        ({"checkpoint_every": "1.5steps"}, "invalid", "checkpoint_every=1.5steps"),
-        ({"keep": 0}, "invalid", "keep=0"),
-        ({"keep": 2, "trainer": {"enable_checkpointing": False}}, "conflict", "--keep"),
-        ({"checkpoint_every": "5s", "trainer": {"enable_checkpointing": False}}, "conflict", "--checkpoint-every"),
-        ({"trainer": {"default_root_dir": "there"}}, "conflict", "--run-dir"),
-        ({"ema": 1.5}, "invalid", "ema=1.5"),
-        ({"label_smoothing": 1.5}, "invalid", "label_smoothing=1.5"),
-    ],
-    ids=str,
-)
-def test_wrong_options_are_refused_before_a_run(options, chosen, code, named):
-    with raises(code, named):
-        zoo.fit(**options(**chosen))
-    assert not Path("runs").exists()
-
-
 def test_a_folder_without_a_checkpoint_is_refused(options):
     made = zoo.fit(**options())
     shutil.rmtree(Path(made["run_dir"]) / "checkpoints")
     with raises("missing", made["run_dir"]):
         zoo.fit(resume=made["run_dir"], trainer={"max_epochs": 2})
-
-
-def test_intervals():
-    assert [parse_interval(text) for text in ("30s", "10m", "1.5h", "1step", "500 steps", "never")] == [
-        (30.0, 0),
-        (600.0, 0),
-        (5400.0, 0),
-        (None, 1),
-        (None, 500),
-        (None, 0),
-    ]
 
 
 # --- a run that was stopped ---
@@ -389,20 +341,15 @@ def test_a_finished_run_of_steps_within_an_epoch_goes_on_where_it_ended(options)
 # --- the last so many checkpoints ---
 
 
-def test_the_last_epochs_are_kept_and_counted_from_one(options):
-    made = zoo.fit(**options(keep=2, trainer={"max_epochs": 4}))
-    best = Path(made["checkpoint"]).name
-    assert set(names(made["run_dir"])) == {"epoch-0003.ckpt", "epoch-0004.ckpt", best}
-    folder = Path(made["run_dir"]) / "checkpoints"
-    fourth, third = (torch.load(folder / f"{name}.ckpt", weights_only=True) for name in ("epoch-0004", "epoch-0003"))
-    assert (fourth["global_step"], third["global_step"]) == (8, 6)
-
-
-def test_the_newest_two_and_the_best_are_kept_if_nobody_says_otherwise(options):
-    made = zoo.fit(**options(trainer={"max_epochs": 5}))
-    best = Path(made["checkpoint"]).name
-    assert {"epoch-0004.ckpt", "epoch-0005.ckpt", best} <= set(names(made["run_dir"]))
-    assert len(names(made["run_dir"])) <= 4  # the best one before the best, for the newest but one
+def test_the_newest_two_the_best_ones_and_the_last_so_many_stay(options):
+    run = zoo.fit(**options(keep=2, trainer={"max_epochs": 4}))
+    assert set(names(run["run_dir"])) == {"epoch-0003.ckpt", "epoch-0004.ckpt", Path(run["checkpoint"]).name}
+    folder = Path(run["run_dir"]) / "checkpoints"
+    steps = [torch.load(folder / f"epoch-000{number}.ckpt", weights_only=True)["global_step"] for number in (3, 4)]
+    assert steps == [6, 8]
+    run = zoo.fit(**options(trainer={"max_epochs": 5}))
+    assert {"epoch-0004.ckpt", "epoch-0005.ckpt", Path(run["checkpoint"]).name} <= set(names(run["run_dir"]))
+    assert len(names(run["run_dir"])) <= 4  # the best one before the best, for the newest but one
 
 
 def test_kept_epochs_stay_in_the_run_that_goes_on(options):
@@ -439,11 +386,3 @@ def test_too_few_checkpoints_to_keep_are_said_at_the_start(options, chosen, trai
     assert [line[: len(said)] for line in out] == ([said] if said else [])
     if not said:
         assert len(kept_checkpoints(checkpoint_files(Path(made["run_dir"]) / "checkpoints"))) >= chosen["keep"]
-
-
-def test_betas_are_the_same_from_a_checkpoint(options):
-    chosen = options(optimizer={"lr": 0.01, "betas": [0.8, 0.9]}, schedule={"name": "constant"})
-    run = zoo.fit(**chosen)["run_dir"]
-    assert "betas:\n  - 0.8\n  - 0.9" in (Path(run) / "config.yaml").read_text()
-    more = {"optimizer": {"lr": 0.01, "betas": (0.8, 0.9)}, "trainer": {"max_epochs": 2}}
-    assert zoo.fit(resume=run, **more)["epochs"] == 2

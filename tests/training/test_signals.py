@@ -113,16 +113,6 @@ def test_kill_9_and_auto(tmp_path, whole):
     assert (run / "metrics.csv").read_text() == (whole / "metrics.csv").read_text()
 
 
-def test_runs_that_start_at_once_in_one_folder(tmp_path):
-    words = ("fit", *SMALL, "--trainer.max_epochs=20", "--trainer.limit_train_batches=3", "--run-dir=run")
-    ended = [finish(process) for process in [start(tmp_path, *words) for _ in range(3)]]
-    assert sorted(code for code, _, _ in ended) == [0, 2, 2]
-    for code, _, err in ended:
-        assert code == 0 or (len(err.splitlines()) == 1 and ("writes to 'run'" in err or "'run' is not empty" in err))
-    epochs = [row for row in (tmp_path / "run" / "metrics.csv").read_text().splitlines() if row.startswith("19,")]
-    assert len(epochs) == 3  # the last step, the validation and the training loss of the last epoch, of one run
-
-
 @pytest.mark.slow
 def test_two_processes_stop_together_and_go_on(tmp_path):
     two = (*LONG, "--trainer.devices=2", "--trainer.max_epochs=5", "--num-workers=0")
@@ -181,13 +171,7 @@ def test_all_processes_stop_when_the_loss_of_one_is_not_finite(tmp_path):
     words = ["-c", "c.yaml", *LONG, "--trainer.limit_train_batches=20", "--run-dir=run", "--trainer.devices=2"]
     command = [sys.executable, "-m", "zoo", "fit", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(
-        command,
-        cwd=tmp_path,
-        env=ENVIRONMENT | {"PYTHONPATH": paths},
-        start_new_session=True,
-        **pipes,
-    )
+    process = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT | {"PYTHONPATH": paths}, start_new_session=True, **pipes)
     code, _, err = finish(process)
     assert (code, err) == (2, "zoo: training diverged in epoch 1: the loss is not finite; use a smaller --optimizer.lr\n")
     assert [len((tmp_path / f"steps{rank}").read_text()) for rank in (0, 1)] == [3, 3]

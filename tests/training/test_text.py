@@ -1,8 +1,10 @@
-"""Runs on texts, pairs and rankings: what they leave behind is the model, its words included."""
+"""Runs on texts, pairs, corpora and translations: the model holds its words, is measured again, and reads other texts."""
 
 import csv
 import hashlib
 import json
+import math
+import random
 import re
 from pathlib import Path
 from shutil import copytree
@@ -10,26 +12,45 @@ from shutil import copytree
 import pytest
 import torch
 import yaml
+from torch import nn
 from torch.nn import functional as F
 
 import zoo
 from tests.errors import raises
+from zoo import registry
+from zoo.backbones.build import check_fit
 from zoo.data import ready
-from zoo.data.info import TextInfo
-from zoo.data.text.local import pairs, ranking, text
-from zoo.errors import InputError
-from zoo.training.checkpoint_io import AtomicCheckpointIO, checkpoint_files
-from zoo.training.resume import newest
+from zoo.data.parallel import ParallelData, parallel
+from zoo.inference.evaluation import origin
+from zoo.registry import Spec
+from zoo.tasks import task_type
 
-READ = {"text": text, "pairs": pairs, "ranking": ranking}
+ENGLISH = ["one", "two", "three", "four", "five", "six"]
+FRENCH = dict(zip(ENGLISH, ["un", "deux", "trois", "quatre", "cinq", "six"], strict=True))
+WORDS = ["the", "café", "was", "naïve", "and", "old,", "a", "señor", "ate", "œufs", "at", "noon"]
+SIZE = "dim=16, depth=1, heads=2, ffn=32"
+TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False, "limit_train_batches": 12}
 RUNS = {
-    "text": ("text", {"backbone": "fasttext(dim=8, hidden=8)", "algebra": "quaternion"}),
-    "order": ("text", {"backbone": "transformer(dim=8, depth=1, heads=2, ffn=8)", "algebra": "complex_order"}),
-    "pairs": ("pairs", {"backbone": "decomposable_attention(dim=8)", "algebra": "phm(n=2)"}),
-    "ranking": ("ranking", {"backbone": "lstm(dim=8, hidden=8)", "algebra": "complex"}),
+    "text": ("text", "fasttext(dim=8, hidden=8)", "quaternion"),
+    "order": ("text", "transformer(dim=8, depth=1, heads=2, ffn=8)", "complex_order"),
+    "pairs": ("pairs", "decomposable_attention(dim=8)", "phm(n=2)"),
+    "ranking": ("ranking", "lstm(dim=8, hidden=8)", "complex"),
+    "gpt": ("corpus", f"gpt({SIZE}, dropout=0.1)", "quaternion"),
+    "xl": ("stream", f"transformer_xl({SIZE})", "phm(n=2)"),
+    "bpe": ("bpe", f"gpt({SIZE}, positions=rotary)", "complex"),
+    "seq2seq": ("parallel", f"transformer({SIZE})", "quaternion"),
 }
-TRAINER = {"max_epochs": 2, "accelerator": "cpu", "enable_progress_bar": False}
-SHOWN = {"max_epochs": 1, "accelerator": "cpu", "limit_train_batches": 1}
+"""Data, backbone and algebra of each run."""
+TABLES, WRITERS = ("text", "order", "pairs", "ranking"), ("gpt", "xl", "bpe")
+DATA = {
+    "text": "text(path='{place}/text.tsv')",
+    "pairs": "pairs(path='{place}/pairs.tsv')",
+    "ranking": "ranking(path='{place}/ranking.tsv')",
+    "corpus": "corpus(path='{place}/text.txt', max_length=32)",
+    "stream": "corpus(path='{place}/text.txt', max_length=16)",
+    "bpe": "corpus(path='{place}/text.txt', max_length=16, tokenizer=bpe, vocab=300)",
+    "parallel": "parallel(path='{place}/en-fr', source=en, target=fr, tokenizer=space)",
+}
 
 
 def evaluate(run, split, data=None, **options):
@@ -37,23 +58,52 @@ def evaluate(run, split, data=None, **options):
     return zoo.load(run).evaluate(data, split, **options)
 
 
+def lines(seed: int, count: int = 150) -> str:
+    draw = random.Random(seed)
+    return "".join(" ".join(draw.choices(WORDS, k=6)) + "\n" for _ in range(count))
+
+
+def translations(seed: int, count: int) -> list[tuple[str, str]]:
+    draw = random.Random(seed)
+    texts = [draw.choices(ENGLISH, k=draw.randrange(1, 5)) for _ in range(count)]
+    return [(" ".join(words), " ".join(map(FRENCH.get, words))) for words in texts]
+
+
+def write_pairs(folder: Path, **splits: list[tuple[str, str]]) -> None:
+    folder.mkdir()
+    for name, rows in splits.items():
+        for side, ending in enumerate(("en", "fr")):
+            (folder / f"{name}.{ending}").write_text("".join(f"{row[side]}\n" for row in rows), encoding="utf-8")
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory, corpus) -> Path:
     """The folder of the data and of the runs of this module."""
     folder = tmp_path_factory.mktemp("text")
-    for kind in READ:
+    for kind in ("text", "pairs", "ranking"):
         corpus(folder / f"{kind}.tsv", kind)
         corpus(folder / f"other-{kind}.tsv", kind, seed=1)
+    (folder / "text.txt").write_text(lines(0), encoding="utf-8")
+    write_pairs(folder / "en-fr", train=translations(0, 200), val=translations(1, 25), test=translations(2, 25))
     return folder
 
 
 @pytest.fixture(scope="module")
-def summaries(place) -> dict[str, dict[str, object]]:
+def summaries(place):
+    """Train a run when it is first asked for, and return its summary."""
     made = {}
-    for name, (kind, options) in RUNS.items():
-        data, rate = f"{kind}(path='{place / f'{kind}.tsv'}')", {"lr": 0.02}
-        made[name] = zoo.fit(**options, data=data, run_dir=str(place / name), trainer=TRAINER, optimizer=rate)
-    return made
+
+    def summary_of(name: str) -> dict[str, object]:
+        if name not in made:
+            kind, backbone, algebra = RUNS[name]
+            options = {"data": DATA[kind].format(place=place), "batch_size": 8, "optimizer": {"lr": 0.01}}
+            options |= {"embedding": "complex_order"} if name == "xl" else {}
+            trainer = TRAINER | ({"max_epochs": 16} if name == "seq2seq" else {})
+            run_dir = str(place / name)
+            made[name] = zoo.fit(backbone=backbone, algebra=algebra, run_dir=run_dir, trainer=trainer, **options)
+        return made[name]
+
+    return summary_of
 
 
 @pytest.fixture(params=RUNS)
@@ -63,64 +113,96 @@ def name(request) -> str:
 
 @pytest.fixture
 def summary(summaries, name):
-    return summaries[name]
+    return summaries(name)
 
 
 @pytest.fixture
-def run(summaries, place, name) -> Path:
+def run(summary, place, name) -> Path:
     return place / name
+
+
+def some(*names: str):
+    """Use these runs only."""
+    return pytest.mark.parametrize("name", names, indirect=True)
+
+
+def info_of(run):
+    config = zoo.checkpoint.read_config(run)
+    return task_type(config["task"])[0].info_type.from_dict(config["info"])
 
 
 # --- the folder ---
 
 
 def test_the_tokenizer_is_a_file_of_the_model(run, name, place):
-    kind, _ = RUNS[name]
     tokenizer = run / "model" / "tokenizer.json"
     listed = json.loads((run / "model" / "manifest.json").read_text())["files"]
     assert set(listed) == {"config.json", "model.safetensors", "README.md", "tokenizer.json"}
     assert listed["tokenizer.json"]["sha256"] == hashlib.sha256(tokenizer.read_bytes()).hexdigest()
-    assert tokenizer.read_text(encoding="utf-8") == ready(READ[kind](str(place / f"{kind}.tsv"))).tokenizer.to_json()
+    data = ready(registry.create("zoo.datasets", DATA[RUNS[name][0]].format(place=place)))
+    assert tokenizer.read_text(encoding="utf-8") == data.tokenizer.to_json()
 
 
 def test_the_facts_of_the_data_are_kept(run, name, place, summary):
-    kind, _ = RUNS[name]
-    data, config = ready(READ[kind](str(place / f"{kind}.tsv"))), zoo.checkpoint.read_config(run)
-    assert TextInfo.from_dict(config["info"]) == data.info
-    assert summary["data_sha256"] == data.info.sha256
+    config, info = zoo.checkpoint.read_config(run), info_of(run)
+    is_stream = {"stream": True} if name == "xl" else {}
+    data = ready(registry.create("zoo.datasets", DATA[RUNS[name][0]].format(place=place), **is_stream))
+    assert (info, summary["data_sha256"]) == (data.info, data.info.sha256)
     assert summary["task"] == config["task"] == data.task
-    assert (summary["embedding"], summary["vectors"], config["embedding"]) == (None, None, None)
+    assert summary["embedding"] == config["embedding"] == ("complex_order" if name == "xl" else None)
+    assert "stream" not in yaml.safe_load((run / "config.yaml").read_text())["data"]  # the backbone says so
+    counted = summary["parameters"]
+    assert counted["embedding"] % info.vocab_size == 0
+    assert 0 < counted["embedding"] < counted["total"] < counted["real_twin"] * 2
+    assert zoo.count(zoo.load(run).net) == {key: counted[key] for key in ("total", "embedding")}
 
 
-def test_the_word_table_is_counted_apart(run, summary):
-    info = zoo.checkpoint.read_config(run)["info"]
-    assert summary["parameters"]["embedding"] % info["vocab_size"] == 0
-    assert 0 < summary["parameters"]["embedding"] < summary["parameters"]["total"] < summary["parameters"]["real_twin"] * 2
-    assert zoo.count(zoo.load(run).net) == {key: summary["parameters"][key] for key in ("total", "embedding")}
-
-
+@some("text")
 def test_a_damaged_tokenizer_is_found(run, tmp_path):
     model = copytree(run / "model", tmp_path / "model")
     (model / "tokenizer.json").write_bytes((model / "tokenizer.json").read_bytes().replace(b'"film"', b'"firm"'))
     with raises("corrupt", "tokenizer.json"):
         zoo.load(model)
     (model / "tokenizer.json").unlink()
-    with pytest.raises(InputError, match=r"tokenizer\.json is missing"):
+    with raises("corrupt", "tokenizer.json"):
         evaluate(model, "test")
 
 
 def test_a_table_of_its_own_is_cut_and_the_run_says_so(place, capsys):
-    data = f"text(path='{place / 'text.tsv'}')"
-    zoo.fit(backbone="fasttext(dim=8, hidden=8)", algebra="real", data=data, run_dir=str(place / "said"), trainer=SHOWN)
+    trainer = {"max_epochs": 1, "accelerator": "cpu", "limit_train_batches": 1}
+    options = {"backbone": "fasttext(dim=8, hidden=8)", "algebra": "real", "data": DATA["text"].format(place=place)}
+    zoo.fit(**options, run_dir=str(place / "said"), trainer=trainer)
     first = capsys.readouterr().out.splitlines()[0]
-    quiet = SHOWN | {"enable_progress_bar": False}
-    zoo.fit(backbone="fasttext(dim=8, hidden=8)", algebra="real", data=data, run_dir=str(place / "quiet"), trainer=quiet)
+    zoo.fit(**options, run_dir=str(place / "quiet"), trainer=trainer | {"enable_progress_bar": False})
     assert capsys.readouterr().out.startswith(f"{first}\n")
-    sizes = re.search(r"text\.tsv\): (.*) rows \(one table without splits: part 0 of 10 .*\)$", first)
+    sizes = re.search(r"text\.tsv'?\): (.*) rows \(one table without splits: part 0 of 10 .*\)$", first)
     assert sorted(sizes[1].split(", ")) == ["49 train", "5 val", "6 test"]
 
 
-# --- the model ---
+# --- measured again ---
+
+
+def test_what_is_measured(summary, name):
+    metrics = summary["metrics"]
+    expected = {"ranking": {"loss", "map", "mrr", "top1"}, "seq2seq": {"loss", "exact_match", "bleu", "chrf"}}
+    expected |= {writer: {"loss", "perplexity", "bits_per_character", "bits_per_byte"} for writer in WRITERS}
+    assert metrics.keys() == expected.get(name, {"loss", "accuracy", "f1", "auroc"})
+    if name in WRITERS:
+        assert metrics["perplexity"] == pytest.approx(math.exp(metrics["loss"]), rel=1e-4)
+        assert metrics["bits_per_byte"] < metrics["bits_per_character"]  # there are accents
+        if name != "bpe":
+            assert metrics["bits_per_character"] == pytest.approx(metrics["loss"] / math.log(2), rel=1e-5)
+
+
+def test_test_and_validate_repeat_the_summary(run, summary):
+    assert evaluate(run, "test") == pytest.approx(summary["metrics"], rel=1e-5, abs=1e-6)
+    assert evaluate(run / "model", "test", batch_size=3) == pytest.approx(summary["metrics"], rel=1e-5, abs=1e-6)
+    best = summary["validation"]
+    with (run / "metrics.csv").open() as file:
+        rows = [float(row[f"val_{best['metric']}"]) for row in csv.DictReader(file) if row["val_loss"]]
+    assert len(rows) == summary["epochs"]
+    expected = (min if best["mode"] == "min" else max)(rows)
+    assert evaluate(run, "val")[best["metric"]] == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
 def test_the_loaded_network_is_the_best_epoch(run, summary):
@@ -130,51 +212,18 @@ def test_the_loaded_network_is_the_best_epoch(run, summary):
     assert not net.training
 
 
+@some(*TABLES)
 def test_the_loaded_network_answers_as_the_summary_says(run, name, place, summary):
-    kind, _ = RUNS[name]
-    loss, right, count = 0.0, 0.0, 0
+    loss, right, count, net = 0.0, 0.0, 0, zoo.load(run).net
+    data = ready(registry.create("zoo.datasets", DATA[RUNS[name][0]].format(place=place), batch_size=5))
     with torch.no_grad():
-        for inputs, labels, *_ in ready(READ[kind](str(place / f"{kind}.tsv"), batch_size=5)).test_dataloader():
-            logits = zoo.load(run).net(*inputs) if isinstance(inputs, tuple) else zoo.load(run).net(inputs)
+        for inputs, labels, *_ in data.test_dataloader():
+            logits = net(*inputs) if isinstance(inputs, tuple) else net(inputs)
             loss += F.cross_entropy(logits, labels, reduction="sum").item()
             right += (logits.argmax(-1) == labels).sum().item()
             count += len(labels)
     assert summary["metrics"]["loss"] == pytest.approx(loss / count, abs=1e-6)
-    if kind != "ranking":
-        assert summary["metrics"]["accuracy"] == pytest.approx(right / count)
-
-
-def test_test_repeats_the_summary(run, summary):
-    assert evaluate(run, "test") == pytest.approx(summary["metrics"], abs=1e-6)
-    assert evaluate(run / "model", "test", batch_size=3) == pytest.approx(summary["metrics"], abs=1e-6)
-
-
-def test_validate_repeats_the_best_epoch(run, name):
-    metric = "map" if name == "ranking" else "accuracy"
-    with (run / "metrics.csv").open() as file:
-        rows = [float(row[f"val_{metric}"]) for row in csv.DictReader(file) if row["val_loss"]]
-    assert len(rows) == 2
-    assert evaluate(run, "val")[metric] == pytest.approx(max(rows), abs=1e-6)
-
-
-def test_what_is_measured(summary, name):
-    expected = {"loss", "map", "mrr", "top1"} if name == "ranking" else {"loss", "accuracy", "f1", "auroc"}
-    assert summary["metrics"].keys() == expected
-    assert all(0 <= value <= 1 for metric, value in summary["metrics"].items() if metric != "loss")
-
-
-def test_something_is_learned(place):
-    """The control of all numbers above: they are not those of a network that was never trained."""
-    trainer = TRAINER | {"max_epochs": 40}
-    made = zoo.fit(
-        backbone="fasttext(dim=8, hidden=8, dropout=0.0)",
-        algebra="quaternion",
-        data=f"text(path='{place / 'text.tsv'}')",
-        run_dir=str(place / "learned"),
-        optimizer={"lr": 0.05},
-        trainer=trainer,
-    )
-    assert made["metrics"]["accuracy"] == 1
+    assert name == "ranking" or summary["metrics"]["accuracy"] == pytest.approx(right / count)
 
 
 def test_the_configuration_repeats_the_run_bit_for_bit(run, summary, tmp_path):
@@ -185,173 +234,247 @@ def test_the_configuration_repeats_the_run_bit_for_bit(run, summary, tmp_path):
         assert (tmp_path / "again" / "model" / file).read_bytes() == (run / "model" / file).read_bytes(), file
 
 
-# --- other data ---
+def test_something_is_learned(place, summaries):
+    """The control of all numbers above: they are not those of networks that were never trained."""
+    for name in WRITERS:
+        assert summaries(name)["metrics"]["perplexity"] < 0.7 * info_of(place / name).vocab_size
+    assert 0 < summaries("seq2seq")["metrics"]["exact_match"] < 1
+    options = {"backbone": "fasttext(dim=8, hidden=8, dropout=0.0)", "algebra": "quaternion", "optimizer": {"lr": 0.05}}
+    data, trainer = DATA["text"].format(place=place), TRAINER | {"max_epochs": 40}
+    assert zoo.fit(**options, data=data, run_dir=str(place / "learned"), trainer=trainer)["metrics"]["accuracy"] == 1
 
 
-def test_other_data_are_read_with_the_words_of_the_model(run, name, place, tmp_path):
-    kind, _ = RUNS[name]
-    path = place / f"other-{kind}.tsv"
-    header, *lines = path.read_text().splitlines()
+@some("seq2seq")
+def test_how_texts_are_written_when_they_are_measured(run, summary):
+    greedy = summary["metrics"]
+    assert evaluate(run, "test", beam=4)["loss"] == pytest.approx(greedy["loss"], rel=1e-6)
+    short = evaluate(run, "test", length=1)
+    assert short["chrf"] < greedy["chrf"]
+    assert short["loss"] == pytest.approx(greedy["loss"], rel=1e-6)
+    with raises("invalid", "beam=0", 256):
+        evaluate(run, "test", beam=0)
+
+
+def test_a_run_on_vectors_has_no_tokenizer(tmp_path):
+    options = {"backbone": "linear", "algebra": "quaternion", "data": "hamilton(rows=200)"}
+    made = zoo.fit(**options, run_dir=str(tmp_path / "run"), trainer=TRAINER)
+    assert made["metrics"].keys() == {"loss", "mse"}
+    assert evaluate(tmp_path / "run", "test") == pytest.approx(made["metrics"], abs=1e-6)
+    assert not (tmp_path / "run/model/tokenizer.json").exists()
+
+
+# --- other texts ---
+
+
+@some(*TABLES)
+def test_other_tables_are_read_with_the_words_of_the_model(run, name, place, tmp_path):
+    kind = RUNS[name][0]
+    header, *rows = (place / f"other-{kind}.tsv").read_text().splitlines()
     folder = tmp_path / "data"
     folder.mkdir()
-    strange = [line.replace("film", "xylophone").replace("plot", "zebra") for line in lines]
-    for split, rows in (("train", lines[:20]), ("test", strange)):
-        (folder / f"{split}.tsv").write_text("\n".join([header, *rows]) + "\n")
-    found = evaluate(run, "test", f"{kind}(path='{folder}')")
-    info = TextInfo.from_dict(zoo.checkpoint.read_config(run)["info"])
-    tokenizer = ready(READ[kind](str(place / f"{kind}.tsv"))).tokenizer
-    rows = [line.split("\t") for line in strange]
-    columns = [tokenizer.encode([row[i] for row in rows]).padded() for i in range(len(rows[0]) - 1)]
+    strange = [line.replace("film", "xylophone").replace("plot", "zebra") for line in rows]
+    for split, part in (("train", rows[:20]), ("test", strange)):
+        (folder / f"{split}.tsv").write_text("\n".join([header, *part]) + "\n")
+    measured, model = evaluate(run, "test", f"{kind}(path='{folder}')"), zoo.load(run)
+    cells = [line.split("\t") for line in strange]
+    columns = [model.tokenizer.encode([row[i] for row in cells]).padded() for i in range(len(cells[0]) - 1)]
     names = {"0": "irrelevant", "1": "relevant"} if kind == "ranking" else {}
-    labels = torch.tensor([info.classes.index(names.get(row[-1], row[-1])) for row in rows])
+    labels = torch.tensor([model.info.classes.index(names.get(row[-1], row[-1])) for row in cells])
     with torch.no_grad():
-        loss = F.cross_entropy(zoo.load(run).net(*columns), labels)
-    assert found["loss"] == pytest.approx(loss.item(), abs=1e-6)
+        loss = F.cross_entropy(model.net(*columns), labels)
+    assert measured["loss"] == pytest.approx(loss.item(), abs=1e-6)
 
 
-def test_a_label_that_the_model_does_not_know(run, name, place, tmp_path):
-    kind, _ = RUNS[name]
-    lines = (place / f"{kind}.tsv").read_text().splitlines()
-    lines[6] = lines[6].rpartition("\t")[0] + "\tperhaps"
-    (tmp_path / "other.tsv").write_text("\n".join(lines) + "\n")
-    with pytest.raises(InputError, match=r"other\.tsv:7: label 'perhaps'") as refusal:
-        evaluate(run, "test", f"{kind}(path='{tmp_path / 'other.tsv'}')")
-    assert len(str(refusal.value).splitlines()) == 1
+@some(*WRITERS)
+def test_another_corpus_is_read_with_the_words_of_the_model(run, name, tmp_path):
+    """All of it is measured, and what the model has never seen is one unknown token to it."""
+    text = lines(7, 20).replace("noon", "n\N{SNOWMAN}\N{SNOWMAN}n")
+    (tmp_path / "other.txt").write_text(text, encoding="utf-8")
+    measured, model = evaluate(run, "test", f"corpus(path='{tmp_path / 'other.txt'}')"), zoo.load(run)
+    tokens = torch.tensor(model.tokenizer.backend.encode(text, add_special_tokens=False).ids)
+    assert ((tokens == 1).sum() == text.count("\N{SNOWMAN}")) == (name != "bpe")
+    if name == "xl":  # which remembers: its streams are measured in tests/tasks
+        return
+    nats, length = 0.0, model.info.max_length
+    with torch.no_grad():
+        for start in range(0, len(tokens) - 1, length):
+            block = tokens[start : start + length + 1]
+            nats += F.cross_entropy(model.net(block[None, :-1])[0], block[1:], reduction="sum").item()
+    assert measured["loss"] == pytest.approx(nats / (len(tokens) - 1), rel=1e-4)
+    size = len(text.encode()) - 1 if name == "bpe" else len(text.replace("\N{SNOWMAN}", "?").encode()) - 1
+    first = len(model.tokenizer.decode(tokens[:1].tolist()))
+    assert measured["bits_per_byte"] == pytest.approx(nats / math.log(2) / (size + 1 - first), rel=1e-4)
+    assert measured["bits_per_character"] == pytest.approx(nats / math.log(2) / (len(text) - first), rel=1e-4)
 
 
-def test_a_text_that_is_longer_than_the_model_reads(run, name, place, tmp_path):
-    kind, _ = RUNS[name]
-    header, *lines = (place / f"{kind}.tsv").read_text().splitlines()
-    lines[4] = "film " * 30 + lines[4]
-    (tmp_path / "other.tsv").write_text("\n".join([header, *lines]) + "\n")
-    most = zoo.checkpoint.read_config(run)["info"]["max_length"]
-    with pytest.raises(InputError, match=rf"other\.tsv:6: \d+ tokens, the model reads at most {most}"):
-        evaluate(run, "test", f"{kind}(path='{tmp_path / 'other.tsv'}')")
-    assert evaluate(run, "test", f"{kind}(path='{tmp_path / 'other.tsv'}', max_length=500)")["loss"] > 0
+@some("seq2seq")
+def test_other_pairs_are_read_with_the_words_of_the_model(run, place, tmp_path):
+    rows = [("six one", "six un"), ("two seven", "deux sept"), ("three", "trois")]
+    write_pairs(tmp_path / "other", train=translations(5, 9), test=rows)
+    measured = evaluate(run, "test", f"parallel(path='{tmp_path / 'other'}', source=en, target=fr)")
+    tokenizer = zoo.load(run).tokenizer
+    data = ready(parallel(path=str(tmp_path / "other"), source="en", target="fr", tokenizer=tokenizer, batch_size=9))
+    ((source, shifted), targets, *_) = next(iter(data.test_dataloader()))
+    assert (source == 1).sum() == (targets == 1).sum() == 1
+    with torch.no_grad():
+        logits = zoo.load(run).net(source, shifted)
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=0).item()
+    assert measured["loss"] == pytest.approx(loss, rel=1e-5)
+    assert measured["exact_match"] <= 2 / 3
 
 
-def test_data_of_another_kind(summaries, place):
-    with pytest.raises(InputError, match="the model was trained with"):
-        evaluate(place / "text", "test", "digits")
-    with pytest.raises(InputError, match="has task = pair_classification, the model was trained with text_classification"):
-        evaluate(place / "text", "test", f"pairs(path='{place / 'pairs.tsv'}')")
-    lines = (place / "text.tsv").read_text().replace("\tno\n", "\tother\n").replace("\tyes\n", "\tsame\n")
-    (place / "renamed.tsv").write_text(lines)
-    with pytest.raises(InputError, match="has task = text_classification, the model was trained with pair_classification"):
-        evaluate(place / "pairs", "test", f"text(path='{place / 'renamed.tsv'}')")
+def test_new_pairs_of_files_are_measured_whole(place, summaries, tmp_path):
+    """Not the part that training would have held out."""
+    summaries("seq2seq")
+    write_pairs(tmp_path / "new", all=translations(9, 30))
+    write_pairs(tmp_path / "split", train=translations(5, 9), test=translations(9, 30))
+    expected = evaluate(place / "seq2seq", "test", f"parallel(path='{tmp_path / 'split'}', source=en, target=fr)")
+    spec = f"parallel(source='{tmp_path / 'new/all.en'}', target='{tmp_path / 'new/all.fr'}')"
+    assert evaluate(place / "seq2seq", "test", spec) == pytest.approx(expected, rel=1e-5)
 
 
-# --- going on ---
+def test_where_data_come_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def source(spec: str) -> tuple[str, ...]:
+        return origin(Spec.parse(spec), ParallelData.source_options)
+
+    own = source("parallel(source=a, target=b)")
+    assert source(f"parallel(max_length=9, target=b, source='{tmp_path / 'a'}')") == own
+    others = ("parallel(source=a, target=c)", "parallel(source=c, target=b)", "parallel(path=a)", "corpus(path=a)")
+    assert own not in {source(other) for other in others}
+    assert source("corpus(path=a, max_length=9)") == source("corpus(path=./a)") != source("corpus(path=b)")
 
 
-def test_a_run_on_text_goes_on_and_its_best_epoch_stays_the_best(run, summary, tmp_path):
-    more = copytree(run, tmp_path / "more")
-    last, state = newest(more)
-    state["zoo_state"]["best"]["score"] = 2.0  # better than any accuracy to come
-    AtomicCheckpointIO().save_checkpoint(state, last)
-    made = zoo.fit(resume=str(more), trainer=TRAINER | {"max_epochs": 4})
-    assert (made["epochs"], made["resumed_from"]) == (4, str(last))
-    assert made["metrics"] == summary["metrics"]
-    assert (more / "model/model.safetensors").read_bytes() == (run / "model/model.safetensors").read_bytes()
-
-
-def test_going_on_begins_after_the_last_epoch_and_not_after_the_best(place, summaries, tmp_path):
-    """With a metric that stands still for epochs the two are not the same."""
-    config = yaml.safe_load((place / "text" / "config.yaml").read_text())
-    config |= {"optimizer": {"lr": 1e-30, "weight_decay": 0.0}}  # every epoch is as good as the first
-    still = zoo.fit(**config, run_dir=str(tmp_path / "still"))
-    last = newest(tmp_path / "still")[1]
-    assert (last["zoo_state"]["best"]["epoch"], last["zoo_state"]["position"], still["epochs"]) == (1, [2, 0], 2)
-    zoo.fit(resume=str(tmp_path / "still"), trainer=TRAINER | {"max_epochs": 3})
-    more = newest(tmp_path / "still")[1]
-    assert more["global_step"] == last["global_step"] // 2 * 3
-    names = {path.name for path in checkpoint_files(tmp_path / "still/checkpoints")}
-    assert names == {"epoch-0001.ckpt", "epoch-0002.ckpt", "epoch-0003.ckpt"}  # the best and the newest two
+@some("text", "ranking")
+def test_rows_that_the_model_cannot_read(run, name, place, tmp_path):
+    kind = RUNS[name][0]
+    header, *rows = (place / f"{kind}.tsv").read_text().splitlines()
+    changed = [*rows[:5], rows[5].rpartition("\t")[0] + "\tperhaps", *rows[6:]]
+    (tmp_path / "label.tsv").write_text("\n".join([header, *changed]) + "\n")
+    with raises("data", "label.tsv:7", "'perhaps'"):
+        evaluate(run, "test", f"{kind}(path='{tmp_path / 'label.tsv'}')")
+    long = [*rows[:4], "film " * 30 + rows[4], *rows[5:]]
+    (tmp_path / "long.tsv").write_text("\n".join([header, *long]) + "\n")
+    with raises("data", "long.tsv:6", info_of(run).max_length):
+        evaluate(run, "test", f"{kind}(path='{tmp_path / 'long.tsv'}')")
+    assert evaluate(run, "test", f"{kind}(path='{tmp_path / 'long.tsv'}', max_length=500)")["loss"] > 0
 
 
 @pytest.mark.parametrize(
-    "change", [{"embedding": "complex_order"}, {"data": "text(path='other-text.tsv')"}, {"vectors": "none.txt"}], ids=str
+    ("name", "data", "named"),
+    [
+        ("text", "digits", []),
+        ("text", "pairs(path='{place}/pairs.tsv')", ["pair_classification", "text_classification"]),
+        ("gpt", "glosses(limit=60)", ["language_model"]),
+        ("gpt", "glosses(task=seq2seq, limit=60)", ["seq2seq", "language_model"]),
+        ("seq2seq", "glosses(task=language_model, limit=60)", ["language_model", "seq2seq"]),
+    ],
+    indirect=["name"],
 )
-def test_going_on_with_something_else_is_refused(place, summaries, change, monkeypatch):
-    monkeypatch.chdir(place)
-    (place / "none.txt").write_text("film 1 2 3\n")
-    before = sorted((place / "text").rglob("*"))
-    (key,) = change
-    with pytest.raises(InputError, match=f"has {key}="):
-        zoo.fit(resume=str(place / "text"), **change, trainer={"max_epochs": 5})
-    assert sorted((place / "text").rglob("*")) == before
+def test_data_of_another_kind(run, place, data, named):
+    with raises("invalid", *named):
+        evaluate(run, "test", data.format(place=place))
 
 
-# --- what a run can be told ---
+# --- what belongs together ---
 
 
-def test_attention_alone_can_be_hypercomplex(place):
-    data = f"text(path='{place / 'text.tsv'}')"
-    totals = {}
-    for algebra, scope in (("real", "all"), ("quaternion", "attention"), ("quaternion", "all")):
-        made = zoo.fit(
-            backbone="transformer(dim=8, depth=1, heads=2, ffn=8)",
-            algebra=algebra,
-            scope=scope,
-            data=data,
-            run_dir=str(place / f"{algebra}-{scope}"),
-            trainer=TRAINER | {"limit_train_batches": 1, "max_epochs": 1},
-        )
-        totals[algebra, scope] = made["parameters"]["total"]
-        assert zoo.count(zoo.load(made["run_dir"]).net)["total"] == made["parameters"]["total"]
-        assert evaluate(made["run_dir"], "test") == pytest.approx(made["metrics"], abs=1e-6)
-    matrices = 4 * 8 * 8, 2 * 8 * 8  # q, k, v and out; the two of the feed-forward
-    assert totals["real", "all"] - totals["quaternion", "attention"] == matrices[0] * 3 / 4
-    assert totals["quaternion", "attention"] - totals["quaternion", "all"] == matrices[1] * 3 / 4
+def fitted(place: Path, name: str, **options) -> dict[str, object]:
+    return zoo.fit(**options, run_dir=str(place / name), trainer=TRAINER | {"limit_train_batches": 1, "max_epochs": 1})
 
 
-def test_an_embedding_of_another_kind(place, corpus):
-    made = zoo.fit(
-        backbone="cnn(dim=8, filters=4)",
-        algebra="quaternion",
-        embedding="complex_order(frequency=dimension)",
-        data=f"text(path='{place / 'text.tsv'}')",
-        run_dir=str(place / "embedded"),
-        trainer=TRAINER | {"max_epochs": 1},
-    )
-    assert made["embedding"] == "complex_order(frequency=dimension)"
-    assert "hypercomplex-zoo" in made["versions"]
-    assert yaml.safe_load((place / "embedded/config.yaml").read_text())["embedding"] == made["embedding"]
-    assert zoo.checkpoint.read_config(place / "embedded")["embedding"] == made["embedding"]
-    assert any(hasattr(module, "frequencies") for module in zoo.load(place / "embedded").net.modules())
-    assert evaluate(place / "embedded", "test") == pytest.approx(made["metrics"], abs=1e-6)
+def test_the_task_chooses_the_recipe(tmp_path, monkeypatch):
+    from zoo_datasets import glosses
+
+    whole = glosses.wordnet.sample
+    monkeypatch.setattr(glosses.wordnet, "sample", lambda split, limit: whole(split, 60))  # small, but for the user the whole
+    made = fitted(tmp_path, "run", backbone=f"transformer({SIZE})", algebra="quaternion", task="seq2seq")
+    assert (made["task"], made["data"]) == ("seq2seq", "glosses(task=seq2seq)")
+    assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["optimizer"]["lr"] == 3e-3
+    assert evaluate(tmp_path / "run", "test") == pytest.approx(made["metrics"], rel=1e-5)
 
 
-def test_a_run_on_vectors(tmp_path):
-    data = "hamilton(rows=200)"
-    made = zoo.fit(backbone="linear", algebra="quaternion", data=data, run_dir=str(tmp_path / "run"), trainer=TRAINER)
-    assert made["metrics"].keys() == {"loss", "mse"}
-    assert evaluate(tmp_path / "run", "test") == pytest.approx(made["metrics"], abs=1e-6)
-    assert {path.name for path in (tmp_path / "run/model").iterdir()} == {
-        "config.json",
-        "model.safetensors",
-        "manifest.json",
-        "README.md",
-    }
+def glosses(task: str, more: str = "") -> str:
+    return f"glosses(task={task},limit=60{more})"
 
 
-def test_new_data_are_measured_whole(summaries, place, corpus, tmp_path):
-    """All rows of a file that the model has never seen, not the tenth that training would have held out."""
-    run, file = place / "text", corpus(tmp_path / "new.tsv", "text")
-    data = ready(text(str(file)))
-    rows = [row for table in data.splits.values() for row in zip(table.texts[0], table.labels, strict=True)]
-    said = list(zoo.load(run).predict([words for words, _ in rows]))
-    right = sum(row["label"] == label for row, (_, label) in zip(said, rows, strict=True))
-    assert evaluate(run, "test", f"text(path='{file}')")["accuracy"] == pytest.approx(right / len(rows))
+@pytest.mark.parametrize(
+    ("backbone", "options", "code", "named"),
+    [
+        ("transformer", {"task": "seq2seq", "data": "glosses(limit=60)"}, "mismatch", ["--task seq2seq", "text_class"]),
+        ("transformer", {"task": "translation"}, "invalid", ["'translation'", "seq2seq"]),
+        ("transformer", {"task": "seqtoseq"}, "invalid", ["'seqtoseq'", "'seq2seq'"]),
+        ("gpt", {"task": "seq2seq"}, "mismatch", ["--task seq2seq", "language_model", "transformer"]),
+        ("gpt", {"data": "glosses(limit=60)"}, "mismatch", ["running text", "texts", "transformer"]),
+        ("gpt", {"data": glosses("pairs")}, "mismatch", ["pairs of texts"]),
+        ("gpt", {"data": glosses("seq2seq")}, "mismatch", ["texts and their answers", "transformer can"]),
+        ("transformer_xl", {"data": "glosses(limit=60)"}, "mismatch", ["running text in order", "holds texts"]),
+        ("gpt", {"data": glosses("language_model", ",stream=true")}, "mismatch", ["running text in order", "transformer_xl"]),
+        ("transformer", {"task": "seq2seq", "decoding": {"top_k": 5}}, "invalid", ["top_k=5"]),
+        ("transformer(positions=learned)", {"task": "seq2seq", "decoding": {"length": 9999}}, "invalid", ["length=9999"]),
+        ("lstm", {"data": glosses("language_model")}, "mismatch", ["holds running text", "gpt"]),
+        ("gpt", {"vectors": "glove.txt", "data": glosses("language_model")}, "mismatch", ["--vectors"]),
+        ("gpt", {"data": glosses("language_model", ",batch_tokens=9")}, "invalid", ["batch_tokens"]),
+        ("vit", {"embedding": "table"}, "mismatch", ["--embedding"]),
+    ],
+    ids=str,
+)
+def test_what_does_not_belong_together_is_refused(tmp_path, monkeypatch, backbone, options, code, named):
+    monkeypatch.chdir(tmp_path)
+    Path("glove.txt").write_text("one 0.1 0.2\n")
+    with raises(code, *named):
+        fitted(tmp_path, "run", backbone=backbone, algebra="real", **options)
+    assert not (tmp_path / "run").exists()
 
 
-def test_the_rows_it_was_trained_on_are_not_measured_whatever_the_options(summaries, place):
-    """The same file with another option is no new data: its test rows stay the fold that was held out."""
-    run = place / "text"
-    assert evaluate(run, "test", f"text(path='{place / 'text.tsv'}', max_length=500)") == pytest.approx(evaluate(run, "test"))
+@some("xl")
+def test_a_memory_is_of_one_process(run, place, tmp_path):
+    options = {"backbone": RUNS["xl"][1], "algebra": "real", "data": DATA["stream"].format(place=place)}
+    several = {"accelerator": "cpu", "devices": 2}
+    for call in (
+        lambda: zoo.fit(**options, run_dir=str(tmp_path / "run"), trainer=several),
+        lambda: evaluate(run, "val", trainer=several),
+    ):
+        with raises("invalid", "--trainer.devices 1"):
+            call()
+    assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("option", ["tokenizer=bpe", "lowercase=false", "vocab=50"])
-def test_other_data_do_not_choose_how_the_model_reads(summaries, place, option):
-    with pytest.raises(InputError, match=f"sets {option.split('=')[0]}, but the model has a tokenizer of its own"):
-        evaluate(place / "text", "test", f"text(path='{place / 'other-text.tsv'}', {option})")
+# --- one forward pass before any work begins ---
+
+
+class Answers(nn.Module):
+    """Answers with zeros of this shape, whatever it is given."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, *inputs):
+        return torch.zeros(self.shape)
+
+
+TOKENS = torch.ones(2, 8, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("shape", "example", "every"),
+    [((2, 8, 30), TOKENS, True), ((2, 5, 30), (TOKENS, TOKENS[:, :5]), True), ((2, 30), TOKENS, False)],
+)
+def test_what_answers_at_every_token_is_told_from_what_answers_once(shape, example, every):
+    check_fit(Answers(*shape), "gpt", example, 30, every=every)
+
+
+@pytest.mark.parametrize(
+    ("shape", "example", "every"),
+    [
+        *(((2, *rest), TOKENS, True) for rest in ((30,), (8, 29), (7, 30))),
+        ((1, 8, 30), TOKENS, True),
+        ((2, 8, 30), TOKENS, False),
+        ((2, 8, 30), (TOKENS, TOKENS[:, :5]), True),
+    ],
+)
+def test_outputs_of_another_shape(shape, example, every):
+    with raises("mismatch", "gpt", list(shape[1:])):
+        check_fit(Answers(*shape), "gpt", example, 30, every)

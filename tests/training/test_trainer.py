@@ -11,17 +11,15 @@ import pytest
 import torch
 import yaml
 from lightning.pytorch import Callback, Trainer, loggers
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 import zoo
 from tests.errors import raises
-from zoo.errors import InputError
 from zoo.training.callbacks import MetricsTable, ProgressLines
 from zoo.training.checkpoints import Checkpoints
-from zoo.training.options import TRAINER_ARGUMENTS, Fit, Schedule
+from zoo.training.options import TRAINER_ARGUMENTS
 from zoo.training.processes import Signals
-from zoo.training.resolve import resolve
 from zoo.training.resume import newest
 from zoo.training.trainer import check_trainer, make_trainer, run_loggers
 
@@ -29,15 +27,6 @@ from zoo.training.trainer import check_trainer, make_trainer, run_loggers
 def trainer_of(settings, folder):
     """Build the Trainer of a run with our defaults."""
     return make_trainer(settings, folder, Checkpoints(folder, {}, ("val_loss", "min"), Signals()))
-
-
-def evaluate(run, split, data=None, **options):
-    """Load a model and measure it."""
-    return zoo.load(run).evaluate(data, split, **options)
-
-
-def test_nothing_given_is_nothing_set():
-    assert check_trainer({}) == {}
 
 
 def test_plain_values_pass_through():
@@ -99,19 +88,12 @@ def test_other_objects_from_a_file_are_built(tmp_path):
     profiler = {"class_path": "lightning.pytorch.profilers.SimpleProfiler", "init_args": {"filename": "times"}}
     assert check_trainer({"profiler": profiler})["profiler"].filename == "times"
     timer = {"class_path": "lightning.pytorch.callbacks.Timer", "init_args": {"duration": "00:01:00:00"}}
-    assert check_trainer({"callbacks": [timer]})["callbacks"][0].time_remaining() == 3600
-
-
-def test_callbacks_from_a_file_are_built():
-    described = {"class_path": "lightning.pytorch.callbacks.EarlyStopping", "init_args": {"monitor": "val_loss", "patience": 7}}
-    (stopping,) = check_trainer({"callbacks": [described]})["callbacks"]
-    assert isinstance(stopping, EarlyStopping)
-    assert stopping.patience == 7
-
-
-def test_callbacks_from_python_pass_through():
     mine = Callback()
-    assert check_trainer({"callbacks": [mine]})["callbacks"] == [mine]
+    ((built, same),) = (check_trainer({"callbacks": [timer, mine]})["callbacks"],)
+    assert (built.time_remaining(), same) == (3600, mine)
+    logger = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "x"}}
+    assert isinstance(check_trainer({"logger": logger})["logger"], CSVLogger)
+    assert check_trainer({}) == {}
 
 
 def test_a_trainer_for_a_run(tmp_path):
@@ -150,14 +132,14 @@ def test_the_users_callbacks_come_beside_ours(tmp_path, mine):
         {"strategy": "nope"},
         {"max_epochs": -3},
         {"fast_dev_run": -1},
+        {"precision": 17},
         {"accelerator": "cpu", "limit_train_batches": 1.5},
     ],
     ids=str,
 )
 def test_what_lightning_refuses_is_one_line(settings, tmp_path):
-    with pytest.raises(InputError, match="--trainer: ") as refusal:
+    with raises("invalid", "--trainer", *list(settings)[-1:]):
         trainer_of(settings, tmp_path)
-    assert len(str(refusal.value).splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 
@@ -181,50 +163,20 @@ def test_max_steps_ends_a_run(options):
     assert made["epochs"] == 2
 
 
-def test_steps_alone_are_not_cut_short_by_the_recipe():
-    assert resolve(Fit("vit", "real", trainer={"max_steps": 5000})).trainer == {"max_steps": 5000}
-
-
 def test_a_time_limit_alone_leaves_the_schedule_its_end(options):
     made = zoo.fit(**options(trainer={"max_time": "00:00:00:01", "max_epochs": None}))
     assert made["epochs"] >= 1
-    limited = resolve(Fit("vit", "real", trainer={"max_time": "00:01:00:00"})).trainer
-    assert limited["max_epochs"] > 1
-    assert limited["max_time"] == "00:01:00:00"
-
-
-@pytest.mark.parametrize("limit", ["max_epochs", "max_steps"])
-def test_no_training_at_all_is_refused(limit):
-    with raises("invalid", f"--trainer.{limit} 0"):
-        resolve(Fit("vit", "real", trainer={limit: 0}))
-
-
-def test_a_schedule_without_an_end_is_refused():
-    with pytest.raises(zoo.InputError, match="needs an end"):
-        resolve(Fit("vit", "real", trainer={"max_epochs": -1}))
-    forever = Fit("vit", "real", schedule=Schedule("constant", 0.0), trainer={"max_epochs": -1})
-    assert resolve(forever).trainer == {"max_epochs": -1}
-
-
-def test_a_run_that_diverges_ends_with_one_line(options):
-    with pytest.raises(zoo.InputError, match=r"diverged in epoch \d+: .* --optimizer.lr"):
-        zoo.fit(**options(optimizer={"name": "sgd", "lr": 1e30}, trainer={"max_epochs": 3}))
-
-
-def test_the_recipe_decides_the_epochs_if_nobody_else_does():
-    assert resolve(Fit("vit", "real")).trainer["max_epochs"] > 1
-    assert resolve(Fit("vit", "real", trainer={"max_epochs": 1})).trainer == {"max_epochs": 1}
 
 
 def test_an_interrupted_measurement_is_an_interruption(options):
-    made = zoo.fit(**options())
-
     class Now(Callback):
         def on_test_batch_end(self, *args):
             raise KeyboardInterrupt
 
+    made = zoo.fit(**options())
+
     with pytest.raises(KeyboardInterrupt):
-        evaluate(made["run_dir"], "test", trainer={"callbacks": [Now()]})
+        zoo.load(made["run_dir"]).evaluate(trainer={"callbacks": [Now()]})
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("bf16-mixed", torch.float32), ("64-true", torch.float64)])
@@ -299,12 +251,6 @@ def test_tensorboard_has_the_hyperparameters(options):
     assert (written["algebra"], written["metrics"]) == ("quaternion", [])
 
 
-def test_loggers_from_a_file():
-    described = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "x"}}
-    assert isinstance(check_trainer({"logger": described})["logger"], CSVLogger)
-    assert [type(logger) for logger in check_trainer({"logger": [described]})["logger"]] == [CSVLogger]
-
-
 @pytest.mark.parametrize("name", ["wandb", "mlflow", "comet_ml"])
 def test_a_package_that_is_missing_is_named_in_one_line(name):
     path = {"wandb": "WandbLogger", "mlflow": "MLFlowLogger", "comet_ml": "CometLogger"}[name]
@@ -331,7 +277,7 @@ def test_divergence_is_seen_within_the_logging_interval(options, value):
                 torch.nn.init.constant_(module.net.head.weight, value)
 
     settings = {"callbacks": [Diverge()], "limit_train_batches": 40, "log_every_n_steps": 4}
-    with pytest.raises(zoo.InputError, match=r"diverged in epoch 1: the loss is not finite"):
+    with raises("invalid", "epoch 1", "--optimizer.lr"):
         zoo.fit(**options(trainer=settings))
     assert len(steps) == 4
     assert not Path("runs").exists()
@@ -350,16 +296,6 @@ def test_compiled_networks_have_the_names_of_others_and_the_precision_of_product
     assert compiled[0][1] == "high"
     assert torch.get_float32_matmul_precision() == "highest"
     zoo.load(made["run_dir"])
-    with pytest.raises(InputError, match="matmul_precision=low: use highest, high or medium"):
-        zoo.fit(**options(matmul_precision="low"))
-
-
-def test_a_network_is_compiled_in_place(options):
-    net = torch.nn.Sequential(torch.nn.Linear(3, 3))
-    names = list(net.state_dict())
-    net.compile(backend="eager")
-    assert list(net.state_dict()) == names
-    assert torch.equal(net(torch.ones(1, 3)), net[0](torch.ones(1, 3)))
 
 
 def test_a_callback_that_watches_an_unknown_metric_is_one_line_and_leaves_no_folder(options):

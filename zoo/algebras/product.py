@@ -66,6 +66,7 @@ class Algebra(nn.Module):
     """
 
     stored: ClassVar[str] = "structure"
+    form: ClassVar[str] = "a structure tensor is a torch.Tensor [n, n, n] with n >= 1"
 
     def __init__(
         self,
@@ -93,8 +94,10 @@ class Algebra(nn.Module):
             self._buffers[self.stored] = table
 
     def _checked(self, table: Tensor) -> Tensor:
-        """Return a copy of a structure tensor in the default dtype, or raise `InputError`."""
-        self._check_shape(table)
+        """Return a copy of a stored tensor in the default dtype, or raise `InputError`."""
+        shape = list(table.shape) if isinstance(table, Tensor) else []
+        if not self._fits(shape):
+            raise InputError(f"{self.form}, not {shape or type(table).__name__}: use torch.tensor(...)")
         if table.is_complex():
             raise InputError("a structure tensor holds real numbers; write the complex ones as an algebra of n = 2")
         if table.is_meta:
@@ -103,12 +106,8 @@ class Algebra(nn.Module):
             raise InputError("a structure tensor holds finite numbers; this one has NaN or infinity")
         return table.detach().clone().to(torch.get_default_dtype())
 
-    def _check_shape(self, table: Tensor) -> None:
-        if not isinstance(table, Tensor):
-            kind = type(table).__name__
-            raise InputError(f"a structure tensor is a torch.Tensor [n, n, n], not {kind}: use torch.tensor(...)")
-        if table.ndim != 3 or len(set(table.shape)) != 1 or not table.numel():
-            raise InputError(f"a structure tensor is [n, n, n] with n >= 1, not {list(table.shape)}")
+    def _fits(self, shape: list[int]) -> bool:
+        return len(shape) == 3 and len(set(shape)) == 1 and 0 not in shape
 
     @property
     def rule(self) -> Tensor:
@@ -172,24 +171,22 @@ class Algebra(nn.Module):
 
         The dtype and device are those of ``like`` if the product is fixed. Callers must not write to the result.
         """
-        if self.constant is not None:
-            constant: Tensor = self.fixed("action", like, lambda: self._in_subspace(self._table_structure()))
-            return constant
-        return self._in_subspace(self._compute_structure())
+        return self._computed("action", like, self._in_subspace)
 
     def table(self, like: Tensor) -> Tensor:
         """Return the structure tensor to compute with, [n, n, n], as `action` does; callers must not write to it."""
-        if self.constant is not None:
-            constant: Tensor = self.fixed("table", like, self._table_structure)
-            return constant
-        return self._compute_structure()
+        return self._computed("table", like, lambda structure: structure)
 
-    def _compute_structure(self) -> Tensor:
-        return self.rule
+    def _computed(self, key: str, like: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return a function of the structure tensor; a constant for a fixed product."""
+        stored = self.constant
+        if stored is None:
+            return change(self._structure_of(self.rule))
+        constant: Tensor = self.fixed(key, like, lambda: change(self._structure_of(stored)))
+        return constant
 
-    def _table_structure(self) -> Any:
-        """Return the structure tensor of a fixed product, on the CPU."""
-        return self.constant
+    def _structure_of(self, stored: Tensor) -> Tensor:
+        return stored
 
     def _in_subspace(self, structure: Tensor) -> Tensor:
         return structure if self._left is None else torch.einsum("mi,ijk->mjk", self._left.to(structure), structure)
@@ -272,11 +269,9 @@ class Algebra(nn.Module):
 
 def _checked_basis(left: Tensor, table: Tensor) -> Tensor:
     """Return a copy of a basis [m, n] of weights, on the CPU, or raise `InputError`."""
-    n = table.shape[-1]
-    if not isinstance(left, Tensor):
-        raise InputError(f"left is a torch.Tensor [m, n], not {type(left).__name__}: use torch.tensor(...)")
-    if left.ndim != 2 or not 1 <= len(left) <= n or left.shape[1] != n:
-        raise InputError(f"left is a basis [m, {n}] of at most {n} elements, not {list(left.shape)}")
+    n, shape = table.shape[-1], list(left.shape) if isinstance(left, Tensor) else []
+    if len(shape) != 2 or not 1 <= shape[0] <= n or shape[1] != n:
+        raise InputError(f"left is a torch.Tensor [m, {n}] of at most {n} elements, not {shape or type(left).__name__}")
     if left.is_meta or not left.isfinite().all():
         raise InputError("left holds finite numbers; this one has NaN or infinity, or is on the meta device")
     return left.detach().to("cpu", table.dtype, copy=True)
@@ -300,6 +295,7 @@ class FactoredAlgebra(Algebra):
     """
 
     stored = "factor_matrices"
+    form = "the factors of a product are a torch.Tensor [3, R, n] with R and n >= 1"
 
     def __init__(self, factor_matrices: Tensor | Draw, **options: Any) -> None:
         super().__init__(factor_matrices, **options)
@@ -313,10 +309,8 @@ class FactoredAlgebra(Algebra):
     def factor_matrices(self, table: Tensor) -> None:
         self._replace(table)
 
-    def _check_shape(self, table: Tensor) -> None:
-        if not isinstance(table, Tensor) or table.ndim != 3 or len(table) != 3 or not table.numel():
-            got = list(table.shape) if isinstance(table, Tensor) else type(table).__name__
-            raise InputError(f"the factors of a product are a torch.Tensor [3, R, n] with R and n >= 1, not {got}")
+    def _fits(self, shape: list[int]) -> bool:
+        return len(shape) == 3 and shape[0] == 3 and 0 not in shape
 
     @property
     def factors(self) -> Factors:
@@ -326,18 +320,15 @@ class FactoredAlgebra(Algebra):
     @property
     def structure(self) -> Tensor:
         """The structure tensor, [n, n, n], computed from the factors: assign those."""
-        structure = self._compute_structure()
+        structure = self._structure_of(self.rule)
         return structure if self.constant is None else structure.as_subclass(FixedProduct)
 
     @structure.setter
     def structure(self, table: Tensor) -> None:
         raise InputError("the structure tensor is computed from the factors: assign factor_matrices", code="unsupported")
 
-    def _compute_structure(self) -> Tensor:
-        return self.factors.reconstruct()
-
-    def _table_structure(self) -> Tensor:
-        return Factors(*super()._table_structure().unbind()).reconstruct()
+    def _structure_of(self, stored: Tensor) -> Tensor:
+        return Factors(*stored.unbind()).reconstruct()
 
     def extra_repr(self) -> str:
         """Show the rank as well."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from zoo.errors import InputError
+from zoo.errors import InputError, check_choice
 from zoo.layers import Layers
 from zoo.layers.attention import check_heads
 from zoo.layers.elements import TokenBatchNorm
@@ -62,9 +62,7 @@ def preset_sizes(
         InputError: If the preset is unknown, a size is less than one, or the heads do not fit.
     """
     chosen = variant or next(iter(presets))
-    if chosen not in presets:
-        names = ", ".join(f"{backbone}/{name}" for name in presets)
-        raise InputError(f"unknown preset {backbone}/{chosen}: use {names}", code="unknown")
+    check_choice("preset", f"{backbone}/{chosen}", (f"{backbone}/{name}" for name in presets))
     given = {"dim": dim, "depth": depth, "heads": heads, "head_dim": head_dim, "ffn": ffn, "dropout": dropout}
     sizes = presets[chosen]._replace(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     for name in ("dim", "depth", "heads", "ffn"):
@@ -98,8 +96,7 @@ class Block(nn.Module):
         cross: bool = False,
     ) -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise InputError(f"unknown activation '{activation}': use {', '.join(ACTIVATIONS)}")
+        check_choice("activation", activation, ACTIVATIONS)
         dim, heads, ffn, dropout = sizes.dim, sizes.heads, sizes.ffn, sizes.dropout
         options: dict[str, Any] = {"dropout": dropout, "bias": bias, "gain": gain, "head_dim": sizes.head_dim}
         self.relative = relative

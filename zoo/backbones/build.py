@@ -149,7 +149,7 @@ def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
     required = {p.name for p in signature(factory).parameters.values() if p.kind is p.KEYWORD_ONLY and p.default is p.empty}
     if inputs is None or not required <= _EXAMPLES[inputs].keys() | parsed.options.keys():
         return
-    errors: list[str] = []
+    errors: list[InputError] = []
     for scale in (1, 3):
         info: dict[str, Any] = {
             name: scale * value if type(value) is int else value for name, value in _EXAMPLES[inputs].items()
@@ -161,9 +161,9 @@ def check_spec(spec: str, algebra: str | Algebra, **options: Any) -> None:
         except Exception as error:
             if isinstance(error, registry.PluginError) or not isinstance(error, InputError):
                 return
-            errors.append(str(error))
-    if errors[0] == errors[1]:
-        raise InputError(errors[0])
+            errors.append(error)
+    if str(errors[0]) == str(errors[1]):
+        raise InputError(str(errors[0]), code=errors[0].code)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.backbones.recipe import recipe
-from zoo.errors import InputError
+from zoo.errors import InputError, check_choice
 from zoo.layers import Layers
 
 PRESETS: dict[str, tuple[int, tuple[int, ...]]] = {
@@ -58,9 +58,7 @@ def convnet(
         channels = _widths("channels", channels, (16, 32, 64), variant)
         _widths("hidden", hidden, (), variant)
         return resnet(layers, *RESNETS[variant], channels, in_channels, num_classes, dropout)
-    if variant not in PRESETS:
-        presets = ", ".join(f"convnet/{name}" for name in (*PRESETS, *RESNETS))
-        raise InputError(f"unknown preset convnet/{variant}: use {presets}", code="unknown")
+    check_choice("preset", f"convnet/{variant}", (f"convnet/{name}" for name in (*PRESETS, *RESNETS)))
     stages, preset = PRESETS[variant]
     channels = _widths("channels", channels, tuple(64 * 2 ** (i // 2) for i in range(2 * stages)), variant)
     hidden = _widths("hidden", hidden, preset, variant)

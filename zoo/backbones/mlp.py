@@ -6,7 +6,7 @@ from itertools import pairwise
 from torch import nn
 
 from zoo.backbones.recipe import recipe
-from zoo.errors import InputError
+from zoo.errors import InputError, check_choice
 from zoo.layers import Layers
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh}
@@ -34,8 +34,7 @@ def mlp(
         activation: ``relu``, ``gelu``, ``silu`` or ``tanh``.
         dropout: Dropout probability of a hidden channel.
     """
-    if activation not in ACTIVATIONS:
-        raise InputError(f"activation={activation!r}: use {', '.join(ACTIVATIONS)}")
+    check_choice("activation", activation, ACTIVATIONS)
     if dim < 1 or depth < 0:
         raise InputError(f"dim={dim}, depth={depth}: dim must be at least 1, depth at least 0")
     net = nn.Sequential()

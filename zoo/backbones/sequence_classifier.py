@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import InputError
+from zoo.errors import InputError, check_choice
 from zoo.layers import Layers
 from zoo.layers.positions import length_limit
 
@@ -75,10 +75,9 @@ class SequenceClassifier(nn.Module):
         super().__init__()
         if hidden < 0 or depth < 0:
             raise InputError(f"hidden={hidden}, {depth} layers before the head: both must be at least 0")
-        if pooling is not None and pooling not in POOLINGS:
-            raise InputError(f"unknown pooling '{pooling}': use {', '.join(POOLINGS)}", code="unknown")
-        if match not in MATCHES:
-            raise InputError(f"unknown match '{match}': use {', '.join(MATCHES)}", code="unknown")
+        if pooling is not None:
+            check_choice("pooling", pooling, POOLINGS)
+        check_choice("match", match, MATCHES)
         self.encoder, self.dropout, self.pair = encoder, nn.Dropout(dropout), pair
         self.max_length = length_limit(encoder)
         self.pooling = pooling

@@ -32,6 +32,8 @@ from zoo.tasks import task_type
 
 FORMAT = 2
 LIBRARIES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
+OWN = {"config.json", "model.safetensors", "README.md", "manifest.json"}
+"""What every model folder has; its other files are texts that the model needs."""
 SPECS = ("backbone", "algebra", "scope", "init")
 OPTIONAL: dict[str, type] = dict.fromkeys(("embedding", "task", "data"), str)
 OPTIONAL |= dict.fromkeys(("info", "model_kwargs", "conversion", "decoding", "sparse"), dict)
@@ -168,17 +170,12 @@ def load_network(
 
 
 def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Path, header: Header) -> nn.Module:
-    """Build the network of a configuration; its sizes are compared with the header of the weights before memory is taken.
-
-    Raises:
-        InputError: If it has no spec, or a spec, a size or a shape is wrong.
-    """
+    """Build the network of a configuration; its sizes are compared with the header of the weights before memory is taken."""
     if config["backbone"] is None:
         real = (config["conversion"] or {}).get("module", "network")
         advice = f"zoo.load(FOLDER, module=A_{real.split('.')[-1]})"
         raise InputError(f"{weights.parent} holds a {real}, which no spec names: {advice}")
-    sizes = config["model_kwargs"] or {} if info is None else {**info.model_kwargs, "vectors": getattr(info, "vectors", None)}
-    options: dict[str, Any] = {key: config[key] for key in ("scope", "init", "embedding")} | sizes
+    options = network_options(config, info)
     spec = untrained(config["backbone"])
     with torch.random.fork_rng(devices=[]), limited(weights, spec, header):
         try:
@@ -193,6 +190,17 @@ def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Pa
         if tables > TABLES + 2 * weights.stat().st_size:
             raise InputError(f"the weights in {weights.parent} do not fit {spec}: its tables would take {tables:,} bytes")
         return backbone(spec, over, **options)
+
+
+def network_options(config: Mapping[str, Any], info: Any) -> dict[str, Any]:
+    """Return the keywords that build a network, beside its spec and its algebra.
+
+    Args:
+        config: The configuration of a model or a run.
+        info: The `DataInfo`, None for a network alone.
+    """
+    sizes = config["model_kwargs"] or {} if info is None else {**info.model_kwargs, "vectors": getattr(info, "vectors", None)}
+    return {key: config.get(key) for key in ("scope", "init", "embedding")} | sizes
 
 
 @contextmanager
@@ -224,11 +232,7 @@ def limited(weights: Path, spec: str, header: Header) -> Iterator[None]:
 
 
 def convert_again(module: nn.Module, over: str | Algebra, config: Mapping[str, Any]) -> nn.Module:
-    """Convert the layers of a module that were converted when its weights were saved; there may be none.
-
-    Raises:
-        InputError: If the folder names its backbone, or the module has no such layers.
-    """
+    """Convert the layers of a module that were converted when its weights were saved; there may be none."""
     record = config["conversion"]
     if config["backbone"] is not None or record is None:
         raise InputError(f"the folder names its backbone, {config['backbone']}: leave module out")
@@ -239,6 +243,12 @@ def convert_again(module: nn.Module, over: str | Algebra, config: Mapping[str, A
         return module
     with torch.random.fork_rng(devices=[]):
         return convert(module, over, skip=lambda name, _: name not in names, scope="+".join(ROLES))
+
+
+def model_files(model: Path) -> dict[str, str]:
+    """Return the texts that a model needs beside its weights, by file name."""
+    names = read_json(model / "manifest.json")["files"].keys() - OWN
+    return {name: (model / name).read_text(encoding="utf-8") for name in sorted(names)}
 
 
 def conversion_record(net: nn.Module) -> dict[str, Any]:

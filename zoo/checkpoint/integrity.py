@@ -25,11 +25,7 @@ Header = dict[str, tuple[list[int], torch.dtype]]
 
 
 def check_header(path: Path, net: nn.Module, name: str, header: Header) -> None:
-    """Compare the header of a weights file with a network, which may be on the meta device: names, shapes, kinds of numbers.
-
-    Raises:
-        InputError: If a tensor of it is not one of the network's.
-    """
+    """Compare the header of a weights file with a network, which may be on the meta device: names, shapes, kinds of numbers."""
     message = f"the weights in {path.parent} do not fit {name}"
     expected = {key: (list(tensor.shape), tensor.dtype) for key, tensor in net.state_dict(keep_vars=True).items()}
     for key, (shape, dtype) in header.items():
@@ -42,11 +38,7 @@ def check_header(path: Path, net: nn.Module, name: str, header: Header) -> None:
 
 
 def read_header(path: Path) -> Header:
-    """Return shape and dtype of each tensor in a weights file by its name.
-
-    Raises:
-        InputError: If it is no safetensors file, or its header is larger than `HEADER_BYTES`.
-    """
+    """Return shape and dtype of each tensor in a weights file by its name."""
     message = f"the weights in {path.parent} do not fit: {path.name}"
     try:
         with path.open("rb") as file:
@@ -54,7 +46,7 @@ def read_header(path: Path) -> Header:
                 raise InputError(f"{message} has a header of {length:,} bytes, at most {HEADER_BYTES:,} are read")
         with safe_open(str(path), "pt") as tensors:
             slices = {key: tensors.get_slice(key) for key in tensors.keys()}  # noqa: SIM118 (it is no mapping)
-            return {key: (one.get_shape(), DTYPES[one.get_dtype()]) for key, one in slices.items()}
+            return {key: (part.get_shape(), DTYPES[part.get_dtype()]) for key, part in slices.items()}
     except (SafetensorError, OSError) as error:
         raise InputError(f"{message} is no safetensors file: {one_line(error)}") from error
     except KeyError as error:
@@ -89,12 +81,7 @@ def fingerprint_of(spec: str) -> str | None:
 
 
 def check_algebra(config: Mapping[str, Any], product: Algebra | None = None) -> str | Algebra:
-    """Return the algebra of a model, its spec or the given one, if its product is the one that the model was trained over.
-
-    Raises:
-        InputError: If it is another product: the installed plugin gives the name to another table, or there is no name and
-            another algebra, or none, was given.
-    """
+    """Return the algebra of a model, its spec or the given one, if its product is the one that the model was trained over."""
     spec, expected = config["algebra"], config.get("algebra_sha256")
     if spec is None:
         if product is None:

@@ -24,11 +24,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def find(path: str | Path) -> Path:
-    """Return the model folder of a run folder, or the path itself if it is one.
-
-    Raises:
-        InputError: If it does not exist.
-    """
+    """Return the model folder of a run folder, or the path itself if it is one."""
     if not str(path):
         raise InputError("the path of the model is empty: use a run (runs/...) or a model folder", code="missing")
     path = Path(path).expanduser()
@@ -81,11 +77,7 @@ def verify(folder: Path, digest: str | None = None) -> dict[str, dict[str, Any]]
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read and validate the manifest of a model folder.
-
-    Raises:
-        InputError: If it is missing or has changed, lists a file outside the folder or twice, or lacks a size or SHA-256.
-    """
+    """Read and validate the manifest of a model folder."""
     path = folder / "manifest.json"
     if not path.is_file():
         raise InputError(f"{path} is missing: the folder is damaged, copy it again", code="corrupt")
@@ -120,11 +112,7 @@ def has_figures(facts: Mapping[str, Any]) -> bool:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file, refusing repeated keys and numbers that are not finite.
-
-    Raises:
-        InputError: If the file is missing, larger than `HEADER_BYTES`, or is not a JSON object.
-    """
+    """Read a JSON object from a file, refusing repeated keys and numbers that are not finite."""
     try:
         if (size := path.stat().st_size) > HEADER_BYTES:
             raise InputError(f"{path} has {size:,} bytes: the limit is {HEADER_BYTES:,}", code="corrupt")
@@ -133,14 +121,14 @@ def read_json(path: Path) -> dict[str, Any]:
         raise InputError(f"cannot read {path}: {one_line(error)}", code="failed") from error
 
 
-def parse_json(data: bytes, place: object) -> dict[str, Any]:
-    """Parse a JSON object, see `read_json`; errors name the place."""
+def parse_json(data: bytes, origin: object) -> dict[str, Any]:
+    """Parse a JSON object, see `read_json`; errors name the origin."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"cannot read {place}: {one_line(error)}", code="corrupt") from error
+        raise InputError(f"cannot read {origin}: {one_line(error)}", code="corrupt") from error
     if not isinstance(value, dict):
-        raise InputError(f"{place} is not a JSON object", code="corrupt")
+        raise InputError(f"{origin} is not a JSON object", code="corrupt")
     return value
 
 

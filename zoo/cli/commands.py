@@ -29,7 +29,7 @@ COMMANDS = {
     "test": "zoo.cli.models",
     "validate": "zoo.cli.models",
     "average": "zoo.cli.fit",
-    "prune": "zoo.cli.prune",
+    "prune": "zoo.cli.convert",
     "convert": "zoo.cli.convert",
     "recover": "zoo.cli.fit",
     "predict": "zoo.cli.models",
@@ -37,7 +37,7 @@ COMMANDS = {
     "report": "zoo.cli.report",
     "verify": "zoo.cli.report",
     "pull": "zoo.cli.sharing",
-    "bench": "zoo.cli.bench",
+    "bench": "zoo.cli.report",
     "push": "zoo.cli.sharing",
     "publish": "zoo.cli.sharing",
 }
@@ -256,11 +256,9 @@ def explain(error: BaseException) -> int:
     if isinstance(error, OSError) and error.strerror:
         name = error.filename or ("standard output" if stdout_fails() else "")
         suffix = f" ({printable(str(name))})" if name else ""
-        is_explained = isinstance(error.__cause__, OSError)  # how to go on
-        denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and bool(name) and not is_explained
-        misplaced = (
-            error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG) and bool(name) and not is_explained
-        )
+        number = error.errno if name and not isinstance(error.__cause__, OSError) else None  # a cause says what to do
+        denied = number in (errno.EACCES, errno.EPERM, errno.EROFS)
+        misplaced = number in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
         advice = ": choose another place" if denied or misplaced else ""
         print(f"zoo: {error.strerror}{suffix}{advice}{', or see to its permissions' if denied else ''}", file=sys.stderr)
         return 2 if denied or misplaced else 1

@@ -24,16 +24,15 @@ class RunParser(Parser):
 
     def split(self, argv: list[str]) -> Words:
         """Tell flags from files and positional arguments, and put the configuration of the run before the files."""
-        words, run = super().split(argv), None
-        for name, value in words.flags:
-            run = value if name == "resume" else run
+        words = super().split(argv)
+        run = words.flags.get("resume")
         if run in (None, "auto", "null"):
             return words
-        if any(name == "run_dir" for name, _ in words.flags):
+        if "run_dir" in words.flags:
             raise InputError("--resume RUN resumes the run in its own folder: leave --run-dir out", code="conflict")
-        config = Path(str(run)).expanduser() / "config.yaml"
+        config = Path(run).expanduser() / "config.yaml"
         if self.command == "fit":
-            check_single(str(run))
+            check_single(run)
         if not config.is_file():
             raise InputError(f"--resume {run}: there is no run to resume, {config} is missing", code="missing")
         return words._replace(files=[str(config), *words.files])
@@ -42,12 +41,12 @@ class RunParser(Parser):
 def make_parser(command: str) -> Parser:
     """Return the parser of any of the three commands."""
     if command == "recover":
-        text = "Write the model folder of a run that was killed or crashed, from its best checkpoint."
+        text = "Save the model of a killed or crashed run from its best checkpoint."
         return Parser(command, text).positional("run", "the folder of the run (runs/NAME)").switch("--json", "print JSON")
     if command == "average":
-        parser = Parser(command, "Take the mean of a run's last weights and measure it; train with --keep first.", Average)
+        parser = Parser(command, "Average the last checkpoints of a run and test the result; train with --keep first.", Average)
         return parser.positional("run", "a run (runs/NAME) that was trained with --keep").switch("--json", "print JSON")
-    return RunParser(command, "Train a network over an algebra, measure it, and keep it in a run folder.", Fit)
+    return RunParser(command, "Train and test a network over an algebra.", Fit)
 
 
 def run(command: str, values: dict[str, Any]) -> int:
@@ -81,12 +80,25 @@ def print_config(options: Fit) -> None:
 def average(values: dict[str, Any]) -> int:
     """Average the last checkpoints of a run and print the metrics of both models."""
     run, as_json = values.pop("run"), values.pop("json")
-    from zoo.cli.summary import print_average
     from zoo.training.average import average
 
     quiet()
     show(average(run, build(Average, values)), as_json, print_average)
     return 0
+
+
+def print_average(made: dict[str, Any]) -> None:
+    """Print the metrics of a mean of checkpoints beside those of its run."""
+    from zoo.checkpoint.card import number
+    from zoo.report import plain_console, plain_table
+
+    table = plain_table("", "the run", f"mean of {len(made['averaged'])}")
+    for title, split in (("validation", "validation"), ("test", "metrics")):
+        for name, value in made[split].items():
+            table.add_row(f"{title} {name}", number(made["before"][split].get(name)), number(value))
+    console = plain_console()
+    console.print(table)
+    console.print(f"the model is in {made['folder']}, use it like a run: zoo test {shlex.quote(made['folder'])}")
 
 
 def recover(values: dict[str, Any]) -> int:

@@ -4,7 +4,7 @@ usage: zoo COMMAND [OPTIONS]
 
 explore
   list        List what is installed: zoo list [algebras|backbones|datasets|...], zoo list backbones vit
-  info        Count the parameters of a network, layer by layer, beside its real twin
+  info        Count the parameters of a network by layer, next to the same network over the reals
   doctor      Check the installation: Python, torch, devices, plugins and folders
   completion  Print a shell completion script: zoo completion bash
 
@@ -24,7 +24,7 @@ evaluate and use
   serve
   report      Report on a model or an experiment: zoo report frequencies runs/NAME
   verify      Check the files of a model and its checkpoints: zoo verify runs/NAME
-  bench       Time a network against its real twin: zoo bench --backbone vit --algebra quaternion
+  bench       Time a network against the same network over the reals: zoo bench --backbone vit --algebra quaternion
 
 convert and compress
   convert     Project a real network onto an algebra: zoo convert --from NAME --algebra quaternion --to FOLDER

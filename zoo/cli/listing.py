@@ -43,7 +43,7 @@ complete -o bashdefault -o default -F _zoo zoo
 def make_parser(command: str) -> Parser:
     """Return the parser of either command."""
     if command == "completion":
-        parser = Parser(command, "Print a script that completes commands, flags and installed names; evaluate it in the shell.")
+        parser = Parser(command, "Print a shell script that completes commands, flags and installed names.")
         return parser.positional("shell", f'{" or ".join(SHELLS)}: eval "$(zoo completion bash)"')
     parser = Parser(command, "List the installed algebras, backbones, data sets and so on.")
     parser.positional("kind", f"one of {', '.join(KINDS)}", "?")

@@ -71,7 +71,7 @@ class Evaluate(Use):
     Args:
         batch_size: Examples per step.
         data: Spec of the data set; by default what the model was trained on.
-        num_workers: Processes that load data; 0 loads in the main one.
+        num_workers: Worker processes that load data; 0 loads in the main process.
         trainer: Arguments of Lightning's Trainer, such as --trainer.limit_test_batches.
     """
 
@@ -84,15 +84,15 @@ class Evaluate(Use):
 def make_parser(command: str) -> Parser:
     """Return the parser of any of the four commands."""
     if command in SPLITS:
-        parser = Parser(command, f"Measure a trained model on the {SPLITS[command]} split.", Evaluate).positional("run", RUN)
+        parser = Parser(command, f"Evaluate a trained model on the {SPLITS[command]} split.", Evaluate).positional("run", RUN)
     elif command == "predict":
         parser = Parser(command, "Classify images or texts with a trained model, or translate texts.", Predict)
         parser.positional("run", RUN).positional("input", INPUT, "*")
         parser.switch("--truncate", "truncate texts that are longer than the model reads")
     else:
-        parser = Parser(command, "Generate text with a trained model: after a prompt, or in answer to it.", Generate)
+        parser = Parser(command, "Generate text with a trained model.", Generate)
         parser.positional("run", RUN)
-        parser.value("--prompt", "the text to go on from, or to answer; - reads standard input")
+        parser.value("--prompt", "prompt or source text; - reads standard input")
     each = {"predict": "one JSON object per line", "generate": "one JSON object per text"}.get(command, "JSON")
     return parser.switch("--json", f"print {each}").leave_open("decoding")
 
@@ -126,7 +126,6 @@ def evaluate(command: str, values: dict[str, Any]) -> int:
     """Print the metrics of a run on its test or validation split."""
     source, as_json, decoding, split = values.pop("run"), values.pop("json"), values.pop("decoding"), SPLITS[command]
     options = build_options(Evaluate, values)
-    from zoo.cli.summary import print_metrics
     from zoo.hub.sources import locate
     from zoo.inference.model import load
     from zoo.training.trainer import check_trainer
@@ -141,6 +140,14 @@ def evaluate(command: str, values: dict[str, Any]) -> int:
     if is_first_process():
         show(metrics, as_json, partial(print_metrics, split))
     return 0
+
+
+def print_metrics(split: str, metrics: dict[str, float]) -> None:
+    """Print one metric a line, the values in one column."""
+    from zoo.checkpoint.card import number
+
+    width = max(map(len, metrics), default=0)
+    print("\n".join(f"{split} {name:<{width}}  {number(value)}" for name, value in metrics.items()))
 
 
 def predict(command: str, values: dict[str, Any]) -> int:

@@ -1,4 +1,4 @@
-"""The parser of all commands: one flag for each field of an options class, YAML files that flags override, one-line errors.
+"""The parser of all commands, on argparse: a flag for each field of an options class, YAML files that flags override.
 
 The command line writes dashes (``--batch-size``), Python and YAML underscores (``batch_size``). Nothing that a flag or a file
 names is imported here: values are plain data, and names of plugins are looked up in the metadata of installed packages.
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from difflib import get_close_matches
-from typing import Any, NamedTuple, Self, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, NoReturn, Self, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -32,11 +32,18 @@ SPECS = {
 
 
 class Words(NamedTuple):
-    """The words of a call: options by name with their text (None for a switch), configuration files, positional arguments."""
+    """The words of a call: options by name with their text (True for a switch), configuration files, positional arguments."""
 
-    flags: list[tuple[str, str | None]]
+    flags: dict[str, Any]
     files: list[str]
     positional: list[str]
+
+
+class _Arguments(argparse.ArgumentParser):
+    """Raises its errors."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message} (see {self.prog} --help)", code="missing" if "expected" in message else "invalid")
 
 
 @dataclass(frozen=True)
@@ -134,14 +141,14 @@ class Parser:
             InputError: If a flag, a file or a value is wrong.
         """
         words = self.split(argv)
-        if any(name == "help" for name, _ in words.flags):
+        if "help" in words.flags:
             print(self.help_page())
             raise SystemExit(0)
         given: dict[str, Any] = {}
         for file in words.files:
             given |= self.read_file(file)
         self._check_positional(words)
-        given |= {name: True if text is None else self._read(name, text) for name, text in words.flags}
+        given |= {name: True if text is True else self._read(name, text) for name, text in words.flags.items()}
         self._check_required(given)
         values = self._defaults() | self._assign(words.positional)
         for name, value in given.items():
@@ -158,31 +165,14 @@ class Parser:
 
     def split(self, argv: list[str]) -> Words:
         """Sort words into flags, files and positional arguments."""
-        flags: list[tuple[str, str | None]] = []
-        positional: list[str] = []
-        rest = iter(argv)
-        for word in rest:
-            if word == "--":
-                positional += rest
-                break
-            if not is_flag(word):
-                positional.append(word)
-                continue
-            flag, equals, text = word.partition("=")
-            if word.startswith("-c") and not equals and word != "-c":
-                flag, equals, text = "-c", "=", word[2:]
-            name = self.find(flag)
-            if self.known[name].is_switch:
-                if equals:
-                    raise InputError(f"{flag_of(name)} takes no value (see zoo {self.command} --help)")
-                flags.append((name, None))
-                continue
-            value = text if equals else next(rest, None)
-            if value is None or (not equals and value.startswith("--") and is_flag(value)):
-                raise InputError(f"{flag_of(name)} needs a value (see zoo {self.command} --help)", code="missing")
-            flags.append((name, value))
-        files = [str(value) for name, value in flags if name == "config"]
-        return Words([pair for pair in flags if pair[0] != "config"], files, positional)
+        end = argv.index("--") if "--" in argv else len(argv)
+        dashed = [flag.replace("_", "-") + equals + text for flag, equals, text in (word.partition("=") for word in argv[:end])]
+        words = [new if is_flag(word) else word for word, new in zip(argv[:end], dashed, strict=True)]
+        namespace, rest = self._arguments().parse_known_args(words)
+        for word in filter(is_flag, rest):
+            self.find(argv[words.index(word)].partition("=")[0])
+        flags = vars(namespace)
+        return Words(flags, flags.pop("config", []), rest + argv[end + 1 :])
 
     def find(self, flag: str) -> str:
         """Return the option that a flag stands for; if there is none, the error suggests those that are close."""
@@ -193,13 +183,13 @@ class Parser:
             return name
         if parts := [flag_of(known) for known in self.known if known.startswith(f"{name}.")]:
             raise InputError(f"{flag} has parts, each with its own flag: {', '.join(parts[:6])}", code="unknown")
-        last = {known: known.rpartition(".")[2] for known in self.known}
-        close = [known for known in last if last[known] == name]
-        close = close or [known for known in last if last[known].endswith(f"_{name}")]
-        close = close or [known for known in last if last[known].startswith(name)]
-        close = close or get_close_matches(name, [*self.known, *map(option_of, self.short)], 1)
-        close = close or [known for known in last if get_close_matches(name, [last[known]], 1)][:1]
-        hint = f": did you mean {' or '.join(map(flag_of, close[:3]))}?" if close else ""
+        forms: dict[str, list[str]] = {}
+        for known in (*self.known, *map(option_of, self.short)):
+            forms.setdefault(known, []).append(known)
+            forms.setdefault(known.rpartition(".")[2], []).append(known)
+        close = [name] if name in forms else get_close_matches(name, forms, 2, 0.75)
+        flags = dict.fromkeys(flag_of(known) for form in close for known in forms[form])
+        hint = f": did you mean {' or '.join(flags)}?" if flags else ""
         raise InputError(f"unknown flag {flag}{hint} (all flags: zoo {self.command} --help)", code="unknown")
 
     def read_file(self, file: str) -> dict[str, Any]:
@@ -290,32 +280,33 @@ class Parser:
 
     def help_page(self) -> str:
         """Return the text of ``zoo COMMAND --help``."""
-        words = [{"": "{}", "?": "[{}]", "*": "[{} ...]"}[nargs].format(name.upper()) for name, _, nargs in self._positional]
-        usage = " ".join(["zoo", self.command, *words, "[OPTIONS]"])
-        page = argparse.ArgumentParser(usage=usage, description=self.description, add_help=False)
+        page = self._arguments()
         for name, text, nargs in self._positional:
-            page.add_argument(name, help=text, **({"nargs": nargs} if nargs else {}), metavar=name.upper())  # type: ignore[arg-type]
-        groups = {name: page.add_argument_group(name, title) for name, title in self._groups.items()}
-        defaults = self._defaults()
-        others: dict[str, list[str]] = {}
-        for flag, name in self.short.items():
-            if name in self.known and not name.startswith("decoding."):
-                others.setdefault(name, []).append(flag)
-        for name, option in self.known.items():
-            if option.help is None:
-                continue
-            part, dot, key = name.partition(".")
-            default = defaults.get(part, {}).get(key) if dot else defaults.get(name)
-            shown = default not in (None, False, "", (), []) and not option.is_switch
-            note = f" (default: {', '.join(map(str, default)) if isinstance(default, tuple) else default})" if shown else ""
-            text = option.help.replace("%", "%%") + note.replace("%", "%%")
-            kind: Any = {"action": "store_true"} if option.is_switch else {"metavar": key.upper() or name.upper()}
-            target: Any = groups.get(option.group, page)
-            target.add_argument(*others.get(name, []), flag_of(name), help=text, **kind)
+            page.add_argument(name, help=text, nargs=nargs or None, metavar=name.upper())
         if "trainer.max_epochs" in self.known:
             names = ", ".join(flag_of(name)[2:] for name in TRAINER_ARGUMENTS)
             page.epilog = f"--trainer.NAME sets any argument of Lightning's Trainer: {names}"
         return page.format_help().rstrip()
+
+    def _arguments(self) -> _Arguments:
+        """Return all flags with their help as a parser of Python's argparse."""
+        words = [{"": "{}", "?": "[{}]", "*": "[{} ...]"}[nargs].format(name.upper()) for name, _, nargs in self._positional]
+        usage, prog = " ".join(["zoo", self.command, *words, "[OPTIONS]"]), f"zoo {self.command}"
+        page = _Arguments(prog, usage, self.description, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+        groups = {name: page.add_argument_group(name, title) for name, title in self._groups.items()}
+        defaults = self._defaults()
+        for name, option in self.known.items():
+            part, dot, key = name.partition(".")
+            default = defaults.get(part, {}).get(key) if dot else defaults.get(name)
+            shown = default not in (None, False, "", (), []) and not option.is_switch
+            note = f" (default: {', '.join(map(str, default)) if isinstance(default, tuple) else default})" if shown else ""
+            text = argparse.SUPPRESS if option.help is None else (option.help + note).replace("%", "%%")
+            kind: Any = {"action": "store_true"} if option.is_switch else {"metavar": key.upper() or name.upper()}
+            kind |= {"action": "append"} if name == "config" else {}
+            short = [flag for flag, known in self.short.items() if known == name]
+            target: Any = groups.get(option.group, page)
+            target.add_argument(*short, flag_of(name), dest=name, help=text, default=argparse.SUPPRESS, **kind)
+        return page
 
 
 def flag_of(name: str) -> str:
@@ -340,9 +331,8 @@ def descriptions(options: type) -> dict[str, str]:
 
 def is_flag(word: str) -> bool:
     """Tell a flag from a positional argument: standard input, a negative number, or a text with spaces."""
-    if not word.startswith("-") or word == "-" or " " in word.partition("=")[0]:
-        return False
-    return not word[1:].replace(".", "", 1).isdigit()
+    is_number = word[1:].replace(".", "", 1).isdigit()
+    return word.startswith("-") and word != "-" and " " not in word.partition("=")[0] and not is_number
 
 
 def check_names(values: Mapping[str, Any]) -> None:

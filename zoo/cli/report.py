@@ -1,4 +1,4 @@
-"""``zoo info``, ``report`` and ``verify``: a network's parameters, what a model has learned, and whether it is whole."""
+"""``zoo info``, ``bench``, ``report`` and ``verify``: the size and speed of a network, and what a trained model holds."""
 
 from collections import Counter
 from dataclasses import asdict
@@ -10,7 +10,7 @@ from zoo.cli.commands import quiet, show
 from zoo.cli.models import RUN
 from zoo.cli.parser import Parser, Words, flag_of
 from zoo.errors import InputError
-from zoo.training.options import Fit, Info, build
+from zoo.training.options import Bench, Fit, Info, build
 
 
 class InfoParser(Parser):
@@ -19,14 +19,13 @@ class InfoParser(Parser):
     def split(self, argv: list[str]) -> Words:
         """Tell flags from positional arguments, and put the specs of a model in the place of flags."""
         words = super().split(argv)
-        flags = {flag_of(name) for name, _ in words.flags if name not in ("json", "kernels", "help")}
         if not words.positional:
             return words
-        if flags:
-            raise InputError(f"zoo info {words.positional[0]}: the model knows its specs, leave {', '.join(sorted(flags))} out")
+        if flags := sorted(map(flag_of, words.flags.keys() - {"json", "kernels", "help"})):
+            raise InputError(f"zoo info {words.positional[0]}: the model knows its specs, leave {', '.join(flags)} out")
         config = trained_config(words.positional[0])
         keys = ("backbone", "algebra", "data", "scope", "embedding", "task")
-        return words._replace(flags=words.flags + [(key, config[key]) for key in keys if config[key] is not None])
+        return words._replace(flags=words.flags | {key: config[key] for key in keys if config[key] is not None})
 
 
 def trained_config(source: str) -> dict[str, Any]:
@@ -41,26 +40,41 @@ def trained_config(source: str) -> dict[str, Any]:
 
 
 def make_parser(command: str) -> Parser:
-    """Return the parser of any of the three commands."""
-    if command == "info":
-        parser: Parser = InfoParser(command, "Count the parameters of a network beside its twin over the reals.", Info)
+    """Return the parser of any of the four commands."""
+    if command == "bench":
+        parser = Parser(command, "Time a network against the same network over the reals.", Bench)
+    elif command == "info":
+        parser = InfoParser(command, "Count the parameters of a network and of the same network over the reals.", Info)
         parser.positional("run", f"{RUN}, in place of the specs", "?")
-        parser.switch("--kernels", "list the kernels that its layers would use, and what they promise, instead")
+        parser.switch("--kernels", "list the kernels of the layers and their predicted times instead")
     elif command == "verify":
-        parser = Parser(command, "Check every file of a trained model, and the training checkpoints beside it.")
+        parser = Parser(command, "Check all files of a trained model and its training checkpoints.")
         parser.positional("run", RUN)
     else:
-        parser = Parser(command, "Report what a trained model has learned, or how lottery tickets did.")
+        parser = Parser(command, "Make a report on a model or an experiment.")
         parser.positional("report", 'spec of the report, such as lottery or "frequencies(top=20)" (zoo list reports)')
-        parser.positional("run", "a run (runs/NAME), or a model folder; for lottery one or more runs of zoo lottery")
+        parser.positional("run", "a run (runs/NAME) or a model folder; for lottery, runs of zoo lottery")
         parser.positional("more", "more runs, for a report on several", "*")
-        parser.value("--out", "a new folder for the files, instead of the run's; several runs need one")
+        parser.value("--out", "new folder for the files, instead of the run folder; required for several runs")
     return parser.switch("--json", "print JSON")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
-    """Print how many parameters a network has and where they are, make one report of a run, or check its files."""
-    return {"info": info, "report": report, "verify": verify}[command](values)
+    """Count or time a network, report on a run, or check its files."""
+    return {"info": info, "bench": bench, "report": report, "verify": verify}[command](values)
+
+
+def bench(values: dict[str, Any]) -> int:
+    """Time a network."""
+    as_json = values.pop("json")
+    options = build(Bench, values)
+    if not (options.backbone and options.algebra):
+        raise InputError("give --backbone and --algebra of a network", code="missing")
+    from zoo.training.bench import bench, print_bench
+
+    quiet()
+    show(bench(options), as_json, print_bench)
+    return 0
 
 
 def info(values: dict[str, Any]) -> int:

@@ -19,17 +19,17 @@ SOURCE = "a name of zoo list checkpoints, hf:owner/name@revision, https://HOST/F
 def make_parser(command: str) -> Parser:
     """Return the parser of any of the three commands."""
     if command == "pull":
-        parser = Parser(command, "Fetch a trained model into the cache and check every file of it.")
+        parser = Parser(command, "Download a trained model to the cache and verify it.")
         return parser.positional("source", SOURCE).switch("--json", "print JSON")
     if command == "push":
         parser = Parser(command, "Upload a trained model, with its card, to the Hugging Face Hub (or to HF_ENDPOINT).")
         parser.positional("run", RUN).positional("to", "hf:owner/name or hf:owner/name@branch; created if there is none")
         parser.switch("--private", "a new repository is private")
     else:
-        parser = Parser(command, "Make a release of a trained model and its entry in a catalogue.").positional("run", RUN)
-        parser.positional("repeats", "runs of its configuration with other seeds: the card says the spread of all", nargs="*")
-        parser.value("--to", "a folder of releases with a catalogue.json, which any web server can offer; or hf:owner/name")
-        parser.value("--name", "its name in the catalogue; by default that of the run's folder")
+        parser = Parser(command, "Write a release folder of a trained model and its catalogue entry.").positional("run", RUN)
+        parser.positional("repeats", "runs of the same configuration with other seeds; the card reports the spread", nargs="*")
+        parser.value("--to", "folder of releases with a catalogue.json, for any web server; or hf:owner/name")
+        parser.value("--name", "name in the catalogue; by default that of the run folder")
     parser.value("--license", "licence of the weights, as the Hub names it: apache-2.0, mit, cc-by-4.0")
     return parser.switch("--json", "print JSON")
 

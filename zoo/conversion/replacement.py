@@ -12,7 +12,7 @@ from zoo.algebras import Algebra
 from zoo.conversion.attention_layout import is_conv1d_of_transformers
 from zoo.conversion.targets import Layout, Skip, Target, survey
 from zoo.conversion.transfer import project
-from zoo.errors import InputError
+from zoo.errors import InputError, check_choice
 from zoo.layers import Layers
 from zoo.layers.computed_weight import ComputedWeight
 from zoo.layers.weight import Weight
@@ -128,8 +128,7 @@ def convert(
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"convert takes a torch.nn.Module, not {model!r:.60}; zoo.backbone builds one by its name")
-    if weights not in ("fresh", "project"):
-        raise InputError(f"unknown weights '{weights}': use fresh or project", code="unknown")
+    check_choice("weights", weights, ("fresh", "project"))
     layers = algebra if isinstance(algebra, Layers) else Layers(algebra, scope)
     targets, real = survey(model, layers, skip, layout)
     replacements = [(target, build_layer(target, layers)) for target in targets]

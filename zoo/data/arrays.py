@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from zoo.data.columns import Column, RawTable
 from zoo.data.images.module import ImageData
 from zoo.data.images.splits import Split
 from zoo.data.loader import Array
-from zoo.data.tables.columns import Column, RawTable
-from zoo.data.tables.module import TableData
+from zoo.data.tables import TableData
 from zoo.errors import InputError
 
 SOURCE = "the arrays"

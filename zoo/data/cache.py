@@ -1,8 +1,9 @@
-"""Files of the data cache: large tables and their tokens are written once and mapped into memory."""
+"""Large tables and tokens: written once to the user's cache, and mapped into memory."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,6 +36,17 @@ def written(path: Path) -> Iterator[BinaryIO]:
         raise InputError(message, code="failed") from error
 
 
+def first_parts(parts: Iterator[Any]) -> tuple[list[Any], bool]:
+    """Take parts, all of them or a little more than `SMALL` bytes; return them and whether these are all."""
+    taken, size = [], 0
+    for part in parts:
+        taken.append(part)
+        size += part.nbytes
+        if size > SMALL:
+            return taken, False
+    return taken, True
+
+
 class MappedArray:
     """A memory-mapped array of a file; a worker process maps the file again instead of getting a copy."""
 
@@ -50,3 +62,14 @@ class MappedArray:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MappedArray, (self.path, self.kind)
+
+
+def concatenated(parts: Iterable[npt.NDArray[Any]], path: Path, kind: str) -> npt.NDArray[Any] | MappedArray:
+    """Concatenate arrays of a type of numbers, a few in memory, many in a mapped file."""
+    first, complete = first_parts(rest := iter(parts))
+    if complete:
+        return np.concatenate([np.empty(0, kind), *first])
+    with written(path) as file:
+        for part in chain(first, rest):
+            file.write(part.tobytes())
+    return MappedArray(path, kind)

@@ -35,16 +35,7 @@ def model(digest: str) -> Path | None:
 
 
 def keep(manifest: bytes, address: Callable[[str], Address], where: str) -> Path:
-    """Download the files of a manifest into the cache, unless they are cached, and return the verified folder.
-
-    Args:
-        manifest: The bytes of manifest.json.
-        address: Returns the address of a file by its name.
-        where: The source, for messages.
-
-    Raises:
-        InputError: If the manifest is not that of a model folder, or a file cannot be downloaded, verified or written.
-    """
+    """Download the files of a manifest into the cache, unless they are cached, and return the verified folder."""
     digest = hashlib.sha256(manifest).hexdigest()
     try:
         if (cached := model(digest)) is not None:

@@ -55,11 +55,7 @@ class Release(NamedTuple):
 
 
 def find(name: str) -> Release:
-    """Return the entry of a name; ZOO_CATALOGUE takes precedence.
-
-    Raises:
-        InputError: If no catalogue has the name, or several packages do.
-    """
+    """Return the entry of a name; ZOO_CATALOGUE takes precedence."""
     releases, problems = entries()
     origin, _, wanted = name.rpartition(":")
     matching = [release for release in releases if release.name == wanted and origin in ("", release.origin)]
@@ -78,11 +74,7 @@ VARIABLE = "ZOO_CATALOGUE"
 
 
 def entries() -> tuple[list[Release], list[str]]:
-    """Return the models of all catalogues, those of ZOO_CATALOGUE first, and the errors of unreadable catalogues.
-
-    Raises:
-        InputError: If ZOO_CATALOGUE cannot be read.
-    """
+    """Return the models of all catalogues, those of ZOO_CATALOGUE first, and the errors of unreadable catalogues."""
     address = os.environ.get(VARIABLE, "")
     releases, problems = (list(of_catalogue(address, VARIABLE)) if address else []), []
     for entry in registry.entries("catalogues"):
@@ -93,24 +85,20 @@ def entries() -> tuple[list[Release], list[str]]:
     return releases, problems
 
 
-def of_catalogue(place: str, origin: str) -> Iterator[Release]:
-    """Yield the entries of a catalogue: a JSON file, its URL, or a folder with a catalogue.json.
-
-    Raises:
-        InputError: If it cannot be read, or an entry is invalid.
-    """
-    place = place if place.endswith(".json") else f"{place.rstrip('/')}/catalogue.json"
-    values = fetched(place) if place.startswith(WEB) else read_json(Path(place.removeprefix("file:")).expanduser())
+def of_catalogue(address: str, origin: str) -> Iterator[Release]:
+    """Yield the entries of a catalogue: a JSON file, its URL, or a folder with a catalogue.json."""
+    address = address if address.endswith(".json") else f"{address.rstrip('/')}/catalogue.json"
+    values = fetched(address) if address.startswith(WEB) else read_json(Path(address.removeprefix("file:")).expanduser())
     if values.get("format") != FORMAT or not isinstance(values.get("checkpoints"), dict):
-        raise InputError(f"{place} is not a catalogue of format {FORMAT}: update hypercomplex-zoo?", code="corrupt")
+        raise InputError(f"{address} is not a catalogue of format {FORMAT}: update hypercomplex-zoo?", code="corrupt")
     for name, facts in values["checkpoints"].items():
-        check(place, name, facts)
-        yield Release(name, origin, place.removeprefix("file:"), facts)
+        check(address, name, facts)
+        yield Release(name, origin, address.removeprefix("file:"), facts)
 
 
-def check(place: str, name: str, facts: Any) -> None:
+def check(address: str, name: str, facts: Any) -> None:
     """Check an entry."""
-    wrong = f"{place}: the model {shorten(name)}"
+    wrong = f"{address}: the model {shorten(name)}"
     if not NAME.fullmatch(name) or ":" in name:
         raise InputError(f"{wrong} needs a name of letters, digits, '-', '_' and '.'", code="corrupt")
     if not isinstance(facts, dict):
@@ -122,7 +110,7 @@ def check(place: str, name: str, facts: Any) -> None:
     if not all(map(str.isprintable, texts)) or not has_figures(facts):
         raise InputError(f"{wrong} has unprintable text, or a metric or count that is not a number", code="corrupt")
     if not SHA256.fullmatch(facts["sha256"]) or not all(
-        isinstance(one, str) and one.isprintable() for one in facts["locations"]
+        isinstance(location, str) and location.isprintable() for location in facts["locations"]
     ):
         raise InputError(f"{wrong} has an invalid sha256 or location", code="corrupt")
 

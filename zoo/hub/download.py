@@ -58,11 +58,7 @@ class Address(NamedTuple):
 
 
 def read(address: Address, most: int, attempts: int = ATTEMPTS) -> tuple[bytes, Mapping[str, str]]:
-    """Download a document of at most `most` bytes; return it with the headers of the response.
-
-    Raises:
-        InputError: If it does not exist or is larger, or the server keeps failing.
-    """
+    """Download a document of at most `most` bytes; return it with the headers of the response."""
 
     def attempt() -> tuple[bytes, Mapping[str, str]]:
         data = bytearray()
@@ -84,9 +80,6 @@ def download(address: Address, part: Path, size: int, advance: Callable[[int], N
         part: The partial download; kept on failure.
         size: Bytes of the file.
         advance: Called with the number of new bytes; negative if the download restarts.
-
-    Raises:
-        InputError: If the file does not exist or is larger, or the server keeps failing.
     """
     if present(part) > size:
         part.unlink()

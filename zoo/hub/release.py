@@ -32,9 +32,6 @@ def write_release(
         source: The source that the card tells readers to load.
         license: The licence of the weights.
         spread: Mean and standard deviation of its metrics over seeds, see `spread_of`.
-
-    Raises:
-        InputError: If the model is damaged or contains a symbolic link.
     """
     files = verify(model)
     if links := [name for name in files if (model / name).is_symlink()]:
@@ -72,9 +69,6 @@ def spread_of(model: Path, repeats: Sequence[str]) -> dict[str, Any] | None:
     Args:
         model: The model folder.
         repeats: Sources of models with the same configuration and other seeds; None is returned if there are none.
-
-    Raises:
-        InputError: If a repeat differs in more than the seed, or has no finite test metrics.
     """
     if not repeats:
         return None

@@ -26,11 +26,6 @@ class Remote(NamedTuple):
     address: Callable[[str, str], Address]
     revision: str = ""
 
-    @property
-    def is_fixed(self) -> bool:
-        """Whether the revision is a commit, whose files cannot change."""
-        return bool(COMMIT.fullmatch(self.revision))
-
 
 def locate(source: str | Path) -> Path:
     """Return the local folder of a model, downloading it into the cache and verifying it if it is remote.
@@ -96,7 +91,7 @@ def pull(place: Remote, digest: str | None = None) -> Path:
     note = cache.note("sources", place.source)
     before = read_json(note).get("sha256") if digest is None and note.is_file() else None
     kept = cache.model(str(before)) if before else None
-    if kept is not None and place.is_fixed:
+    if kept is not None and COMMIT.fullmatch(place.revision):  # its files cannot change
         return kept
     if variable := cache.offline():
         if kept is None:
@@ -123,18 +118,18 @@ def pull(place: Remote, digest: str | None = None) -> Path:
     return folder
 
 
-def release(found: Release) -> Path:
+def release(entry: Release) -> Path:
     """Return the folder of a release from the first of its locations that has the manifest named in the catalogue."""
     problem: InputError | None = None
-    for place in found.places():
+    for location in entry.places():
         try:
-            if isinstance(place, str):
-                return pull(remote(place), found.sha256)
-            if not (place / "manifest.json").is_file():
-                raise InputError(f"{place} is not a model folder", code="missing")
-            if file_record(place / "manifest.json")["sha256"] != found.sha256:
-                raise InputError(f"{place}: the checksum of its manifest differs from the catalogue", code="mismatch")
-            return place
+            if isinstance(location, str):
+                return pull(remote(location), entry.sha256)
+            if not (location / "manifest.json").is_file():
+                raise InputError(f"{location} is not a model folder", code="missing")
+            if file_record(location / "manifest.json")["sha256"] != entry.sha256:
+                raise InputError(f"{location}: the checksum of its manifest differs from the catalogue", code="mismatch")
+            return location
         except InputError as error:
             problem = problem or error
-    raise problem or InputError(f"{found.name} has no location in {found.catalogue}", code="missing")
+    raise problem or InputError(f"{entry.name} has no location in {entry.catalogue}", code="missing")

@@ -139,25 +139,21 @@ class Model:
             if top < 1:
                 raise InputError(f"top={top}: use a whole number from 1")
             task.top = top
-        return self._predict(task, self._read(task, input_list(inputs), stdin, normalized, on_error), batch_size)
-
-    def _read(
-        self,
-        task: Task,
-        inputs: list[Any],
-        stdin: TextIO | None,
-        normalized: bool,
-        on_error: Callable[[InputError], None] | None,
-    ) -> Iterator[Any]:
         options = {"normalized": True} if normalized else {}
-        if on_error is None or not isinstance(self.info, ImageInfo):
-            yield from task.read_inputs(self.info, inputs, stdin, **options)
-            return
+        given = input_list(inputs)
+
+        def read(items: list[Any]) -> Iterator[Any]:
+            return task.read_inputs(self.info, items, stdin, **options)
+
+        skips = on_error is not None and isinstance(self.info, ImageInfo)
+        return self._predict(task, self._read_images(read, given, on_error) if skips else read(given), batch_size)
+
+    def _read_images(self, read: Callable[[list[Any]], Iterator[Any]], inputs: list[Any], on_error: Any) -> Iterator[Any]:
         for item in inputs:
             is_folder = isinstance(item, str | Path) and Path(item).is_dir()
             for part in files_in(Path(item), ENDINGS) if is_folder else [item]:
                 try:
-                    yield from task.read_inputs(self.info, [part], stdin, **options)
+                    yield from read([part])
                 except InputError as error:
                     on_error(error)
 
@@ -232,10 +228,10 @@ class Model:
             raise InputError("a network alone, without a task: apply model.net, or load it with task=CLASS if there is one")
         task = copy(self.task)
         if isinstance(task, GenerativeTask):
-            penalty = (
-                {} if decoding.get("beam", 0) != 1 else {"length_penalty": Decoding.length_penalty}
-            )  # that of the run's beam
-            task.decoding = build_options(Decoding, {**vars(task.decoding), **penalty, **decoding})
+            trained = vars(task.decoding)
+            if decoding.get("beam") == 1:  # the penalty is that of the run's beam
+                trained = {**trained, "length_penalty": Decoding.length_penalty}
+            task.decoding = build_options(Decoding, {**trained, **decoding})
             task.check_decoding(task.decoding)
         elif decoding:
             raise InputError(f"a model of {self.config['task']} generates no text: leave {', '.join(decoding)} out")

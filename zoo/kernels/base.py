@@ -191,7 +191,7 @@ def product(rows: int, inp: int, out: int, threads: int, unpacked: int = 1) -> f
     return multiplied + (2 * read if rows > unpacked else 0.0)
 
 
-def real(work: Work) -> float:
+def real_cost(work: Work) -> float:
     """Predict the real layer of the same size."""
     once = work.area * product(work.rows, work.inp.channels, work.out.channels, work.threads) + CALL
     return 3 * once if work.training else once

@@ -1,14 +1,14 @@
 """The block kernel: left multiplication as one real matrix, the definition that every kernel is tested against."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, real
+from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, real_cost
 
 SMALL = 2**18
 """A matrix of no more numbers is assembled in one thread, and kept for the backward pass."""
@@ -43,6 +43,13 @@ def real_matrix(structure: Tensor, components: Tensor, out: AxisLayout, inp: Axi
     return matrix[:, : out.size, :, : inp.size].reshape(out.channels, inp.channels, *kernel)
 
 
+def differentiable_gradients(y: Tensor, inputs: Sequence[Tensor], needs: Sequence[bool], g: Tensor) -> list[Tensor | None]:
+    """Return gradients that can be differentiated again, of a ``y`` computed by the definition; None where not needed."""
+    wanted = [tensor for tensor, needed in zip(inputs, needs, strict=True) if needed]
+    gradients = iter(torch.autograd.grad(y, wanted, g, create_graph=True) if wanted else ())
+    return [next(gradients) if needed else None for needed in needs]
+
+
 class Block(Kernel):
     """One product with the real matrix, which can compute everything."""
 
@@ -55,10 +62,10 @@ class Block(Kernel):
     def cost(self, work: Work) -> float:
         """Predict the real layer, and assembling the matrix and its gradient."""
         if work.prepared:
-            return real(work)
+            return real_cost(work)
         passes = 6 if work.training else 3
         moved = passes * BYTES * work.area * work.inp.channels * work.out.channels
-        return real(work) + moved / TRAFFIC + 8 * CALL
+        return real_cost(work) + moved / TRAFFIC + 8 * CALL
 
     def prepare(self, weight: Operand) -> Tensor:
         """Assemble the real matrix, [out, in, *kernel]."""

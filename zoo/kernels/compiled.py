@@ -42,7 +42,7 @@ def is_available() -> bool:
     """Load the operators once per process, compiling them if necessary; return whether they are loaded."""
     if "loaded" not in _state and "reason" not in _state:
         try:
-            _state["loaded"] = str(load())
+            _state["loaded"] = str(load_library())
         except (BuildError, OSError, InputError, Timeout, NotImplementedError) as error:
             _state["reason"] = str(error) or type(error).__name__
     return "loaded" in _state
@@ -65,7 +65,7 @@ def status() -> str:
         return f"Python kernels: {error}"
 
 
-def load() -> Path:
+def load_library() -> Path:
     """Load the compiled operators and return their file, compiled now if it does not exist.
 
     Raises:
@@ -84,7 +84,7 @@ def load() -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.parent / "build.lock", timeout=SECONDS):
             if not path.exists():
-                build(path)
+                compile_library(path)
     try:
         torch.ops.load_library(path)
     except OSError as error:
@@ -113,7 +113,7 @@ def flags() -> list[str]:
     return ["-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp", "-w", abi, *vectors]
 
 
-def build(path: Path) -> None:
+def compile_library(path: Path) -> None:
     """Compile the library to a temporary folder and move it to its path; the caller holds the lock of the folder.
 
     Raises:

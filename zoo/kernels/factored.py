@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from zoo.kernels import fused
 from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
-from zoo.kernels.block import real_matrix
+from zoo.kernels.block import differentiable_gradients, real_matrix
 from zoo.kernels.factors import Factors
 
 FEWEST_ROWS = 512
@@ -130,10 +130,7 @@ def _by_definition(ctx: Any, g: Tensor) -> Any:
     x, w, *factors = ctx.saved_tensors
     whole = [layout._replace(channels=layout.n * layout.elements) for layout in ctx.layouts]
     y = F.linear(x, real_matrix(torch.einsum("ri,rj,rk->ijk", *factors), w, *whole))
-    needs = ctx.needs_input_grad[:5]
-    wanted = [tensor for tensor, needed in zip((x, w, *factors), needs, strict=True) if needed]
-    gradients = iter(torch.autograd.grad(y, wanted, g, create_graph=True))
-    return *(next(gradients) if needed else None for needed in needs), None, None, None
+    return *differentiable_gradients(y, (x, w, *factors), ctx.needs_input_grad[:5], g), None, None, None
 
 
 def _combine(left: Tensor, w: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from zoo.kernels import fused
-from zoo.kernels.base import AxisLayout, Geometry, Kernel, Operand, Work, real
-from zoo.kernels.block import real_matrix
+from zoo.kernels.base import AxisLayout, Geometry, Kernel, Operand, Work, real_cost
+from zoo.kernels.block import differentiable_gradients, real_matrix
 from zoo.kernels.factors import Factors
 
 GROUP_UNIT = 16
@@ -45,7 +45,7 @@ class FactoredConv(Kernel):
         if not suits or work.dtype not in fused.DTYPES or not work.rows or not fused.is_available():
             return math.inf
         mixing = MIXING * work.inputs / (work.rows * work.area * o)
-        return real(work) * ((work.rank or 0) / work.inp.n**2 + mixing)
+        return real_cost(work) * ((work.rank or 0) / work.inp.n**2 + mixing)
 
     def apply(
         self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
@@ -132,7 +132,7 @@ def _kernels(left: Tensor, w: Tensor) -> Tensor:
     return (left @ w.reshape(len(w), -1)).view(len(left) * w.shape[1], *w.shape[2:])
 
 
-def _by_definition(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
+def _by_definition(ctx: Any, g: Tensor) -> list[Tensor | None]:
     """Return the gradients of x and w as functions that can be differentiated again, through the real matrix."""
     x, w, *factors = ctx.saved_tensors
     geometry: Geometry = ctx.geometry
@@ -140,8 +140,4 @@ def _by_definition(ctx: Any, g: Tensor) -> tuple[Tensor | None, Tensor | None]:
     layouts = AxisLayout(n * w.shape[1], n), AxisLayout(n * w.shape[2], n)
     matrix = real_matrix(torch.einsum("ri,rj,rk->ijk", *factors), w, *layouts)
     y = torch.convolution(x, matrix, None, *geometry, False, [0] * (x.dim() - 2), 1)
-    needs = ctx.needs_input_grad[:2]
-    wanted = [tensor for tensor, needed in zip((x, w), needs, strict=True) if needed]
-    gradients = iter(torch.autograd.grad(y, wanted, g, create_graph=True) if wanted else ())
-    gx, gw = (next(gradients) if needed else None for needed in needs)
-    return gx, gw
+    return differentiable_gradients(y, (x, w), ctx.needs_input_grad[:2], g)

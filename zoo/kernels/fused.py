@@ -145,7 +145,7 @@ def _identity(n: int, dtype: torch.dtype) -> Tensor:
         return torch.eye(n, dtype=dtype)
 
 
-def thin_linear(
+def fused_thin_linear(
     x: Tensor, w: Tensor, structure: Tensor, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
 ) -> Tensor:
     """Multiply a few rows by the weight, from one reading of the components; structure is [m, n, n], without gradients.
@@ -159,7 +159,7 @@ def thin_linear(
 
 
 def bind_thin(weight: Operand) -> Callable[[Tensor, Tensor | None], Tensor]:
-    """Return `thin_linear` for a weight, all but x and bias looked up already."""
+    """Return `fused_thin_linear` for a weight, all but x and bias looked up already."""
     w, sums, each = weight.components, weight.action().flatten(0, 1), _identity(weight.inp.n, weight.components.dtype)
     out, inp, combined = tuple(weight.out), tuple(weight.inp), torch.ops.zoo.fused_combined.default
     return lambda x, bias: combined(x, w, each, sums, bias, out, inp)

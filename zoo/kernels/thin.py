@@ -41,7 +41,7 @@ class Thin(Kernel):
         return (pairs + 3 * BYTES * rows * n * work.m * o / TRAFFIC + 36 * CALL) / 0.8
 
     def bind(self, weight: Operand, prepared: Any = None) -> Callable[[Tensor, Tensor | None], Tensor] | None:
-        """Return the call of the operator, see `zoo.kernels.fused.thin_linear`."""
+        """Return the call of the operator, see `zoo.kernels.fused.fused_thin_linear`."""
         return fused.bind_thin(weight) if self._is_fused(weight.components, weight) else None
 
     def apply(
@@ -50,7 +50,7 @@ class Thin(Kernel):
         """Multiply and sum, by the operator of `zoo.kernels.fused` where it runs."""
         multiply, needs_graph = thin_linear, torch.is_grad_enabled() and bias is not None and bias.requires_grad
         if not needs_graph and self._is_fused(x, weight):
-            multiply = fused.thin_linear
+            multiply = fused.fused_thin_linear
         return multiply(x, weight.components, weight.action(), weight.out, weight.inp, bias)
 
     def _is_fused(self, x: Tensor, weight: Operand) -> bool:

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from zoo.errors import InputError
 from zoo.kernels.base import AxisLayout, Geometry, Kernel, Operand, Work
-from zoo.kernels.block import real_matrix
+from zoo.kernels.block import differentiable_gradients, real_matrix
 from zoo.kernels.factors import Factors
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -61,7 +61,7 @@ class Strided(NamedTuple):
         return self._replace(first=self.second, second=self.first)
 
 
-class Tile(NamedTuple):
+class TileSizes(NamedTuple):
     """The tile of a program: rows, columns and depth, the terms whose sums it holds at a time, and its warps."""
 
     p: int
@@ -238,12 +238,12 @@ def _launch(
     )
 
 
-def _tile(components: int, terms: int, dtype: torch.dtype) -> Tile:
+def _tile(components: int, terms: int, dtype: torch.dtype) -> TileSizes:
     """Return a tile whose sums, of all components and of a group of terms, about fit into the registers of its warps."""
     depth = 16 if dtype == torch.float32 else 32
     if terms <= MOST_TERMS:
-        return Tile(64, 32, depth, terms, 4) if dtype == torch.float32 else Tile(64, 64, depth, terms, 8)
-    return Tile(64, 32, depth, 4, 8) if components <= 8 else Tile(32, 16, depth, 4, 8)
+        return TileSizes(64, 32, depth, terms, 4) if dtype == torch.float32 else TileSizes(64, 64, depth, terms, 8)
+    return TileSizes(64, 32, depth, 4, 8) if components <= 8 else TileSizes(32, 16, depth, 4, 8)
 
 
 @cache
@@ -268,10 +268,8 @@ def _weight(w: Tensor) -> Strided:
 
 def _by_definition(
     x: Tensor, w: Tensor, g: Tensor, factors: Constants, out: AxisLayout, inp: AxisLayout, needs: tuple[bool, bool]
-) -> tuple[Tensor | None, ...]:
+) -> list[Tensor | None]:
     """Return gradients of x and w that can be differentiated again, through the real matrix."""
     structure = Factors(*(torch.tensor(f, dtype=w.dtype, device=w.device) for f in factors)).reconstruct()
     y = F.linear(x, real_matrix(structure, w, out, inp))
-    wanted = [tensor for tensor, needed in zip((x, w), needs, strict=True) if needed]
-    gradients = iter(torch.autograd.grad(y, wanted, g, create_graph=True) if wanted else ())
-    return tuple(next(gradients) if needed else None for needed in needs)
+    return differentiable_gradients(y, (x, w), needs, g)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.algebras import Algebra
-from zoo.errors import InputError
+from zoo.errors import InputError, check_choice
 from zoo.layers.kv_cache import KVCache
 from zoo.layers.linear import Linear
 from zoo.layers.positions import rotated, rotation, trigonometric
@@ -55,8 +55,7 @@ class Attention(nn.Module):
         gain: float = 1.0,
     ) -> None:
         super().__init__()
-        if score not in SCORES:
-            raise InputError(f"unknown score '{score}': use {', '.join(SCORES)}")
+        check_choice("score", score, SCORES)
         if not 0 <= dropout < 1:
             raise InputError(f"dropout={dropout}: must be in [0, 1)")
         if rotary and cross:
@@ -142,32 +141,24 @@ class Attention(nn.Module):
 
 
 def check_heads(dim: int, heads: int, n: int, rotary: bool = False, backbone: str = "", head_dim: int | None = None) -> None:
-    """Check that dim is a multiple of heads * n, or, if ``rotary``, of twice that; the error proposes one for ``backbone``.
+    """Check that every head, of dim / heads channels or of ``head_dim``, holds whole elements, and pairs of them if ``rotary``.
 
-    With an explicit ``head_dim``, that must be a multiple of n instead, and dim is free.
+    The error proposes a size, for ``backbone`` if one is named.
 
     Example:
         >>> check_heads(64, 4, 5, backbone="vit")
         Traceback (most recent call last):
-        zoo.errors.InputError: dim=64 does not split into heads=4 of whole elements of an algebra with n = 5: write vit(dim=80)
+        zoo.errors.InputError: dim=64: each of heads=4 must hold whole elements of an algebra with n = 5: write vit(dim=80)
     """
     if heads < 1:
-        raise InputError(f"heads={heads}: attention has at least one head")
+        raise InputError(f"heads={heads}: must be at least 1")
     unit = n * (1 + rotary)
-    if head_dim is not None:
-        if head_dim < 1 or head_dim % unit:
-            whole = (
-                f"no whole number of elements of an algebra with n = {n}" if head_dim % n else "no pairs of channels to rotate"
-            )
-            raise InputError(f"head_dim={head_dim} is {whole}: use head_dim={max(1, -(-head_dim // unit)) * unit}")
-        dim = unit * heads
-    unit *= heads
-    if dim < 1 or dim % unit:
-        whole = f" of whole elements of an algebra with n = {n}" if n > 1 else ""
-        even = " and of pairs of channels to rotate" if rotary else ""
-        fitting = f"dim={max(1, -(-dim // unit)) * unit}"
+    name, size, unit = ("dim", dim, unit * heads) if head_dim is None else ("head_dim", head_dim, unit)
+    if size < 1 or size % unit:
+        parts = [f"whole elements of an algebra with n = {n}"] * (n > 1) + ["pairs of channels to rotate"] * rotary
+        content, fitting = " and ".join(parts) or "whole channels", f"{name}={max(1, -(-size // unit)) * unit}"
         proposal = f"write {backbone}({fitting})" if backbone else f"use {fitting}"
-        raise InputError(f"dim={dim} does not split into heads={heads}{whole}{even}: {proposal}")
+        raise InputError(f"{name}={size}: each of heads={heads} must hold {content}: {proposal}")
 
 
 class RelativeAttention(nn.Module):

@@ -10,6 +10,7 @@ from zoo.algebras import Algebra
 from zoo.kernels import Geometry
 from zoo.kernels.internals import CONV_FORWARD
 from zoo.layers.computed_weight import ComputedWeight
+from zoo.layers.kernel_choice import convolve
 from zoo.layers.weight import Weight
 
 Size = int | tuple[int, ...]
@@ -52,15 +53,15 @@ class _Conv(ComputedWeight):
     def forward(self, x: Tensor) -> Tensor:
         """Convolve: [..., in_channels, *space] to [..., out_channels, *space]."""
         weight = self.weight_module
-        convolve = getattr(self.__dict__["torch_conv"], CONV_FORWARD)
+        torch_convolve = getattr(self.__dict__["torch_conv"], CONV_FORWARD)
         if self.groups == 1 or self.algebra.n == 1:
             # Kernels pad with zeros, by as many on both sides.
             y: Tensor | None = None
             if self.padding_mode == "zeros" and not isinstance(self.padding, str):
-                y = weight.convolution(x, self.bias, Geometry(self.stride, self.padding, self.dilation))
-            return convolve(x, weight.matrix(), self.bias) if y is None else y
+                y = convolve(weight, x, self.bias, Geometry(self.stride, self.padding, self.dilation))
+            return torch_convolve(x, weight.matrix(), self.bias) if y is None else y
         # A group takes its share of every component; torch wants its channels next to each other.
-        y = self._component_major(convolve(self._group_major(x), weight.matrix(), None))
+        y = self._component_major(torch_convolve(self._group_major(x), weight.matrix(), None))
         return y if self.bias is None else y + self.bias.to(y.dtype).view(-1, *(1,) * len(self.kernel_size))
 
     def dense_weight(self) -> Tensor:

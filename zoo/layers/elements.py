@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.algebras import Algebra
-from zoo.errors import InputError
+from zoo.errors import InputError, check_choice
 
 READOUTS = ("channels", "modulus", "scalar")
 
@@ -102,8 +102,7 @@ def norm(name: str, features: int, n: int, bias: bool = True) -> nn.Module:
     Raises:
         InputError: If the name is unknown.
     """
-    if name not in NORMS:
-        raise InputError(f"unknown norm '{name}': use {', '.join(NORMS)}")
+    check_choice("norm", name, NORMS)
     return NORMS[name](features, n, bias)
 
 
@@ -118,8 +117,7 @@ class Readout(nn.Module):
 
     def __init__(self, n: int, name: str = "channels") -> None:
         super().__init__()
-        if name not in READOUTS:
-            raise InputError(f"unknown readout '{name}': use {', '.join(READOUTS)}")
+        check_choice("readout", name, READOUTS)
         self.n, self.name = n, name
 
     def features(self, channels: int) -> int:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.algebras import Algebra
-from zoo.errors import InputError
+from zoo.errors import InputError, check_choice
 from zoo.layers.computed_weight import ComputedWeight
 from zoo.layers.positions import PositionEmbedding
 from zoo.layers.weight import ComputedMatrix, Weight
@@ -81,7 +81,7 @@ class Embedding(ComputedWeight):
     def forward(self, index: Tensor) -> Tensor:
         """Look up: integers [...] to [..., embedding_dim]; IndexError (on a GPU an assertion) for a word outside the table."""
         weight = self.weight_module
-        if weight.is_matrix or weight.is_reparametrized or weight.has_hooks:
+        if weight.needs_matrix:
             y = F.embedding(index, weight.matrix(), self.padding_idx)
             return y if weight.is_matrix else _without_padding(y, self.padding_idx, index)
         # Torch's own bounds check: a negative word, or one that is padding, would read somebody else's numbers.
@@ -158,8 +158,7 @@ class EmbeddingTable(nn.Module):
         projection = projection or "none"
         if std <= 0:
             raise InputError(f"std={std}: the spread of the initial vectors is above zero")
-        if projection not in PROJECTIONS:
-            raise InputError(f"unknown projection '{projection}': use {', '.join(PROJECTIONS)}")
+        check_choice("projection", projection, PROJECTIONS)
         if projection == "auto":
             projection = "none" if vectors in (None, dim) else "tanh"
         width = dim if vectors is None else vectors

@@ -7,7 +7,7 @@ from torch import nn
 from zoo import registry
 from zoo.algebras import Algebra, reals
 from zoo.algebras import algebra as named
-from zoo.errors import InputError
+from zoo.errors import InputError, check_choice
 from zoo.layers.attention import Attention, RelativeAttention
 from zoo.layers.conv import Conv1d, Conv2d, Size
 from zoo.layers.elements import Product, Readout, norm
@@ -59,8 +59,7 @@ class Layers:
         embedding: str | None = None,
         vectors: int | None = None,
     ) -> None:
-        if init not in INITS:
-            raise InputError(f"unknown initialisation '{init}': use {', '.join(INITS)}")
+        check_choice("initialisation", init, INITS)
         self.algebra, self.scope, self.init = named(algebra), scope, init
         self.roles = parse_scope(scope)
         self.embedding_spec, self.vectors = embedding, vectors
@@ -72,8 +71,7 @@ class Layers:
 
     def over(self, role: str) -> Algebra:
         """Return the algebra of the layers of a role."""
-        if role not in ROLES:
-            raise InputError(f"unknown role '{role}': use {', '.join(ROLES)}")
+        check_choice("role", role, ROLES)
         return self.algebra if role in self.roles else reals()
 
     def linear(self, in_features: int, out_features: int, bias: bool = True, *, role: str, **options: Any) -> Linear:

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from zoo.errors import InputError
+from zoo.errors import InputError, check_choice
 
 INITS = ("variance", "glorot", "polar")
 
@@ -27,8 +27,7 @@ def draw_components(
     The structure is A, [m, n, n]. ``fan_in`` counts the input components that meet in one output component, times the kernel's
     area, as real sizes divided by n, so that padding does not count; ``fan_out`` is the same for the output side.
     """
-    if init not in INITS:
-        raise InputError(f"unknown initialisation '{init}': use {', '.join(INITS)}")
+    check_choice("initialisation", init, INITS)
     if init == "polar" and len(components) < structure.shape[1]:
         raise InputError("the polar initialisation reads component 0 as the real part: weights in a subspace have none")
     if components.is_meta:

@@ -2,45 +2,30 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling, is_exporting
+from torch.nn import functional as F
 
-from zoo.algebras import Algebra
-from zoo.kernels import Factors, Geometry, Kernel, Operand, Work, factors_of, fused
+from zoo.kernels import Factors, Geometry, Kernel, Work, factors_of, fused
 from zoo.kernels.internals import autocast_dtype, is_plain_mode
 from zoo.kernels.plan import AUTO, check_kernel, plan
+from zoo.layers.weight import Weight
 
 FEW_ROWS = 64
 """For no more, what is looked up on the way to a product is remembered: it takes as long as the product itself."""
 PLAIN = (Tensor, nn.Parameter)
 
 
-class Weight(Operand, Protocol):
-    """What is asked of a `zoo.layers.weight.Weight`."""
-
-    algebra: Algebra
-    kernel: str
-    plans: dict[Any, Kernel]
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether `zoo.keep_matrices` is open."""
-
-    def remember(self, x: Tensor, call: Any) -> None:
-        """Call this for inputs like x from now on."""
-
-    def requires_gradient(self) -> bool:
-        """Whether the components or the product are trained."""
-
-    def cached(self, key: Any, make: Any) -> Any:
-        """Return what ``make(weight)`` computes, from the cache of `zoo.keep_matrices`."""
+def multiply(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor:
+    """Multiply rows by the matrix of a weight and add a bias, [..., in] to [..., out]."""
+    y = None if weight.needs_matrix else _multiply(weight, x, bias)
+    return F.linear(x, weight.matrix(), bias) if y is None else y
 
 
-def multiply(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor | None:
-    """Multiply rows [..., in] by the weight and add a bias; None where only the real matrix is right."""
+def _multiply(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor | None:
+    """Multiply with the planned kernel; None where only the real matrix is right."""
     if is_compiling():
         return _multiply_in_graph(weight, x, bias)
     if not is_plain(x, weight.components) or x.shape[-1] != weight.inp.channels:
@@ -89,7 +74,13 @@ def _multiply_cast(weight: Weight, x: Tensor, bias: Tensor | None, dtype: torch.
 def convolve(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor | None:
     """Convolve [N, in, *space] and add a bias; None where only the layer's own convolution is right, or the fastest."""
     w = weight.components
-    if is_compiling() or not is_plain(x, w) or x.dim() != w.dim() - 1 or x.shape[1] != weight.inp.channels:
+    if (
+        weight.needs_matrix
+        or is_compiling()
+        or not is_plain(x, w)
+        or x.dim() != w.dim() - 1
+        or x.shape[1] != weight.inp.channels
+    ):
         return None
     can = autocast_dtype(x.device) is None and have_one_dtype(x, w, bias)
     return _apply(weight, x, bias, geometry) if can else None
@@ -152,9 +143,9 @@ def set_kernel(modules: nn.Module | Iterable[nn.Module], kernel: str) -> None:
     """
     check_kernel(kernel)
     for module in modules.modules() if isinstance(modules, nn.Module) else modules:
-        if hasattr(module, "plans"):
-            weight: Any = module
-            weight.kernel, weight.plans, weight._ready = kernel, {}, {}
+        if isinstance(module, Weight):
+            module.kernel = kernel
+            module.forget()
 
 
 def is_plain(x: Tensor, w: Tensor) -> bool:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from zoo.algebras import Algebra
 from zoo.layers.computed_weight import ComputedWeight
+from zoo.layers.kernel_choice import multiply
 from zoo.layers.weight import Weight
 
 
@@ -55,7 +56,7 @@ class Linear(ComputedWeight):
         """Apply the layer: [..., in_features] to [..., out_features]."""
         weight: Any = self._modules["weight_module"]
         call = weight.ready(x) if weight._ready else None
-        y: Tensor = weight.linear(x, self.bias) if call is None else call(x, self.bias)
+        y: Tensor = multiply(weight, x, self.bias) if call is None else call(x, self.bias)
         return y
 
     def extra_repr(self) -> str:

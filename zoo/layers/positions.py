@@ -5,7 +5,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from zoo.errors import InputError
+from zoo.errors import InputError, check_choice
 from zoo.kernels.internals import is_recording
 
 POSITION_EMBEDDINGS = ("none", "learned", "trigonometric")
@@ -24,8 +24,7 @@ class PositionEmbedding(nn.Module):
 
     def __init__(self, name: str, dim: int, max_length: int, std: float = 0.1) -> None:
         super().__init__()
-        if name not in POSITION_EMBEDDINGS:
-            raise InputError(f"unknown positions '{name}': use {', '.join(POSITION_EMBEDDINGS)}")
+        check_choice("positions", name, POSITION_EMBEDDINGS)
         if dim < 1 or max_length < 1:
             raise InputError(f"positions of dim={dim} and max_length={max_length}: both are one or more")
         self.name, self.dim, self.max_length, self.std = name, dim, max_length, std

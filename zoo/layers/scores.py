@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.errors import InputError
+from zoo.errors import InputError, check_choice
 from zoo.kernels.internals import is_plain_mode, is_recording
 from zoo.layers.hermitian import HermitianAttention, Visible
 
@@ -80,8 +80,7 @@ def arrange(k: Tensor, structure: Tensor | None, score: str) -> Tensor:
     """
     if score == "dot":
         return k
-    if score not in SCORES:
-        raise InputError(f"unknown score '{score}': use {', '.join(SCORES)}")
+    check_choice("score", score, SCORES)
     if structure is None:
         raise InputError(f"the score '{score}' multiplies over an algebra: pass its structure tensor")
     n = structure.shape[0]

@@ -9,15 +9,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
-from torch.nn import functional as F
 
 from zoo.algebras import Algebra
 from zoo.algebras.read_only import ReadOnly
 from zoo.errors import InputError
-from zoo.kernels import AxisLayout, Factors, Geometry, Kernel, axis_layout, factors_of, real_matrix
+from zoo.kernels import AxisLayout, Factors, Kernel, axis_layout, factors_of, real_matrix
 from zoo.kernels.internals import autocast_dtype, is_any_autocast_enabled, is_plain_mode, is_recording
 from zoo.layers.init import draw_components
-from zoo.layers.kernel_choice import convolve, multiply
 
 _LOCK = Lock()
 
@@ -58,6 +56,9 @@ class Weight(nn.Module):
     components: nn.Parameter
     reparametrizations: nn.ModuleList
     is_reparametrized = False
+    plans: dict[Any, Kernel]
+    _cache: dict[Any, tuple[Any, ...]]
+    _ready: dict[Any, tuple[Any, ...]]
 
     def __init__(
         self,
@@ -89,10 +90,8 @@ class Weight(nn.Module):
         shape = (shape[::-1] if transposed else shape) if n == 1 else (algebra.m, *shape)
         self.components = nn.Parameter(torch.empty(shape))
         self.kernel = "auto"
-        self.plans: dict[Any, Kernel] = {}
         self._scopes = 0
-        self._cache: dict[Any, tuple[Any, ...]] = {}
-        self._ready: dict[Any, tuple[Any, ...]] = {}
+        self.forget()
         self.reset_parameters()
         if n > 1 and algebra.known:
             with torch.device("cpu"):
@@ -131,12 +130,12 @@ class Weight(nn.Module):
 
     def matrix(self) -> Tensor:
         """Return the real matrix to compute with, after the hooks of this module: callers must not write to it."""
-        return self() if self.has_hooks else self._compute()
+        return self() if self._forward_pre_hooks or self._forward_hooks else self._compute()
 
     @property
-    def has_hooks(self) -> bool:
-        """Whether hooks see or change the matrix, so that no kernel can do without it."""
-        return bool(self._forward_pre_hooks or self._forward_hooks)
+    def needs_matrix(self) -> bool:
+        """Whether no kernel can do without the real matrix: over the reals, or if hooks or parametrizations see it."""
+        return self.inp.n == 1 or self.is_reparametrized or bool(self._forward_pre_hooks or self._forward_hooks)
 
     def _compute(self) -> Tensor:
         matrix: Tensor
@@ -151,17 +150,6 @@ class Weight(nn.Module):
                 matrix = change(matrix)
         return matrix
 
-    def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Multiply rows by the matrix and add a bias, [..., in] to [..., out], with the planned kernel."""
-        only_matrix = self.inp.n == 1 or self.is_reparametrized or self.has_hooks
-        y = None if only_matrix else multiply(self, x, bias)
-        return F.linear(x, self.matrix(), bias) if y is None else y
-
-    def convolution(self, x: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor | None:
-        """Convolve [N, in, *space] and add a bias; None where the layer should convolve with the real kernel."""
-        only_matrix = self.inp.n == 1 or self.is_reparametrized or self.has_hooks
-        return None if only_matrix else convolve(self, x, bias, geometry)
-
     def prune_axis(self, side: Literal["inp", "out"], elements: Tensor, layout: AxisLayout) -> None:
         """Remove all but some elements of the input or the output axis.
 
@@ -175,7 +163,7 @@ class Weight(nn.Module):
         w = self.components
         axis = int(self.inp.n > 1) + (side == "inp")
         setattr(self, side, layout)
-        self.plans = {}
+        self.forget()
         self.components = nn.Parameter(w.detach().index_select(axis, elements.to(w.device)), requires_grad=w.requires_grad)
         kernel = tuple(self.elements.shape[3:])
         self._fans = _fans(self.inp.n, (self.inp.channels, self.inp), (self.out.channels, self.out), 1, kernel)
@@ -183,11 +171,16 @@ class Weight(nn.Module):
     def reparametrize(self, change: nn.Module) -> None:
         """Apply a function of the matrix, and all that were given before, whenever the matrix is asked for."""
         if not self.is_reparametrized:
-            self.reparametrizations, self.is_reparametrized, self._ready = nn.ModuleList(), True, {}
+            self.reparametrizations, self.is_reparametrized = nn.ModuleList(), True
+            self.forget()
         self.reparametrizations.append(change)
 
+    def forget(self) -> None:
+        """Discard the chosen kernels and everything that was cached."""
+        self.plans, self._cache, self._ready = {}, {}, {}
+
     def _apply(self, fn: Any, recurse: bool = True) -> "Weight":
-        self._cache, self._ready = {}, {}
+        self.forget()
 
         def apply(tensor: Tensor) -> Tensor:
             # torch.channels_last knows tensors with four axes: [m out elements, in elements, height, width].
@@ -247,16 +240,12 @@ class Weight(nn.Module):
         changed = w is not self._parameters.get("components") or constant is not algebra.constant
         return None if changed else call
 
-    def open_cache(self) -> None:
-        """Enter a scope of `zoo.keep_matrices`."""
-        self._scopes += 1
+    def scope(self, change: int) -> None:
+        """Enter (1) or leave (-1) a scope of `zoo.keep_matrices`; the last one to be left discards what was cached."""
+        self._scopes += change
         self._ready = {}
-
-    def close_cache(self) -> None:
-        """Leave a scope; the last one discards what was cached."""
-        self._scopes -= 1
         if not self._scopes:
-            self._cache, self._ready = {}, {}
+            self._cache = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave caches and scopes out of copies and pickles."""
@@ -285,16 +274,14 @@ def _fans(
     """Average the elements that an output reads, and that an input feeds, times the kernel area; padding does not count."""
     if not kernel_size:
         return inp[0] / n, out[0] / n
-    widths = inp[1].elements, out[1].elements // groups
-    shares = (_shares(channels / n, width, groups) for channels, width in zip((inp[0], out[0]), widths, strict=True))
-    used = [(i, o) for i, o in zip(*shares, strict=True) if i and o]
+
+    def shares(channels: int, width: int) -> list[float]:  # of every group; the last may have less
+        return [min(max(channels / n - group * width, 0.0), width) for group in range(groups)]
+
+    pairs = zip(shares(inp[0], inp[1].elements), shares(out[0], out[1].elements // groups), strict=True)
+    used = [(i, o) for i, o in pairs if i and o]
     terms = math.prod(kernel_size) * sum(i * o for i, o in used)
     return terms / sum(o for _, o in used), terms / sum(i for i, _ in used)
-
-
-def _shares(elements: float, width: int, groups: int) -> list[float]:
-    """Count the elements of every group; those of the last groups are padding if the groups do not share them evenly."""
-    return [min(max(elements - group * width, 0.0), width) for group in range(groups)]
 
 
 @contextmanager
@@ -315,10 +302,10 @@ def keep_matrices(module: object) -> Iterator[None]:
     weights = [part for part in parts if isinstance(part, Weight)]
     with _LOCK:
         for weight in weights:
-            weight.open_cache()
+            weight.scope(1)
     try:
         yield
     finally:
         with _LOCK:
             for weight in weights:
-                weight.close_cache()
+                weight.scope(-1)

@@ -55,11 +55,7 @@ def remaining_layout(layout: AxisLayout, channels: Iterable[int]) -> tuple[list[
 
 
 def remove_channels(layer: Any, side: Side, channels: Iterable[int]) -> None:
-    """Remove real channels of a zoo layer and of its bias, in place.
-
-    Raises:
-        InputError: If the channels are not whole elements.
-    """
+    """Remove real channels of a zoo layer and of its bias, in place."""
     removed = set(channels)
     layout = getattr(layer, side)
     remaining = remaining_layout(layout, removed)

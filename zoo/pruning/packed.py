@@ -42,11 +42,7 @@ def pack_file(path: Path) -> dict[str, list[int]]:
 
 
 def unpack_header(path: Path, header: Header, sparse: Sparse) -> tuple[Header, dict[str, Any]]:
-    """Return the header that a sparse weights file would have without packing, and its masks; nothing is unpacked yet.
-
-    Raises:
-        InputError: If a size does not match config.json, or a mask has another number of bits than there are values.
-    """
+    """Return the header that a sparse weights file would have without packing, and its masks; nothing is unpacked yet."""
     dense, masks = dict(header), {}
     with safe_open(str(path), "pt") as file:
         for name, shape in sparse.items():
@@ -63,11 +59,7 @@ def unpack_header(path: Path, header: Header, sparse: Sparse) -> tuple[Header, d
 
 
 def load_packed(net: nn.Module, path: Path, sparse: Sparse, masks: Mapping[str, Any]) -> None:
-    """Load a sparse weights file into a network, as `safetensors.torch.load_model` loads a dense one.
-
-    Raises:
-        InputError: If a tensor of the network is missing.
-    """
+    """Load a sparse weights file into a network, as `safetensors.torch.load_model` loads a dense one."""
     tensors = {
         name: tensor for name, tensor in load_file(path).items() if name.removesuffix(MASK) not in masks or name in masks
     }

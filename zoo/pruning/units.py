@@ -68,10 +68,6 @@ def find_units(module: nn.Module, example: Tensor) -> list[Units]:
 
     One matrix writes them, others read them, with only batch norms and elementwise functions between. Channels that several
     matrices write (a residual stream) are not units.
-
-    Args:
-        module: A module that takes one tensor.
-        example: An input of it.
     """
     layers: list[Any] = [layer for layer in module.modules() if isinstance(layer, LAYERS)]
     # The computation of a weight from its components is not a layer of the network.
@@ -102,11 +98,9 @@ def _units(graph: Any, group: Any) -> Units | None:
     plain = all(getattr(layer, "groups", 1) == 1 for layer, *_ in parts)
     if len(writers) != 1 or len(parts) < 2 or not plain:
         return None
-    size = _size(writers[0])
     # The largest algebra decides which channels form a unit.
     n = max(_layout(layer, side).n for layer, side, _ in parts)
-    layout = AxisLayout(size, n)
-    channels = elements_of(layout)
+    channels = elements_of(AxisLayout(_layout(writers[0], "out").channels, n))
     unit_of = {channel: unit for unit, element in enumerate(channels) for channel in element}
     members = []
     for layer, side, item in parts:
@@ -123,10 +117,6 @@ def _units(graph: Any, group: Any) -> Units | None:
 def _mixes_channels(layer: nn.Module) -> bool:
     """Whether a layer other than a matrix may mix channels, such as a layer norm."""
     return any(True for _ in layer.parameters()) and not isinstance(layer, nn.modules.batchnorm._BatchNorm)
-
-
-def _size(layer: Any) -> int:
-    return int(layer.out.channels if isinstance(layer, LAYERS) else layer.weight.shape[0])
 
 
 def _layout(layer: Any, side: Side) -> AxisLayout:

@@ -154,19 +154,25 @@ def _scan(path: tuple[str, ...]) -> tuple[tuple[Entry, ...], tuple[Fault, ...]]:
     Every distribution is read under its own guard: a broken one costs only its own entries, where
     `importlib.metadata.entry_points` would fail for all.
     """
-    entries: list[Entry] = []
+    found: list[Entry] = []
     problems: list[Fault] = []
     seen: set[str] = set()
     for distribution in _installed(problems):
-        name, version, folder = _label(distribution)
+        # Name and version are also in the name of the metadata folder, which is there even when METADATA is not.
+        folder = PurePath(str(getattr(distribution, "_path", "")))
+        is_metadata = folder.suffix in {".dist-info", ".egg-info"}
+        name, version, *_ = [*(folder.stem.split("-") if is_metadata else []), "", ""]
+        name = normalise(name)
         if name in seen:  # Python imports from the first copy on the path, too.
             continue
         seen |= {name} - {""}
         try:
-            entries += _read(distribution, name, version, folder, problems)
+            entries, reasons = _read(distribution, name, version)
         except Exception as error:
-            problems.append(Fault(name, folder, f"entry_points.txt: {type(error).__name__}: {one_line(error)}"))
-    return tuple(sorted(entries)), tuple(sorted(problems))
+            entries, reasons = [], [f"entry_points.txt: {type(error).__name__}: {one_line(error)}"]
+        found += entries
+        problems += [Fault(entries[0].distribution if entries else name, str(folder), reason) for reason in reasons]
+    return tuple(sorted(found)), tuple(sorted(problems))
 
 
 def _installed(problems: list[Fault]) -> Iterator[Distribution]:
@@ -177,29 +183,20 @@ def _installed(problems: list[Fault]) -> Iterator[Distribution]:
         problems.append(Fault("", "", f"the search for distributions: {type(error).__name__}: {one_line(error)}"))
 
 
-def _label(distribution: Distribution) -> tuple[str, str, str]:
-    """Return name, version and path from the metadata folder alone, which is there even when METADATA is not."""
-    folder = PurePath(str(getattr(distribution, "_path", "")))
-    if folder.suffix not in {".dist-info", ".egg-info"}:
-        return "", "", str(folder)
-    name, version, *_ = [*folder.stem.split("-"), ""]
-    return normalise(name), version, str(folder)
-
-
-def _read(distribution: Distribution, name: str, version: str, path: str, problems: list[Fault]) -> list[Entry]:
-    """Read the entries of one distribution; those that no spec could name become faults."""
+def _read(distribution: Distribution, name: str, version: str) -> tuple[list[Entry], list[str]]:
+    """Return the entries of one distribution, and what is wrong with its metadata or with names that no spec could have."""
     points = [point for point in distribution.entry_points if point.group in GROUPS.values()]
     if not points:
-        return []
+        return [], []
+    reasons = []
     try:
         metadata = distribution.metadata
         fields = {key: " ".join(metadata[key].split()) for key in ("Name", "Version") if key in metadata}
+        reasons += [] if fields.get("Name") else ["METADATA has no Name or is missing"]
         name, version = fields.get("Name") or name, fields.get("Version") or version
-        reason = "" if fields.get("Name") else "METADATA has no Name or is missing"
     except Exception as error:
-        reason = f"METADATA: {type(error).__name__}: {one_line(error)}"
+        reasons.append(f"METADATA: {type(error).__name__}: {one_line(error)}")
     entries: dict[tuple[str, str], Entry] = {}
-    reasons = [reason] if reason else []
     for point in points:
         if not NAME.fullmatch(point.name):
             reasons.append(f"entry_points.txt: {point.name!r} cannot be a name in a spec")
@@ -207,8 +204,7 @@ def _read(distribution: Distribution, name: str, version: str, path: str, proble
             reasons.append(f"entry_points.txt: {point.name!r} stands twice in {point.group}")
         else:
             entries[point.group, point.name] = Entry(point.name, point.group, point.value, name, version)
-    problems.extend(Fault(name, path, reason) for reason in reasons)
-    return list(entries.values())
+    return list(entries.values()), reasons
 
 
 def normalise(distribution: str) -> str:

@@ -5,17 +5,13 @@ import json
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 import warnings
-from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
-from itertools import chain
-from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from zoo.errors import InputError, one_line
@@ -66,87 +62,43 @@ def load(entry: Entry) -> Any:
     return target
 
 
-# The parent's path goes along, because plugins may depend on folders that were added at run time. No key
-# reaches the process: an interrupt is of the plugin's own making.
+# The parent's path goes along, because plugins may depend on folders that were added at run time.
 _CHILD = """
-import json, os, signal, sys
-path, entries, report, common = json.loads(sys.argv[1])
+import json, os, sys
+path, fields = json.loads(sys.argv[1])
 sys.path[:] = path
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-from importlib import import_module
 from zoo.registry.catalogue import Entry
-from zoo.registry.loading import PluginError, load
-for name in common:
-    try:
-        import_module(name)
-    except Exception:
-        pass
-with open(report, "a", encoding="utf-8", errors="backslashreplace", buffering=1) as file:
-    print("began", file=file)
-    for fields in entries:
-        entry = Entry(**fields)
-        try:
-            load(entry)
-            print("loaded", file=file)
-        except PluginError as error:
-            print(error, file=file)
-        except KeyboardInterrupt:
-            print(f"{entry} does not load: KeyboardInterrupt", file=file)
+from zoo.registry.loading import load
+try:
+    load(Entry(**fields))
+    answer = "loaded"
+except BaseException as error:
+    answer = str(error) or type(error).__name__
+print("\\n" + answer, file=sys.stderr, flush=True)
 os._exit(0)
 """
-BEGIN = 120.0
-"""Seconds for Python to begin, and for the common modules."""
 
 
-def probe(entries: Sequence[Entry], timeout: float = 60.0, common: Sequence[str] = ()) -> Iterator[str | None]:
-    """Load entries in another process, where even a crash does no harm; yield what went wrong with each, or None.
-
-    After an entry that ends the process, or takes longer than ``timeout`` seconds, the others are loaded in a new one. Modules
-    that many of them import may be named as ``common``: the time of each entry is its own then.
-    """
-    answers = _tried_in_turn([entry for entry in entries if entry.factory is None], timeout, common)
-    return (None if entry.factory is not None else next(answers) for entry in entries)
-
-
-def _tried_in_turn(entries: Sequence[Entry], timeout: float, common: Sequence[str]) -> Iterator[str | None]:
-    while entries:
-        for answer in _tried(entries, timeout, common):
-            entries = entries[1:]
-            yield None if answer == "loaded" else answer
-
-
-def _tried(entries: Sequence[Entry], timeout: float, common: Sequence[str]) -> Iterator[str]:
-    """Load entries in one process and yield what it says of each, until one ends it."""
-    # A file, not a pipe: a grandchild that keeps a pipe open would make us wait for ever.
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder, "report")
-        report.touch()
-        words = json.dumps([list(map(str, sys.path)), [asdict(entry) for entry in entries], str(report), [*common]])
-        streams: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        with subprocess.Popen([sys.executable, "-P", "-c", _CHILD, words], **streams) as process:
-            try:
-                yield from _answers(process, report, entries, timeout)
-            finally:
-                process.kill()
-
-
-def _answers(process: subprocess.Popen[bytes], report: Path, entries: Sequence[Entry], timeout: float) -> Iterator[str]:
-    done, since = 0, time.monotonic()  # the first answer is that the process is ready
-    while done <= len(entries):
-        code = process.poll()
-        lines = report.read_text(encoding="utf-8").split("\n")[done:-1]
-        for answer in lines:
-            done, since = done + 1, time.monotonic()
-            if done > 1:
-                yield answer
-        late = time.monotonic() - since > (timeout if done else BEGIN)
-        if not lines and (late or code is not None):
-            end = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
-            what = f"ends the process that loads it ({end})" if code is not None else f"does not load within {timeout:g} s"
-            yield f"{entries[max(0, done - 1)]} {what}"
-            return
-        if not lines:
-            time.sleep(0.02)
+def probe(entry: Entry, timeout: float = 60.0) -> str | None:
+    """Load an entry of a third party in another process, where even a crash does no harm; return what went wrong, or None."""
+    if entry.ours or entry.factory is not None:
+        try:
+            return load(entry) and None
+        except PluginError as error:
+            return str(error)
+    words = json.dumps([list(map(str, sys.path)), asdict(entry)])
+    with TemporaryFile() as report:  # not a pipe: a grandchild that keeps a pipe open would make us wait for ever
+        command, null = [sys.executable, "-P", "-c", _CHILD, words], subprocess.DEVNULL
+        try:
+            code = subprocess.run(command, stdin=null, stdout=null, stderr=report, timeout=timeout, check=False).returncode
+        except subprocess.TimeoutExpired:
+            return f"{entry} does not load within {timeout:g} s"
+        report.seek(0)
+        answer = report.read().decode(errors="replace").rstrip("\n").rpartition("\n")[2]
+    if answer == "loaded":
+        return None
+    end = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return answer if str(entry) in answer else f"{entry} ends the process that loads it ({end})"
 
 
 def summary(entry: Entry) -> str:
@@ -161,14 +113,13 @@ def summary(entry: Entry) -> str:
     try:
         with warnings.catch_warnings():  # Invalid escapes in a third-party file are not the user's concern.
             warnings.simplefilter("ignore")
-            node: ast.AST | None = ast.parse(_source(module))
+            node: ast.AST = ast.parse(_source(module))
         for name in filter(None, attribute.split(".")):
             node = _definition(node, name)
-        documented = ast.Module | ast.ClassDef | ast.FunctionDef
-        docstring = ast.get_docstring(node) if isinstance(node, documented) else _string(node)
+        text = node.value.value if isinstance(node, ast.Expr) else ast.get_docstring(node)  # type: ignore[attr-defined,arg-type]
     except Exception:  # Whatever is wrong with the source is reported when it is loaded.
         return ""
-    return next(iter((docstring or "").splitlines()), "")
+    return next(iter((text or "").splitlines()), "")
 
 
 def _source(module: str) -> str:
@@ -181,21 +132,14 @@ def _source(module: str) -> str:
     return source
 
 
-def _string(node: ast.AST | None) -> str:
-    value = node.value if isinstance(node, ast.Expr) else None
-    return str(value.value) if isinstance(value, ast.Constant) and isinstance(value.value, str) else ""
-
-
-def _definition(node: ast.AST | None, name: str) -> ast.AST | None:
-    """Find the last function or class of this name in a body, also inside `if` and `try`; of a name, the line below it."""
-    definition: ast.AST | None = None
-    parts = [getattr(node, part, []) for part in ("body", "handlers", "orelse", "finalbody")]
-    body = list(chain.from_iterable(parts))
-    for child, below in zip(body, [*body[1:], None], strict=True):
-        if isinstance(child, ast.ClassDef | ast.FunctionDef):
-            definition = child if child.name == name else definition
-        elif isinstance(child, ast.Assign):
-            definition = below if name in map(ast.unparse, child.targets) else definition
-        elif isinstance(child, ast.If | ast.Try | ast.ExceptHandler):
-            definition = _definition(child, name) or definition
-    return definition
+def _definition(scope: ast.AST, name: str) -> ast.AST:
+    """Find the last function or class of this name in a scope, also inside `if` and `try`; of a name, the line below it."""
+    found: list[ast.AST] = []
+    for node in ast.walk(scope):
+        body = getattr(node, "body", [])
+        for child, below in zip(body, [*body[1:], None], strict=False) if isinstance(body, list) else ():
+            if isinstance(child, ast.ClassDef | ast.FunctionDef) and child.name == name:
+                found.append(child)
+            elif isinstance(child, ast.Assign) and below and name in map(ast.unparse, child.targets):
+                found.append(below)
+    return found[-1]

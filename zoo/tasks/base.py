@@ -15,13 +15,21 @@ from torchmetrics import Metric, MetricCollection
 from zoo.data.info import DataInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
 from zoo.data.options import whole
 from zoo.errors import InputError
-from zoo.tasks.evaluation_scope import EvaluationScope
 from zoo.tasks.inputs import Example, encode_texts, read_images, read_texts, read_vectors
-from zoo.tasks.metrics import Inputs, MeanLoss, StepOutput, check_names, even_states, named_metrics, update_named
+from zoo.tasks.metrics import (
+    EvaluationScope,
+    Inputs,
+    MeanLoss,
+    StepOutput,
+    check_names,
+    even_states,
+    named_metrics,
+    update_named,
+)
 from zoo.tasks.optimization import check_network, check_optimizer, check_schedule, lr_factor, make_optimizer
 
-SIZES = {"num_classes", "num_labels", "num_targets", "vocab_size"}
-"""The keywords of tasks that count something."""
+SIZES = {"num_classes": 2, "num_labels": 1, "num_targets": 1, "vocab_size": 1}
+"""The keywords of tasks that count something, and the least value of each."""
 
 
 class TaskOptions(TypedDict, total=False):
@@ -57,7 +65,7 @@ class Task(LightningModule):
             see `zoo.tasks.optimization.mup_scales`. None for one rate.
         schedule: ``cosine``, ``linear``, ``constant`` or ``inverse_sqrt``, see `zoo.tasks.optimization.lr_factor`.
         warmup: Share of all steps in which the learning rate first rises from zero.
-        floor: Share of the peak that cosine and linear end at.
+        floor: Final learning rate of cosine and linear, as a fraction of the peak.
         metrics: Further metrics by the names of torchmetrics classes, such as ``("MulticlassCalibrationError",)``.
 
     Attributes:
@@ -141,21 +149,17 @@ class Task(LightningModule):
             InputError: If an option is unknown or out of range.
         """
         known = cls.options()
-        for name in options:
-            if name == "decoding" and name not in known:
-                raise InputError(f"the task {cls.__name__} writes no text: leave --beam and the other options of decoding out")
-            if name not in known:
-                close = get_close_matches(name, known, 1)
-                hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
-                raise InputError(f"the task {cls.__name__} has no option {name}: leave it out ({hint})")
+        for name in options.keys() - known:
+            close = get_close_matches(name, known, 1)
+            hint = f"did you mean {close[0]}?" if close else f"it has {', '.join(known)}"
+            what = "--beam and the other options of decoding" if name == "decoding" else f"the option {name}"
+            raise InputError(f"the task {cls.__name__} does not take {what}: leave it out ({hint})", code="unknown")
         value = {name: p.default for name, p in known.items() if p.default is not p.empty} | options
-        check_optimizer(
-            value["optimizer"], value["lr"], *(value[name] for name in ("weight_decay", "betas", "eps", "mup_base_width"))
-        )
+        check_optimizer(value["optimizer"], *(value[name] for name in ("lr", "weight_decay", "betas", "eps", "mup_base_width")))
         check_schedule(value["schedule"], value["warmup"], value["floor"])
         check_names(value["metrics"])
-        for name in SIZES & options.keys():
-            whole(name, options[name], 1)
+        for name in SIZES.keys() & options.keys():
+            whole(name, options[name], SIZES[name])
         if not 0 <= (share := value.get("label_smoothing", 0.0)) < 1:
             raise InputError(f"label_smoothing={share} is a share of the probability: use 0 to below 1, such as 0.1")
 
@@ -286,25 +290,27 @@ class Task(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Reset the validation metrics."""
-        self._reset("val")
+        self.reset("val")
 
     def on_test_epoch_start(self) -> None:
         """Reset the test metrics."""
-        self._reset("test")
+        self.reset("test")
 
     def on_validation_epoch_end(self) -> None:
         """Log the validation metrics."""
-        self._log("val")
+        self.log_metrics("val")
 
     def on_test_epoch_end(self) -> None:
         """Log the test metrics."""
-        self._log("test")
+        self.log_metrics("test")
 
-    def _reset(self, stage: str) -> None:
+    def reset(self, stage: str) -> None:
+        """Reset the metrics of a stage."""
         for metric in self.stage_metrics(stage).values():
             metric.reset()
 
-    def _log(self, stage: str) -> None:
+    def log_metrics(self, stage: str) -> None:
+        """Log the metrics of a stage."""
         for name, metric in self.stage_metrics(stage).items():
             if self.is_measured(metric):
                 even_states(metric)
@@ -313,9 +319,8 @@ class Task(LightningModule):
     def configure_optimizers(self) -> Any:
         """Build the optimizer, with no decay on norms and biases, and a schedule that moves every step."""
         h = self.hparams
-        optimizer = make_optimizer(
-            self.net, h["optimizer"], h["lr"], h["weight_decay"], h["betas"], h["eps"], h["mup_base_width"]
-        )
+        names = ("optimizer", "lr", "weight_decay", "betas", "eps", "mup_base_width")
+        optimizer = make_optimizer(self.net, *(h[name] for name in names))
         steps = int(min(self.trainer.estimated_stepping_batches, sys.maxsize))  # infinite for a run without an end
         factor = partial(lr_factor, steps=steps, schedule=h["schedule"], warmup=h["warmup"], floor=h["floor"])
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)

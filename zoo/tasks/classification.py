@@ -11,7 +11,6 @@ from torchmetrics.classification import BinaryAUROC, MulticlassAccuracy, Multicl
 from torchmetrics.retrieval import RetrievalMAP, RetrievalMRR, RetrievalPrecision
 
 from zoo.data.info import ImageInfo, TableInfo, TextInfo
-from zoo.data.options import whole
 from zoo.errors import InputError
 from zoo.tasks.base import Task, TaskOptions
 from zoo.tasks.distillation import SoftTargets
@@ -64,13 +63,6 @@ class Classification(SoftTargets, Task):
     ) -> None:
         super().__init__(net, **options)
         self.num_classes, self.label_smoothing = num_classes, label_smoothing
-
-    @classmethod
-    def check_options(cls, **options: Any) -> None:
-        """Check keywords of the constructor; there are two classes at least."""
-        if "num_classes" in options:
-            whole("num_classes", options["num_classes"], 2)
-        super().check_options(**options)
 
     @classmethod
     def data_options(cls, info: Any) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Distillation(Callback):
 
     Args:
         teacher: A trained network with the same inputs and outputs as that of the task. It is moved to where the task is.
-        temperature: Divides the logits of both; above 1 the teacher's small probabilities count more.
+        temperature: Temperature of both softmax functions; above 1, small probabilities of the teacher count more.
         weight: Share of the soft targets in the loss, from 0 to 1.
 
     Raises:

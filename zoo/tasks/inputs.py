@@ -9,10 +9,10 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from zoo.data.columns import read_rows
 from zoo.data.images.preprocess import normalise, preprocess
 from zoo.data.images.splits import ENDINGS, FORMATS
 from zoo.data.info import ImageInfo, TableInfo, VectorInfo
-from zoo.data.tables.rows import read_rows
 from zoo.data.text.files import read_text
 from zoo.errors import InputError
 

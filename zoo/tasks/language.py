@@ -139,14 +139,9 @@ class LanguageModel(SoftTargets, GenerativeTask):
         """Empty the memory of the last epoch."""
         self.memory[True].clear()
 
-    def on_validation_epoch_start(self) -> None:
+    def reset(self, stage: str) -> None:
         """Reset the metrics and empty the memory."""
-        super().on_validation_epoch_start()
-        self.memory[False].clear()
-
-    def on_test_epoch_start(self) -> None:
-        """Reset the metrics and empty the memory."""
-        super().on_test_epoch_start()
+        super().reset(stage)
         self.memory[False].clear()
 
     def on_predict_epoch_start(self) -> None:

@@ -1,19 +1,22 @@
-"""What metrics read, metrics of torchmetrics by the name of their class, and metrics of several processes."""
+"""Evaluation: what metrics read, metrics of torchmetrics by name and over processes, and the scope of cached matrices."""
 
 import inspect
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
+from lightning.pytorch import Callback
 from torch import Tensor, distributed
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.utilities import dim_zero_cat
 
 from zoo.errors import InputError
+from zoo.layers import keep_matrices
 
 MODULES = ("classification", "regression", "retrieval", "text", "clustering", "nominal")
 """The parts of torchmetrics whose classes can be named."""
@@ -76,6 +79,27 @@ class MeanLoss(Ratio):
     def update(self, loss: Tensor, size: int) -> None:
         """Add the mean loss of so many things."""
         self.add(loss.to(self.total.dtype) * size, size)
+
+
+class EvaluationScope(Callback):
+    """Let weights cache their matrices from the first batch of an evaluation epoch to its last: nothing writes to them there.
+
+    Callbacks that exchange weights for an evaluation (moving averages) do it before the epoch starts and after it has ended.
+    """
+
+    def __init__(self) -> None:
+        self._scope = ExitStack()
+
+    def _open(self, trainer: Any, pl_module: Any) -> None:
+        self._scope.close()
+        self._scope.enter_context(keep_matrices(pl_module))
+
+    def _close(self, *_: Any, **__: Any) -> None:
+        self._scope.close()
+
+    on_validation_epoch_start = on_test_epoch_start = on_predict_epoch_start = _open
+    on_validation_epoch_end = on_test_epoch_end = on_predict_epoch_end = _close
+    on_exception = teardown = _close
 
 
 def named_metrics(names: Sequence[str], example: Callable[[], Inputs]) -> dict[str, Metric | MetricCollection]:

@@ -3,7 +3,7 @@
 >>> from zoo.testing import AlgebraContract
 >>> class TestReal(AlgebraContract):
 ...     spec = "real"
->>> TestReal().test_product_is_bilinear()
+>>> TestReal().test_product_is_the_definition()
 """
 
 import pytest

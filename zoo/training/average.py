@@ -8,35 +8,29 @@ from torch import Tensor
 
 from zoo.atomic import scratch_folder
 from zoo.checkpoint import find, load_network, read_config, save
+from zoo.checkpoint.folder import model_files
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError, check_rules
 from zoo.inference.model import load
-from zoo.training.checkpoint_io import RUN, checkpoint_files, kept_checkpoints
+from zoo.training.checkpoint_io import checkpoint_files, kept_checkpoints
 from zoo.training.fit import finite
 from zoo.training.folder import read_config as read_run_config
-from zoo.training.options import Average
+from zoo.training.options import Average, Measuring
 from zoo.training.resume import network_state, read_own
 from zoo.training.trainer import check_trainer
-
-OWN = ("config.json", "model.safetensors", "README.md", "manifest.json")
-"""What every model folder has; its other files are texts that the model needs."""
-NETWORK = ("backbone", "algebra", "scope", "init", "data", "embedding")
 
 
 def average(run: str | Path, options: Average) -> dict[str, Any]:
     """Write a model with the mean weights of the run's last checkpoints (Vaswani et al. 2017, section 6.1), and measure it."""
-    devices = options.trainer.get("devices", 1)
-    check_rules((str(devices) == "1", f"zoo average works on one device, not on --trainer.devices {devices}: leave it out"))
+    check_one_device("zoo average", options.trainer)
     config, model = read_config(run), find(run)
     folder = Path(run).expanduser() if model != Path(run).expanduser() else model.parent
-    out = folder / "average" if options.out is None else Path(options.out).expanduser()
-    if out.exists():
-        raise InputError(f"'{out}' exists: choose another folder with --out, or remove it")
+    out = new_path(folder / "average" if options.out is None else options.out, "--out")
     paths = last(folder, options.last)
     net = load_network(run, config)
-    net.load_state_dict(mean(paths, config, net.state_dict()))
+    net.load_state_dict(mean(paths, net.state_dict()))
     manifest, summary = read_json(model / "manifest.json"), read_json(folder / "summary.json")
-    files = {name: (model / name).read_text(encoding="utf-8") for name in manifest["files"] if name not in OWN}
+    files = model_files(model)
     splits = ("validation", "metrics") if manifest["metrics"] else ("validation",)
     before = measured(run, splits, options)  # anew: the run may have measured on other amounts of data
     with scratch_folder(out) as part:  # measured as everybody will: from its folder
@@ -47,8 +41,21 @@ def average(run: str | Path, options: Average) -> dict[str, Any]:
     return {"folder": str(out), "averaged": averaged, **measurements, "before": before}
 
 
+def check_one_device(command: str, trainer: Mapping[str, Any]) -> None:
+    """Check that the Trainer's arguments ask for one device."""
+    devices = trainer.get("devices", 1)
+    check_rules((str(devices) == "1", f"{command} works on one device, not on --trainer.devices {devices}: leave it out"))
+
+
+def new_path(path: str | Path, flag: str) -> Path:
+    """Return the path of a new file or folder after checking that it does not exist."""
+    path = Path(path).expanduser()
+    check_rules((not path.exists(), f"'{path}' exists: choose another folder with {flag}, or remove it"), code="conflict")
+    return path
+
+
 def measured(
-    run: str | Path, splits: Sequence[str], options: Average, data: str | None = None
+    run: str | Path, splits: Sequence[str], options: Measuring, data: str | None = None
 ) -> dict[str, dict[str, float | None]]:
     """Return the metrics of a model on the validation and test (``metrics``) splits of its data, or of others.
 
@@ -78,11 +85,11 @@ def last(folder: Path, count: int) -> list[Path]:
     return paths[-count:]
 
 
-def mean(paths: Sequence[Path], config: Mapping[str, Any], net: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def mean(paths: Sequence[Path], net: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the mean of the networks in checkpoints, summed in double precision; whole numbers are the last ones."""
     total: dict[str, Tensor] = {}
     for path in paths:
-        for name, value in weights(path, config, net).items():
+        for name, value in weights(path, net).items():
             exact = value.double() if value.is_floating_point() else value
             total[name] = total[name] + exact if name in total and value.is_floating_point() else exact
     return {
@@ -90,15 +97,9 @@ def mean(paths: Sequence[Path], config: Mapping[str, Any], net: Mapping[str, Ten
     }
 
 
-def weights(path: Path, config: Mapping[str, Any], net: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def weights(path: Path, net: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the state of the network in a checkpoint."""
-    checkpoint = read_own(path, path.parents[1])
-    theirs = checkpoint[RUN]
-    for key in NETWORK:
-        if theirs.get(key) != config.get(key):
-            raise InputError(f"'{path}' is of another run: it has {key} = {theirs.get(key)}, not {config.get(key)}; remove it")
-    state = network_state(checkpoint)
-    shapes = {name: value.shape for name, value in state.items()}
-    if shapes != {name: value.shape for name, value in net.items()}:
-        raise InputError(f"'{path}' is of another network than the run's model; remove it")
+    state = network_state(read_own(path, path.parents[1]))
+    if {name: value.shape for name, value in state.items()} != {name: value.shape for name, value in net.items()}:
+        raise InputError(f"'{path}' is of another network than the run's model; remove it", code="mismatch")
     return state

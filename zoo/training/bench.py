@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from zoo.backbones.build import count
 from zoo.data import ready
 from zoo.errors import InputError
-from zoo.kernels.base import real
+from zoo.kernels.base import real_cost
 from zoo.kernels.compiled import status
 from zoo.kernels.plan import plan
 from zoo.layers import Linear
@@ -64,9 +64,6 @@ def bench(options: Bench) -> dict[str, Any]:
     Returns:
         ``rows`` of the two networks: times and ratios (see `side_by_side`) of a ``training`` step with the optimizer and of an
         ``evaluation`` of the batch, ``flops`` of the step (counted by `torch.utils.flop_counter`), ``parameters``.
-
-    Raises:
-        InputError: If an option is wrong, or there are fewer than two rounds.
     """
     if options.rounds < 2:
         raise InputError(f"rounds={options.rounds}: use two or more")
@@ -90,7 +87,7 @@ def first_batch(options: Fit) -> tuple[Task, Any]:
     torch.manual_seed(options.seed)
     planned = resolve.plan(options)
     data = ready(planned.data)
-    net = build_network(planned.network, data, planned.task, None)
+    net = build_network(planned, None)
     task = planned.task.from_info(net, data.info, getattr(data, "tokenizer", None), **planned.task_options)
     return task, next(iter(data.train_dataloader()))
 
@@ -150,7 +147,7 @@ def kernel_table(options: Fit) -> list[dict[str, Any]]:
 def _choice(layer: Linear, x: torch.Tensor, rows: int, training: bool) -> dict[str, Any]:
     work = describe(layer.weight_module, x, training, prepared=not training)._replace(rows=rows)
     kernel = plan(work, layer.weight_module.kernel)
-    return {"kernel": kernel.name, "ratio": round(kernel.cost(work) / real(work), 2)}
+    return {"kernel": kernel.name, "ratio": round(kernel.cost(work) / real_cost(work), 2)}
 
 
 def print_kernels(rows: list[dict[str, Any]]) -> None:
@@ -164,17 +161,17 @@ def print_kernels(rows: list[dict[str, Any]]) -> None:
     console.print("the kernel, and its predicted time on the reference machine as a ratio to the real layer")
 
 
-def print_bench(found: dict[str, Any]) -> None:
+def print_bench(result: dict[str, Any]) -> None:
     """Print what `bench` returned."""
     view = plain_table("algebra", "parameters", "training", "ratio", "evaluation", "ratio")
-    for row in found["rows"]:
+    for row in result["rows"]:
         cells = [f"{row['parameters']:,}"]
         for mode in (row["training"], row["evaluation"]):
             cells += [f"{mode['ms']:.1f} ms", f"{mode['ratio']:.2f}+-{(mode['high'] - mode['low']) / 2:.2f}"]
         view.add_row(row["algebra"], *cells)
     console = plain_console()
-    console.print(f"\n{found['backbone']}, batches of {found['batch_size']}, {found['threads']} threads")
-    console.print(f"products on the CPU: {found['kernel']}\n", soft_wrap=True)
+    console.print(f"\n{result['backbone']}, batches of {result['batch_size']}, {result['threads']} threads")
+    console.print(f"products on the CPU: {result['kernel']}\n", soft_wrap=True)
     console.print(view)
     console.print("ratios of steps in turns, median and half the distance of the quartiles; operations of a training step:")
-    console.print(", ".join(f"{row['algebra']} {row['flops'] / 1e9:.3g} GFLOP" for row in found["rows"]))
+    console.print(", ".join(f"{row['algebra']} {row['flops'] / 1e9:.3g} GFLOP" for row in result["rows"]))

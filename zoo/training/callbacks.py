@@ -71,11 +71,7 @@ def is_shown(name: str) -> bool:
 
 
 class SplitNote(Callback):
-    """Print the sizes of the splits when training begins, and which of them were cut from which.
-
-    Args:
-        name: The data.
-    """
+    """Print the sizes of the splits when training begins, and which of them were cut from which."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -150,9 +146,6 @@ class MovingAverage(WeightAveraging):
 
     Args:
         decay: d, above 0 and below 1.
-
-    Raises:
-        InputError: If it is another number.
     """
 
     def __init__(self, decay: float) -> None:

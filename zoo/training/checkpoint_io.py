@@ -8,14 +8,13 @@ import os
 import re
 import zlib
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import torch
 from lightning.pytorch.plugins.io import CheckpointIO
 
-from zoo.atomic import sync, write_text
+from zoo.atomic import new_file, write_text
 from zoo.errors import InputError, one_line
 
 RUN, MODEL, STATE = "zoo_run", "zoo_model", "zoo_state"
@@ -50,32 +49,20 @@ class _Hashed:
 class AtomicCheckpointIO(CheckpointIO):
     """Write training checkpoints so that neither a crash nor a full disk nor a flipped bit goes unnoticed.
 
-    A file is written beside its place, flushed to the disk and renamed. It ends with the SHA-256 of everything before, which
-    ``torch.load`` ignores: file and checksum are one.
+    A file ends with the SHA-256 of everything before, which ``torch.load`` ignores: file and checksum are one.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None) -> None:
         """Write a checkpoint."""
         path = Path(path)
-        part = path.with_name(f".{path.name}.part")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with part.open("wb", buffering=_CHUNK) as file:
-                hashed = _Hashed(file)
-                try:
-                    torch.save(checkpoint, hashed)  # type: ignore[arg-type]  # torch asks for no more than `write`
-                except RuntimeError as error:
-                    raise hashed.error or error from None
-                file.write(_MARK + hashed.sha256.hexdigest().encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, path)
-            sync(path.parent)
-        except OSError as error:
-            raise OSError(error.errno, f"cannot write a checkpoint: {error.strerror}", str(path)) from error
-        finally:
-            with suppress(OSError):
-                part.unlink()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with new_file(path) as file:
+            hashed = _Hashed(file)
+            try:
+                torch.save(checkpoint, hashed)  # type: ignore[arg-type]  # torch asks for no more than `write`
+            except RuntimeError as error:
+                raise hashed.error or error from None
+            file.write(_MARK + hashed.sha256.hexdigest().encode() + b"\n")
 
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
@@ -94,24 +81,25 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         with Path(path).open("rb") as file:
             stated = _stated(file)
             if stated is None:
-                raise InputError(f"'{path}' is no training checkpoint of the zoo, or was cut short: no checksum at its end")
+                text = f"'{path}' is no training checkpoint of the zoo, or was cut short: no checksum at its end"
+                raise InputError(text, code="corrupt")
             left, sha256 = file.seek(0, os.SEEK_END) - _TRAILER, hashlib.sha256()
             file.seek(0)
             while left and (data := file.read(min(left, _CHUNK))):
                 sha256.update(data)
                 left -= len(data)
             if sha256.hexdigest() != stated:
-                raise InputError(f"the checkpoint '{path}' is damaged: its checksum differs")
+                raise InputError(f"the checkpoint '{path}' is damaged: its checksum differs", code="corrupt")
             file.seek(0)
             checkpoint = torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
-        raise InputError(f"cannot read the checkpoint '{path}': {error.strerror}") from error
+        raise InputError(f"cannot read the checkpoint '{path}': {error.strerror}", code="failed") from error
     except InputError:
         raise
     except Exception as error:  # torch raises whatever the bytes happen to lead to
-        raise InputError(f"'{path}' is no training checkpoint of the zoo: {one_line(error, 80)}") from error
+        raise InputError(f"'{path}' is no training checkpoint of the zoo: {one_line(error, 80)}", code="corrupt") from error
     if not isinstance(checkpoint, dict) or not isinstance(checkpoint.get("state_dict"), dict):
-        raise InputError(f"'{path}' is no training checkpoint of the zoo: it has no state_dict")
+        raise InputError(f"'{path}' is no training checkpoint of the zoo: it has no state_dict", code="corrupt")
     return checkpoint
 
 

@@ -8,12 +8,11 @@ import torch
 from safetensors.torch import save as to_bytes
 from torch import nn
 
-from zoo.algebras import Algebra
 from zoo.algebras import algebra as make_algebra
 from zoo.atomic import write_bytes
 from zoo.backbones.build import backbone, count, untrained
 from zoo.checkpoint import find, save
-from zoo.checkpoint.folder import library_versions
+from zoo.checkpoint.folder import library_versions, model_files, network_options
 from zoo.checkpoint.manifest import read_json
 from zoo.conversion import stayed_real, transfer
 from zoo.conversion.imported import ImportedLayers, ImportedNetwork
@@ -24,8 +23,8 @@ from zoo.errors import InputError, check_rules, one_line
 from zoo.hub.sources import locate
 from zoo.inference.model import load
 from zoo.registry import Spec, create
-from zoo.training.average import OWN
-from zoo.training.objects import REALS
+from zoo.training.average import new_path
+from zoo.training.objects import REALS, algebras_of
 from zoo.training.options import Convert, Fit
 from zoo.training.resolve import canonical, load_data, resolve
 
@@ -38,14 +37,14 @@ class RealModel:
 
     Attributes:
         net: The network.
-        sizes: The keywords that build it, beside its spec and its algebra.
         config: The configuration of its folder, see `zoo.checkpoint.save`.
+        info: Facts of its data, None for a network alone.
         files: Texts beside the weights, by file name.
     """
 
     net: nn.Module
-    sizes: dict[str, Any]
     config: dict[str, Any]
+    info: Any = None
     files: dict[str, str] = field(default_factory=dict)
 
 
@@ -60,12 +59,11 @@ def convert(options: Convert) -> dict[str, Any]:
     Raises:
         InputError: If there is no such source, it is over an algebra already, or the folder exists; then nothing is written.
     """
-    folder = Path(options.to).expanduser()
     check_rules(
         (bool(options.source), "which trained network? give --from: a run, a model folder, a name, or timm/NAME"),
         (bool(options.to), "missing --to: use --to FOLDER"),
-        (not folder.exists(), f"'{folder}' exists: choose another with --to, or remove it"),
     )
+    folder = new_path(options.to, "--to")
     imported: Any = None
     if options.format is not None:
         check_rules((options.data is None, "imported weights have no data: leave --data out"), code="conflict")
@@ -75,16 +73,13 @@ def convert(options: Convert) -> dict[str, Any]:
     check_rules((bool(options.algebra), "which algebra? give --algebra; zoo list algebras shows what is installed"))
     product, is_timm = make_algebra(options.algebra), options.source.startswith(TIMM)
     model = load_imported(imported, options) if imported else read_timm(options) if is_timm else read_own(options)
-    names = {key: model.config[key] for key in ("backbone", "init", "embedding")}
-    scope = options.scope or model.config["scope"]
+    config = model.config | {"algebra": canonical(options.algebra), "scope": options.scope or model.config["scope"]}
     with torch.random.fork_rng(devices=[]):
-        build = {"scope": scope, "init": names["init"], "embedding": names["embedding"], **model.sizes}
-        net = backbone(untrained(names["backbone"]), product, **build)
+        net = backbone(untrained(config["backbone"]), product, **network_options(config, model.info))
     try:
         rows = transfer(model.net, net, product)
     except InputError as error:
         raise InputError(f"{options.source}: {error}") from error
-    config = model.config | {"algebra": canonical(options.algebra), "scope": scope}
     errors = summary(rows)
     parameters = count(net) | {"real_twin": count(model.net)["total"]}
     facts: dict[str, Any] = {"versions": library_versions(config), "metrics": {}, "parameters": parameters}
@@ -94,12 +89,8 @@ def convert(options: Convert) -> dict[str, Any]:
     specs = {key: config[key] for key in ("backbone", "algebra", "scope", "embedding", "data")}
     layers = [row._asdict() | {"shape": list(row.shape)} for row in rows]
     result = {"folder": options.to, "source": options.source, **specs, "parameters": parameters}
-    info = config.get("info") or {}
-    result |= {
-        "task": config["task"],
-        "max_length": info.get("max_length"),
-        "has_teacher": not is_timm and bool(model.config["data"]),
-    }
+    result |= {"task": config["task"], "max_length": (config.get("info") or {}).get("max_length")}
+    result["has_teacher"] = not is_timm and bool(config["data"])
     return result | {"error": errors, "layers": layers, "stayed_real": stayed_real(net)}
 
 
@@ -127,21 +118,14 @@ def read_own(options: Convert) -> RealModel:
     if (path / "config.json").is_file() and "model_type" in read_json(path / "config.json"):
         raise InputError(f"'{source}' is a model of transformers: give --format gpt2 if it is a GPT-2; others in Python")
     model = load(path)
-    products = [module for module in model.net.modules() if isinstance(module, Algebra) and module.n > 1]
-    if products:
+    if algebras_of(model.net):
         over = model.config["algebra"] or "an algebra"
         raise InputError(f"{source} is over {over} already: give the same network over the reals")
     if model.config["backbone"] is None:
         raise InputError(
             f"{source} holds a network without a spec: use zoo.convert(module, algebra, weights='project') in Python"
         )
-    sizes = model.config["model_kwargs"] or {}
-    if model.info is not None:
-        sizes = {**model.info.model_kwargs, "vectors": getattr(model.info, "vectors", None)}
-    folder = find(path)
-    names = [name for name in read_json(folder / "manifest.json")["files"] if name not in OWN]
-    files = {name: (folder / name).read_text(encoding="utf-8") for name in names}
-    return RealModel(model.net, sizes, model.config, files)
+    return RealModel(model.net, model.config, model.info, model_files(find(path)))
 
 
 def read_timm(options: Convert) -> RealModel:
@@ -153,7 +137,7 @@ def read_timm(options: Convert) -> RealModel:
     net = backbone(str(Spec(given.name, given.options | {"pretrained": True})), make_algebra(REALS), **info.model_kwargs)
     config: dict[str, Any] = {"backbone": spec, "algebra": REALS, "scope": "all", "init": "variance", "embedding": None}
     config |= {"task": "image_classification", "data": options.data, "info": info.to_dict()}
-    return RealModel(net.eval(), dict(info.model_kwargs), config)
+    return RealModel(net.eval(), config, info)
 
 
 def load_imported(imported: ImportedNetwork, options: Convert) -> RealModel:
@@ -167,11 +151,11 @@ def load_imported(imported: ImportedNetwork, options: Convert) -> RealModel:
     config: dict[str, Any] = {"backbone": imported.backbone, "algebra": REALS, "scope": "all", "init": "variance"}
     config |= {"embedding": None, "task": None, "data": None}
     if imported.tokenizer is None:
-        return RealModel(net.eval(), imported.sizes, config | {"model_kwargs": imported.sizes})
+        return RealModel(net.eval(), config | {"model_kwargs": imported.sizes})
     info = CorpusInfo(**imported.sizes, stream=False, sizes={}, sha256="")
     tokenizer = Tokenizer.from_json(imported.tokenizer, info).to_json()
     config |= {"task": "language_model", "info": info.to_dict()}
-    return RealModel(net.eval(), imported.sizes, config, {info.tokenizer: tokenizer})
+    return RealModel(net.eval(), config, info, {info.tokenizer: tokenizer})
 
 
 def imagenet_info(spec: Spec) -> ImageInfo:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
@@ -33,8 +33,6 @@ from zoo.training.state import set_counters
 from zoo.training.summary import record
 from zoo.training.trainer import check_trainer, lightning_errors, make_trainer
 
-Say = Callable[[RunFolder, bool], str | None]
-"""Returns what is saved of a run and how to resume it, None if nothing is; the flag tells whether it was trained to its end."""
 NOTHING_KEPT = "no checkpoint was written yet, nothing is kept"
 
 
@@ -48,7 +46,8 @@ class Run:
         task: The task with the network.
         trainer: The Trainer.
         checkpoints: The callback that writes training checkpoints.
-        record: See `zoo.training.summary.record`; its ``summary`` becomes summary.json.
+        record: See `zoo.training.summary.record`.
+        summary: The part of it that becomes summary.json.
         sparse: Whether only the weights that are not zero are written (`zoo.checkpoint.save`).
     """
 
@@ -58,13 +57,16 @@ class Run:
     trainer: pl.Trainer
     checkpoints: Checkpoints
     record: dict[str, Any]
-    sparse: bool = False
+    summary: dict[str, Any]
+    sparse: bool
 
-    @property
-    def summary(self) -> dict[str, Any]:
-        """The content of summary.json so far."""
-        summary: dict[str, Any] = self.record["summary"]
-        return summary
+
+class Session(NamedTuple):
+    """What the runs of a command share: the checked arguments of the Trainer, the processes, and Ctrl-C and SIGTERM."""
+
+    settings: dict[str, Any]
+    processes: Processes
+    signals: Signals
 
 
 class Extension:
@@ -85,8 +87,18 @@ class Extension:
         """Return further keys of the summary after training, before the model is written."""
         return {}
 
+    def resume_text(self, folder: Path, trained: bool) -> str | None:
+        """Say what is saved of a run and how to resume it; None if there is nothing."""
+        name, paths = shlex.quote(str(folder)), checkpoint_files(folder / "checkpoints")
+        if trained and (folder / "model").exists():
+            return f"the model is there but not tested: zoo test {name}"
+        if not paths:
+            return None
+        position = paths[-1].stem.removeprefix("resume-").replace("-", " ")
+        return f"what was trained up to {position} is kept, go on with: zoo fit --resume {name}"
 
-def fit(options: Fit, objects: Objects = NO_OBJECTS, say: Say | None = None) -> dict[str, Any]:
+
+def fit(options: Fit, objects: Objects = NO_OBJECTS, extension: Extension | None = None) -> dict[str, Any]:
     """Train as the options say and return the summary that is also written to ``summary.json``.
 
     The run's folder holds config.yaml, metrics.csv, tensorboard/, checkpoints/, model/ (see `zoo.checkpoint`) and summary.json.
@@ -96,7 +108,7 @@ def fit(options: Fit, objects: Objects = NO_OBJECTS, say: Say | None = None) -> 
     Args:
         options: The run.
         objects: Objects in place of specs, see `zoo.training.objects`.
-        say: What to say of an interrupted run that is part of something else; by default `resume_text`.
+        extension: What an experiment adds to the run.
 
     Raises:
         InputError: If a name, an option, the data or the folder is wrong, before training; or if the loss becomes NaN or
@@ -108,48 +120,36 @@ def fit(options: Fit, objects: Objects = NO_OBJECTS, say: Say | None = None) -> 
     planned = plan(options, objects)
     if (summary := finished_run(planned.config, options.run_dir, options.resume)) is not None:
         return summary
-    settings = check_trainer(planned.options.trainer)
-    processes = join_for(planned, settings)
-    with Signals() as signals, matmul_precision(options.matmul_precision):
-        summary = train_run(planned, settings, processes, signals, say=say)
-    processes.end()
-    return summary
+    with joined(planned) as session:
+        return train_run(planned, session, extension or Extension())
 
 
-def join_for(planned: Plan, settings: Mapping[str, Any]) -> Processes:
-    """Join the processes of a run, see `zoo.training.processes.join`."""
+@contextmanager
+def joined(planned: Plan) -> Iterator[Session]:
+    """Join the processes of a run (`zoo.training.processes.join`), handle signals, and set the precision of products."""
+    settings, before = check_trainer(planned.options.trainer), torch.get_float32_matmul_precision()
     in_order = "token_stream" in planned.inputs or getattr(planned.objects.net, "has_memory", False)
-    return join(settings, in_order, planned.options.ddp_timeout)
+    processes = join(settings, in_order, planned.options.ddp_timeout)
+    torch.set_float32_matmul_precision(planned.options.matmul_precision or before)
+    try:
+        with Signals() as signals:
+            yield Session(settings, processes, signals)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    processes.end()
 
 
-def train_run(
-    planned: Plan,
-    settings: Mapping[str, Any],
-    processes: Processes,
-    signals: Signals,
-    extension: Extension | None = None,
-    say: Say | None = None,
-) -> dict[str, Any]:
-    """Train, measure and save a run in processes that have joined; return its summary.
-
-    Args:
-        planned: The run.
-        settings: The arguments of its Trainer, checked.
-        processes: Its processes.
-        signals: Ctrl-C and SIGTERM.
-        extension: What an experiment adds to it.
-        say: See `fit`.
-    """
-    extension, options = extension or Extension(), planned.options
+def train_run(planned: Plan, session: Session, extension: Extension) -> dict[str, Any]:
+    """Train, measure and save a run; return its summary."""
+    options, say, (settings, processes, _) = planned.options, extension.resume_text, session
     with (
         claimed(planned.config, options.run_dir, options.resume, processes) as folder,
         quiet_event_writer(),
-        interruptions(folder, say=say),
+        interruptions(folder, say),
     ):
         try:
             resumed = resume(planned.config, planned.fixed, folder.path, processes.count) if folder.resumed else None
-            run = set_up(planned, settings, resumed, folder.path, processes, signals, extension.draw)
-            run.sparse = extension.sparse
+            run = set_up(planned, session, resumed, folder.path, extension)
             try:
                 extension.prepare(run)
             except InputError:
@@ -161,7 +161,7 @@ def train_run(
             raise
         train(run, folder, resumed)
         run.summary.update(processes.first(lambda: extension.finish(run, resumed)))
-        with interruptions(folder, trained=True, say=say):
+        with interruptions(folder, say, trained=True):
             measure(run)
         if settings.get("fast_dev_run"):
             folder.discard()
@@ -169,30 +169,22 @@ def train_run(
     return run.summary
 
 
-def set_up(
-    planned: Plan,
-    settings: Mapping[str, Any],
-    resumed: Resumed | None,
-    folder: Path,
-    processes: Processes,
-    signals: Signals,
-    draw: int | None = None,
-) -> Run:
+def set_up(planned: Plan, session: Session, resumed: Resumed | None, folder: Path, extension: Extension) -> Run:
     """Build the Trainer, set up the data, build the network and the task, and write config.yaml."""
-    options, data = planned.options, planned.data
+    options, data, (settings, processes, signals) = planned.options, planned.data, session
     often = options.keep, options.checkpoint_every
     checkpoints = Checkpoints(folder, planned.fixed, planned.task.monitor, signals, *often)
     trainer = make_trainer(settings, folder, checkpoints, resumed, options.ema, options.data or "the data")
     signals.take_over(trainer)
-    pl.seed_everything(options.seed if draw is None else draw, verbose=False)
+    pl.seed_everything(options.seed if extension.draw is None else extension.draw, verbose=False)
     processes.prepare(data)
     vectors = None
     if getattr(data, "info", None) is not None:
-        check_data(planned.inputs, planned.network, data, options.data)
+        check_data(planned.inputs, options, data)
         vectors = vectors_for(data, options.vectors)
         check_unchanged(folder, resumed, getattr(data.info, "sha256", None))
     task = planned.objects.task
-    net = build_network(planned.network, data, planned.task, vectors)
+    net = build_network(planned, vectors)
     if not isinstance(task, Task):
         info, tokenizer = getattr(data, "info", None), getattr(data, "tokenizer", None)
         task = planned.task.from_info(net, info, tokenizer, **planned.task_options)
@@ -202,7 +194,8 @@ def set_up(
         trainer.callbacks.append(teacher)  # type: ignore[attr-defined]
     check_network(resumed, task)
     check_order(getattr(net, "has_memory", False), trainer.world_size)
-    run = Run(planned, folder, task, trainer, checkpoints, record(planned, net, vectors))
+    known = record(planned, net, vectors)
+    run = Run(planned, folder, task, trainer, checkpoints, known, known["summary"], extension.sparse)
     run.summary.update(run_dir=str(folder), resumed_from=None if resumed is None else str(resumed.path))
     checkpoints.model = run.record
     if trainer.is_global_zero:
@@ -262,13 +255,12 @@ def write_model(run: Run) -> None:
 
 
 @contextmanager
-def interruptions(folder: RunFolder, trained: bool = False, say: Say | None = None) -> Iterator[None]:
-    """Say how to resume when a signal or a full disk has ended a run."""
-    say = say or resume_text
+def interruptions(folder: RunFolder, say: Callable[[Path, bool], str | None], trained: bool = False) -> Iterator[None]:
+    """Say how to resume (see `Extension.resume_text`) when a signal or a full disk has ended a run."""
     try:
         yield
     except (Stop, SystemExit) as stop:
-        text = say(folder, trained)
+        text = say(folder.path, trained)
         if text is None:
             folder.discard()
         raise Interrupted(f"stopped; {text or NOTHING_KEPT}", getattr(stop, "signum", signal.SIGINT)) from stop
@@ -277,7 +269,7 @@ def interruptions(folder: RunFolder, trained: bool = False, say: Say | None = No
     except OSError as error:
         if isinstance(error.__cause__, OSError):  # it says all already
             raise
-        text, path = say(folder, trained), unwritten(error, folder.path)
+        text, path = say(folder.path, trained), unwritten(error, folder.path)
         if text is None:
             error.filename = path
             raise
@@ -289,21 +281,11 @@ def interruptions(folder: RunFolder, trained: bool = False, say: Say | None = No
 def unwritten(error: OSError, folder: Path) -> str:
     """Name the file of a run that could not be written, or its folder: neither TensorBoard nor every library says."""
     if any("tensorboard" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
-        return str(folder / "tensorboard")
+        events = (folder / "tensorboard").glob("events.*")
+        return str(max(events, key=lambda path: path.stat().st_mtime, default=folder / "tensorboard"))
     path = Path(error.filename or folder)
     is_temporary = path.is_relative_to(folder) and any(part.startswith(".") for part in path.relative_to(folder).parts)
     return str(folder if is_temporary else path)
-
-
-def resume_text(folder: RunFolder, trained: bool) -> str | None:
-    """Say what is saved of a run and how to resume it; None if there is nothing."""
-    name, paths = shlex.quote(str(folder.path)), checkpoint_files(folder.path / "checkpoints")
-    if trained and (folder.path / "model").exists():
-        return f"the model is there but not tested: zoo test {name}"
-    if not paths:
-        return None
-    position = paths[-1].stem.removeprefix("resume-").replace("-", " ")
-    return f"what was trained up to {position} is kept, go on with: zoo fit --resume {name}"
 
 
 @contextmanager
@@ -336,18 +318,6 @@ def quiet_event_writer() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = before
-
-
-@contextmanager
-def matmul_precision(name: str | None) -> Iterator[None]:
-    """Set torch's precision of float32 matrix products while a run lasts."""
-    before = torch.get_float32_matmul_precision()
-    if name is not None:
-        torch.set_float32_matmul_precision(name)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 def finite(value: float) -> float | None:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from inspect import Parameter, signature
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 from weakref import WeakSet
 
@@ -44,30 +43,25 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, handle: int | None = None, resumed: bool = False) -> None:
-        self.path, self._handle, self.resumed = path, handle, resumed
+        self.path, self.handle, self.resumed = path, handle, resumed
         _OPEN.add(self)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Release the claim; a second call has no effect."""
-        if self._handle is not None:
+        if self.handle is not None:
             if os.name == "nt":  # Windows removes no open file
-                os.close(self._handle)
+                os.close(self.handle)
             with suppress(OSError):
                 (self.path / LOCK).unlink()
             if os.name != "nt":  # elsewhere it must be gone before the next claim can succeed
-                os.close(self._handle)
-            self._handle = None
-
-    def release(self) -> int | None:
-        """Hand over the lock file to another object."""
-        handle, self._handle = self._handle, None
-        return handle
+                os.close(self.handle)
+            self.handle = None
 
     def clear(self) -> None:
         """Remove everything except the lock."""
@@ -77,7 +71,7 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove the folder of a run that saved nothing, and runs/ if it is empty then."""
-        if self._handle is not None and not self.resumed:
+        if self.handle is not None and not self.resumed:
             with suppress(OSError):
                 self.clear()
                 self.close()
@@ -99,8 +93,9 @@ _OPEN: WeakSet[RunFolder] = WeakSet()
 def _leave_to_parent() -> None:
     """Close lock files in a process that was forked, such as a loader worker: it may outlive the run by seconds."""
     for folder in tuple(_OPEN):
-        if (handle := folder.release()) is not None:
-            os.close(handle)
+        if folder.handle is not None:
+            os.close(folder.handle)
+            folder.handle = None
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
@@ -137,10 +132,11 @@ def _reopened(folder: Path) -> RunFolder:
     """Hold the folder of a run that is resumed, after removing half-written files of a crash."""
     read_config(folder)
     held = hold(folder)
-    for pattern in ("checkpoints/.*.part", *(f".{name}-*" for name in _WRITTEN)):
+    for pattern in ("checkpoints/.*.ckpt-*", "*/seed-*/.*.ckpt-*", *(f".{name}-*" for name in _WRITTEN)):
         for path in folder.glob(pattern):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return RunFolder(folder, held.release(), resumed=True)
+    held.resumed = True
+    return held
 
 
 def _unfinished(config: Mapping[str, Any], run_dir: str | None) -> RunFolder | None:
@@ -220,11 +216,7 @@ def _claim(folder: Path) -> RunFolder:
 
 
 def hold(folder: Path) -> RunFolder:
-    """Lock an existing folder against other processes.
-
-    Raises:
-        InputError: If another process holds it.
-    """
+    """Lock an existing folder against other processes."""
     lock = folder / LOCK
     handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -287,10 +279,10 @@ def shortest(group: str, text: str) -> str:
     spec = spec if "variant" in long.options else long  # phm-4 is phm(n=4), but timm/resnet18 stays
     unset = Parameter("unset", Parameter.KEYWORD_ONLY)
     defaults = {name: parameters.get(name, unset).default for name in spec.options}
-    kept = {
+    changed = {
         name: value for name, value in spec.options.items() if (type(value), value) != (type(defaults[name]), defaults[name])
     }
-    return str(Spec(spec.name, kept))
+    return str(Spec(spec.name, changed))
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> None:

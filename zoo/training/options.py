@@ -41,15 +41,15 @@ FIXED = (*_NETWORK, *_TRAINING)
 
 @dataclass
 class Optimizer:
-    """How weights are updated.
+    """The optimizer.
 
     Args:
         name: Any optimizer timm knows, such as adamw, sgd or lion.
-        lr: Peak learning rate; by default what the backbone recommends.
-        weight_decay: Decay of matrices; norms and biases are not decayed.
-        betas: Decay of the running means of gradients and of their squares, two numbers; by default the optimizer's own.
-        eps: What is added to a denominator; by default the optimizer's own.
-        mup_base_width: Fan-in at which real matrices have the rate lr; other matrices follow their fan-in and algebra.
+        lr: Peak learning rate; the default depends on the backbone.
+        weight_decay: Weight decay of matrices; norms and biases are excluded.
+        betas: Two coefficients for running means of the gradient and its square; by default those of the optimizer.
+        eps: Term added to the denominator; by default that of the optimizer.
+        mup_base_width: Fan-in at which a real matrix has learning rate lr; other matrices are scaled by fan-in and algebra.
     """
 
     name: str = "adamw"
@@ -62,12 +62,12 @@ class Optimizer:
 
 @dataclass
 class Schedule:
-    """How the learning rate moves, step by step.
+    """The learning rate schedule, by step.
 
     Args:
-        name: cosine, linear (both fall to the floor), inverse_sqrt or constant.
-        warmup: Share of all steps in which it first rises from zero.
-        floor: Share of the peak that cosine and linear end at.
+        name: cosine, linear, inverse_sqrt or constant.
+        warmup: Fraction of steps of linear warm-up.
+        floor: Final learning rate of cosine and linear, as a fraction of the peak.
     """
 
     name: str = "cosine"
@@ -77,11 +77,11 @@ class Schedule:
 
 @dataclass
 class DistillationOptions:
-    """How a network learns from a teacher (Hinton, Vinyals and Dean 2015).
+    """Distillation from a teacher (Hinton, Vinyals and Dean 2015).
 
     Args:
-        temperature: Divides the logits of both; above 1 the teacher's small probabilities count more.
-        weight: Share of the teacher in the loss, from 0 to 1; the rest is that of the labels.
+        temperature: Temperature of both softmax functions; above 1, small probabilities of the teacher count more.
+        weight: Weight of the teacher in the loss, from 0 to 1; the labels have the rest.
     """
 
     temperature: float = 4.0
@@ -95,34 +95,34 @@ class Fit:
     Args:
         backbone: Spec of the network, such as vit or "vit(dim=128, depth=6)".
         algebra: Spec of the algebra; zoo list algebras shows what is installed.
-        data: Spec of the data set; by default the embedded one the backbone recommends.
+        data: Spec of the data set; by default the embedded one recommended by the backbone.
         scope: Which matrices are hypercomplex: all, or roles joined by +, such as attention or all+head.
         init: Initialisation of the matrices: variance, glorot or polar.
-        embedding: Spec of the word embedding; by default what the algebra advises, or table.
-        vectors: File of pretrained word vectors (GloVe or word2vec) that the embedding starts from.
-        init_from: Source of the weights that training starts from, of the same backbone and algebra; --from for short.
-        teacher: Source of a trained model whose probabilities are learned beside the labels: a run, a model folder, a name.
-        distillation: How a network learns from a teacher.
-        folds: Cross-validate in so many runs, for data without a split; each fold is tested once.
-        task: What to learn, such as seq2seq, where a backbone can learn several; by default what the data are for.
-        optimizer: How weights are updated.
-        schedule: How the learning rate moves.
-        label_smoothing: Share of the probability that training spreads over all answers; by default what the task advises.
-        metrics: Further metrics, by the names of torchmetrics classes, such as MulticlassCalibrationError.
-        ema: Decay, such as 0.999, of a running mean of the weights, which is what is measured and kept.
-        keep: Training checkpoints that stay for zoo average: the last so many, of every epoch, validation or number of steps.
-        decoding: How texts are written when they are tested.
-        batch_size: Examples per step; by default what the backbone recommends, mostly 32.
-        num_workers: Processes that load data; 0 loads in the main one.
-        seed: Decides weights, order and augmentation; never the split of the data.
+        embedding: Spec of the word embedding; the default depends on the algebra, mostly table.
+        vectors: File of pretrained word vectors (GloVe or word2vec) that initialise the embedding.
+        init_from: Source of the initial weights, with the same backbone and algebra; --from for short.
+        teacher: Source of a teacher for distillation: a run, a model folder or a name.
+        distillation: Options of distillation.
+        folds: Number of folds of a cross-validation, for data without a split; each fold is tested once.
+        task: Spec of the task, such as seq2seq; the default depends on the data.
+        optimizer: Options of the optimizer.
+        schedule: Options of the learning rate schedule.
+        label_smoothing: Label smoothing, from 0 to below 1; the default depends on the task.
+        metrics: Additional metrics: names of torchmetrics classes, such as MulticlassCalibrationError.
+        ema: Decay of an exponential moving average of the weights, such as 0.999; evaluation and saved model use it.
+        keep: Number of training checkpoints to keep for zoo average, the last ones.
+        decoding: How texts are generated in tests.
+        batch_size: Examples per step; the default depends on the backbone, mostly 32.
+        num_workers: Worker processes that load data; 0 loads in the main process.
+        seed: Random seed of initial weights, order and augmentation; it does not affect the data split.
         compile: Compile the network with torch.compile; the first steps take longer.
-        kernel: auto, or block, factored or (on CUDA) triton for all matrices; auto is planned from numbers of the machine.
-        matmul_precision: Of float32 matrix products: highest, high (TF32 on GPUs that have it) or medium.
-        ddp_timeout: Seconds that one of several processes waits for the others, before it ends the run.
-        run_dir: Folder of the run; by default a new one in runs/ with a telling name.
-        checkpoint_every: Time between training checkpoints within an epoch (30s, 10m, 1.5h), or steps (500steps), or never.
-        resume: Run to go on with, such as runs/NAME, in its folder; or auto, the newest unfinished one of this configuration.
-        trainer: Arguments of Lightning's Trainer, such as --trainer.max_epochs.
+        kernel: auto chooses a kernel by shape; block, fused, factored or (on CUDA) triton use one wherever it can run.
+        matmul_precision: Precision of float32 matrix products: highest, high (TF32 on GPUs that support it) or medium.
+        ddp_timeout: Seconds that a process waits for the others before the run fails.
+        run_dir: Folder of the run; by default a new folder in runs/.
+        checkpoint_every: Interval of training checkpoints within an epoch: a time (30s, 10m, 1.5h), steps (500steps) or never.
+        resume: Run to resume in place, such as runs/NAME; auto resumes the newest unfinished run of this configuration.
+        trainer: Arguments of Lightning's Trainer, such as --trainer.max-epochs.
     """
 
     backbone: str
@@ -158,38 +158,44 @@ class Fit:
 
 
 @dataclass
-class Average:
-    """The mean of a run's last weights.
+class Measuring:
+    """How a new model is measured.
 
     Args:
-        last: Training checkpoints, the last so many, that the mean is taken of.
-        out: Folder of the new model; by default average in the run's folder.
-        batch_size: Examples per step when it is measured.
-        num_workers: Processes that load data; 0 loads in the main one.
+        batch_size: Batch size of the test.
+        num_workers: Worker processes that load data; 0 loads in the main process.
         trainer: Arguments of Lightning's Trainer, such as --trainer.accelerator.
     """
 
-    last: int = 8
-    out: str | None = None
     batch_size: int = 64
     num_workers: int = 0
     trainer: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
-class Prune:
-    """A trained network made smaller, and trained further.
+class Average(Measuring):
+    """Average of the last checkpoints of a run.
 
     Args:
-        ratio: Share of the heads, hidden units and channels that every layer loses, between 0 and 1.
-        data: Spec of the data set to measure on; by default what the model was trained on.
+        last: Number of checkpoints to average.
+        out: Folder of the new model; by default the folder average of the run.
+    """
+
+    last: int = 8
+    out: str | None = None
+
+
+@dataclass
+class Prune(Measuring):
+    """Structured pruning of a trained network, with fine-tuning.
+
+    Args:
+        ratio: Fraction of heads, hidden units and channels to remove in each layer, between 0 and 1.
+        data: Spec of the test data; by default the data of training.
         out: Folder of the smaller model; by default pruned-RATIO in the run's folder, or MODEL-pruned-RATIO.
-        epochs: Epochs of fine-tuning, with the data and the recipe of the run; 0 for none.
+        epochs: Epochs of fine-tuning with the data and recipe of the run; 0 for none.
         lr: Peak learning rate of fine-tuning; by default that of the run.
-        run_dir: Folder of the run that fine-tunes; by default RUN-pruned-RATIO.
-        batch_size: Examples per step when a model is measured.
-        num_workers: Processes that load data; 0 loads in the main one.
-        trainer: Arguments of Lightning's Trainer, such as --trainer.accelerator.
+        run_dir: Folder of the fine-tuning run; by default RUN-pruned-RATIO.
     """
 
     ratio: float = 0.5
@@ -198,21 +204,18 @@ class Prune:
     epochs: int = 0
     lr: float | None = None
     run_dir: str | None = None
-    batch_size: int = 64
-    num_workers: int = 0
-    trainer: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class Convert:
-    """A trained network over the reals, projected onto an algebra.
+    """Projection of a trained real network onto an algebra.
 
     Args:
-        source: The trained network: timm/NAME, a run, a model folder, or a name of zoo list checkpoints; --from for short.
+        source: Trained network: timm/NAME, a run, a model folder, or a name from zoo list checkpoints; --from for short.
         algebra: Spec of the algebra.
         to: Folder of the new model.
         scope: Which matrices are hypercomplex: all, or roles joined by +; by default as in the trained network.
-        data: Spec of the data set that a model of timm gets a new head for; by default it keeps its own.
+        data: Spec of the data set for a new head of a timm model; by default the head is kept.
         format: Spec of an importer for weights of another library, such as gpt2 or speechbrain; see zoo list importers.
     """
 
@@ -231,10 +234,10 @@ class Info:
     Args:
         backbone: Spec of the network.
         algebra: Spec of the algebra.
-        data: Spec of the data set that decides input and output sizes; by default the one the backbone recommends.
+        data: Spec of the data set that determines input and output sizes; by default that recommended by the backbone.
         scope: Which matrices are hypercomplex: all, or roles joined by +.
-        embedding: Spec of the word embedding; by default what the algebra advises, or table.
-        task: What it is to learn, such as seq2seq, where a backbone can learn several.
+        embedding: Spec of the word embedding; the default depends on the algebra, mostly table.
+        task: Spec of the task, such as seq2seq; the default depends on the data.
     """
 
     backbone: str
@@ -247,12 +250,12 @@ class Info:
 
 @dataclass
 class Bench(Info):
-    """A network to time beside its twin over the reals.
+    """A network to time against the same network over the reals.
 
     Args:
         batch_size: Examples in the batch.
-        kernel: auto, or block, factored or (on CUDA) triton for all matrices.
-        rounds: Steps of each network, in turns.
+        kernel: auto chooses a kernel by shape; block, fused, factored or (on CUDA) triton use one wherever it can run.
+        rounds: Number of timed steps of each network.
     """
 
     backbone: str = ""
@@ -304,9 +307,6 @@ def fixed_options(options: Fit) -> dict[str, Any]:
 
 def parse_interval(text: str) -> tuple[float | None, int]:
     """Return the seconds, or else the steps, between two checkpoints; neither for ``never``.
-
-    Raises:
-        InputError: If it is neither a time nor a number of steps.
 
     >>> parse_interval("10m"), parse_interval("500steps"), parse_interval("never")
     ((600.0, 0), (None, 500), (None, 0))

@@ -9,13 +9,14 @@ import atexit
 import ctypes
 import logging
 import os
+import re
 import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from zoo.errors import InputError, Stop, one_line
@@ -103,11 +104,7 @@ class Processes:
         self.count: int = getattr(strategy, "world_size", 1)
 
     def first(self, function: Callable[[], Result]) -> Result:
-        """Call a function in process 0 and return its result in all of them.
-
-        Raises:
-            InputError: In all of them, if the function raises it.
-        """
+        """Call a function in process 0; return its result, or raise its `InputError`, in all of them."""
         if self.count == 1:
             return function()
         outcome: tuple[Any, str, type[InputError]] = None, "", InputError
@@ -142,17 +139,12 @@ class Processes:
             atexit.register(leave)
 
     def prepare(self, data: Any) -> None:
-        """Let process 0 download and convert the data, then open them in all processes.
-
-        Raises:
-            InputError: If the data are wrong, or a validation or test split has fewer batches than there are processes: one
-                without any would wait for ever when metrics are put together.
-        """
+        """Let process 0 download and convert the data, then open them in all processes."""
         self.first(data.prepare_data)
         data.setup(None)
         if self.count == 1:
             return
-        for split in ("val", "test"):
+        for split in ("val", "test"):  # a process without any batch would wait for ever when metrics are put together
             if split == "val" or getattr(data, "has_test", True):
                 loader = getattr(data, f"{split}_dataloader")()
                 if self.smallest(len(loader)) == 0:
@@ -171,9 +163,6 @@ def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
     """Build a Trainer on the devices that torchrun or srun have started processes for, if they have.
 
     The data modules divide their rows among processes themselves, without the duplicates of Lightning's sampler.
-
-    Raises:
-        InputError: If Lightning refuses a combination.
     """
     from lightning.pytorch import Trainer
     from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -181,20 +170,15 @@ def build_trainer(arguments: Mapping[str, Any]) -> Trainer:
     try:
         return Trainer(**{"use_distributed_sampler": False, **launched_devices(), **arguments})
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, LookupError) as error:
-        raise InputError(f"--trainer: {one_line(error)}") from error
+        text = one_line(error)
+        named = [name for name in arguments if re.search(rf"\b{name}\b", text, re.IGNORECASE)]
+        raise InputError(f"--trainer{f'.{named[0]}' if len(named) == 1 else ''}: {text}") from error
 
 
 def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1800) -> Processes:
     """Start the processes that the Trainer's arguments ask for, unless torchrun, srun or an earlier run has, and join them.
 
-    Args:
-        settings: Arguments of Lightning's Trainer.
-        in_order: Whether the run reads its data in order, which only one process can.
-        timeout: Seconds that a process waits for the others before the run ends.
-
-    Raises:
-        InputError: If Lightning refuses the arguments, the run cannot use the strategy or several processes, or one of them
-            does not come.
+    They wait `timeout` seconds for one another. Only one process can read data in order.
     """
     from torch.distributed import DistError
 
@@ -230,26 +214,18 @@ def join(settings: Mapping[str, Any], in_order: bool = False, timeout: float = 1
 
 
 def meet(strategy: Strategy, timeout: float) -> None:
-    """Begin the process group, unless there is one.
-
-    Raises:
-        OSError: If process 0 cannot be reached in time. Torch says so as well, but after up to 2.6 times as long.
-        DistError: If others do not come.
-    """
+    """Begin the process group, unless there is one."""
     from torch import distributed
 
     if not distributed.is_initialized() and Processes(strategy).rank != 0:
+        # Torch says so as well if nobody answers, but after up to 2.6 times as long.
         environment = strategy.cluster_environment  # type: ignore[attr-defined]
         wait_for_server(environment.main_address, environment.main_port, timeout)
     strategy.setup_environment()
 
 
 def wait_for_server(host: str, port: int, timeout: float) -> None:
-    """Wait until somebody accepts connections.
-
-    Raises:
-        OSError: If nobody has for ``timeout`` seconds.
-    """
+    """Wait until somebody accepts connections."""
     end = time.monotonic() + timeout
     while True:
         try:
@@ -263,11 +239,7 @@ def wait_for_server(host: str, port: int, timeout: float) -> None:
 
 
 def check_strategy(trainer: Trainer) -> None:
-    """Refuse strategies that shard a network over devices, and those that begin processes in the middle of a program.
-
-    Raises:
-        InputError: If it is one of them.
-    """
+    """Refuse strategies that shard a network over devices, and those that begin processes in the middle of a program."""
     from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 
     from zoo.training.state import starts_scripts
@@ -305,7 +277,7 @@ class Signals:
                     signal.signal(number, self._handle)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 

@@ -16,17 +16,17 @@ from zoo import registry
 from zoo.atomic import scratch_folder
 from zoo.backbones.build import backbone, count, real_twin, untrained
 from zoo.checkpoint import find, read_config, save
-from zoo.checkpoint.folder import library_versions
+from zoo.checkpoint.folder import library_versions, model_files, network_options
 from zoo.checkpoint.manifest import read_json
 from zoo.errors import InputError
 from zoo.inference.model import Model, load
 from zoo.pruning import Cut, prune_structure
 from zoo.pruning.structured import check_ratio
 from zoo.registry import Spec
-from zoo.training.average import OWN, measured
+from zoo.training.average import check_one_device, measured, new_path
 from zoo.training.fit import fit
 from zoo.training.folder import read_config as read_run_config
-from zoo.training.options import Average, Fit, Prune, build
+from zoo.training.options import Fit, Prune, build
 from zoo.training.resolve import plan
 from zoo.training.trainer import check_trainer
 
@@ -50,15 +50,11 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
         InputError: If an option is wrong, a folder exists, or the backbone cannot be pruned; then nothing is written.
     """
     check_ratio(options.ratio)
-    if str(options.trainer.get("devices", 1)) != "1":
-        several = "for several prune without --epochs, and fine-tune with zoo fit --from"
-        raise InputError(f"zoo prune works on one device, not on --trainer.devices {options.trainer['devices']}: {several}")
+    check_one_device("zoo prune", options.trainer)
     config, model_folder = read_config(run), find(run)
     is_run = (model_folder.parent / "config.yaml").is_file()
     folder, name = (model_folder.parent if is_run else model_folder), f"pruned-{options.ratio}"
-    out = (folder / name if is_run else Path(f"{folder}-{name}")) if options.out is None else Path(options.out).expanduser()
-    if out.exists():
-        raise InputError(f"'{out}' exists: choose another folder with --out, or remove it")
+    out = new_path(options.out or (folder / name if is_run else f"{folder}-{name}"), "--out")
     if not options.epochs and (options.lr is not None or options.run_dir is not None):
         raise InputError("--lr and --run-dir are of fine-tuning: give --epochs, or leave them out")
     further = further_options(folder, options) if options.epochs else None
@@ -68,39 +64,33 @@ def prune(run: str | Path, options: Prune) -> dict[str, Any]:
         further = replace(further, backbone=spec)
         plan(further)  # checks all that needs no data, before anything is written
     manifest = read_json(model_folder / "manifest.json")
-    files = {name: (model_folder / name).read_text(encoding="utf-8") for name in manifest["files"] if name not in OWN}
+    files = model_files(model_folder)
     config |= {"backbone": spec}
-    sizes = {"real_twin": count(real_twin(spec, **network_sizes(before)))["total"]}
+    sizes = {"real_twin": count(real_twin(spec, **network_options(before.config, before.info)))["total"]}
     summary: dict[str, Any] = {"versions": library_versions(config), "parameters": count(net) | sizes, "pruned": options.ratio}
     splits = ("validation", "metrics") if manifest["metrics"] else ("validation",)
-    how = Average(batch_size=options.batch_size, num_workers=options.num_workers, trainer=options.trainer)
     config_file = str(folder / "config.yaml") if is_run else None
     result: dict[str, Any] = {"folder": str(out), "backbone": spec, "config": config_file, "cuts": cuts}
-    result["before"] = measured(run, splits, how, options.data)
+    result["before"] = measured(run, splits, options, options.data)
     with scratch_folder(out) as part:  # measured as everybody will: from its folder
         save(part / "model", net, config, summary, files)
-        result["after"] = measured(part, splits, how, options.data)
+        result["after"] = measured(part, splits, options, options.data)
         after = load(part, device="auto")
     save(out, net, config, summary | result["after"], files, sparse=bool(config["sparse"]))
     result["parameters"] = {"before": count(before.net)["total"], "after": count(net)["total"]}
     result["forward"] = forward_times(before, after, options.batch_size)
     if further is not None:
         tuned = fit(replace(further, init_from=str(out)))
-        result |= {
-            "run_dir": tuned["run_dir"],
-            "epochs": tuned["epochs"],
-            "tuned": measured(tuned["run_dir"], splits, how, options.data),
-        }
+        result |= {key: tuned[key] for key in ("run_dir", "epochs")}
+        result["tuned"] = measured(tuned["run_dir"], splits, options, options.data)
     return result
 
 
 def further_options(folder: Path, options: Prune) -> Fit:
     """Return the options of the run that fine-tunes: those of the run in a folder, with other epochs."""
-    run_dir = Path(f"{folder}-pruned-{options.ratio}" if options.run_dir is None else options.run_dir).expanduser()
+    run_dir = new_path(options.run_dir or f"{folder}-pruned-{options.ratio}", "--run-dir")
     if options.epochs < 0:
         raise InputError(f"epochs={options.epochs}: use 0 for no fine-tuning, or the number of epochs")
-    if run_dir.exists():
-        raise InputError(f"'{run_dir}' exists: choose another folder for fine-tuning with --run-dir, or remove it")
     if not (folder / "config.yaml").is_file():
         raise InputError(f"'{folder}' is a model without its run, so that nothing says how to fine-tune it: leave --epochs out")
     first = build(Fit, read_run_config(folder))
@@ -108,21 +98,12 @@ def further_options(folder: Path, options: Prune) -> Fit:
     trainer = {name: value for name, value in first.trainer.items() if name not in _NOT_TAKEN}
     trainer |= {"max_epochs": options.epochs, "devices": 1} | options.trainer
     check_trainer(trainer)
-    settings: dict[str, Any] = {
-        "trainer": trainer,
-        "run_dir": str(run_dir),
-        "resume": None,
-        "num_workers": options.num_workers,
-    }
-    return replace(first, optimizer=replace(first.optimizer, lr=lr), **settings)
+    settings: dict[str, Any] = {"trainer": trainer, "run_dir": str(run_dir), "num_workers": options.num_workers}
+    return replace(first, optimizer=replace(first.optimizer, lr=lr), resume=None, **settings)
 
 
 def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
-    """Return a smaller copy of a model's network, on the CPU, with the spec that builds it and what was removed.
-
-    Raises:
-        InputError: If the backbone cannot be pruned, or its options cannot say the new sizes.
-    """
+    """Return a smaller copy of a model's network, on the CPU, with the spec that builds it and what was removed."""
     spec = model.config["backbone"]
     if spec is None or model.info is None or model.config["algebra"] is None:
         raise InputError("a network without a spec cannot be built smaller: zoo.pruning.prune_structure prunes it in Python")
@@ -136,17 +117,11 @@ def pruned(model: Model, ratio: float) -> tuple[nn.Module, str, list[Cut]]:
         raise InputError(f"{spec}: {error}") from error
     smaller = smaller_spec(spec, cuts)
     with torch.random.fork_rng(devices=[]):
-        built = backbone(smaller, model.config["algebra"], **network_sizes(model))
+        built = backbone(smaller, model.config["algebra"], **network_options(model.config, model.info))
     ours, theirs = ({name: t.shape for name, t in network.state_dict().items()} for network in (net, built))
     if ours != theirs:
         raise InputError(_cannot(spec))
     return net, smaller, cuts
-
-
-def network_sizes(model: Model) -> dict[str, Any]:
-    """Return the keywords that build the network of a model, beside its spec and its algebra."""
-    sizes = {key: model.config[key] for key in ("scope", "init", "embedding")}
-    return {**model.info.model_kwargs, **sizes, "vectors": getattr(model.info, "vectors", None)}
 
 
 def smaller_spec(spec: str, cuts: Sequence[Cut]) -> str:
@@ -154,23 +129,20 @@ def smaller_spec(spec: str, cuts: Sequence[Cut]) -> str:
 
     Heads are ``heads`` and ``head_dim``; hidden units ``ffn`` or ``mlp_ratio`` if all layers have as many, or ``hidden``, one
     number for each layer; channels ``channels``, one for each convolution.
-
-    Raises:
-        InputError: If the backbone has no such option.
     """
     taken = options_of(spec)
     parsed, new = Spec.parse(spec), dict[str, Any]()
     for kind in sorted({cut.kind for cut in cuts if cut.after < cut.before}):
-        one, *others = own = [cut for cut in cuts if cut.kind == kind]
-        same = all((cut.after, cut.head_dim, cut.width) == (one.after, one.head_dim, one.width) for cut in others)
+        first, *others = of_kind = [cut for cut in cuts if cut.kind == kind]
+        same = all((cut.after, cut.head_dim, cut.width) == (first.after, first.head_dim, first.width) for cut in others)
         if kind == "heads" and same and {"heads", "head_dim"} <= taken:
-            new |= {"heads": one.after, "head_dim": one.head_dim}
+            new |= {"heads": first.after, "head_dim": first.head_dim}
         elif kind == "units" and same and "ffn" in taken:
-            new["ffn"] = one.after
+            new["ffn"] = first.after
         elif kind == "units" and same and "mlp_ratio" in taken:
-            new["mlp_ratio"] = _quotient(one.after, one.width)
+            new["mlp_ratio"] = _quotient(first.after, first.width)
         elif (name := {"units": "hidden", "channels": "channels"}.get(kind)) in taken:
-            new[str(name)] = tuple(cut.after for cut in own)
+            new[str(name)] = tuple(cut.after for cut in of_kind)
         else:
             raise InputError(_cannot(spec))
     return str(Spec(parsed.name, {**parsed.options, **new}))

@@ -1,22 +1,18 @@
 """Resolve the options of a run into its parts: fill in defaults and check everything that needs no data."""
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from zoo import registry
-from zoo.algebras import Algebra
 from zoo.algebras import algebra as make_algebra
 from zoo.backbones import recipe_of
-from zoo.backbones.build import Factory, check_spec
+from zoo.backbones.build import check_spec
 from zoo.backbones.recipe import Recipe
 from zoo.checkpoint import read_config as read_model_config
 from zoo.data import ready
-from zoo.errors import InputError
+from zoo.errors import InputError, check_rules
 from zoo.hub.sources import locate
 from zoo.kernels.plan import check_kernel
 from zoo.registry.signatures import check_sizes
@@ -25,6 +21,7 @@ from zoo.tasks.base import Task
 from zoo.tasks.decoding.options import Decoding
 from zoo.tasks.distillation import check_distillation, check_distilled
 from zoo.tasks.optimization import check_optimizer, check_schedule
+from zoo.training.callbacks import MovingAverage
 from zoo.training.objects import Objects
 from zoo.training.options import DistillationOptions, Fit, config_values, fixed_options, is_object, parse_interval
 
@@ -43,29 +40,6 @@ NO_OBJECTS = Objects()
 
 
 @dataclass(frozen=True)
-class Network:
-    """How the network of a run is built.
-
-    Attributes:
-        name: The spec of the backbone, or what stands for it in messages and files.
-        backbone: The spec, a factory or a network.
-        algebra: The spec or an algebra.
-        layers: ``scope``, ``init`` and ``embedding``, see `zoo.backbones.build.backbone`.
-        kernel: The kernel of its matrices.
-        vectors: A file of pretrained word vectors.
-        init_from: The source of its initial weights.
-    """
-
-    name: str
-    backbone: str | Factory | nn.Module
-    algebra: str | Algebra
-    layers: Mapping[str, Any]
-    kernel: str
-    vectors: str | None
-    init_from: str | None
-
-
-@dataclass(frozen=True)
 class Plan:
     """A run that has passed every check that needs no data, in its parts.
 
@@ -74,7 +48,6 @@ class Plan:
         config: The content of config.yaml.
         fixed: The options that must not change on resume, by the names of their flags.
         objects: The objects in place of specs.
-        network: How the network is built.
         inputs: The kinds of input that the backbone reads; empty if that is not known.
         data: The data module, not set up.
         task: The class of the task.
@@ -85,7 +58,6 @@ class Plan:
     config: dict[str, Any]
     fixed: dict[str, Any]
     objects: Objects
-    network: Network
     inputs: tuple[str, ...]
     data: Any
     task: type[Task]
@@ -102,17 +74,8 @@ def plan(options: Fit, objects: Objects = NO_OBJECTS, *, try_network: bool = Fal
             experiments, in which it may be hours until the network of this run is built.
     """
     options = resolve(options, objects)
-    layers = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
-    network = Network(
-        name=options.backbone,
-        backbone=objects.net or objects.backbone or options.backbone,
-        algebra=objects.algebra or options.algebra,
-        layers=layers,
-        kernel=options.kernel,
-        vectors=options.vectors,
-        init_from=options.init_from,
-    )
     if try_network:
+        layers = {"scope": options.scope, "init": options.init, "embedding": options.embedding}
         check_spec(options.backbone, options.algebra, **layers)
     for source in (options.init_from, options.teacher):
         if source is not None:
@@ -122,7 +85,7 @@ def plan(options: Fit, objects: Objects = NO_OBJECTS, *, try_network: bool = Fal
     data = make_data(options, objects)
     kind, given = resolve_task(options, objects, data)
     inputs = recipe_for(options.backbone, objects).inputs
-    return Plan(options, config_values(options), fixed_options(options), objects, network, inputs, data, kind, given)
+    return Plan(options, config_values(options), fixed_options(options), objects, inputs, data, kind, given)
 
 
 def resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task], dict[str, Any]]:
@@ -130,8 +93,8 @@ def resolve_task(options: Fit, objects: Objects, data: Any) -> tuple[type[Task],
     name = options.task or getattr(data, "task", None)
     if objects.task is None and name is None:
         raise InputError(f"{options.data} does not say what it is for: give a task", code="missing")
-    kind, own = (objects.task_type, {}) if objects.task_type is not None else task_type(str(name))
-    given = task_options(options) | own
+    kind, implied = (objects.task_type, {}) if objects.task_type is not None else task_type(str(name))
+    given = task_options(options) | implied
     check_distillation(options.distillation.temperature, options.distillation.weight)
     if options.teacher is not None:
         check_distilled(kind)
@@ -200,11 +163,7 @@ def advised_embedding(algebra: str) -> str:
 
 
 def is_given(options: Fit, name: str, objects: Objects) -> bool:
-    """Return whether an object was given for an option.
-
-    Raises:
-        InputError: If the option names an object that is not there: config.yaml of another run cannot hold it.
-    """
+    """Return whether an object was given for an option."""
     if getattr(objects, name, None) is not None or (name in ("backbone", "algebra") and objects.net is not None):
         return True
     if is_object(getattr(options, name)):
@@ -217,17 +176,18 @@ def check_numbers(options: Fit) -> None:
     """Check the options of a run that neither the task nor the data module checks."""
     check_kernel(options.kernel)
     parse_interval(options.checkpoint_every)
-    if not 0 <= options.seed < 2**32:
-        raise InputError(f"seed={options.seed}: use a whole number from 0 to {2**32 - 1}")
-    if options.matmul_precision not in (None, "highest", "high", "medium"):
-        raise InputError(f"matmul_precision={options.matmul_precision}: use highest, high or medium")
-    if options.kernel == "triton" and options.trainer.get("accelerator") == "cpu":
-        text = "kernel='triton' is for CUDA devices, and the accelerator is cpu: use auto, block or factored"
-        raise InputError(text, code="conflict")
-    if options.keep < 1:
-        raise InputError(f"keep={options.keep}: use a whole number from 1, the last epoch is always kept")
-    if options.ema is not None and not 0 < options.ema < 1:
-        raise InputError(f"ema={options.ema} is the decay of a mean: use a number between 0 and 1, such as 0.999")
+    check_rules(
+        (0 <= options.seed < 2**32, f"seed={options.seed}: use a whole number from 0 to {2**32 - 1}"),
+        (
+            options.matmul_precision in (None, "highest", "high", "medium"),
+            f"matmul_precision={options.matmul_precision}: use highest, high or medium",
+        ),
+        (options.keep >= 1, f"keep={options.keep}: use a whole number from 1, the last epoch is always kept"),
+    )
+    if options.ema is not None:
+        MovingAverage(options.ema)
+    text = "kernel='triton' is for CUDA devices, and the accelerator is cpu: use auto, block or factored"
+    check_rules((options.kernel != "triton" or options.trainer.get("accelerator") != "cpu", text), code="conflict")
 
 
 def with_end(options: Fit, max_epochs: int) -> dict[str, Any]:
@@ -269,18 +229,18 @@ def make_data(options: Fit, objects: Objects = NO_OBJECTS) -> Any:
     return data
 
 
-def check_data(inputs: tuple[str, ...], network: Network, data: Any, name: str | None) -> None:
+def check_data(inputs: tuple[str, ...], options: Fit, data: Any) -> None:
     """Compare data that are set up with what the backbone reads and with the options for text."""
-    kind = data.info.inputs
+    kind, name = data.info.inputs, options.data
     held = INPUTS.get(kind, kind)
     if inputs and kind not in inputs:
         wanted = {kind, "token_stream"} if kind == "tokens" else {kind}  # the same text in another order
         able = backbones_that(lambda recipe: bool(wanted & {*recipe.inputs}))
-        text = f"{network.name} reads {INPUTS.get(inputs[0], inputs[0])}, and '{name}' holds {held}"
+        text = f"{options.backbone} reads {INPUTS.get(inputs[0], inputs[0])}, and '{name}' holds {held}"
         raise InputError(text + (f"; {able} can" if able else ""), code="mismatch")
     for option, value, fits in (
-        ("embedding", network.layers["embedding"], getattr(data, "tokenizer", None) is not None),
-        ("vectors", network.vectors, hasattr(data.info, "vectors")),
+        ("embedding", options.embedding, getattr(data, "tokenizer", None) is not None),
+        ("vectors", options.vectors, hasattr(data.info, "vectors")),
     ):
         if value is not None and not fits:
             raise InputError(f"--{option} is for text, and '{name}' holds {held}", code="mismatch")
@@ -295,8 +255,7 @@ def backbones_that(accept: Any) -> str:
 def load_data(options: Fit) -> Any:
     """Make, prepare and set up the data module that the options name."""
     data = ready(make_data(options))
-    network = Network(options.backbone, "", "", {"embedding": options.embedding}, "", options.vectors, None)
-    check_data(recipe_for(options.backbone).inputs, network, data, options.data)
+    check_data(recipe_for(options.backbone).inputs, options, data)
     return data
 
 

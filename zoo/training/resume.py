@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from zoo import checkpoint as models
 from zoo.atomic import write_json
 from zoo.backbones.build import backbone, untrained
-from zoo.checkpoint.manifest import read_json
+from zoo.checkpoint.manifest import file_record, read_json
 from zoo.errors import InputError
 from zoo.training.checkpoint_io import (
     MODEL,
@@ -61,17 +60,7 @@ class Resumed:
 
 
 def resume(config: Mapping[str, Any], fixed: Mapping[str, Any], folder: Path, processes: int = 1) -> Resumed:
-    """Load the newest intact checkpoint of a run, and print its position and the options that changed.
-
-    Args:
-        config: The options now, as in config.yaml.
-        fixed: Those of them that must not change, by the names of their flags.
-        folder: The run's folder.
-        processes: How many processes resume it.
-
-    Raises:
-        InputError: If an option changed that must not, the run is finished, or no checkpoint is intact.
-    """
+    """Load the newest intact checkpoint of a run, and print its position and the options that changed."""
     old, new = flat(read_config(folder)), flat(config)
     names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     path, checkpoint = newest(folder)
@@ -109,11 +98,7 @@ def check_unchanged(folder: Path, resumed: Resumed | None, digest: str | None) -
 
 
 def check_batch(folder: Path, theirs: int, before: int, size: int, processes: int) -> None:
-    """Refuse another number of processes if the rows of a step would change.
-
-    Raises:
-        InputError: If the rows of a step, those of all processes together, would be more or fewer than before.
-    """
+    """Refuse another number of processes if the rows of a step would change."""
     rows = theirs * before
     if size * processes != rows:
         advice = f"use --batch-size {rows // processes}" if rows % processes == 0 else f"use {before} processes"
@@ -219,7 +204,7 @@ def recover(run: str | Path) -> dict[str, Any]:
 def write_checksums(folder: Path) -> None:
     """Write the SHA-256 of the files of a finished run that contain no checksum of their own."""
     paths = [path for pattern in _LISTED for path in sorted(folder.glob(pattern)) if path.is_file()]
-    write_json(folder / CHECKSUMS, {path.relative_to(folder).as_posix(): _digest(path) for path in paths})
+    write_json(folder / CHECKSUMS, {path.relative_to(folder).as_posix(): file_record(path)["sha256"] for path in paths})
 
 
 def verify(run: Path) -> list[dict[str, str]]:
@@ -227,9 +212,6 @@ def verify(run: Path) -> list[dict[str, str]]:
 
     Returns:
         A row of ``file``, ``status`` (``ok``, ``damaged`` or ``unchecked``) and ``note`` for every file.
-
-    Raises:
-        InputError: If the folder has neither a model nor training checkpoints.
     """
     rows: list[dict[str, str]] = []
 
@@ -283,15 +265,7 @@ def _listed(run: Path) -> list[dict[str, str]]:
         elif name not in present:
             status, note = "damaged", "missing"
         else:
-            intact = _digest(run / name) == sums[name]
+            intact = file_record(run / name)["sha256"] == sums[name]
             status, note = ("ok", "as it was written") if intact else ("damaged", "changed since the run ended")
         rows.append({"file": str(run / name), "status": status, "note": note})
     return rows
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        digest = sha256()
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()

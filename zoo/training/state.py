@@ -83,11 +83,11 @@ def gradients(trainer: Trainer, module: LightningModule, batches: int) -> dict[s
     return {name: weight.grad.cpu() for name, weight in module.named_parameters() if weight.grad is not None}
 
 
-def restore_gradients(module: LightningModule, found: dict[str, Any]) -> None:
+def restore_gradients(module: LightningModule, gradients: dict[str, Any]) -> None:
     """Put accumulated gradients back."""
     for name, weight in module.named_parameters():
-        if name in found:
-            weight.grad = found[name].to(weight)
+        if name in gradients:
+            weight.grad = gradients[name].to(weight)
 
 
 def set_position(
@@ -119,12 +119,7 @@ def set_position(
 
 
 def set_loader(trainer: Trainer, position: Sequence[int], *, elsewhere: bool = False) -> None:
-    """Let the training loader begin at a position; Lightning loads the state of one before it has read the checkpoint.
-
-    Raises:
-        InputError: If it is within an epoch, of `elsewhere` (another number of processes), and batches are made of rows of like
-            length: then that number decides which rows they are.
-    """
+    """Let the training loader begin at a position; Lightning loads the state of one before it has read the checkpoint."""
     loader = trainer.train_dataloader
     if elsewhere and position[1] and getattr(loader, "batch_size", None) is None:
         raise InputError("batches of texts of like length depend on the number of processes: go on with as many as before")

@@ -11,12 +11,12 @@ from torch import nn
 
 from zoo.backbones.build import count, equal_size, real_twin
 from zoo.checkpoint.card import number
-from zoo.checkpoint.folder import conversion_record, library_versions
+from zoo.checkpoint.folder import conversion_record, library_versions, network_options
 from zoo.checkpoint.integrity import fingerprint
 from zoo.conversion import stayed_real
 from zoo.report import plain_console, plain_table
 from zoo.tasks import task_type
-from zoo.training.network import Vectors, network_options
+from zoo.training.network import Vectors
 from zoo.training.objects import algebras_of, stands_for_spec
 from zoo.training.options import is_object
 from zoo.training.resolve import Plan
@@ -32,14 +32,15 @@ def record(plan: Plan, net: nn.Module, vectors: Vectors | None) -> dict[str, Any
         ``network``, the keywords that rebuild the network, None if an object has no spec.
     """
     info, product = getattr(plan.data, "info", None), plan.objects.algebra
-    layers = None if plan.objects.net is not None else network_options(plan.network.layers, info)
+    layers = None if plan.objects.net is not None else network_options(plan.config, info)
     names = {key: plan.config.get(key) for key in KEYS}
     names["task"] = plan.config.get("task") or getattr(plan.data, "task", None)
     config: dict[str, Any] = {key: None if is_object(name) else name for key, name in names.items()}
     config |= {"info": None if info is None else info.to_dict()}
     summary = names | {key: plan.config.get(key) for key in ("vectors", "teacher", "seed")}
-    twin = {} if layers is None else {"real_twin": count(real_twin(plan.network.backbone, **layers))["total"]}
-    parameters = count(net) | twin
+    parameters = count(net)
+    if layers is not None:
+        parameters["real_twin"] = count(real_twin(plan.objects.backbone or plan.options.backbone, **layers))["total"]
     summary |= {"parameters": parameters, "equal_size": None, "versions": library_versions(config)}
     if layers is not None and plan.objects.backbone is None and parameters["total"] < parameters["real_twin"]:
         nearest = equal_size(str(names["backbone"]), parameters["total"], **layers)

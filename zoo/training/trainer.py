@@ -41,16 +41,7 @@ def make_trainer(
     ema: float | None = None,
     title: str = "",
 ) -> Trainer:
-    """Build the Trainer of a run.
-
-    Args:
-        settings: Its arguments, see `check_trainer`; our defaults fill in the rest.
-        folder: The folder of the run.
-        checkpoints: The callback that writes checkpoints.
-        resumed: The checkpoint that the run resumes from.
-        ema: Decay of a moving average of the weights, if one is wanted.
-        title: What the data are called.
-    """
+    """Build the Trainer of a run from checked arguments, with our defaults, loggers and callbacks."""
     terminal = sys.stdout.isatty()
     defaults: dict[str, Any] = {"enable_model_summary": False, "log_every_n_steps": 10, "enable_progress_bar": terminal}
     defaults |= {"default_root_dir": str(folder), "num_sanity_val_steps": 0, "enable_checkpointing": True}
@@ -117,9 +108,6 @@ def check_trainer(values: Mapping[str, Any]) -> dict[str, Any]:
 
     A logger, callback, strategy, profiler or plugin is described as ``{class_path: ..., init_args: {...}}``; a logger or
     callback without arguments also by its class path alone.
-
-    Raises:
-        InputError: If an argument is unknown or of the wrong type, or an object cannot be built.
     """
     hints, checked = get_type_hints(Trainer.__init__), dict(values)
     for name, value in values.items():

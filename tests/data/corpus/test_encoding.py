@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tokenizers
 
+from tests.errors import raises
 from zoo.data.corpus import CorpusData, Text
 from zoo.data.corpus.encoding import encoder, extents, learn, number_type
 from zoo.data.text.tokenizer import train_tokenizer
@@ -79,11 +80,11 @@ def test_large_vocabularies_have_larger_numbers():
 
 
 def test_other_tokenizers_are_refused():
-    with pytest.raises(InputError, match="tokenizer='word': running text is read by char or bpe"):
+    with raises("invalid", "tokenizer='word': running text is read by char or bpe"):
         CorpusData({"train": Text(TEXT)}, tokenizer="word")
-    with pytest.raises(InputError, match="single words and no running text"):
+    with raises("invalid", "single words and no running text"):
         encoder(train_tokenizer("word", [TEXT], 99, False, 1))
-    with pytest.raises(InputError, match=r"vocab=257: .* at least 258"):
+    with raises("invalid", "vocab=257:", "at least 258"):
         learn("bpe", [TEXT], 257, False)
 
 
@@ -102,5 +103,5 @@ def test_the_tokenizer_file_of_a_model(tmp_path):
             CorpusData({"train": text}, tokenizer=str(file))
         assert "\n" not in str(error.value)
     tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a")).save(str(file))
-    with pytest.raises(InputError, match=r"a tokenizer\.json of a language model"):
+    with raises("invalid", "a tokenizer.json of a language model"):
         CorpusData({"train": text}, tokenizer=str(file))

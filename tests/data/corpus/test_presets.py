@@ -1,15 +1,14 @@
 import gzip
-from dataclasses import replace
 
-import datasets
 import pytest
 from zoo_datasets import corpora as presets
 from zoo_datasets import wordnet
 from zoo_datasets.corpora import divide, gloss_corpus, pydoc
 
+from tests.errors import raises
 from zoo.data import ready
 from zoo.data.corpus import CorpusData
-from zoo.data.corpus.files import corpus
+from zoo.data.corpus.module import corpus
 from zoo.errors import InputError
 
 PLAY = "".join(f"SPEAKER {i}:\nWhat is {i}, my lord?\n\n" for i in range(200))
@@ -50,13 +49,13 @@ def test_a_folder_has_its_own_splits(tmp_path):
 
 
 def test_folders_and_files_that_are_wrong(tmp_path):
-    with pytest.raises(InputError, match=r"nowhere\.txt does not exist"):
+    with raises("missing", "nowhere.txt does not exist"):
         ready(corpus(path=tmp_path / "nowhere.txt"))
     put(tmp_path / "test.txt")
-    with pytest.raises(InputError, match=r"corpus: .* has no train.txt \(or .txt.gz, .txt.xz\); there is test.txt"):
+    with raises("missing", "corpus:", "has no train.txt (or .txt.gz, .txt.xz); there is test.txt"):
         ready(corpus(path=tmp_path))
     put(tmp_path / "train.txt"), put(tmp_path / "train.txt.gz")
-    with pytest.raises(InputError, match=r"holds both train.txt and train.txt.gz; keep one"):
+    with raises("conflict", "holds both train.txt and train.txt.gz; keep one"):
         ready(corpus(path=tmp_path))
 
 
@@ -76,46 +75,8 @@ def test_enwik8_is_read_by_bytes(tmp_path):
     made = ready(presets.enwik8(path=put(tmp_path / "enwik8", "été " * 500), max_length=32))
     assert made.info.vocab_size == 258
     assert sum(shares(made)) == 500 * 6
-    with pytest.raises(InputError, match=r"enwik8: there is no known copy .* use enwik8\(path=...\)"):
+    with raises("invalid", "enwik8: there is no known copy", "use enwik8(path=...)"):
         ready(presets.enwik8())
-
-
-def test_the_hub_copy_is_put_together_and_held_against_its_length(monkeypatch):
-    asked = []
-
-    def load(repository):
-        asked.append(repository)
-        parts = {"train": [PLAY[:3000], PLAY[3000:4000]], "validation": [PLAY[4000:4100]], "test": [PLAY[4100:]]}
-        return {name: datasets.Dataset.from_dict({"text": rows}) for name, rows in parts.items()}
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    monkeypatch.setattr(presets.text8, "record", replace(presets.text8.record, length=len(PLAY)))
-    made = ready(presets.text8(max_length=32))
-    assert asked == ["afmck/text8"]
-    assert "".join(text(made, split) for split in ("train", "val", "test")) == PLAY
-    assert shares(made)[0] == len(PLAY) * 90 // 100
-    with pytest.raises(InputError, match=r"shakespeare: the Hub's copy has changed: .* characters, not 1,115,394; use shak"):
-        ready(presets.shakespeare())
-    monkeypatch.setattr(datasets, "load_dataset", lambda repository: {"train": datasets.Dataset.from_dict({"line": ["a"]})})
-    with pytest.raises(InputError, match="has no column text in train, only line; use text8"):
-        ready(presets.text8())
-
-
-def test_an_unreachable_hub_is_one_line(monkeypatch):
-    def load(repository):
-        raise ConnectionError("no route\nto host")
-
-    monkeypatch.setattr(datasets, "load_dataset", load)
-    with pytest.raises(
-        InputError, match=r"could not get karpathy/tiny_shakespeare .*\(no route\); use shakespeare\(path=...\)"
-    ):
-        ready(presets.shakespeare())
-
-
-def test_presets_show_the_options_of_the_module():
-    for preset in (corpus, presets.shakespeare, pydoc, gloss_corpus):
-        with pytest.raises(TypeError, match="min_count"):
-            preset(min_count=3, path="x") if preset is corpus else preset(min_count=3)
 
 
 def test_help_topics_stay_whole():
@@ -146,16 +107,5 @@ def test_glosses_are_a_line_each():
         assert lines != sorted(lines)
     assert ready(gloss_corpus(limit=400, seed=9)).info.sha256 == made.info.sha256
     assert isinstance(made, CorpusData)
-    with pytest.raises(InputError, match="limit=0"):
+    with raises("invalid", "limit=0"):
         ready(gloss_corpus(limit=0))
-
-
-def test_the_plays_themselves(shared):
-    folder = shared / "tinyshakespeare"
-    if not folder.is_dir():
-        pytest.skip("no tinyshakespeare among the shared data")
-    made = ready(presets.shakespeare(path=folder))
-    assert made.info.sizes == {"train": 1003854, "val": 55770, "test": 55770}
-    assert made.info.vocab_size == 2 + 65
-    assert sum(shares(made)) == presets.shakespeare.record.length
-    assert text(made, "train").startswith("First Citizen:\nBefore we proceed any further")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.errors import raises
 from zoo.data.corpus import Text, TextFile, source
 from zoo.data.corpus.source import digest, divided
 from zoo.errors import InputError
@@ -72,13 +73,13 @@ def test_a_wrong_byte_in_a_later_part_counts_lines_from_the_start(tmp_path):
     file = write(tmp_path / "a.txt", b"fine\n" * 96 + b"\xff\n" + b"fine\n" * 3)
     train, *_, test = file.cut((90, 95, 100))
     assert "".join(train.pieces()).startswith("fine")
-    with pytest.raises(InputError, match=r"a\.txt:97: byte 0xff"):
+    with raises("data", "a.txt:97: byte 0xff"):
         list(test.pieces())
 
 
 def test_a_character_cut_off_at_the_end_is_wrong(tmp_path):
     file = write(tmp_path / "a.txt", b"fine\n\xc3")
-    with pytest.raises(InputError, match=r"a\.txt:2: byte 0xc3 is not UTF-8"):
+    with raises("data", "a.txt:2: byte 0xc3 is not UTF-8"):
         list(file.pieces())
 
 

@@ -70,7 +70,7 @@ def test_a_worker_gets_the_name_and_not_the_numbers(folder, large):
 def test_what_stops_early_leaves_nothing(folder, large, monkeypatch, stop):
     class Broken(Text):
         def pieces(self):
-            yield "the "
+            yield WORDS.content
             raise stop
 
     text = Broken(WORDS.content)

@@ -1,19 +1,14 @@
-import copy
-from functools import partial
-
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
 from PIL import Image
 
+from tests.errors import raises
 from zoo.data import ImageData as unopened_ImageData
 from zoo.data import Split, ready
-from zoo.data.images.augment import shift
+from zoo.data.images.module import shift
 from zoo.data.images.preprocess import preprocess
 from zoo.data.images.splits import EncodedImages
-from zoo.data.loader import EpochSampler, shuffled
-from zoo.errors import InputError
 
 
 def ImageData(*args, **options):
@@ -76,57 +71,11 @@ def orders(data, epochs=2):
     return [gather(loader)[0] for _ in range(epochs)]
 
 
-@pytest.mark.parametrize("augment", ["none", "shift", "flip", "timm"])
-def test_order_and_augmentation_depend_on_the_seed_only(make, augment):
-    torch.manual_seed(1)
-    first = orders(make(shape=(4, 4, 3), augment=augment, seed=3))
-    torch.manual_seed(2)
-    second = orders(make(shape=(4, 4, 3), augment=augment, seed=3))
-    other = orders(make(shape=(4, 4, 3), augment=augment, seed=4))
-    for a, b, c in zip(first, second, other, strict=True):
-        assert torch.equal(a, b)
-        assert not torch.equal(a, c)
-    assert not torch.equal(first[0], first[1])
-
-
-@pytest.mark.parametrize("augment", ["shift", "timm"])
-def test_global_generators_are_left_alone(make, augment):
-    import random
-
-    before = torch.get_rng_state(), random.getstate(), copy.deepcopy(np.random.get_state())
-    data = make(shape=(4, 4, 3), augment=augment)
-    gather(data.train_dataloader())
-    gather(data.val_dataloader())
-    assert torch.equal(before[0], torch.get_rng_state())
-    assert before[1] == random.getstate()
-    assert np.array_equal(before[2][1], np.random.get_state()[1])
-    assert before[2][2] == np.random.get_state()[2]
-
-
-def test_workers_do_not_change_a_batch(make):
-    for a, b in zip(orders(make(augment="shift")), orders(make(augment="shift", num_workers=2)), strict=True):
-        assert torch.equal(a, b)
-
-
 def test_every_epoch_shows_every_image_once(make):
     data = make()
     epochs = [{image.numpy().tobytes() for image in epoch} for epoch in orders(data)]
     assert len(epochs[0]) == 36
     assert epochs[0] == epochs[1]
-
-
-def test_a_resumed_sampler_goes_on_where_it_was():
-    through, resumed = (EpochSampler(partial(shuffled, 10, 0), even=True) for _ in range(2))
-    epochs = [list(through) for _ in range(3)]
-    resumed.set_epoch(2)
-    assert list(resumed) == epochs[2]
-    assert sorted(key % 10 for key in epochs[2]) == list(range(10))
-
-
-def test_validation_images_do_not_depend_on_the_seed(make):
-    first, second = (gather(make(seed=seed).val_dataloader()) for seed in (0, 1))
-    assert torch.equal(first[0], second[0])
-    assert torch.equal(first[1], second[1])
 
 
 @pytest.mark.parametrize("shape", [(6, 6), (6, 6, 3), (5, 9), (9, 5, 3)])
@@ -164,37 +113,18 @@ def test_no_test_split_is_one_clear_line(make):
     data = make(test=0)
     assert not data.has_test
     for loader in (data.test_dataloader, data.predict_dataloader):
-        with pytest.raises(InputError, match=r"^the data has no test split: .*"):
+        with raises("missing", "the data has no test split:"):
             loader()
     assert make().has_test
 
 
 @pytest.mark.parametrize(
-    "option",
-    [
-        {"batch_size": 0},
-        {"batch_size": 2.5},
-        {"num_workers": -1},
-        {"seed": "x"},
-        {"augment": "mirror"},
-        {"size": -3},
-        {"channels": 2},
-        {"val": 1.0},
-    ],
+    ("splits", "said"), [({"test": 2}, "no train split"), ({"train": 1}, "here: one class only: nothing to tell apart")]
 )
-def test_wrong_options_are_named(make, option):
-    with pytest.raises(InputError, match=f"{next(iter(option))}="):
-        make(**option)
-
-
-def test_a_training_split_is_needed(pixels):
-    with pytest.raises(InputError, match="no train split"):
-        ImageData({"test": Split(pixels(4, 2, 2), np.zeros(4, int))}, ["a"])
-
-
-def test_one_class_is_refused(pixels):
-    with pytest.raises(InputError, match=r"^here: one class only: nothing to tell apart$"):
-        ImageData({"train": Split(pixels(9, 2, 2), np.zeros(9, int), "here")}, ["a"])
+def test_wrong_splits_are_named(pixels, splits, said):
+    splits = {name: Split(pixels(9, 2, 2), np.arange(9) % classes, "here") for name, classes in splits.items()}
+    with raises("missing" if "train" not in splits else "data", said):
+        ImageData(splits, ["a"])
 
 
 @pytest.mark.parametrize(
@@ -207,23 +137,13 @@ def test_a_lone_image_is_no_last_batch(make, batch_size, expected):
     assert [len(labels) for _, labels in loader] == expected
     assert len(loader) == len(expected)
     assert sum(len(labels) for _, labels in data.test_dataloader()) == 7
+    assert [len(labels) for _, labels in make(rows=2, test=0, val=0.5).train_dataloader()] == [1]
 
 
 def test_another_image_is_left_out_in_every_epoch(make):
     epochs = [{image.numpy().tobytes() for image in epoch} for epoch in orders(make(batch_size=5), 3)]
     assert [len(epoch) for epoch in epochs] == [35] * 3
     assert len(set.union(*epochs)) == 36
-
-
-def test_a_single_image_is_a_batch(make):
-    data = make(rows=2, test=0, val=0.5)
-    assert [len(labels) for _, labels in data.train_dataloader()] == [1]
-
-
-def test_batch_norm_trains_on_every_batch(make):
-    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(16))
-    for images, _ in make(batch_size=5).train_dataloader():
-        net(images)
 
 
 def test_shift_moves_whole_images_and_never_mirrors():
@@ -255,37 +175,3 @@ def test_flip_mirrors_about_half():
 )
 def test_auto_augmentation(make, shape, expected):
     assert make(rows=12, shape=shape, augment="auto").augment == expected
-
-
-class Watcher(LightningModule):
-    """Note the sum of every training batch."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(16, 2)
-        self.seen = []
-
-    def training_step(self, batch, index):
-        self.seen.append(batch[0].sum().item())
-        return torch.nn.functional.cross_entropy(self.layer(batch[0].flatten(1)), batch[1])
-
-    def predict_step(self, batch, index):
-        return batch[1]
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), 0.1)
-
-
-@pytest.mark.filterwarnings("ignore:.*(many workers|no `validation_step`|LeafSpec)")
-def test_lightning_sees_the_same_batches_as_a_plain_loop(make):
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
-    trainer = Trainer(max_epochs=2, enable_model_summary=False, **quiet)
-    model, data = Watcher(), make(augment="shift")
-    trainer.fit(model, data)
-    assert model.seen == pytest.approx([batch[0].sum().item() for epoch in loops(data) for batch in epoch])
-    assert torch.cat(trainer.predict(model, data)).tolist() == [0, 1, 0, 1, 0, 1, 0]
-
-
-def loops(data):
-    loader = data.train_dataloader()
-    return [list(loader) for _ in range(2)]

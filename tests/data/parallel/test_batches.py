@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.data.text.batches import LengthBatches as Epoch
+from zoo.data.text.tokens import LengthBatches as Epoch
 
 
 class LengthBatches:

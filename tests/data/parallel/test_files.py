@@ -4,9 +4,12 @@ import re
 
 import pytest
 
+from tests.errors import raises
+from zoo.data import parallel as sets
 from zoo.data.module import ready
-from zoo.data.parallel import files as sets
 from zoo.data.text.reading import read_pairs
+from zoo.data.text.splits import check_splits, with_validation
+from zoo.data.text.table import Table, digest
 from zoo.errors import InputError
 
 
@@ -66,7 +69,7 @@ def test_a_folder_has_the_splits_of_its_files(tmp_path):
         ({"a_en": "x\ny\n\n", "b_de": "x\ny\n"}, "T/a.en:3: an empty line"),
         ({"a_en": "", "b_de": "x\n"}, "T/a.en: the file is empty"),
         ({"b_de": "x\n"}, "parallel: T/a.en does not exist"),
-        ({"a_en": "x\n", "b_de": "y\n"}, "T/a.en: one pair only"),
+        ({"a_en": "x\n", "b_de": "y\n"}, "T/a.en: val=0.05 of 1 training rows"),
     ],
 )
 def test_wrong_files_are_named(tmp_path, files, said):
@@ -80,17 +83,17 @@ def test_one_file_is_not_two_sides(tmp_path):
     write(tmp_path, a_en=lines("one"))
     (tmp_path / "b.de").symlink_to(tmp_path / "a.en")
     for target in ("a.en", "b.de"):
-        with pytest.raises(InputError, match=r"a\.en: one file for both sides"):
+        with raises("conflict", "a.en: one file for both sides"):
             parallel(tmp_path / "a.en", tmp_path / target)
     write(tmp_path, train_en=lines("one"))
-    with pytest.raises(InputError, match=r"^parallel: source=en and target=en are the same files"):
+    with raises("invalid", "parallel: source=en and target=en are the same files"):
         parallel(path=tmp_path, source="en", target="en")
 
 
 def test_bytes_that_are_no_utf8_are_named(tmp_path):
     write(tmp_path, a_en="x\ny\n")
     (tmp_path / "b.de").write_bytes(b"x\nM\xfcnchen\n")
-    with pytest.raises(InputError, match=r"b\.de:2: byte 0xfc is not UTF-8"):
+    with raises("data", "b.de:2: byte 0xfc is not UTF-8"):
         parallel(tmp_path / "a.en", tmp_path / "b.de")
 
 
@@ -112,7 +115,46 @@ def test_wrong_folders_are_named(tmp_path, files, said):
 
 def test_a_file_is_no_folder(tmp_path):
     write(tmp_path, a_en="x\n")
-    with pytest.raises(InputError, match=r"a\.en is no folder; give the one that holds train\.en and train\.de"):
+    with raises("missing", "a.en is no folder; give the one that holds train.en and train.de"):
         parallel(path=tmp_path / "a.en", source="en", target="de")
-    with pytest.raises(InputError, match=r"^parallel: nowhere does not exist"):
+    with raises("missing", "parallel: nowhere does not exist"):
         parallel(path="nowhere", source="en", target="de")
+
+
+def pairs(count=100, **options):
+    columns = [f"s{i}" for i in range(count)], [f"t{i}" for i in range(count)]
+    return Table(columns, source=options.pop("name", "p"), **options)
+
+
+def test_rows_keep_their_places():
+    taken = pairs(files=("a.en", "a.de")).take([7, 3]).take([1])
+    assert list(taken.texts) == [["s3"], ["t3"]]
+    assert (taken.location(0), taken.location(0, side=1)) == ("a.en:4", "a.de:4")
+    assert pairs().take([7]).location(0) == "p, row 8"
+
+
+@pytest.mark.parametrize(("count", "held"), [(2, 1), (10, 1), (100, 5), (1000, 50)])
+def test_five_per_cent_are_held_out_for_ever_the_same(count, held):
+    found = with_validation({"train": pairs(count), "test": pairs(3)}, 0.05)
+    assert list(found) == ["train", "val", "test"]
+    assert len(found["val"]) == held
+    assert sorted([*found["train"].texts[0], *found["val"].texts[0]]) == sorted(pairs(count).texts[0])
+    assert digest(found) == digest(with_validation({"train": pairs(count), "test": pairs(3)}, 0.05))
+    if count == 100:
+        assert found["val"].texts[1] == ["t2", "t26", "t55", "t75", "t86"]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Table((["a", "b"], ["c"]), source="p"), "^p: 2 texts but 1 second texts"),
+        (lambda: with_validation({"train": pairs(1)}, 0.05), "^p: val=0.05 of 1 training rows"),
+        (lambda: check_splits({"train": Table((["a"],), source="p")}, 2), "^p, train split: 1 columns of text; expected 2"),
+        (lambda: check_splits({"val": pairs()}, 2), "train is needed"),
+        (lambda: check_splits({"train": pairs(), "dev": pairs()}, 2), "val and test may be there"),
+        (lambda: check_splits({"train": pairs(), "test": pairs(0)}, 2), "^p, test split: no rows"),
+    ],
+)
+def test_wrong_pairs_are_named(make, said):
+    with pytest.raises(InputError, match=said):
+        make()

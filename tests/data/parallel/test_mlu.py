@@ -2,11 +2,10 @@ import random
 import re
 
 import pytest
-from zoo_datasets.mlu import LONGEST
-from zoo_datasets.mlu import mlu as preset
+from zoo_datasets.parallel_sets import LONGEST
+from zoo_datasets.parallel_sets import mlu as preset
 
 from zoo.data.module import ready
-from zoo.errors import InputError
 
 
 def mlu(**options):
@@ -74,16 +73,3 @@ def test_it_is_read_letter_by_letter(made):
     number = int(numbers[0])
     assert made.tokenizer.decode(source[0].tolist()) == made.splits["test"].texts[0][number]
     assert made.tokenizer.decode(targets[0].tolist()) == made.splits["test"].texts[1][number]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"train": 0}, "train=0"),
-        ({"val": -1}, "val=-1"),
-        ({"train": 12_000_000}, "^mlu: train=12000000, .* 12,003,000 pairs; there are 12,000,000"),
-    ],
-)
-def test_wrong_numbers_are_named(options, said):
-    with pytest.raises(InputError, match=said):
-        mlu(**options)

@@ -1,13 +1,10 @@
-import copy
-import pickle
 import random
 
-import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
+from tests.errors import raises
 from zoo.data.module import ready
 from zoo.data.parallel import ParallelData
 from zoo.data.text import Table, Tokenizer
@@ -17,7 +14,7 @@ BEGIN, END = 2, 3
 
 
 def Pairs(sources, targets, name="the data", files=None):
-    return Table((sources, targets), source=name, files=files, noun="pair")
+    return Table((sources, targets), source=name, files=files)
 
 
 def pairs(count=120, seed=0, **options):
@@ -65,17 +62,6 @@ def test_what_is_written_can_be_read_again(tokenizer):
     for (_, shifted), targets, _, references in batches(made, "val"):
         for tokens in (targets, shifted):
             assert [made.tokenizer.decode(row).strip() for row in tokens.tolist()] == references
-
-
-@pytest.mark.parametrize("options", [{}, {"batch_tokens": 60}, {"batch_size": 1}, {"batch_size": 500}])
-def test_every_pair_comes_once_per_epoch(options):
-    made = data(**options)
-    loader = made.train_dataloader()
-    orders = [[rows.tolist() for _, _, rows, *_ in loader] for _ in range(2)]
-    for order in orders:
-        assert len(order) == len(loader)
-        assert sorted(row for batch in order for row in batch) == list(range(made.info.sizes["train"]))
-    assert orders[0] != orders[1]
 
 
 def test_the_budget_counts_the_longer_side_with_its_end():
@@ -133,69 +119,6 @@ def test_the_names_of_special_tokens_are_unknown_words_in_a_text():
     assert shifted[0].tolist() == [BEGIN, 1, 1, a]
 
 
-def test_the_seed_decides_the_order_of_training_and_nothing_else():
-    splits = {"train": pairs(), "test": pairs(30, seed=1)}
-    one, same, other = (data(splits, seed=seed) for seed in (1, 1, 2))
-    assert numbers(one, "train") == numbers(same, "train") != numbers(other, "train")
-    for name in ("val", "test"):
-        loader = getattr(one, f"{name}_dataloader")()
-        first = [rows.tolist() for _, _, rows, *_ in loader]
-        assert first == [rows.tolist() for _, _, rows, *_ in loader] == numbers(other, name)
-    assert (one.info, one.files) == (other.info, other.files)
-
-
-def test_workers_do_not_change_a_batch(capfd):
-    splits = {"train": pairs(), "test": pairs(30, seed=1)}
-    for name in ("train", "test"):
-        loaders = [getattr(data(splits, num_workers=count), f"{name}_dataloader")() for count in (0, 2)]
-        one, other = ([batch for _ in range(2) for batch in loader] for loader in loaders)
-        for ((a, b), c, d, *said), ((e, f), g, h, *again) in zip(one, other, strict=True):
-            assert all(torch.equal(x, y) for x, y in ((a, e), (b, f), (c, g), (d, h)))
-            assert said == again
-    assert "TOKENIZERS_PARALLELISM" not in capfd.readouterr().err
-
-
-def test_global_generators_are_left_alone():
-    before = torch.get_rng_state(), random.getstate(), copy.deepcopy(np.random.get_state())
-    numbers(data({"train": pairs()}), "train")
-    assert torch.equal(before[0], torch.get_rng_state())
-    assert np.array_equal(before[2][1], np.random.get_state()[1])
-
-
-class Listener(pl.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.weight, self.heard = nn.Parameter(torch.zeros(())), []
-
-    def training_step(self, batch, _):
-        self.heard.append(batch[2].tolist())
-        return self.weight**2
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-
-@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec", "ignore:.*does not have many workers")
-def test_a_trainer_moves_from_epoch_to_epoch(tmp_path):
-    made, listener = data(seed=5), Listener()
-    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    trainer = pl.Trainer(accelerator="cpu", max_epochs=2, default_root_dir=tmp_path, log_every_n_steps=1, **quiet)
-    trainer.fit(listener, train_dataloaders=made.train_dataloader())
-    loader = made.train_dataloader()
-    assert listener.heard == [rows.tolist() for _ in range(2) for _, _, rows, *_ in loader]
-
-
-@pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec", "ignore:.*does not have many workers")
-@pytest.mark.filterwarnings("ignore:.*no `validation_step`")
-def test_batches_to_overfit_are_the_same_ones_in_every_epoch(tmp_path):
-    made, listener = data(seed=5), Listener()
-    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    trainer = pl.Trainer(accelerator="cpu", max_epochs=3, default_root_dir=tmp_path, overfit_batches=2, **quiet)
-    first = [rows.tolist() for _, _, rows, *_ in made.train_dataloader()][:2]
-    trainer.fit(listener, made)
-    assert listener.heard == first * 3
-
-
 def test_a_trained_model_reads_other_pairs_as_its_own():
     trained = data(max_length=9)
     stored = Tokenizer.from_json(trained.files["tokenizer.json"], trained.info)
@@ -222,22 +145,8 @@ def test_sources_alone_are_read_as_in_training():
     tokens = made.tokenizer.encode(made.splits["val"].texts[0], ended=True)
     assert all(np.array_equal(one, other) for one, other in zip(tokens, made._tokens["val"][0], strict=True))
     whole = Tokenizer.from_json(made.files["tokenizer.json"], made.info)
-    with pytest.raises(InputError, match=r"^line 1: 9 tokens, the model reads at most 8"):
+    with raises("data", "line 1: 9 tokens, the model reads at most 8"):
         whole.encode(["a b c d e f g a b"], lambda i: f"line {i + 1}", ended=True)
-
-
-def test_splits_that_are_missing():
-    assert (data().has_split, data().has_test) == (False, False)
-    assert data().info.sizes == {"train": 114, "val": 6}
-    with pytest.raises(InputError, match=r"^p has no test split"):
-        data().predict_dataloader()
-    tested = data({"train": pairs(), "test": pairs(9)})
-    assert (tested.has_split, tested.has_test) == (True, True)
-
-
-def test_a_batch_can_be_sent_to_another_process():
-    rows = data().train_dataloader().dataset
-    assert torch.equal(pickle.loads(pickle.dumps(rows))[[3]][1], rows[[3]][1])
 
 
 BLANK = Pairs(["a", "b", " \n"], ["x", "y", "z"], files=("s.en", "s.de"))

@@ -3,7 +3,6 @@ from zoo_datasets import agreement as grammar
 from zoo_datasets.agreement import agreement as preset
 
 from zoo.data.module import ready
-from zoo.errors import InputError
 
 
 def agreement(*args, **options):
@@ -87,17 +86,3 @@ def test_attractors_change_the_test_split_only(data, attractors):
         assert NUMBER[head] == label
         assert len(between) == attractors
         assert all(NUMBER[noun] != label for noun in between)
-
-
-def test_a_seed_leaves_the_sentences_alone(data):
-    assert agreement(seed=7).info == data.info
-    assert data.info.sha256.startswith("400a4f465899")
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [({"attractors": 5}, "attractors=5"), ({"attractors": "1"}, "attractors='1'"), ({"rows": 99}, "rows=99")],
-)
-def test_wrong_options(options, said):
-    with pytest.raises(InputError, match=said):
-        agreement(**options)

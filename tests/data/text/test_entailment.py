@@ -6,7 +6,6 @@ from zoo_datasets.entailment import CLASSES
 from zoo_datasets.entailment import entailment as preset
 
 from zoo.data.module import ready
-from zoo.errors import InputError
 
 
 def entailment(*args, **options):
@@ -74,16 +73,3 @@ def test_no_formula_is_in_two_splits(data):
 def test_formulas_have_the_sizes_that_are_documented(data):
     counts = [{sum(word in "abcd" for word in text.split()) for text in column} for column in data.splits["train"].texts]
     assert counts == [{2, 3, 4, 5}, {2, 3, 4}]
-
-
-def test_a_seed_leaves_the_pairs_alone(data):
-    assert entailment(seed=7).info == data.info
-    assert data.info.sha256.startswith("794746f77095")
-
-
-@pytest.mark.parametrize(
-    ("options", "said"), [({"variables": 3}, "variables=3"), ({"variables": 7}, "from 4 to 6"), ({"rows": 89}, "rows=89")]
-)
-def test_wrong_options(options, said):
-    with pytest.raises(InputError, match=said):
-        entailment(**options)

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from tests.errors import raises
 from zoo.data.module import ready
-from zoo.data.parallel.files import parallel
-from zoo.data.text import columns, local
+from zoo.data.parallel import parallel
+from zoo.data.text import local
+from zoo.data.text import table as columns
 from zoo.data.text.files import blocks, read_text
 from zoo.data.text.reading import read_table
-from zoo.errors import InputError
 
 
 @pytest.fixture
@@ -65,14 +66,6 @@ def test_mapped_data_are_the_same(tmp_path, monkeypatch, request):
     assert torch.equal(copy.padded([3, 5]), data.tokens[0].padded([3, 5]))
 
 
-def test_another_content_makes_another_file(cached, tmp_path):
-    path = write(tmp_path / "x.tsv")
-    one = ready(local.pairs(path)).info.sha256
-    assert ready(local.pairs(write(path, rows()[::-1]))).info.sha256 != one
-    assert ready(local.pairs(path, first="second", second="first")).info.sha256 != one
-    assert len(list((cached / "tables").iterdir())) == 3
-
-
 def test_parallel_files_are_mapped_too(cached, tmp_path):
     for side, column in (("en", 1), ("de", 2)):
         (tmp_path / f"a.{side}").write_text("".join(row[column] + "\n" for row in rows()))
@@ -89,7 +82,7 @@ def test_parallel_files_are_mapped_too(cached, tmp_path):
 def test_a_wrong_row_far_behind_is_named(cached, tmp_path):
     table = rows(25_000)
     table[20_000] = ("1", " ", "x")
-    with pytest.raises(InputError, match=r"x.tsv:20002: empty text in column 'first'"):
+    with raises("data", "x.tsv:20002: ", "'first'"):
         ready(local.pairs(write(tmp_path / "x.tsv", table)))
     assert not list(cached.rglob("*.arrow"))
     assert not [path for path in cached.rglob("*") if path.name.startswith(".")]
@@ -115,18 +108,18 @@ def test_an_endless_line_is_refused(tmp_path):
     with gzip.open(path, "wb", 1) as stream:
         for _ in range(18):
             stream.write(b"x" * 2**20)
-    with pytest.raises(InputError, match=r"x.tsv.gz:1: a line of more than 16 MiB"):
+    with raises("data", "x.tsv.gz:1: ", "16 MiB"):
         read_table(path, text=1, label=0)
 
 
 def test_pipes_devices_and_folders_are_no_files(tmp_path):
     os.mkfifo(tmp_path / "pipe.tsv")
     (tmp_path / "folder.tsv").mkdir()
-    with pytest.raises(InputError, match=r"pipe.tsv is a pipe or a device; save the data"):
+    with raises("data", "pipe.tsv is a pipe"):
         read_table(tmp_path / "pipe.tsv", text=1, label=0)
-    with pytest.raises(InputError, match=r"folder.tsv: this is a folder, not a file"):
+    with raises("data", "folder.tsv: this is a folder"):
         read_table(tmp_path / "folder.tsv", text=1, label=0)
-    with pytest.raises(InputError, match=r"/dev/zero: this is a pipe or a device"):
+    with raises("data", "/dev/zero: this is a pipe"):
         read_text(Path("/dev/zero"))
 
 
@@ -134,7 +127,7 @@ def test_pipes_devices_and_folders_are_no_files(tmp_path):
 def test_utf_16_is_named(tmp_path, encoding):
     path = tmp_path / "x.tsv"
     path.write_bytes("label\ttext\n1\tgood\n0\tbad\n".encode(encoding))
-    with pytest.raises(InputError, match=r"x.tsv: the file is UTF-16; save it as UTF-8 \(iconv -f UTF-16 -t UTF-8, say\)"):
+    with raises("data", "x.tsv: the file is UTF-16"):
         read_table(path, text="text")
 
 
@@ -153,27 +146,11 @@ HEADED = "sentiment\treview\n" + "".join(f"{'pos' if i % 2 else 'neg'}\ta film {
 def test_a_header_does_not_become_a_class(tmp_path):
     path = tmp_path / "x.tsv"
     path.write_text(HEADED)
-    with pytest.raises(InputError) as caught:
+    with raises("data", f"{path}:1: 'sentiment' ", "header=true", "header=false"):
         ready(local.text(path, text=1, label=0))
-    assert str(caught.value) == (
-        f"{path}:1: 'sentiment' is the label of this row alone, which looks like a header: use header=true, "
-        "or header=false if it is a row"
-    )
     assert ready(local.text(path, text="review", label="sentiment")).info.classes == ("neg", "pos")
     assert ready(local.text(path, text=1, label=0, header=True)).info.classes == ("neg", "pos")
     assert "sentiment" in ready(local.text(path, text=1, label=0, header=False)).info.classes
-
-
-@pytest.mark.parametrize("columns", [{}, {"text": 0}, {"text": 1}])
-def test_no_column_is_recommended_by_its_place(tmp_path, columns):
-    path = tmp_path / "x.tsv"
-    path.write_text(HEADED)
-    with pytest.raises(InputError) as caught:
-        ready(local.text(path, **columns))
-    assert str(caught.value) == (
-        f"{path}:1: no column '{'label' if columns else 'text'}'; there is 'sentiment', 'review'; give the columns to read by "
-        "name, text=NAME, label=NAME, or by number, from 0 on, if this is no header"
-    )
 
 
 def test_first_rows_that_are_no_headers_stay(tmp_path):
@@ -182,22 +159,6 @@ def test_first_rows_that_are_no_headers_stay(tmp_path):
     for first in ("pos\tfine\n", "odd\ta film\n", "7\tfine\n"):
         path.write_text("".join([first, *lines]))
         assert len(read_table(path, text=1, label=0)) == 21
-
-
-def test_options_are_checked_without_data():
-    for options, said in (
-        ({"header": "yes"}, "header='yes'"),
-        ({"tokenizer": "words"}, "tokenizer='words'"),
-        ({"vocab": 2}, "vocab=2"),
-        ({"fold": 10}, "fold=10"),
-        ({"max_length": 0}, "max_length=0"),
-        ({"val": 2.0}, "val=2.0"),
-    ):
-        with pytest.raises(InputError, match=said):
-            local.text("/nowhere/x.tsv", **options)
-    assert local.text("/nowhere/x.tsv").task == "text_classification"
-    with pytest.raises(InputError, match=r"/nowhere/x.tsv does not exist"):
-        ready(local.text("/nowhere/x.tsv"))
 
 
 def test_the_splits_of_a_lone_table_are_said(tmp_path):

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from tests.errors import raises
 from zoo.data.module import ready
 from zoo.data.text import local
 from zoo.errors import InputError
@@ -29,12 +30,6 @@ def file(tmp_path):
     return write
 
 
-def test_texts(file):
-    path = file("x.tsv", [("label", "text"), *[(f"{i % 2}", f"word{i} here") for i in range(40)]])
-    assert text(path).info == text(path, text=1, label=0).info
-    assert text(path).info.sizes == {"train": 32, "val": 4, "test": 4}
-
-
 def test_pairs(file):
     path = file("x.tsv", [("first", "second", "label"), *[(f"a{i}", f"b{i}", f"{i % 3}") for i in range(60)]])
     made = pairs(path)
@@ -52,7 +47,7 @@ def test_rankings(file):
     path = file("x.tsv", [("id", "query", "answer", "label"), *rows])
     assert ranking(path, folds=29).info.sizes["test"] in (3, 6)
     assert ranking(path, group="id", folds=30).info.sizes["test"] == 3
-    with pytest.raises(InputError, match="folds=30, but there are 29 questions"):
+    with raises("data", "folds=30, but there are 29 questions"):
         ranking(path, folds=30)
 
 
@@ -65,36 +60,16 @@ def test_json_lines_of_true_and_false_are_rankings(tmp_path):
     assert groups.tolist() == [0, 0, 1, 1]
 
 
-def test_folders(file, tmp_path):
-    for name in ("train", "dev", "test"):
-        file(f"{name}.tsv", [(f"{i % 2}", f"word{i}") for i in range(6)])
-    made = text(tmp_path, text=1, label=0)
-    assert made.has_split
-    assert made.info.sizes == {"train": 6, "val": 6, "test": 6}
-
-
-def test_files_name_the_line_of_a_label_that_training_has_not(file, tmp_path):
-    file("train.tsv", [("a", "x"), ("b", "y"), ("a", "z")])
-    test = file("test.tsv", [("a", "x"), ("c", "y")])
-    with pytest.raises(InputError) as caught:
-        text(tmp_path, text=1, label=0)
-    assert str(caught.value) == f"{test}:2: label 'c' is not in the training split, which has 'a', 'b'"
-
-
 def test_missing_columns_are_named(file):
     path = file("x.tsv", [("a", "b"), ("c", "d")])
-    with pytest.raises(
-        InputError,
-        match=r"x.tsv:1: no column 'text'; there is 'a', 'b'; give the columns to read by name, text=NAME, label=NAME, or by",
+    path.with_suffix(".jsonl").write_text('{"a": "b"}\n')
+    for read, name, options, code, said in (
+        (text, "x.tsv", {}, "missing", ":1: no column 'text'; there is 'a', 'b'; .* text=NAME, label=NAME, or by number"),
+        (ranking, "x.tsv", {}, "missing", "no column 'query'.* query=NAME, answer=NAME, label=NAME, or by"),
+        (ranking, "x.tsv", {"group": "id"}, "missing", "query=NAME, answer=NAME, label=NAME, group=NAME, or by"),
+        (pairs, "x.tsv", {}, "missing", "first=NAME, second=NAME, label=NAME, or by"),
+        (text, "x.jsonl", {}, "data", ":1: no column 'text'; there is 'a'; give .* by name, text=NAME, label=NAME$"),
     ):
-        text(path)
-    with pytest.raises(InputError, match=r"x.tsv:1: no column 'query'.* by name, query=NAME, answer=NAME, label=NAME, or by"):
-        ranking(path)
-    with pytest.raises(InputError, match="query=NAME, answer=NAME, label=NAME, group=NAME, or by"):
-        ranking(path, group="id")
-    with pytest.raises(InputError, match="first=NAME, second=NAME, label=NAME, or by"):
-        pairs(path)
-    lines = path.with_suffix(".jsonl")
-    lines.write_text('{"a": "b"}\n')
-    with pytest.raises(InputError, match=r"x.jsonl:1: no column 'text'; there is 'a'; give .* by name, text=NAME, label=NAME$"):
-        text(lines)
+        with pytest.raises(InputError, match=said) as caught:
+            read(path.with_name(name), **options)
+        assert caught.value.code == code

@@ -1,16 +1,15 @@
 import gzip
 import json
-from inspect import signature
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from zoo_datasets import published
-from zoo_datasets.linzen import sva
 from zoo_datasets.text_sets import read_copy
+from zoo_datasets.text_sets import sva as unopened_sva
 
+from tests.errors import raises
 from zoo.data.module import ready
-from zoo.errors import InputError
 
 ALL = [record for preset in published.TEXT_SETS for record in preset.record.all_variants()]
 MR, QNLI, SNLI = published.mr.record, published.qnli.record, published.snli.record
@@ -129,7 +128,7 @@ def test_levels_of_sst_have_files_of_their_own(tmp_path):
         for split in ("train", "val", "test"):
             write(tmp_path / f"{stem(record, split, split)}.tsv", record, record.columns[-1], 4 * rows)
         assert ready(published.sst(tmp_path, level=level)).info.sizes["train"] == 4 * rows
-    with pytest.raises(InputError, match="sst: level='words'; use phrases, sentences, fine"):
+    with raises("invalid", "level='words'", "phrases, sentences, fine"):
         ready(published.sst(tmp_path, level="words"))
 
 
@@ -151,34 +150,54 @@ def test_ranking_leaves_out_questions_without_a_right_answer(tmp_path):
 
 
 def test_mistakes_are_named(tmp_path):
-    with pytest.raises(InputError, match=r"mr: .*nowhere does not exist"):
+    with raises("missing", "mr: ", "nowhere"):
         ready(published.mr(tmp_path / "nowhere"))
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(InputError, match=r"snli: .* has no training file, such as snli_1.0_train.tsv; there is notes.txt"):
+    with raises("missing", "snli: ", "snli_1.0_train.tsv", "notes.txt"):
         ready(published.snli(tmp_path))
     (tmp_path / "train.tsv").write_text("a\tb\tc\nd\te\tf\n")
-    with pytest.raises(
-        InputError, match=r"train.tsv: mr needs the columns text, label, or sentence, label, or 2 columns without"
-    ):
+    with raises("data", "train.tsv: mr ", "text, label, or sentence, label, or 2 columns without"):
         ready(published.mr(tmp_path))
     (tmp_path / "train.tsv").write_text("0\tfine\n1\tgood\n7\tbad\n")
-    with pytest.raises(InputError, match=r"train.tsv:3: label '7' is none of '0', '1'"):
+    with raises("data", "train.tsv:3: ", "'7'", "'0', '1'"):
         ready(published.mr(tmp_path))
     (tmp_path / "train.jsonl").write_text("{")
-    with pytest.raises(InputError, match=r"mr: .* holds both train.jsonl and train.tsv; keep one"):
+    with raises("conflict", "mr: ", "train.jsonl and train.tsv"):
         ready(published.mr(tmp_path))
-    with pytest.raises(InputError, match=r"train.jsonl: mr needs the columns"):
+    with raises("data", "train.jsonl: mr "):
         ready(published.mr(tmp_path / "train.jsonl"))
     (tmp_path / "train.tsv.gz").write_bytes(b"no gzip")
-    with pytest.raises(InputError, match=r"train.tsv.gz: cannot be read"):
+    with raises("data", "train.tsv.gz: cannot be read"):
         ready(published.mr(tmp_path / "train.tsv.gz"))
 
 
-@pytest.mark.parametrize("preset", [*(getattr(published, name) for name in NAMES), sva], ids=lambda preset: preset.__name__)
-def test_presets_say_what_they_are_and_take(preset):
-    assert preset.__doc__.split("\n")[0].endswith(".")
-    shown = signature(preset).parameters
-    assert {"path", "tokenizer", "max_length", "folds", "fold", "val", "batch_size", "seed"} <= shown.keys()
-    assert shown["path"].default is None
-    with pytest.raises(TypeError, match="folbs"):
-        preset(folbs=3)
+def sva(*args, **options):
+    return ready(unopened_sva(*args, **options))
+
+
+@pytest.fixture
+def agreement_files(tmp_path):
+    for name, rows in (("val", 100), ("test.2", 7)):
+        lines = [f"{('VBZ', 'VBP', 'VBZ')[i % 3]}\tthe NN {name} {i}" for i in range(rows)]
+        (tmp_path / f"numpred.{name}.tsv").write_text("\n".join(lines))
+    return tmp_path
+
+
+def test_agreement_is_split_by_line_number(agreement_files):
+    data = sva(agreement_files)
+    assert data.info.sizes == {"train": 80, "val": 10, "test": 10}
+    assert data.info.classes == ("singular", "plural")
+    numbers = {split: {int(text.split()[-1]) % 10 for text in table.texts[0]} for split, table in data.splits.items()}
+    assert numbers == {"train": set(range(2, 10)), "val": {1}, "test": {0}}
+    assert {"NN", "val"} <= data.tokenizer.backend.get_vocab().keys()
+
+
+def test_agreement_by_attractors_keeps_the_training_rows(agreement_files):
+    data = sva(agreement_files, attractors=2)
+    assert data.info.sizes == {"train": 80, "val": 10, "test": 7}
+    assert data.splits["train"].texts == sva(agreement_files).splits["train"].texts
+    for wrong, code in ((3, "missing"), (6, "invalid"), (-1, "invalid"), (True, "invalid")):
+        with raises(code, "sva", wrong):
+            sva(agreement_files, attractors=wrong)
+    with raises("missing", "sva(path=FOLDER)"):
+        sva()

@@ -137,10 +137,8 @@ GOOD = '{"text": "x", "label": 1}\n'
 )
 def test_a_wrong_line_is_named(file, name, content, line, said):
     path = file(content, name)
-    with pytest.raises(InputError, match=said) as caught:
+    with raises("missing" if line == 1 else "data", f"{path}:{line}: ", said):
         read_table(path, text="text")
-    assert str(caught.value).startswith(f"{path}:{line}: ")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -159,8 +157,6 @@ def test_a_wrong_line_is_named(file, name, content, line, said):
         ("x.tsv", "a\tb\n", {"text": "b", "header": False}, "'b' is a name, but header=false"),
         ("x.jsonl", GOOD, {"text": 0}, "the values of JSON lines have no numbers"),
         ("x.tsv", "a\tb\n", {"text": 0, "label": 1, "header": "yes"}, "header='yes': use true, false or auto"),
-        ("x.tsv", "a\tb\n", {}, "give the column text"),
-        ("x.tsv", "a\tb\n", {"text": 0, "first": 1, "second": 2}, "give the column text"),
     ],
 )
 def test_a_wrong_file_or_option_is_named(file, name, content, columns, said):
@@ -170,14 +166,14 @@ def test_a_wrong_file_or_option_is_named(file, name, content, columns, said):
 
 
 def test_missing_columns_of_parquet_are_listed(formats):
-    with pytest.raises(InputError, match="no column 'words'; there is 'label', 'text', 'id'"):
+    with raises("missing", "'words'", "'label', 'text', 'id'"):
         read_table(formats("parquet"), text="words")
 
 
 def test_a_missing_value_of_parquet_is_named(tmp_path):
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"label": [1, None], "text": ["a", "b"]}), path)
-    with pytest.raises(InputError, match="row 2: label is missing"):
+    with raises("data", "row 2: label is missing"):
         read_table(path, text="text")
 
 
@@ -193,33 +189,15 @@ def test_a_folder_holds_splits(file, tmp_path, val):
 
 
 def test_a_wrong_folder_is_named(file, tmp_path):
-    with pytest.raises(InputError, match=r"no training file, such as train.tsv; there is nothing"):
+    with raises("missing", "train.tsv", "nothing"):
         read_splits(tmp_path, text="text")
     file(tsv(), "train.tsv")
     file(tsv(), "dev.tsv")
     file(tsv(), "val.csv")
-    with pytest.raises(InputError, match=r"both dev.tsv and val.csv would be the val split"):
+    with raises("conflict", "dev.tsv and val.csv"):
         read_splits(tmp_path, text="text")
-    with pytest.raises(InputError, match="does not exist"):
+    with raises("missing", "does not exist"):
         read_splits(tmp_path / "nowhere", text="text")
-
-
-@pytest.mark.parametrize(
-    ("name", "columns", "sizes", "labels"),
-    [
-        ("trec", {"text": 2, "label": 0}, [5452, 500], 6),
-        ("wikiqa", {"first": 2, "second": 3, "label": 1, "group": 0}, [8672, 1130, 2351], 2),
-        ("snli_devtest/validation.tsv.gz", {"first": "premise", "second": "hypothesis"}, [9842], 3),
-        ("sst/fine_sent_train.tsv.gz", {"text": 1, "label": 0}, [8544], 5),
-        ("imdb/train.tsv.xz", {"text": 4, "label": 0}, [25000], 2),
-    ],
-)
-def test_files_of_the_papers_are_read(name, columns, sizes, labels):
-    if not (SHARED / name).exists():
-        pytest.skip(f"no {name} beside this checkout")
-    splits = read_splits(SHARED / name, **columns)
-    assert [len(table) for table in splits.values()] == sizes
-    assert len(set(splits["train"].labels)) == labels
 
 
 def broken(file):

@@ -6,9 +6,9 @@ import pytest
 from zoo_datasets.published import TEXT_SETS, mr, qnli, trec, wikiqa
 from zoo_datasets.text_sets import answerable, fetch
 
+from tests.errors import raises
 from zoo import registry
 from zoo.data.text.table import Table
-from zoo.errors import InputError
 
 ENTRIES = [entry for entry in registry.entries("datasets") if entry.ours]
 ALL = [record for preset in TEXT_SETS for record in preset.record.all_variants()]
@@ -60,46 +60,8 @@ def test_records_are_whole(record):
     assert "train" in record.splits
 
 
-def test_a_row_without_a_text_is_left_out(monkeypatch):
-    part = datasets.Dataset.from_dict({"text": ["a", " ", "c"], "label": [0, 1, 1]})
-    record, _ = served(monkeypatch, MR, datasets.DatasetDict(dict.fromkeys(("train", "validation", "test"), part)))
-    table = fetch(record)["train"]
-    assert list(table.texts[0]) == ["a", "c"] * 3
-    assert table.location(2) == "cornell-movie-review-data/rotten_tomatoes, train + validation + test, row 4"
-
-
-def test_another_number_of_rows_is_refused(monkeypatch):
-    parts = parts_of(TREC)
-    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: parts)
-    with pytest.raises(
-        InputError, match=r"trec: the Hub's copy has changed: SetFit/TREC-QC has 25 rows in train, not 5,452; use trec"
-    ):
-        fetch(TREC)
-
-
-def test_other_columns_and_splits_are_refused(monkeypatch):
-    record, _ = served(monkeypatch, QNLI, parts_of(QNLI).rename_column("sentence", "answer"))
-    with pytest.raises(InputError, match="has no column sentence in train, only question, answer, label, idx"):
-        fetch(record)
-    record, _ = served(monkeypatch, QNLI, datasets.DatasetDict(train=parts_of(QNLI)["train"]))
-    with pytest.raises(InputError, match="has no split validation, only train"):
-        fetch(record)
-
-
-def test_any_failure_is_one_line_that_offers_a_path(monkeypatch):
-    for error in (ConnectionError("Couldn't\nreach"), ValueError("no"), datasets.exceptions.DatasetGenerationError("bad")):
-
-        def fail(*_, error=error, **__):
-            raise error
-
-        monkeypatch.setattr(datasets, "load_dataset", fail)
-        with pytest.raises(InputError, match=r"could not get SetFit/TREC-QC .*use trec\(path=") as caught:
-            fetch(TREC)
-        assert "\n" not in str(caught.value)
-
-
 def test_questions_without_a_right_answer_are_left_out():
     table = Table((["q", "q", "r", "r"], ["a", "b", "c", "d"]), ["0", "1", "0", "0"], ["1", "1", "2", "2"], WIKIQA.repository)
     assert list(answerable(table).texts[1]) == ["a", "b"]
-    with pytest.raises(InputError, match="no question has an answer of label 1"):
+    with raises("data", "no question has an answer of label 1"):
         answerable(table.take([2, 3]))

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from tests.errors import raises
+from zoo.data.text import Table
 from zoo.data.text.splits import split
-from zoo.data.text.table import Table
 from zoo.errors import InputError
 
 
@@ -86,10 +87,29 @@ def test_the_only_row_of_a_class_is_trained_on_in_every_fold():
 
 def test_more_folds_than_rows_are_refused():
     rows = Table((list("abcde"),), list("11112"), source="f.csv")
-    with pytest.raises(InputError, match=r"^f.csv: folds=5, but 4 rows have a label that others have too; use folds=4 or"):
+    with pytest.raises(
+        InputError, match=r"^f.csv: folds=5, but there are 4 rows whose label another row has too; use folds=4 or"
+    ):
         cut(rows)
 
 
 def test_splits_are_pinned():
     expected = "0 2 8 10 11 17 19 20 25"
     assert cut(table((9, 9, 9)), folds=3, fold=1)["test"].texts[0] == expected.split()
+
+
+def test_tables_need_whole_rows():
+    with raises("data", "f: 2 texts but 1 labels"):
+        Table((["a", "b"],), ["x"], source="f")
+    with raises("data", "3 columns of text"):
+        Table((["a"], ["b"], ["c"]), ["x"])
+    with raises("data", "2 texts but 1 groups"):
+        Table((["a", "b"],), ["x", "y"], groups=["g"])
+
+
+def test_rows_that_are_taken_keep_their_places():
+    lined = Table((["a", "b", "c"],), list("xyz"), list("ghi"), "f.tsv", [2, 4, 5])
+    taken = lined.take([2, 1]).take([1])
+    assert (taken.location(0), taken.texts[0], taken.labels, taken.groups) == ("f.tsv:4", ["b"], ["y"], ["h"])
+    plain = Table((["a", "b", "c"],), list("xyz"))
+    assert plain.location(2) == plain.take([2, 1]).take([0]).location(0) == "the data, row 3"

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from tests.errors import raises
 from zoo.data.info import TextInfo
 from zoo.data.text.tokenizer import TOKENIZERS, Tokenizer, train_tokenizer
 from zoo.data.text.tokens import Tokens
@@ -79,29 +80,29 @@ def test_a_stored_reader_reads_the_same(kind):
     assert (again.tokens, again.max_length, again.truncation) == (made.tokens, 100, False)
     for one, other in zip(made.encode([*TEXTS, "new [PAD]"]), again.encode([*TEXTS, "new [PAD]"]), strict=True):
         assert np.array_equal(one, other)
-    with pytest.raises(InputError, match="another model's file"):
+    with raises("invalid", "another model's file"):
         Tokenizer.from_json(made_of(kind, ["other text"], vocab=290).to_json(), info)
-    with pytest.raises(InputError, match=r"tokenizer.json: this is not a file"):
+    with raises("data", "tokenizer.json: this is not a file"):
         Tokenizer.from_json("{}", info)
 
 
 def test_long_texts_are_cut_or_refused():
     assert spell(made_of("space", max_length=2, truncation=True), "the dog the") == ["the", "dog"]
-    with pytest.raises(InputError, match=r"^f.txt:8: 3 tokens, the model reads at most 2; .*max_length"):
+    with raises("data", "f.txt:8: 3 tokens, the model reads at most 2;", "max_length"):
         made_of("space", max_length=2).encode(["the", "the dog the"], ["f.txt:7", "f.txt:8"].__getitem__)
     assert len(made_of("space", max_length=2).encode(["the dog"])[0]) == 2
 
 
 def test_places_are_right_beyond_the_first_chunk(monkeypatch):
     monkeypatch.setattr("zoo.data.text.tokenizer.CHUNK", 2)
-    with pytest.raises(InputError, match=r"^row 4: no words"):
+    with raises("data", "row 4: no words"):
         made_of().encode(["a", "b", "c", "d", " \n"], "row {}".format)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\t\n"])
 @pytest.mark.parametrize("kind", ["word", "space"])
 def test_a_text_without_words_is_named(kind, text):
-    with pytest.raises(InputError, match=r"^here: no words"):
+    with raises("data", "here: no words"):
         made_of(kind).encode([text], lambda row: "here")
 
 
@@ -120,7 +121,7 @@ def test_wrong_options_are_named(options, said):
 
 def test_padding_of_any_grouping_gives_the_same_tokens():
     sequences = [[3, 4], [5], [6, 7, 8, 9], [2, 2, 2]]
-    tokens = Tokens(sequences)
+    tokens = Tokens.of(sequences)
     assert tokens.lengths.tolist() == [2, 1, 4, 3]
     for rows in ([0], [1, 0], [2, 1, 3], [3, 3, 0, 1, 2]):
         batch = tokens.padded(rows)
@@ -131,7 +132,7 @@ def test_padding_of_any_grouping_gives_the_same_tokens():
     assert [part.tolist() for part in tokens[1:3]] == [[5], [6, 7, 8, 9]]
     with pytest.raises(IndexError):
         tokens[4]
-    assert len(Tokens([])) == 0
+    assert len(Tokens.of([])) == 0
 
 
 # --- texts that are written ---

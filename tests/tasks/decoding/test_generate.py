@@ -56,12 +56,6 @@ def test_the_length_is_what_is_left(toy):
         generate(toy(max_length=20), begun, Decoding(length=19))
 
 
-def test_wrong_options_are_one_line(toy):
-    for options in (Decoding(beam=0), Decoding(beam=2, temperature=1.0)):
-        with pytest.raises(InputError, match="beam="):
-            generate(toy(), Prompts(torch.tensor([[4]])), options)
-
-
 @pytest.mark.parametrize("options", [{"temperature": 0.0}, {"temperature": 1.0}, {"beam": 3, "repetition_penalty": 1.2}])
 @pytest.mark.parametrize("spec", ["gpt", "transformer_xl"])
 def test_a_language_model_writes_the_same_beside_longer_prompts(spec, options):

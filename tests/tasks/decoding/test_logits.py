@@ -82,16 +82,3 @@ def test_top_p_is_its_definition():
         assert row[words].sum() >= p
         assert row[words].sum() - row[words].min() < p
         assert row[words].min() >= row[[w for w in range(12) if w not in words]].max()
-
-
-def test_top_p_of_1_keeps_all():
-    x = torch.tensor([[0.0, -30.0, -60.0, NEVER]])
-    assert torch.equal(processors.top_p(x, 1.0), x)
-
-
-def test_what_is_forbidden_stays_so():
-    x = processors.forbid_special(logits(), end=3)
-    y = processors.top_p(
-        processors.top_k(processors.temperature_scaled(processors.repetition_penalty(x, x > 0, 1.5), 0.7), 11), 0.999
-    )
-    assert not y[:, :3].isfinite().any()

@@ -12,13 +12,6 @@ def max_new_tokens(max_length, prompt, wanted):
     return Prompts(torch.full((1, prompt), 4)).max_new_tokens(max_length, wanted)
 
 
-def test_as_much_is_written_as_is_wanted_or_fits():
-    assert max_new_tokens(128, 60, None) == 68
-    assert max_new_tokens(128, 60, 68) == 68
-    assert max_new_tokens(1000, 60, None) == max_new_tokens(None, 60, None) == 256
-    assert max_new_tokens(1000, 60, 900) == max_new_tokens(None, 5000, 900) == 900
-
-
 @pytest.mark.parametrize("decode", [stream, beam_search])
 def test_what_does_not_fit_is_one_line_at_once(toy, decode):
     net, prompts = toy(max_length=128), Prompts(torch.full((1, 60), 4))
@@ -45,9 +38,3 @@ def test_a_network_without_answers_is_one_line(toy, decode, bad):
     net.table[:, 4] = bad
     with pytest.raises(InputError, match="no finite number: its training has diverged"):
         list(decode(net, Prompts(torch.tensor([[4]])), Decoding(length=5)))
-
-
-@pytest.mark.parametrize("decode", [stream, beam_search])
-def test_options_are_checked(toy, decode):
-    with pytest.raises(InputError, match="top_p=2"):
-        decode(toy(), Prompts(torch.tensor([[4]])), Decoding(top_p=2.0))

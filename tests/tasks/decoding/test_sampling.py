@@ -135,8 +135,3 @@ def test_words_come_while_they_are_written(toy):
     assert not torch.is_inference_mode_enabled()
     next(words)
     assert net.calls == 2
-
-
-def test_nothing_more_is_written_than_the_options_say(toy):
-    assert text(toy(max_length=12), torch.tensor([[4, 5]])).shape == (1, 10)
-    assert text(toy(), torch.tensor([[4, 5]]), options=Decoding(length=7)).shape == (1, 7)

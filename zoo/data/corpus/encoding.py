@@ -54,7 +54,6 @@ def read_tokenizer(name: str) -> Tokenizer:
 
 
 def _points(text: str) -> Array:
-    """Return the code points of a text, uint32."""
     return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
 
 
@@ -86,15 +85,9 @@ def encoder(tokenizer: Tokenizer) -> Callable[[str], Array]:
 def tokens_of(source: Source, sha256: str, tokenizer: Tokenizer) -> Numbers:
     """Return the token numbers of a text with this digest; those of a large one lie in a mapped file of the user's cache."""
     kind, encode = number_type(tokenizer), encoder(tokenizer)
-    if source.size <= cache.SMALL:
-        return np.concatenate([np.empty(0, kind), *map(encode, source.pieces())])
     name = hashlib.sha256(b"\0".join([RULE, sha256.encode(), tokenizer.to_json().encode("utf-8")])).hexdigest()
     path = cache.folder("tokens") / f"{name}.{kind[1:]}"
-    if not path.exists():
-        with cache.written(path) as file:
-            for piece in source.pieces():
-                file.write(encode(piece).tobytes())
-    return cache.MappedArray(path, kind)
+    return cache.MappedArray(path, kind) if path.exists() else cache.concatenated(map(encode, source.pieces()), path, kind)
 
 
 def extents(tokenizer: Tokenizer) -> Array:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from zoo.data.corpus.encoding import TOKENIZERS, Numbers, extents, learn, read_tokenizer, tokens_of
-from zoo.data.corpus.source import Source, digest, divided
+from zoo.data.corpus.source import Source, TextFile, digest, divided
 from zoo.data.info import CorpusInfo
 from zoo.data.loader import Array, BatchDataset, EpochSampler, always, eval_sampler, generator, process_rank
 from zoo.data.module import DataModule
-from zoo.data.options import whole
+from zoo.data.options import DataError, existing, listing, one_file, options_of, whole
+from zoo.data.text.reading import SPLITS
 from zoo.data.text.tokenizer import Tokenizer
 from zoo.data.text.tokens import PAD
 from zoo.errors import InputError
@@ -163,11 +165,11 @@ class CorpusData(DataModule[CorpusInfo]):
         for name, tokens in splits.items():
             location, count = f"{sources[name].name}, {name} split", len(tokens)
             if count == 0:
-                raise InputError(f"{location}: there is no text in it; a corpus needs some", code="data")
+                raise DataError(f"{location}: there is no text in it; a corpus needs some")
             if count <= self.length:
                 few = f"{count} tokens, too few for one block of max_length={self.length} and the token after it"
                 advice = f"use max_length={count - 1} or less, or more text" if count > 1 else "use more text"
-                raise InputError(f"{location}: {few}; {advice}", code="data")
+                raise DataError(f"{location}: {few}; {advice}")
         self.tokenizer, self.splits, self._extents = tokenizer, splits, extents(tokenizer)
         return CorpusInfo(
             vocab_size=tokenizer.vocab_size,
@@ -226,3 +228,28 @@ def _block(max_length: int | None, tokenizer: str | Tokenizer) -> int:
         return most or BLOCK
     length = whole("max_length", max_length, 1)
     return length if most is None else min(length, most)
+
+
+ENDINGS = (".txt", ".txt.gz", ".txt.xz")
+
+
+@options_of(CorpusData)
+def corpus(path: str | Path, **options: Any) -> CorpusData:
+    """Running text of any size, from a file or from a folder with train.txt, and if there are val.txt and test.txt.
+
+    Args:
+        path: The file or folder; files may be packed (.gz, .xz). Of a single file the first 90 per cent are for training, the
+            next 5 for validation and the last 5 for testing. The tokens of a large file are kept in a file in the user's cache.
+        options: See `CorpusData`.
+    """
+    return CorpusData(partial(read_corpus, existing(path, "corpus"), "corpus"), **options)
+
+
+def read_corpus(place: Path, preset: str) -> dict[str, Source]:
+    """Return the splits of a folder, or a file as the training split."""
+    if place.is_file():
+        return {"train": TextFile.of(place)}
+    files = {split: one_file(preset, place, [f"{n}{e}" for n in names for e in ENDINGS]) for split, names in SPLITS.items()}
+    if files["train"] is None:
+        raise InputError(f"{preset}: {place} has no train.txt (or .txt.gz, .txt.xz); there is {listing(place)}", code="missing")
+    return {split: TextFile.of(file) for split, file in files.items() if file is not None}

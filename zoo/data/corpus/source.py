@@ -8,8 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Self
 
+from zoo.data.options import DataError
 from zoo.data.text.files import OPEN, not_utf8, opened
-from zoo.errors import InputError
 
 PIECE = 2**20  # characters or bytes that are read at a time: enough for speed, few enough for any memory
 PERCENT = (90, 95, 100)  # where training, validation and test text end, of a text without splits
@@ -114,7 +114,7 @@ class TextFile:
             except UnicodeDecodeError as error:
                 wrong = done - len(error.object) + error.start
                 line = 1 + sum(before.count(b"\n") for before in _bytes(self.path, 0, wrong))
-                raise InputError(f"{self.path}:{line}: {not_utf8(error.object[error.start])}", code="data") from error
+                raise DataError(f"{self.path}:{line}: {not_utf8(error.object[error.start])}") from error
             yield text.removeprefix("\ufeff") if first else text
             first = False
 

@@ -3,7 +3,7 @@
 import hashlib
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,9 @@ import numpy as np
 from zoo.data.images.module import ImageData
 from zoo.data.images.splits import ENDINGS, EncodedImages, Split, hold_out
 from zoo.data.loader import Array
-from zoo.data.options import options_of
-from zoo.data.sources import existing
+from zoo.data.options import DataError, existing, listing, options_of
 from zoo.data.text.files import check_unpacked
-from zoo.errors import InputError, one_line
+from zoo.errors import InputError
 
 FOLDERS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 FOLDERS |= dict.fromkeys(("val", "valid", "validation", "dev"), "val")
@@ -65,9 +64,8 @@ def npz(path: str | Path, classes: str | Sequence[str] | None = None, **options:
     """
     root = existing(path, "npz")
     if root.is_dir():
-        listed = ", ".join(sorted(file.name for file in root.glob("*.npz"))[:5])
-        advice = f"name one of its files: {listed}" if listed else "name a .npz file, or use imagefolder(path=...) for pictures"
-        raise InputError(f"npz: {root} is a folder; {advice}", code="data")
+        advice = f"name a .npz file, or use imagefolder(path=...) for pictures; there is {listing(root)}"
+        raise DataError(f"npz: {root} is a folder; {advice}")
     names = classes.split(",") if isinstance(classes, str) else classes
     return ImageData(partial(read_npz, root), None if names is None else [str(name).strip() for name in names], **options)
 
@@ -84,37 +82,26 @@ def read_arrays(path: Path) -> dict[str, Array]:
             return arrays
     except InputError:
         raise
-    except MemoryError as error:
-        raise InputError(f"{path}: cannot read {name}: {one_line(error)}; is the archive whole?", code="data") from error
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
         # A lone .npy array has no context manager, an object array would have to be unpickled.
-        reason = "it must be an .npz archive of plain arrays; nothing is unpickled"
-        raise InputError(f"{path}: cannot read {name} ({type(error).__name__}); {reason}", code="data") from error
+        reason = "it must be a whole .npz archive of plain arrays; nothing is unpickled"
+        raise DataError(f"{path}: cannot read {name} ({type(error).__name__}); {reason}") from error
 
 
 def read_npz(path: Path) -> dict[str, Split]:
     """Read the splits of an archive."""
     arrays = read_arrays(path)
     names = [name for name in ("train", "val", "test") if {f"{name}_images", f"{name}_labels"} & set(arrays)]
-    for name in ["train", *names]:
-        for part in ("images", "labels"):
-            if f"{name}_{part}" not in arrays:
-                raise InputError(
-                    f"{path}: no array {name}_{part}; it has {', '.join(sorted(arrays)) or 'no arrays'}", code="data"
-                )
-    return {name: Split(arrays[f"{name}_images"], _labels(arrays[f"{name}_labels"], path, name), str(path)) for name in names}
+    check_arrays(path, arrays, [f"{name}_{part}" for name in ("train", *names) for part in ("images", "labels")])
+    labels = {name: arrays[f"{name}_labels"] for name in names}
+    labels |= {name: array.reshape(-1) for name, array in labels.items() if array.shape[1:] == (1,)}
+    return {name: Split(arrays[f"{name}_images"], labels[name], str(path)) for name in names}
 
 
-def _labels(labels: Array, path: Path, name: str) -> Array:
-    if labels.ndim == 2 and labels.shape[1] > 1:
-        raise InputError(
-            f"{path}: {name}_labels has {labels.shape[1]} labels per image; only one per image is supported", code="data"
-        )
-    if labels.ndim not in (1, 2) or labels.dtype.kind not in "iuf":
-        raise InputError(
-            f"{path}: {name}_labels is {labels.dtype} {labels.shape}; it must be whole numbers [N] or [N, 1]", code="data"
-        )
-    return labels.reshape(-1)
+def check_arrays(path: Path, arrays: Mapping[str, Array], needed: Iterable[str]) -> None:
+    """Raise `DataError` if an archive lacks an array."""
+    if missing := [name for name in needed if name not in arrays]:
+        raise DataError(f"{path}: no array {missing[0]}; it has {', '.join(sorted(arrays)) or 'no arrays'}")
 
 
 @options_of(ImageData, size=64, channels=3, test=0.1)
@@ -140,18 +127,19 @@ def class_folders(root: Path) -> list[str]:
 
 def read_folder(root: Path) -> dict[str, Split]:
     """List the images of a folder, split by split."""
-    folders = _split_folders(root)
-    classes = _folders(folders["train"])
+    folders, classes = _split_folders(root), class_folders(root)
+    if not classes:
+        raise DataError(f"{folders['train']}: no class folders; images lie in {folders['train']}/<class>/")
     for name, folder in folders.items():
         if wrong := sorted(set(classes) ^ set(_folders(folder))):
             few = ", ".join(wrong[:5]) + (" ..." if len(wrong) > 5 else "")
-            raise InputError(f"{folder}: the {name} split has other classes than train (differing: {few})", code="data")
+            raise DataError(f"{folder}: the {name} split has other classes than train (differing: {few})")
     return {name: _listed(folder, classes, root) for name, folder in folders.items()}
 
 
 def _split_folders(root: Path) -> dict[str, Path]:
     if not root.is_dir():
-        raise InputError(f"{root}: not a folder; images lie in {root}/<class>/ or {root}/train/<class>/", code="data")
+        raise DataError(f"{root}: not a folder; images lie in {root}/<class>/ or {root}/train/<class>/")
     named = [name for name in _folders(root) if name.lower() in FOLDERS]
     folders = {FOLDERS[name.lower()]: root / name for name in named}
     if len(folders) < len(named):
@@ -167,15 +155,11 @@ def _listed(folder: Path, classes: list[str], root: Path) -> Split:
     for label, name in enumerate(classes):
         images = sorted(file for file in (folder / name).rglob("*") if file.suffix.lower() in ENDINGS and not file.is_dir())
         if not images:
-            raise InputError(f"{folder / name}: no images ({', '.join(sorted(ENDINGS))})", code="data")
+            raise DataError(f"{folder / name}: no images ({', '.join(sorted(ENDINGS))})")
         if wrong := next((file for file in images if not file.is_file()), None):
-            raise InputError(
-                f"{wrong}: not a regular file (a broken link, a pipe or a device); replace or delete it", code="data"
-            )
+            raise DataError(f"{wrong}: not a regular file (a broken link, a pipe or a device); replace or delete it")
         files += images
         labels += [label] * len(images)
-    if not files:
-        raise InputError(f"{folder}: no class folders; images lie in {folder}/<class>/", code="data")
     names = [file.relative_to(root).as_posix() for file in files]
     return Split(EncodedImages(files, names), np.array(labels), str(root))
 

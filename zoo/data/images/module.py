@@ -1,6 +1,8 @@
-"""The data module of labelled images, and its data set, which makes whole batches."""
+"""The data module of labelled images, its training augmentation, and its data set, which makes whole batches."""
 
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -8,31 +10,84 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.nn import functional
 
-from zoo.data.images.augment import AUGMENTATIONS, resolve, seeded, shift, timm_transform
 from zoo.data.images.preprocess import channel_statistics, normalise, to_mode, to_pixels, to_square
 from zoo.data.images.splits import EncodedImages, Split, checked, class_numbers, digest, hold_out
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array, BatchDataset, generator
 from zoo.data.module import DataModule
-from zoo.data.options import check_share, whole
+from zoo.data.options import DataError, check_share, whole
 from zoo.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
 Splits = Mapping[str, Split]
 
 
-def squared(images: Array, channels: int, size: int) -> Array:
-    """Return an array [N, H, W] or [N, H, W, C] as uint8 [N, size, size, channels], scaled only if it must be."""
-    images = images.reshape(*images.shape[:3], -1)
-    if images.shape[1:] != (size, size, channels):
-        images = np.stack([np.asarray(to_square(_picture(image), channels, size)) for image in images])
-        images = images.reshape(-1, size, size, channels)
-    return np.require(images, requirements=["C", "W"])  # torch warns about memory that it must not write to
-
-
 def _picture(image: Array) -> Image.Image:
     return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
+
+
+AUGMENTATIONS = ("auto", "none", "shift", "flip", "timm")
+
+
+def resolve(augment: str, info: ImageInfo) -> str:
+    """Return the augmentation that `auto` stands for: RGB from 64 pixels on `timm`, RGB from 32 on `flip`, others `shift`."""
+    # A colour image is taken for a photograph. On CIFAR-10 `flip` validated better than timm's crops, and is faster.
+    if augment != "auto":
+        return augment
+    if info.in_channels == 1 or info.image_size < 32:
+        return "shift"
+    return "timm" if info.image_size >= 64 else "flip"
+
+
+def shift(pixels: Tensor, generator: torch.Generator, *, flip: bool = False) -> Tensor:
+    """Move images, uint8 [B, C, S, S], by up to a sixteenth of their side, at least a pixel; mirror half of them if `flip`.
+
+    Never mirror digits, letters or organs: a mirrored left kidney is a right one.
+    """
+    batch, channels, size, _ = pixels.shape
+    reach = max(1, size // 16)  # an eighth made X-rays (28 pixels) and CIFAR worse
+    padded = functional.pad(pixels, (reach,) * 4)
+    steps = torch.arange(size)
+    rows, columns = (torch.randint(2 * reach + 1, (2, batch, 1), generator=generator) + steps).unbind()
+    if flip:
+        columns = torch.where(torch.rand(batch, 1, generator=generator) < 0.5, columns.flip(1), columns)
+    width = size + 2 * reach
+    places = (rows[:, :, None] * width + columns[:, None, :]).view(batch, 1, -1).expand(-1, channels, -1)
+    return padded.view(batch, channels, -1).gather(2, places).view_as(pixels)
+
+
+def timm_transform(info: ImageInfo) -> Callable[[Image.Image], Tensor]:
+    """Return timm's training transform: random resized crop, mirror, normalisation."""
+    # timm's own least area of 8 % leaves nothing recognisable of a small image; 50 % with colour jitter did worse on CIFAR-10.
+    from timm.data.transforms_factory import create_transform
+
+    transform: Callable[[Image.Image], Tensor] = create_transform(
+        (info.in_channels, info.image_size, info.image_size),
+        is_training=True,
+        scale=(0.7, 1.0),
+        color_jitter=0.0,
+        interpolation="bicubic",
+        mean=info.mean,
+        std=info.std,
+    )
+    return transform
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed the global generators, which timm's transforms draw from, and put them back afterwards."""
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
+        np.random.set_state(states[2])
 
 
 class ImageDataset(BatchDataset[Batch]):
@@ -90,10 +145,8 @@ class ImageData(DataModule[ImageInfo]):
         channels: 1 (grey) or 3 (RGB); None keeps that of an array and decodes to RGB.
         val: That share, stratified; the same images whatever the seed.
         test: Share of `train` to hold out first if there is no test split; 0 for none.
-        augment: `none` (or None), `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `augment.resolve`).
-        batch_size: See `DataModule`.
-        num_workers: See `DataModule`.
-        seed: Decides shuffling and augmentation; the splits do not depend on it.
+        augment: `none` (or None), `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `resolve`).
+        batch_size, num_workers, seed: See `DataModule`; the seed decides augmentation, too.
 
     Attributes:
         info: What a model must know of the data; mean and std are those of the training split.
@@ -146,7 +199,7 @@ class ImageData(DataModule[ImageInfo]):
         splits = {name: checked(split, name, len(classes)) for name, split in found.items()}
         self.source = splits["train"].source
         if len(classes) < 2:
-            raise InputError(f"{self.source}: one class only: nothing to tell apart", code="data")
+            raise DataError(f"{self.source}: one class only: nothing to tell apart")
         missing = [name for name, share in self.shares.items() if share and name not in splits]
         for name in missing:
             splits = hold_out(splits, name, self.shares[name])
@@ -158,7 +211,6 @@ class ImageData(DataModule[ImageInfo]):
         return info
 
     def _square(self, splits: dict[str, Split], classes: tuple[str, ...]) -> ImageInfo:
-        """Bring arrays to one size, in place, and gather the info."""
         sha256 = digest(splits, classes)
         images, size, channels = splits["train"].images, self.size, self.channels
         if not isinstance(images, EncodedImages):
@@ -167,7 +219,12 @@ class ImageData(DataModule[ImageInfo]):
         size, channels = whole("size", size, 1), channels or 3
         for name, split in splits.items():
             if not isinstance(split.images, EncodedImages):
-                splits[name] = replace(split, images=squared(split.images, channels, size))
+                pixels = split.images.reshape(*split.images.shape[:3], -1)
+                if pixels.shape[1:] != (size, size, channels):
+                    pixels = np.stack([np.asarray(to_square(_picture(image), channels, size)) for image in pixels])
+                    pixels = pixels.reshape(-1, size, size, channels)
+                # torch warns about memory that it must not write to
+                splits[name] = replace(split, images=np.require(pixels, requirements=["C", "W"]))
         mean, std = channel_statistics(splits["train"].images, channels, size)
         sizes = {name: len(split) for name, split in splits.items()}
         return ImageInfo(in_channels=channels, image_size=size, classes=classes, mean=mean, std=std, sizes=sizes, sha256=sha256)

@@ -12,6 +12,7 @@ from torch import Tensor
 from zoo.data.images.splits import EncodedImages
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array
+from zoo.data.options import DataError
 from zoo.errors import InputError
 
 NARROWEST = 200
@@ -23,9 +24,7 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 def to_mode(image: Image.Image, channels: int) -> Image.Image:
     """Convert to grey (1 channel) or RGB (3 channels), 8 bits each; pixels of 32 bits, whose white is unknown, are refused."""
     if image.mode in ("I", "F"):
-        raise InputError(
-            f"pixels of 32 bits (mode {image.mode}), which have no agreed white: save the image with 8 or 16 bits", code="data"
-        )
+        raise DataError(f"pixels of 32 bits (mode {image.mode}), which have no agreed white: save the image with 8 or 16 bits")
     if image.mode.startswith("I"):  # Pillow clips 16-bit grey to 8 bits instead of scaling it
         image = Image.fromarray((np.asarray(image) / 257).clip(0, 255).astype(np.uint8))
     if "transparency" in image.info:

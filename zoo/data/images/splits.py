@@ -11,8 +11,8 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from zoo.data.loader import Array
-from zoo.data.options import check_share
-from zoo.data.splits import stratified
+from zoo.data.options import DataError
+from zoo.data.splits import held_out, stratified
 from zoo.errors import InputError
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class EncodedImages:
                 return ImageOps.exif_transpose(image)
         except _DECODING as error:
             reason = f"not a readable image ({type(error).__name__}); replace or delete it"
-            raise InputError(f"{self.name(index)}: {reason}", code="data") from error
+            raise DataError(f"{self.name(index)}: {reason}") from error
 
     def name(self, index: int) -> str:
         """Return what an error calls this image: its path, or its name in the file that holds it."""
@@ -56,7 +56,7 @@ class EncodedImages:
         try:
             return function(image)
         except InputError as error:
-            raise InputError(f"{self.name(index)}: {error}", code="data") from None
+            raise DataError(f"{self.name(index)}: {error}") from None
 
     def take(self, index: Iterable[int]) -> Self:
         """Return the images at these places, still encoded."""
@@ -94,45 +94,27 @@ class Split:
 
 def class_numbers(splits: Mapping[str, Split]) -> tuple[str, ...]:
     """Return the whole numbers from 0 to the largest label as the names of classes."""
-    largest = 0
-    for name, split in splits.items():
-        labels = np.asarray(split.labels)
-        if labels.size and labels.max() >= MOST_CLASSES:  # of any type of numbers, before anything is made of it
-            wrong = f"label {labels.max()} is too large to be a class"
-            raise InputError(
-                f"{split.source}, {name} split: {wrong}; number classes from 0 on, at most {MOST_CLASSES:,}", code="data"
-            )
-        largest = max(largest, int(checked(split, name, MOST_CLASSES).labels.max()))
-    return tuple(map(str, range(largest + 1)))
+    parts = [checked(split, name, MOST_CLASSES) for name, split in splits.items()]
+    return tuple(map(str, range(max(int(part.labels.max()) for part in parts) + 1)))
 
 
 def checked(split: Split, name: str, num_classes: int) -> Split:
-    """Return the split with int64 labels."""
-    location = f"{split.source}, {name} split"
-    if not isinstance(split.images, EncodedImages):
-        _check_pixels(split.images, location)
-    labels = np.asarray(split.labels)
-    if labels.ndim != 1 or len(labels) != len(split.images):
-        raise InputError(
-            f"{location}: {len(split.images)} images but labels of shape {labels.shape}; one label per image", code="data"
-        )
+    """Return the split with int64 labels; `DataError` if images or labels are not as `Split` says."""
+    location, images, labels = f"{split.source}, {name} split", split.images, np.asarray(split.labels)
+    if not isinstance(images, EncodedImages):
+        if images.dtype != np.uint8:
+            raise DataError(f"{location}: images of type {images.dtype}; they must be uint8 (0..255)")
+        if images.ndim not in (3, 4) or images.shape[3:] not in ((), (1,), (3,)) or 0 in images.shape[1:]:
+            raise DataError(f"{location}: images of shape {images.shape}; they must be [N, H, W] or [N, H, W, 1 or 3]")
+    if labels.ndim != 1 or len(labels) != len(images):
+        raise DataError(f"{location}: {len(images)} images but labels of shape {labels.shape}; one label per image")
     if len(labels) == 0:
-        raise InputError(f"{location}: no images; every split needs at least one", code="data")
+        raise DataError(f"{location}: no images; every split needs at least one")
     if labels.dtype.kind not in "iu" and not (labels.dtype.kind == "f" and np.array_equal(labels, labels.round())):
-        raise InputError(f"{location}: labels of type {labels.dtype}; they must be integers", code="data")
-    if labels.min() < 0 or labels.max() >= num_classes:
-        wrong = labels.min() if labels.min() < 0 else labels.max()
-        raise InputError(f"{location}: label {wrong} is outside 0..{num_classes - 1} ({num_classes} classes)", code="data")
-    return Split(split.images, labels.astype(np.int64), split.source)
-
-
-def _check_pixels(images: Array, location: str) -> None:
-    if images.dtype != np.uint8:
-        raise InputError(f"{location}: images of type {images.dtype}; they must be uint8 (0..255)", code="data")
-    if images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[-1] not in (1, 3)) or 0 in images.shape[1:]:
-        raise InputError(
-            f"{location}: images of shape {images.shape}; they must be [N, H, W] or [N, H, W, 1 or 3]", code="data"
-        )
+        raise DataError(f"{location}: labels of type {labels.dtype}; they must be integers")
+    if (wrong := labels.min()) < 0 or (wrong := labels.max()) >= num_classes:
+        raise DataError(f"{location}: label {wrong} is outside 0..{num_classes - 1} ({num_classes:,} classes)")
+    return replace(split, labels=labels.astype(np.int64))
 
 
 def hold_out(splits: Mapping[str, Split], name: str, fraction: float) -> dict[str, Split]:
@@ -140,18 +122,12 @@ def hold_out(splits: Mapping[str, Split], name: str, fraction: float) -> dict[st
     if name in splits:
         return dict(splits)
     train = splits["train"]
-    count = max(1, round(check_share(fraction, name) * len(train)))
-    if count >= len(train):
-        raise InputError(f"{train.source}: {name}={fraction} of {len(train)} training images leaves none to train on")
-    chosen = stratified(train.labels, count)
+    chosen = held_out(train.labels, name, fraction, train.source)
     return {**splits, "train": train.take(np.flatnonzero(~chosen)), name: train.take(np.flatnonzero(chosen))}
 
 
 def thin(splits: Mapping[str, Split], fraction: float = 1.0, limit: int | None = None) -> dict[str, Split]:
     """Keep a stratified fraction of the training split, then at most `limit` images of every split."""
-    check_share(fraction, "fraction", whole=True)
-    if limit is not None and limit < 1:
-        raise InputError(f"limit={limit}: must be at least 1 image per split")
     counts = {name: round(fraction * len(split)) if name == "train" else len(split) for name, split in splits.items()}
     counts = {name: max(1, count if limit is None else min(count, limit)) for name, count in counts.items()}
     return {

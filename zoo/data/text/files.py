@@ -8,8 +8,9 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from zoo.data.options import DataError
 from zoo.errors import InputError
 
 OPEN: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
@@ -66,20 +67,18 @@ class Unpacked(io.RawIOBase):
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[Any]:
     """Open a file, unpacked if its name ends in .gz or .xz; whatever goes wrong while it is read is one line."""
     try:
         mode = path.stat().st_mode
         if not stat.S_ISREG(mode):
             kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
-            raise InputError(f"{path}: this is {kind}, not a file; save the data to a file first", code="data")
+            raise DataError(f"{path}: this is {kind}, not a file; save the data to a file first")
         with io.BufferedReader(Unpacked(path), BLOCK) if path.suffix.lower() in OPEN else path.open("rb") as stream:
             yield stream
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         reason = str(error) or type(error).__name__
-        raise InputError(
-            f"{path}: cannot be read ({reason}); is the file whole, and of the kind its name says?", code="data"
-        ) from error
+        raise DataError(f"{path}: cannot be read ({reason}); is the file whole, and of the kind its name says?") from error
 
 
 def blocks(path: Path) -> Iterator[tuple[int, str]]:
@@ -87,7 +86,8 @@ def blocks(path: Path) -> Iterator[tuple[int, str]]:
     line = 1
     with opened(path) as stream:
         rest = stream.read(64)
-        check_utf16(path, rest)
+        if rest.startswith(UTF16) or (len(rest) > 3 and 0 in (sum(rest[::2]), sum(rest[1::2]))):
+            raise DataError(f"{path}: the file is UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8, say)")
         rest = rest.removeprefix(b"\xef\xbb\xbf")
         while part := stream.read(BLOCK):
             if end := part.rfind(b"\n") + 1:
@@ -95,9 +95,7 @@ def blocks(path: Path) -> Iterator[tuple[int, str]]:
                 yield line, _decoded(path, line, piece)
                 line += piece.count(b"\n")
             elif len(rest := rest + part) > LONGEST_LINE:
-                raise InputError(
-                    f"{path}:{line}: a line of more than {LONGEST_LINE >> 20} MiB; is this a file of text?", code="data"
-                )
+                raise DataError(f"{path}:{line}: a line of more than {LONGEST_LINE >> 20} MiB; is this a file of text?")
         if rest:
             yield line, _decoded(path, line, rest)
 
@@ -124,14 +122,8 @@ def _rows(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the pieces of a table; refuse one of empty lines, of which a small packed file may hold any number."""
     for first, piece in blocks(path):
         if len(piece) > BLOCK // 2 and piece.isspace():
-            raise InputError(f"{path}:{first}: {len(piece):,} characters of empty lines; is this a table?", code="data")
+            raise DataError(f"{path}:{first}: {len(piece):,} characters of empty lines; is this a table?")
         yield first, piece
-
-
-def check_utf16(path: Path, start: bytes) -> None:
-    """Refuse a file that begins like UTF-16 text, which is not UTF-8."""
-    if start.startswith(UTF16) or (len(start) > 3 and 0 in (sum(start[:64:2]), sum(start[1:64:2]))):
-        raise InputError(f"{path}: the file is UTF-16; save it as UTF-8 (iconv -f UTF-16 -t UTF-8, say)", code="data")
 
 
 def not_utf8(byte: int) -> str:
@@ -144,4 +136,4 @@ def _decoded(path: Path, line: int, piece: bytes) -> str:
         return piece.decode("utf-8")
     except UnicodeDecodeError as error:
         wrong = line + piece.count(b"\n", 0, error.start)
-        raise InputError(f"{path}:{wrong}: {not_utf8(piece[error.start])}", code="data") from error
+        raise DataError(f"{path}:{wrong}: {not_utf8(piece[error.start])}") from error

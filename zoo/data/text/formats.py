@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zoo.data.options import DataError
 from zoo.data.text.files import LONGEST_LINE, OPEN, base_suffix, csv_lines, lines, opened
 from zoo.errors import InputError
 
@@ -41,6 +42,11 @@ LABEL_WORDS = {"label", "labels", "class", "category", "target"}
 """Such a word in the column of labels makes the first line a header."""
 
 
+def location(path: Path, line: int | None, number: int) -> str:
+    """Return FILE:LINE, or the number of the row in a file without lines."""
+    return f"{path}, row {number}" if line is None else f"{path}:{line}"
+
+
 class BadRows:
     """Collects the rows of a file that cannot be used.
 
@@ -56,38 +62,33 @@ class BadRows:
         self.path, self.policy, self.count = path, policy, 0
         self._first: list[tuple[str, str]] = []
 
-    def location(self, line: int | None, number: int) -> str:
-        """Return FILE:LINE, or the number of the row in a file without lines."""
-        return f"{self.path}, row {number}" if line is None else f"{self.path}:{line}"
-
-    def add(self, location: str, problem: str) -> None:
-        """Note a row and why it cannot be used."""
+    def add(self, line: int | None, number: int, problem: str) -> None:
+        """Note row `number`, from 1 on, at a line of the file if it has lines, and why it cannot be used."""
         self.count += 1
         if len(self._first) < MOST_NAMED:
-            self._first.append((location, problem))
+            self._first.append((location(self.path, line, number), problem))
 
     def finish(self) -> None:
         """Raise `InputError` with the number of rows and the places of the first ten, unless they are to be skipped."""
         if self.policy == "skip" or not self.count:
             return
-        message = f"{self._first[0][0]}: {self._first[0][1]}"
-        if self.count > 1:
-            others = ", ".join(location.removeprefix(f"{self.path}").lstrip(":, ") for location, _ in self._first[1:])
+        (first, message), *others = self._first
+        message = f"{first}: {message}"
+        if others:
+            named = ", ".join(place.removeprefix(f"{self.path}").lstrip(":, ") for place, _ in others)
             more = " ..." if self.count > len(self._first) else ""
-            message += f" ({self.count:,} broken rows; the others: {others}{more}; on_bad_rows=skip leaves them out)"
-        raise InputError(message, code="data")
+            message += f" ({self.count:,} broken rows; the others: {named}{more}; on_bad_rows=skip leaves them out)"
+        raise DataError(message)
 
 
 def rows(path: Path, wanted: Wanted, header: bool | str) -> Iterator[Row]:
-    """Yield the rows of a file of any format."""
+    """Yield the wanted values of every row of a file of any format."""
     suffix = base_suffix(path)
-    if suffix in (".tsv", ".csv"):
-        tabs = suffix == ".tsv"
-        hint = "a text must not hold a tab" if tabs else "a text that holds a comma must be in double quotes"
-        return _delimited(_tsv(path) if tabs else _csv(path), path, wanted, header, hint)
+    if suffix not in FORMATS:
+        raise InputError(f"{path}: unknown kind of file; use {', '.join(FORMATS)}, plain or packed as .gz or .xz")
     if suffix in (".jsonl", ".parquet"):
         return (_jsonl if suffix == ".jsonl" else _parquet)(path, wanted)
-    raise InputError(f"{path}: unknown kind of file; use {', '.join(FORMATS)}, plain or packed as .gz or .xz")
+    return _delimited(path, wanted, header)
 
 
 def column_names(path: Path) -> list[str]:
@@ -97,11 +98,9 @@ def column_names(path: Path) -> list[str]:
         with _parquet_file(path) as file:
             return list(file.schema_arrow.names)
     if suffix == ".jsonl":
-        first = next((line for _, line in lines(path)), "")
-        record = _record(first)
+        record = _record(next((line for _, line in lines(path)), ""))
         return [] if isinstance(record, str) else [*map(str, record)]
-    row = next(_tsv(path) if suffix == ".tsv" else _csv(path), Row(1, []))
-    return [field.strip() for field in row.values]
+    return [field.strip() for field in next(_fields(path), Row(1, [])).values]
 
 
 def is_header(first: Sequence[str], wanted: Wanted, header: bool | str) -> bool:
@@ -120,8 +119,10 @@ def few(names: Iterable[object], most: int = 8) -> str:
     return ", ".join(listed[:most]) + (" ..." if len(listed) > most else "")
 
 
-def _tsv(path: Path) -> Iterator[Row]:
-    """Yield tab-separated fields. Quotes are plain characters, and only a line feed ends a line: texts may hold U+0085."""
+def _fields(path: Path) -> Iterator[Row]:
+    if base_suffix(path) == ".csv":
+        return _csv(path)
+    # In TSV quotes are plain characters, and only a line feed ends a line: texts may hold U+0085.
     return (Row(number, line.split("\t")) for number, line in lines(path) if line.strip(" "))
 
 
@@ -136,7 +137,7 @@ def _csv(path: Path) -> Iterator[Row]:
         except csv.Error as error:
             problem = f"{error}; the quotes of this row do not match, or it is no CSV"
             if "end of data" in str(error) or "field limit" in str(error):  # an open quote swallows the rest of the file
-                raise InputError(f"{path}:{start}: {problem}", code="data") from error
+                raise DataError(f"{path}:{start}: {problem}") from error
             yield Row(start, [], problem)
             continue
         if row is None:
@@ -145,51 +146,45 @@ def _csv(path: Path) -> Iterator[Row]:
             yield Row(start, row)
 
 
-def _delimited(records: Iterator[Row], path: Path, wanted: Wanted, header: bool | str, hint: str) -> Iterator[Row]:
-    """Yield the wanted fields of every row."""
-    start, first, problem = next(records, Row(1, []))
+def _delimited(path: Path, wanted: Wanted, header: bool | str) -> Iterator[Row]:
+    records = _fields(path)
+    start, first, problem = next(records, Row(1, [], "no rows; the file is empty"))
     if problem:
-        raise InputError(f"{path}:{start}: {problem}", code="data")
-    if not first:
-        raise InputError(f"{path}: no rows; the file is empty", code="data")
+        raise DataError(f"{path}:{start}: {problem}")
     named = is_header(first, wanted, header)
     index = [_index(f"{path}:{start}", column, first, named, wanted) for column in wanted.values()]
     if not named:
         yield Row(start, [first[i] for i in index])
-    width = len(first)
+    csv = base_suffix(path) == ".csv"
+    hint = "a text that holds a comma must be in double quotes" if csv else "a text must not hold a tab"
     for row in records:
         if row.problem:
             yield row
-        elif len(row.values) != width:
-            yield Row(row.line, [], f"{len(row.values)} fields, but line {start} has {width}; {hint}")
+        elif len(row.values) != len(first):
+            yield Row(row.line, [], f"{len(row.values)} fields, but line {start} has {len(first)}; {hint}")
         else:
             yield Row(row.line, [row.values[i] for i in index])
 
 
 def _index(location: str, column: Column, first: Sequence[str], named: bool, wanted: Wanted) -> int:
-    """Return the number of a column."""
+    names: list[Any] = [name.strip() for name in first]
     if isinstance(column, int):
-        if not 0 <= column < len(first):
-            raise InputError(f"{location}: {_no_column(column, range(len(first)))}", code="missing")
-        return column
-    if not named:
-        raise InputError(
-            f"{location}: column {column!r} is a name, but header=false; give its number, from 0 on", code="conflict"
-        )
-    names = [name.strip() for name in first]
-    if names.count(column) > 1:
-        raise InputError(
-            f"{location}: {names.count(column)} columns are called {column!r}; give the number of one, from 0 on", code="data"
-        )
-    if column not in names:
+        if column in range(len(names)):
+            return column
+        problem = _no_column(column, range(len(names)))
+    elif not named:
+        problem = f"column {column!r} is a name, but header=false; give its number, from 0 on"
+    elif names.count(column) > 1:
+        problem = f"{names.count(column)} columns are called {column!r}; give the number of one, from 0 on"
+    elif column in names:
+        return names.index(column)
+    else:
         options = wanted if "label" in wanted else None  # a table of numbers has no columns of its own names
-        hint = _no_column(column, names, options, ", or by number, from 0 on, if this is no header")
-        raise InputError(f"{location}: {hint}", code="missing")
-    return names.index(column)
+        problem = _no_column(column, names, options, ", or by number, from 0 on, if this is no header")
+    raise InputError(f"{location}: {problem}", code="missing")
 
 
 def _jsonl(path: Path, wanted: Wanted) -> Iterator[Row]:
-    """Yield the wanted values of one JSON object per line."""
     if numbers := [column for column in wanted.values() if isinstance(column, int)]:
         raise InputError(f"{path}: column {numbers[0]}: the values of JSON lines have no numbers; give the name")
     columns = [*wanted.values()]
@@ -216,7 +211,6 @@ def _record(line: str) -> dict[Any, Any] | str:
 
 
 def _parquet(path: Path, wanted: Wanted) -> Iterator[Row]:
-    """Yield the wanted values of a Parquet file."""
     with _parquet_file(path) as file:
         names_in_file = file.schema_arrow.names
         numbered = dict(enumerate(names_in_file))
@@ -241,7 +235,7 @@ def _parquet_file(path: Path) -> Iterator[Any]:
             yield pq.ParquetFile(unpacked if path.suffix.lower() in OPEN else packed)
         except (pa.ArrowException, OSError) as error:
             reason = str(error).splitlines()[0][:120]
-            raise InputError(f"{path}: not a Parquet file that can be read ({reason})", code="data") from error
+            raise DataError(f"{path}: not a Parquet file that can be read ({reason})") from error
 
 
 def _no_column(column: Column, there: Iterable[object], wanted: Wanted | None = None, rest: str = "") -> str:

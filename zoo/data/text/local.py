@@ -26,12 +26,7 @@ def text(
         on_bad_rows: `error`, or `skip` to leave out broken rows; the run says how many.
         options: See `TextData`.
     """
-    check_reading(header, on_bad_rows)
-    return TextData(
-        partial(read_splits, path, text=text, label=label, header=header, on_bad_rows=on_bad_rows),
-        "text_classification",
-        **options,
-    )
+    return _from_files(path, "text_classification", {"text": text, "label": label}, header, on_bad_rows, options)
 
 
 @text_options
@@ -55,9 +50,8 @@ def pairs(
         on_bad_rows: See `text`.
         options: See `TextData`.
     """
-    check_reading(header, on_bad_rows)
-    splits = partial(read_splits, path, first=first, second=second, label=label, header=header, on_bad_rows=on_bad_rows)
-    return TextData(splits, "pair_classification", **options)
+    columns = {"first": first, "second": second, "label": label}
+    return _from_files(path, "pair_classification", columns, header, on_bad_rows, options)
 
 
 @text_options
@@ -83,6 +77,12 @@ def ranking(
         on_bad_rows: See `text`.
         options: See `TextData`.
     """
+    columns = {"first": query, "second": answer, "label": label, "group": query if group is None else group}
+    return _from_files(path, "answer_ranking", columns, header, on_bad_rows, options)
+
+
+def _from_files(
+    path: str, task: str, columns: dict[str, Any], header: bool | str, on_bad_rows: str, options: dict[str, Any]
+) -> TextData:
     check_reading(header, on_bad_rows)
-    columns: dict[str, Any] = {"first": query, "second": answer, "label": label, "group": query if group is None else group}
-    return TextData(partial(read_splits, path, **columns, header=header, on_bad_rows=on_bad_rows), "answer_ranking", **options)
+    return TextData(partial(read_splits, path, **columns, header=header, on_bad_rows=on_bad_rows), task, **options)

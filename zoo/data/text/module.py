@@ -10,11 +10,11 @@ import numpy as np
 from zoo.data.info import TextInfo
 from zoo.data.loader import Order, process_rank
 from zoo.data.module import DataModule
-from zoo.data.options import Preset, options_of, whole
-from zoo.data.text.batches import TextDataset, bucketed
-from zoo.data.text.splits import check_options, prepared, question_numbers
+from zoo.data.options import Preset, check_share, options_of, whole
+from zoo.data.text.splits import prepared, question_numbers
 from zoo.data.text.table import Table, digest
 from zoo.data.text.tokenizer import Tokenizer, check_tokenizer, train_tokenizer
+from zoo.data.text.tokens import TextDataset, bucketed
 from zoo.errors import InputError
 
 Splits = Mapping[str, Table] | Callable[[], Mapping[str, Table]]  # tables by split, or a function that reads them
@@ -104,9 +104,7 @@ class TextData(TokenData[TextInfo]):
         val: Share of the training split to hold out, stratified; the same rows whatever the seed.
         folds: Parts of a set without splits, stratified (whole questions for ranking).
         fold: The part to test on, from 0 on.
-        batch_size: See `DataModule`.
-        num_workers: See `DataModule`.
-        seed: See `DataModule`.
+        batch_size, num_workers, seed: See `DataModule`.
         use_all: Whether all rows of a set without splits are validation and test rows: what measuring on new data means.
 
     Attributes:
@@ -143,10 +141,10 @@ class TextData(TokenData[TextInfo]):
     ) -> None:
         options: Any = {"batch_size": batch_size, "num_workers": num_workers, "seed": seed}
         super().__init__(splits, tokenizer, vocab, min_count, lowercase, max_length, use_all, **options)
-        check_options(val, folds, fold)
+        cut = check_share(val, "val"), whole("folds", folds, 2), whole("fold", fold, 0, folds - 1)
         if classes is not None and (isinstance(classes, str) or not all(isinstance(name, str) for name in classes)):
             raise InputError(f"classes={classes!r}: give a list of labels")
-        self.task, self._classes, self._names, self._cut = task, classes, names, (val, folds, fold)
+        self.task, self._classes, self._names, self._cut = task, classes, names, cut
 
     def load(self) -> TextInfo:
         """Read, split and tokenise the texts."""
@@ -170,7 +168,7 @@ class TextData(TokenData[TextInfo]):
         """Return the rows of a split."""
         table, number = self.splits[split], {name: i for i, name in enumerate(self.info.classes)}
         labels = np.array([number.get(name, -1) for name in table.labels.names], dtype=np.int32)[table.labels.codes]
-        groups = None if table.groups is None else question_numbers(table.groups)
+        groups = None if table.groups is None else question_numbers(table)
         return TextDataset(self._tokens[split], labels, groups)
 
     def order(self, data: TextDataset) -> Order:

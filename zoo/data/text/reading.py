@@ -1,8 +1,7 @@
 """Tables from files: TSV, CSV, JSON lines and Parquet, plain or packed; every error names file and line."""
 
 import re
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from zoo.data.sources import existing, listing
-from zoo.data.text.columns import CHUNK, Column, file_key, stored
+from zoo.data.options import DataError, existing, listing
 from zoo.data.text.files import base_suffix, lines
-from zoo.data.text.formats import FORMATS, BadRows, Row, Wanted, column_names, is_header, rows
+from zoo.data.text.formats import FORMATS, BadRows, Row, Wanted, column_names, is_header, location, rows
 from zoo.data.text.formats import Column as Place
-from zoo.data.text.table import Labels, Rows, Table
+from zoo.data.text.table import CHUNK, Column, Labels, Rows, Table, stored
 from zoo.errors import InputError
 
 SPLITS = {"train": ("train",), "val": ("val", "dev", "valid", "validation"), "test": ("test",)}
@@ -56,25 +54,22 @@ def read_table(
     """
     pair = ("first", "second") if group is None else ("query", "answer")  # as their presets call them
     texts = {"text": text} if text is not None else dict(zip(pair, (first, second), strict=True))
-    if None in texts.values() or (text is not None and (first, second) != (None, None)):
-        raise InputError("give the column text, or for pairs the columns first and second")
     check_reading(header, on_bad_rows)
     file = existing(path, "data file")
     wanted = {option: column for option, column in {**texts, "label": label, "group": group}.items() if column is not None}
     if group in texts.values():  # the question itself may be what tells questions apart
         del wanted["group"]
-    options = {column: option for option, column in wanted.items()}
     bad = BadRows(file, on_bad_rows)
     batches = _batches(rows(file, wanted, header), wanted, bad)
-    store = stored(batches, partial(file_key, file, *wanted.items(), header, on_bad_rows, RULE))
+    store = stored(batches, file, *wanted.items(), header, on_bad_rows, RULE)
     for _ in batches if on_bad_rows == "skip" else ():  # a cached table leaves rows unread; count those to skip all the same
         pass
     if not store.starts[-1]:
-        raise InputError(f"{file}: no rows; a header alone is not enough", code="data")
-    labels = Labels.of(batch.column("label").to_pylist() for batch in store.batches)
+        raise DataError(f"{file}: no rows; a header alone is not enough")
+    options = {column: option for option, column in wanted.items()}
     table = Table(
         tuple(Column(store, option) for option in texts),
-        labels,
+        Labels.of(batch.column("label").to_pylist() for batch in store.batches),
         None if group is None else Column(store, options[group]),
         str(file),
         _lines(store.batches) if "line" in store.batches[0].schema.names else None,
@@ -110,9 +105,8 @@ def split_files(path: str | Path) -> dict[str, Path]:
         if split is None or base_suffix(file) not in FORMATS or not file.is_file():
             continue
         if split in files:
-            raise InputError(
-                f"{root}: both {files[split].name} and {file.name} would be the {split} split; keep one", code="conflict"
-            )
+            both = f"{files[split].name} and {file.name}"
+            raise InputError(f"{root}: both {both} would be the {split} split; keep one", code="conflict")
         files[split] = file
     if "train" not in files:
         raise InputError(f"{root}: no training file, such as train.tsv; there is {listing(root)}", code="missing")
@@ -121,92 +115,77 @@ def split_files(path: str | Path) -> dict[str, Path]:
 
 def read_pairs(source: Path, target: Path) -> Table:
     r"""Read two files of UTF-8 lines, plain or packed (.gz, .xz); a line ends at a line feed and nowhere else."""
-    if source.exists() and target.exists() and source.samefile(target):
-        raise InputError(
-            f"{source}: one file for both sides; give the file of the sources and that of the targets", code="conflict"
-        )
-    columns = []
-    for path in (source, target):
-        store = stored(_line_batches(path), partial(file_key, path, "lines", RULE))
-        if not store.starts[-1]:
-            raise InputError(f"{path}: the file is empty; one text on every line is needed", code="data")
-        columns.append(Column(store, "text"))
-    if len(columns[0]) != len(columns[1]):
-        counts = f"{source}: {len(columns[0])} lines, but {target}: {len(columns[1])}"
-        raise InputError(f"{counts}; line i of one belongs to line i of the other", code="data")
-    return Table(tuple(columns), source=str(source), files=(str(source), str(target)))
+    if source.samefile(target):
+        both = "one file for both sides; give the file of the sources and that of the targets"
+        raise InputError(f"{source}: {both}", code="conflict")
+    first, second = (Column(stored(_line_batches(path), path, "lines", RULE), "text") for path in (source, target))
+    if len(first) != len(second):
+        counts = f"{source}: {len(first)} lines, but {target}: {len(second)}"
+        raise DataError(f"{counts}; line i of one belongs to line i of the other")
+    return Table((first, second), source=str(source), files=(str(source), str(target)))
 
 
 def _line_batches(path: Path) -> Iterator[Any]:
-    numbered = lines(path)
+    numbered, number = lines(path), 0
     while chunk := list(islice(numbered, CHUNK)):
-        texts = [line for _, line in chunk]
-        if not all(map(str.strip, texts)):
-            number = next(number for number, line in chunk if not line.strip())
-            raise InputError(
-                f"{path}:{number}: an empty line; take this line out of both files, or write something", code="data"
-            )
-        yield pa.record_batch({"text": pa.array(texts, pa.string())})
+        for number, line in chunk:
+            if not line.strip():
+                empty = "an empty line; take this line out of both files, or write something"
+                raise DataError(f"{path}:{number}: {empty}")
+        yield pa.record_batch({"text": pa.array([line for _, line in chunk], pa.string())})
+    if not number:
+        raise DataError(f"{path}: the file is empty; one text on every line is needed")
 
 
 def _batches(rows: Iterator[Row], wanted: Wanted, bad: BadRows) -> Iterator[Any]:
     """Yield checked rows as record batches, with the line of every row if the file has lines."""
-    check, good = RowCheck(wanted), []
+    check, good = row_check(wanted, bad.path), []
     for number, row in enumerate(rows, 1):
-        values, location = list(row.values), bad.location(row.line, number)
-        if problem := row.problem or check(values, location):
-            bad.add(location, problem)
+        values = list(row.values)
+        if problem := row.problem or check(values, row.line, number):
+            bad.add(row.line, number, problem)
         else:
-            good.append((row.line, values))
+            good.append((*values, row.line))
         if len(good) == CHUNK:
-            batch, good = _record_batch(good, wanted), []
-            yield batch
+            yield _record_batch(good, wanted)
+            good = []
     if good:
         yield _record_batch(good, wanted)
     bad.finish()
 
 
-def _record_batch(rows: list[tuple[int | None, list[Any]]], wanted: Wanted) -> Any:
-    lines, values = zip(*rows, strict=True)
-    columns = zip(wanted, zip(*values, strict=True), strict=True)
-    arrays = {option: pa.array(column, pa.string()) for option, column in columns}
-    return pa.record_batch(arrays if lines[0] is None else {**arrays, "line": pa.array(lines, pa.int32())})
+def _record_batch(rows: list[tuple[Any, ...]], wanted: Wanted) -> Any:
+    *columns, line = zip(*rows, strict=True)
+    arrays = {option: pa.array(column, pa.string()) for option, column in zip(wanted, columns, strict=True)}
+    return pa.record_batch(arrays if line[0] is None else {**arrays, "line": pa.array(line, pa.int32())})
 
 
-class RowCheck:
-    """Checks the values of a row, and turns labels and groups into text in place."""
+def row_check(wanted: Wanted, path: Path) -> Callable[[list[Any], int | None, int], str]:
+    """Return a function that turns labels and groups into text in place, and says why a row cannot be used, if it cannot."""
+    first: list[Any] = []  # the first label and its place: 1 and "1" may or may not mean the same, so all are of one type
 
-    def __init__(self, wanted: Wanted) -> None:
-        self.columns = list(wanted.items())
-        self.first: tuple[Any, str] | None = None
-        """The first label and its location: 1 and "1" may or may not mean the same, so all labels are of one type."""
-
-    def __call__(self, values: list[Any], location: str) -> str:
-        """Return why the row cannot be used, or nothing."""
-        for i, (option, column) in enumerate(self.columns):
-            if option in ("label", "group"):
-                problem = self._name(values, i, option, location)
-            else:
-                problem = _text_problem(values[i], column)
-            if problem:
-                return problem
+    def check(values: list[Any], line: int | None, number: int) -> str:
+        for i, (option, column) in enumerate(wanted.items()):
+            value = values[i]
+            if option not in ("label", "group"):
+                if problem := _text_problem(value, column):
+                    return problem
+                continue
+            if option == "label" and isinstance(value, float) and value.is_integer():
+                value = int(value)
+            if type(value) not in TYPES:
+                return f"{option} is {_shown(value)}; it must be text or a whole number"
+            if option == "label":
+                first[:] = first or [value, line, number]
+                if type(value) is not type(first[0]):
+                    kinds = f"{_shown(value)} is {TYPES[type(value)]}, but {_shown(first[0])} ({location(path, *first[1:])})"
+                    return f"label {kinds} is {TYPES[type(first[0])]}; write all labels alike"
+            values[i] = str(value).lower() if isinstance(value, bool) else str(value).strip()
+            if not values[i]:
+                return f"empty {option}"
         return ""
 
-    def _name(self, values: list[Any], i: int, option: str, location: str) -> str:
-        value = values[i]
-        if option == "label" and isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if type(value) not in TYPES:
-            return f"{option} is {_shown(value)}; it must be text or a whole number"
-        if option == "label":
-            if self.first is None:
-                self.first = value, location
-            if type(value) is not type(self.first[0]):
-                label, where = self.first
-                kinds = f"{_shown(value)} is {TYPES[type(value)]}, but {_shown(label)} ({where})"
-                return f"label {kinds} is {TYPES[type(label)]}; write all labels alike"
-        values[i] = str(value).lower() if isinstance(value, bool) else str(value).strip()
-        return "" if values[i] else f"empty {option}"
+    return check
 
 
 def _text_problem(value: Any, column: Place) -> str:
@@ -238,4 +217,4 @@ def _check_first(table: Table) -> None:
         return
     if all(re.fullmatch(r"[^\W\d][\w.-]{0,30}", cell.strip()) for cell in cells):
         reason = f"{cells[-1]!r} is the label of this row alone, which looks like a header"
-        raise InputError(f"{table.location(0)}: {reason}: use header=true, or header=false if it is a row", code="data")
+        raise DataError(f"{table.location(0)}: {reason}: use header=true, or header=false if it is a row")

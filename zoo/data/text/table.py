@@ -1,21 +1,129 @@
-"""Tables of texts, and of labels where there are any, each row with the location it came from."""
+"""Tables of texts, and of labels where there are any, each row with the location it came from.
+
+Texts lie in Arrow arrays, in memory or in a mapped file of the user's cache.
+"""
 
 import hashlib
+import mmap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from itertools import chain
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from zoo.data.text.columns import CHUNK, Column, Ints, Store, digest_column
-from zoo.errors import InputError
+from zoo.data import cache
+from zoo.data.options import DataError
+from zoo.data.text.tokens import Ints
 
 Rows = npt.NDArray[Any] | Sequence[int]
+Mask = npt.NDArray[np.bool_]
+
+CHUNK = 10_000  # rows of a record batch
 
 
-class Labels(Sequence[str]):
+class Store:
+    """Record batches of texts, in memory or in a mapped file, which a worker process maps again instead of getting a copy."""
+
+    def __init__(self, batches: Sequence[Any], mapped: mmap.mmap | None = None, path: Path | None = None) -> None:
+        self.batches, self.mapped, self.path = batches, mapped, path
+        self.starts = np.cumsum([0, *(batch.num_rows for batch in batches)], dtype=np.int64)
+
+    @classmethod
+    def opened(cls, path: Path) -> Self:
+        """Map a file of record batches."""
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped)))
+        return cls([reader.get_batch(i) for i in range(reader.num_record_batches)], mapped, path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Store, (list(self.batches),)) if self.path is None else (Store.opened, (self.path,))
+
+    def take(self, name: str, rows: npt.NDArray[Any]) -> Any:
+        """Return the texts of these rows as one Arrow array."""
+        owner = np.searchsorted(self.starts, rows, side="right") - 1
+        parts = [
+            self.batches[i].column(name).take(pa.array(rows[owner == i] - self.starts[i])) for i in np.unique(owner).tolist()
+        ]
+        return pa.concat_arrays(parts).take(pa.array(np.argsort(np.argsort(owner, kind="stable"), kind="stable")))
+
+    def forget(self) -> None:
+        """Let the system have the memory back that pages of the mapped file took; they are read again when they are needed."""
+        if self.mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self.mapped.madvise(mmap.MADV_DONTNEED)
+
+
+class Texts(Sequence[str]):
+    """A sequence that equals any other of the same texts."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Column(Texts):
+    """One text of every row (of `rows`, in their order; all by default), read from a store when it is asked for."""
+
+    def __init__(self, store: Store, name: str, rows: Ints | None = None) -> None:
+        self.store, self.name, self.rows = store, name, rows
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> Self:
+        """Keep texts in memory; a column stays as it is."""
+        if isinstance(texts, cls):
+            return texts
+        return cls(Store([pa.record_batch({"text": pa.array(texts, pa.string())})]), "text")
+
+    def __len__(self) -> int:
+        return int(self.store.starts[-1]) if self.rows is None else len(self.rows)
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(batch.to_pylist() for batch in self.batches())
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        row = range(len(self))[index]
+        return self.store.take(self.name, np.array([row if self.rows is None else self.rows[row]]))[0].as_py()
+
+    def take(self, index: npt.NDArray[Any]) -> Self:
+        """Return the texts of these rows."""
+        return type(self)(self.store, self.name, np.asarray(index if self.rows is None else self.rows[index], dtype=np.int32))
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the texts in order, as Arrow arrays of `CHUNK` rows at most."""
+        if self.rows is None:
+            yield from (batch.column(self.name) for batch in self.store.batches)
+        else:
+            for start in range(0, len(self.rows), CHUNK):
+                yield self.store.take(self.name, self.rows[start : start + CHUNK])
+                self.store.forget()
+        self.store.forget()
+
+
+def stored(batches: Iterator[Any], path: Path, *rule: object) -> Store:
+    """Keep the record batches of a file, read by a rule: a few in memory, many in a mapped file of the cache, made once."""
+    first, complete = cache.first_parts(batches)
+    if complete:
+        return Store(first)
+    with path.open("rb") as file:
+        content = hashlib.file_digest(file, "sha256").hexdigest()
+    made = cache.folder("tables") / f"{hashlib.sha256(repr((content, *rule)).encode()).hexdigest()}.arrow"
+    if not made.exists():
+        with cache.written(made) as made_file, pa.ipc.new_file(made_file, first[0].schema) as writer:
+            for batch in chain(first, batches):
+                writer.write_batch(batch)
+    first.clear()
+    pa.default_memory_pool().release_unused()
+    return Store.opened(made)
+
+
+class Labels(Texts):
     """The label of every row, as a number (`codes`, int32 [N]) and the name it stands for."""
 
     def __init__(self, codes: Ints, names: Sequence[str]) -> None:
@@ -34,18 +142,13 @@ class Labels(Sequence[str]):
     def __getitem__(self, index: Any) -> Any:
         return [self.names[code] for code in self.codes[index]] if isinstance(index, slice) else self.names[self.codes[index]]
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
     def present(self) -> list[str]:
         """Return the labels that occur, each once."""
         return [self.names[code] for code in np.flatnonzero(np.bincount(self.codes, minlength=len(self.names)))]
 
-    def mask(self, known: Collection[str]) -> npt.NDArray[np.bool_]:
+    def mask(self, known: Collection[str]) -> Mask:
         """Return which rows have one of these labels, [N]."""
-        mask: npt.NDArray[np.bool_] = np.array([name in known for name in self.names], dtype=np.bool_)[self.codes]
+        mask: Mask = np.array([name in known for name in self.names], dtype=np.bool_)[self.codes]
         return mask
 
     def renamed(self, names: Mapping[str, str]) -> Self:
@@ -72,9 +175,10 @@ class Table:
         source: What an error message calls the origin: a file, a data set.
         lines: The line in `source` of every row of the file, from 1 on, if it is a file of lines.
         files: The files of the two columns, if a line of each is a text (parallel files).
-        noun: What messages call a row of a source without lines.
-        rows: The number in `source` of every row, from 0 on, if rows were taken out.
         skipped: Broken rows of the file that were left out.
+
+    Attributes:
+        rows: The number in `source` of every row, from 0 on, if rows were taken out.
 
     Example:
         >>> table = Table((["good", "bad", "fine"],), ["1", "0", "1"], source="reviews")
@@ -90,22 +194,19 @@ class Table:
         source: str = "the data",
         lines: Rows | None = None,
         files: tuple[str, str] | None = None,
-        noun: str = "row",
-        rows: Ints | None = None,
         skipped: int = 0,
     ) -> None:
         self.texts = tuple(map(Column.of, texts))
         self.labels = labels if isinstance(labels, Labels) else Labels.of([] if labels is None else [labels])
         self.groups = None if groups is None else Column.of(groups)
-        self.source, self.lines, self.files, self.noun, self.rows = source, lines, files, noun, rows
-        self.skipped = skipped
+        self.source, self.lines, self.files, self.skipped = source, lines, files, skipped
+        self.rows: Ints | None = None
         if len(self.texts) not in (1, 2):
-            raise InputError(f"{source}: {len(self.texts)} columns of text; a row has one text or two", code="data")
-        if len(self.texts[-1]) != len(self):
-            raise InputError(f"{source}: {len(self)} texts but {len(self.texts[-1])} second texts; one per row", code="data")
-        for name, column in (("labels", labels), ("groups", groups), ("lines", lines if rows is None else None)):
+            raise DataError(f"{source}: {len(self.texts)} columns of text; a row has one text or two")
+        others = {"second texts": self.texts[-1], "labels": labels, "groups": groups, "lines": lines}
+        for name, column in others.items():
             if column is not None and len(column) != len(self):
-                raise InputError(f"{source}: {len(self)} texts but {len(column)} {name}; one per row", code="data")
+                raise DataError(f"{source}: {len(self)} texts but {len(column)} {name}; one per row")
 
     def __len__(self) -> int:
         return len(self.texts[0])
@@ -115,10 +216,10 @@ class Table:
         number = row if self.rows is None else int(self.rows[row])
         if self.files is not None:
             return f"{self.files[side]}:{number + 1}"
-        return f"{self.source}, {self.noun} {number + 1}" if self.lines is None else f"{self.source}:{self.lines[number]}"
+        return f"{self.source}, row {number + 1}" if self.lines is None else f"{self.source}:{self.lines[number]}"
 
     def changed(self, **changes: Any) -> Self:
-        """Return the table with other values of some arguments."""
+        """Return the table with other values of some attributes."""
         copied = copy(self)
         copied.__dict__ |= changes
         return copied
@@ -126,34 +227,20 @@ class Table:
     def take(self, index: Rows) -> Self:
         """Return the rows of these numbers; they keep their locations."""
         index = np.asarray(index, dtype=np.int32)
-        labels = self.labels if not len(self.labels) else Labels(self.labels.codes[index], self.labels.names)
         return self.changed(
             texts=tuple(column.take(index) for column in self.texts),
-            labels=labels,
+            labels=Labels(self.labels.codes[index], self.labels.names) if len(self.labels) else self.labels,
             groups=None if self.groups is None else self.groups.take(index),
-            rows=np.asarray(index if self.rows is None else self.rows[index], dtype=np.int32),
+            rows=index if self.rows is None else self.rows[index],
         )
 
-    def where(self, keep: npt.NDArray[np.bool_]) -> Self:
+    def where(self, keep: Mask) -> Self:
         """Return the rows of a mask."""
-        return self if keep.all() else self.take(np.flatnonzero(keep).astype(np.int32))
+        return self if keep.all() else self.take(np.flatnonzero(keep))
 
-    def blank(self) -> npt.NDArray[np.bool_]:
+    def blank(self) -> Mask:
         """Return which rows have an empty text, [N]."""
-        is_blank = (not all(map(str.strip, texts)) for texts in zip(*self.texts, strict=True))
-        return np.fromiter(is_blank, np.bool_, len(self))
-
-
-def renumbered(codes: Ints) -> Ints:
-    """Number codes anew in the order of their first appearance, int32 [N]."""
-    seen: dict[int, int] = {}
-    for start in range(0, len(codes), CHUNK):
-        values, first = np.unique(codes[start : start + CHUNK], return_index=True)
-        for code in values[np.argsort(first)].tolist():
-            seen.setdefault(code, len(seen))
-    to = np.zeros(max(seen, default=0) + 1, dtype=np.int32)
-    to[list(seen)] = list(seen.values())
-    return to[codes]
+        return np.fromiter((not all(map(str.strip, texts)) for texts in zip(*self.texts, strict=True)), np.bool_, len(self))
 
 
 def joined(tables: Sequence[Table], source: str) -> Table:
@@ -170,12 +257,18 @@ def joined(tables: Sequence[Table], source: str) -> Table:
 def digest(tables: Mapping[str, Table], classes: Sequence[str] | None = None) -> str:
     """Return the SHA-256 of split names and texts; with classes also of these, the labels and the groups."""
     sha = hashlib.sha256(b"" if classes is None else repr(tuple(classes)).encode())
-    for name in sorted(tables):
-        table = tables[name]
-        for column in table.texts:
-            digest_column(sha, name, len(column), column.batches)
-        if classes is not None:
-            digest_column(sha, name, len(table), table.labels.batches)
-            groups = Column.of([]) if table.groups is None else table.groups
-            digest_column(sha, name, len(groups), groups.batches)
+    for name, table in sorted(tables.items()):
+        columns: list[Any] = [*table.texts, *([] if classes is None else [table.labels, table.groups or Column.of([])])]
+        for column in columns:
+            sha.update(f"{name} {len(column)}".encode())
+            for texts in column.batches():
+                sha.update(np.diff(_offsets(texts)).astype("<i8").tobytes())
+            for texts in column.batches():
+                if len(texts) and texts.buffers()[2] is not None:
+                    offsets = _offsets(texts)
+                    sha.update(memoryview(texts.buffers()[2])[offsets[0] : offsets[-1]])
     return sha.hexdigest()
+
+
+def _offsets(texts: Any) -> Ints:
+    return np.frombuffer(texts.buffers()[1], np.int32)[texts.offset : texts.offset + len(texts) + 1]

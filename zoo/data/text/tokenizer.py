@@ -12,8 +12,9 @@ import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
 from zoo.data.info import TokenInfo
-from zoo.data.text.columns import Column, Ints
-from zoo.data.text.tokens import BEGIN, END, PAD, UNKNOWN, Tokens, tokenised
+from zoo.data.options import DataError
+from zoo.data.text.table import Column
+from zoo.data.text.tokens import BEGIN, END, PAD, UNKNOWN, Ints, Tokens, tokenised
 from zoo.errors import InputError
 
 TOKENIZERS = ("word", "space", "char", "bpe")
@@ -56,9 +57,7 @@ class Tokenizer:
             backend = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # The library raises Exception itself.
             reason = str(error).splitlines()[0][:120]
-            raise InputError(
-                f"{info.tokenizer}: this is not a file of the tokenizers library ({reason})", code="data"
-            ) from error
+            raise DataError(f"{info.tokenizer}: this is not a file of the tokenizers library ({reason})") from error
         if (size := backend.get_vocab_size()) != info.vocab_size:
             raise InputError(f"{info.tokenizer}: {size} tokens, the model has {info.vocab_size}; it is another model's file")
         return cls(backend, info.max_length, truncation)
@@ -122,7 +121,7 @@ class Tokenizer:
                 self._checked(np.asarray(encoding.ids, dtype=np.int32), limit, location, row)
                 for row, encoding in enumerate(encodings, start)
             ]
-        tokens = Tokens(parts)
+        tokens = Tokens.of(parts)
         if not ended:
             return tokens
         inside = (tokens.flat == BEGIN) | (tokens.flat == END)  # "[EOS]" written in a text
@@ -142,10 +141,10 @@ class Tokenizer:
 
     def _checked(self, ids: Ints, limit: int | None, location: Location, row: int) -> Ints:
         if len(ids) == 0:
-            raise InputError(f"{location(row)}: no words in this text; leave the row out or write something", code="data")
+            raise DataError(f"{location(row)}: no words in this text; leave the row out or write something")
         if limit is not None and len(ids) > limit and not self.truncation:
             advice = "shorten the text, or let it be cut (max_length in the data, zoo predict --truncate)"
-            raise InputError(f"{location(row)}: {len(ids)} tokens, the model reads at most {limit}; {advice}", code="data")
+            raise DataError(f"{location(row)}: {len(ids)} tokens, the model reads at most {limit}; {advice}")
         ids = ids[:limit]
         return np.where(ids == PAD, np.int32(UNKNOWN), ids)  # "[PAD]" written in a text is a word nobody knows
 

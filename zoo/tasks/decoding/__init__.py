@@ -7,36 +7,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from zoo.tasks.decoding.beam import Hypothesis, beam_search
-    from zoo.tasks.decoding.logits import KVCache, Network, Prompts
-    from zoo.tasks.decoding.options import Decoding, check_decoding, check_length_penalty
-    from zoo.tasks.decoding.sampling import generate, stream
+    from zoo.tasks.decoding.beam import Hypothesis as Hypothesis
+    from zoo.tasks.decoding.beam import beam_search as beam_search
+    from zoo.tasks.decoding.logits import KVCache as KVCache
+    from zoo.tasks.decoding.logits import Network as Network
+    from zoo.tasks.decoding.logits import Prompts as Prompts
+    from zoo.tasks.decoding.options import Decoding as Decoding
+    from zoo.tasks.decoding.options import check_decoding as check_decoding
+    from zoo.tasks.decoding.options import check_length_penalty as check_length_penalty
+    from zoo.tasks.decoding.sampling import generate as generate
+    from zoo.tasks.decoding.sampling import stream as stream
 
-_MODULES = {
-    "Decoding": "options",
-    "Hypothesis": "beam",
-    "KVCache": "logits",
-    "Network": "logits",
-    "Prompts": "logits",
-    "beam_search": "beam",
-    "check_decoding": "options",
-    "check_length_penalty": "options",
-    "generate": "sampling",
-    "stream": "sampling",
+_NAMES = {
+    "beam": "Hypothesis beam_search",
+    "logits": "KVCache Network Prompts",
+    "options": "Decoding check_decoding check_length_penalty",
+    "sampling": "generate stream",
 }
-
-__all__ = [
-    "Decoding",
-    "Hypothesis",
-    "KVCache",
-    "Network",
-    "Prompts",
-    "beam_search",
-    "check_decoding",
-    "check_length_penalty",
-    "generate",
-    "stream",
-]
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:

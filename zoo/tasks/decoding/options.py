@@ -16,15 +16,15 @@ class Decoding:
     """How the tokens of a generated text are chosen.
 
     Args:
-        beam: Hypotheses of a beam search; 1 generates one text token by token.
-        length_penalty: Exponent of GNMT's length penalty, which keeps a beam from preferring short texts.
-        length: Tokens to generate at most; by default as many as fit, up to 256.
-        temperature: 0 always takes the likeliest token, 1 samples from the network's own distribution; by default 0 for
-            answers to a text, 0.8 for language models.
-        top_k: Sample among so many of the likeliest tokens only.
-        top_p: Sample among the likeliest tokens that have this share of the probability.
-        repetition_penalty: Above 1, tokens that are in the text already become less likely.
-        seed: Decides what is sampled.
+        beam: Beam size; 1 disables beam search.
+        length_penalty: Exponent of GNMT's length penalty in a beam search.
+        length: Maximum number of tokens to generate; by default as many as fit, up to 256.
+        temperature: Sampling temperature; 0 is greedy decoding. By default 0 for sequence-to-sequence models and 0.8 for
+            language models.
+        top_k: Sample among the k most likely tokens.
+        top_p: Nucleus sampling: sample among the most likely tokens with this total probability.
+        repetition_penalty: Above 1, tokens that already occur become less likely.
+        seed: Random seed of sampling.
     """
 
     beam: int = 1

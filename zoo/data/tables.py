@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from zoo.data.columns import Column, RawTable, names_of, read_tables
 from zoo.data.info import TableInfo
 from zoo.data.loader import Array, BatchDataset, TensorBatches
 from zoo.data.module import DataModule
-from zoo.data.options import check_share, options_of
-from zoo.data.splits import stratified
-from zoo.data.tables.columns import Column, RawTable, names_of, read_tables
+from zoo.data.options import DataError, check_share, options_of
+from zoo.data.splits import held_out
 from zoo.data.text.formats import few
 from zoo.data.text.reading import check_reading, split_files
 from zoo.errors import InputError
@@ -73,9 +73,9 @@ class TableData(DataModule[TableInfo]):
             if name not in raw.columns:
                 raise InputError(f"{raw.source}: no column {name!r}; there is {few(raw.columns)}", code="missing")
         if not raw.stops["train"]:
-            raise InputError(f"{raw.source}: no rows; a header alone is not enough", code="data")
+            raise DataError(f"{raw.source}: no rows; a header alone is not enough")
         if len(raw.columns) == 1:
-            raise InputError(f"{raw.source}: {self.target!r} is the only column; add columns to predict it from", code="data")
+            raise DataError(f"{raw.source}: {self.target!r} is the only column; add columns to predict it from")
         return raw
 
     @property
@@ -149,7 +149,6 @@ class TableData(DataModule[TableInfo]):
         return column.name in self.categories or not column.is_number
 
     def _problems(self) -> dict[int, str]:
-        """Return why rows cannot be used, by number."""
         problems: dict[int, str] = {}
         for column in self.raw.columns.values():
             if not self._is_category(column):
@@ -165,15 +164,14 @@ class TableData(DataModule[TableInfo]):
             rows[name] = start + np.flatnonzero(usable[start:stop])
             start = stop
             if not len(rows[name]):
-                raise InputError(f"{self.source}: no usable rows in the {name} split", code="data")
+                raise DataError(f"{self.source}: no usable rows in the {name} split")
         shares = {"test": self.test, "val": self.val} if len(rows) == 1 else {"val": self.val}
         missing = {name: share for name, share in shares.items() if name not in rows}
         classes = self.raw.columns[self.target].category_codes() if self.kind == "classification" else None
         for name, share in missing.items():
             train = rows["train"]
-            if (count := max(1, round(share * len(train)))) >= len(train):
-                raise InputError(f"{self.source}: {name}={share} of {len(train)} rows leaves none to train on", code="data")
-            held = stratified(np.zeros(len(train), np.int64) if classes is None else classes[train], count)
+            labels = np.zeros(len(train), np.int64) if classes is None else classes[train]
+            held = held_out(labels, name, share, self.source)
             rows |= {"train": train[~held], name: train[held]}
         if missing:
             self.split_comment = f"{' and '.join(missing)} held out of train"
@@ -187,13 +185,12 @@ class TableData(DataModule[TableInfo]):
         return [(column.name, name, 0.0, 1.0) for name in sorted(column.categories) if column.categories[name] in seen]
 
     def _target_facts(self, train: Array) -> dict[str, Any]:
-        """Return the fields of the info about the target."""
         column = self.raw.columns[self.target]
         if self.kind == "regression":
             mean, std = _moments(np.frombuffer(column.numbers)[train])
             return {"out_features": 1, "target_mean": mean, "target_std": std}
         if len(set(column.category_codes()[train].tolist())) < 2:
-            raise InputError(f"{self.source}: one value of {self.target!r} only in the training rows", code="data")
+            raise DataError(f"{self.source}: one value of {self.target!r} only in the training rows")
         order = (lambda name: (float(name), name)) if column.is_number else str
         classes = sorted(column.categories, key=order)
         return {"out_features": len(classes), "classes": tuple(classes)}
@@ -218,11 +215,7 @@ def _digest(info: TableInfo, splits: dict[str, tuple[Tensor, Tensor]]) -> str:
 
 @options_of(TableData)
 def table(
-    path: str | Path,
-    target: str,
-    drop: str | Sequence[str] = (),
-    on_bad_rows: str = "error",
-    **options: Any,
+    path: str | Path, target: str, drop: str | Sequence[str] = (), on_bad_rows: str = "error", **options: Any
 ) -> TableData:
     """A table of numbers and categories, from a CSV, TSV, JSONL or Parquet file, or a folder of train.* and val.*, test.*.
 

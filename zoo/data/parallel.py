@@ -1,8 +1,9 @@
-"""The data module of pairs of texts, and the batches it makes."""
+"""Pairs of texts, one to read and one to write: parallel files, the data module, and the batches it makes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,14 @@ from torch.utils.data import DataLoader, Dataset
 
 from zoo.data.info import ParallelInfo
 from zoo.data.loader import Array, EpochSampler, Order, eval_sampler, process_rank
-from zoo.data.options import whole
-from zoo.data.text.batches import LengthBatches
+from zoo.data.options import existing, listing, one_file, options_of, whole
+from zoo.data.text.files import OPEN
 from zoo.data.text.module import Splits, TokenData
-from zoo.data.text.splits import check_splits
+from zoo.data.text.reading import SPLITS, read_pairs
+from zoo.data.text.splits import check_splits, with_validation
 from zoo.data.text.table import Table, digest
 from zoo.data.text.tokenizer import Tokenizer
-from zoo.data.text.tokens import BEGIN, END, PAD, Tokens
+from zoo.data.text.tokens import BEGIN, END, PAD, LengthBatches, Tokens
 from zoo.errors import InputError
 
 Batch = tuple[Any, ...]
@@ -116,7 +118,7 @@ class ParallelData(TokenData[ParallelInfo]):
         """Read, split and tokenise the texts."""
         tables = self.read()
         check_splits(tables, 2)
-        self.splits = hold_out(tables)
+        self.splits = with_validation(tables, HELD)
         if len(self.splits) > len(tables):
             self.split_comment = f"validation pairs are {HELD:.0%} of the training pairs, held out"
         content = digest(self.splits)
@@ -161,15 +163,60 @@ class ParallelData(TokenData[ParallelInfo]):
         return source, target
 
 
-def hold_out(tables: Mapping[str, Table]) -> dict[str, Table]:
-    """Hold pairs out of the training split if there are none to validate on: always the same, and at least one."""
-    splits = dict(tables)
-    if "val" not in splits:
-        train = splits["train"]
-        if len(train) == 1:
-            raise InputError(f"{train.source}: one pair only; one is held out to validate on, and none is left to train on")
-        held = np.zeros(len(train), dtype=np.bool_)
-        # The streams of RandomState are frozen for ever.
-        held[np.random.RandomState(0).permutation(len(train))[: max(1, round(HELD * len(train)))]] = True
-        splits |= {"train": train.where(~held), "val": train.where(held)}
-    return {name: splits[name] for name in ("train", "val", "test") if name in splits}
+Sides = tuple[str, str]
+"""The file endings of source and target, such as ("en", "de")."""
+
+
+@options_of(ParallelData)
+def parallel(source: str, target: str, path: str | Path | None = None, **options: Any) -> ParallelData:
+    """Pairs of texts from two files, line i of one beside line i of the other, or from a folder of such files.
+
+    `parallel(source=talks.en, target=talks.de)` reads two files, and holds 5 % of the pairs out for validation.
+    `parallel(path=FOLDER, source=en, target=de)` reads train.en and train.de and, where they are, val.* (or dev.*, valid.*,
+    validation.*) and test.*. Files are UTF-8, also packed (.gz, .xz).
+
+    Args:
+        source: The file of texts to read; with `path` the ending of such files.
+        target: The file of what to generate of them; with `path` the ending of such files.
+        path: A folder.
+        **options: Of `ParallelData`.
+    """
+    if path is None:
+        return ParallelData(partial(_two_files, source, target), **options)
+    return ParallelData(partial(read_folder, "parallel", path, (source, target)), **options)
+
+
+def _two_files(source: str, target: str) -> dict[str, Table]:
+    return {"train": read_pairs(existing(source, "parallel"), existing(target, "parallel"))}
+
+
+def read_folder(
+    preset: str, path: str | Path, sides: Sides, stems: Mapping[str, Sequence[str]] = SPLITS, *, untrained: bool = False
+) -> dict[str, Table]:
+    """Read a folder of files STEM.SIDE, such as train.en and train.de, also packed (.gz, .xz)."""
+    if sides[0] == sides[1]:
+        raise InputError(f"{preset}: source={sides[0]} and target={sides[1]} are the same files; give two different endings")
+    folder = existing(path, preset)
+    if not folder.is_dir():
+        raise InputError(
+            f"{preset}: {folder} is no folder; give the one that holds train.{sides[0]} and train.{sides[1]}", code="missing"
+        )
+    tables = {}
+    for split, names in stems.items():
+        for name in names:
+            source, target = (one_file(preset, folder, [f"{name}.{side}{end}" for end in ("", *OPEN)]) for side in sides)
+            if source is not None and target is not None:
+                tables[split] = read_pairs(source, target)
+                break
+            if there := source or target:
+                missing = f"{name}.{sides[0] if source is None else sides[1]}"
+                raise InputError(
+                    f"{preset}: {there} has no {missing} beside it; both sides of a split are needed", code="missing"
+                )
+    if untrained and "train" not in tables and "val" in tables:
+        tables["train"] = tables.pop("val")
+    if "train" not in tables:
+        raise InputError(
+            f"{preset}: {path} has no train.{sides[0]} and train.{sides[1]}; there is {listing(folder)}", code="missing"
+        )
+    return tables

@@ -1,4 +1,4 @@
-"""Vectors whose targets are a fixed linear map of them (Zhang et al. 2021, Figure 2): the right answer is known exactly."""
+"""Embedded and generated sets of vectors."""
 
 import hashlib
 from typing import Any
@@ -7,10 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from zoo.data.columns import Column, RawTable
 from zoo.data.info import VectorInfo
 from zoo.data.loader import Array, TensorBatches
 from zoo.data.module import DataModule
 from zoo.data.options import options_of, whole
+from zoo.data.tables import TableData
+from zoo.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
 
@@ -72,7 +75,6 @@ def _draw(truth: Array, rows: int) -> dict[str, Batch]:
 
 
 def _digest(splits: dict[str, Batch]) -> str:
-    """Return the SHA-256 of split names and numbers."""
     sha = hashlib.sha256()
     for name, (x, y) in splits.items():
         sha.update(f"{name} {tuple(x.shape)} {tuple(y.shape)}".encode())
@@ -148,3 +150,34 @@ def _block(components: Array) -> Array:
     """Write left multiplication by components [4, out, in] as one real matrix, [4 * out, 4 * in]."""
     rows = zip(FACTORS, SIGNS, strict=True)
     return np.block([[sign * components[i] for i, sign in zip(*row, strict=True)] for row in rows])
+
+
+SHA256 = "25e2eb7b7a8745b1bde5ba18bc4969983d2e2f403291ecd5bde4a29ef30c3859"
+
+
+@options_of(TableData, "kind", "categories")
+def breast_cancer(**options: Any) -> TableData:
+    """Measurements of cell nuclei, benign or malignant, from scikit-learn; needs no network.
+
+    569 rows of 30 numbers (Wolberg, Mangasarian, Street and Street 1993, UCI), 461 / 51 / 57.
+
+    Args:
+        options: See `TableData`.
+    """
+    return TableData(_read, "diagnosis", kind="classification", **options)
+
+
+def _read() -> RawTable:
+    from sklearn.datasets import load_breast_cancer
+
+    bunch = load_breast_cancer()
+    sha256 = hashlib.sha256(bunch.data.tobytes() + bunch.target.astype("int64").tobytes()).hexdigest()
+    if sha256 != SHA256:
+        message = f"breast_cancer: the installed scikit-learn has other data (SHA-256 {sha256[:12]}, expected {SHA256[:12]})"
+        raise InputError(message, code="mismatch")
+    names = map(str, bunch.feature_names)
+    columns = {name: Column.of_numbers(name, bunch.data[:, i]) for i, name in enumerate(names)}
+    columns["diagnosis"] = target = Column("diagnosis")
+    for label in bunch.target:
+        target.add(str(bunch.target_names[label]))
+    return RawTable(columns, {"train": len(bunch.target)}, "breast_cancer")

@@ -1,17 +1,21 @@
-"""Read tables of numbers and categories, column by column."""
+"""Read tables of numbers and categories, column by column, and encode rows for a trained model."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from zoo.data.info import TableInfo
 from zoo.data.loader import Array
+from zoo.data.options import DataError
 from zoo.data.text.formats import BadRows, column_names, few, rows
 from zoo.errors import InputError
 
@@ -89,7 +93,7 @@ class Column:
         """Return the category of every cell, int [N]; `InputError` if there are too many categories."""
         if self.codes is None:
             many = f"more than {MOST_CATEGORIES} different values, such as {few(self.categories, 3)}"
-            raise InputError(f"column {self.name!r} has {many}; leave it out with drop, or out of categories", code="data")
+            raise DataError(f"column {self.name!r} has {many}; leave it out with drop, or out of categories")
         return np.array(self.codes)
 
 
@@ -131,7 +135,7 @@ class RawTable:
         for start, bad, lines in self._files:
             for row in sorted(problems):
                 if start <= row < start + len(lines):
-                    bad.add(bad.location(lines[row - start] or None, row - start + 1), problems[row])
+                    bad.add(lines[row - start] or None, row - start + 1, problems[row])
             bad.finish()
         return usable, sum(bad.count for _, bad, _ in self._files) + (0 if self._files else len(problems))
 
@@ -149,7 +153,7 @@ def read_tables(files: Mapping[str, Path], drop: Sequence[str], on_bad_rows: str
         start = raw.num_rows
         for number, row in enumerate(rows(path, {name: name for name in names}, header=True), 1):
             if row.problem:
-                bad.add(bad.location(row.line, number), row.problem)
+                bad.add(row.line, number, row.problem)
                 continue
             lines.append(row.line or 0)
             for column, cell in zip(raw.columns.values(), row.values, strict=True):
@@ -162,3 +166,33 @@ def read_tables(files: Mapping[str, Path], drop: Sequence[str], on_bad_rows: str
 def names_of(names: str | Iterable[str]) -> list[str]:
     """Return names that are given as a sequence or separated by commas."""
     return [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
+
+
+def encode_row(info: TableInfo, cells: Mapping[str, Any]) -> Tensor:
+    """Return the features of one row, float32 [in_features], standardised as in training.
+
+    Raises:
+        InputError: A column of numbers holds text.
+    """
+    parsed = {name: parse_cell(cell) for name, cell in cells.items()}
+    features = []
+    for column, value in zip(info.columns, info.values, strict=True):
+        number, text = parsed[column]
+        if value is None and text and number != number:
+            raise DataError(f"column {column!r} holds numbers, and here {text[:40]!r}")
+        features.append(number if value is None else float(text == value))
+    return info.standardise(torch.tensor(features, dtype=torch.float64))
+
+
+def read_rows(path: Path, info: TableInfo) -> Iterator[tuple[int, Tensor]]:
+    """Yield the number of every row of a file (its line, if it has lines) and its features; the target may be missing."""
+    wanted = {name: name for name in dict.fromkeys(info.columns)}
+    for number, row in enumerate(rows(path, wanted, header=True), 1):
+        location = f"{path}, row {number}" if row.line is None else f"{path}:{row.line}"
+        if row.problem:
+            raise DataError(f"{location}: {row.problem}")
+        try:
+            features = encode_row(info, dict(zip(wanted, row.values, strict=True)))
+        except InputError as error:
+            raise DataError(f"{location}: {error}") from None
+        yield row.line or number, features

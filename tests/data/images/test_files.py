@@ -1,0 +1,248 @@
+"""Local images: archives, folders of image files, and the embedded digits."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from tests.errors import raises
+from zoo.data import ready
+from zoo.data.images import files
+from zoo.data.images.preprocess import preprocess
+from zoo.errors import InputError
+
+
+def npz(*args, **options):
+    return ready(files.npz(*args, **options))
+
+
+def imagefolder(*args, **options):
+    return ready(files.imagefolder(*args, **{"size": 8, **options}))
+
+
+@pytest.fixture
+def archive(tmp_path, pixels):
+    def write(**changes):
+        arrays = {}
+        for seed, name in enumerate(("train", "val", "test")):
+            arrays[f"{name}_images"] = pixels(30, 6, 6, seed=seed)
+            arrays[f"{name}_labels"] = (np.arange(30) % 3).astype(np.uint8)[:, None]
+        arrays.update(changes)
+        np.savez(tmp_path / "my.npz", **{name: array for name, array in arrays.items() if array is not None})
+        return tmp_path / "my.npz"
+
+    return write
+
+
+def test_an_archive_is_read(archive, pixels):
+    data = npz(archive(), classes="cat, dog,eel")
+    assert data.info.classes == ("cat", "dog", "eel")
+    assert data.info.sizes == {"train": 30, "val": 30, "test": 30}
+    assert (data.info.in_channels, data.info.image_size) == (1, 6)
+    assert npz(archive(), classes=("x", "y", "z"), size=12).info.image_size == 12
+    colour = npz(archive(train_images=pixels(30, 40, 40, 3)), size=40)
+    assert colour.augment == data.augment == "shift", "organs have a left and a right"
+
+
+def test_an_archive_may_lack_splits(archive):
+    data = npz(archive(val_images=None, val_labels=None, test_images=None, test_labels=None), val=0.2)
+    assert data.info.sizes == {"train": 24, "val": 6}
+    assert data.info.classes == ("0", "1", "2")
+    with raises("missing", "my.npz has no test split"):
+        data.test_dataloader()
+
+
+class Bomb:
+    def __reduce__(self):
+        return (pytest.fail, ("unpickled",))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_images": None}, "no array train_images"),
+        ({"train_images": None, "train_labels": None}, "no array train_images"),
+        ({"val_labels": None}, "no array val_labels"),
+        ({"test_labels": np.zeros((30, 14), np.uint8)}, "test split: 30 images but labels of shape (30, 14)"),
+        ({"test_labels": np.array(["a"] * 30)}, "test split: labels of type <U1"),
+        ({"train_labels": np.array([0, 1, np.nan] * 10)}, "labels of type float64"),
+        ({"val_images": np.zeros((30, 6), np.uint8)}, "val split: images of shape"),
+        ({"val_images": np.zeros((30, 6, 6))}, "val split: images of type float64"),
+        ({"train_labels": np.array([None] * 30)}, "cannot read train_labels"),
+        ({"train_images": np.array([Bomb()] * 30)}, "cannot read train_images"),
+    ],
+)
+def test_wrong_arrays_are_named(archive, changes, message):
+    with raises("data", "my.npz", message):
+        npz(archive(**changes))
+
+
+@pytest.mark.parametrize("label", [10**9, 2**63 + 5, -1])
+def test_labels_that_number_no_classes_fill_no_memory(tmp_path, pixels, label):
+    labels = np.array([0, 1, 1, label], dtype=np.uint64 if label > 2**62 else np.int64)
+    np.savez(tmp_path / "a.npz", train_images=pixels(4, 2, 2), train_labels=labels)
+    for options in ({}, {"classes": "a,b"}):
+        with raises("data", f"a.npz, train split: label {label}"):
+            npz(tmp_path / "a.npz", **options)
+
+
+def test_files_that_are_no_archives_are_named(tmp_path, archive):
+    path = archive()
+    content = bytearray(path.read_bytes())
+    content[600] ^= 255
+    np.save(tmp_path / "lone.npy", np.zeros(3))
+    lone = (tmp_path / "lone.npy").read_bytes()
+    for damaged in (b"", b"not a zip file", b"PK\x03\x04 cut off", lone, bytes(content)):
+        path.write_bytes(damaged)
+        with raises("data", "my.npz: cannot read"):
+            npz(path)
+    os.mkfifo(tmp_path / "pipe.npz")
+    for path, code in ((tmp_path / "pipe.npz", "data"), ("/dev/null", "data"), ("no.npz", "missing"), (tmp_path, "data")):
+        with raises(code, str(path)):
+            npz(path)
+
+
+def test_paths_are_relative_to_here_or_home(tmp_path, archive, monkeypatch):
+    archive()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert npz("my.npz").info == npz("~/my.npz").info
+
+
+def test_class_folders_alone(folder):
+    data = imagefolder(folder(), test=0.2)
+    assert data.info.classes == ("cat", "dog")
+    assert data.info.sizes == {"train": 14, "test": 4, "val": 2}
+    assert (data.info.in_channels, data.info.image_size) == (3, 8)
+    names = [name for split in data.splits.values() for name in split.images.names]
+    assert len(set(names)) == 20
+    for split in data.splits.values():
+        assert [name.startswith("dog") for name in split.images.names] == split.labels.tolist()
+
+
+def test_a_tenth_is_held_out_for_testing_unless_told_otherwise(folder):
+    root = folder()
+    assert imagefolder(root).split_note == "16 train, 2 test, 2 val images (test and val held out of train)"
+    data = imagefolder(root, test=0)
+    assert data.info.sizes == {"train": 18, "val": 2}
+    with raises("missing", "has no test split"):
+        data.test_dataloader()
+
+
+@pytest.mark.parametrize("names", [("train", "val", "test"), ("Training", "dev", "Testing"), ("train", "validation", "test")])
+def test_split_folders(folder, names):
+    root = folder(names)
+    data = imagefolder(root)
+    assert data.info.classes == ("cat", "dog")
+    assert data.info.sizes == {"train": 20, "val": 20, "test": 20}
+    images, labels = next(iter(data.test_dataloader()))
+    assert labels.tolist() == [0] * 10 + [1] * 10
+    with Image.open(root / names[2] / "cat" / "0.png") as image:
+        assert torch.equal(images[0], preprocess(image, data.info))
+
+
+@pytest.mark.parametrize(("channels", "augment"), [(1, "auto"), (3, "auto"), (3, "none"), (3, "flip")])
+def test_channels_and_augmentations(folder, channels, augment):
+    images, _ = next(iter(imagefolder(folder(), size=32, channels=channels, augment=augment).train_dataloader()))
+    assert images.shape == (16, channels, 32, 32)
+
+
+def test_the_digest_sees_names_and_sizes(folder):
+    root = folder()
+    before = imagefolder(root).info.sha256
+    assert imagefolder(root).info.sha256 == before
+    (root / "cat" / "0.png").rename(root / "cat" / "00.png")
+    assert imagefolder(root).info.sha256 != before
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_broken_image_is_named(folder, workers):
+    root = folder(("train", "test"))
+    (root / "test" / "dog" / "3.png").write_bytes(b"\x89PNG\r\n\x1a\n nothing")
+    with pytest.raises(InputError, match=r"test/dog/3\.png: not a readable image"):
+        list(imagefolder(root, num_workers=workers).test_dataloader())
+
+
+@pytest.mark.parametrize("augment", ["none", "timm"])
+def test_an_image_that_cannot_be_converted_is_named(folder, augment):
+    root = folder(("train", "test"))
+    Image.new("F", (8, 8)).save(root / "test" / "dog" / "3.tiff")
+    data = imagefolder(root, augment=augment)
+    with raises("data", "test/dog/3.tiff: pixels of 32 bits"):
+        list(data.test_dataloader())
+    for row in (root / "train" / "cat").iterdir():
+        Image.new("L", (4, 1000)).save(row)
+    with raises("data", "train/cat/", "4 x 1000 pixels"):
+        imagefolder(root, augment=augment)
+
+
+def test_files_that_are_no_images_are_named(folder):
+    root = folder()
+    path = root / "cat" / "1.jpg"
+    Image.fromarray(np.random.RandomState(0).randint(0, 255, (99, 99, 3)).astype(np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:-500])
+    with raises("data", "cat/1.jpg: not a readable image"):
+        imagefolder(root)
+    os.mkfifo(root / "cat" / "z.png")
+    with raises("data", "z.png: not a regular file"):
+        imagefolder(root)
+    (root / "eel").mkdir()
+    (root / "cat" / "z.png").unlink()
+    with raises("data", "eel: no images"):
+        imagefolder(root)
+
+
+@pytest.mark.parametrize(
+    ("splits", "extra", "code", "said"),
+    [
+        ((), None, "data", "no class folders"),
+        ((), "missing", "missing", "does not exist"),
+        ((), "file", "data", "not a folder"),
+        (("test",), None, "missing", "no train folder"),
+        (("train", "val", "validation"), None, "conflict", "val, validation are two folders of one split"),
+        (("train", "val"), "val/eel", "data", "val split has other classes than train (differing: eel)"),
+    ],
+)
+def test_wrong_folders_are_named(folder, splits, extra, code, said):
+    root = folder(splits)
+    if extra == "file":
+        (root / "file").write_text("x")
+    elif extra == "val/eel":
+        (root / extra).mkdir()
+    with raises(code, said):
+        imagefolder(root / extra if extra in ("missing", "file") else root)
+
+
+# --- digits ---
+
+
+def digits(**options):
+    return ready(files.digits(**options))
+
+
+def test_digits_are_split_for_ever_the_same():
+    every = {image.tobytes(): i for i, image in enumerate(np.rint(load_digits().images * 255 / 16).astype(np.uint8))}
+    first, second = digits(seed=0), digits(seed=5, batch_size=3)
+    assert first.info == second.info
+    assert first.info.sizes == {"train": 1257, "val": 180, "test": 360}
+    assert (first.info.in_channels, first.info.image_size, first.info.classes) == (1, 8, tuple("0123456789"))
+    assert (first.info.sha256[:12], first.augment) == ("412c2c70d427", "shift")
+    shares, seen = np.bincount(load_digits().target) / 1797, []
+    for name, split in first.splits.items():
+        assert np.array_equal(split.images, second.splits[name].images)
+        rows = [every[image.tobytes()] for image in split.images[..., 0]]
+        assert np.array_equal(split.labels, load_digits().target[rows])
+        assert np.abs(np.bincount(split.labels) - shares * len(split)).max() <= 2
+        seen += rows
+        if name == "test":
+            assert sorted(rows)[:3] == [3, 7, 13]
+    assert len(set(seen)) == len(seen) == 1797
+
+
+def test_other_digits_are_refused(monkeypatch):
+    monkeypatch.setattr(files, "DIGITS_SHA256", "0" * 64)
+    with raises("mismatch", "other data"):
+        digits()

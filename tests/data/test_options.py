@@ -1,0 +1,108 @@
+"""Options of data sets: shown in the signature, checked before data are read, and handed on."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any, get_type_hints
+
+import pytest
+
+from tests.errors import raises
+from zoo import registry
+from zoo.data import ImageData, ready
+from zoo.data.text import Table, TextData, text_options
+from zoo.registry.signatures import Signature
+
+ROWS = Table((["one", "two"] * 20,), ["1", "2"] * 20)
+
+
+@text_options(tokenizer="space", max_length=64)
+def preset(path: str | None = None, *, variant: int = 3, **options: Any) -> TextData:
+    """A preset."""
+    return TextData({"train": ROWS}, "text_classification", **options)
+
+
+@text_options
+def plain(val: float = 0.5, **options):
+    return TextData({"train": ROWS}, "text_classification", val=val, **options)
+
+
+def test_options_are_in_the_signature():
+    shown = signature(preset).parameters
+    assert list(shown)[:3] == ["path", "variant", "classes"]
+    assert {"vocab", "fold", "folds", "val", "batch_size", "num_workers", "seed", "lowercase", "min_count"} < set(shown)
+    assert not {"options", "splits", "task", "names", "self"} & set(shown)
+    assert (shown["tokenizer"].default, shown["max_length"].default, shown["vocab"].default) == ("space", 64, 30000)
+    assert get_type_hints(preset)["max_length"] == int | None
+    assert preset.__doc__ == "A preset."
+
+
+def test_options_reach_the_data():
+    made = ready(preset(folds=4, fold=1))
+    assert made.info.sizes["test"] == 10
+    assert made.info.max_length == 64
+    assert ready(preset(max_length=7)).info.max_length == 7
+    assert signature(plain).parameters["val"].default == 0.5
+    assert ready(plain()).info.sizes["val"] == 18
+
+
+def test_the_registry_checks_them():
+    form = Signature.of("preset", preset, ())
+    form.check({"max_length": None, "fold": 2}, ())
+    with raises("invalid", "did you mean 'tokenizer'"):
+        form.check({"tokeniser": "word"}, ())
+    with raises("invalid", "max_length=long must be a whole number or none"):
+        form.check({"max_length": "long"}, ())
+    assert form.accepts("use_all")
+    assert not form.accepts("names")
+
+
+def test_unknown_options_are_refused():
+    with pytest.raises(TypeError, match="tokeniser"):
+        preset(tokeniser="word")
+    with pytest.raises(TypeError, match="colour"):
+        text_options(lambda **options: plain())(colour="red")
+    with pytest.raises(TypeError, match="no such options of TextData: colour"):
+        text_options(colour="red")(plain)
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("rotation(rows=9)", "rows=9"),
+        ("rotation(seed=-1)", "seed=-1"),
+        ("hamilton(elements=0)", "elements=0"),
+        ("hamilton(batch_size=0)", "batch_size=0"),
+        ("digits(num_workers=-1)", "num_workers=-1"),
+        ("digits(augment=mirror)", "augment='mirror'"),
+        ("digits(size=-3)", "size=-3"),
+        ("cifar10(fraction=0.0)", "fraction=0"),
+        ("cifar10(limit=0)", "limit=0"),
+        ("entailment(variables=3)", "variables=3"),
+        ("entailment(variables=7)", "from 4 to 6"),
+        ("entailment(rows=89)", "rows=89"),
+        ("agreement(attractors=5)", "attractors=5"),
+        ("agreement(rows=99)", "rows=99"),
+        ("mlu(train=0)", "train=0"),
+        ("mlu(val=-1)", "val=-1"),
+        ("mlu(train=12000000)", "12,003,000 pairs; there are 12,000,000"),
+        ("glosses(limit=0)", "limit=0"),
+        ("glosses(task=poems)", "no task 'poems'; there are topics, pairs, ranking, language_model, seq2seq"),
+        ("glosses(task=language_model,batch_tokens=9)", "has no option batch_tokens; it has limit, "),
+        ("glosses(task=language_model,min_count=2)", "has no option min_count"),
+        ("glosses(task=seq2seq,folds=3)", "has no option folds; it has limit, tokenizer"),
+        ("glosses(task=seq2seq,limit=0)", "limit=0"),
+        ("glosses(task=language_model,limit=0)", "limit=0"),
+        ("glosses(task=language_model,tokenizer=word)", "tokenizer='word': running text is read by char or bpe"),
+        ("glosses(task=seq2seq,vocab=99)", "vocab=99: the tokenizer 'bpe' needs at least 260 tokens"),
+    ],
+)
+def test_wrong_options_are_named_before_data_are_read(spec, said):
+    with raises("invalid", said):
+        registry.create("datasets", spec)
+
+
+@pytest.mark.parametrize(("option", "value"), [("augment", "mirror"), ("val", 1.0), ("channels", 2)])
+def test_data_are_not_read_before_options_are_checked(option, value):
+    with raises("invalid", f"{option}={value!r}"):
+        ImageData(lambda: pytest.fail("read"), ["a", "b"], **{option: value})

@@ -1,0 +1,48 @@
+"""A small network of every backbone, and inputs for it."""
+
+import torch
+
+import zoo
+
+IMAGE = {"in_channels": 1, "image_size": 8, "num_classes": 3}
+COLOUR = {"in_channels": 3, "image_size": 32, "num_classes": 3}
+VECTOR = {"in_features": 10, "out_features": 7}
+TOKENS = {"vocab_size": 20, "max_length": 12}
+TEXT = TOKENS | {"num_classes": 3}
+PAIR = TEXT | {"pair": True}
+SIZE = "dim=32, depth=1, heads=2, ffn=32"
+NETWORKS = {
+    "vit": ("vit(dim=32, depth=1, heads=2)", IMAGE),
+    "timm": ("timm/test_resnet", COLOUR),
+    "convnet": ("convnet/conv-2", IMAGE),
+    "linear": ("linear", VECTOR),
+    "mlp": ("mlp(dim=16)", VECTOR),
+    "fasttext": ("fasttext(dim=8, hidden=8)", TEXT),
+    "cnn": ("cnn(dim=8, filters=8)", TEXT),
+    "lstm": ("lstm(dim=8, hidden=8, depth=2, bidirectional=true, rules=gate)", TEXT),
+    "transformer": (f"transformer({SIZE}, positions=learned, pooling=last, score=product)", PAIR),
+    "transformer, seq2seq": (f"transformer({SIZE})", TOKENS | {"seq2seq": True}),
+    "decomposable_attention": ("decomposable_attention(dim=8, depth=1, attend_depth=0)", PAIR),
+    "gpt": (f"gpt({SIZE})", TOKENS),
+    "gpt, rotary": (f"gpt({SIZE}, positions=rotary, score=hermitian, tied=false)", TOKENS),
+    "transformer_xl": (f"transformer_xl({SIZE})", TOKENS),
+}
+
+
+def build(name, algebra="quaternion", scope="all"):
+    torch.manual_seed(0)
+    spec, info = NETWORKS[name]
+    return zoo.backbone(spec, algebra, scope=scope, **info).eval()
+
+
+def inputs(name, rows=3, lengths=(8, 6), dtype=torch.float32):
+    """Images, vectors, or texts of several lengths, padded on the right."""
+    info, draw = NETWORKS[name][1], torch.Generator().manual_seed(rows)
+    if "image_size" in info:
+        side = info["image_size"]
+        return (torch.rand(rows, info["in_channels"], side, side, generator=draw, dtype=dtype),)
+    if "in_features" in info:
+        return (torch.randn(rows, info["in_features"], generator=draw, dtype=dtype),)
+    ends = torch.tensor([[99], [3], [1], [5]])[:rows]
+    texts = [torch.randint(1, 20, (rows, length), generator=draw) * (torch.arange(length) < ends) for length in lengths]
+    return tuple(texts if info.get("pair") or info.get("seq2seq") else texts[:1])
