@@ -261,6 +261,15 @@ def test_a_run_ends_with_its_sweep_which_is_process_1_in_a_container(started_by,
     assert bool(killed) is ends
 
 
+def test_a_process_of_torchrun_knows_its_parent_whatever_an_earlier_run_has_left(monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv(processes.PARENT, "1")
+    monkeypatch.setattr(processes.ctypes, "CDLL", lambda name: SimpleNamespace(prctl=lambda *words: 0))
+    monkeypatch.setattr(os, "getppid", lambda: 5)
+    monkeypatch.setattr(os, "kill", lambda *words: pytest.fail("it has ended itself"))
+    processes.end_with_parent()
+
+
 class Other(zoo.InputError):
     """An error that a caller tells from others."""
 

@@ -138,7 +138,7 @@ def test_a_file_that_does_not_work(place, tmp_path, content, code, named):
     [
         ({"data": "digits", "backbone": "vit(dim=16, depth=1, heads=1)"}, "mismatch", ["--vectors", "'digits'"]),
         ({"embedding": "table(projection=none)"}, "invalid", ["6", "dim=8"]),
-        ({"embedding": "table(projection=sigmoid)"}, "invalid", ["'sigmoid'"]),
+        ({"embedding": "table(projection=sigmoid)"}, "unknown", ["'sigmoid'"]),
     ],
     ids=["images", "narrow", "projection"],
 )

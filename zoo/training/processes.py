@@ -51,11 +51,17 @@ def end_with_parent() -> None:
     for ever. Only Linux can (``prctl(2)``, PR_SET_PDEATHSIG).
     """
     sweep = os.environ.pop(SWEEP, None)  # processes that this one starts for its run end with it, and not with the sweep
-    launched = "TORCHELASTIC_RUN_ID" in os.environ or (PARENT in os.environ and int(os.environ.get("LOCAL_RANK", "0")) > 0)
-    if not (launched or sweep) or sys.platform != "linux":
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        parent = os.getppid()  # torchrun; PARENT may be left over from an earlier run of the process that called it
+    elif PARENT in os.environ and int(os.environ.get("LOCAL_RANK", "0")) > 0:
+        parent = int(os.environ[PARENT])
+    elif sweep:
+        parent = int(sweep)
+    else:
+        return
+    if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    parent = int(sweep or os.environ.get(PARENT) or os.getppid())
     if os.getppid() != parent:  # it was gone before
         os.kill(os.getpid(), signal.SIGKILL)
 
