@@ -146,7 +146,9 @@ class ImageData(DataModule[ImageInfo]):
         val: That share, stratified; the same images whatever the seed.
         test: Share of `train` to hold out first if there is no test split; 0 for none.
         augment: `none` (or None), `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `resolve`).
-        batch_size, num_workers, seed: See `DataModule`; the seed decides augmentation, too.
+        batch_size: Examples per batch and process.
+        num_workers: Worker processes that load batches.
+        seed: Seed of the training order and of augmentation.
 
     Attributes:
         info: What a model must know of the data; mean and std are those of the training split.

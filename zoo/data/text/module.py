@@ -104,7 +104,9 @@ class TextData(TokenData[TextInfo]):
         val: Share of the training split to hold out, stratified; the same rows whatever the seed.
         folds: Parts of a set without splits, stratified (whole questions for ranking).
         fold: The part to test on, from 0 on.
-        batch_size, num_workers, seed: See `DataModule`.
+        batch_size: Examples per batch and process.
+        num_workers: Worker processes that load batches.
+        seed: Seed of the training order.
         use_all: Whether all rows of a set without splits are validation and test rows: what measuring on new data means.
 
     Attributes:
