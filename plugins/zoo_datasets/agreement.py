@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from zoo.data.options import whole
+from zoo.data.options import check_integer
 from zoo.data.text.module import TextData, text_options
 from zoo.data.text.table import Table
 
@@ -74,9 +74,9 @@ def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) 
         rows: Sentences of all splits together, at least 100; 80, 10 and 10 per cent are for training, validation and testing.
         **options: Of `TextData`; `seed` decides the order of training only, never the sentences.
     """
-    whole("rows", rows, 100, 200_000)
+    check_integer("rows", rows, 100, 200_000)
     if attractors is not None:
-        whole("attractors", attractors, 0, MOST)
+        check_integer("attractors", attractors, 0, MOST)
     return TextData(partial(_generate, attractors, rows), "text_classification", **options)
 
 

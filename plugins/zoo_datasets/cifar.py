@@ -12,7 +12,7 @@ import numpy as np
 from zoo.data.images.files import check_arrays, class_folders, read_arrays, read_folder
 from zoo.data.images.module import ImageData
 from zoo.data.images.splits import EncodedImages, Split, hold_out, thin
-from zoo.data.options import DataError, Place, check_share, existing, options_of, whole
+from zoo.data.options import DataError, OptionalPath, check_integer, check_share, options_of, resolve_path
 from zoo.errors import InputError
 from zoo_datasets.hub import attach_record, load
 
@@ -53,12 +53,12 @@ def cifar_set(**record: Any) -> Callable[..., ImageData]:
 
     @options_of(ImageData, "channels", "test", size=32)
     def preset(
-        path: Place = None, fraction: float = 1.0, limit: int | None = None, val: float = 0.1, **options: Any
+        path: OptionalPath = None, fraction: float = 1.0, limit: int | None = None, val: float = 0.1, **options: Any
     ) -> ImageData:
         record: CifarSet = preset.record  # type: ignore[attr-defined]
-        check_share(fraction, "fraction", whole=True)
-        limit = None if limit is None else whole("limit", limit, 1)
-        root = None if path is None else existing(path, record.name)
+        check_share(fraction, "fraction", allow_one=True)
+        limit = None if limit is None else check_integer("limit", limit, 1)
+        root = None if path is None else resolve_path(path, record.name)
         return ImageData(partial(_read, record, root, fraction, limit, check_share(val, "val")), record.classes, **options)
 
     return attach_record(preset, CifarSet(**record))

@@ -10,8 +10,8 @@ import numpy as np
 
 from zoo.data.corpus.module import ENDINGS, CorpusData, read_corpus
 from zoo.data.corpus.source import Source, Text, TextFile
-from zoo.data.options import Place, existing, options_of, whole
-from zoo.data.text.files import OPEN
+from zoo.data.options import OptionalPath, check_integer, options_of, resolve_path
+from zoo.data.text.files import OPENERS
 from zoo.errors import InputError
 from zoo_datasets import wordnet
 from zoo_datasets.hub import attach_record, hub_changed, hub_split, load
@@ -51,12 +51,12 @@ def corpus_set(**record: Any) -> Callable[..., CorpusData]:
     corpus_set = CorpusSet(**record)
 
     @options_of(CorpusData, **corpus_set.defaults)
-    def preset(path: Place = None, **options: Any) -> CorpusData:
+    def preset(path: OptionalPath = None, **options: Any) -> CorpusData:
         record: CorpusSet = preset.record  # type: ignore[attr-defined]
         name = record.name
         if path is None and not record.repository:
             raise InputError(f"{name}: there is no known copy on the Hugging Face Hub; use {name}(path=...) for a local one")
-        return CorpusData(partial(_read, record, None if path is None else existing(path, name)), **options)
+        return CorpusData(partial(_read, record, None if path is None else resolve_path(path, name)), **options)
 
     return attach_record(preset, corpus_set)
 
@@ -65,7 +65,7 @@ def _read(record: CorpusSet, place: Path | None) -> Mapping[str, Source]:
     """Read a local copy by the names it is known under, or fetch the Hub's."""
     if place is None:
         return {"train": _fetched(record)}
-    file = next((file for ending in ("", *ENDINGS, *OPEN) if (file := place / f"{record.file}{ending}").is_file()), None)
+    file = next((file for ending in ("", *ENDINGS, *OPENERS) if (file := place / f"{record.file}{ending}").is_file()), None)
     return read_corpus(place, record.name) if file is None else {"train": TextFile.of(file)}
 
 
@@ -154,7 +154,7 @@ def gloss_corpus(limit: int | None = None, **options: Any) -> CorpusData:
         options: See `CorpusData`.
     """
     if limit is not None:
-        whole("limit", limit, 1)
+        check_integer("limit", limit, 1)
     return CorpusData(partial(_glosses, limit), **options)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.data.options import whole
+from zoo.data.options import check_integer
 from zoo.data.text.module import TextData, text_options
 from zoo.data.text.table import Table
 
@@ -153,8 +153,8 @@ def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextDat
             for training, validation and testing.
         **options: Of `TextData`; `seed` decides the order of training only, never the pairs.
     """
-    whole("variables", variables, 4, MOST)
-    whole("rows", rows, 10 * SQUARE, 200_000)
+    check_integer("variables", variables, 4, MOST)
+    check_integer("rows", rows, 10 * SQUARE, 200_000)
     return TextData(partial(_generate, variables, rows // SQUARE), "pair_classification", **options)
 
 

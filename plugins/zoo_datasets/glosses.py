@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from lightning.pytorch import LightningDataModule
 
-from zoo.data.options import options_of, whole
+from zoo.data.options import check_integer, options_of
 from zoo.data.parallel import ParallelData
 from zoo.data.text.module import TextData, text_options
 from zoo.data.text.splits import RELEVANCE
@@ -80,7 +80,7 @@ def glosses(
         return _written(task, limit, options | {"tokenizer": tokenizer, "vocab": vocab, "batch_tokens": batch_tokens}, stream)
     if task not in TASKS:
         raise InputError(f"glosses: no task {task!r}; there are {', '.join([*TASKS, *WRITING])}")
-    whole("limit", 1 if limit is None else limit, 1)
+    check_integer("limit", 1 if limit is None else limit, 1)
     kind = TASKS[task]
     options = {**options, "classes": options.get("classes") or kind.classes}
     tokenizer, vocab = tokenizer or kind.tokenizer, kind.vocab if vocab is None else vocab
@@ -99,7 +99,7 @@ def gloss_lemmas(limit: int | None = None, **options: Any) -> ParallelData:
         **options: Of `ParallelData`; `seed` decides the order of training only, never the pairs.
     """
     if limit is not None:
-        whole("limit", limit, 1)
+        check_integer("limit", limit, 1)
     return ParallelData(partial(_tables, _lemmas, limit), **options)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from zoo.data.images.files import read_npz
 from zoo.data.images.module import ImageData
 from zoo.data.images.splits import Split
-from zoo.data.options import Place, existing, options_of
+from zoo.data.options import OptionalPath, options_of, resolve_path
 from zoo.errors import InputError
 from zoo_datasets.cifar import cifar_set
 from zoo_datasets.hub import attach_record, from_hub
@@ -52,11 +52,11 @@ def medmnist(name: str, md5: str, classes: str) -> Callable[..., ImageData]:
     """
 
     @options_of(ImageData, "channels", "val", "test", augment="shift")
-    def preset(path: Place = None, **options: Any) -> ImageData:
+    def preset(path: OptionalPath = None, **options: Any) -> ImageData:
         record: MedMNISTSet = preset.record  # type: ignore[attr-defined]
-        root = None if path is None else existing(path, record.name)
+        root = None if path is None else resolve_path(path, record.name)
         if root is not None and root.is_dir():
-            root = existing(root / f"{record.name}.npz", record.name)
+            root = resolve_path(root / f"{record.name}.npz", record.name)
         return ImageData(partial(_read, record, root), record.classes, **options)
 
     return attach_record(preset, MedMNISTSet(name, md5, tuple(classes.split(" | "))))

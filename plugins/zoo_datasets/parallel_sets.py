@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from zoo.data.loader import Array
-from zoo.data.options import Place, options_of, whole
+from zoo.data.options import OptionalPath, check_integer, options_of
 from zoo.data.parallel import ParallelData, Sides, read_folder
 from zoo.data.text.reading import SPLITS
-from zoo.data.text.table import Column, Table
+from zoo.data.text.table import Table, TextColumn
 from zoo.errors import InputError
 from zoo_datasets.hub import attach_record, hub_split, load
 from zoo_datasets.text_sets import hub_table
@@ -66,7 +66,7 @@ def parallel_set(**record: Any) -> Callable[..., ParallelData]:
     extra = {"test": parallel_set.tests[0]} if parallel_set.tests else {}
 
     @options_of(ParallelData, extra=extra, **parallel_set.defaults)
-    def preset(path: Place = None, source: str = source, target: str = target, **options: Any) -> ParallelData:
+    def preset(path: OptionalPath = None, source: str = source, target: str = target, **options: Any) -> ParallelData:
         record, test = preset.record, options.pop("test", "")  # type: ignore[attr-defined]
         check(record, path, (source, target), test)
         return ParallelData(partial(read, record, path, (source, target), test), **options)
@@ -74,7 +74,7 @@ def parallel_set(**record: Any) -> Callable[..., ParallelData]:
     return attach_record(preset, parallel_set)
 
 
-def check(record: ParallelSet, path: Place, sides: Sides, test: str) -> None:
+def check(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> None:
     """Check the options of a preset without data."""
     if path is not None:
         return
@@ -89,7 +89,7 @@ def check(record: ParallelSet, path: Place, sides: Sides, test: str) -> None:
         raise InputError(f"{record.name}: the copy on the Hub has no test_{test}, only {record.tests[0]}; {wanted}")
 
 
-def read(record: ParallelSet, path: Place, sides: Sides, test: str) -> dict[str, Table]:
+def read(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> dict[str, Table]:
     """Read a set from the Hub, or from a local copy."""
     if path is None:
         return fetch(record, sides)
@@ -103,7 +103,7 @@ def read(record: ParallelSet, path: Place, sides: Sides, test: str) -> dict[str,
         raise InputError(f"{record.name}: {missing}; use test={record.tests[0]}, or another there is")
     if record.entities:  # the texts are then kept in memory
         for split, table in tables.items():
-            tables[split] = table.changed(texts=tuple(Column.of([*map(unescape, column)]) for column in table.texts))
+            tables[split] = table.changed(texts=tuple(TextColumn.of([*map(unescape, column)]) for column in table.texts))
     return tables
 
 
@@ -152,7 +152,7 @@ def mlu(train: int = 100_000, val: int = 1000, test: int = 2000, **options: Any)
         ['x=463,y=-738,x*x', '214369']
     """
     counts = {"test": test, "val": val, "train": train}
-    total = sum(whole(name, count, 1) for name, count in counts.items())
+    total = sum(check_integer(name, count, 1) for name, count in counts.items())
     if total > SAMPLES:
         raise InputError(f"mlu: train={train}, val={val} and test={test} are {total:,} pairs; there are {SAMPLES:,}")
     return ParallelData(partial(_generate, counts), **options)

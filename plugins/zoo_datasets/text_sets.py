@@ -9,13 +9,13 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from zoo.data.options import DataError, Place, existing, listing, options_of
-from zoo.data.text.files import OPEN, base_suffix
+from zoo.data.options import DataError, OptionalPath, list_names, options_of, resolve_path
+from zoo.data.text.files import OPENERS, data_suffix
 from zoo.data.text.formats import FORMATS, column_names
 from zoo.data.text.module import TextData, text_options
 from zoo.data.text.reading import SPLITS, read_table
 from zoo.data.text.splits import question_numbers
-from zoo.data.text.table import CHUNK, Column, Labels, Store, Table, joined
+from zoo.data.text.table import BATCH_ROWS, Labels, Store, Table, TextColumn, concat_tables
 from zoo.errors import InputError
 from zoo_datasets.hub import attach_record, hub_split, load
 
@@ -124,7 +124,7 @@ def text_set(*fields: Any, **others: Any) -> Callable[..., TextData]:
     option, values = text_set.variants or ("", {})
 
     @options_of(TextData, extra={option: next(iter(values))} if option else {}, **text_set.defaults)
-    def preset(path: Place = None, **options: Any) -> TextData:
+    def preset(path: OptionalPath = None, **options: Any) -> TextData:
         chosen: TextSet = preset.record  # type: ignore[attr-defined]
         chosen = chosen.variant(options.pop(option)) if option else chosen
         return TextData(partial(read, chosen, path), chosen.task, names=chosen.names, **options)
@@ -132,7 +132,7 @@ def text_set(*fields: Any, **others: Any) -> Callable[..., TextData]:
     return attach_record(preset, text_set)
 
 
-def read(record: TextSet, path: Place) -> dict[str, Table]:
+def read(record: TextSet, path: OptionalPath) -> dict[str, Table]:
     """Read a set from the Hub, or from a local copy; a ranking without the questions that no answer is right for."""
     splits = fetch(record) if path is None else read_copy(record, path)
     return {name: answerable(table) for name, table in splits.items()} if record.task == "answer_ranking" else splits
@@ -150,7 +150,7 @@ def fetch(record: TextSet) -> dict[str, Table]:
             others = [*label, *(group if record.hub.group is not None else [])]
             data = hub_split(record.name, repository, loaded, part, texts, others, record.rows.get(part))
             tables.append(hub_table(data, texts, *others))
-        splits[name] = labelled(joined(tables, f"{repository}, {' + '.join(parts)}"))
+        splits[name] = labelled(concat_tables(tables, f"{repository}, {' + '.join(parts)}"))
     return splits
 
 
@@ -158,12 +158,12 @@ def hub_table(data: Any, texts: Sequence[str], label: str | None = None, group: 
     """Return columns of a data set of the library as a table; the texts stay in its mapped file."""
     whole = data.data.table if data._indices is None else data.flatten_indices().data.table
     used = whole.select([*texts, *([] if group is None else [group])])
-    store = Store([_filled(batch) for batch in used.to_batches(max_chunksize=CHUNK)])
+    store = Store([_filled(batch) for batch in used.to_batches(max_chunksize=BATCH_ROWS)])
     labels = None
     if label is not None:
-        batches = whole.select([label]).to_batches(max_chunksize=CHUNK)
+        batches = whole.select([label]).to_batches(max_chunksize=BATCH_ROWS)
         labels = Labels.of([*map(str, batch.column(0).to_pylist())] for batch in batches)
-    return Table([Column(store, name) for name in texts], labels, None if group is None else Column(store, group))
+    return Table([TextColumn(store, name) for name in texts], labels, None if group is None else TextColumn(store, group))
 
 
 def _filled(batch: Any) -> Any:
@@ -189,7 +189,7 @@ def answerable(table: Table) -> Table:
 
 def read_copy(record: TextSet, path: str | Path) -> dict[str, Table]:
     """Read a local copy of a set: a file, which has no splits, or a folder."""
-    root = existing(path, record.name)
+    root = resolve_path(path, record.name)
     files = {"train": root} if root.is_file() else _files(record, root)
     tables = {split: table for split, file in files.items() if (table := _read(record, file, split)) is not None}
     if "train" not in tables:
@@ -203,8 +203,8 @@ def _files(record: TextSet, folder: Path) -> dict[str, Path]:
     """Find the file of every split there is; the set's own names come before the general ones."""
     stems: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
-        if file.is_file() and base_suffix(file) in FORMATS:
-            stem = (file.with_suffix("") if file.suffix.lower() in OPEN else file).stem
+        if file.is_file() and data_suffix(file) in FORMATS:
+            stem = (file.with_suffix("") if file.suffix.lower() in OPENERS else file).stem
             if stem in stems:
                 raise InputError(
                     f"{record.name}: {folder} holds both {stems[stem].name} and {file.name}; keep one", code="conflict"
@@ -218,7 +218,7 @@ def _files(record: TextSet, folder: Path) -> dict[str, Path]:
     if not {"train", "val"} & set(files):
         own = record.files.get("train", ("train",))[0]
         raise InputError(
-            f"{record.name}: {folder} has no training file, such as {own}.tsv; there is {listing(folder)}", code="missing"
+            f"{record.name}: {folder} has no training file, such as {own}.tsv; there is {list_names(folder)}", code="missing"
         )
     return files
 
@@ -230,7 +230,7 @@ def _read(record: TextSet, file: Path, split: str) -> Table | None:
     layout = next((layout for layout in named if set(layout.all) <= set(names)), None)
     if layout is None and split == "test" and any(set(layout.texts) <= set(names) for layout in named):
         return None
-    if layout is None and base_suffix(file) in (".tsv", ".csv"):
+    if layout is None and data_suffix(file) in (".tsv", ".csv"):
         layout = next((bare for bare in record.columns if bare.width == len(names)), None)
     if layout is None:
         raise _other_columns(record, file, names)
@@ -290,7 +290,7 @@ def sva(path: str | Path | None = None, attractors: int = 0, **options: Any) -> 
 
 
 def _sva_splits(path: str | Path, attractors: int) -> dict[str, Table]:
-    folder = existing(path, "sva")
+    folder = resolve_path(path, "sva")
     sample = _numpred(folder, "numpred.val")
     tenth = np.arange(len(sample)) % 10
     splits = {name: sample.where(np.isin(tenth, tenths)) for name, tenths in TENTHS.items()}

@@ -11,7 +11,7 @@ from zoo.data.columns import Column, RawTable
 from zoo.data.info import VectorInfo
 from zoo.data.loader import Array, TensorBatches
 from zoo.data.module import DataModule
-from zoo.data.options import options_of, whole
+from zoo.data.options import check_integer, options_of
 from zoo.data.tables import TableData
 from zoo.errors import InputError
 
@@ -45,7 +45,7 @@ class VectorData(DataModule[VectorInfo]):
 
     def __init__(self, truth: Array, *, rows: int = 5120, batch_size: int = 64, num_workers: int = 0, seed: int = 0) -> None:
         super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
-        self.rows = whole("rows", rows, 10)
+        self.rows = check_integer("rows", rows, 10)
         self.truth = torch.from_numpy(truth.astype(np.float32))
         self._truth = truth
         self.splits: dict[str, Batch] = {}
@@ -117,7 +117,7 @@ def hamilton(elements: int = 4, **options: Any) -> VectorData:
         elements: Quaternions in x and in y; both have 4 * elements numbers.
         options: See `VectorData`; W does not depend on them.
     """
-    elements = whole("elements", elements, 1)
+    elements = check_integer("elements", elements, 1)
     components = np.random.RandomState(1).standard_normal((4, elements, elements)) / np.sqrt(4 * elements)
     return VectorData(_block(components), **options)
 
@@ -133,7 +133,7 @@ def linear_map(features: int = 64, **options: Any) -> VectorData:
         features: Numbers in x and in y.
         options: See `VectorData`; W does not depend on them.
     """
-    features = whole("features", features, 1)
+    features = check_integer("features", features, 1)
     return VectorData(np.random.RandomState(2).standard_normal((features, features)) / np.sqrt(features), **options)
 
 

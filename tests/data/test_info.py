@@ -7,7 +7,6 @@ import torch
 
 from tests.errors import raises
 from zoo.data.info import INPUTS, CorpusInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
-from zoo.errors import InputError
 
 COMMON = {"sizes": {"train": 9, "val": 1}, "sha256": "ab"}
 TOKENS = {"vocab_size": 20, "max_length": 12}
@@ -61,29 +60,29 @@ def test_examples_have_the_form_of_a_batch():
 @pytest.mark.parametrize("info", ALL.values(), ids=ALL)
 def test_a_field_too_few_or_too_many(info):
     values = info.to_dict()
-    with raises("invalid", "missing or unknown fields ['sizes']"):
+    with raises("invalid", "['sizes']"):
         type(info).from_dict({key: value for key, value in values.items() if key != "sizes"})
     with raises("invalid", "['colour']"):
         type(info).from_dict(values | {"colour": "red"})
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "said"),
+    ("name", "change", "value"),
     [
-        ("image", {"image_size": 0}, "image_size = 0: expected a whole number above zero"),
+        ("image", {"image_size": 0}, "image_size = 0"),
         ("image", {"image_size": True}, "image_size = True"),
         ("image", {"in_channels": 2.0}, "in_channels = 2.0"),
-        ("image", {"mean": [0.1, "x"]}, "a list, each entry a finite number"),
-        ("image", {"std": [float("nan")]}, "std = .*finite"),
-        ("image", {"classes": "ab"}, "classes = 'ab': expected a list, each entry text"),
+        ("image", {"mean": [0.1, "x"]}, "mean = [0.1, 'x']"),
+        ("image", {"std": [float("nan")]}, "std = [nan]"),
+        ("image", {"classes": "ab"}, "classes = 'ab'"),
         ("text", {"vocab_size": -1}, "vocab_size = -1"),
-        ("text", {"vectors": 0}, "vectors = 0: expected a whole number above zero or null"),
-        ("text", {"pair": 1}, "pair = 1: expected true or false"),
+        ("text", {"vectors": 0}, "vectors = 0"),
+        ("text", {"pair": 1}, "pair = 1"),
         ("tokens", {"stream": None}, "stream = None"),
-        ("vector", {"sizes": {"train": "9"}}, "sizes = .*whole numbers by name"),
-        ("vector", {"sha256": 3}, "sha256 = 3: expected text"),
+        ("vector", {"sizes": {"train": "9"}}, "sizes = {'train': '9'}"),
+        ("vector", {"sha256": 3}, "sha256 = 3"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_named(name, change, said):
-    with pytest.raises(InputError, match=said):
+def test_a_value_of_the_wrong_type_is_named(name, change, value):
+    with raises("invalid", value):
         type(ALL[name]).from_dict(ALL[name].to_dict() | change)

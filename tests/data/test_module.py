@@ -9,7 +9,6 @@ import torch
 
 from tests.errors import raises
 from zoo.data import BatchDataset, DataInfo, DataModule, ready
-from zoo.errors import InputError
 
 
 class Numbers(BatchDataset):
@@ -72,14 +71,14 @@ def test_what_is_said_of_the_splits():
 def test_a_missing_test_split_is_one_line():
     data = ready(Counting())
     assert not data.has_test
-    with raises("missing", "the data has no test split: add one", ", or validate instead"):
+    with raises("missing", "the data", "test split"):
         data.test_dataloader()
     assert ready(Counting({"train": 9, "val": 4, "test": 2})).has_test
 
 
 @pytest.mark.parametrize("option", [{"batch_size": 0}, {"num_workers": -1}, {"seed": 1.5}])
 def test_options_are_checked_before_data_are_touched(option):
-    with pytest.raises(InputError, match=f"{next(iter(option))}="):
+    with raises("invalid", f"{next(iter(option))}="):
         Counting(**option)
 
 
@@ -149,7 +148,7 @@ def test_two_processes_measure_every_row_once_and_train_on_as_many(tmp_path):
 def test_too_many_processes_for_the_rows(monkeypatch):
     monkeypatch.setattr("zoo.data.loader.process_rank", lambda: (9, 10))
     data = ready(Counting())
-    with raises("invalid", "too few training rows for 10 processes"):
+    with raises("invalid", "10 processes"):
         data.train_dataloader()
-    with raises("invalid", "to measure on, in 10 processes: use fewer"):
+    with raises("invalid", "10 processes", "--trainer.devices"):
         data.val_dataloader()

@@ -7,7 +7,6 @@ import torch
 
 from tests.errors import raises
 from zoo.data.vectors import read_vectors
-from zoo.errors import InputError
 
 WORDS = ["[PAD]", "the", "Paris", "of", "at name@domain.com"]
 TABLE = {"the": [0.5, 1.0, -2.0], "paris": [1.0, 2.0, 3.0], "at name@domain.com": [7.0, 8.0, 9.0], "unused": [4.0, 4.0, 4.0]}
@@ -68,47 +67,44 @@ def test_carriage_returns_and_trailing_blanks_do_not_matter(file):
 
 
 @pytest.mark.parametrize(
-    ("content", "line", "said"),
+    ("content", "line", "value"),
     [
         (b"the 1 2 3\nof 1 2\n", 2, "2 numbers"),
         (b"the 1 2 3\nof 1 2 3 4\n", 2, "4 numbers"),
         (b"the 1 2 3\nof 1e-05 2 3 4\n", 2, "4 numbers"),
         (b"the 1 2 3\nof 1\n", 2, "1 numbers"),
         (b"2 3\nthe 1 2 3\nof 1 2\n", 3, "2 numbers"),
-        (b"the 1 2 3\nof 1 x 3\n", 2, "could not convert"),
-        (b"the 1 2 3\nof 1 nan 3\n", 2, "not finite"),
-        (b"the 1 2 3\ncaf\xe9 1 2 3\n", 2, "0xe9 is not UTF-8"),
+        (b"the 1 2 3\nof 1 x 3\n", 2, "'x'"),
+        (b"the 1 2 3\nof 1 nan 3\n", 2, "'of'"),
+        (b"the 1 2 3\ncaf\xe9 1 2 3\n", 2, "0xe9"),
         (b"the\nof\n", 1, "no vector"),
         (b"", 1, "no vector"),
     ],
 )
-def test_a_wrong_line_is_named(file, content, line, said):
+def test_a_wrong_line_is_named(file, content, line, value):
     path = file(content)
-    with pytest.raises(InputError, match=said) as caught:
+    with raises("data" if line == 1 or "0x" in value else "corrupt", f"{path}:{line}: ", value):
         read_vectors(path, WORDS)
-    assert str(caught.value).startswith(f"{path}:{line}: ")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "name", "said"),
+    ("content", "name", "value"),
     [
-        (b"other 1 2\n", "a.txt", "has none of the 5 words"),
-        (gzip.compress(lines(), mtime=0)[:-9], "a.txt.gz", "cannot be read"),
-        (b"no gzip", "a.txt.gz", "cannot be read"),
-        (b"no xz", "a.txt.xz", "cannot be read"),
-        (binary()[:-3], "a.bin", "vector 4: the file ends here"),
-        (lines(), "a.bin", "no count and width"),
+        (b"other 1 2\n", "a.txt", "5 words"),
+        (gzip.compress(lines(), mtime=0)[:-9], "a.txt.gz", ": "),
+        (b"no gzip", "a.txt.gz", ": "),
+        (b"no xz", "a.txt.xz", ": "),
+        (binary()[:-3], "a.bin", "vector 4: "),
+        (lines(), "a.bin", ": "),
         (b"1 3\ncaf\xe9 123412341234", "a.bin", "vector 1: byte 0xe9"),
     ],
 )
-def test_a_wrong_file_is_named(file, content, name, said):
+def test_a_wrong_file_is_named(file, content, name, value):
     path = file(content, name)
-    with pytest.raises(InputError, match=said) as caught:
+    with raises("data", path, value):
         read_vectors(path, WORDS)
-    assert str(caught.value).startswith(str(path))
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with raises("missing", "does not exist"):
+    with raises("missing", "vectors.txt"):
         read_vectors(tmp_path / "vectors.txt", WORDS)

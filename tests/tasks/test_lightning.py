@@ -122,10 +122,10 @@ def test_lengths_of_another_shape_are_refused():
     [
         (lambda: Classification(3, num_classes=4), "net=3: a task holds a torch.nn.Module"),
         (lambda: Classification(nn.Linear, 4), "a task holds a torch.nn.Module"),
-        (lambda: Classification(nn.Linear(4, 3), 0), "num_classes=0: must be a whole number from 2 on"),
-        (lambda: Classification(nn.Linear(4, 3), 2.5), "num_classes=2.5: must be a whole number from 2 on"),
-        (lambda: Regression(nn.Linear(4, 3), 0), "num_targets=0: must be a whole number from 1 on"),
-        (lambda: LanguageModel(nn.Linear(4, 3), -1), "vocab_size=-1: must be a whole number from 1 on"),
+        (lambda: Classification(nn.Linear(4, 3), 0), "num_classes=0: must be a whole number, 2 or more"),
+        (lambda: Classification(nn.Linear(4, 3), 2.5), "num_classes=2.5: must be a whole number, 2 or more"),
+        (lambda: Regression(nn.Linear(4, 3), 0), "num_targets=0: must be a whole number, 1 or more"),
+        (lambda: LanguageModel(nn.Linear(4, 3), -1), "vocab_size=-1: must be a whole number, 1 or more"),
     ],
 )
 def test_what_makes_no_task_is_one_line(make, said):

@@ -1,4 +1,4 @@
-"""Data modules made of arrays."""
+"""Data modules of arrays in memory."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def from_arrays(x: Any, y: Any, **options: Any) -> ImageData | TableData:
         options: ``batch_size``, ``num_workers`` and ``seed``, see `zoo.data.DataModule`.
 
     Raises:
-        InputError: The arrays have other shapes, types or values.
+        InputError: A shape, type or value is not supported.
     """
     x, y = _array(x, "X"), _array(y, "y")
     if y.ndim == 2 and y.shape[1] == 1:
@@ -33,8 +33,8 @@ def from_arrays(x: Any, y: Any, **options: Any) -> ImageData | TableData:
     if y.ndim != 1 or x.ndim < 1 or len(x) != len(y):
         raise InputError(f"data=(X, y): X of shape {list(x.shape)} and y of shape {list(y.shape)}; use one target per row")
     if x.dtype.kind not in "biuf" or x.ndim not in (2, 3, 4):
-        kind = f"X of type {x.dtype} and shape {list(x.shape)}"
-        raise InputError(f"data=(X, y): {kind}; use images [N, H, W], [N, H, W, C] or [N, C, H, W], or vectors [N, features]")
+        given = f"X of type {x.dtype} and shape {list(x.shape)}"
+        raise InputError(f"data=(X, y): {given}; use images [N, H, W], [N, H, W, C] or [N, C, H, W], or vectors [N, features]")
     if x.ndim > 2:
         classes, labels = np.unique(y, return_inverse=True)
         return ImageData({"train": Split(_pixels(x), labels, SOURCE)}, [str(name) for name in classes], test=0.1, **options)
@@ -49,7 +49,7 @@ def _array(values: Any, name: str) -> Array:
     try:
         return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     except (TypeError, ValueError) as error:
-        raise InputError(f"data=(X, y): {name} is no array ({error})") from error
+        raise InputError(f"data=(X, y): {name} is not an array ({error})") from error
 
 
 def _pixels(x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Large tables and tokens: written once to the user's cache, and mapped into memory."""
+"""Cache large tables and tokens in memory-mapped files that are written once."""
 
 import errno
 from collections.abc import Iterable, Iterator
@@ -15,29 +15,29 @@ from zoo.errors import InputError
 from zoo.registry.home import home
 
 SMALL = 2**23
-"""Bytes up to which data stay in memory: making them anew takes no longer than finding a file."""
+"""Data of up to this many bytes stay in memory: recomputing them takes no longer than opening a file."""
 
 
 def folder(name: str) -> Path:
-    """Return a folder of the zoo's cache, see `zoo.registry.home.home`; its files may be deleted at any time."""
+    """Return a folder of the zoo's cache, see `zoo.registry.home.home`; users may delete its files at any time."""
     return home() / name
 
 
 @contextmanager
-def written(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that gets its name when it is complete, and leaves nothing behind otherwise."""
+def write_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that appears under its name only when it is complete."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path) as file:
             yield file
     except OSError as error:
         reason = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or type(error).__name__
-        message = f"{path.parent}: cannot cache large data there ({reason}); free space, or set ZOO_HOME to another folder"
+        message = f"{path.parent}: cannot cache large data ({reason}); free space, or set ZOO_HOME to another folder"
         raise InputError(message, code="failed") from error
 
 
-def first_parts(parts: Iterator[Any]) -> tuple[list[Any], bool]:
-    """Take parts, all of them or a little more than `SMALL` bytes; return them and whether these are all."""
+def take_small(parts: Iterator[Any]) -> tuple[list[Any], bool]:
+    """Take parts until they exceed `SMALL` bytes; return them and whether they are all."""
     taken, size = [], 0
     for part in parts:
         taken.append(part)
@@ -48,28 +48,28 @@ def first_parts(parts: Iterator[Any]) -> tuple[list[Any], bool]:
 
 
 class MappedArray:
-    """A memory-mapped array of a file; a worker process maps the file again instead of getting a copy."""
+    """A memory-mapped array; pickling sends the path, so that worker processes map the file instead of copying it."""
 
-    def __init__(self, path: Path, kind: str) -> None:
-        self.path, self.kind = path, kind
-        self._numbers: npt.NDArray[Any] = np.memmap(path, dtype=kind, mode="r")
+    def __init__(self, path: Path, dtype: str) -> None:
+        self.path, self.dtype = path, dtype
+        self._array: npt.NDArray[Any] = np.memmap(path, dtype=dtype, mode="r")
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._array)
 
     def __getitem__(self, index: Any) -> npt.NDArray[Any]:
-        return np.asarray(self._numbers[index])
+        return np.asarray(self._array[index])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MappedArray, (self.path, self.kind)
+        return MappedArray, (self.path, self.dtype)
 
 
-def concatenated(parts: Iterable[npt.NDArray[Any]], path: Path, kind: str) -> npt.NDArray[Any] | MappedArray:
-    """Concatenate arrays of a type of numbers, a few in memory, many in a mapped file."""
-    first, complete = first_parts(rest := iter(parts))
-    if complete:
-        return np.concatenate([np.empty(0, kind), *first])
-    with written(path) as file:
+def concatenate(parts: Iterable[npt.NDArray[Any]], path: Path, dtype: str) -> npt.NDArray[Any] | MappedArray:
+    """Concatenate arrays, in memory if they are small, else in a mapped file."""
+    first, is_complete = take_small(rest := iter(parts))
+    if is_complete:
+        return np.concatenate([np.empty(0, dtype), *first])
+    with write_file(path) as file:
         for part in chain(first, rest):
             file.write(part.tobytes())
-    return MappedArray(path, kind)
+    return MappedArray(path, dtype)

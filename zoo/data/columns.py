@@ -1,4 +1,4 @@
-"""Read tables of numbers and categories, column by column, and encode rows for a trained model."""
+"""Read tables of numbers and categories by column, and encode rows for a trained model."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from torch import Tensor
 
 from zoo.data.info import TableInfo
 from zoo.data.loader import Array
-from zoo.data.options import DataError
-from zoo.data.text.formats import BadRows, column_names, few, rows
+from zoo.data.options import DataError, quote_few
+from zoo.data.text.formats import BadRows, column_names, iter_rows, location
 from zoo.errors import InputError
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
-"""Cells without a value, in lower case."""
+"""Missing values, in lower case."""
 
-MOST_CATEGORIES = 100
+MAX_CATEGORIES = 100
 NUMBER_SHARE = 0.9
-"""A column holds numbers if at least this share of its cells are numbers; the other rows are broken."""
+"""A column is numeric if at least this share of its cells are numbers; rows with other cells are broken."""
 
 
 def parse_cell(cell: Any) -> tuple[float, str]:
-    """Return a cell as a number, NaN if it is none, and as text, empty if it is missing.
+    """Return a cell as a number, NaN if it is not one, and as text, empty if it is missing.
 
     >>> parse_cell(" 1.50"), parse_cell("red"), parse_cell(None), parse_cell(True)
     ((1.5, '1.50'), (nan, 'red'), (nan, ''), (nan, 'true'))
@@ -46,13 +46,13 @@ def parse_cell(cell: Any) -> tuple[float, str]:
 
 
 class Column:
-    """The cells of one column, as numbers and, while there are few different ones, as categories.
+    """The cells of a column as numbers, and as categories unless there are too many.
 
     Attributes:
-        name: Its name.
-        numbers: Every cell as a number, NaN if it is none, [N].
-        codes: The category of every cell, -1 if it is missing, [N]; None if there are more than `MOST_CATEGORIES`.
-        categories: The categories by name.
+        name: Name of the column.
+        numbers: Every cell as a number, NaN if it is not one, [N].
+        codes: The category of every cell, -1 if it is missing, [N]; None if there are more than `MAX_CATEGORIES`.
+        categories: The code of each category.
         texts: The rows whose cells are neither numbers nor missing.
     """
 
@@ -65,7 +65,7 @@ class Column:
 
     @classmethod
     def of_numbers(cls, name: str, numbers: Array) -> Self:
-        """Make a column of a vector of numbers."""
+        """Return a numeric column."""
         column = cls(name)
         column.numbers, column.codes = array("d", numbers.astype(np.float64).tobytes()), None
         return column
@@ -80,31 +80,30 @@ class Column:
         self.numbers.append(number)
         if self.codes is not None:
             self.codes.append(self.categories.setdefault(text, len(self.categories)) if text else -1)
-            if len(self.categories) > MOST_CATEGORIES:
+            if len(self.categories) > MAX_CATEGORIES:
                 self.codes = None
 
     @property
     def is_number(self) -> bool:
-        """Whether the column holds numbers."""
-        present = len(self.numbers) - self.num_missing
-        return len(self.texts) <= (1 - NUMBER_SHARE) * present
+        """Whether the column is numeric."""
+        return len(self.texts) <= (1 - NUMBER_SHARE) * (len(self.numbers) - self.num_missing)
 
     def category_codes(self) -> Array:
         """Return the category of every cell, int [N]; `InputError` if there are too many categories."""
         if self.codes is None:
-            many = f"more than {MOST_CATEGORIES} different values, such as {few(self.categories, 3)}"
-            raise DataError(f"column {self.name!r} has {many}; leave it out with drop, or out of categories")
+            values = f"more than {MAX_CATEGORIES} different values, such as {quote_few(self.categories, 3)}"
+            raise DataError(f"column {self.name!r} has {values}; drop it, or do not list it in categories")
         return np.array(self.codes)
 
 
 @dataclass
 class RawTable:
-    """The columns of the files of a data set, rows of all splits one after the other.
+    """The columns of all files of a data set, one split after another.
 
     Attributes:
         columns: All columns by name.
-        stops: The splits in their order, and where each ends.
-        source: What messages call the table.
+        stops: The end of each split, in order.
+        source: Name of the table in messages.
     """
 
     columns: dict[str, Column]
@@ -115,43 +114,42 @@ class RawTable:
     @property
     def num_rows(self) -> int:
         """Number of rows of all splits."""
-        return next(iter(self.stops[name] for name in reversed(self.stops)), 0)
+        return max(self.stops.values(), default=0)
 
     def check(self, problems: Mapping[int, str]) -> tuple[Array, int]:
-        """Report broken rows to the files they are in.
+        """Report broken rows with their file and line.
 
         Args:
-            problems: Why rows cannot be used, by number.
+            problems: Why rows are broken, by row.
 
         Returns:
-            A mask of the usable rows, [N], and how many rows are skipped, those without enough fields included.
+            A mask of the usable rows, [N], and the number of skipped rows, including those with missing fields.
 
         Raises:
-            InputError: There are broken rows, and they are not to be skipped.
+            InputError: There are broken rows, and `on_bad_rows` is not `skip`.
         """
         usable = np.ones(self.num_rows, dtype=np.bool_)
-        for row in sorted(problems):
-            usable[row] = False
+        usable[[*problems]] = False
         for start, bad, lines in self._files:
             for row in sorted(problems):
                 if start <= row < start + len(lines):
                     bad.add(lines[row - start] or None, row - start + 1, problems[row])
             bad.finish()
-        return usable, sum(bad.count for _, bad, _ in self._files) + (0 if self._files else len(problems))
+        return usable, sum(bad.count for _, bad, _ in self._files) if self._files else len(problems)
 
 
 def read_tables(files: Mapping[str, Path], drop: Sequence[str], on_bad_rows: str) -> RawTable:
-    """Read the columns of the files of every split, all but those in `drop`; a first line names the columns."""
+    """Read the columns of the files of every split, except those in `drop`; the first line contains their names."""
     train = files["train"]
     names = column_names(train)
     if unknown := [name for name in drop if name not in names]:
-        raise InputError(f"{train}: drop: no column {unknown[0]!r}; there is {few(names)}", code="missing")
+        raise InputError(f"{train}: drop: no column {unknown[0]!r}; the file has {quote_few(names)}", code="missing")
     names = [name for name in names if name not in drop]
     raw = RawTable({name: Column(name) for name in names}, source=str(train))
     for split, path in files.items():
         bad, lines = BadRows(path, on_bad_rows), array("q")
         start = raw.num_rows
-        for number, row in enumerate(rows(path, {name: name for name in names}, header=True), 1):
+        for number, row in enumerate(iter_rows(path, {name: name for name in names}, header=True), 1):
             if row.problem:
                 bad.add(row.line, number, row.problem)
                 continue
@@ -163,36 +161,36 @@ def read_tables(files: Mapping[str, Path], drop: Sequence[str], on_bad_rows: str
     return raw
 
 
-def names_of(names: str | Iterable[str]) -> list[str]:
-    """Return names that are given as a sequence or separated by commas."""
+def split_names(names: str | Iterable[str]) -> list[str]:
+    """Return a list of names from a sequence, or from a string separated by commas."""
     return [name.strip() for name in (names.split(",") if isinstance(names, str) else names) if name.strip()]
 
 
 def encode_row(info: TableInfo, cells: Mapping[str, Any]) -> Tensor:
-    """Return the features of one row, float32 [in_features], standardised as in training.
+    """Return the features of a row, float32 [in_features], standardised as in training.
 
     Raises:
-        InputError: A column of numbers holds text.
+        InputError: A numeric column contains text.
     """
     parsed = {name: parse_cell(cell) for name, cell in cells.items()}
     features = []
     for column, value in zip(info.columns, info.values, strict=True):
         number, text = parsed[column]
-        if value is None and text and number != number:
-            raise DataError(f"column {column!r} holds numbers, and here {text[:40]!r}")
+        if value is None and text and math.isnan(number):
+            raise DataError(f"column {column!r} is numeric, but contains {text[:40]!r}")
         features.append(number if value is None else float(text == value))
     return info.standardise(torch.tensor(features, dtype=torch.float64))
 
 
 def read_rows(path: Path, info: TableInfo) -> Iterator[tuple[int, Tensor]]:
-    """Yield the number of every row of a file (its line, if it has lines) and its features; the target may be missing."""
-    wanted = {name: name for name in dict.fromkeys(info.columns)}
-    for number, row in enumerate(rows(path, wanted, header=True), 1):
-        location = f"{path}, row {number}" if row.line is None else f"{path}:{row.line}"
+    """Yield the line of every row (in Parquet its number) and its features; the file needs no target column."""
+    columns = {name: name for name in dict.fromkeys(info.columns)}
+    for number, row in enumerate(iter_rows(path, columns, header=True), 1):
+        place = location(path, row.line, number)
         if row.problem:
-            raise DataError(f"{location}: {row.problem}")
+            raise DataError(f"{place}: {row.problem}")
         try:
-            features = encode_row(info, dict(zip(wanted, row.values, strict=True)))
+            features = encode_row(info, dict(zip(columns, row.values, strict=True)))
         except InputError as error:
-            raise DataError(f"{location}: {error}") from None
+            raise DataError(f"{place}: {error}") from None
         yield row.line or number, features

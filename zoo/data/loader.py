@@ -18,18 +18,18 @@ Array = npt.NDArray[Any]
 Batch = TypeVar("Batch", covariant=True)
 
 Keys = Any
-"""Keys of a data set: rows (array, tensor or list of int), or the rows of whole batches (list of lists)."""
+"""Keys of a data set: rows (array, tensor or sequence of int), or the rows of whole batches (sequence of lists)."""
 
 Order = Callable[[int], Keys]
-"""Returns the keys of an epoch; their number is the same in every epoch."""
+"""Returns the keys of an epoch; all epochs have the same number."""
 
 CHUNK = 2**16
 
 
 class BatchDataset(Dataset[Batch]):
-    """Base of data sets that make a whole batch at a time, which is many times faster than row by row.
+    """Base class of data sets that make whole batches, many times faster than row by row.
 
-    A subclass defines `__len__` and `__getitems__`. Any other map-style data set is read row by row and collated.
+    A subclass defines `__len__` and `__getitems__`. Other map-style data sets are read row by row and collated.
     """
 
     def __getitems__(self, keys: list[int]) -> Batch:
@@ -48,12 +48,12 @@ class CollatedDataset(BatchDataset[Any]):
 
     def __getitems__(self, keys: list[int]) -> Any:
         rows = [key % len(self) for key in keys]
-        fetch = getattr(self.data, "__getitems__", None)  # of `torch.utils.data.Subset`, say
+        fetch = getattr(self.data, "__getitems__", None)  # as of `torch.utils.data.Subset`
         return default_collate(fetch(rows) if fetch is not None else [self.data[row] for row in rows])
 
 
 class TensorBatches(BatchDataset[Any]):
-    """Rows of tensors of equal length, fetched a batch at a time."""
+    """Make batches of the rows of tensors of equal length."""
 
     def __init__(self, *tensors: Tensor) -> None:
         self.tensors = tensors
@@ -77,8 +77,8 @@ def generator(*keys: int) -> torch.Generator:
 def shuffled(length: int, seed: int, epoch: int) -> Tensor:
     """Return `epoch * length + row` for every row in random order, [length].
 
-    The key carries the epoch into worker processes, which outlive an epoch: augmentation, too, then depends on seed, epoch and
-    rows only, however many workers there are.
+    The key carries the epoch into persistent worker processes, so that augmentation depends on seed, epoch and rows only, not
+    on the number of workers.
     """
     return torch.randperm(length, generator=generator(seed, epoch)) + epoch * length
 
@@ -96,22 +96,22 @@ def process_rank() -> tuple[int, int]:
 
 
 class EpochSampler(DistributedSampler[Any]):
-    """Yield this process's share of the keys of one epoch after the other; a pass may begin late.
+    """Yield this process's share of the keys of consecutive epochs, optionally starting within an epoch.
 
-    Rank r of R processes takes the keys r, r + R, r + 2 R ... Lightning calls `set_epoch` before every epoch, a resumed run
-    included, and replaces no sampler that is a `DistributedSampler`; a plain loop over the loader moves on by itself. The
-    global random number generators are never touched.
+    Rank r of R processes takes the keys r, r + R, r + 2 R ... Lightning calls `set_epoch` before every epoch, also in a resumed
+    run, and does not replace a `DistributedSampler`; without it, each pass advances the epoch. Global random number generators
+    are not used.
 
     Args:
         order: The keys of an epoch.
-        even: Leave out keys at the end, so that every process has as many (training); otherwise each key is yielded exactly
-            once over all processes, and some may have one more than others (validation and test).
-        rank: Number of this process; by default that of `torch.distributed`.
-        world: How many processes there are; by default as `torch.distributed` says.
+        even: Whether to drop keys at the end so that every process has the same number (training); otherwise each key is
+            yielded once over all processes, and some have one more than others (validation and test).
+        rank: Rank of this process; by default that of `torch.distributed`.
+        world: Number of processes; by default that of `torch.distributed`.
 
     Attributes:
         epoch: The epoch of the next pass.
-        skip: Keys of this process that the next pass leaves out at its start.
+        skip: Number of this process's keys to skip at the start of the next pass.
 
     Example:
         >>> [list(EpochSampler(partial(always, range(5)), even=False, rank=rank, world=2)) for rank in (0, 1)]
@@ -119,9 +119,10 @@ class EpochSampler(DistributedSampler[Any]):
     """
 
     def __init__(self, order: Order, *, even: bool, rank: int | None = None, world: int | None = None) -> None:
-        detected = process_rank()
+        default_rank, default_world = process_rank()
         self.order, self.even = order, even
-        self.rank, self.num_replicas = detected[0] if rank is None else rank, detected[1] if world is None else world
+        self.rank = default_rank if rank is None else rank
+        self.num_replicas = default_world if world is None else world
         self.epoch = self.skip = 0
         self._length = len(self._share(0))
 
@@ -129,7 +130,7 @@ class EpochSampler(DistributedSampler[Any]):
         return self._length
 
     def __iter__(self) -> Iterator[Any]:
-        epoch, self.epoch = self.epoch, self.epoch + 1  # at the first key: with workers, a loader asks for two iterators
+        epoch, self.epoch = self.epoch, self.epoch + 1  # runs at the first key: with workers, a loader makes two iterators
         share, start = self._share(epoch), self.skip
         for first in range(start, len(share), CHUNK):
             chunk = share[first : first + CHUNK]
@@ -141,12 +142,12 @@ class EpochSampler(DistributedSampler[Any]):
         return keys[:length][self.rank :: self.num_replicas]
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the one of the next pass."""
+        """Set the epoch of the next pass."""
         self.epoch = epoch
 
 
 class FixedSampler(EpochSampler, SequentialSampler):
-    """The keys of epoch 0 in every epoch, for `overfit_batches`: Lightning replaces samplers of other kinds by row numbers."""
+    """Yield the keys of epoch 0 in every epoch, for `overfit_batches`; Lightning replaces other samplers by row numbers."""
 
     def __init__(self, sampler: EpochSampler) -> None:
         keys = sampler.order(0)
@@ -154,13 +155,13 @@ class FixedSampler(EpochSampler, SequentialSampler):
 
 
 class ResumableLoader(DataLoader[Any]):
-    """A loader that resumes in the middle of an epoch; Lightning saves its state in checkpoints.
+    """A loader that resumes within an epoch; Lightning saves its state in checkpoints.
 
-    The state counts the batches that were yielded, not those prefetched by workers, and belongs to one epoch: a pass over
-    another epoch starts at its beginning.
+    The state counts the batches yielded, not those prefetched by workers. It belongs to one epoch; passes over other epochs
+    start at the beginning.
     """
 
-    _epoch = 0  # of the pass under way
+    _epoch = 0  # of the current pass
     _yielded = 0
     _resumed: tuple[int, int] | None = None
 
@@ -180,7 +181,7 @@ class ResumableLoader(DataLoader[Any]):
         return {"epoch": epoch + 1, "batches": 0} if yielded == len(self) else {"epoch": epoch, "batches": yielded}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Start the next pass at the saved position."""
+        """Resume the next pass at the saved position."""
         self._resumed = state["epoch"], state["batches"]
         if self._epochs is not None:
             self._epochs.set_epoch(state["epoch"])
@@ -197,9 +198,9 @@ def loader(data: Dataset[Any], batch_size: int | None, num_workers: int, seed: i
     Args:
         data: The rows, see `BatchDataset`.
         batch_size: Rows per batch; None if the sampler yields the rows of whole batches.
-        num_workers: Worker processes, which outlive an epoch; 0 for none.
-        seed: Of what the loader itself draws.
-        options: More arguments of `DataLoader`, the sampler among them.
+        num_workers: Number of persistent worker processes.
+        seed: Seed of the loader's own generator.
+        options: Further arguments of `DataLoader`, including the sampler.
     """
     sampler = options.get("sampler")
     if batch_size is not None and not isinstance(data, BatchDataset):
@@ -211,34 +212,35 @@ def loader(data: Dataset[Any], batch_size: int | None, num_workers: int, seed: i
         num_workers=num_workers,
         persistent_workers=num_workers > 0,
         pin_memory=torch.cuda.is_available(),
-        collate_fn=_whole_batch,
+        collate_fn=_identity,
         generator=torch.Generator().manual_seed(seed),  # else every pass draws from the global RNG
         **options,
     )
 
 
 def eval_sampler(keys: Sequence[Any]) -> EpochSampler:
-    """Return a sampler of the keys, each exactly once over all processes.
+    """Return a sampler that yields each key once over all processes.
 
     Raises:
-        InputError: There are fewer than processes: Lightning leaves out the evaluation of a process that has none, and the
-            others would wait for its part of the metrics for ever.
+        InputError: There are fewer keys than processes. Lightning skips evaluation in a process without rows, and the others
+            would wait forever for its metrics.
     """
     sampler = EpochSampler(partial(always, keys), even=False)
     if 0 < len(keys) < sampler.num_replicas:
-        raise InputError(f"{len(keys)} rows to measure on, in {sampler.num_replicas} processes: use fewer --trainer.devices")
+        message = f"{len(keys)} rows to evaluate in {sampler.num_replicas} processes; use fewer with --trainer.devices"
+        raise InputError(message)
     return sampler
 
 
 def check_order(in_order: bool, processes: int) -> None:
-    """Refuse to share out rows that a network with a memory reads in order, as its batches continue each other.
+    """Check that rows in order, as networks with memory require, are read by one process.
 
     Raises:
-        InputError: If there are several processes.
+        InputError: There are several processes.
     """
     if in_order and processes > 1:
-        raise InputError("a network with a memory reads its text in order, in one process: use --trainer.devices 1")
+        raise InputError("a network with memory reads its text in order, in one process; use --trainer.devices 1")
 
 
-def _whole_batch(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from zoo.data.info import DataInfo
 from zoo.data.loader import EpochSampler, FixedSampler, Order, eval_sampler, loader, shuffled
-from zoo.data.options import whole
+from zoo.data.options import check_integer
 from zoo.errors import InputError
 
 Info = TypeVar("Info", bound=DataInfo)
@@ -51,9 +51,9 @@ class DataModule(LightningDataModule, Generic[Info]):
 
     def __init__(self, *, batch_size: int = 32, num_workers: int = 0, seed: int = 0) -> None:
         super().__init__()
-        self.batch_size = whole("batch_size", batch_size, 1, 2**31 - 1)
-        self.num_workers = whole("num_workers", num_workers, 0, 1024)
-        self.seed = whole("seed", seed, 0)
+        self.batch_size = check_integer("batch_size", batch_size, 1, 2**31 - 1)
+        self.num_workers = check_integer("num_workers", num_workers, 0, 1024)
+        self.seed = check_integer("seed", seed, 0)
         self.tokenizer: Any = None
         self.has_split = True
         self.source = "the data"
@@ -131,7 +131,7 @@ class DataModule(LightningDataModule, Generic[Info]):
     def test_dataloader(self) -> DataLoader[Any]:
         """Return test batches in order; `InputError` if there is no test split."""
         if not self.has_test:
-            message = f"{self.source} has no test split: add one beside the training split, or validate instead"
+            message = f"{self.source} has no test split; add one, or evaluate on the validation split"
             raise InputError(message, code="missing")
         return self.eval_dataloader("test")
 

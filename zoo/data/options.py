@@ -1,4 +1,4 @@
-"""Options of data sets: checks, local paths, and presets that pass options on to a data module."""
+"""Check the options of data sets, resolve local paths, and give presets the options of their data module."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
@@ -10,6 +10,11 @@ import numpy as np
 
 from zoo.errors import InputError
 
+OptionalPath = str | Path | None
+Preset = Callable[..., Any]
+
+FIXED = ("self", "splits", "task", "names")  # arguments of data modules that presets set themselves
+
 
 class DataError(InputError):
     """An error in the user's data: a row, image or file that cannot be used."""
@@ -18,8 +23,12 @@ class DataError(InputError):
         super().__init__(message, code="data")
 
 
-def existing(path: str | Path, preset: str) -> Path:
-    """Return the path, `~` expanded and relative to the working directory."""
+def resolve_path(path: str | Path, preset: str) -> Path:
+    """Expand `~` in the path of an existing file or folder.
+
+    Raises:
+        InputError: The path does not exist, or it is neither a file nor a folder.
+    """
     expanded = Path(path).expanduser()
     if not expanded.exists():
         raise InputError(f"{preset}: {expanded} does not exist (working directory {Path.cwd()})", code="missing")
@@ -28,81 +37,83 @@ def existing(path: str | Path, preset: str) -> Path:
     return expanded
 
 
-def one_file(preset: str, folder: Path, names: Iterable[str]) -> Path | None:
-    """Return the file of a folder that has one of these names, if there is any."""
+def find_file(preset: str, folder: Path, names: Iterable[str]) -> Path | None:
+    """Return the file in a folder with one of these names, or None; two such files are a conflict."""
     files = [file for name in names if (file := folder / name).is_file()]
     if len(files) > 1:
-        raise InputError(f"{preset}: {folder} holds both {files[0].name} and {files[1].name}; keep one", code="conflict")
+        raise InputError(f"{preset}: {folder} has both {files[0].name} and {files[1].name}; keep one", code="conflict")
     return files[0] if files else None
 
 
-def listing(folder: Path) -> str:
-    """List the first few names in a folder, for messages."""
+def list_names(folder: Path) -> str:
+    """List the first few names in a folder for a message."""
     return ", ".join(sorted(file.name for file in folder.iterdir())[:8]) or "nothing"
 
 
-Preset = Callable[..., Any]
-Place = str | Path | None
+def quote_few(names: Iterable[object], most: int = 8) -> str:
+    """List the first few names for a message, quoted and truncated."""
+    quoted = [repr(str(name)[:40]) for name in names]
+    return ", ".join(quoted[:most]) + (" ..." if len(quoted) > most else "")
 
-FIXED = ("self", "splits", "task", "names")  # what a preset decides by itself
 
-
-def whole(name: str, value: object, least: int, most: int | None = None) -> int:
-    """Return an option that must be a whole number in a range."""
-    number = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not number or value < least or (most is not None and value > most):  # type: ignore[operator]
-        wanted = f"from {least} on" if most is None else f"from {least} to {most}"
-        raise InputError(f"{name}={value!r}: must be a whole number {wanted}")
+def check_integer(name: str, value: object, least: int, most: int | None = None) -> int:
+    """Check that an option is an integer in a range, and return it as int."""
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_integer or value < least or (most is not None and value > most):  # type: ignore[operator]
+        allowed = f"{least} or more" if most is None else f"between {least} and {most}"
+        raise InputError(f"{name}={value!r}: must be a whole number, {allowed}")
     return int(value)  # type: ignore[call-overload,no-any-return]
 
 
-def check_share(fraction: float, name: str, *, whole: bool = False) -> float:
-    """Return an option that must be a share, above 0 and below 1 (or, with `whole`, at most 1)."""
+def check_share(fraction: float, name: str, *, allow_one: bool = False) -> float:
+    """Check that an option is a number in (0, 1), or with `allow_one` in (0, 1], and return it."""
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
         raise InputError(f"{name}={fraction!r}: must be a number")
-    if not 0 < fraction < 1 and not (whole and fraction == 1):
-        raise InputError(f"{name}={fraction}: must be above 0 and {'at most' if whole else 'below'} 1")
+    if not 0 < fraction < 1 and not (allow_one and fraction == 1):
+        raise InputError(f"{name}={fraction}: must be in (0, 1{']' if allow_one else ')'}")
     return fraction
 
 
-def options_of(made: type, *hidden: str, extra: Mapping[str, Any] | None = None, **defaults: Any) -> Callable[[Preset], Preset]:
-    """Replace the ``**options`` in the signature of a preset by the options of the data module that it passes them to.
+def options_of(
+    module: type, *hidden: str, extra: Mapping[str, Any] | None = None, **defaults: Any
+) -> Callable[[Preset], Preset]:
+    """Replace the ``**options`` in the signature of a preset by the options of the data module it returns.
 
-    The registry reads signatures: it then checks these options, suggests the closest name for a misspelt one and lists them.
+    The registry reads signatures to check options, list them, and suggest the closest name for a typo.
 
     Args:
-        made: The data module; its options with defaults count, those in `FIXED` and the preset's own excepted.
-        hidden: Options of the data module that make no sense for this preset.
-        extra: Further options of the preset that it takes from its ``**options``, and their defaults.
-        defaults: Other defaults of this preset.
+        module: The data module. Its arguments with defaults are shown, except those in `FIXED` and the preset's own.
+        hidden: Options of the data module that the preset does not accept.
+        extra: Further options that the preset takes from its ``**options``, and their defaults.
+        defaults: Defaults that differ from those of the data module.
 
     Example:
-        >>> class Made:
+        >>> class Texts:
         ...     def __init__(self, splits: dict[str, str], *, tokenizer: str = "word", max_length: int | None = None): ...
-        >>> @options_of(Made, max_length=64)
+        >>> @options_of(Texts, max_length=64)
         ... def trec(path: str | None = None, **options): return options
         >>> signature(trec).parameters["max_length"], trec(tokenizer="char")["max_length"]
         (<Parameter "max_length: int | None = 64">, 64)
     """
     extra = extra or {}
-    hints = get_type_hints(made.__init__)  # type: ignore[misc]
+    init = module.__init__  # type: ignore[misc]
 
     def decorate(preset: Preset) -> Preset:
-        own_hints = get_type_hints(preset)
-        own = [p for p in signature(preset).parameters.values() if p.kind is not Parameter.VAR_KEYWORD]
-        shown = {p.name: p.replace(annotation=own_hints.get(p.name, p.annotation)) for p in own}
-        for name, value in extra.items():
-            shown[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=value, annotation=type(value))
-        for name, parameter in signature(made.__init__).parameters.items():  # type: ignore[misc]
+        hints = get_type_hints(init) | get_type_hints(preset)
+        shown = {p.name: p for p in signature(preset).parameters.values() if p.kind is not Parameter.VAR_KEYWORD}
+        shown |= {name: Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in extra.items()}
+        hints |= {name: type(value) for name, value in extra.items()}
+        for name, parameter in signature(init).parameters.items():
             if name not in {*FIXED, *hidden, *shown} and parameter.default is not Parameter.empty:
                 default = defaults.get(name, parameter.default)
-                shown[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+                shown[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=default)
+        shown = {name: p.replace(annotation=hints.get(name, p.annotation)) for name, p in shown.items()}
         if unknown := sorted(defaults.keys() - shown.keys()):
-            raise TypeError(f"{preset.__name__}: no such options of {made.__name__}: {', '.join(unknown)}")
+            raise TypeError(f"{preset.__name__}: no such options of {module.__name__}: {', '.join(unknown)}")
 
         @wraps(preset)
         def called(*args: Any, **given: Any) -> Any:
-            called.__signature__.bind(*args, **given)  # type: ignore[attr-defined]  # a hidden option is not swallowed
+            called.__signature__.bind(*args, **given)  # type: ignore[attr-defined]  # refuses hidden options
             return preset(*args, **{**extra, **defaults, **given})
 
         called.__signature__ = Signature([*shown.values()])  # type: ignore[attr-defined]

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +11,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.data.columns import Column, RawTable, names_of, read_tables
+from zoo.data.columns import Column, RawTable, read_tables, split_names
 from zoo.data.info import TableInfo
 from zoo.data.loader import Array, BatchDataset, TensorBatches
 from zoo.data.module import DataModule
-from zoo.data.options import DataError, check_share, options_of
+from zoo.data.options import DataError, check_share, options_of, quote_few
 from zoo.data.splits import held_out
-from zoo.data.text.formats import few
 from zoo.data.text.reading import check_reading, split_files
 from zoo.errors import InputError
 
 TASKS = {"classification": "vector_classification", "regression": "regression"}
-MOST_CLASSES = 20
-"""Whole numbers of at most so many different values are classes, unless the user says otherwise."""
+MAX_AUTO_CLASSES = 20
+"""By default, whole numbers with at most this many different values are classes."""
 
 
 class TableData(DataModule[TableInfo]):
     """Feed batches (x float32 [B, features], y) of a table; y is int64 [B] for classes, float32 [B, 1] for numbers.
 
-    A column of numbers becomes one feature, standardised with mean and deviation of the training rows; a missing number becomes
-    the mean. A column of text becomes a 0/1 feature for each of its categories in the training rows; a missing or unknown
-    category is all zeros. A target of numbers is standardised too; metrics and predictions are in its own units.
+    A numeric column is one feature, standardised with the mean and standard deviation of the training rows; missing numbers
+    become the mean. A text column is a 0/1 feature for each category in the training rows; a missing or unknown category is all
+    zeros. A numeric target is standardised too; metrics and predictions are in its own units.
 
     Args:
         read: Reads the columns.
         target: The column to predict.
-        kind: `classification` or `regression`; `auto` classifies text, and whole numbers of at most 20 different values.
-        categories: Columns of numbers to read as categories, such as codes.
-        test: Share of the rows to hold out for testing, if there are neither validation nor test rows.
-        val: Share of the training rows to hold out for validation, if there are no validation rows.
+        kind: `classification` or `regression`; `auto` classifies text, and whole numbers with at most 20 different values.
+        categories: Numeric columns to treat as categories, such as codes.
+        test: Share of the rows to hold out for testing if there are neither validation nor test rows.
+        val: Share of the training rows to hold out for validation if there are no validation rows.
         batch_size, num_workers, seed: See `DataModule`.
     """
 
@@ -59,33 +58,34 @@ class TableData(DataModule[TableInfo]):
         super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
         if kind not in ("auto", *TASKS):
             raise InputError(f"kind={kind!r}: use auto, {' or '.join(TASKS)}")
-        self.target, self.categories = target, names_of(categories)
+        self.target, self.categories = target, split_names(categories)
         self.test, self.val = check_share(test, "test"), check_share(val, "val")
         self._read, self._kind = read, kind
         self._rows: dict[str, Array] = {}
 
     @cached_property
     def raw(self) -> RawTable:
-        """The table as it was read."""
+        """The table, read on first access."""
         raw = self._read()
         self.source = raw.source
         for name in (self.target, *self.categories):
             if name not in raw.columns:
-                raise InputError(f"{raw.source}: no column {name!r}; there is {few(raw.columns)}", code="missing")
+                message = f"{raw.source}: no column {name!r}; the table has {quote_few(raw.columns)}"
+                raise InputError(message, code="missing")
         if not raw.stops["train"]:
-            raise DataError(f"{raw.source}: no rows; a header alone is not enough")
+            raise DataError(f"{raw.source}: no rows; expected at least one besides the header")
         if len(raw.columns) == 1:
             raise DataError(f"{raw.source}: {self.target!r} is the only column; add columns to predict it from")
         return raw
 
     @property
     def kind(self) -> str:
-        """`classification` or `regression`; `auto` reads the table."""
+        """`classification` or `regression`; for `auto` the table is read."""
         if self._kind == "auto":
             column = self.raw.columns[self.target]
-            whole = all(number.is_integer() for number in column.numbers if number == number)
-            few_values = column.codes is not None and len(column.categories) <= MOST_CLASSES
-            self._kind = "classification" if not column.is_number or (whole and few_values) else "regression"
+            is_whole = all(number.is_integer() for number in column.numbers if number == number)
+            has_few_values = column.codes is not None and len(column.categories) <= MAX_AUTO_CLASSES
+            self._kind = "classification" if not column.is_number or (is_whole and has_few_values) else "regression"
         return self._kind
 
     @property
@@ -94,7 +94,7 @@ class TableData(DataModule[TableInfo]):
         return TASKS[self.kind]
 
     def load(self) -> TableInfo:
-        """Read and split the rows, and find out how to encode them."""
+        """Read and split the rows, and fit their encoding to the training rows."""
         usable, self.skipped = self.raw.check(self._problems())
         self._rows = self._split(usable)
         train = self._rows["train"]
@@ -111,13 +111,13 @@ class TableData(DataModule[TableInfo]):
             std=std,
             target=self.target,
             sizes={name: len(rows) for name, rows in self._rows.items()},
-            **self._target_facts(train),
+            **self._target_fields(train),
         )
         return replace(info, sha256=_digest(info, {name: self._encode(info, rows) for name, rows in self._rows.items()}))
 
     @property
     def splits(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """Features and targets of every split, encoded as `info` says: of a model that is tested, its training data's."""
+        """Features and targets of every split, encoded as in `info`, which may be that of a trained model."""
         return {name: self._encode(self.info, rows) for name, rows in self._rows.items()}
 
     def dataset(self, split: str) -> BatchDataset[Any]:
@@ -129,7 +129,7 @@ class TableData(DataModule[TableInfo]):
         x = np.empty((len(rows), info.in_features), dtype=np.float32)
         for i, (name, value) in enumerate(zip(info.columns, info.values, strict=True)):
             if name not in self.raw.columns:
-                raise InputError(f"{self.source}: no column {name!r}, which the model reads", code="mismatch")
+                raise InputError(f"{self.source}: no column {name!r}, which the model requires", code="mismatch")
             column = self.raw.columns[name]
             if value is None:
                 x[:, i] = np.nan_to_num((np.frombuffer(column.numbers)[rows] - info.mean[i]) / info.std[i])
@@ -137,8 +137,8 @@ class TableData(DataModule[TableInfo]):
                 x[:, i] = column.category_codes()[rows] == column.categories.get(value, -2)
         target = self.raw.columns[self.target]
         if info.classes:
-            number = {target.categories[name]: i for i, name in enumerate(info.classes) if name in target.categories}
-            y = np.array([number.get(code, -1) for code in target.category_codes()[rows].tolist()], dtype=np.int64)
+            ids = {target.categories[name]: i for i, name in enumerate(info.classes) if name in target.categories}
+            y = np.array([ids.get(code, -1) for code in target.category_codes()[rows].tolist()], dtype=np.int64)
             return torch.from_numpy(x), torch.from_numpy(y)
         numbers = (np.frombuffer(target.numbers)[rows] - info.target_mean) / info.target_std
         return torch.from_numpy(x), torch.from_numpy(numbers.astype(np.float32)[:, None])
@@ -152,17 +152,16 @@ class TableData(DataModule[TableInfo]):
         problems: dict[int, str] = {}
         for column in self.raw.columns.values():
             if not self._is_category(column):
-                problems |= dict.fromkeys(column.texts, f"column {column.name!r} holds numbers, and here text")
+                problems |= dict.fromkeys(column.texts, f"column {column.name!r} is numeric, but contains text")
         target = self.raw.columns[self.target]
         missing = np.isnan(np.frombuffer(target.numbers)) if self.kind == "regression" else target.category_codes() < 0
-        return problems | {int(row): f"no value in the target column {self.target!r}" for row in np.flatnonzero(missing)}
+        return problems | {int(row): f"missing value in the target column {self.target!r}" for row in np.flatnonzero(missing)}
 
     def _split(self, usable: Array) -> dict[str, Array]:
-        """Return the rows of every split, those that are missing cut from the training rows."""
+        """Return the rows of every split; missing splits are cut from the training rows."""
         start, rows = 0, {}
         for name, stop in self.raw.stops.items():
-            rows[name] = start + np.flatnonzero(usable[start:stop])
-            start = stop
+            rows[name], start = start + np.flatnonzero(usable[start:stop]), stop
             if not len(rows[name]):
                 raise DataError(f"{self.source}: no usable rows in the {name} split")
         shares = {"test": self.test, "val": self.val} if len(rows) == 1 else {"val": self.val}
@@ -178,26 +177,26 @@ class TableData(DataModule[TableInfo]):
         return {name: rows[name] for name in ("train", "val", "test") if name in rows}
 
     def _features(self, column: Column, train: Array) -> list[tuple[str, str | None, float, float]]:
-        """Return the features of a column: its name, the category (None for a number), mean and standard deviation."""
+        """Return the features of a column: name, category (None for a number), mean and standard deviation."""
         if not self._is_category(column):
             return [(column.name, None, *_moments(np.frombuffer(column.numbers)[train]))]
         seen = set(column.category_codes()[train].tolist())
         return [(column.name, name, 0.0, 1.0) for name in sorted(column.categories) if column.categories[name] in seen]
 
-    def _target_facts(self, train: Array) -> dict[str, Any]:
+    def _target_fields(self, train: Array) -> dict[str, Any]:
         column = self.raw.columns[self.target]
         if self.kind == "regression":
             mean, std = _moments(np.frombuffer(column.numbers)[train])
             return {"out_features": 1, "target_mean": mean, "target_std": std}
         if len(set(column.category_codes()[train].tolist())) < 2:
-            raise DataError(f"{self.source}: one value of {self.target!r} only in the training rows")
+            raise DataError(f"{self.source}: the training rows have one value of {self.target!r} only; expected at least two")
         order = (lambda name: (float(name), name)) if column.is_number else str
         classes = sorted(column.categories, key=order)
         return {"out_features": len(classes), "classes": tuple(classes)}
 
 
 def _moments(numbers: Array) -> tuple[float, float]:
-    """Return mean and standard deviation of the numbers that are there; 0 and 1 if they tell nothing."""
+    """Return mean and standard deviation without missing numbers; 0 and 1 if they are undefined, or 1 for a constant column."""
     numbers = numbers[~np.isnan(numbers)]
     if not len(numbers):
         return 0.0, 1.0
@@ -217,18 +216,14 @@ def _digest(info: TableInfo, splits: dict[str, tuple[Tensor, Tensor]]) -> str:
 def table(
     path: str | Path, target: str, drop: str | Sequence[str] = (), on_bad_rows: str = "error", **options: Any
 ) -> TableData:
-    """A table of numbers and categories, from a CSV, TSV, JSONL or Parquet file, or a folder of train.* and val.*, test.*.
+    """Numbers and categories from a CSV, TSV, JSONL or Parquet file, or a folder with train.* and optionally val.*, test.*.
 
     Args:
-        path: The file or folder; files may be packed (.gz, .xz), and their first line names the columns.
+        path: The file or folder; files may be compressed (.gz, .xz), and their first line is a header.
         target: The column to predict from all others.
-        drop: Columns to leave out, such as row numbers; a list, or names with commas between.
-        on_bad_rows: `error`, or `skip` to leave out broken rows; the run says how many.
+        drop: Columns to drop, such as row numbers; a list, or names separated by commas.
+        on_bad_rows: `error`, or `skip` to skip broken rows, which the run counts.
         **options: Of `TableData`.
     """
     check_reading("auto", on_bad_rows)
-    return TableData(partial(_read, path, names_of(drop), on_bad_rows), target, **options)
-
-
-def _read(path: str | Path, drop: Sequence[str], on_bad_rows: str) -> RawTable:
-    return read_tables(split_files(path), drop, on_bad_rows)
+    return TableData(lambda: read_tables(split_files(path), split_names(drop), on_bad_rows), target, **options)

@@ -12,40 +12,39 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from zoo.data.options import DataError, existing
-from zoo.data.text.files import LONGEST_LINE, base_suffix, not_utf8, opened
+from zoo.data.options import DataError, resolve_path
+from zoo.data.text.files import LONGEST_LINE, data_suffix, non_utf8, open_binary
 from zoo.errors import InputError
 
-Found = Iterator[tuple[str, str, npt.NDArray[np.float32]]]  # location, word, vector
+Entries = Iterator[tuple[str, str, npt.NDArray[np.float32]]]  # location, word, vector
 
 NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
 CHUNK = 1 << 20  # bytes of a binary file to read at a time
-WIDEST = 2**16  # numbers of a vector at most
+MAX_WIDTH = 2**16
 
 
 def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Look words up in a file of vectors, which may be larger than the memory.
+    """Look up words in a file of vectors, which may be larger than the memory.
 
     Args:
-        path: GloVe text, word2vec text (a first line of count and width), or word2vec binary (.bin); plain, .gz or .xz.
-        words: The V words. Each is looked up as it is, and if it is not there in small letters; the first entry counts.
+        path: GloVe text, word2vec text (with a first line of count and width), or word2vec binary (.bin); plain, .gz or .xz.
+        words: The V words, looked up as written, then in lower case; the first entry counts.
 
     Returns:
-        Vectors float32 [V, width], zero where the file has none, and which words it has, bool [V].
+        Vectors float32 [V, width], zero for words without one, and which words have one, bool [V].
     """
-    file = existing(path, "vectors")
+    file = resolve_path(path, "vectors")
     wanted = {spelling for word in words for spelling in (word, word.lower())}
     vectors: dict[str, npt.NDArray[np.float32]] = {}
-    with opened(file) as stream:
-        for location, word, vector in (_binary if base_suffix(file) == ".bin" else _text)(stream, file, wanted):
+    with open_binary(file) as stream:
+        for location, word, vector in (_binary if data_suffix(file) == ".bin" else _text)(stream, file, wanted):
             if not np.isfinite(vector).all():
-                damaged = f"the vector of {word!r} holds a number that is not finite; the file is damaged"
-                raise InputError(f"{location}: {damaged}", code="corrupt")
+                raise InputError(f"{location}: the vector of {word!r} is not finite; the file is damaged", code="corrupt")
             vectors[word] = vector
             wanted.remove(word)
     if not vectors:
         sample = ", ".join(repr(word) for word in words[-3:])
-        raise DataError(f"{file}: has none of the {len(words)} words (such as {sample}); another language or tokenizer?")
+        raise DataError(f"{file}: has none of the {len(words)} words, such as {sample}; check language and tokenizer")
     rows = [vectors.get(word, vectors.get(word.lower())) for word in words]
     blank = np.zeros_like(next(iter(vectors.values())))
     matrix = np.stack([blank if row is None else row for row in rows])
@@ -53,21 +52,21 @@ def read_vectors(path: str | Path, words: Sequence[str]) -> tuple[Tensor, Tensor
 
 
 def _header(line: bytes) -> list[int]:
-    """Return count and width, if the first line of a file says these."""
+    """Return count and width if the first line of a file has them, else an empty list."""
     fields = line.split()
     return [*map(int, fields)] if len(fields) == 2 and all(field.isdigit() and len(field) < 19 for field in fields) else []
 
 
 def _width(width: int, path: Path) -> int:
     if width < 1:
-        raise DataError(f"{path}:1: no vector; a line is a word and its numbers, with blanks between")
-    if width > WIDEST:
-        raise DataError(f"{path}:1: vectors of {width:,} numbers; at most {WIDEST:,} are read")
+        raise DataError(f"{path}:1: no vector; expected a word and its numbers, separated by spaces")
+    if width > MAX_WIDTH:
+        raise DataError(f"{path}:1: vectors of {width:,} numbers; at most {MAX_WIDTH:,} are supported")
     return width
 
 
-def _text(stream: Any, path: Path, wanted: set[str]) -> Found:
-    """Yield the wanted entries of a text file; only their numbers are parsed."""
+def _text(stream: Any, path: Path, wanted: set[str]) -> Entries:
+    """Yield the entries of wanted words in a text file; other numbers are not parsed."""
     first = stream.readline(LONGEST_LINE)
     header = _header(first)
     width = _width(header[1] if header else first.rstrip().count(b" "), path)
@@ -78,30 +77,30 @@ def _text(stream: Any, path: Path, wanted: set[str]) -> Found:
         location = f"{path}:{number}"
         raw, _, numbers = line.partition(b" ")
         if (count := line.count(b" ")) != width:
-            raw, *parts = line.rsplit(b" ", width)  # some words of GloVe 840B hold blanks
+            raw, *parts = line.rsplit(b" ", width)  # some words of GloVe 840B contain spaces
             numbers = b" ".join(parts)
             if count < width or NUMBER.fullmatch(raw.rpartition(b" ")[2]):
-                wrong = f"{count} numbers behind the word, but {width} on the first line; the line is damaged"
-                raise InputError(f"{location}: {wrong}", code="corrupt")
+                numbers_found = f"{count} numbers after the word, but {width} on the first line"
+                raise InputError(f"{location}: {numbers_found}; the line is damaged", code="corrupt")
         if (word := _word(raw, location)) in wanted:
             try:
                 yield location, word, np.array([float(text) for text in numbers.split(b" ")], dtype=np.float32)
             except ValueError as error:
-                wrong = f"{error} in the vector of {word!r}; the line is damaged"
-                raise InputError(f"{location}: {wrong}", code="corrupt") from error
+                message = f"{location}: {error} in the vector of {word!r}; the line is damaged"
+                raise InputError(message, code="corrupt") from error
 
 
-def _binary(stream: Any, path: Path, wanted: set[str]) -> Found:
-    """Yield the wanted entries of a binary file: a word, a blank, and float32 numbers, lowest byte first."""
+def _binary(stream: Any, path: Path, wanted: set[str]) -> Entries:
+    """Yield the entries of wanted words in a binary file: a word, a space, and little-endian float32 numbers."""
     if not (header := _header(stream.readline(100))):
-        raise DataError(f"{path}: no count and width at the start; is this a binary file of word2vec?")
+        raise DataError(f"{path}: no count and width at the start; expected a binary word2vec file")
     count, width = header[0], _width(header[1], path)
     buffer, start = b"", 0
     for number in range(1, count + 1):
         location = f"{path}, vector {number}"
         while (blank := buffer.find(b" ", start)) < 0 or len(buffer) <= blank + 4 * width:
             if not (chunk := stream.read(CHUNK)):
-                raise DataError(f"{location}: the file ends here, but its first line promises {count}; is it whole?")
+                raise DataError(f"{location}: the file ends here, but its first line says {count}; it is incomplete")
             buffer, start = buffer[start:] + chunk, 0
         word = _word(buffer[start:blank].lstrip(b"\n"), location)
         start = blank + 1 + 4 * width
@@ -113,4 +112,4 @@ def _word(raw: bytes, location: str) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{location}: {not_utf8(raw[error.start])}") from error
+        raise DataError(f"{location}: {non_utf8(raw[error.start])}") from error

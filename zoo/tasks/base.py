@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 from zoo.data.info import DataInfo, ImageInfo, ParallelInfo, TextInfo, VectorInfo
-from zoo.data.options import whole
+from zoo.data.options import check_integer
 from zoo.errors import InputError
 from zoo.tasks.inputs import Example, encode_texts, read_images, read_texts, read_vectors
 from zoo.tasks.metrics import (
@@ -159,7 +159,7 @@ class Task(LightningModule):
         check_schedule(value["schedule"], value["warmup"], value["floor"])
         check_names(value["metrics"])
         for name in SIZES.keys() & options.keys():
-            whole(name, options[name], SIZES[name])
+            check_integer(name, options[name], SIZES[name])
         if not 0 <= (share := value.get("label_smoothing", 0.0)) < 1:
             raise InputError(f"label_smoothing={share} is a share of the probability: use 0 to below 1, such as 0.1")
 

@@ -9,7 +9,6 @@ from tests.errors import raises
 from zoo.data import ready
 from zoo.data.corpus import CorpusData
 from zoo.data.corpus.module import corpus
-from zoo.errors import InputError
 
 PLAY = "".join(f"SPEAKER {i}:\nWhat is {i}, my lord?\n\n" for i in range(200))
 
@@ -49,13 +48,13 @@ def test_a_folder_has_its_own_splits(tmp_path):
 
 
 def test_folders_and_files_that_are_wrong(tmp_path):
-    with raises("missing", "nowhere.txt does not exist"):
+    with raises("missing", "nowhere.txt"):
         ready(corpus(path=tmp_path / "nowhere.txt"))
     put(tmp_path / "test.txt")
-    with raises("missing", "corpus:", "has no train.txt (or .txt.gz, .txt.xz); there is test.txt"):
+    with raises("missing", "corpus: ", "train.txt", "test.txt"):
         ready(corpus(path=tmp_path))
     put(tmp_path / "train.txt"), put(tmp_path / "train.txt.gz")
-    with raises("conflict", "holds both train.txt and train.txt.gz; keep one"):
+    with raises("conflict", "train.txt and train.txt.gz"):
         ready(corpus(path=tmp_path))
 
 
@@ -67,7 +66,7 @@ def test_a_local_copy_is_a_file_or_its_folder(tmp_path, preset, file):
     assert made[0].info == made[1].info
     assert shares(made[0])[0] == len(PLAY) * 90 // 100
     path.unlink()
-    with pytest.raises(InputError, match=f"{preset}: .* has no train.txt"):
+    with raises("missing", f"{preset}: ", "train.txt"):
         ready(getattr(presets, preset)(path=path.parent))
 
 
@@ -75,7 +74,7 @@ def test_enwik8_is_read_by_bytes(tmp_path):
     made = ready(presets.enwik8(path=put(tmp_path / "enwik8", "été " * 500), max_length=32))
     assert made.info.vocab_size == 258
     assert sum(shares(made)) == 500 * 6
-    with raises("invalid", "enwik8: there is no known copy", "use enwik8(path=...)"):
+    with raises("invalid", "enwik8(path=...)"):
         ready(presets.enwik8())
 
 

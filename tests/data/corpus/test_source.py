@@ -7,8 +7,7 @@ import pytest
 
 from tests.errors import raises
 from zoo.data.corpus import Text, TextFile, source
-from zoo.data.corpus.source import digest, divided
-from zoo.errors import InputError
+from zoo.data.corpus.source import add_splits, digest
 
 LINES = "".join(f"ligne {i} : été, naïve, 東京 😀\n" for i in range(40)) + "mot " * 30 + "x" * 99
 
@@ -65,7 +64,7 @@ def test_the_mark_at_the_start_is_no_text(tmp_path):
 @pytest.mark.parametrize(("before", "line"), [(b"", 1), (b"fine\n" * 50, 51), (b"fine\n" * 50 + b"line", 51)])
 def test_a_wrong_byte_is_shown_with_its_line(tmp_path, name, before, line):
     file = write(tmp_path / name, before + b"caf\xe9 au lait\n" + b"more\n" * 50)
-    with pytest.raises(InputError, match=rf"{name}:{line}: byte 0xe9 is not UTF-8"):
+    with raises("data", f"{name}:{line}: byte 0xe9"):
         list(file.pieces())
 
 
@@ -79,7 +78,7 @@ def test_a_wrong_byte_in_a_later_part_counts_lines_from_the_start(tmp_path):
 
 def test_a_character_cut_off_at_the_end_is_wrong(tmp_path):
     file = write(tmp_path / "a.txt", b"fine\n\xc3")
-    with raises("data", "a.txt:2: byte 0xc3 is not UTF-8"):
+    with raises("data", "a.txt:2: byte 0xc3"):
         list(file.pieces())
 
 
@@ -87,9 +86,8 @@ def test_files_that_cannot_be_read(tmp_path):
     broken = tmp_path / "a.txt.gz"
     broken.write_bytes(gzip.compress(LINES.encode())[:-20])
     for path in (broken, tmp_path / "missing.txt", tmp_path):
-        with pytest.raises(InputError, match=r"cannot be read|is a folder") as raised:
+        with raises("data", path):
             TextFile.of(path)
-        assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("empty", [b"", b"\xef\xbb\xbf"])
@@ -100,9 +98,9 @@ def test_an_empty_text_has_no_pieces(tmp_path, empty):
 
 def test_missing_splits_are_cut_off_the_end():
     whole = Text("".join(map(chr, range(1000, 2000))))
-    cut = {name: part.size for name, part in divided({"train": whole}, use_all=False)[0].items()}
+    cut = {name: part.size for name, part in add_splits({"train": whole}, use_all=False)[0].items()}
     assert cut == {"train": 900, "val": 50, "test": 50}
-    assert divided({"train": whole}, use_all=True)[0] == {"train": whole, "val": whole, "test": whole}
-    kept, _ = divided({"train": whole, "test": Text("the end")}, use_all=True)
+    assert add_splits({"train": whole}, use_all=True)[0] == {"train": whole, "val": whole, "test": whole}
+    kept, _ = add_splits({"train": whole, "test": Text("the end")}, use_all=True)
     assert {name: part.size for name, part in kept.items()} == {"train": 950, "val": 50, "test": 7}
-    assert divided({"train": whole, "val": whole}, use_all=False)[0].keys() == {"train", "val"}
+    assert add_splits({"train": whole, "val": whole}, use_all=False)[0].keys() == {"train", "val"}

@@ -9,7 +9,7 @@ import pytest
 from tests.errors import raises
 from zoo.data import cache
 from zoo.data.corpus import Text, source
-from zoo.data.corpus.encoding import learn, tokens_of
+from zoo.data.corpus.encoding import encode_source, train_corpus_tokenizer
 from zoo.data.corpus.source import digest
 from zoo.errors import InputError
 
@@ -24,7 +24,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def made(text=WORDS, kind="char", lowercase=False):
-    return tokens_of(text, digest(text), learn(kind, text.pieces(), 300, lowercase))
+    return encode_source(text, digest(text), train_corpus_tokenizer(kind, text.pieces(), 300, lowercase))
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_file_holds_what_memory_would(folder, large):
 def test_a_file_is_made_once_for_a_text_and_a_tokenizer(folder, large, monkeypatch):
     first = made().path
     before = first.stat().st_mtime_ns
-    monkeypatch.setattr(cache, "written", None)  # whatever writes now fails
+    monkeypatch.setattr(cache, "write_file", None)  # whatever writes now fails
     assert made().path == first
     assert first.stat().st_mtime_ns == before
     monkeypatch.undo()
@@ -74,16 +74,16 @@ def test_what_stops_early_leaves_nothing(folder, large, monkeypatch, stop):
             raise stop
 
     text = Broken(WORDS.content)
-    tokenizer = learn("char", ["the "], 9, False)
+    tokenizer = train_corpus_tokenizer("char", ["the "], 9, False)
     expected = InputError if isinstance(stop, OSError) else stop
     with pytest.raises(expected) as raised:
-        tokens_of(text, "0", tokenizer)
+        encode_source(text, "0", tokenizer)
     assert list(folder.iterdir()) == []
     if isinstance(stop, OSError):
         assert "the disk is full" in str(raised.value)
         assert "ZOO_HOME" in str(raised.value)
         assert "\n" not in str(raised.value)
-    whole = tokens_of(WORDS, "0", tokenizer)
+    whole = encode_source(WORDS, "0", tokenizer)
     assert len(whole) == WORDS.size
 
 

@@ -12,7 +12,6 @@ from tests.errors import raises
 from zoo.data import ready
 from zoo.data.images import files
 from zoo.data.images.preprocess import preprocess
-from zoo.errors import InputError
 
 
 def npz(*args, **options):
@@ -51,7 +50,7 @@ def test_an_archive_may_lack_splits(archive):
     data = npz(archive(val_images=None, val_labels=None, test_images=None, test_labels=None), val=0.2)
     assert data.info.sizes == {"train": 24, "val": 6}
     assert data.info.classes == ("0", "1", "2")
-    with raises("missing", "my.npz has no test split"):
+    with raises("missing", "my.npz", "test split"):
         data.test_dataloader()
 
 
@@ -61,7 +60,7 @@ class Bomb:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "value"),
     [
         ({"train_images": None}, "no array train_images"),
         ({"train_images": None, "train_labels": None}, "no array train_images"),
@@ -75,8 +74,8 @@ class Bomb:
         ({"train_images": np.array([Bomb()] * 30)}, "cannot read train_images"),
     ],
 )
-def test_wrong_arrays_are_named(archive, changes, message):
-    with raises("data", "my.npz", message):
+def test_wrong_arrays_are_named(archive, changes, value):
+    with raises("data", "my.npz", value):
         npz(archive(**changes))
 
 
@@ -97,7 +96,7 @@ def test_files_that_are_no_archives_are_named(tmp_path, archive):
     lone = (tmp_path / "lone.npy").read_bytes()
     for damaged in (b"", b"not a zip file", b"PK\x03\x04 cut off", lone, bytes(content)):
         path.write_bytes(damaged)
-        with raises("data", "my.npz: cannot read"):
+        with raises("data", "my.npz"):
             npz(path)
     os.mkfifo(tmp_path / "pipe.npz")
     for path, code in ((tmp_path / "pipe.npz", "data"), ("/dev/null", "data"), ("no.npz", "missing"), (tmp_path, "data")):
@@ -128,7 +127,7 @@ def test_a_tenth_is_held_out_for_testing_unless_told_otherwise(folder):
     assert imagefolder(root).split_note == "16 train, 2 test, 2 val images (test and val held out of train)"
     data = imagefolder(root, test=0)
     assert data.info.sizes == {"train": 18, "val": 2}
-    with raises("missing", "has no test split"):
+    with raises("missing", "test split"):
         data.test_dataloader()
 
 
@@ -162,7 +161,7 @@ def test_the_digest_sees_names_and_sizes(folder):
 def test_a_broken_image_is_named(folder, workers):
     root = folder(("train", "test"))
     (root / "test" / "dog" / "3.png").write_bytes(b"\x89PNG\r\n\x1a\n nothing")
-    with pytest.raises(InputError, match=r"test/dog/3\.png: not a readable image"):
+    with raises("data", "test/dog/3.png"):
         list(imagefolder(root, num_workers=workers).test_dataloader())
 
 
@@ -171,7 +170,7 @@ def test_an_image_that_cannot_be_converted_is_named(folder, augment):
     root = folder(("train", "test"))
     Image.new("F", (8, 8)).save(root / "test" / "dog" / "3.tiff")
     data = imagefolder(root, augment=augment)
-    with raises("data", "test/dog/3.tiff: pixels of 32 bits"):
+    with raises("data", "test/dog/3.tiff", "mode F"):
         list(data.test_dataloader())
     for row in (root / "train" / "cat").iterdir():
         Image.new("L", (4, 1000)).save(row)
@@ -184,35 +183,35 @@ def test_files_that_are_no_images_are_named(folder):
     path = root / "cat" / "1.jpg"
     Image.fromarray(np.random.RandomState(0).randint(0, 255, (99, 99, 3)).astype(np.uint8)).save(path)
     path.write_bytes(path.read_bytes()[:-500])
-    with raises("data", "cat/1.jpg: not a readable image"):
+    with raises("data", "cat/1.jpg"):
         imagefolder(root)
     os.mkfifo(root / "cat" / "z.png")
-    with raises("data", "z.png: not a regular file"):
+    with raises("data", "z.png"):
         imagefolder(root)
     (root / "eel").mkdir()
     (root / "cat" / "z.png").unlink()
-    with raises("data", "eel: no images"):
+    with raises("data", "eel"):
         imagefolder(root)
 
 
 @pytest.mark.parametrize(
-    ("splits", "extra", "code", "said"),
+    ("splits", "extra", "code", "value"),
     [
-        ((), None, "data", "no class folders"),
-        ((), "missing", "missing", "does not exist"),
-        ((), "file", "data", "not a folder"),
-        (("test",), None, "missing", "no train folder"),
-        (("train", "val", "validation"), None, "conflict", "val, validation are two folders of one split"),
-        (("train", "val"), "val/eel", "data", "val split has other classes than train (differing: eel)"),
+        ((), None, "data", "/<class>/"),
+        ((), "missing", "missing", "missing"),
+        ((), "file", "data", "file"),
+        (("test",), None, "missing", "train"),
+        (("train", "val", "validation"), None, "conflict", "val, validation"),
+        (("train", "val"), "val/eel", "data", "'eel'"),
     ],
 )
-def test_wrong_folders_are_named(folder, splits, extra, code, said):
+def test_wrong_folders_are_named(folder, splits, extra, code, value):
     root = folder(splits)
     if extra == "file":
         (root / "file").write_text("x")
     elif extra == "val/eel":
         (root / extra).mkdir()
-    with raises(code, said):
+    with raises(code, value):
         imagefolder(root / extra if extra in ("missing", "file") else root)
 
 
@@ -244,5 +243,5 @@ def test_digits_are_split_for_ever_the_same():
 
 def test_other_digits_are_refused(monkeypatch):
     monkeypatch.setattr(files, "DIGITS_SHA256", "0" * 64)
-    with raises("mismatch", "other data"):
+    with raises("mismatch", "0" * 12):
         digits()

@@ -1,6 +1,5 @@
 import gzip
 import lzma
-import re
 
 import pytest
 
@@ -10,7 +9,6 @@ from zoo.data.module import ready
 from zoo.data.text.reading import read_pairs
 from zoo.data.text.splits import check_splits, with_validation
 from zoo.data.text.table import Table, digest
-from zoo.errors import InputError
 
 
 def parallel(*args, **options):
@@ -61,63 +59,62 @@ def test_a_folder_has_the_splits_of_its_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "code", "values"),
     [
-        ({"a_en": "x\ny\n", "b_de": "x\n"}, "T/a.en: 2 lines, but T/b.de: 1; line i of one"),
-        ({"a_en": "x\n\ny\n", "b_de": "x\ny\nz\n"}, "T/a.en:2: an empty line"),
-        ({"a_en": "x\ny\n", "b_de": "x\n \t\n"}, "T/b.de:2: an empty line"),
-        ({"a_en": "x\ny\n\n", "b_de": "x\ny\n"}, "T/a.en:3: an empty line"),
-        ({"a_en": "", "b_de": "x\n"}, "T/a.en: the file is empty"),
-        ({"b_de": "x\n"}, "parallel: T/a.en does not exist"),
-        ({"a_en": "x\n", "b_de": "y\n"}, "T/a.en: val=0.05 of 1 training rows"),
+        ({"a_en": "x\ny\n", "b_de": "x\n"}, "data", ("T/a.en: 2 lines", "T/b.de: 1")),
+        ({"a_en": "x\n\ny\n", "b_de": "x\ny\nz\n"}, "data", ("T/a.en:2: ",)),
+        ({"a_en": "x\ny\n", "b_de": "x\n \t\n"}, "data", ("T/b.de:2: ",)),
+        ({"a_en": "x\ny\n\n", "b_de": "x\ny\n"}, "data", ("T/a.en:3: ",)),
+        ({"a_en": "", "b_de": "x\n"}, "data", ("T/a.en: ", "empty")),
+        ({"b_de": "x\n"}, "missing", ("parallel: T/a.en",)),
+        ({"a_en": "x\n", "b_de": "y\n"}, "data", ("T/a.en: val=0.05 of 1 ",)),
     ],
 )
-def test_wrong_files_are_named(tmp_path, files, said):
+def test_wrong_files_are_named(tmp_path, files, code, values):
     write(tmp_path, **files)
-    with pytest.raises(InputError, match="^" + re.escape(said.replace("T/", f"{tmp_path}/"))) as caught:
+    with raises(code, *(value.replace("T/", f"{tmp_path}/") for value in values)):
         parallel(tmp_path / "a.en", tmp_path / "b.de")
-    assert "\n" not in str(caught.value)
 
 
 def test_one_file_is_not_two_sides(tmp_path):
     write(tmp_path, a_en=lines("one"))
     (tmp_path / "b.de").symlink_to(tmp_path / "a.en")
     for target in ("a.en", "b.de"):
-        with raises("conflict", "a.en: one file for both sides"):
+        with raises("conflict", "a.en: "):
             parallel(tmp_path / "a.en", tmp_path / target)
     write(tmp_path, train_en=lines("one"))
-    with raises("invalid", "parallel: source=en and target=en are the same files"):
+    with raises("invalid", "parallel: source=en and target=en"):
         parallel(path=tmp_path, source="en", target="en")
 
 
 def test_bytes_that_are_no_utf8_are_named(tmp_path):
     write(tmp_path, a_en="x\ny\n")
     (tmp_path / "b.de").write_bytes(b"x\nM\xfcnchen\n")
-    with raises("data", "b.de:2: byte 0xfc is not UTF-8"):
+    with raises("data", "b.de:2: byte 0xfc"):
         parallel(tmp_path / "a.en", tmp_path / "b.de")
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "code", "values"),
     [
-        ({"val_en": "x\n", "val_de": "y\n"}, r"^parallel: .* has no train\.en and train\.de; there is val\.de, val\.en$"),
-        ({}, "there is nothing$"),
-        ({"train_en": "x\n"}, r"train\.en has no train\.de beside it"),
-        ({"train_en": "x\n", "train_de": "y\n", "dev_de": "y\n"}, r"dev\.de has no dev\.en beside it"),
-        ({"train_en": "x\n", "train_de": "y\n", "train_de_gz": ""}, r"holds both train\.de and train\.de\.gz; keep one"),
+        ({"val_en": "x\n", "val_de": "y\n"}, "missing", ("train.en and train.de", "val.de, val.en")),
+        ({}, "missing", ("train.en and train.de", "nothing")),
+        ({"train_en": "x\n"}, "missing", ("train.en without train.de",)),
+        ({"train_en": "x\n", "train_de": "y\n", "dev_de": "y\n"}, "missing", ("dev.de without dev.en",)),
+        ({"train_en": "x\n", "train_de": "y\n", "train_de_gz": ""}, "conflict", ("train.de and train.de.gz",)),
     ],
 )
-def test_wrong_folders_are_named(tmp_path, files, said):
+def test_wrong_folders_are_named(tmp_path, files, code, values):
     write(tmp_path, **files)
-    with pytest.raises(InputError, match=said):
+    with raises(code, "parallel: ", *values):
         parallel(path=tmp_path, source="en", target="de")
 
 
 def test_a_file_is_no_folder(tmp_path):
     write(tmp_path, a_en="x\n")
-    with raises("missing", "a.en is no folder; give the one that holds train.en and train.de"):
+    with raises("missing", "a.en ", "train.en and train.de"):
         parallel(path=tmp_path / "a.en", source="en", target="de")
-    with raises("missing", "parallel: nowhere does not exist"):
+    with raises("missing", "parallel: nowhere"):
         parallel(path="nowhere", source="en", target="de")
 
 
@@ -145,16 +142,16 @@ def test_five_per_cent_are_held_out_for_ever_the_same(count, held):
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "value"),
     [
-        (lambda: Table((["a", "b"], ["c"]), source="p"), "^p: 2 texts but 1 second texts"),
-        (lambda: with_validation({"train": pairs(1)}, 0.05), "^p: val=0.05 of 1 training rows"),
-        (lambda: check_splits({"train": Table((["a"],), source="p")}, 2), "^p, train split: 1 columns of text; expected 2"),
-        (lambda: check_splits({"val": pairs()}, 2), "train is needed"),
-        (lambda: check_splits({"train": pairs(), "dev": pairs()}, 2), "val and test may be there"),
-        (lambda: check_splits({"train": pairs(), "test": pairs(0)}, 2), "^p, test split: no rows"),
+        (lambda: Table((["a", "b"], ["c"]), source="p"), "p: 2 texts but 1 second texts"),
+        (lambda: with_validation({"train": pairs(1)}, 0.05), "p: val=0.05 of 1 "),
+        (lambda: check_splits({"train": Table((["a"],), source="p")}, 2), "p, train split: 1 columns of text; expected 2"),
+        (lambda: check_splits({"val": pairs()}, 2), "['val']"),
+        (lambda: check_splits({"train": pairs(), "dev": pairs()}, 2), "['dev', 'train']"),
+        (lambda: check_splits({"train": pairs(), "test": pairs(0)}, 2), "p, test split: "),
     ],
 )
-def test_wrong_pairs_are_named(make, said):
-    with pytest.raises(InputError, match=said):
+def test_wrong_pairs_are_named(make, value):
+    with raises("data", value):
         make()

@@ -8,7 +8,6 @@ from tests.errors import raises
 from zoo.data.module import ready
 from zoo.data.parallel import ParallelData
 from zoo.data.text import Table, Tokenizer
-from zoo.errors import InputError
 
 BEGIN, END = 2, 3
 
@@ -145,7 +144,7 @@ def test_sources_alone_are_read_as_in_training():
     tokens = made.tokenizer.encode(made.splits["val"].texts[0], ended=True)
     assert all(np.array_equal(one, other) for one, other in zip(tokens, made._tokens["val"][0], strict=True))
     whole = Tokenizer.from_json(made.files["tokenizer.json"], made.info)
-    with raises("data", "line 1: 9 tokens, the model reads at most 8"):
+    with raises("data", "line 1: 9 tokens", "at most 8"):
         whole.encode(["a b c d e f g a b"], lambda i: f"line {i + 1}", ended=True)
 
 
@@ -153,29 +152,30 @@ BLANK = Pairs(["a", "b", " \n"], ["x", "y", "z"], files=("s.en", "s.de"))
 
 
 @pytest.mark.parametrize(
-    ("splits", "options", "said"),
+    ("splits", "options", "code", "value"),
     [
-        ({"test": pairs()}, {}, "train is needed"),
-        ({"train": pairs()}, {"max_length": 1}, "max_length=1: must be a whole number from 2"),
+        ({"test": pairs()}, {}, "data", "['test']"),
+        ({"train": pairs()}, {"max_length": 1}, "invalid", "max_length=1"),
         (
             {"train": Pairs(["a b c"] * 9, ["d"] * 9, "q")},
             {"max_length": 3},
-            "^q: max_length=3, and every training pair is longer",
+            "invalid",
+            "max_length=3",
         ),
-        ({"train": pairs()}, {"batch_tokens": 0}, "batch_tokens=0"),
-        ({"train": pairs()}, {"batch_size": 0}, "batch_size=0"),
-        ({"train": pairs()}, {"vocab": 4}, "vocab=4: the tokenizer 'space' needs at least 5"),
-        ({"train": pairs()}, {"min_count": 0}, "min_count=0"),
-        ({"train": pairs()}, {"tokenizer": "wordpiece"}, "tokenizer='wordpiece': use word, space, char, bpe"),
-        ({"train": pairs(), "test": BLANK}, {"tokenizer": "word"}, "^s.en:3: no words"),
+        ({"train": pairs()}, {"batch_tokens": 0}, "invalid", "batch_tokens=0"),
+        ({"train": pairs()}, {"batch_size": 0}, "invalid", "batch_size=0"),
+        ({"train": pairs()}, {"vocab": 4}, "invalid", "vocab=4: the tokenizer 'space' needs at least 5"),
+        ({"train": pairs()}, {"min_count": 0}, "invalid", "min_count=0"),
+        ({"train": pairs()}, {"tokenizer": "wordpiece"}, "invalid", "tokenizer='wordpiece': use word, space, char, bpe"),
+        ({"train": pairs(), "test": BLANK}, {"tokenizer": "word"}, "data", "s.en:3: "),
         (
             {"train": pairs(), "test": Pairs(BLANK.texts[1], BLANK.texts[0], files=BLANK.files)},
             {"tokenizer": "word"},
-            "^s.de:3: no words",
+            "data",
+            "s.de:3: ",
         ),
     ],
 )
-def test_wrong_data_is_named(splits, options, said):
-    with pytest.raises(InputError, match=said) as caught:
+def test_wrong_data_is_named(splits, options, code, value):
+    with raises(code, value):
         data(splits, **options)
-    assert "\n" not in str(caught.value)

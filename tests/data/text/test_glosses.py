@@ -171,7 +171,7 @@ def test_another_file_is_refused(monkeypatch):
 
 def test_a_missing_file_is_reported(monkeypatch):
     monkeypatch.setattr(wordnet, "find_spec", lambda name: None)
-    with raises("mismatch", "has no imagenet_synset_to_definition.txt; install a timm"):
+    with raises("mismatch", "imagenet_synset_to_definition.txt", "1.0.31"):
         glosses()
 
 

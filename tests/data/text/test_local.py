@@ -5,7 +5,6 @@ import pytest
 from tests.errors import raises
 from zoo.data.module import ready
 from zoo.data.text import local
-from zoo.errors import InputError
 
 
 def text(*args, **options):
@@ -47,7 +46,7 @@ def test_rankings(file):
     path = file("x.tsv", [("id", "query", "answer", "label"), *rows])
     assert ranking(path, folds=29).info.sizes["test"] in (3, 6)
     assert ranking(path, group="id", folds=30).info.sizes["test"] == 3
-    with raises("data", "folds=30, but there are 29 questions"):
+    with raises("data", "folds=30", "29 questions"):
         ranking(path, folds=30)
 
 
@@ -63,13 +62,12 @@ def test_json_lines_of_true_and_false_are_rankings(tmp_path):
 def test_missing_columns_are_named(file):
     path = file("x.tsv", [("a", "b"), ("c", "d")])
     path.with_suffix(".jsonl").write_text('{"a": "b"}\n')
-    for read, name, options, code, said in (
-        (text, "x.tsv", {}, "missing", ":1: no column 'text'; there is 'a', 'b'; .* text=NAME, label=NAME, or by number"),
-        (ranking, "x.tsv", {}, "missing", "no column 'query'.* query=NAME, answer=NAME, label=NAME, or by"),
-        (ranking, "x.tsv", {"group": "id"}, "missing", "query=NAME, answer=NAME, label=NAME, group=NAME, or by"),
-        (pairs, "x.tsv", {}, "missing", "first=NAME, second=NAME, label=NAME, or by"),
-        (text, "x.jsonl", {}, "data", ":1: no column 'text'; there is 'a'; give .* by name, text=NAME, label=NAME$"),
+    for read, name, options, code, *values in (
+        (text, "x.tsv", {}, "missing", "x.tsv:1: ", "'text'", "'a', 'b'", "text=NAME, label=NAME, or by number"),
+        (ranking, "x.tsv", {}, "missing", "'query'", "query=NAME, answer=NAME, label=NAME, or by number"),
+        (ranking, "x.tsv", {"group": "id"}, "missing", "query=NAME, answer=NAME, label=NAME, group=NAME, or by number"),
+        (pairs, "x.tsv", {}, "missing", "first=NAME, second=NAME, label=NAME, or by number"),
+        (text, "x.jsonl", {}, "data", "x.jsonl:1: ", "'text'", "'a'", "text=NAME, label=NAME"),
     ):
-        with pytest.raises(InputError, match=said) as caught:
+        with raises(code, *values):
             read(path.with_name(name), **options)
-        assert caught.value.code == code

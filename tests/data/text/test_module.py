@@ -142,12 +142,12 @@ def test_a_trained_model_reads_other_data_as_its_own():
     assert again.info.classes == ("B", "A")
     assert again.info.vocab_size == trained.info.vocab_size
     stored = Tokenizer.from_json(trained.files["tokenizer.json"], trained.info)
-    with pytest.raises(InputError, match=r"^f.tsv:\d+: \d+ tokens, the model reads at most 6"):
+    with raises("data", "f.tsv:", "at most 6"):
         data(other, names={"a": "A", "b": "B"}, tokenizer=stored, classes=("B", "A"))
     cut = data(other, names={"a": "A", "b": "B"}, tokenizer=stored, classes=("B", "A"), max_length=99)
     assert rows(cut.test_dataloader()) == rows(again.test_dataloader())
     assert cut.info.max_length == 6
-    with raises("data", "f.tsv:1: label 'a' is unknown to the model, which knows 'A', 'B'"):
+    with raises("data", "f.tsv:1: label 'a'", "'A', 'B'"):
         data(other, tokenizer=stored, classes=("B", "A"), max_length=6)
     one_class = {name: Table((["u v"] * 3,), ["a"] * 3) for name in ("train", "test")}
     assert data(one_class, names={"a": "A", "b": "B"}, tokenizer=stored, classes=("B", "A")).info.classes == ("B", "A")
@@ -158,54 +158,41 @@ EMPTY = Table((["x", "...", "\u200b "[1:], "y"],), ["a", "b", "a", "b"], source=
 
 
 @pytest.mark.parametrize(
-    ("splits", "options", "said"),
+    ("splits", "options", "code", "values"),
     [
-        ({"train": ONE}, {}, r"^one.tsv: one label only \('a'\)"),
-        ({"test": ONE}, {}, "train is needed"),
-        ({"train": ONE, "dev": ONE}, {}, "val and test may be there"),
-        ({"train": table(0)}, {}, "^f.tsv, train split: no rows"),
-        (
-            {"train": table(), "test": table(pairs=True)},
-            {},
-            "^f.tsv, test split: 2 columns of text; expected 1",
-        ),
-        (
-            {"train": questions(), "test": table(pairs=True, labels="01")},
-            {},
-            "^f.tsv, test split: no questions to rank answers of",
-        ),
-        (
-            {"train": table(), "test": table(9, labels="abc")},
-            {},
-            r"^f.tsv:3: label 'c' is not in the training split, .*'a', 'b'",
-        ),
-        ({"train": table(labels="abc")}, {"classes": ["a", "b"]}, r"^f.tsv:3: label 'c' is not one of the classes"),
-        ({"train": table(labels="abc")}, {"names": {"a": "A", "b": "B"}}, r"^f.tsv:3: label 'c' is none of 'a', 'b'"),
-        ({"train": EMPTY, "val": EMPTY}, {}, "^e.tsv:4: no words"),
-        ({"train": table(labels=("0.5", "1.25"))}, {}, r"^f.tsv:1: label '0.5' is a decimal number, not a class"),
-        ({"train": table()}, {"fold": 10}, "fold=10: must be a whole number from 0 to 9"),
-        ({"train": table()}, {"folds": 1}, "folds=1: must be a whole number from 2"),
-        ({"train": table()}, {"folds": 61}, "^f.tsv: folds=61, but there are 60 rows .* use folds=60 or fewer"),
-        ({"train": table()}, {"val": 1.0}, "val=1.0: must be above 0 and below 1"),
-        ({"train": table()}, {"val": 0.999}, "leaves none to train on"),
-        ({"train": table()}, {"max_length": 0}, "max_length=0"),
-        ({"train": table()}, {"batch_size": 0}, "batch_size=0"),
-        ({"train": table()}, {"vocab": 2}, "vocab=2"),
-        ({"train": table()}, {"min_count": 0}, "min_count=0"),
-        ({"train": table()}, {"tokenizer": "wordpiece"}, "tokenizer='wordpiece': use word, space, char, bpe"),
+        ({"train": ONE}, {}, "data", ("one.tsv: ", "'a'")),
+        ({"test": ONE}, {}, "data", ("['test']",)),
+        ({"train": ONE, "dev": ONE}, {}, "data", ("['dev', 'train']",)),
+        ({"train": table(0)}, {}, "data", ("f.tsv, train split: ",)),
+        ({"train": table(), "test": table(pairs=True)}, {}, "data", ("f.tsv, test split: 2 columns", "expected 1")),
+        ({"train": questions(), "test": table(pairs=True, labels="01")}, {}, "data", ("f.tsv, test split: no questions",)),
+        ({"train": table(), "test": table(9, labels="abc")}, {}, "data", ("f.tsv:3: label 'c'", "'a', 'b'")),
+        ({"train": table(labels="abc")}, {"classes": ["a", "b"]}, "data", ("f.tsv:3: label 'c'", "'a', 'b'")),
+        ({"train": table(labels="abc")}, {"names": {"a": "A", "b": "B"}}, "data", ("f.tsv:3: label 'c'", "'a', 'b'")),
+        ({"train": EMPTY, "val": EMPTY}, {}, "data", ("e.tsv:4: ",)),
+        ({"train": table(labels=("0.5", "1.25"))}, {}, "data", ("f.tsv:1: label '0.5'",)),
+        ({"train": table()}, {"fold": 10}, "invalid", ("fold=10", "between 0 and 9")),
+        ({"train": table()}, {"folds": 1}, "invalid", ("folds=1", "2 or more")),
+        ({"train": table()}, {"folds": 61}, "data", ("f.tsv: folds=61", "60 rows", "folds=60")),
+        ({"train": table()}, {"val": 1.0}, "invalid", ("val=1.0", "(0, 1)")),
+        ({"train": table()}, {"val": 0.999}, "data", ("val=0.999",)),
+        ({"train": table()}, {"max_length": 0}, "invalid", ("max_length=0",)),
+        ({"train": table()}, {"batch_size": 0}, "invalid", ("batch_size=0",)),
+        ({"train": table()}, {"vocab": 2}, "invalid", ("vocab=2",)),
+        ({"train": table()}, {"min_count": 0}, "invalid", ("min_count=0",)),
+        ({"train": table()}, {"tokenizer": "wordpiece"}, "invalid", ("tokenizer='wordpiece'", "word, space, char, bpe")),
     ],
 )
-def test_wrong_data_is_named(splits, options, said):
-    with pytest.raises(InputError, match=said) as caught:
+def test_wrong_data_is_named(splits, options, code, values):
+    with raises(code, *values):
         data(splits, **options)
-    assert "\n" not in str(caught.value)
 
 
 def test_wrong_rankings_are_named():
-    with raises("data", "q.tsv: folds=21, but there are 20 questions; use folds=20 or fewer"):
+    with raises("data", "q.tsv: folds=21", "20 questions", "folds=20"):
         data({"train": questions()}, "answer_ranking", folds=21)
     wrong = Table((["q", "q"], ["a", "b"]), ["1", "2"], groups=["q", "q"], source="q.tsv")
-    with raises("data", "q.tsv, row 2: label '2' is none of '0', '1'"):
+    with raises("data", "q.tsv, row 2: label '2'", "'0', '1'"):
         data({"train": wrong}, "answer_ranking")
 
 
@@ -222,7 +209,7 @@ def test_a_ranking_split_without_a_right_answer_is_refused():
     right = table(40, pairs=True, labels="01")
     rows = Table(right.texts, right.labels, groups=right.texts[0])
     wrong = Table(right.texts, ["0"] * 40, groups=right.texts[0], source="wrong.tsv")
-    with raises("data", "wrong.tsv: no answer of the test split is right"):
+    with raises("data", "wrong.tsv: ", "test split"):
         ready(TextData({"train": rows, "test": wrong}, "answer_ranking"))
 
 

@@ -12,7 +12,6 @@ from tests.errors import raises
 from zoo.data import ready
 from zoo.data.text import local
 from zoo.data.text.reading import read_splits, read_table
-from zoo.errors import InputError
 
 ROWS = [("pos", 'A "good" film,\u0085really', "1"), ("neg", "Bad - naïve", "2"), ("pos", "Fine", "3")]
 PACK = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}
@@ -110,59 +109,58 @@ GOOD = '{"text": "x", "label": 1}\n'
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "line", "said"),
+    ("name", "content", "line", "value"),
     [
-        ("x.tsv", "label\twords\na\tb\n", 1, "no column 'text'; there is 'label', 'words'"),
-        ("x.tsv", "text\ttext\tlabel\na\tb\tc\n", 1, "2 columns are called 'text'"),
+        ("x.tsv", "label\twords\na\tb\n", 1, "'label', 'words'"),
+        ("x.tsv", "text\ttext\tlabel\na\tb\tc\n", 1, "2 columns"),
         ("x.tsv", "label\ttext\na\tb\na\tb\tc\n", 3, "3 fields, but line 1 has 2"),
-        ("x.tsv", "label\ttext\na\tb\na\t \n", 3, "empty text in column 'text'"),
+        ("x.tsv", "label\ttext\na\tb\na\t \n", 3, "'text'"),
         ("x.tsv", "label\ttext\na\tb\n\tb\n", 3, "empty label"),
-        ("x.tsv", b"label\ttext\na\tb\na\tcaf\xe9\n", 3, "byte 0xe9 is not UTF-8"),
+        ("x.tsv", b"label\ttext\na\tb\na\tcaf\xe9\n", 3, "byte 0xe9"),
         ("x.csv", "label,text\na,b\na,b,c\n", 3, "3 fields, but line 1 has 2"),
         ("x.csv", 'label,text\na,b\na,"b\n', 3, "unexpected end of data"),
-        ("x.csv", b"label,text\na,b\na,caf\xe9\n", 3, "byte 0xe9 is not UTF-8"),
-        ("x.csv", 'label,text\na,b\n\na,""\n', 4, "empty text in column 'text'"),
-        ("x.jsonl", GOOD + '{"text": "x"}\n', 2, "no column 'label'; there is 'text'"),
-        ("x.jsonl", GOOD + '{"text": "x", "label": "pos"}\n', 2, "write all labels alike"),
-        ("x.jsonl", GOOD + '{"text": "x", "label": true}\n', 2, "write all labels alike"),
+        ("x.csv", b"label,text\na,b\na,caf\xe9\n", 3, "byte 0xe9"),
+        ("x.csv", 'label,text\na,b\n\na,""\n', 4, "'text'"),
+        ("x.jsonl", GOOD + '{"text": "x"}\n', 2, "'label'"),
+        ("x.jsonl", GOOD + '{"text": "x", "label": "pos"}\n', 2, "'pos'"),
+        ("x.jsonl", GOOD + '{"text": "x", "label": true}\n', 2, "True"),
         ("x.jsonl", GOOD + '{"text": "x", "label": null}\n', 2, "label is missing"),
-        ("x.jsonl", GOOD + '{"text": "x", "label": 0.5}\n', 2, "label is 0.5; it must be text or a whole number"),
-        ("x.jsonl", GOOD + '{"text": 5, "label": 1}\n', 2, "column 'text' is 5, not text"),
-        ("x.jsonl", GOOD + '{"text": null, "label": 1}\n', 2, "column 'text' is missing, not text"),
-        ("x.jsonl", GOOD + '{"text": "\\ud800", "label": 1}\n', 2, "half a character"),
-        ("x.jsonl", GOOD + '\n{"text": "x", "label"\n', 3, "not JSON"),
-        ("x.jsonl", GOOD + "[1]\n", 2, "a JSON list, not an object"),
-        ("x.jsonl", GOOD.encode() + b'{"text": "caf\xe9"}\n', 2, "byte 0xe9 is not UTF-8"),
+        ("x.jsonl", GOOD + '{"text": "x", "label": 0.5}\n', 2, "label is 0.5"),
+        ("x.jsonl", GOOD + '{"text": 5, "label": 1}\n', 2, "column 'text' is 5"),
+        ("x.jsonl", GOOD + '{"text": null, "label": 1}\n', 2, "column 'text' is missing"),
+        ("x.jsonl", GOOD + '{"text": "\\ud800", "label": 1}\n', 2, "surrogate"),
+        ("x.jsonl", GOOD + '\n{"text": "x", "label"\n', 3, "JSON"),
+        ("x.jsonl", GOOD + "[1]\n", 2, "JSON list"),
+        ("x.jsonl", GOOD.encode() + b'{"text": "caf\xe9"}\n', 2, "byte 0xe9"),
     ],
 )
-def test_a_wrong_line_is_named(file, name, content, line, said):
+def test_a_wrong_line_is_named(file, name, content, line, value):
     path = file(content, name)
-    with raises("missing" if line == 1 else "data", f"{path}:{line}: ", said):
+    with raises("missing" if line == 1 else "data", f"{path}:{line}: ", value):
         read_table(path, text="text")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "columns", "said"),
+    ("name", "content", "columns", "code", "value"),
     [
-        ("x.tsv", "", {"text": "text"}, "no rows"),
-        ("x.tsv", "label\ttext\n", {"text": "text"}, "no rows"),
-        ("x.csv", "label,text\n", {"text": "text"}, "no rows"),
-        ("x.jsonl", "\n", {"text": "text"}, "no rows"),
-        ("x.doc", "a", {"text": "text"}, "unknown kind of file"),
-        ("x.tsv.gz", "a\tb\n", {"text": "text"}, "cannot be read"),
-        ("x.tsv.xz", "a\tb\n", {"text": "text"}, "cannot be read"),
-        ("x.parquet", "a\tb\n", {"text": "text"}, "not a Parquet file"),
-        ("x.tsv", "a\tb\n", {"text": 2, "label": 0}, "no column 2; there is '0', '1'"),
-        ("x.tsv", "a\tb\n", {"text": -1, "label": 0}, "no column -1"),
-        ("x.tsv", "a\tb\n", {"text": "b", "header": False}, "'b' is a name, but header=false"),
-        ("x.jsonl", GOOD, {"text": 0}, "the values of JSON lines have no numbers"),
-        ("x.tsv", "a\tb\n", {"text": 0, "label": 1, "header": "yes"}, "header='yes': use true, false or auto"),
+        ("x.tsv", "", {"text": "text"}, "data", "no rows"),
+        ("x.tsv", "label\ttext\n", {"text": "text"}, "data", "no rows"),
+        ("x.csv", "label,text\n", {"text": "text"}, "data", "no rows"),
+        ("x.jsonl", "\n", {"text": "text"}, "data", "no rows"),
+        ("x.doc", "a", {"text": "text"}, "invalid", ".csv, .jsonl, .parquet, .tsv"),
+        ("x.tsv.gz", "a\tb\n", {"text": "text"}, "data", "x.tsv.gz: "),
+        ("x.tsv.xz", "a\tb\n", {"text": "text"}, "data", "x.tsv.xz: "),
+        ("x.parquet", "a\tb\n", {"text": "text"}, "data", "Parquet"),
+        ("x.tsv", "a\tb\n", {"text": 2, "label": 0}, "missing", "column 2"),
+        ("x.tsv", "a\tb\n", {"text": -1, "label": 0}, "missing", "column -1"),
+        ("x.tsv", "a\tb\n", {"text": "b", "header": False}, "missing", "'b'"),
+        ("x.jsonl", GOOD, {"text": 0}, "invalid", "column 0"),
+        ("x.tsv", "a\tb\n", {"text": 0, "label": 1, "header": "yes"}, "invalid", "header='yes'"),
     ],
 )
-def test_a_wrong_file_or_option_is_named(file, name, content, columns, said):
-    with pytest.raises(InputError, match=said) as caught:
+def test_a_wrong_file_or_option_is_named(file, name, content, columns, code, value):
+    with raises(code, value):
         read_table(file(content, name), **columns)
-    assert "\n" not in str(caught.value)
 
 
 def test_missing_columns_of_parquet_are_listed(formats):
@@ -173,7 +171,7 @@ def test_missing_columns_of_parquet_are_listed(formats):
 def test_a_missing_value_of_parquet_is_named(tmp_path):
     path = tmp_path / "x.parquet"
     pq.write_table(pa.table({"label": [1, None], "text": ["a", "b"]}), path)
-    with raises("data", "row 2: label is missing"):
+    with raises("data", "row 2: "):
         read_table(path, text="text")
 
 
@@ -196,7 +194,7 @@ def test_a_wrong_folder_is_named(file, tmp_path):
     file(tsv(), "val.csv")
     with raises("conflict", "dev.tsv and val.csv"):
         read_splits(tmp_path, text="text")
-    with raises("missing", "does not exist"):
+    with raises("missing", "nowhere"):
         read_splits(tmp_path / "nowhere", text="text")
 
 

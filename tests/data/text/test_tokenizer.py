@@ -5,7 +5,6 @@ from tests.errors import raises
 from zoo.data.info import TextInfo
 from zoo.data.text.tokenizer import TOKENIZERS, Tokenizer, train_tokenizer
 from zoo.data.text.tokens import Tokens
-from zoo.errors import InputError
 
 TEXTS = ["The cat doesn't sit.", "the DOG sits!!", "a dog's cat -- naïve\u0085café", "the end"] * 3
 
@@ -80,42 +79,42 @@ def test_a_stored_reader_reads_the_same(kind):
     assert (again.tokens, again.max_length, again.truncation) == (made.tokens, 100, False)
     for one, other in zip(made.encode([*TEXTS, "new [PAD]"]), again.encode([*TEXTS, "new [PAD]"]), strict=True):
         assert np.array_equal(one, other)
-    with raises("invalid", "another model's file"):
+    with raises("invalid", "tokenizer.json: "):
         Tokenizer.from_json(made_of(kind, ["other text"], vocab=290).to_json(), info)
-    with raises("data", "tokenizer.json: this is not a file"):
+    with raises("data", "tokenizer.json: "):
         Tokenizer.from_json("{}", info)
 
 
 def test_long_texts_are_cut_or_refused():
     assert spell(made_of("space", max_length=2, truncation=True), "the dog the") == ["the", "dog"]
-    with raises("data", "f.txt:8: 3 tokens, the model reads at most 2;", "max_length"):
+    with raises("data", "f.txt:8: 3 tokens", "at most 2", "max_length"):
         made_of("space", max_length=2).encode(["the", "the dog the"], ["f.txt:7", "f.txt:8"].__getitem__)
     assert len(made_of("space", max_length=2).encode(["the dog"])[0]) == 2
 
 
 def test_places_are_right_beyond_the_first_chunk(monkeypatch):
     monkeypatch.setattr("zoo.data.text.tokenizer.CHUNK", 2)
-    with raises("data", "row 4: no words"):
+    with raises("data", "row 4: "):
         made_of().encode(["a", "b", "c", "d", " \n"], "row {}".format)
 
 
 @pytest.mark.parametrize("text", ["", " ", "\t\n"])
 @pytest.mark.parametrize("kind", ["word", "space"])
 def test_a_text_without_words_is_named(kind, text):
-    with raises("data", "here: no words"):
+    with raises("data", "here: "):
         made_of(kind).encode([text], lambda row: "here")
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "values"),
     [
-        ({"kind": "words"}, "tokenizer='words': use word, space, char, bpe"),
-        ({"vocab": 2}, "needs at least 3"),
-        ({"kind": "bpe", "vocab": 257}, "needs at least 258"),
+        ({"kind": "words"}, ("tokenizer='words'", "word, space, char, bpe")),
+        ({"vocab": 2}, ("vocab=2", "3 tokens")),
+        ({"kind": "bpe", "vocab": 257}, ("vocab=257", "258 tokens")),
     ],
 )
-def test_wrong_options_are_named(options, said):
-    with pytest.raises(InputError, match=said):
+def test_wrong_options_are_named(options, values):
+    with raises("invalid", *values):
         made_of(**options)
 
 
@@ -218,5 +217,5 @@ def test_a_stored_reader_writes_the_same(kind):
 @pytest.mark.parametrize(("kind", "least"), [("char", 5), ("space", 5), ("word", 5), ("bpe", 260)])
 def test_room_for_what_begins_and_ends_a_text(kind, least):
     assert writer(kind, vocab=least).vocab_size == least
-    with pytest.raises(InputError, match=f"vocab={least - 1}: the tokenizer '{kind}' needs at least {least} tokens"):
+    with raises("invalid", f"vocab={least - 1}", f"'{kind}'", f"{least} tokens"):
         writer(kind, vocab=least - 1)

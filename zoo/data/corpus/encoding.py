@@ -1,4 +1,4 @@
-"""From running text to token numbers: learning a tokenizer, encoding without a limit, and the text behind every token."""
+"""Train tokenizers of running text, encode it without a length limit, and count the characters of every token."""
 
 import hashlib
 import json
@@ -17,23 +17,23 @@ from zoo.data.text.tokenizer import BYTES, SPECIAL, Tokenizer, train_tokenizer
 from zoo.data.text.tokens import PAD, UNKNOWN
 from zoo.errors import InputError, one_line
 
-TOKENIZERS = ("char", "bpe")  # tokenizers that lose nothing of a text: what they write can be read
-RULE = b"1"  # number of the way in which text becomes tokens; a new one makes new files in the cache
-POINTS = 0x110000
-TWICE = 2  # a pair of tokens that occurs once is no word
+LOSSLESS = ("char", "bpe")  # the tokenizers whose output is readable text
+CACHE_VERSION = b"1"  # a change of the encoding must change it, so that cached files are not reused
+CODE_POINTS = 0x110000
+MIN_COUNT = 2  # pairs of tokens that occur once are not merged
 
-Numbers = Array | cache.MappedArray
+TokenArray = Array | cache.MappedArray
 
 
-def learn(kind: str, pieces: Iterable[str], vocab: int, lowercase: bool) -> Tokenizer:
-    """Train a tokenizer as `train_tokenizer` does, for text that runs on; characters are counted many times as fast."""
+def train_corpus_tokenizer(kind: str, pieces: Iterable[str], vocab: int, lowercase: bool) -> Tokenizer:
+    """Train a tokenizer on running text, as `train_tokenizer` does on texts; characters are counted many times faster."""
     if kind == "bpe":
-        bare = vocab == UNKNOWN + 1 + BYTES  # leaves no room for merges: nothing can be learnt
-        return train_tokenizer("bpe", () if bare else pieces, vocab, lowercase, TWICE, running=True)
+        no_merges = vocab == UNKNOWN + 1 + BYTES  # nothing to train
+        return train_tokenizer("bpe", () if no_merges else pieces, vocab, lowercase, MIN_COUNT, running=True)
     blank = train_tokenizer("char", [], vocab, lowercase, 1)
-    counts = np.zeros(POINTS, dtype=np.int64)
+    counts = np.zeros(CODE_POINTS, dtype=np.int64)
     for piece in pieces:
-        counts += np.bincount(_points(blank.backend.normalizer.normalize_str(piece)), minlength=POINTS)
+        counts += np.bincount(_code_points(blank.backend.normalizer.normalize_str(piece)), minlength=CODE_POINTS)
     occurring = np.flatnonzero(counts)
     frequent = occurring[np.argsort(-counts[occurring], kind="stable")][: vocab - UNKNOWN - 1]
     state = json.loads(blank.to_json())
@@ -42,73 +42,75 @@ def learn(kind: str, pieces: Iterable[str], vocab: int, lowercase: bool) -> Toke
 
 
 def read_tokenizer(name: str) -> Tokenizer:
-    """Read the ``tokenizer.json`` of a trained model; `InputError` if it is none, or loses something of a text."""
+    """Read the ``tokenizer.json`` of a language model; `InputError` if its output is not readable text."""
     try:
         tokenizer = Tokenizer(tokenizers.Tokenizer.from_str(Path(name).expanduser().read_text(encoding="utf-8")))
-    except Exception as error:  # The library raises Exception itself.
-        raise InputError(f"tokenizer={name!r}: it cannot be read ({one_line(error, 120)})") from error
-    numbers = [tokenizer.backend.token_to_id(token) for token in SPECIAL[: UNKNOWN + 1]]
-    if numbers != [PAD, UNKNOWN] or tokenizer.backend.decoder is None:
-        raise InputError(f"tokenizer={name!r}: running text is read by a tokenizer.json of a language model of the zoo")
+    except Exception as error:  # the library raises Exception itself
+        raise InputError(f"tokenizer={name!r}: cannot be read ({one_line(error, 120)})") from error
+    ids = [tokenizer.backend.token_to_id(token) for token in SPECIAL[: UNKNOWN + 1]]
+    if ids != [PAD, UNKNOWN] or tokenizer.backend.decoder is None:
+        raise InputError(f"tokenizer={name!r}: not the tokenizer.json of a language model of the zoo")
     return tokenizer
 
 
-def _points(text: str) -> Array:
+def _code_points(text: str) -> Array:
     return np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
 
 
-def number_type(tokenizer: Tokenizer) -> str:
-    """Return the smallest type of numbers that all tokens fit."""
+def token_dtype(tokenizer: Tokenizer) -> str:
+    """Return the smallest dtype for the token ids."""
     return "<u2" if tokenizer.vocab_size <= 2**16 else "<u4"
 
 
 def encoder(tokenizer: Tokenizer) -> Callable[[str], Array]:
-    """Return what turns pieces of running text into tokens: the same ones as the tokenizer's own, but without a limit."""
-    kind, backend = number_type(tokenizer), tokenizer.backend
+    """Return a function that encodes pieces of running text as the tokenizer does, but without a length limit."""
+    dtype, backend = token_dtype(tokenizer), tokenizer.backend
     if isinstance(backend.decoder, decoders.ByteLevel):
 
-        def merged(piece: str) -> Array:
-            numbers = np.asarray(backend.encode_batch_fast([piece], add_special_tokens=False)[0].ids, dtype=kind)
-            return np.where(numbers == PAD, numbers.dtype.type(UNKNOWN), numbers)  # "[PAD]" in a text is no padding
+        def encode(piece: str) -> Array:
+            ids = np.asarray(backend.encode_batch_fast([piece], add_special_tokens=False)[0].ids, dtype=dtype)
+            return np.where(ids == PAD, ids.dtype.type(UNKNOWN), ids)  # a literal "[PAD]" in the text
 
-        return merged
+        return encode
     if not isinstance(backend.decoder, decoders.Fuse):
-        raise InputError("the model reads single words and no running text: measure it on texts of its own kind")
-    table = np.full(POINTS, UNKNOWN, dtype=kind)
-    for number, word in enumerate(tokenizer.tokens):
-        if len(word) == 1:
-            table[ord(word)] = number
+        raise InputError(
+            "the model's tokenizer splits words and cannot read running text; use data of the kind it was trained on"
+        )
+    table = np.full(CODE_POINTS, UNKNOWN, dtype=dtype)
+    for number, token in enumerate(tokenizer.tokens):
+        if len(token) == 1:
+            table[ord(token)] = number
     normalizer = backend.normalizer
-    return lambda piece: table[_points(normalizer.normalize_str(piece))]
+    return lambda piece: table[_code_points(normalizer.normalize_str(piece))]
 
 
-def tokens_of(source: Source, sha256: str, tokenizer: Tokenizer) -> Numbers:
-    """Return the token numbers of a text with this digest; those of a large one lie in a mapped file of the user's cache."""
-    kind, encode = number_type(tokenizer), encoder(tokenizer)
-    name = hashlib.sha256(b"\0".join([RULE, sha256.encode(), tokenizer.to_json().encode("utf-8")])).hexdigest()
-    path = cache.folder("tokens") / f"{name}.{kind[1:]}"
-    return cache.MappedArray(path, kind) if path.exists() else cache.concatenated(map(encode, source.pieces()), path, kind)
+def encode_source(source: Source, sha256: str, tokenizer: Tokenizer) -> TokenArray:
+    """Return the token ids of a text with this digest; those of a large text are a mapped file in the user's cache."""
+    dtype, encode = token_dtype(tokenizer), encoder(tokenizer)
+    name = hashlib.sha256(b"\0".join([CACHE_VERSION, sha256.encode(), tokenizer.to_json().encode("utf-8")])).hexdigest()
+    path = cache.folder("tokens") / f"{name}.{dtype[1:]}"
+    return cache.MappedArray(path, dtype) if path.exists() else cache.concatenate(map(encode, source.pieces()), path, dtype)
 
 
-def extents(tokenizer: Tokenizer) -> Array:
-    """Return how many characters and bytes (of UTF-8) every token stands for, int64 [V, 2], exact in sums over a text.
+def token_sizes(tokenizer: Tokenizer) -> Array:
+    """Return the number of characters and UTF-8 bytes of every token, int64 [V, 2], exact in sums over a text.
 
-    A part of a character counts as the character if it is its first byte; padding counts nothing, an unknown token 1 and 1.
+    A part of a character counts as the character if it contains its first byte; padding counts 0 and 0, unknown 1 and 1.
     """
-    words = tokenizer.tokens
+    tokens = tokenizer.tokens
     if isinstance(tokenizer.backend.decoder, decoders.ByteLevel):
-        starts = _starts()
-        pairs = [(sum(letter in starts for letter in word), len(word)) for word in words]
+        first_bytes = _first_byte_letters()
+        sizes = [(sum(letter in first_bytes for letter in token), len(token)) for token in tokens]
     else:
-        pairs = [(len(word), len(word.encode("utf-8"))) for word in words]
-    pairs[PAD], pairs[UNKNOWN] = (0, 0), (1, 1)
-    return np.array(pairs, dtype=np.int64)
+        sizes = [(len(token), len(token.encode("utf-8"))) for token in tokens]
+    sizes[PAD], sizes[UNKNOWN] = (0, 0), (1, 1)
+    return np.array(sizes, dtype=np.int64)
 
 
-def _starts() -> set[str]:
-    """Return the letters by which a byte-level tokenizer writes the bytes that begin a character."""
-    # Bytes that Latin-1 can print stand for themselves, and the others, in their order, for the letters from 256 on.
-    printed = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = [byte for byte in range(0x100) if byte not in printed]
-    letters = {byte: chr(byte) for byte in printed} | {byte: chr(0x100 + i) for i, byte in enumerate(others)}
+def _first_byte_letters() -> set[str]:
+    """Return the letters that a byte-level tokenizer uses for the first bytes of characters."""
+    # Printable bytes of Latin-1 are their own letters; the others are, in order, the letters from 256.
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = [byte for byte in range(0x100) if byte not in printable]
+    letters = {byte: chr(byte) for byte in printable} | {byte: chr(0x100 + i) for i, byte in enumerate(others)}
     return {letter for byte, letter in letters.items() if byte & 0xC0 != 0x80}

@@ -1,4 +1,4 @@
-"""Running text from memory or from files of any size: read from beginning to end in pieces, and cut into splits."""
+"""Running text in memory or in files of any size, read in pieces and cut into splits."""
 
 import codecs
 import hashlib
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Self
 
 from zoo.data.options import DataError
-from zoo.data.text.files import OPEN, not_utf8, opened
+from zoo.data.text.files import OPENERS, non_utf8, open_binary
 
-PIECE = 2**20  # characters or bytes that are read at a time: enough for speed, few enough for any memory
-PERCENT = (90, 95, 100)  # where training, validation and test text end, of a text without splits
+PIECE = 2**20  # characters or bytes per read
+PERCENT = (90, 95, 100)  # ends of the training, validation and test parts of a text without splits
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Text:
 
     Attributes:
         content: The text.
-        name: What messages call it.
+        name: Its name in messages.
 
     Example:
         >>> [part.content for part in Text("to be or not").cut((50, 100))]
@@ -38,17 +38,17 @@ class Text:
 
     def pieces(self) -> Iterator[str]:
         """Yield the text in pieces."""
-        return _at_line_ends(self.content[start : start + PIECE] for start in range(0, self.size, PIECE))
+        return _split_at_words(self.content[start : start + PIECE] for start in range(0, self.size, PIECE))
 
     def cut(self, percent: Sequence[int]) -> list[Self]:
-        """Cut the text into parts that end after these shares of its characters."""
+        """Cut the text into parts that end at these percentages of its characters."""
         ends = [self.size * share // 100 for share in percent]
         return [type(self)(self.content[start:end], self.name) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
-def _at_line_ends(parts: Iterable[str]) -> Iterator[str]:
-    """Put parts of a text together anew, so that they end with a line, or before a space if a line is longer than a part."""
-    rest = ""  # words stay whole then, and so do letters that consist of several characters
+def _split_at_words(parts: Iterable[str]) -> Iterator[str]:
+    """Move the ends of parts to a line break, or before a space if there is none: no word or combined character is split."""
+    rest = ""
     for part in parts:
         rest += part
         end = rest.rfind("\n") + 1 or rest.rfind(" ")
@@ -62,12 +62,12 @@ def _at_line_ends(parts: Iterable[str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of UTF-8 text, or a part of it; the mark that some editors put at the start is left out.
+    """A UTF-8 file, or a part of it; a byte order mark is removed.
 
     Attributes:
-        path: The file; one whose name ends in .gz or .xz is unpacked while it is read.
-        start: The first byte of this part.
-        stop: The byte after its last one.
+        path: The file; .gz and .xz are decompressed as they are read.
+        start: The first byte of the part.
+        stop: The byte after the last one.
     """
 
     path: Path
@@ -77,8 +77,8 @@ class TextFile:
     @classmethod
     def of(cls, path: Path) -> Self:
         """Return the whole file."""
-        plain = path.is_file() and path.suffix.lower() not in OPEN
-        return cls(path, 0, path.stat().st_size if plain else sum(map(len, _bytes(path, 0, None))))
+        is_plain = path.is_file() and path.suffix.lower() not in OPENERS
+        return cls(path, 0, path.stat().st_size if is_plain else sum(map(len, _read_bytes(path, 0, None))))
 
     @property
     def name(self) -> str:
@@ -92,35 +92,34 @@ class TextFile:
 
     def pieces(self) -> Iterator[str]:
         """Yield the text in pieces."""
-        return _at_line_ends(self._decoded())
+        return _split_at_words(self._decode())
 
     def cut(self, percent: Sequence[int]) -> list[Self]:
-        """Cut the text into parts that end after these shares of its bytes, or a little later, at the end of a character."""
+        """Cut the text into parts that end at these percentages of its bytes, rounded up to whole characters."""
         ends = [self.stop if share == 100 else self._boundary(self.start + self.size * share // 100) for share in percent]
         return [type(self)(self.path, start, end) for start, end in zip([self.start, *ends[:-1]], ends, strict=True)]
 
-    def _boundary(self, place: int) -> int:
-        """Return the first place from this one on where a character begins."""
-        following = b"".join(_bytes(self.path, place, min(place + 4, self.stop)))
-        return place + next((i for i, byte in enumerate(following) if byte & 0xC0 != 0x80), len(following))
+    def _boundary(self, offset: int) -> int:
+        """Return the first offset from this one at which a character begins."""
+        following = b"".join(_read_bytes(self.path, offset, min(offset + 4, self.stop)))
+        return offset + next((i for i, byte in enumerate(following) if byte & 0xC0 != 0x80), len(following))
 
-    def _decoded(self) -> Iterator[str]:
-        """Yield the text as it is read; an error names the line."""
-        decoder, done, first = codecs.getincrementaldecoder("utf-8")(), self.start, self.start == 0
-        for part in chain(_bytes(self.path, self.start, self.stop), [b""]):
-            done += len(part)
+    def _decode(self) -> Iterator[str]:
+        decoder, offset, is_first = codecs.getincrementaldecoder("utf-8")(), self.start, self.start == 0
+        for part in chain(_read_bytes(self.path, self.start, self.stop), [b""]):
+            offset += len(part)
             try:
                 text = decoder.decode(part, final=not part)
             except UnicodeDecodeError as error:
-                wrong = done - len(error.object) + error.start
-                line = 1 + sum(before.count(b"\n") for before in _bytes(self.path, 0, wrong))
-                raise DataError(f"{self.path}:{line}: {not_utf8(error.object[error.start])}") from error
-            yield text.removeprefix("\ufeff") if first else text
-            first = False
+                wrong = offset - len(error.object) + error.start
+                line = 1 + sum(before.count(b"\n") for before in _read_bytes(self.path, 0, wrong))
+                raise DataError(f"{self.path}:{line}: {non_utf8(error.object[error.start])}") from error
+            yield text.removeprefix("\ufeff") if is_first else text
+            is_first = False
 
 
-def _bytes(path: Path, start: int, stop: int | None) -> Iterator[bytes]:
-    with opened(path) as stream:
+def _read_bytes(path: Path, start: int, stop: int | None) -> Iterator[bytes]:
+    with open_binary(path) as stream:
         stream.seek(start)
         left = PIECE if stop is None else stop - start
         while left > 0 and (part := stream.read(min(PIECE, left))):
@@ -131,18 +130,18 @@ def _bytes(path: Path, start: int, stop: int | None) -> Iterator[bytes]:
 Source = Text | TextFile
 
 
-def divided(splits: Mapping[str, Source], use_all: bool) -> tuple[dict[str, Source], str]:
-    """Add the splits that are missing, as `CorpusData` says; return them and a remark on what was cut from what."""
-    found = dict(splits)
-    if set(found) == {"train"} and use_all:
-        return dict.fromkeys(("train", "val", "test"), found["train"]), "all of one text"
-    if set(found) == {"train"}:
-        parts = found["train"].cut(PERCENT)
+def add_splits(splits: Mapping[str, Source], use_all: bool) -> tuple[dict[str, Source], str]:
+    """Cut missing splits from the training text, see `CorpusData`; return the splits and a comment on how they were made."""
+    complete = dict(splits)
+    if set(complete) == {"train"} and use_all:
+        return dict.fromkeys(("train", "val", "test"), complete["train"]), "all of one text"
+    if set(complete) == {"train"}:
+        parts = complete["train"].cut(PERCENT)
         return dict(zip(("train", "val", "test"), parts, strict=True)), "cut 90/5/5 from one text"
-    if "val" in found:
-        return found, ""
-    found["train"], found["val"] = found["train"].cut(PERCENT[1:])
-    return found, "val is the last 5 % of train"
+    if "val" in complete:
+        return complete, ""
+    complete["train"], complete["val"] = complete["train"].cut(PERCENT[1:])
+    return complete, "val is the last 5 % of train"
 
 
 def digest(source: Source) -> str:

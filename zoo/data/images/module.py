@@ -1,6 +1,6 @@
-"""The data module of labelled images, its training augmentation, and its data set, which makes whole batches."""
+"""The data module of labelled images, with augmentation by whole batches."""
 
-import random
+import random as python_random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,23 +17,17 @@ from zoo.data.images.splits import EncodedImages, Split, checked, class_numbers,
 from zoo.data.info import ImageInfo
 from zoo.data.loader import Array, BatchDataset, generator
 from zoo.data.module import DataModule
-from zoo.data.options import DataError, check_share, whole
+from zoo.data.options import DataError, check_integer, check_share
 from zoo.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
-Splits = Mapping[str, Split]
-
-
-def _picture(image: Array) -> Image.Image:
-    return Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image)
-
 
 AUGMENTATIONS = ("auto", "none", "shift", "flip", "timm")
 
 
 def resolve(augment: str, info: ImageInfo) -> str:
-    """Return the augmentation that `auto` stands for: RGB from 64 pixels on `timm`, RGB from 32 on `flip`, others `shift`."""
-    # A colour image is taken for a photograph. On CIFAR-10 `flip` validated better than timm's crops, and is faster.
+    """Resolve `auto`: `timm` for RGB of 64 pixels or more, `flip` for RGB of 32 or more, `shift` for others."""
+    # Colour images are assumed to be photographs. On CIFAR-10 `flip` validated better than timm's crops, and is faster.
     if augment != "auto":
         return augment
     if info.in_channels == 1 or info.image_size < 32:
@@ -42,25 +36,25 @@ def resolve(augment: str, info: ImageInfo) -> str:
 
 
 def shift(pixels: Tensor, generator: torch.Generator, *, flip: bool = False) -> Tensor:
-    """Move images, uint8 [B, C, S, S], by up to a sixteenth of their side, at least a pixel; mirror half of them if `flip`.
+    """Shift images, uint8 [B, C, S, S], by up to a sixteenth of their side, at least one pixel, and with `flip` mirror half.
 
-    Never mirror digits, letters or organs: a mirrored left kidney is a right one.
+    Do not mirror digits, letters or organs: a mirrored left kidney is a right one.
     """
     batch, channels, size, _ = pixels.shape
-    reach = max(1, size // 16)  # an eighth made X-rays (28 pixels) and CIFAR worse
+    reach = max(1, size // 16)  # an eighth was worse on X-rays (28 pixels) and CIFAR
     padded = functional.pad(pixels, (reach,) * 4)
     steps = torch.arange(size)
     rows, columns = (torch.randint(2 * reach + 1, (2, batch, 1), generator=generator) + steps).unbind()
     if flip:
         columns = torch.where(torch.rand(batch, 1, generator=generator) < 0.5, columns.flip(1), columns)
     width = size + 2 * reach
-    places = (rows[:, :, None] * width + columns[:, None, :]).view(batch, 1, -1).expand(-1, channels, -1)
-    return padded.view(batch, channels, -1).gather(2, places).view_as(pixels)
+    index = (rows[:, :, None] * width + columns[:, None, :]).view(batch, 1, -1).expand(-1, channels, -1)
+    return padded.view(batch, channels, -1).gather(2, index).view_as(pixels)
 
 
 def timm_transform(info: ImageInfo) -> Callable[[Image.Image], Tensor]:
-    """Return timm's training transform: random resized crop, mirror, normalisation."""
-    # timm's own least area of 8 % leaves nothing recognisable of a small image; 50 % with colour jitter did worse on CIFAR-10.
+    """Return timm's training transform: random resized crop, random flip and normalisation."""
+    # timm's minimum area of 8 % is unrecognisable in small images; 50 % with colour jitter did worse on CIFAR-10.
     from timm.data.transforms_factory import create_transform
 
     transform: Callable[[Image.Image], Tensor] = create_transform(
@@ -77,23 +71,23 @@ def timm_transform(info: ImageInfo) -> Callable[[Image.Image], Tensor]:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators, which timm's transforms draw from, and put them back afterwards."""
-    states = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    """Temporarily seed the global generators, which timm's transforms use."""
+    states = torch.get_rng_state(), python_random.getstate(), np.random.get_state()
     torch.default_generator.manual_seed(seed)
-    random.seed(seed)
+    python_random.seed(seed)
     np.random.seed(seed % 2**32)
     try:
         yield
     finally:
         torch.set_rng_state(states[0])
-        random.setstate(states[1])
+        python_random.setstate(states[1])
         np.random.set_state(states[2])
 
 
 class ImageDataset(BatchDataset[Batch]):
-    """Make normalised batches of a checked split; an array of images must be [N, S, S, C] as the info say.
+    """Make normalised batches of a split; an array of images must be [N, S, S, C].
 
-    A batch is made as a whole: tensor operations over small images are many times faster than transforms image by image.
+    For small images, tensor operations on a whole batch are many times faster than transforms of each image.
     """
 
     def __init__(self, split: Split, info: ImageInfo, augment: str = "none", seed: int = 0) -> None:
@@ -113,19 +107,19 @@ class ImageDataset(BatchDataset[Batch]):
         """Return the images float32 [B, C, S, S] and labels int64 [B] of these keys (`epoch * length + row`)."""
         epoch, first = divmod(keys[0], len(self))
         rows = [key % len(self) for key in keys]
-        draws = generator(self.seed, epoch, first)
+        random = generator(self.seed, epoch, first)
         if self.transform is not None:
-            with seeded(draws.initial_seed()):
+            with seeded(random.initial_seed()):
                 return torch.stack([self.transform(self._image(row)) for row in rows]), self.labels[rows]
         pixels = self._pixels(rows)
         if self.augment != "none":
-            pixels = shift(pixels, draws, flip=self.augment == "flip")
+            pixels = shift(pixels, random, flip=self.augment == "flip")
         return normalise(pixels, self.info.mean, self.info.std), self.labels[rows]
 
     def _image(self, row: int) -> Image.Image:
         convert = partial(to_mode, channels=self.info.in_channels)
         images = self.images
-        return images.apply(row, convert) if isinstance(images, EncodedImages) else convert(_picture(images[row]))
+        return images.apply(row, convert) if isinstance(images, EncodedImages) else convert(_to_image(images[row]))
 
     def _pixels(self, rows: list[int]) -> Tensor:
         images, channels, size = self.images, self.info.in_channels, self.info.image_size
@@ -134,16 +128,20 @@ class ImageDataset(BatchDataset[Batch]):
         return torch.from_numpy(images).permute(0, 3, 1, 2)[rows].contiguous()
 
 
+def _to_image(pixels: Array) -> Image.Image:
+    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+
+
 class ImageData(DataModule[ImageInfo]):
-    """Feed batches (images float32 [B, C, S, S], labels int64 [B]) of a labelled image data set.
+    """Feed batches (images float32 [B, C, S, S], labels int64 [B]) of labelled images.
 
     Args:
-        splits: `train`, and if there are any `val` and `test`, or a function that reads them. Without `val`, a share of
-            `train` is held out.
+        splits: `train`, and optionally `val` and `test`; or a function that reads them. Without `val`, a share of `train` is
+            held out.
         classes: The label names; None for the numbers 0, 1, ... up to the largest label.
-        size: Side of the square images in pixels; None keeps the height of an array. Decoded images need it.
-        channels: 1 (grey) or 3 (RGB); None keeps that of an array and decodes to RGB.
-        val: That share, stratified; the same images whatever the seed.
+        size: Side of the square images in pixels; None keeps the height of an array. Required for encoded images.
+        channels: 1 (grey) or 3 (RGB); None keeps that of an array, and is RGB for encoded images.
+        val: That share, stratified and independent of the seed.
         test: Share of `train` to hold out first if there is no test split; 0 for none.
         augment: `none` (or None), `shift`, `flip` (shift and mirror), `timm`, or `auto` (see `resolve`).
         batch_size: Examples per batch and process.
@@ -151,7 +149,6 @@ class ImageData(DataModule[ImageInfo]):
         seed: Seed of the training order and of augmentation.
 
     Attributes:
-        info: What a model must know of the data; mean and std are those of the training split.
         splits: The images and labels of every split, after `setup`.
 
     Example:
@@ -167,7 +164,7 @@ class ImageData(DataModule[ImageInfo]):
 
     def __init__(
         self,
-        splits: Splits | Callable[[], Splits],
+        splits: Mapping[str, Split] | Callable[[], Mapping[str, Split]],
         classes: Sequence[str] | None,
         *,
         size: int | None = None,
@@ -180,12 +177,12 @@ class ImageData(DataModule[ImageInfo]):
         seed: int = 0,
     ) -> None:
         super().__init__(batch_size=batch_size, num_workers=num_workers, seed=seed)
-        self.size = None if size is None else whole("size", size, 1)
+        self.size = None if size is None else check_integer("size", size, 1)
         if channels not in (None, 1, 3):
-            raise InputError(f"channels={channels}: must be 1 (grey) or 3 (RGB)")
-        augment = augment or "none"  # as a spec writes it
+            raise InputError(f"channels={channels}: use 1 (grey) or 3 (RGB)")
+        augment = augment or "none"
         if augment not in AUGMENTATIONS:
-            raise InputError(f"augment={augment!r}: must be one of {', '.join(AUGMENTATIONS)}")
+            raise InputError(f"augment={augment!r}: use {', '.join(AUGMENTATIONS)}")
         self.shares = {"test": check_share(test, "test") if test else 0.0, "val": check_share(val, "val")}
         self.channels, self.augment = channels, augment
         self.classes = None if classes is None else tuple(classes)
@@ -193,45 +190,44 @@ class ImageData(DataModule[ImageInfo]):
         self.splits: dict[str, Split] = {}
 
     def load(self) -> ImageInfo:
-        """Read the splits and bring arrays to one size."""
-        found = self._read() if callable(self._read) else self._read
-        if "train" not in found:
-            raise InputError(f"no train split among {sorted(found)}; one is needed", code="missing")
-        classes = class_numbers(found) if self.classes is None else self.classes
-        splits = {name: checked(split, name, len(classes)) for name, split in found.items()}
+        """Read the splits, hold out missing ones and resize arrays."""
+        given = self._read() if callable(self._read) else self._read
+        if "train" not in given:
+            raise InputError(f"splits {sorted(given)}: train is missing", code="missing")
+        classes = class_numbers(given) if self.classes is None else self.classes
+        splits = {name: checked(split, name, len(classes)) for name, split in given.items()}
         self.source = splits["train"].source
         if len(classes) < 2:
-            raise DataError(f"{self.source}: one class only: nothing to tell apart")
+            raise DataError(f"{self.source}: one class only; expected at least two")
         missing = [name for name, share in self.shares.items() if share and name not in splits]
         for name in missing:
             splits = hold_out(splits, name, self.shares[name])
         if missing:
             self.split_comment = f"{' and '.join(missing)} held out of train"
-        info = self._square(splits, classes)
-        self.augment = resolve(self.augment, info)
-        self.splits = splits
+        info = self._resize(splits, classes)
+        self.splits, self.augment = splits, resolve(self.augment, info)
         return info
 
-    def _square(self, splits: dict[str, Split], classes: tuple[str, ...]) -> ImageInfo:
+    def _resize(self, splits: dict[str, Split], classes: tuple[str, ...]) -> ImageInfo:
         sha256 = digest(splits, classes)
         images, size, channels = splits["train"].images, self.size, self.channels
         if not isinstance(images, EncodedImages):
             size = images.shape[1] if size is None else size
             channels = channels or (images.shape[3] if images.ndim == 4 else 1)
-        size, channels = whole("size", size, 1), channels or 3
+        size, channels = check_integer("size", size, 1), channels or 3
         for name, split in splits.items():
             if not isinstance(split.images, EncodedImages):
                 pixels = split.images.reshape(*split.images.shape[:3], -1)
                 if pixels.shape[1:] != (size, size, channels):
-                    pixels = np.stack([np.asarray(to_square(_picture(image), channels, size)) for image in pixels])
+                    pixels = np.stack([np.asarray(to_square(_to_image(image), channels, size)) for image in pixels])
                     pixels = pixels.reshape(-1, size, size, channels)
-                # torch warns about memory that it must not write to
+                # torch warns about read-only memory
                 splits[name] = replace(split, images=np.require(pixels, requirements=["C", "W"]))
         mean, std = channel_statistics(splits["train"].images, channels, size)
         sizes = {name: len(split) for name, split in splits.items()}
         return ImageInfo(in_channels=channels, image_size=size, classes=classes, mean=mean, std=std, sizes=sizes, sha256=sha256)
 
     def dataset(self, split: str) -> ImageDataset:
-        """Return the images of a split, augmented if they are for training."""
+        """Return the images of a split; training images are augmented."""
         augment = self.augment if split == "train" else "none"
         return ImageDataset(self.splits[split], self.info, augment, self.seed)

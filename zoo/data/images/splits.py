@@ -1,4 +1,4 @@
-"""Labelled splits of images, in arrays or still encoded: checking them, cutting them, and taking their digest."""
+"""Labelled splits of images, in arrays or encoded: check, cut and hash them."""
 
 import hashlib
 import io
@@ -15,18 +15,17 @@ from zoo.data.options import DataError
 from zoo.data.splits import held_out, stratified
 from zoo.errors import InputError
 
-T = TypeVar("T")
-MOST_CLASSES = 100_000  # classes at most, where only numbers name them
+Result = TypeVar("Result")
+MAX_CLASSES = 100_000  # for labels without names
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".ppm", ".pgm")
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF", "GIF", "PPM")
-"""What is read: Pillow goes by the content, and some of its other formats start programs (EPS, Ghostscript)."""
-# Pillow's decoders fail with any of these, depending on the format and on what is wrong.
-_DECODING = (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.DecompressionBombError)
+"""Allowed formats. Pillow detects them by content, and others of its formats start programs (EPS starts Ghostscript)."""
+_DECODING_ERRORS = (OSError, SyntaxError, ValueError, EOFError, IndexError, Image.DecompressionBombError)
 
 
 class EncodedImages:
-    """A sequence of images (paths, or bytes of image files) that decodes one when it is asked for it, and their names."""
+    """A sequence of image files, as paths or bytes, that are decoded on access."""
 
     def __init__(self, items: Sequence[Path | bytes], names: Sequence[str]) -> None:
         self.items = items
@@ -36,22 +35,22 @@ class EncodedImages:
         return len(self.items)
 
     def __getitem__(self, index: int) -> Image.Image:
-        """Decode one image, upright as its EXIF note says."""
+        """Decode an image, rotated upright by its EXIF tag."""
         item = self.items[index]
         try:
             with Image.open(io.BytesIO(item) if isinstance(item, bytes) else item, formats=FORMATS) as image:
                 return ImageOps.exif_transpose(image)
-        except _DECODING as error:
+        except _DECODING_ERRORS as error:
             reason = f"not a readable image ({type(error).__name__}); replace or delete it"
             raise DataError(f"{self.name(index)}: {reason}") from error
 
     def name(self, index: int) -> str:
-        """Return what an error calls this image: its path, or its name in the file that holds it."""
+        """Return the name of an image for error messages: its path, or its location in a larger file."""
         item = self.items[index]
         return self.names[index] if isinstance(item, bytes) else str(item)
 
-    def apply(self, index: int, function: Callable[[Image.Image], T]) -> T:
-        """Decode one image and apply a function to it; what that refuses is refused with the image's name."""
+    def apply(self, index: int, function: Callable[[Image.Image], Result]) -> Result:
+        """Decode an image and apply a function to it; errors name the image."""
         image = self[index]
         try:
             return function(image)
@@ -59,12 +58,12 @@ class EncodedImages:
             raise DataError(f"{self.name(index)}: {error}") from None
 
     def take(self, index: Iterable[int]) -> Self:
-        """Return the images at these places, still encoded."""
-        places = [int(i) for i in index]
-        return type(self)([self.items[i] for i in places], [self.names[i] for i in places])
+        """Return some images, still encoded."""
+        rows = [int(i) for i in index]
+        return type(self)([self.items[i] for i in rows], [self.names[i] for i in rows])
 
     def content(self) -> Iterable[bytes]:
-        """Yield what the digest covers: bytes in memory whole, files by name and size only (a folder may be huge)."""
+        """Yield the data to hash: bytes in memory, or names and sizes of files, since a folder may be huge."""
         for item, name in zip(self.items, self.names, strict=True):
             yield item if isinstance(item, bytes) else f"{name}\0{item.stat().st_size}\0".encode()
 
@@ -74,9 +73,9 @@ class Split:
     """Images and their labels.
 
     Attributes:
-        images: uint8 array [N, H, W] or [N, H, W, C] with C = 1 or 3, or images that decode lazily.
+        images: uint8 array [N, H, W] or [N, H, W, C] with C = 1 or 3, or encoded images.
         labels: Integers [N].
-        source: What an error message calls the place the split came from.
+        source: Name of the file or data set in error messages.
     """
 
     images: Array | EncodedImages
@@ -87,38 +86,38 @@ class Split:
         return len(self.labels)
 
     def take(self, index: Array) -> Self:
-        """Return the rows at these places."""
+        """Return some rows."""
         images = self.images.take(index) if isinstance(self.images, EncodedImages) else self.images[index]
         return replace(self, images=images, labels=self.labels[index])
 
 
 def class_numbers(splits: Mapping[str, Split]) -> tuple[str, ...]:
-    """Return the whole numbers from 0 to the largest label as the names of classes."""
-    parts = [checked(split, name, MOST_CLASSES) for name, split in splits.items()]
+    """Return the names "0", "1", ... up to the largest label."""
+    parts = [checked(split, name, MAX_CLASSES) for name, split in splits.items()]
     return tuple(map(str, range(max(int(part.labels.max()) for part in parts) + 1)))
 
 
 def checked(split: Split, name: str, num_classes: int) -> Split:
-    """Return the split with int64 labels; `DataError` if images or labels are not as `Split` says."""
+    """Return the split with int64 labels; `DataError` if images or labels are not as documented in `Split`."""
     location, images, labels = f"{split.source}, {name} split", split.images, np.asarray(split.labels)
     if not isinstance(images, EncodedImages):
         if images.dtype != np.uint8:
-            raise DataError(f"{location}: images of type {images.dtype}; they must be uint8 (0..255)")
+            raise DataError(f"{location}: images of type {images.dtype}; use uint8 (0..255)")
         if images.ndim not in (3, 4) or images.shape[3:] not in ((), (1,), (3,)) or 0 in images.shape[1:]:
-            raise DataError(f"{location}: images of shape {images.shape}; they must be [N, H, W] or [N, H, W, 1 or 3]")
+            raise DataError(f"{location}: images of shape {images.shape}; use [N, H, W] or [N, H, W, 1 or 3]")
     if labels.ndim != 1 or len(labels) != len(images):
-        raise DataError(f"{location}: {len(images)} images but labels of shape {labels.shape}; one label per image")
+        raise DataError(f"{location}: {len(images)} images but labels of shape {labels.shape}; use one label per image")
     if len(labels) == 0:
-        raise DataError(f"{location}: no images; every split needs at least one")
+        raise DataError(f"{location}: no images; expected at least one")
     if labels.dtype.kind not in "iu" and not (labels.dtype.kind == "f" and np.array_equal(labels, labels.round())):
-        raise DataError(f"{location}: labels of type {labels.dtype}; they must be integers")
+        raise DataError(f"{location}: labels of type {labels.dtype}; use integers")
     if (wrong := labels.min()) < 0 or (wrong := labels.max()) >= num_classes:
         raise DataError(f"{location}: label {wrong} is outside 0..{num_classes - 1} ({num_classes:,} classes)")
     return replace(split, labels=labels.astype(np.int64))
 
 
 def hold_out(splits: Mapping[str, Split], name: str, fraction: float) -> dict[str, Split]:
-    """Cut a stratified share of the training split off as a split of its own, unless there is one of that name."""
+    """Hold out a stratified share of the training split as a split, unless that exists."""
     if name in splits:
         return dict(splits)
     train = splits["train"]
@@ -127,7 +126,7 @@ def hold_out(splits: Mapping[str, Split], name: str, fraction: float) -> dict[st
 
 
 def thin(splits: Mapping[str, Split], fraction: float = 1.0, limit: int | None = None) -> dict[str, Split]:
-    """Keep a stratified fraction of the training split, then at most `limit` images of every split."""
+    """Reduce the training split to a stratified fraction, then every split to at most `limit` images."""
     counts = {name: round(fraction * len(split)) if name == "train" else len(split) for name, split in splits.items()}
     counts = {name: max(1, count if limit is None else min(count, limit)) for name, count in counts.items()}
     return {

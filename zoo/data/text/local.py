@@ -16,14 +16,14 @@ def text(
     on_bad_rows: str = "error",
     **options: Any,
 ) -> TextData:
-    """Labelled texts from a TSV, CSV, JSONL or Parquet file, or a folder with train.*, and if there are val.* and test.*.
+    """Labelled texts from a TSV, CSV, JSONL or Parquet file, or a folder with train.* and optionally val.* and test.*.
 
     Args:
-        path: The file or folder; files may be packed (.gz, .xz). A single file is cut into splits, see `TextData`.
-        text: Column of the text, by name or by number from 0 on.
+        path: The file or folder; files may be compressed (.gz, .xz). A single file is cut into splits, see `TextData`.
+        text: Column of the text, by name or by number from 0.
         label: Column of the label.
-        header: Whether the first line names the columns; see `read_table`.
-        on_bad_rows: `error`, or `skip` to leave out broken rows; the run says how many.
+        header: Whether the first line is a header; see `read_table`.
+        on_bad_rows: `error`, or `skip` to skip broken rows, which the run counts.
         options: See `TextData`.
     """
     return _from_files(path, "text_classification", {"text": text, "label": label}, header, on_bad_rows, options)
@@ -43,8 +43,8 @@ def pairs(
 
     Args:
         path: See `text`.
-        first: Column of the first text, by name or by number from 0 on.
-        second: Column of the second.
+        first: Column of the first text, by name or by number from 0.
+        second: Column of the second text.
         label: See `text`.
         header: See `text`.
         on_bad_rows: See `text`.
@@ -65,14 +65,14 @@ def ranking(
     on_bad_rows: str = "error",
     **options: Any,
 ) -> TextData:
-    """Answers to rank for every question, right ones labelled 1 and wrong ones 0, from files or a folder as for `text`.
+    """Questions and answers to rank, right ones labelled 1 and wrong ones 0, from files or a folder as for `text`.
 
     Args:
         path: See `text`.
-        query: Column of the question, by name or by number from 0 on.
+        query: Column of the question, by name or by number from 0.
         answer: Column of the answer.
         label: See `text`.
-        group: Column that tells questions apart; by default the question itself does.
+        group: Column that identifies the question; by default its text.
         header: See `text`.
         on_bad_rows: See `text`.
         options: See `TextData`.

@@ -1,13 +1,11 @@
-"""Tables of texts, and of labels where there are any, each row with the location it came from.
-
-Texts lie in Arrow arrays, in memory or in a mapped file of the user's cache.
-"""
+"""Tables of texts and labels that know the location of every row; texts are in memory or in a mapped file of the cache."""
 
 import hashlib
 import mmap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import chain
+from operator import eq
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,64 +15,81 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from zoo.data import cache
 from zoo.data.options import DataError
+from zoo.data.splits import Mask
 from zoo.data.text.tokens import Ints
 
 Rows = npt.NDArray[Any] | Sequence[int]
-Mask = npt.NDArray[np.bool_]
 
-CHUNK = 10_000  # rows of a record batch
+BATCH_ROWS = 10_000  # rows per record batch
 
 
 class Store:
-    """Record batches of texts, in memory or in a mapped file, which a worker process maps again instead of getting a copy."""
+    """Record batches of texts, in memory or in a mapped file; pickling a mapped store sends only its path."""
 
     def __init__(self, batches: Sequence[Any], mapped: mmap.mmap | None = None, path: Path | None = None) -> None:
         self.batches, self.mapped, self.path = batches, mapped, path
         self.starts = np.cumsum([0, *(batch.num_rows for batch in batches)], dtype=np.int64)
 
     @classmethod
-    def opened(cls, path: Path) -> Self:
+    def from_file(cls, path: Path) -> Self:
         """Map a file of record batches."""
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(mapped)))
         return cls([reader.get_batch(i) for i in range(reader.num_record_batches)], mapped, path)
 
+    @classmethod
+    def cached(cls, batches: Iterator[Any], path: Path, *key: object) -> Self:
+        """Store the record batches read from a file: in memory if small, else in a mapped file named by content and `key`."""
+        first, is_complete = cache.take_small(batches)
+        if is_complete:
+            return cls(first)
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        cached = cache.folder("tables") / f"{hashlib.sha256(repr((content, *key)).encode()).hexdigest()}.arrow"
+        if not cached.exists():
+            with cache.write_file(cached) as stream, pa.ipc.new_file(stream, first[0].schema) as writer:
+                for batch in chain(first, batches):
+                    writer.write_batch(batch)
+        first.clear()
+        pa.default_memory_pool().release_unused()
+        return cls.from_file(cached)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Store, (list(self.batches),)) if self.path is None else (Store.opened, (self.path,))
+        return (Store, (list(self.batches),)) if self.path is None else (Store.from_file, (self.path,))
 
     def take(self, name: str, rows: npt.NDArray[Any]) -> Any:
-        """Return the texts of these rows as one Arrow array."""
+        """Return the texts of some rows as one Arrow array."""
         owner = np.searchsorted(self.starts, rows, side="right") - 1
         parts = [
             self.batches[i].column(name).take(pa.array(rows[owner == i] - self.starts[i])) for i in np.unique(owner).tolist()
         ]
         return pa.concat_arrays(parts).take(pa.array(np.argsort(np.argsort(owner, kind="stable"), kind="stable")))
 
-    def forget(self) -> None:
-        """Let the system have the memory back that pages of the mapped file took; they are read again when they are needed."""
+    def release(self) -> None:
+        """Drop the pages of the mapped file from memory; they are read again on demand."""
         if self.mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             self.mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class Texts(Sequence[str]):
-    """A sequence that equals any other of the same texts."""
+    """A sequence that equals any other sequence of the same texts."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and len(self) == len(other) and all(a == b for a, b in zip(self, other, strict=True))
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
 
     __hash__ = None  # type: ignore[assignment]
 
 
-class Column(Texts):
-    """One text of every row (of `rows`, in their order; all by default), read from a store when it is asked for."""
+class TextColumn(Texts):
+    """A column of a store that is read on demand, with all rows or those of an index."""
 
     def __init__(self, store: Store, name: str, rows: Ints | None = None) -> None:
         self.store, self.name, self.rows = store, name, rows
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> Self:
-        """Keep texts in memory; a column stays as it is."""
+        """Return a column of texts in memory; a `TextColumn` is returned unchanged."""
         if isinstance(texts, cls):
             return texts
         return cls(Store([pa.record_batch({"text": pa.array(texts, pa.string())})]), "text")
@@ -92,49 +107,32 @@ class Column(Texts):
         return self.store.take(self.name, np.array([row if self.rows is None else self.rows[row]]))[0].as_py()
 
     def take(self, index: npt.NDArray[Any]) -> Self:
-        """Return the texts of these rows."""
+        """Return the column restricted to some rows."""
         return type(self)(self.store, self.name, np.asarray(index if self.rows is None else self.rows[index], dtype=np.int32))
 
     def batches(self) -> Iterator[Any]:
-        """Yield the texts in order, as Arrow arrays of `CHUNK` rows at most."""
+        """Yield the texts as Arrow arrays of at most `BATCH_ROWS` rows."""
         if self.rows is None:
             yield from (batch.column(self.name) for batch in self.store.batches)
         else:
-            for start in range(0, len(self.rows), CHUNK):
-                yield self.store.take(self.name, self.rows[start : start + CHUNK])
-                self.store.forget()
-        self.store.forget()
-
-
-def stored(batches: Iterator[Any], path: Path, *rule: object) -> Store:
-    """Keep the record batches of a file, read by a rule: a few in memory, many in a mapped file of the cache, made once."""
-    first, complete = cache.first_parts(batches)
-    if complete:
-        return Store(first)
-    with path.open("rb") as file:
-        content = hashlib.file_digest(file, "sha256").hexdigest()
-    made = cache.folder("tables") / f"{hashlib.sha256(repr((content, *rule)).encode()).hexdigest()}.arrow"
-    if not made.exists():
-        with cache.written(made) as made_file, pa.ipc.new_file(made_file, first[0].schema) as writer:
-            for batch in chain(first, batches):
-                writer.write_batch(batch)
-    first.clear()
-    pa.default_memory_pool().release_unused()
-    return Store.opened(made)
+            for start in range(0, len(self.rows), BATCH_ROWS):
+                yield self.store.take(self.name, self.rows[start : start + BATCH_ROWS])
+                self.store.release()
+        self.store.release()
 
 
 class Labels(Texts):
-    """The label of every row, as a number (`codes`, int32 [N]) and the name it stands for."""
+    """The label of every row, as a code (`codes`, int32 [N]) into `names`."""
 
     def __init__(self, codes: Ints, names: Sequence[str]) -> None:
         self.codes, self.names = codes, tuple(names)
 
     @classmethod
     def of(cls, parts: Iterable[Sequence[str]]) -> Self:
-        """Number labels, that come some at a time, in the order of their first appearance."""
-        seen: dict[str, int] = {}
-        codes = [np.fromiter((seen.setdefault(label, len(seen)) for label in part), np.int32, len(part)) for part in parts]
-        return cls(np.concatenate([np.empty(0, np.int32), *codes]), tuple(seen))
+        """Encode consecutive parts of a column of labels, in order of first appearance."""
+        known: dict[str, int] = {}
+        codes = [np.fromiter((known.setdefault(label, len(known)) for label in part), np.int32, len(part)) for part in parts]
+        return cls(np.concatenate([np.empty(0, np.int32), *codes]), tuple(known))
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -142,8 +140,8 @@ class Labels(Texts):
     def __getitem__(self, index: Any) -> Any:
         return [self.names[code] for code in self.codes[index]] if isinstance(index, slice) else self.names[self.codes[index]]
 
-    def present(self) -> list[str]:
-        """Return the labels that occur, each once."""
+    def unique(self) -> list[str]:
+        """Return the labels that occur."""
         return [self.names[code] for code in np.flatnonzero(np.bincount(self.codes, minlength=len(self.names)))]
 
     def mask(self, known: Collection[str]) -> Mask:
@@ -152,33 +150,33 @@ class Labels(Texts):
         return mask
 
     def renamed(self, names: Mapping[str, str]) -> Self:
-        """Return other labels for the same rows."""
-        shown = [names.get(name, name) for name in self.names]
-        number = {name: i for i, name in enumerate(dict.fromkeys(shown))}
-        return type(self)(np.array([number[name] for name in shown], dtype=np.int32)[self.codes], [*number])
+        """Return the labels under other names."""
+        renamed = [names.get(name, name) for name in self.names]
+        codes = {name: i for i, name in enumerate(dict.fromkeys(renamed))}
+        return type(self)(np.array([codes[name] for name in renamed], dtype=np.int32)[self.codes], [*codes])
 
     def batches(self) -> Iterator[Any]:
-        """Yield the labels as Arrow arrays."""
+        """Yield the labels as Arrow arrays of at most `BATCH_ROWS` rows."""
         names = pa.array(self.names, pa.string())
-        return (names.take(pa.array(self.codes[start : start + CHUNK])) for start in range(0, len(self), CHUNK))
+        return (names.take(pa.array(self.codes[start : start + BATCH_ROWS])) for start in range(0, len(self), BATCH_ROWS))
 
 
 class Table:
-    """Rows of one text, or two, and of a label if they are to be classified.
+    """Rows of one or two texts, with labels if they are to be classified.
 
-    Texts stay in Arrow arrays; what grows with the rows beside them is a number each for the label, the line and the row.
+    Texts are Arrow arrays. Beyond them, a row costs three numbers: its label, its line and its index.
 
     Args:
-        texts: One column of texts, or two (pairs).
-        labels: The label of every row, as it is written in the file.
-        groups: The question that every row answers, if there are answers to be ranked.
-        source: What an error message calls the origin: a file, a data set.
-        lines: The line in `source` of every row of the file, from 1 on, if it is a file of lines.
-        files: The files of the two columns, if a line of each is a text (parallel files).
-        skipped: Broken rows of the file that were left out.
+        texts: One column of texts, or two for pairs.
+        labels: The label of every row, as written in the file.
+        groups: The question of every row, if its answers are to be ranked.
+        source: Name of the file or data set for error messages.
+        lines: The line of every row in `source`, from 1.
+        files: The files of the two columns, if each line of theirs is a text (parallel files).
+        skipped: Number of broken rows that were skipped.
 
     Attributes:
-        rows: The number in `source` of every row, from 0 on, if rows were taken out.
+        rows: The index of every row in `source`, from 0, if rows were removed; else None.
 
     Example:
         >>> table = Table((["good", "bad", "fine"],), ["1", "0", "1"], source="reviews")
@@ -196,36 +194,35 @@ class Table:
         files: tuple[str, str] | None = None,
         skipped: int = 0,
     ) -> None:
-        self.texts = tuple(map(Column.of, texts))
+        self.texts = tuple(map(TextColumn.of, texts))
         self.labels = labels if isinstance(labels, Labels) else Labels.of([] if labels is None else [labels])
-        self.groups = None if groups is None else Column.of(groups)
+        self.groups = None if groups is None else TextColumn.of(groups)
         self.source, self.lines, self.files, self.skipped = source, lines, files, skipped
         self.rows: Ints | None = None
         if len(self.texts) not in (1, 2):
-            raise DataError(f"{source}: {len(self.texts)} columns of text; a row has one text or two")
-        others = {"second texts": self.texts[-1], "labels": labels, "groups": groups, "lines": lines}
-        for name, column in others.items():
+            raise DataError(f"{source}: {len(self.texts)} columns of text; use one or two")
+        for name, column in {"second texts": self.texts[-1], "labels": labels, "groups": groups, "lines": lines}.items():
             if column is not None and len(column) != len(self):
-                raise DataError(f"{source}: {len(self)} texts but {len(column)} {name}; one per row")
+                raise DataError(f"{source}: {len(self)} texts but {len(column)} {name}; use one per row")
 
     def __len__(self) -> int:
         return len(self.texts[0])
 
     def location(self, row: int, side: int = 0) -> str:
-        """Name the place that a row (of parallel files, one side of it) comes from: FILE:LINE, or the source and the row."""
-        number = row if self.rows is None else int(self.rows[row])
+        """Return where a row comes from: FILE:LINE (of parallel files, that of a side), or the source and the row number."""
+        index = row if self.rows is None else int(self.rows[row])
         if self.files is not None:
-            return f"{self.files[side]}:{number + 1}"
-        return f"{self.source}, row {number + 1}" if self.lines is None else f"{self.source}:{self.lines[number]}"
+            return f"{self.files[side]}:{index + 1}"
+        return f"{self.source}, row {index + 1}" if self.lines is None else f"{self.source}:{self.lines[index]}"
 
     def changed(self, **changes: Any) -> Self:
-        """Return the table with other values of some attributes."""
+        """Return a copy with some attributes replaced."""
         copied = copy(self)
         copied.__dict__ |= changes
         return copied
 
     def take(self, index: Rows) -> Self:
-        """Return the rows of these numbers; they keep their locations."""
+        """Return some rows; they keep their locations."""
         index = np.asarray(index, dtype=np.int32)
         return self.changed(
             texts=tuple(column.take(index) for column in self.texts),
@@ -243,22 +240,24 @@ class Table:
         return np.fromiter((not all(map(str.strip, texts)) for texts in zip(*self.texts, strict=True)), np.bool_, len(self))
 
 
-def joined(tables: Sequence[Table], source: str) -> Table:
-    """Lay labelled tables end to end."""
+def concat_tables(tables: Sequence[Table], source: str) -> Table:
+    """Concatenate labelled tables."""
     if len(tables) == 1:
         return tables[0].changed(source=source)
     parts = zip(*((*table.texts, *([] if table.groups is None else [table.groups])) for table in tables), strict=True)
     stores = [Store([pa.record_batch({"text": batch}) for column in part for batch in column.batches()]) for part in parts]
-    texts, width = [Column(store, "text") for store in stores], len(tables[0].texts)
+    texts, width = [TextColumn(store, "text") for store in stores], len(tables[0].texts)
     labels = Labels.of(batch.to_pylist() for table in tables for batch in table.labels.batches())
     return Table(texts[:width], labels, next(iter(texts[width:]), None), source)
 
 
 def digest(tables: Mapping[str, Table], classes: Sequence[str] | None = None) -> str:
-    """Return the SHA-256 of split names and texts; with classes also of these, the labels and the groups."""
+    """Return the SHA-256 of split names and texts, and if there are classes of these, the labels and the groups."""
     sha = hashlib.sha256(b"" if classes is None else repr(tuple(classes)).encode())
     for name, table in sorted(tables.items()):
-        columns: list[Any] = [*table.texts, *([] if classes is None else [table.labels, table.groups or Column.of([])])]
+        columns: list[Any] = [*table.texts]
+        if classes is not None:
+            columns += [table.labels, table.groups or TextColumn.of([])]
         for column in columns:
             sha.update(f"{name} {len(column)}".encode())
             for texts in column.batches():

@@ -1,7 +1,8 @@
-"""Sequences of token numbers in one flat array, and batches that put texts of similar length together."""
+"""Token ids of many texts in one flat array, and batches of texts of similar length."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,18 +17,18 @@ from zoo.data.loader import Array, BatchDataset, generator
 Ints = npt.NDArray[np.int32]
 
 PAD, UNKNOWN, BEGIN, END = range(4)
-"""Token numbers that mean the same for every tokenizer; the last two only where texts are to be generated."""
+"""Special token ids of every tokenizer; the last two exist only if texts are to be generated."""
 
-RULE = "1"  # number of the way in which texts become tokens; a new one makes new files in the cache
+CACHE_VERSION = "1"  # a change of the tokenization must change it, so that cached files are not reused
 
 
 class Tokens(Sequence[Ints]):
-    """Sequences of token numbers: as cheap to keep and to send to a worker process as two arrays.
+    """Sequences of token ids in one flat array, which is cheap to store and to send to worker processes.
 
     Attributes:
-        flat: All of them, one after the other, int32.
-        starts: Where each sequence starts, [N].
-        stops: Where each sequence ends, [N].
+        flat: All ids, int32.
+        starts: Start of each sequence in `flat`, [N].
+        stops: End of each sequence in `flat`, [N].
 
     Example:
         >>> tokens = Tokens.of([[4, 2, 7], [5]])
@@ -41,13 +42,13 @@ class Tokens(Sequence[Ints]):
 
     @classmethod
     def of(cls, sequences: Iterable[Sequence[int] | Ints]) -> Self:
-        """Hold these sequences."""
+        """Concatenate sequences."""
         parts = [np.asarray(sequence, dtype=np.int32) for sequence in sequences]
-        return cls.flattened(np.concatenate([np.empty(0, np.int32), *parts]), [*map(len, parts)])
+        return cls.from_flat(np.concatenate([np.empty(0, np.int32), *parts]), [*map(len, parts)])
 
     @classmethod
-    def flattened(cls, flat: Any, lengths: npt.ArrayLike) -> Self:
-        """Hold sequences that lie one after the other, of these lengths."""
+    def from_flat(cls, flat: Any, lengths: npt.ArrayLike) -> Self:
+        """Split a flat array into sequences of these lengths."""
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
         return cls(flat, offsets[:-1], offsets[1:])
 
@@ -61,15 +62,15 @@ class Tokens(Sequence[Ints]):
 
     @property
     def lengths(self) -> Ints:
-        """Number of tokens of every sequence, int32 [N]."""
+        """Length of every sequence, int32 [N]."""
         return (self.stops - self.starts).astype(np.int32)
 
     def take(self, rows: npt.NDArray[Any]) -> Self:
-        """Return the sequences of these numbers."""
+        """Return the sequences of some rows."""
         return type(self)(self.flat, self.starts[rows], self.stops[rows])
 
     def padded(self, rows: Sequence[int] | None = None) -> Tensor:
-        """Return these rows (all by default) side by side, int64 [B, longest of them], with 0 behind the shorter ones."""
+        """Return some sequences (by default all) as int64 [B, longest], padded with 0 on the right."""
         chosen = [self[row] for row in (range(len(self)) if rows is None else rows)]
         batch = np.full((len(chosen), max(map(len, chosen), default=0)), PAD, dtype=np.int64)
         for line, sequence in zip(batch, chosen, strict=True):
@@ -77,40 +78,40 @@ class Tokens(Sequence[Ints]):
         return torch.from_numpy(batch)
 
 
-def tokenised(parts: Iterable[Tokens], *key: str) -> Tokens:
-    """Keep tokens that come some at a time: a few in memory, many in a mapped file of the cache, made once, named by `key`."""
-    path = cache.folder("tokens") / f"{hashlib.sha256(chr(0).join((RULE, *key)).encode()).hexdigest()}.text"
-    sizes = path.with_suffix(".lengths")
-    if path.exists() and sizes.exists():
-        return Tokens.flattened(cache.MappedArray(path, "<i4"), np.fromfile(sizes, np.int32))
+def cached_tokens(parts: Iterable[Tokens], *key: str) -> Tokens:
+    """Concatenate tokens, in memory if they are small, else in a mapped file named by `key` that is written once."""
+    path = cache.folder("tokens") / f"{hashlib.sha256(chr(0).join((CACHE_VERSION, *key)).encode()).hexdigest()}.text"
+    lengths_path = path.with_suffix(".lengths")
+    if path.exists() and lengths_path.exists():
+        return Tokens.from_flat(cache.MappedArray(path, "<i4"), np.fromfile(lengths_path, np.int32))
     lengths = [np.empty(0, np.int32)]
 
-    def flats() -> Iterator[Ints]:
+    def flat_parts() -> Iterator[Ints]:
         for part in parts:
             lengths.append(part.lengths)
             yield part.flat
 
-    flat = cache.concatenated(flats(), path, "<i4")
+    flat = cache.concatenate(flat_parts(), path, "<i4")
     if isinstance(flat, cache.MappedArray):
-        with cache.written(sizes) as file:
+        with cache.write_file(lengths_path) as file:
             file.write(np.concatenate(lengths).tobytes())
-    return Tokens.flattened(flat, np.concatenate(lengths))
+    return Tokens.from_flat(flat, np.concatenate(lengths))
 
 
 Inputs = Tensor | tuple[Tensor, Tensor]
 Batch = tuple[Inputs, Tensor] | tuple[Inputs, Tensor, Tensor]
 
-POOL = 50  # batches in a pool: enough for neighbours of nearly one length, few enough to leave the order random
+POOL = 50  # batches per pool: enough for batches of similar lengths, few enough for a random order
 
 
 @dataclass(frozen=True, eq=False)
 class TextDataset(BatchDataset[Batch]):
-    """Make batches of a split, each padded to its own longest text.
+    """Make batches of a split, each padded to its longest text.
 
     Attributes:
-        tokens: One column of token numbers, or two.
-        labels: Class numbers, integers [N].
-        groups: Question numbers, integers [N]; for ranking only.
+        tokens: One column of token ids, or two.
+        labels: Class ids, integers [N].
+        groups: Question ids for ranking, integers [N]; or None.
     """
 
     tokens: tuple[Tokens, ...]
@@ -122,43 +123,43 @@ class TextDataset(BatchDataset[Batch]):
 
     @property
     def lengths(self) -> Array:
-        """Tokens of the longer text of every row, int32 [N]."""
+        """Length of the longer text of every row, int32 [N]."""
         longest: Array = np.max([column.lengths for column in self.tokens], axis=0)
         return longest
 
     def __getitems__(self, rows: list[int]) -> Batch:
-        """Return tokens int64 [B, L], or a pair of such; labels int64 [B]; for a ranking also question numbers int64 [B]."""
-        first, *second = (column.padded(rows) for column in self.tokens)
-        inputs = (first, second[0]) if second else first
+        """Return tokens int64 [B, L], or a pair of them; labels int64 [B]; for ranking also question ids int64 [B]."""
+        columns = tuple(column.padded(rows) for column in self.tokens)
+        inputs = columns if len(columns) == 2 else columns[0]
         labels = torch.from_numpy(self.labels[rows].astype(np.int64))
-        return (
-            (inputs, labels) if self.groups is None else (inputs, labels, torch.from_numpy(self.groups[rows].astype(np.int64)))
-        )
+        if self.groups is None:
+            return inputs, labels
+        return inputs, labels, torch.from_numpy(self.groups[rows].astype(np.int64))
 
 
 def bucketed(lengths: Sequence[int] | Array, batch_size: int, seed: int, epoch: int) -> Tensor:
-    """Return the rows of an epoch, int32 [N], in an order in which each run of `batch_size` rows has similar lengths.
+    """Return the rows of an epoch, int32 [N], ordered such that each run of `batch_size` rows has similar lengths.
 
-    The rows are shuffled and cut into pools; each pool is sorted by length and cut into batches, and the batches are shuffled.
-    Rows that fill no batch are drawn at random and come last. Seed and epoch alone decide the order.
+    The rows are shuffled and cut into pools, each pool is sorted by length and cut into batches, and the batches are shuffled.
+    The random rows that do not fill a batch come last. The order depends on seed and epoch alone.
     """
     sizes = torch.from_numpy(np.asarray(lengths, dtype=np.int32))
-    draws = generator(seed, epoch)
-    order = torch.randperm(len(sizes), generator=draws, dtype=torch.int32)
+    random = generator(seed, epoch)
+    order = torch.randperm(len(sizes), generator=random, dtype=torch.int32)
     full = order[: len(order) - len(order) % batch_size]
     for pool in full.split(POOL * batch_size):
         pool.copy_(pool[sizes[pool].argsort(stable=True)])
     batches = full.reshape(-1, batch_size)
-    shuffled = torch.randperm(len(batches), generator=draws, dtype=torch.int32)
+    shuffled = torch.randperm(len(batches), generator=random, dtype=torch.int32)
     return torch.cat([batches[shuffled].flatten(), order[len(full) :]])
 
 
 class LengthBatches(Sequence[list[int]]):
-    """The rows of every batch of an epoch; each row comes once, beside rows of its length or nearly so.
+    """The rows of every batch of an epoch: each row once, together with rows of similar length.
 
-    Rows are sorted by length, those of one length shuffled, and cut into batches of `batch_size` rows, or of at most
-    `batch_tokens` (rows times the longest), and the batches are shuffled. The cuts depend on the lengths alone, so there are as
-    many batches in every epoch. Seed and epoch alone decide the order.
+    Rows are sorted by length with ties shuffled, and cut into batches of `batch_size` rows, or of at most `batch_tokens` (rows
+    times the longest), which are then shuffled. The cuts depend on the lengths alone, so every epoch has the same number of
+    batches. The order depends on seed and epoch alone.
     """
 
     def __init__(
@@ -170,44 +171,35 @@ class LengthBatches(Sequence[list[int]]):
         epoch: int = 0,
     ) -> None:
         sizes = torch.from_numpy(np.asarray(lengths, dtype=np.int32))
-        draws = generator(seed, epoch)
-        order = torch.randperm(len(sizes), generator=draws, dtype=torch.int32)
+        random = generator(seed, epoch)
+        order = torch.randperm(len(sizes), generator=random, dtype=torch.int32)
         self._rows = order[sizes[order].argsort(stable=True)]
-        ascending = sizes.sort().values.numpy()
-        self._ends = _cuts(len(sizes), batch_size) if batch_tokens is None else _within(ascending, batch_tokens)
-        self._order = torch.randperm(len(self._ends) - 1, generator=draws, dtype=torch.int32)
+        if batch_tokens is None:
+            self._ends = np.append(np.arange(0, len(sizes), batch_size), len(sizes))
+        else:
+            self._ends = _cut_by_tokens(sizes.sort().values.numpy(), batch_tokens)
+        self._order = torch.randperm(len(self._ends) - 1, generator=random, dtype=torch.int32)
 
     def __len__(self) -> int:
         return len(self._order)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the rows of one batch, or, of a slice, a sequence of such."""
+        """Return the rows of one batch, or for a slice a sequence of batches."""
         if isinstance(index, slice):
-            batches = type(self).__new__(type(self))
-            batches._rows, batches._ends, batches._order = (
-                self._rows,
-                self._ends,
-                self._order[index.start : index.stop][:: index.step or 1],
-            )
+            batches = copy(self)
+            batches._order = self._order[index]
             return batches
         batch = int(self._order[index])
         return self._rows[self._ends[batch] : self._ends[batch + 1]].tolist()
 
-    def __iter__(self) -> Iterator[list[int]]:
-        return (self[index] for index in range(len(self)))
 
-
-def _cuts(length: int, batch_size: int) -> Array:
-    return np.append(np.arange(0, length, batch_size), length)
-
-
-def _within(ascending: Array, budget: int) -> Array:
-    """Cut sorted lengths into runs of which the number times the last, the longest, is within the budget."""
-    ends = [0]
-    while (start := ends[-1]) < len(ascending):
-        low, high = start + 1, len(ascending)  # the end of the run lies between
+def _cut_by_tokens(ascending: Array, budget: int) -> Array:
+    """Cut sorted lengths into runs whose count times their longest is within the budget; return the cuts."""
+    cuts = [0]
+    while (start := cuts[-1]) < len(ascending):
+        low, high = start + 1, len(ascending)  # the range of the next cut
         while low < high:
             middle = (low + high + 1) // 2
             low, high = (middle, high) if (middle - start) * int(ascending[middle - 1]) <= budget else (low, middle - 1)
-        ends.append(low)
-    return np.array(ends)
+        cuts.append(low)
+    return np.array(cuts)
