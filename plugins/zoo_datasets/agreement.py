@@ -1,4 +1,4 @@
-"""Generated subject-verb agreement, from a small grammar of noun phrases in which nothing but the nouns shows number."""
+"""Generated subject-verb agreement, from a small grammar in which only nouns show number."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -11,7 +11,7 @@ from zoo.data.text.module import TextData, text_options
 from zoo.data.text.table import Table
 
 CLASSES = ("singular", "plural")
-MOST = 4  # nouns between head and verb
+MAX_NOUNS = 4  # nouns between head and verb
 
 Item = TypeVar("Item")
 
@@ -25,19 +25,19 @@ THINGS = """
     factory:factories foot:feet garden half:halves house key knife:knives lamp leaf:leaves letter loaf:loaves medium:media
     oasis:oases phenomenon:phenomena picture river road scarf:scarves shelf:shelves stone table tooth:teeth tower tree
 """
-_words = str.split
-ARTICLES = _words("the my your our their his her")
-ADJECTIVES = _words(
+_split = str.split
+ARTICLES = _split("the my your our their his her")
+ADJECTIVES = _split(
     "big small old young new strange famous quiet heavy bright dark clever tired lucky foreign local grey green golden lonely"
 )
-PREPOSITIONS = _words("near behind beside with without above below around")
-VERBS = _words("admired painted found described moved noticed forgot wanted followed sketched")  # the past shows no number
+PREPOSITIONS = _split("near behind beside with without above below around")
+VERBS = _split("admired painted found described moved noticed forgot wanted followed sketched")  # past tense: shows no number
 
 
 def _forms(words: str) -> list[tuple[str, str]]:
-    """Read `singular` or `singular:plural` words; a plural that is not given ends in s."""
+    """Parse words written as `singular` or `singular:plural`; the default plural ends in s."""
     pairs = (word.partition(":") for word in words.split())
-    return [(singular, many or f"{singular}s") for singular, _, many in pairs]
+    return [(singular, plural or f"{singular}s") for singular, _, plural in pairs]
 
 
 LIVING = _forms(PEOPLE)
@@ -46,19 +46,19 @@ NOUNS = LIVING + _forms(THINGS)  # singular and plural of every noun
 
 @text_options(tokenizer="space", classes=CLASSES)
 def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) -> TextData:
-    """Sentences up to their verb; the label is the number that the verb must have. 9600 / 1200 / 1200, two classes.
+    """Sentences up to their verb, labelled by the number of the verb: singular or plural; 9600 / 1200 / 1200 rows.
 
     After Linzen et al. 2016, but from a grammar, so that the labels are exact:
 
         with the wives , the old key near the cabinets that the teacher painted    ->    singular
 
-    The head noun is the first one after the comma, or the first one at all if there is no opening with a comma. Between it and
-    the verb stand 0 to 4 further nouns (30, 25, 20, 15, 10 % of the sentences) of either number, in prepositional phrases and
-    relative clauses, nested at random. No other word shows number. All 74 nouns are in the training split in both numbers. Both
-    labels are equally frequent, and no sentence occurs twice.
+    The head noun is the first one after the comma, or the first of a sentence without a comma. Between it and the verb are 0 to
+    4 further nouns (30, 25, 20, 15, 10 % of the sentences) of either number, in prepositional phrases and relative clauses,
+    nested at random. No other word shows number. All 74 nouns are in the training split in both numbers. Both labels are
+    equally frequent, and no sentence occurs twice.
 
-    With `attractors` the test split holds new sentences with exactly so many attractors, nouns of the other number, and no
-    further noun between head and verb: the homogeneous intervention of Linzen et al. Training and validation stay as they are.
+    With `attractors` the test split has new sentences with exactly this many attractors (nouns of the other number) and no
+    other noun between head and verb, the homogeneous intervention of Linzen et al. Training and validation do not change.
 
     Accuracy on the test split, in per cent (the last two: logistic regression on counts):
 
@@ -70,13 +70,13 @@ def agreement(attractors: int | None = None, rows: int = 12000, **options: Any) 
         words and their pairs  80.8   85.9   68.9   27.0    9.2    2.9
 
     Args:
-        attractors: Attractors of every test sentence, 0 to 4; None leaves the test split mixed, like the training split.
-        rows: Sentences of all splits together, at least 100; 80, 10 and 10 per cent are for training, validation and testing.
-        **options: Of `TextData`; `seed` decides the order of training only, never the sentences.
+        attractors: Attractors of every test sentence, 0 to 4; None for a mixed test split, like the training split.
+        rows: Number of sentences, at least 100; 80, 10 and 10 % are for training, validation and testing.
+        **options: Of `TextData`; the sentences do not depend on `seed`.
     """
     check_integer("rows", rows, 100, 200_000)
     if attractors is not None:
-        check_integer("attractors", attractors, 0, MOST)
+        check_integer("attractors", attractors, 0, MAX_NOUNS)
     return TextData(partial(_generate, attractors, rows), "text_classification", **options)
 
 
@@ -91,11 +91,11 @@ def _generate(attractors: int | None, rows: int) -> dict[str, Table]:
 
 
 def _draw(random: np.random.RandomState, count: int, seen: set[str], attractors: int | None = None) -> Table:
-    """Draw sentences that were not seen before, of either label in turn, and enter them among the seen ones."""
+    """Draw new sentences with alternating labels, and add them to `seen`."""
     texts: list[str] = []
     while len(texts) < count:
         head = len(texts) % 2
-        nouns = int(random.choice(MOST + 1, p=(0.30, 0.25, 0.20, 0.15, 0.10))) if attractors is None else attractors
+        nouns = int(random.choice(MAX_NOUNS + 1, p=(0.30, 0.25, 0.20, 0.15, 0.10))) if attractors is None else attractors
         text = sentence(random, head, nouns, other=attractors is not None)
         if text not in seen:
             seen.add(text)
@@ -105,7 +105,7 @@ def _draw(random: np.random.RandomState, count: int, seen: set[str], attractors:
 
 
 def sentence(random: np.random.RandomState, head: int, nouns: int, *, other: bool = False) -> str:
-    """Draw a sentence up to its verb: the number of its head (1: plural), how many further nouns, all of the other number?"""
+    """Draw a sentence up to its verb: a head of this number (1: plural), then `nouns` nouns, of the other number if `other`."""
     words: list[str] = []
     if random.uniform() < 0.4:
         words += [_pick(random, PREPOSITIONS), *_phrase(random, None), *_modifiers(random, random.randint(2), None), ","]
@@ -114,14 +114,14 @@ def sentence(random: np.random.RandomState, head: int, nouns: int, *, other: boo
 
 
 def _phrase(random: np.random.RandomState, number: int | None, nouns: Sequence[tuple[str, str]] = NOUNS) -> list[str]:
-    """Draw article, perhaps adjective, noun; of either number if none is given."""
+    """Draw an article, an optional adjective and a noun, of random number by default."""
     adjective = [_pick(random, ADJECTIVES)] if random.uniform() < 0.4 else []
     either = random.randint(2)
     return [_pick(random, ARTICLES), *adjective, _pick(random, nouns)[either if number is None else number]]
 
 
 def _modifiers(random: np.random.RandomState, nouns: int, number: int | None) -> list[str]:
-    """Draw what follows a noun and holds so many nouns, of the given number or of either."""
+    """Draw modifiers of a noun that contain `nouns` nouns, of this number or of random ones."""
     if nouns == 0:
         return []
     kind, inner = random.randint(3), random.randint(min(nouns, 2))

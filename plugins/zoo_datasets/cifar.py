@@ -1,4 +1,4 @@
-"""CIFAR, and the layouts in which it lies on disks and on the Hugging Face Hub."""
+"""CIFAR, in the layouts of local copies and of the Hugging Face Hub."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ from zoo_datasets.hub import attach_record, load
 
 @dataclass(frozen=True, kw_only=True)
 class CifarSet:
-    """One of the two sets.
+    """CIFAR-10 or CIFAR-100.
 
     Attributes:
         name: Name of the preset.
         repository: The data set repository on the Hub.
-        revision: The commit that is read.
+        revision: The commit to read.
         classes: The label names; label i is called `classes[i]`.
-        train_files: Names of the files of the binary version.
-        test_file: Name of its test file.
-        label_bytes: Bytes of a label in it; the last one counts.
+        train_files: Training files of the binary version.
+        test_file: Test file of the binary version.
+        label_bytes: Bytes per label in the binary version; the last one is the label.
     """
 
     name: str
@@ -44,11 +44,11 @@ def cifar_set(**record: Any) -> Callable[..., ImageData]:
     """Return the preset of CIFAR-10 or CIFAR-100: `preset(path=None, fraction=1.0, limit=None, val=0.1, ...)`.
 
     `path` is a local copy: the binary version, parquet files as on the Hub, an image folder, or shards `train_*.npz` and
-    `test.npz`. The pickled python version is refused. Without, the set is fetched from the Hub once. `fraction` is the share of
-    the training images to use, `limit` the most images of every split, `val` the share held out for validation.
+    `test.npz`; the pickled python version is refused. Without, the set is downloaded from the Hub. `fraction` is the share of
+    the training images to use, `limit` the maximum number of images of every split, `val` the share held out for validation.
 
     Args:
-        record: The fields of `CifarSet`; kept as the attribute `record` of the preset.
+        record: The fields of `CifarSet`, which is the attribute `record` of the preset.
     """
 
     @options_of(ImageData, "channels", "test", size=32)
@@ -73,7 +73,7 @@ def _read(record: CifarSet, path: Path | None, fraction: float, limit: int | Non
 
 
 def read_cifar(record: CifarSet, root: Path) -> dict[str, Split]:
-    """Read a local copy, whichever layout it has."""
+    """Read a local copy in any layout."""
     if train_file := next(root.rglob(record.train_files[0]), None) if root.is_dir() else None:
         return _binary(record, train_file.parent)
     if shards := sorted(root.glob("train_*.npz")):
@@ -83,27 +83,27 @@ def read_cifar(record: CifarSet, root: Path) -> dict[str, Split]:
     if (root / "train").is_dir():
         classes = class_folders(root)
         if tuple(classes) != record.classes:
-            raise DataError(f"{root}: its {len(classes)} class folders are not the {len(record.classes)} of {record.name}")
+            raise DataError(f"{root}: {len(classes)} class folders that are not the {len(record.classes)} of {record.name}")
         return read_folder(root)
     accepted = "the binary version (*.bin), parquet files, an image folder (train/<class>/) or train_*.npz + test.npz"
     pickles = {"data_batch_1", "batches.meta", "meta", "cifar-10-python.tar.gz", "cifar-100-python.tar.gz"}
     is_pickled = root.name in pickles or any(file.name in pickles for file in root.rglob("*"))
-    reason = "only the pickled python version, and nothing is ever unpickled" if is_pickled else "no known layout"
-    raise DataError(f"{record.name}: {root} holds {reason}; accepted: a folder with {accepted}")
+    reason = "contains only the pickled python version, which is not unpickled" if is_pickled else "has no known layout"
+    raise DataError(f"{record.name}: {root} {reason}; use a folder with {accepted}")
 
 
 def _binary(record: CifarSet, folder: Path) -> dict[str, Split]:
-    """Read records of label bytes (the last one counts) and 3 x 32 x 32 colour planes."""
+    """Read records of label bytes (the last one is the label) and 3 x 32 x 32 colour planes."""
     splits, length = {}, record.label_bytes + 32 * 32 * 3
     for name, files in (("train", record.train_files), ("test", (record.test_file,))):
         parts = []
         for file in (folder / name for name in files):
             if not file.is_file():
-                raise InputError(f"{file}: missing; the other files of the binary version are there", code="missing")
+                raise InputError(f"{file}: missing in this binary version", code="missing")
             parts.append(np.fromfile(file, np.uint8))
             if not (size := len(parts[-1])) or size % length:
-                damaged = f"{size} bytes are not whole records of {length}; the file is damaged"
-                raise InputError(f"{file}: {damaged}", code="corrupt")
+                message = f"{file}: {size} bytes, expected a multiple of {length}; the file is damaged"
+                raise InputError(message, code="corrupt")
         records = np.concatenate(parts).reshape(-1, length)
         pixels = records[:, record.label_bytes :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         splits[name] = Split(np.ascontiguousarray(pixels), records[:, record.label_bytes - 1], str(folder))
@@ -111,18 +111,18 @@ def _binary(record: CifarSet, folder: Path) -> dict[str, Split]:
 
 
 def _shards(files: list[Path]) -> Split:
-    """Read archives of image files laid end to end: `jpeg` (bytes), `offsets` [N + 1] and `labels` [N]."""
+    """Read archives of concatenated image files: `jpeg` (bytes), `offsets` [N + 1] and `labels` [N]."""
     items: list[Path | bytes] = []
     names: list[str] = []
     labels = []
     for file in files:
         if not file.is_file():
-            raise InputError(f"{file}: missing; the training shards are there", code="missing")
+            raise InputError(f"{file}: missing beside the training shards", code="missing")
         arrays = read_arrays(file)
         check_arrays(file, arrays, ("jpeg", "offsets", "labels"))
         content, offsets = arrays["jpeg"].tobytes(), arrays["offsets"].tolist()
         if len(offsets) != len(arrays["labels"]) + 1 or sorted(offsets) != offsets or offsets[-1] != len(content):
-            raise InputError(f"{file}: offsets do not fit jpeg and labels; the file is damaged", code="corrupt")
+            raise InputError(f"{file}: offsets do not match jpeg and labels; the file is damaged", code="corrupt")
         items += [content[start:end] for start, end in pairwise(offsets)]
         names += [f"{file}, image {i}" for i in range(len(offsets) - 1)]
         labels.append(arrays["labels"])
@@ -131,11 +131,11 @@ def _shards(files: list[Path]) -> Split:
 
 def _parquet(record: CifarSet, root: Path) -> dict[str, Split]:
     files = sorted(root.rglob("*.parquet"))
-    # The Hub keeps <config>/train-00000-of-00001.parquet; its conversion branch <config>/train/0000.parquet.
+    # The Hub has <config>/train-00000-of-00001.parquet, or <config>/train/0000.parquet in its conversion branch.
     names = {file: f"{file.parent.name}/{file.name}" if file.parent != root else file.name for file in files}
     parts = {split: [str(file) for file in files if split in names[file]] for split in ("train", "test")}
     if not parts["train"] or not parts["test"]:
-        raise DataError(f"{root}: parquet files of train and test are needed; found {', '.join(f.name for f in files[:5])}")
+        raise DataError(f"{root}: expected parquet files of train and test; found {', '.join(f.name for f in files[:5])}")
     import datasets
 
     try:
@@ -146,7 +146,7 @@ def _parquet(record: CifarSet, root: Path) -> dict[str, Split]:
 
 
 def from_datasets(loaded: Mapping[str, Any], record: CifarSet, source: str) -> dict[str, Split]:
-    """Take the splits of a Hugging Face `DatasetDict`, images still encoded."""
+    """Return the splits of a `datasets.DatasetDict`, with encoded images."""
     from datasets import Image
 
     splits = {}

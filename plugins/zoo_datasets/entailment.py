@@ -1,4 +1,4 @@
-"""Generated logical entailment: what one propositional formula says about another, by truth table."""
+"""Generated logical entailment between propositional formulas, decided by truth tables."""
 
 from dataclasses import dataclass
 from functools import cache, partial
@@ -11,12 +11,12 @@ from zoo.data.text.module import TextData, text_options
 from zoo.data.text.table import Table
 
 CLASSES = ("contradiction", "entailment", "neutral")
-RELATIONS = ("entailment", "contradiction", "neutral")  # of a premise to its own hypothesis, the next and the one after
+RELATIONS = ("entailment", "contradiction", "neutral")  # of premise i to hypotheses i, i + 1 and i + 2
 SQUARE = len(RELATIONS) ** 2
-RENEWED = 20
+POOL_LIFETIME = 20  # squares per pool of formulas
 
 NAMES = "abcdef"
-MOST = len(NAMES)  # 64 assignments: a truth table fits one machine word
+MAX_VARIABLES = len(NAMES)  # 64 assignments: a truth table fits into a machine word
 
 Row = tuple[str, str, str]
 
@@ -26,23 +26,24 @@ class Formula:
     """A formula over the variables a, b, c ...
 
     Attributes:
-        text: Its tokens, parted by spaces; `not` binds more tightly than `and` and `or`, which never mix without parentheses.
+        text: Its tokens, separated by spaces; `not` binds more tightly than `and` and `or`, which are not mixed without
+            parentheses.
         truth: Its truth table: bit i is its value if bit v of i is the value of variable v.
-        joint: The connective that holds it together, `and` or `or`; none for a literal or a negation.
+        operator: Its main connective, `and` or `or`; empty for a literal or a negation.
     """
 
     text: str
     truth: int
-    joint: str = ""
+    operator: str = ""
 
 
 def every(variables: int) -> int:
-    """Return the truth table of what is always true."""
+    """Return the truth table of a tautology."""
     return (1 << (1 << variables)) - 1
 
 
 def formula(random: np.random.RandomState, variables: int, leaves: int) -> Formula:
-    """Draw a formula that mentions so many (`leaves`) of the variables, with repetition."""
+    """Draw a formula with this number of leaves, which are variables with repetition."""
     if leaves == 1:
         joined = variable(_below(random, variables), variables)
         return _negated(joined, variables) if _below(random, 2) else joined
@@ -54,25 +55,25 @@ def formula(random: np.random.RandomState, variables: int, leaves: int) -> Formu
 
 @cache
 def variable(number: int, variables: int) -> Formula:
-    """Return one of so many variables."""
+    """Return variable `number`."""
     return Formula(NAMES[number], sum(1 << world for world in range(1 << variables) if world >> number & 1))
 
 
 def _negated(part: Formula, variables: int) -> Formula:
-    return Formula(f"not ( {part.text} )" if part.joint else f"not {part.text}", part.truth ^ every(variables))
+    return Formula(f"not ( {part.text} )" if part.operator else f"not {part.text}", part.truth ^ every(variables))
 
 
-def _joined(joint: str, left: Formula, right: Formula) -> Formula:
-    text = f" {joint} ".join(part.text if part.joint in ("", joint) else f"( {part.text} )" for part in (left, right))
-    return Formula(text, left.truth & right.truth if joint == "and" else left.truth | right.truth, joint)
+def _joined(operator: str, left: Formula, right: Formula) -> Formula:
+    text = f" {operator} ".join(part.text if part.operator in ("", operator) else f"( {part.text} )" for part in (left, right))
+    return Formula(text, left.truth & right.truth if operator == "and" else left.truth | right.truth, operator)
 
 
 def _below(random: np.random.RandomState, limit: int) -> int:
-    return int(random.random_sample() * limit)  # ten times as fast as `randint`
+    return int(random.random_sample() * limit)  # ten times faster than `randint`
 
 
 class _Squares:
-    """Draw squares of formulas that were in no square before."""
+    """Draw squares of formulas that do not repeat."""
 
     def __init__(self, variables: int) -> None:
         self.variables = variables
@@ -82,7 +83,7 @@ class _Squares:
 
     def draw(self) -> list[Row]:
         """Return premise, hypothesis and label of nine pairs."""
-        if self.drawn % RENEWED == 0:  # else only formulas that fit nowhere would be left
+        if self.drawn % POOL_LIFETIME == 0:  # formulas that fit nowhere accumulate
             self.premises, self.hypotheses = self._formulas(1000, 5), self._formulas(200, 4)
         self.drawn += 1
         while True:
@@ -92,10 +93,10 @@ class _Squares:
                 premises = [self._premise(*row) for row in wanted]
                 if None not in premises:
                     break
-        used = {found.text for found in [*premises, *hypotheses] if found}
+        used = {formula.text for formula in [*premises, *hypotheses] if formula}
         self.seen |= used
-        self.premises = [found for found in self.premises if found.text not in used]
-        self.hypotheses = [found for found in self.hypotheses if found.text not in used]
+        self.premises = [formula for formula in self.premises if formula.text not in used]
+        self.hypotheses = [formula for formula in self.hypotheses if formula.text not in used]
         return [
             (premise.text, hypothesis.text, relation)
             for premise, row in zip(premises, wanted, strict=True)
@@ -104,7 +105,7 @@ class _Squares:
         ]
 
     def _premise(self, entailed: Formula, excluded: Formula, undecided: Formula) -> Formula | None:
-        """Draw a premise that stands in these relations to three hypotheses, if there is one."""
+        """Draw a premise with these relations to three hypotheses, or return None."""
         fitting = [
             premise
             for premise in self.premises
@@ -118,7 +119,7 @@ class _Squares:
         return formulas[int(self.random.random_sample() * len(formulas))]
 
     def _formulas(self, count: int, most: int) -> list[Formula]:
-        """Draw formulas that stand in no square yet and are sometimes true and sometimes false."""
+        """Draw unused formulas that are neither tautologies nor contradictions."""
         formulas: dict[str, Formula] = {}
         while len(formulas) < count:
             new = formula(self.random, self.variables, 2 + int(self.random.random_sample() * (most - 1)))
@@ -128,7 +129,7 @@ class _Squares:
 
 
 def _possible(entailed: Formula, excluded: Formula, undecided: Formula) -> bool:
-    """Tell whether any premise at all stands in these relations to three hypotheses."""
+    """Return whether a premise with these relations to three hypotheses exists."""
     inside = entailed.truth & ~excluded.truth
     return bool(inside & undecided.truth and inside & ~undecided.truth)
 
@@ -138,22 +139,22 @@ def entailment(variables: int = 4, rows: int = 12000, **options: Any) -> TextDat
     """Pairs of propositional formulas: does the first entail, contradict or leave open the second? Exact labels.
 
     9603 / 1197 / 1197 pairs of three equally frequent classes, by truth table: ``( d or not b ) and not c`` and ``c and a``
-    contradict each other. No formula is always true or always false, so the labels exclude each other. Premises mention 2 to 5
-    variables, hypotheses 2 to 4, some of them more than once. Neither formula gives the label away by itself: the pairs come in
-    squares of three premises and three hypotheses, in which every formula meets every label once. No formula stands in two
-    squares, thus none in two splits.
+    contradict each other. No formula is a tautology or a contradiction, so the labels exclude each other. Premises contain 2 to
+    5 variables, hypotheses 2 to 4, with repetition. Neither formula alone is informative: the pairs are in squares of three
+    premises and three hypotheses, in which every formula has every label once. No formula is in two squares, and thus in two
+    splits.
 
     Accuracy on the test split, in per cent: any rule that reads one formula only 33.3; logistic regression on the counts of
-    words, or of runs of one to three words, of both formulas 33.3: only what joins the two helps. A plain bidirectional LSTM of
-    two layers reached 80.6 in 20 epochs, attention between words that is blind to their order 48.
+    words, or of runs of one to three words, of both formulas 33.3: only interactions of the two help. A plain bidirectional
+    LSTM of two layers reached 80.6 in 20 epochs, attention between words without their order 48.
 
     Args:
-        variables: Variables in use, 4 to 6; fewer are too few for such squares.
-        rows: Pairs of all splits together, at least 90; they make whole squares of nine, of which 80, 10 and 10 per cent are
-            for training, validation and testing.
-        **options: Of `TextData`; `seed` decides the order of training only, never the pairs.
+        variables: Number of variables, 4 to 6; fewer are too few for such squares.
+        rows: Number of pairs, at least 90; they are whole squares of nine, of which 80, 10 and 10 % are for training,
+            validation and testing.
+        **options: Of `TextData`; the pairs do not depend on `seed`.
     """
-    check_integer("variables", variables, 4, MOST)
+    check_integer("variables", variables, 4, MAX_VARIABLES)
     check_integer("rows", rows, 10 * SQUARE, 200_000)
     return TextData(partial(_generate, variables, rows // SQUARE), "pair_classification", **options)
 

@@ -1,4 +1,4 @@
-"""The embedded text: 21,844 definitions of nouns, as topics, as pairs, as a ranking, and as text to generate."""
+"""Definitions of 21,844 nouns in the installed timm, as topics, pairs, a ranking, or text to generate."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -28,7 +28,7 @@ Row = tuple[str, ...]
 
 
 class _Task(NamedTuple):
-    """What the glosses are made into, and how it is read by default."""
+    """A task on glosses, and the default tokenizer."""
 
     task: str
     classes: Sequence[str]
@@ -47,39 +47,41 @@ def glosses(
     batch_tokens: int | None = None,
     **options: Any,
 ) -> LightningDataModule:
-    """Definitions of nouns (WordNet 3.0, from the installed timm): their topic, their words, or as text; needs no network.
+    """Definitions of nouns (WordNet 3.0, from the installed timm) for classification, ranking or generation; needs no network.
 
-    Split once and for all, stratified by topic, into 17471 / 1094 / 3279 glosses; glosses of equal definitions or equal lemmas
-    are never in two splits. All tasks share the split:
+    The splits are fixed, stratified by topic, and shared by all tasks: 17471 / 1094 / 3279 glosses. Glosses with equal
+    definitions or equal lemmas are in the same split.
 
-    `topics`, 17471 / 1094 / 3279 rows: the field of a definition, told by its range of WordNet's offsets: animal 3955, artifact
+    `topics`, 17471 / 1094 / 3279 rows: the field of a definition, from its range of WordNet's offsets: animal 3955, artifact
     7858, body 88, food 1851, object 238, person 2844, plant 4330, substance 77, other 603.
     Test accuracy: majority 36.3 %, TF-IDF with logistic regression 89.6 % (C = 10: 92.4 %).
 
-    `pairs`, 20000 / 2000 / 4000 rows: are these the lemmas of this definition? Every definition comes twice, beside its own
-    lemmas and beside those of another gloss of its topic, and so do lemmas: neither tells anything by itself. A few of the
+    `pairs`, 20000 / 2000 / 4000 rows: are these the lemmas of this definition? Every definition occurs twice, with its own
+    lemmas and with those of another gloss of its topic, and so do lemmas, so that neither is informative alone. A few of the
     wrong ones would fit as well. Test accuracy: majority and logistic regression on the words of both sides 50.0 %, a threshold
     on the cosine of character 3- to 5-grams (TF-IDF) 79.2 %.
 
     `ranking`, 20000 / 1992 / 4000 rows: which lemmas does this definition define? 5000 / 250 / 500 questions of 4 / 8 / 8
-    candidates out of the same topic and split, one of them right; two validation questions have only 4. Test MRR: chance .340,
+    candidates from the same topic and split, one of them right; two validation questions have only 4. Test MRR: chance .340,
     words of both sides with logistic regression .362, the cosine of character 3- to 5-grams .718 (top-1 62.8 %).
 
     `language_model`: definitions as running text (`gloss_corpus`). `seq2seq`: from a definition to its noun (`gloss_lemmas`).
 
     Args:
         task: `topics`, `pairs`, `ranking`, `language_model` or `seq2seq`.
-        limit: At most so many glosses of every split, stratified; for `pairs` two rows each, for `ranking` a question each.
-        tokenizer: See `TextData`; if not given `word` for topics, `bpe` for the others.
-        vocab: Tokens at most; if not given 30000 for topics, 2000 for the others.
+        limit: Maximum number of glosses of every split, stratified; `pairs` has two rows each, `ranking` one question each.
+        tokenizer: See `TextData`; by default `word` for topics, `bpe` for the others.
+        vocab: Maximum vocabulary size; by default 30000 for topics, 2000 for the others.
         stream: See `CorpusData`.
         batch_tokens: See `ParallelData`.
-        **options: Of `TextData`, or of the data module of the task; `seed` decides the order of training only, never the rows.
+        **options: Of `TextData`, or of the data module of the task; the rows do not depend on `seed`.
     """
-    if task in WRITING:
-        return _written(task, limit, options | {"tokenizer": tokenizer, "vocab": vocab, "batch_tokens": batch_tokens}, stream)
+    if task in GENERATION:
+        return _generation_data(
+            task, limit, options | {"tokenizer": tokenizer, "vocab": vocab, "batch_tokens": batch_tokens}, stream
+        )
     if task not in TASKS:
-        raise InputError(f"glosses: no task {task!r}; there are {', '.join([*TASKS, *WRITING])}")
+        raise InputError(f"glosses: unknown task={task!r}; use {', '.join([*TASKS, *GENERATION])}")
     check_integer("limit", 1 if limit is None else limit, 1)
     kind = TASKS[task]
     options = {**options, "classes": options.get("classes") or kind.classes}
@@ -91,12 +93,12 @@ def glosses(
 def gloss_lemmas(limit: int | None = None, **options: Any) -> ParallelData:
     """Definitions of nouns (WordNet 3.0, from the installed timm), each with the first noun it defines; needs no network.
 
-    Split as all tasks of `glosses` are, 17471 / 1094 / 3279 pairs. Only 9 % of the test nouns are training nouns too: most
-    must be put together from parts, and few can be right to the letter.
+    The splits are those of `glosses`, 17471 / 1094 / 3279 pairs. Only 9 % of the test nouns are also training nouns: most must
+    be assembled from parts, and few can be exactly right.
 
     Args:
-        limit: At most so many pairs of every split, stratified by topic.
-        **options: Of `ParallelData`; `seed` decides the order of training only, never the pairs.
+        limit: Maximum number of pairs of every split, stratified by topic.
+        **options: Of `ParallelData`; the pairs do not depend on `seed`.
     """
     if limit is not None:
         check_integer("limit", limit, 1)
@@ -108,24 +110,25 @@ def _tables(table: Callable[[str, Sequence[Gloss], int | None], Table], limit: i
 
 
 def _lemmas(_: str, split: Sequence[Gloss], limit: int | None) -> Table:
-    """Put every definition beside the first of its lemmas."""
+    """Pair every definition with its first lemma."""
     chosen = [split[index] for index in wordnet.sample(split, limit)]
     return Table(([gloss.definition for gloss in chosen], [gloss.lemmas.split(", ")[0] for gloss in chosen]), source="glosses")
 
 
-def _written(task: str, limit: int | None, options: dict[str, Any], stream: bool) -> LightningDataModule:
-    """Make the data of a task that writes, or refuse an option that they have not."""
-    preset = WRITING[task]
+def _generation_data(task: str, limit: int | None, options: dict[str, Any], stream: bool) -> LightningDataModule:
+    """Return the data of a generative task after checking their options."""
+    preset = GENERATION[task]
     options = {name: value for name, value in options.items() if value is not None}
-    if stream and "stream" in signature(preset).parameters:  # the network asks for it, not the user
+    allowed = signature(preset).parameters
+    if stream and "stream" in allowed:  # set by the network, not by the user
         options["stream"] = stream
-    if wrong := sorted(options.keys() - signature(preset).parameters.keys()):
-        raise InputError(f"glosses(task={task}) has no option {wrong[0]}; it has {', '.join(signature(preset).parameters)}")
+    if wrong := sorted(options.keys() - allowed.keys()):
+        raise InputError(f"glosses(task={task}) has no option {wrong[0]}; use {', '.join(allowed)}")
     return preset(limit, **options)  # type: ignore[no-any-return]
 
 
 def _topics(_: str, split: Sequence[Gloss], limit: int | None) -> Table:
-    """Label definitions; within the limit, the first of every topic comes along: no split may lack one that another has."""
+    """Label definitions by topic; a limit keeps the first gloss of every topic, so that all splits have the same topics."""
     first = {gloss.topic: index for index, gloss in reversed(list(enumerate(split)))}
     if limit is not None and limit < len(first):
         first = {}
@@ -136,7 +139,7 @@ def _topics(_: str, split: Sequence[Gloss], limit: int | None) -> Table:
 
 
 def _pairs(name: str, split: Sequence[Gloss], limit: int | None) -> Table:
-    """Put every definition beside its own lemmas and beside those of another gloss, so that lemmas too come right and wrong."""
+    """Pair every definition with its own lemmas and with those of another gloss; each lemma is right once and wrong once."""
     split = [split[index] for index in wordnet.sample(split, PAIRED[name])]
     others = _others(split, np.random.RandomState(0))
     rows: list[Row] = []
@@ -147,7 +150,7 @@ def _pairs(name: str, split: Sequence[Gloss], limit: int | None) -> Table:
 
 
 def _others(split: Sequence[Gloss], random: np.random.RandomState) -> list[int]:
-    """Give every gloss another of its topic that has neither a lemma nor the definition of it; each is given once."""
+    """Permute the glosses of every topic such that none is assigned one with a common lemma or the same definition."""
     others = list(range(len(split)))
     for topic in wordnet.CLASSES:
         ring = random.permutation([index for index, gloss in enumerate(split) if gloss.topic == topic]).tolist()
@@ -163,7 +166,7 @@ def _others(split: Sequence[Gloss], random: np.random.RandomState) -> list[int]:
 
 
 def _ranking(name: str, split: Sequence[Gloss], limit: int | None) -> Table:
-    """Put every definition beside its own lemmas and, in random order, those of other glosses of its topic."""
+    """Pair every definition with its own lemmas and, in random order, with those of other glosses of its topic."""
     random = np.random.RandomState(0)
     asked = [split[index] for index in wordnet.sample(split, ASKED[name])]
     pools = {topic: [gloss for gloss in split if gloss.topic == topic] for topic in wordnet.CLASSES}
@@ -178,7 +181,7 @@ def _ranking(name: str, split: Sequence[Gloss], limit: int | None) -> Table:
 
 
 def _candidates(right: Gloss, pool: Sequence[Gloss], count: int, random: np.random.RandomState) -> list[Gloss]:
-    """Draw the candidates of a question in random order: so many, or as many as the pool has."""
+    """Draw up to `count` candidates of a question in random order."""
     candidates = [right]
     for index in random.permutation(len(pool)):
         if len(candidates) < count and not any(pool[index].alike(gloss) for gloss in candidates):
@@ -193,9 +196,9 @@ def _table(rows: Sequence[Row]) -> Table:
 
 TASKS = {
     "topics": _Task("text_classification", wordnet.CLASSES, _topics, "word", 30000),
-    # Lemmas are rare words; what they share with a definition are their parts.
+    # Lemmas are rare words, which share only parts with a definition.
     "pairs": _Task("pair_classification", FIT, _pairs, "bpe", 2000),
     "ranking": _Task("answer_ranking", RELEVANCE, _ranking, "bpe", 2000),
 }
 
-WRITING: dict[str, Callable[..., Any]] = {"language_model": gloss_corpus, "seq2seq": gloss_lemmas}
+GENERATION: dict[str, Callable[..., Any]] = {"language_model": gloss_corpus, "seq2seq": gloss_lemmas}

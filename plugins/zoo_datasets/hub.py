@@ -1,4 +1,4 @@
-"""Loading data sets from the Hugging Face Hub, with a one-line error for whatever goes wrong."""
+"""Load data sets from the Hugging Face Hub, and raise one-line errors."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,26 +9,26 @@ from zoo.errors import InputError
 
 @contextmanager
 def from_hub(preset: str, repository: str) -> Iterator[None]:
-    """Turn whatever goes wrong on the way to the Hub into one line that offers `path=`."""
+    """Turn errors of a download into one line that suggests `path=`."""
     try:
         yield
     except (OSError, ValueError, RuntimeError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
         raise InputError(
-            f"{preset}: could not get {repository} from the Hugging Face Hub ({reason}); "
-            f"use {preset}(path=...) for a local copy, beside the other options",
+            f"{preset}: cannot download {repository} from the Hugging Face Hub ({reason}); "
+            f"use {preset}(path=...) with a local copy",
             code="failed",
         ) from error
 
 
 def load(preset: str, repository: str, *table: str | None, **options: str) -> Any:
-    """Load the splits of a repository, by name; what was fetched once is in the library's cache."""
+    """Load the splits of a repository from the Hub, or from the cache of `datasets`."""
     with from_hub(preset, repository):
         import datasets
 
         try:
             return datasets.load_dataset(repository, *table, **options)
-        except Exception as error:  # A connection that breaks off is whatever the library below that one calls it.
+        except Exception as error:  # a broken connection raises errors of the HTTP library
             raise RuntimeError(_reason(error)) from error
 
 
@@ -36,19 +36,18 @@ def _reason(error: Exception) -> str:
     import datasets
 
     if isinstance(error, datasets.exceptions.SplitsVerificationError):
-        return "it has other splits or numbers of rows than its own card says"
+        return "its splits or numbers of rows differ from its card"
     cause = (isinstance(error, datasets.exceptions.DatasetsError) and error.__cause__) or error
     if isinstance(cause, datasets.table.CastError):
         existing, wanted = (", ".join(names) for names in (cause.table_column_names, cause.requested_column_names))
-        return f"a file has the columns {existing}; its card, or another file, says {wanted}"
+        return f"a file has the columns {existing}, but its card or another file has {wanted}"
     return str(cause).strip() or type(cause).__name__
 
 
 def hub_changed(preset: str, repository: str, what: str) -> InputError:
-    """Say that the Hub's copy of a set is not what it was."""
-    return InputError(
-        f"{preset}: the Hub's copy has changed: {repository} has {what}; use {preset}(path=...) for a local copy", code="failed"
-    )
+    """Return the error for a data set that has changed on the Hub."""
+    message = f"{preset}: {repository} has changed on the Hub: it has {what}; use {preset}(path=...) with a local copy"
+    return InputError(message, code="failed")
 
 
 def hub_split(
@@ -60,7 +59,7 @@ def hub_split(
     others: Sequence[str] = (),
     rows: int | None = None,
 ) -> Any:
-    """Return a split of what `load` returned, if it has the columns, of texts and of others, and the rows that are expected."""
+    """Return a split of what `load` returned after checking its columns of texts, its other columns and its number of rows."""
     if part not in loaded:
         raise hub_changed(preset, repository, f"no split {part}, only {', '.join(loaded)}")
     data = loaded[part].flatten()
@@ -69,7 +68,7 @@ def hub_split(
     if wrong := [name for name in texts if getattr(data.features[name], "dtype", None) not in ("string", "large_string")]:
         raise hub_changed(preset, repository, f"no text in the column {', '.join(wrong)} of {part}")
     if rows not in (None, len(data)):
-        raise hub_changed(preset, repository, f"{len(data):,} rows in {part}, not {rows:,}")
+        raise hub_changed(preset, repository, f"{len(data):,} rows in {part}, expected {rows:,}")
     return data
 
 
@@ -77,7 +76,7 @@ Preset = TypeVar("Preset", bound=Callable[..., Any])
 
 
 def attach_record(preset: Preset, record: Any) -> Preset:
-    """Name a preset after its record, and attach the record, which the preset reads when it is called."""
+    """Name a preset after its record, and set the record as an attribute, which the preset reads when it is called."""
     preset.__name__ = preset.__qualname__ = record.name
     preset.__doc__ = f"Load the published set {record.name}."
     preset.record = record  # type: ignore[attr-defined]

@@ -1,25 +1,23 @@
-"""The published sets of labelled images: one entry each, which is the record and the preset.
+"""The published sets of labelled images.
 
-Every preset takes `path`, a local copy, and else fetches the set from the Hugging Face Hub, once; see `cifar_set` and
-`medmnist`. All other options are those of `ImageData`.
+Every preset reads the local copy `path`, or downloads the set from the Hugging Face Hub; see `cifar_set` and `medmnist`. All
+other options are those of `ImageData`.
 """
 
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from zoo.data.images.files import read_npz
 from zoo.data.images.module import ImageData
-from zoo.data.images.splits import Split
 from zoo.data.options import OptionalPath, options_of, resolve_path
 from zoo.errors import InputError
 from zoo_datasets.cifar import cifar_set
 from zoo_datasets.hub import attach_record, from_hub
 
-REPOSITORY = "albertvillanova/medmnist-v2"  # a mirror; MedMNIST's own files, held against the sums, are on Zenodo
+REPOSITORY = "albertvillanova/medmnist-v2"  # a mirror of the files on Zenodo, verified by their MD5 sums
 REVISION = "0472595ab51916346dc4ad40f7b77551f2171403"
 
 
@@ -28,7 +26,7 @@ class MedMNISTSet:
     """A set of MedMNIST v2 (28 x 28 pixels); names and sums are those of `medmnist/info.py` 2.1.0.
 
     Attributes:
-        name: Name of the preset, and of its file.
+        name: Name of the preset and of its file.
         md5: MD5 sum of its .npz archive.
         classes: The label names; label i is called `classes[i]`.
     """
@@ -41,14 +39,13 @@ class MedMNISTSet:
 def medmnist(name: str, md5: str, classes: str) -> Callable[..., ImageData]:
     """Return the preset of a set of MedMNIST, with the official splits: `preset(path=None, ...)`.
 
-    `path` is a local `.npz` (also of 64, 128 or 224 pixels), or the folder that holds `NAME.npz`. Without, the archive is
-    fetched (once) from a mirror on the Hub and held against MedMNIST's own sum. By default augmentation shifts by up to a
-    sixteenth of the side.
+    `path` is a local `.npz` (also of 64, 128 or 224 pixels), or the folder of `NAME.npz`. Without, the archive is downloaded
+    from a mirror on the Hub and verified by MedMNIST's MD5 sum. The default augmentation is `shift`.
 
     Args:
         name: Name of the set.
         md5: See `MedMNISTSet`.
-        classes: The label names, with ` | ` between.
+        classes: The label names, separated by ` | `.
     """
 
     @options_of(ImageData, "channels", "val", "test", augment="shift")
@@ -57,17 +54,13 @@ def medmnist(name: str, md5: str, classes: str) -> Callable[..., ImageData]:
         root = None if path is None else resolve_path(path, record.name)
         if root is not None and root.is_dir():
             root = resolve_path(root / f"{record.name}.npz", record.name)
-        return ImageData(partial(_read, record, root), record.classes, **options)
+        return ImageData(lambda: read_npz(_download(record) if root is None else root), record.classes, **options)
 
     return attach_record(preset, MedMNISTSet(name, md5, tuple(classes.split(" | "))))
 
 
-def _read(record: MedMNISTSet, path: Path | None) -> dict[str, Split]:
-    return read_npz(_fetch(record) if path is None else path)
-
-
-def _fetch(record: MedMNISTSet) -> Path:
-    """Fetch an archive (once; then it is in the library's cache), and hold it against its published MD5 sum."""
+def _download(record: MedMNISTSet) -> Path:
+    """Download an archive to the cache of `huggingface_hub`, and verify its MD5 sum."""
     with from_hub(record.name, REPOSITORY):
         import huggingface_hub
 
@@ -76,7 +69,7 @@ def _fetch(record: MedMNISTSet) -> Path:
     with open(path, "rb") as stream:
         md5 = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
     if md5 != record.md5:
-        sums = f"MD5 {md5}, MedMNIST says {record.md5}"
+        sums = f"MD5 {md5}, expected {record.md5}"
         raise InputError(f"{record.name}: {path} is damaged ({sums}); delete it and try again", code="corrupt")
     return Path(path)
 

@@ -1,4 +1,4 @@
-"""Published and generated sets of pairs of texts."""
+"""Published and generated sets of source and target texts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from zoo.errors import InputError
 from zoo_datasets.hub import attach_record, hub_split, load
 from zoo_datasets.text_sets import hub_table
 
-PARTS = {"train": "train", "val": "validation", "test": "test"}  # our splits, and what the Hub calls them
+HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,17 +26,17 @@ class ParallelSet:
 
     Attributes:
         name: Name of the preset.
-        sides: Source and target by default, and the endings of their files.
-        stems: What the files of a split are called before the general names, endings aside.
-        repository: The data set repository on the Hub, if a copy is known to be right. No commit of any is known for certain,
-            so the main branch is read, and the numbers of rows alone notice a change.
-        paired: Whether the repository has a table for each pair of languages.
-        column: The name of a language's column.
-        rows: Rows of the Hub's splits, where they are known, by pair of languages.
-        tests: The test sets that a folder may hold, as test_NAME; the first is the default, and the only one on the Hub.
-        untrained: Whether a folder without training pairs trains on those to validate.
-        entities: Whether HTML entities in the files are read as what they mean.
-        defaults: Other defaults of the options of `ParallelData`.
+        sides: Default source and target, which are file extensions.
+        stems: File names of the splits, without extensions, in addition to `SPLITS`.
+        repository: The data set repository on the Hub, if it has a correct copy. No commit is known, so the main branch is
+            read, and only the numbers of rows detect changes.
+        paired: Whether the repository has a configuration for each pair of languages.
+        column: The column of a language.
+        rows: Number of rows of the Hub's splits, by pair of languages, if known.
+        tests: Names of the test sets test_NAME in a folder; the first is the default, and the only one on the Hub.
+        untrained: Whether a folder without training pairs trains on its validation pairs.
+        entities: Whether to replace HTML entities in files.
+        defaults: Defaults of `ParallelData` that differ.
     """
 
     name: str
@@ -55,11 +55,11 @@ class ParallelSet:
 def parallel_set(**record: Any) -> Callable[..., ParallelData]:
     """Return the preset of a published set: `preset(path=None, source=..., target=..., ...)`.
 
-    With `path` it reads a folder of parallel files NAME.SIDE, line i of one side beside line i of the other, plain or packed as
-    .gz or .xz; without, it fetches the set from the Hub once. `source` and `target` are the sides, and the endings of files.
+    With `path` it reads a folder of parallel files NAME.SIDE, plain or compressed (.gz, .xz); without, it downloads the set.
+    `source` and `target` are the sides, which are file extensions.
 
     Args:
-        record: The fields of `ParallelSet`; kept as the attribute `record` of the preset.
+        record: The fields of `ParallelSet`, which is the attribute `record` of the preset.
     """
     parallel_set = ParallelSet(**record)
     source, target = parallel_set.sides
@@ -75,22 +75,22 @@ def parallel_set(**record: Any) -> Callable[..., ParallelData]:
 
 
 def check(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> None:
-    """Check the options of a preset without data."""
+    """Check the options of a preset before reading data."""
     if path is not None:
         return
     if not record.repository:
         names = ", ".join(f"{stem}.*" for stems in _stems(record).values() for stem in stems[:1])
-        where = f"use {record.name}(path=FOLDER) with a folder of {names}, each ending in {' and '.join(sides)}"
-        raise InputError(f"{record.name}: no copy on the Hugging Face Hub is known to be right; {where}")
+        advice = f"use {record.name}(path=FOLDER) with a folder of {names}, with the extensions {' and '.join(sides)}"
+        raise InputError(f"{record.name}: no correct copy on the Hugging Face Hub is known; {advice}")
     if len(set(sides)) == 1:
-        raise InputError(f"{record.name}: source={sides[0]} and target={sides[1]} are one language; give two")
+        raise InputError(f"{record.name}: source={sides[0]} and target={sides[1]} are the same language; use two")
     if record.tests and test != record.tests[0]:
-        wanted = f"use {record.name}(path=FOLDER, test={test})"
-        raise InputError(f"{record.name}: the copy on the Hub has no test_{test}, only {record.tests[0]}; {wanted}")
+        advice = f"use {record.name}(path=FOLDER, test={test})"
+        raise InputError(f"{record.name}: the Hub has no test_{test}, only {record.tests[0]}; {advice}")
 
 
 def read(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> dict[str, Table]:
-    """Read a set from the Hub, or from a local copy."""
+    """Read a set from the Hub or a local copy."""
     if path is None:
         return fetch(record, sides)
     stems = _stems(record)
@@ -100,8 +100,8 @@ def read(record: ParallelSet, path: OptionalPath, sides: Sides, test: str) -> di
     tables = read_folder(record.name, path, sides, stems, untrained=record.untrained)
     if record.tests and test != record.tests[0] and "test" not in tables:
         missing = f"{path} has no {name}.{sides[0]} and {name}.{sides[1]}"
-        raise InputError(f"{record.name}: {missing}; use test={record.tests[0]}, or another there is")
-    if record.entities:  # the texts are then kept in memory
+        raise InputError(f"{record.name}: {missing}; use test={record.tests[0]} or another test set of the folder")
+    if record.entities:  # loads the texts into memory
         for split, table in tables.items():
             tables[split] = table.changed(texts=tuple(TextColumn.of([*map(unescape, column)]) for column in table.texts))
     return tables
@@ -112,12 +112,12 @@ def _stems(record: ParallelSet) -> dict[str, Sequence[str]]:
 
 
 def fetch(record: ParallelSet, sides: Sides) -> dict[str, Table]:
-    """Fetch a set (once; then it is in the library's cache); pairs of which a side is empty are left out."""
+    """Load a set from the Hub or the cache of `datasets`, without pairs that have an empty side."""
     pair = "-".join(sorted(sides, key=lambda side: (side == "en", side)))  # English comes last, as in WMT
     loaded = load(record.name, record.repository, pair if record.paired else None, revision="main")
     columns, rows = [record.column.format(side) for side in sides], record.rows.get(pair, {})
     splits = {}
-    for split, part in PARTS.items():
+    for split, part in HUB_SPLITS.items():
         data = hub_split(record.name, record.repository, loaded, part, columns, rows=rows.get(part))
         table = hub_table(data, columns).changed(source=f"{record.repository}, {part}")
         splits[split] = table.where(~table.blank())
@@ -126,24 +126,24 @@ def fetch(record: ParallelSet, sides: Sides) -> dict[str, Table]:
 
 SPAN = 2000
 OPERATIONS = "+-*"
-LONGEST = len("x=-1000,y=-1000,x*y") + 1  # tokens of the longest pair, [EOS] included, whether or not it is drawn
+LONGEST = len("x=-1000,y=-1000,x*y") + 1  # tokens of the longest possible text, [EOS] included
 SAMPLES = SPAN * SPAN * len(OPERATIONS)  # all values of x and y under all operations: 12 million
 
 
 @options_of(ParallelData, tokenizer="char", max_length=LONGEST)
 def mlu(train: int = 100_000, val: int = 1000, test: int = 2000, **options: Any) -> ParallelData:
-    """Expressions of two variables and their value, such as ``y=691,x=-999,y*x`` and ``-690309``, letter by letter.
+    """Expressions of two variables and their value by character, such as ``y=691,x=-999,y*x`` and ``-690309``.
 
-    Mathematical language understanding (Wangperawong 2018, arXiv 1812.02825), generated by its rules: x and y are whole numbers
-    from -1000 to 999, the operation is +, - or *. Which variable is assigned first is random, and so is, independently, each of
-    the two that stand in the expression. All draws are uniform. A triple of x, y and operation, of which there are 12 million,
-    occurs once at most in all splits together. The test pairs depend on `test` alone, the validation pairs on `val` and `test`.
+    Mathematical language understanding (Wangperawong 2018, arXiv 1812.02825), generated by its rules: x and y are integers from
+    -1000 to 999, the operation is +, - or *. The order of the assignments and both operands are random and independent, and all
+    distributions are uniform. Each of the 12 million triples of x, y and operation occurs at most once in all splits together.
+    The test pairs depend on `test` only, the validation pairs on `val` and `test`.
 
     Args:
         train: Training pairs. The original has about 10.8 million, and 1.2 million to test on.
         val: Validation pairs.
         test: Test pairs.
-        **options: Of `ParallelData`; `seed` decides the order of training only, never the pairs.
+        **options: Of `ParallelData`; the pairs do not depend on `seed`.
 
     Example:
         >>> from zoo.data.module import ready
@@ -154,13 +154,13 @@ def mlu(train: int = 100_000, val: int = 1000, test: int = 2000, **options: Any)
     counts = {"test": test, "val": val, "train": train}
     total = sum(check_integer(name, count, 1) for name, count in counts.items())
     if total > SAMPLES:
-        raise InputError(f"mlu: train={train}, val={val} and test={test} are {total:,} pairs; there are {SAMPLES:,}")
+        raise InputError(f"mlu: train={train}, val={val} and test={test} are {total:,} pairs; use at most {SAMPLES:,}")
     return ParallelData(partial(_generate, counts), **options)
 
 
 def _generate(counts: dict[str, int]) -> dict[str, Table]:
     total = sum(counts.values())
-    random = np.random.RandomState(0)  # its streams are frozen for ever
+    random = np.random.RandomState(0)  # its streams are frozen
     codes = random.permutation(SAMPLES)[:total]
     forms = random.randint(8, size=SAMPLES, dtype=np.uint8)[codes]
     ends = np.cumsum([counts["test"], counts["val"]])
@@ -169,7 +169,7 @@ def _generate(counts: dict[str, int]) -> dict[str, Table]:
 
 
 def _pairs(codes: Array, forms: Array) -> Table:
-    """Write samples down: numbers of triples (x, y, operation), and three bits for what comes first, stands left and right."""
+    """Return the texts of samples, from codes of (x, y, operation) and 3-bit forms: first variable, left and right operand."""
     operation, x, y = codes % 3, codes // 3 % SPAN - SPAN // 2, codes // 3 // SPAN - SPAN // 2
     swapped, left, right = forms & 1, forms >> 1 & 1, forms >> 2
     a, b = np.where(left, y, x), np.where(right, y, x)

@@ -1,7 +1,7 @@
-"""The published sets of texts and of pairs of texts: one entry each, which is the record and the preset.
+"""The published sets of texts and of pairs of texts.
 
-Every preset takes `path`, a local copy, and else fetches the set from the Hugging Face Hub, once; see `text_set` and
-`parallel_set`. All other options are those of `TextData` and `ParallelData`.
+Every preset reads the local copy `path`, or downloads the set from the Hugging Face Hub; see `text_set` and `parallel_set`. All
+other options are those of `TextData` and `ParallelData`.
 """
 
 from zoo_datasets.parallel_sets import parallel_set
@@ -48,12 +48,12 @@ subj = text_set(
 )
 """SUBJ: 10,000 sentences, subjective or objective (Pang and Lee 2004); no split, hence folds."""
 
-# No commit is known in full, hence the branch. The third split, `dev`, is left out: the other two already are the original.
+# No full commit hash is known, hence the branch. The third split, `dev`, is not used: the other two are the original.
 mpqa = text_set("mpqa", "jxm/mpqa@main", WHOLE, {"train": 8603, "test": 2000}, hub=SENTENCE, names=POLARITY)
 """MPQA: 10,603 short phrases of news, negative or positive (Wiebe et al. 2005); no split, hence folds.
 
-Phrases recur, 98 of them with both labels: no system can be right about all. The Hub's copy has no known commit and is read
-from its main branch; only its numbers of rows are checked.
+Phrases repeat, 98 of them with both labels, so perfect accuracy is impossible. No commit of the Hub's copy is known: its main
+branch is read, and only the numbers of rows are checked.
 """
 
 cr = text_set("cr", "SetFit/CR@01e427e689e9d3a9097f85eab7a91ce937cf5f98", WHOLE, {"train": 3394, "test": 376}, names=POLARITY)
@@ -80,7 +80,7 @@ trec = text_set(
         },
     ),
 )
-"""TREC: 5,452 + 500 questions by what they ask for, 6 classes, or 50 with `fine` (Li and Roth 2002).
+"""TREC: 5,452 + 500 questions by the type of answer, 6 classes, or 50 with `fine` (Li and Roth 2002).
 
 Ten test questions also occur among the training questions, as published. Validation rows are held out of training.
 """
@@ -119,9 +119,9 @@ sst = text_set(
 )
 """SST: movie reviews by sentiment (Socher et al. 2013), 67,349 training phrases or 6,920 sentences of 2 classes.
 
-`level` is `phrases`, `sentences`, or `fine` (8,544 sentences of 5 classes). In a folder of several sets it picks the files
-binary_phrase_train, binary_sent_train or fine_sent_train, and theirs for validation and test. The Hub keeps the test labels of
-the phrases secret: the 872 validation sentences are tested on then, and the validation rows are phrases held out of training,
+`level` is `phrases`, `sentences`, or `fine` (8,544 sentences of 5 classes). In a folder of several sets it selects the files
+binary_phrase_train, binary_sent_train or fine_sent_train, and those for validation and test. On the Hub, the test labels of
+the phrases are secret: the 872 validation sentences are for testing, and the validation rows are phrases held out of training,
 which overlap with others.
 """
 
@@ -134,9 +134,9 @@ imdb = text_set(
     names=POLARITY,
     defaults={"max_length": 256},
 )
-"""IMDb: 25,000 + 25,000 movie reviews, negative or positive (Maas et al. 2011), cut to 256 tokens.
+"""IMDb: 25,000 + 25,000 movie reviews, negative or positive (Maas et al. 2011), truncated to 256 tokens.
 
-A local table of the columns label, id, rating, fold and text has its validation rows in fold `val`; else they are held out.
+In a local table with the columns label, id, rating, fold and text, fold `val` is for validation; else rows are held out.
 """
 
 snli = text_set(
@@ -151,8 +151,8 @@ snli = text_set(
 )
 """SNLI: 549,367 pairs of sentences, entailment, neutral or contradiction (Bowman et al. 2015).
 
-Pairs without a gold label are left out. A local folder without training pairs trains on the 9,842 validation pairs, a part of
-which is held out: that is a small set of its own, as its sizes say, and its results are not those of SNLI.
+Pairs without a gold label are removed. A local folder without training pairs trains on the 9,842 validation pairs, a part of
+which is held out; such results are not comparable to those of SNLI.
 """
 
 mnli = text_set(
@@ -176,11 +176,11 @@ mnli = text_set(
 )
 """MNLI: 392,702 pairs, entailment, neutral or contradiction (Williams et al. 2018), tested on the matched genres.
 
-The test labels are secret: the development pairs, 9,815 matched or 9,832 `mismatched`, are tested on, and validation pairs are
-held out of training.
+The test labels are secret: the development pairs, 9,815 matched or 9,832 `mismatched`, are for testing, and validation pairs
+are held out of training.
 """
 
-# The repository's `tsv_format` lacks 499 of these training pairs: somebody took quotation marks for quoting.
+# The repository's `tsv_format` lacks 499 of these training pairs, because quotation marks were parsed as quoting.
 scitail = text_set(
     "scitail",
     "allenai/scitail@0cc4353235b289165dfde1c7c5d1be983f99ce44",
@@ -206,7 +206,7 @@ qqp = text_set(
 )
 """QQP: 404,276 pairs of Quora questions, duplicate or different, in GLUE's split (Iyer et al. 2017; Wang et al. 2018).
 
-GLUE keeps its test labels secret: the 40,430 validation pairs are tested on, and others held out of training.
+The test labels are secret: the 40,430 validation pairs are for testing, and validation pairs are held out of training.
 """
 
 qnli = text_set(
@@ -219,10 +219,10 @@ qnli = text_set(
     columns=(_ANSWERS,),
     names={"0": "entailment", "1": "not_entailment"},
 )
-"""QNLI: 104,743 questions and sentences, does the sentence answer (entailment) or not (Wang et al. 2018).
+"""QNLI: 104,743 questions and sentences; does the sentence answer (entailment) or not (Wang et al. 2018).
 
-GLUE keeps its test labels secret: the 5,463 validation pairs are tested on, and others held out of training. A local copy that
-has no more than these is cut into folds.
+The test labels are secret: the 5,463 validation pairs are for testing, and validation pairs are held out of training. A local
+copy with these pairs only is cut into folds.
 """
 
 wikiqa = text_set(
@@ -240,7 +240,7 @@ wikiqa = text_set(
 )
 """WikiQA: rank the sentences of a page by whether they answer a question (Yang et al. 2015).
 
-Questions without a right answer are left out, as usual: 873 to train on, 126 to validate, 243 to test.
+Questions without a right answer are removed, as usual: 873 to train on, 126 to validate, 243 to test.
 """
 
 multi30k = parallel_set(
@@ -251,18 +251,18 @@ multi30k = parallel_set(
 )
 """Multi30k: 29,000 + 1,014 + 1,000 captions of pictures, English and German (Elliott et al. 2016), raw text.
 
-A folder holds train.en, val.en, test_2016_flickr.en and those of the other side; other languages do as well. `test` is the test
+A folder has train.en, val.en, test_2016_flickr.en and those of the other side; other languages work, too. `test` is the test
 set: `2016_flickr`, 1,000 pairs; in a folder also `2017_flickr`, 1,000, or `2017_mscoco`, 461 (Elliott et al. 2017).
 """
 
 iwslt15 = parallel_set(
     name="iwslt15", sides=("en", "vi"), stems={"val": ("tst2012",), "test": ("tst2013",)}, untrained=True, entities=True
 )
-"""IWSLT 2015: talks in English and Vietnamese, tokenised by Luong and Manning (2015): 133 thousand + 1,553 + 1,268 pairs.
+"""IWSLT 2015: talks in English and Vietnamese, tokenized by Luong and Manning (2015): 133 thousand + 1,553 + 1,268 pairs.
 
-HTML entities in the files (&quot; &apos; &#91;) are read, and measured, as the character they mean. A folder without training
-pairs trains on tst2012, 5 % of which are held out: that is a small set of its own, as its sizes say, and its results are not
-those of IWSLT. A folder is needed: no copy on the Hub is known to stay as it is.
+HTML entities in the files (&quot; &apos; &#91;) are replaced, also for metrics. A folder without training pairs trains on
+tst2012, 5 % of which are held out; such results are not comparable to those of IWSLT. A folder is required: no stable copy on
+the Hub is known.
 """
 
 wmt14 = parallel_set(
@@ -288,9 +288,9 @@ wmt16 = parallel_set(
 """WMT 2016: 4.5 million pairs of English and German, or of another language of that year, tested on newstest2016."""
 
 shakespeare_style = parallel_set(name="shakespeare_style", sides=("modern", "original"))
-"""Shakespeare's plays in modern English and as he wrote them (Xu et al. 2012; split of Jhamtani et al. 2017), tokenised.
+"""Shakespeare's plays in modern English and as he wrote them (Xu et al. 2012; split of Jhamtani et al. 2017), tokenized.
 
-18,395 + 1,218 + 1,462 pairs. A folder is needed: the Hub has no known copy.
+18,395 + 1,218 + 1,462 pairs. A folder is required: no copy on the Hub is known.
 """
 
 TEXT_SETS = (mr, subj, mpqa, cr, trec, sst, imdb, snli, mnli, scitail, qqp, qnli, wikiqa)

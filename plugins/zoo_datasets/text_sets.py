@@ -1,4 +1,4 @@
-"""Published sets of labelled texts: their records, and how a record is read from the Hub or from a local copy."""
+"""Published sets of labelled texts: records, and how to read them from the Hub or a local copy."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,21 +19,21 @@ from zoo.data.text.table import BATCH_ROWS, Labels, Store, Table, TextColumn, co
 from zoo.errors import InputError
 from zoo_datasets.hub import attach_record, hub_split, load
 
-UNLABELLED = frozenset({"-1", "-", "", "None"})  # how sets mark a row that nobody could agree on, or whose label is secret
+UNLABELLED = frozenset({"-1", "-", "", "None"})  # labels of rows without agreement, or with a secret label
 TRAIN_TEST = {"train": ("train",), "test": ("test",)}
 OFFICIAL = {"train": ("train",), "val": ("validation",), "test": ("test",)}
 HIDDEN = {"train": ("train",), "test": ("validation",)}
-"""The labels of the official test split are secret: the validation split is tested on."""
+"""Splits if the labels of the official test split are secret: the validation split is for testing."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of a table to read, by the names in its header or by their numbers.
+    """The columns of a table to read, by name or by number.
 
     Attributes:
         texts: One column of texts, or two.
         label: The column of labels.
-        group: The column that tells the questions of a ranking apart, or one that says to which split a row belongs.
+        group: The column that identifies the question of a ranking, or the split of a row.
     """
 
     texts: tuple[str | int, ...]
@@ -47,7 +47,7 @@ class Layout:
 
     @property
     def width(self) -> int | None:
-        """How many columns a file without a header has; None if the columns have names."""
+        """Number of columns of a file without a header; None if the columns have names."""
         return None if isinstance(self.label, str) else 1 + max(column for column in self.all if isinstance(column, int))
 
 
@@ -60,17 +60,17 @@ class TextSet:
 
     Attributes:
         name: Name of the preset.
-        repository: The data set repository on the Hub, and behind an @ the commit that is read; or a branch, where no commit
-            could be established and `rows` alone notices a change.
-        splits: The Hub's splits that make up ours; several are laid end to end.
-        rows: Rows of the Hub's splits, those without a label included.
-        config: Which of the repository's tables.
+        repository: The data set repository on the Hub and, after an @, its commit; or a branch if no commit is known, so that
+            only `rows` detects changes.
+        splits: The Hub's splits that make up each split; several are concatenated.
+        rows: Number of rows of the Hub's splits, unlabelled ones included.
+        config: The configuration of the repository.
         hub: The columns on the Hub.
-        columns: The columns of local files; the first of these that a file has are read.
-        names: Labels as they are written, and the names shown in their place.
-        files: What local files are called, endings aside, where that is not train, dev, val, validation or test.
-        variants: An option of the preset, and what it changes in the record by its value; the first value is the default.
-        defaults: Other defaults of the options of `TextData`.
+        columns: The possible columns of local files; the first that match are read.
+        names: The name of each label as written in the data.
+        files: File names of the splits in local copies, without extensions, in addition to `SPLITS`.
+        variants: An option of the preset, and the changes to the record for each value; the first value is the default.
+        defaults: Defaults of `TextData` that differ.
     """
 
     name: str
@@ -87,14 +87,14 @@ class TextSet:
 
     @property
     def task(self) -> str:
-        """The task that the columns are for."""
+        """The task for the columns."""
         if len(self.hub.texts) == 1:
             return "text_classification"
         return "pair_classification" if self.hub.group is None else "answer_ranking"
 
     @property
     def hidden(self) -> bool:
-        """Whether the validation split is tested on, the labels of the official test split being secret."""
+        """Whether the labels of the official test split are secret, so that the validation split is for testing."""
         return self.splits == HIDDEN
 
     def variant(self, value: object) -> Self:
@@ -111,13 +111,13 @@ class TextSet:
 
 
 def text_set(*fields: Any, **others: Any) -> Callable[..., TextData]:
-    """Return the preset of a published set: `preset(path=None, ...)` reads a local copy, or fetches the set from the Hub once.
+    """Return the preset of a published set: `preset(path=None, ...)` reads a local copy, or downloads the set from the Hub.
 
-    A local copy is a file, which is cut into folds, or a folder with train.*, and dev.* (or val.*, validation.*) and test.*
-    where they exist; as published or as a plain table: TSV, CSV, JSON lines or Parquet, also packed as .gz or .xz.
+    A local copy is a file, which is cut into folds, or a folder with train.*, and optionally dev.* (or val.*, validation.*) and
+    test.*; as published, or as a TSV, CSV, JSON lines or Parquet table, plain or compressed (.gz, .xz).
 
     Args:
-        fields: The first fields of `TextSet`, which is kept as the attribute `record` of the preset.
+        fields: The first fields of `TextSet`, which is the attribute `record` of the preset.
         others: Its other fields.
     """
     text_set = TextSet(*fields, **others)
@@ -133,13 +133,13 @@ def text_set(*fields: Any, **others: Any) -> Callable[..., TextData]:
 
 
 def read(record: TextSet, path: OptionalPath) -> dict[str, Table]:
-    """Read a set from the Hub, or from a local copy; a ranking without the questions that no answer is right for."""
+    """Read a set from the Hub or a local copy, without the questions of a ranking that have no right answer."""
     splits = fetch(record) if path is None else read_copy(record, path)
     return {name: answerable(table) for name, table in splits.items()} if record.task == "answer_ranking" else splits
 
 
 def fetch(record: TextSet) -> dict[str, Table]:
-    """Fetch a set (once; then it is in the library's cache), without rows that lack a label or a text."""
+    """Load a set from the Hub or the cache of `datasets`, without rows that have no label or no text."""
     repository, _, revision = record.repository.partition("@")
     loaded = load(record.name, repository, record.config, revision=revision)
     texts, label, group = ([*map(str, names)] for names in (record.hub.texts, [record.hub.label], [record.hub.group]))
@@ -155,40 +155,40 @@ def fetch(record: TextSet) -> dict[str, Table]:
 
 
 def hub_table(data: Any, texts: Sequence[str], label: str | None = None, group: str | None = None) -> Table:
-    """Return columns of a data set of the library as a table; the texts stay in its mapped file."""
-    whole = data.data.table if data._indices is None else data.flatten_indices().data.table
-    used = whole.select([*texts, *([] if group is None else [group])])
-    store = Store([_filled(batch) for batch in used.to_batches(max_chunksize=BATCH_ROWS)])
+    """Return columns of a `datasets.Dataset` as a table; the texts stay in its mapped file."""
+    table = data.data.table if data._indices is None else data.flatten_indices().data.table
+    used = table.select([*texts, *([] if group is None else [group])])
+    store = Store([_fill_missing(batch) for batch in used.to_batches(max_chunksize=BATCH_ROWS)])
     labels = None
     if label is not None:
-        batches = whole.select([label]).to_batches(max_chunksize=BATCH_ROWS)
+        batches = table.select([label]).to_batches(max_chunksize=BATCH_ROWS)
         labels = Labels.of([*map(str, batch.column(0).to_pylist())] for batch in batches)
     return Table([TextColumn(store, name) for name in texts], labels, None if group is None else TextColumn(store, group))
 
 
-def _filled(batch: Any) -> Any:
-    """Return a record batch of texts, with an empty one where one is missing."""
+def _fill_missing(batch: Any) -> Any:
+    """Return a record batch with missing texts replaced by empty ones."""
     columns = {name: batch.column(name).cast(pa.string()) for name in batch.schema.names}
     return pa.record_batch({name: column.fill_null("") if column.null_count else column for name, column in columns.items()})
 
 
 def labelled(table: Table) -> Table:
-    """Leave out the rows without a label or without a text."""
+    """Remove rows without a label or without a text."""
     return table.where(~table.labels.mask(UNLABELLED) & ~table.blank())
 
 
 def answerable(table: Table) -> Table:
-    """Leave out the questions without a right answer, which no ranking can do well or badly."""
+    """Remove questions without a right answer, which no ranking can get right or wrong."""
     groups = question_numbers(table)
     right = table.labels.mask([name for name in table.labels.names if name.lower() in ("1", "true", "relevant")])
     is_answerable = np.isin(groups, groups[right])
     if not is_answerable.any():
-        raise DataError(f"{table.source}: no question has an answer of label 1")
+        raise DataError(f"{table.source}: no question has an answer with label 1")
     return table.where(is_answerable)
 
 
 def read_copy(record: TextSet, path: str | Path) -> dict[str, Table]:
-    """Read a local copy of a set: a file, which has no splits, or a folder."""
+    """Read a local copy of a set: a file without splits, or a folder."""
     root = resolve_path(path, record.name)
     files = {"train": root} if root.is_file() else _files(record, root)
     tables = {split: table for split, file in files.items() if (table := _read(record, file, split)) is not None}
@@ -196,19 +196,18 @@ def read_copy(record: TextSet, path: str | Path) -> dict[str, Table]:
         tables["train"] = tables.pop("val")
     elif record.hidden and "test" not in tables and "val" in tables:
         tables["test"] = tables.pop("val")
-    return _folded(tables) if record.task == "text_classification" else tables
+    return _split_by_group(tables) if record.task == "text_classification" else tables
 
 
 def _files(record: TextSet, folder: Path) -> dict[str, Path]:
-    """Find the file of every split there is; the set's own names come before the general ones."""
+    """Return the file of every split that exists; names in the record take precedence over `SPLITS`."""
     stems: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
         if file.is_file() and data_suffix(file) in FORMATS:
             stem = (file.with_suffix("") if file.suffix.lower() in OPENERS else file).stem
             if stem in stems:
-                raise InputError(
-                    f"{record.name}: {folder} holds both {stems[stem].name} and {file.name}; keep one", code="conflict"
-                )
+                both = f"{stems[stem].name} and {file.name}"
+                raise InputError(f"{record.name}: {folder} has both {both}; keep one", code="conflict")
             stems[stem] = file
     files = {}
     for split, general in SPLITS.items():
@@ -216,47 +215,40 @@ def _files(record: TextSet, folder: Path) -> dict[str, Path]:
         if stem := next((name for name in wanted if name in stems), ""):
             files[split] = stems[stem]
     if not {"train", "val"} & set(files):
-        own = record.files.get("train", ("train",))[0]
-        raise InputError(
-            f"{record.name}: {folder} has no training file, such as {own}.tsv; there is {list_names(folder)}", code="missing"
-        )
+        missing = f"no training file, such as {record.files.get('train', ('train',))[0]}.tsv"
+        raise InputError(f"{record.name}: {folder} has {missing}; the folder has {list_names(folder)}", code="missing")
     return files
 
 
 def _read(record: TextSet, file: Path, split: str) -> Table | None:
-    """Read one file by the first layout that fits; None if it is a test file without labels."""
+    """Read a file with the first layout that matches; return None for a test file without labels."""
     names = column_names(file)
-    named = [layout for layout in record.columns if isinstance(layout.label, str)]
+    named = [layout for layout in record.columns if layout.width is None]
     layout = next((layout for layout in named if set(layout.all) <= set(names)), None)
     if layout is None and split == "test" and any(set(layout.texts) <= set(names) for layout in named):
         return None
     if layout is None and data_suffix(file) in (".tsv", ".csv"):
         layout = next((bare for bare in record.columns if bare.width == len(names)), None)
     if layout is None:
-        raise _other_columns(record, file, names)
+        options = [", ".join(map(str, layout.all)) for layout in named]
+        options += [f"{layout.width} columns without a header" for layout in record.columns if layout.width is not None]
+        existing = ", ".join(name[:20] for name in names[:8]) or "no columns"
+        raise DataError(f"{file}: {record.name} needs the columns {', or '.join(options)}; the file has {existing}")
     texts: dict[str, Any] = dict(zip(("text",) if len(layout.texts) == 1 else ("first", "second"), layout.texts, strict=True))
-    header = isinstance(layout.label, str)
-    table = labelled(read_table(file, **texts, label=layout.label, group=layout.group, header=header))
+    table = labelled(read_table(file, **texts, label=layout.label, group=layout.group, header=layout.width is None))
     if not len(table) and split != "test":
         raise DataError(f"{file}: no row has a label")
     return table if len(table) else None
 
 
-def _other_columns(record: TextSet, file: Path, names: Sequence[str]) -> InputError:
-    wanted = [", ".join(map(str, layout.all)) for layout in record.columns if layout.width is None]
-    bare = [f"{layout.width} columns without a header" for layout in record.columns if layout.width is not None]
-    listed = ", ".join(name[:20] for name in names[:8]) or "none at all"
-    return DataError(f"{file}: {record.name} needs the columns {', or '.join(wanted + bare)}; there is {listed}")
-
-
-def _folded(found: dict[str, Table]) -> dict[str, Table]:
-    """Split the training rows by their fold, where they name one: rows of the fold `val` are to validate on."""
-    train = found["train"]
-    if train.groups is not None and "val" not in found:
-        chosen = np.fromiter((group == "val" for group in train.groups), np.bool_, len(train))
-        if chosen.any() and not chosen.all():
-            found["train"], found["val"] = train.where(~chosen), train.where(chosen)
-    return {split: table.changed(groups=None) for split, table in found.items()}
+def _split_by_group(tables: dict[str, Table]) -> dict[str, Table]:
+    """Move the training rows of the group `val` to the validation split if the groups of a classification name splits."""
+    train = tables["train"]
+    if train.groups is not None and "val" not in tables:
+        is_val = np.fromiter((group == "val" for group in train.groups), np.bool_, len(train))
+        if is_val.any() and not is_val.all():
+            tables["train"], tables["val"] = train.where(~is_val), train.where(is_val)
+    return {split: table.changed(groups=None) for split, table in tables.items()}
 
 
 NUMBERS = {"VBZ": "singular", "VBP": "plural"}
@@ -267,9 +259,9 @@ TENTHS = {"test": (0,), "val": (1,), "train": tuple(range(2, 10))}  # the line n
 def sva(path: str | Path | None = None, attractors: int = 0, **options: Any) -> TextData:
     """Subject-verb agreement of Linzen et al.: the words before a verb, and whether it is singular or plural.
 
-    The corpus has 1.4 million rows; its published random sample for validation, `numpred.val`, is cut by line number modulo
-    10 into test (0), validation (1) and training rows: 12,616 to train on, so results are not those of the papers, which
-    trained on 142,000. Rare words stand as their parts of speech, in capitals: case is kept.
+    The corpus has 1.4 million rows. Its published random sample for validation, `numpred.val`, is cut by line number modulo 10
+    into test (0), validation (1) and 12,616 training rows, so results differ from those of the papers, which trained on
+    142,000. Rare words are replaced by their parts of speech in capitals, so case is kept.
 
     Args:
         path: The folder with `numpred.val` and `numpred.test.1` to `numpred.test.5` (.tsv, .tsv.gz). The Hub has no copy.
@@ -277,13 +269,11 @@ def sva(path: str | Path | None = None, attractors: int = 0, **options: Any) -> 
         options: See `TextData`.
 
     Raises:
-        InputError: There is no path, a file is missing or wrong, or `attractors` is not 0..5.
+        InputError: The path or a file is missing, a file is invalid, or `attractors` is not 0..5.
     """
     if path is None:
-        raise InputError(
-            "sva: the Hugging Face Hub has no copy; use sva(path=FOLDER) with a folder that holds numpred.val.tsv",
-            code="missing",
-        )
+        message = "sva: not on the Hugging Face Hub; use sva(path=FOLDER) with the folder of numpred.val.tsv"
+        raise InputError(message, code="missing")
     if isinstance(attractors, bool) or attractors not in range(6):
         raise InputError(f"sva: attractors={attractors!r}; use 1 to 5, or 0 for the mixed test rows")
     return TextData(partial(_sva_splits, path, attractors), "text_classification", names=NUMBERS, **options)
@@ -303,6 +293,4 @@ def _numpred(folder: Path, name: str) -> Table:
     for file in (folder / f"{name}.tsv.gz", folder / f"{name}.tsv"):
         if file.is_file():
             return read_table(file, text=1, label=0, header=False)
-    raise InputError(
-        f"sva: {folder} holds no {name}.tsv or {name}.tsv.gz; use sva(path=FOLDER) with the folder that does", code="missing"
-    )
+    raise InputError(f"sva: {folder} has no {name}.tsv or {name}.tsv.gz; use sva(path=FOLDER) with its folder", code="missing")

@@ -17,7 +17,7 @@ from zoo.errors import InputError
 
 Batch = tuple[Tensor, Tensor]
 
-# Left factor w = (a, b, c, d): component k of the product w x is sum_j SIGNS[k][j] * w[FACTORS[k][j]] * x_j.
+# For w = (a, b, c, d), component k of the product w x is sum_j SIGNS[k][j] * w[FACTORS[k][j]] * x_j.
 FACTORS = ((0, 1, 2, 3), (1, 0, 3, 2), (2, 3, 0, 1), (3, 2, 1, 0))
 SIGNS = ((1, -1, -1, -1), (1, 1, -1, 1), (1, 1, 1, -1), (1, -1, 1, 1))
 
@@ -27,7 +27,7 @@ class VectorData(DataModule[VectorInfo]):
 
     Args:
         truth: The linear map, float64 [out, in].
-        rows: Rows of all splits together, at least 10: a tenth is for validation, a tenth is for testing.
+        rows: Number of rows, at least 10; a tenth is for validation, a tenth for testing.
         batch_size, num_workers, seed: See `DataModule`.
 
     Attributes:
@@ -66,7 +66,7 @@ class VectorData(DataModule[VectorInfo]):
 
 
 def _draw(truth: Array, rows: int) -> dict[str, Batch]:
-    """Draw x and compute y = truth x in float64; both are rounded to float32 once."""
+    """Draw x and compute y = truth x in float64, then round both to float32."""
     x = np.random.RandomState(0).standard_normal((rows, truth.shape[1]))
     pair = [torch.from_numpy(values.astype(np.float32)) for values in (x, x @ truth.T)]
     held = rows // 10
@@ -86,8 +86,8 @@ def _digest(splits: dict[str, Batch]) -> str:
 def rotation(**options: Any) -> VectorData:
     """Points of R^3 and their images under one rotation, y = R x; 4096 / 512 / 512 rows; needs no network.
 
-    Zhang et al. 2021, section 3.2 and Figure 2(a). R, the `truth` of the data, is drawn once and for all: by 2.41 radians (138
-    degrees). Predicting the mean of the training targets leaves a mean squared error of 0.97 on the test rows, least squares 0.
+    Zhang et al. 2021, section 3.2 and Figure 2(a). R, the `truth` of the data, is a fixed random rotation by 2.41 radians (138
+    degrees). On the test rows, the mean of the training targets has a mean squared error of 0.97, least squares of 0.
 
     Args:
         options: See `VectorData`; R does not depend on them.
@@ -99,7 +99,7 @@ def rotation(**options: Any) -> VectorData:
 def hamilton(elements: int = 4, **options: Any) -> VectorData:
     """Vectors of quaternions and their products with one matrix of quaternions, y = W x; needs no network.
 
-    Zhang et al. 2021, section 3.3 and Figure 2(b), with a matrix W of elements x elements quaternions in place of one. It
+    Zhang et al. 2021, section 3.3 and Figure 2(b), with a matrix W of elements x elements quaternions instead of one. It
     multiplies from the left by the Hamilton product (i i = j j = k k = -1, i j = k, j k = i, k i = j), so that w x with
     w = a + b i + c j + d k is the matrix of their Eq. 3.4 applied to the components of x:
 
@@ -109,12 +109,12 @@ def hamilton(elements: int = 4, **options: Any) -> VectorData:
         [ d -c  b  a ]
 
     x and y are component-major: first the real parts of all elements, then the parts of i, of j, of k. The components of W are
-    drawn once and for all with variance 1 / (4 elements), so that y has variance 1 on average over W. `truth` is W as one real
-    matrix, [4 * elements, 4 * elements]; its first `elements` columns are the components, stacked. 4096 / 512 / 512 rows.
-    Predicting the mean of the training targets leaves a mean squared error of 0.84 on the test rows, least squares none.
+    fixed random numbers with variance 1 / (4 elements), so that y has variance 1 on average over W. `truth` is W as one real
+    matrix, [4 * elements, 4 * elements]; its first `elements` columns are the stacked components. 4096 / 512 / 512 rows. On the
+    test rows, the mean of the training targets has a mean squared error of 0.84, least squares of 0.
 
     Args:
-        elements: Quaternions in x and in y; both have 4 * elements numbers.
+        elements: Number of quaternions in x and in y; both have 4 * elements numbers.
         options: See `VectorData`; W does not depend on them.
     """
     elements = check_integer("elements", elements, 1)
@@ -126,11 +126,11 @@ def hamilton(elements: int = 4, **options: Any) -> VectorData:
 def linear_map(features: int = 64, **options: Any) -> VectorData:
     """Vectors and their products with one random real matrix, y = W x; needs no network access.
 
-    A control for `hamilton`: W has no structure that an algebra could share. Its entries, `truth` of the data, are drawn once
-    with variance 1 / features, so that y has variance 1 on average. 4096 / 512 / 512 rows.
+    A control for `hamilton`: W has no structure that an algebra could share. Its entries, the `truth` of the data, are fixed
+    random numbers with variance 1 / features, so that y has variance 1 on average. 4096 / 512 / 512 rows.
 
     Args:
-        features: Numbers in x and in y.
+        features: Length of x and of y.
         options: See `VectorData`; W does not depend on them.
     """
     features = check_integer("features", features, 1)
@@ -138,7 +138,7 @@ def linear_map(features: int = 64, **options: Any) -> VectorData:
 
 
 def _rotation() -> Array:
-    """Return one rotation matrix by the formula of Rodrigues, R = I + sin(t) K + (1 - cos(t)) K K, [3, 3]."""
+    """Return a rotation matrix by Rodrigues' formula, R = I + sin(t) K + (1 - cos(t)) K K, [3, 3]."""
     random = np.random.RandomState(3)
     x, y, z = (axis := random.standard_normal(3)) / np.linalg.norm(axis)
     angle = random.uniform(0.5, np.pi - 0.5)  # far from the identity and from a half turn
@@ -147,12 +147,12 @@ def _rotation() -> Array:
 
 
 def _block(components: Array) -> Array:
-    """Write left multiplication by components [4, out, in] as one real matrix, [4 * out, 4 * in]."""
+    """Return left multiplication by components [4, out, in] as one real matrix, [4 * out, 4 * in]."""
     rows = zip(FACTORS, SIGNS, strict=True)
     return np.block([[sign * components[i] for i, sign in zip(*row, strict=True)] for row in rows])
 
 
-SHA256 = "25e2eb7b7a8745b1bde5ba18bc4969983d2e2f403291ecd5bde4a29ef30c3859"
+BREAST_CANCER_SHA256 = "25e2eb7b7a8745b1bde5ba18bc4969983d2e2f403291ecd5bde4a29ef30c3859"
 
 
 @options_of(TableData, "kind", "categories")
@@ -172,9 +172,9 @@ def _read() -> RawTable:
 
     bunch = load_breast_cancer()
     sha256 = hashlib.sha256(bunch.data.tobytes() + bunch.target.astype("int64").tobytes()).hexdigest()
-    if sha256 != SHA256:
-        message = f"breast_cancer: the installed scikit-learn has other data (SHA-256 {sha256[:12]}, expected {SHA256[:12]})"
-        raise InputError(message, code="mismatch")
+    if sha256 != BREAST_CANCER_SHA256:
+        digests = f"SHA-256 {sha256[:12]}, expected {BREAST_CANCER_SHA256[:12]}"
+        raise InputError(f"breast_cancer: the installed scikit-learn has other data ({digests})", code="mismatch")
     names = map(str, bunch.feature_names)
     columns = {name: Column.of_numbers(name, bunch.data[:, i]) for i, name in enumerate(names)}
     columns["diagnosis"] = target = Column("diagnosis")

@@ -164,7 +164,7 @@ def test_words_are_read_in_parts_where_they_have_to_match():
 
 
 def test_another_file_is_refused(monkeypatch):
-    monkeypatch.setitem(wordnet.SHA256, "imagenet_synset_to_lemma.txt", "0" * 64)
+    monkeypatch.setitem(wordnet.FILE_SHA256, "imagenet_synset_to_lemma.txt", "0" * 64)
     with raises("mismatch", "imagenet_synset_to_lemma.txt", "1b8babda1874", "1.0.31"):
         glosses()
 
