@@ -213,14 +213,14 @@ def test_a_set_is_fetched_once_and_then_needs_no_hub(found, hub):
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("more", "bentrevett/multi30k has 4 rows in test, not 6;"),
-        ("longer", f"has {len(PLAY):,} characters, not {len(PLAY) + 1:,};"),
-        ("some/two", "has no split validation, only train, test;"),
-        ("some/french", "has no column de in train, only en, fr;"),
-        ("some/mixed", "from the Hugging Face Hub (a file has the columns en, fr"),
-        ("some/numbers", "has no text in the column en, de of train;"),
-        ("some/halves", "(it has other splits or numbers of rows than its own card says)"),
-        ("some/unlike", "(a file has the columns line; its card, or another file, says text)"),
+        ("more", "4 rows in test, expected 6;"),
+        ("longer", f"{len(PLAY):,} characters, expected {len(PLAY) + 1:,};"),
+        ("some/two", "no split validation, only train, test;"),
+        ("some/french", "no column de in train, only en, fr;"),
+        ("some/mixed", "(a file has the columns en, fr"),
+        ("some/numbers", "no text in the column en, de of train;"),
+        ("some/halves", "splits or numbers of rows"),
+        ("some/unlike", "(a file has the columns line, but its card or another file has text)"),
         ("some/broken", "from the Hugging Face Hub ("),
         ("some/late", "from the Hugging Face Hub ("),
         ("czech", "wmt/wmt16 from the Hugging Face Hub (BuilderConfig 'cs-en' not found"),
@@ -232,5 +232,5 @@ def test_another_copy_or_none_is_one_line_that_offers_a_path(found, name, what):
     assert found[name].startswith(f"{preset}: ")
     assert what in found[name]
     assert name in found[name] or "/" not in name
-    assert f"use {preset}(path=...) for a local copy" in found[name]
+    assert f"use {preset}(path=...) with a local copy" in found[name]
     assert "\n" not in found[name]

@@ -131,7 +131,7 @@ class DataModule(LightningDataModule, Generic[Info]):
     def test_dataloader(self) -> DataLoader[Any]:
         """Return test batches in order; `InputError` if there is no test split."""
         if not self.has_test:
-            message = f"{self.source} has no test split; add one, or evaluate on the validation split"
+            message = f"{self.source} has no test split; add one, or use `zoo validate`"
             raise InputError(message, code="missing")
         return self.eval_dataloader("test")
 
