@@ -1,6 +1,6 @@
-"""Scripts that measure, and the results they wrote."""
+"""Benchmark scripts and their results."""
 
 import os
 
-# As the command line does, see zoo.cli.commands.
+# The same as on the command line, see zoo.cli.commands.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -1,11 +1,10 @@
-"""Time and memory of attention by product and hermitian: ``python -m benchmarks.attention_products``.
+"""Measure time and memory of attention with product and hermitian scores: ``python -m benchmarks.attention_products``.
 
-Forward and backward, one thread, beside torch's fused attention of the same heads and beside the same scores written out, whose
-matrices are kept for the backward pass. The contenders take turns and are compared by the processor's time; the peak of the
-memory is that of a process for each. Writes results/attention_products.json.
+Compares forward and backward passes on one thread with torch's fused attention of the same heads, and with an implementation
+that saves the scores for the backward pass. The implementations run alternately and are compared by processor time; the peak
+memory of each is measured in a separate process. Writes results/attention_products.json.
 """
 
-import json
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks import machine
-from benchmarks.papers import commit
+from benchmarks.memory import resident
 from zoo.algebras import algebra
 from zoo.layers.scores import _written_out, arrange, attend
 
@@ -29,20 +28,20 @@ ALGEBRAS, SCORES, ROUNDS = ("complex", "quaternion"), ("product", "hermitian"), 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def contenders(spec: str, causal: bool) -> dict[str, Attend]:
-    """Return torch's attention, and each score as it is computed and as it is written out."""
+def implementations(spec: str, causal: bool) -> dict[str, Attend]:
+    """Return torch's attention, and for each score our attention and the one that saves the scores."""
     table = algebra(spec).structure
-    found: dict[str, Attend] = {"dot": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal)}
+    calls: dict[str, Attend] = {"dot": lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal)}
     for score in SCORES:
 
-        def kept(q: Tensor, k: Tensor, v: Tensor, score: str = score) -> Tensor:
+        def saved(q: Tensor, k: Tensor, v: Tensor, score: str = score) -> Tensor:
             return _written_out(q, arrange(k, table, score), v, score, None, causal, 0.0, q.shape[-1] ** -0.5)
 
         def ours(q: Tensor, k: Tensor, v: Tensor, score: str = score) -> Tensor:
             return attend(q, k, v, table, score, causal=causal)
 
-        found |= {score: ours, f"{score}, scores kept": kept}
-    return found
+        calls |= {score: ours, f"{score}, scores kept": saved}
+    return calls
 
 
 def inputs(kind: str) -> list[Tensor]:
@@ -52,62 +51,52 @@ def inputs(kind: str) -> list[Tensor]:
 
 
 def milliseconds(spec: str, causal: bool) -> dict[str, float]:
-    """Return the median processor time of every contender, which take turns."""
-    given, all_of_them = inputs("time"), contenders(spec, causal)
-    spent: dict[str, list[float]] = {name: [] for name in all_of_them}
+    """Return the median processor time of each implementation, run alternately."""
+    qkv, calls = inputs("time"), implementations(spec, causal)
+    times: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(ROUNDS + 1):
-        for name, call in all_of_them.items():
+        for name, call in calls.items():
             start = time.process_time()
-            call(*given).sum().backward()
-            spent[name].append(1000 * (time.process_time() - start))
-    return {name: median(values[1:]) for name, values in spent.items()}
+            call(*qkv).sum().backward()
+            times[name].append(1000 * (time.process_time() - start))
+    return {name: median(values[1:]) for name, values in times.items()}
 
 
 def megabytes(spec: str, name: str) -> float:
-    """Return how much the resident memory of this process rises in causal attention."""
-    given, call = inputs("memory"), contenders(spec, causal=True)[name]
-    call(*(t[:1, :1, :64].detach().requires_grad_() for t in given)).sum().backward()
-    before = highest()
-    call(*given).sum().backward()
-    return highest() - before
-
-
-def highest() -> float:
-    """Return the peak of this process's resident memory in megabytes, as Linux tells it."""
-    (line,) = (line for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) / 1024
+    """Return the increase of this process's peak resident memory by causal attention."""
+    qkv, call = inputs("memory"), implementations(spec, causal=True)[name]
+    call(*(t[:1, :1, :64].detach().requires_grad_() for t in qkv)).sum().backward()
+    before = resident("VmHWM")
+    call(*qkv).sum().backward()
+    return (resident("VmHWM") - before) / 2**20
 
 
 def peak(spec: str, name: str) -> float:
-    """Measure the memory in a process of its own."""
+    """Measure the memory of an implementation in a separate process."""
     command = [sys.executable, "-m", "benchmarks.attention_products", spec, name]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def main() -> None:
-    """Measure, print and write; with arguments, the memory of one contender."""
+    """Measure and write the results, or print the memory of the implementation given as arguments."""
     torch.set_num_threads(1)
     if len(sys.argv) > 1:
         print(megabytes(*sys.argv[1:3]))
         return
     rows: list[dict[str, Any]] = []
     for spec in ALGEBRAS:
-        peaks = {name: peak(spec, name) for name in contenders(spec, causal=True)}
+        peaks = {name: peak(spec, name) for name in implementations(spec, causal=True)}
         for causal in (False, True):
             times = milliseconds(spec, causal)
             for score in SCORES:
                 kept = f"{score}, scores kept"
                 row: dict[str, Any] = {"algebra": spec, "causal": causal, "score": score, "ms": round(times[score], 1)}
-                row |= {
-                    "time_to_dot": round(times[score] / times["dot"], 3),
-                    "time_to_kept": round(times[score] / times[kept], 3),
-                }
+                row |= {f"time_to_{key}": round(times[score] / times[of], 3) for key, of in (("dot", "dot"), ("kept", kept))}
                 if causal:
                     row |= {"mb": round(peaks[score]), "memory_to_kept": round(peaks[score] / peaks[kept], 3)}
                 rows.append(row)
                 print(row, flush=True)
-    found = {"machine": machine.info(), "commit": commit(), "shapes": SHAPES, "rows": rows}
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    machine.write(RESULTS, {"machine": machine.info(), "commit": machine.commit(), "shapes": SHAPES, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -28,7 +28,6 @@ from torch.nn import functional as F
 
 import zoo
 from benchmarks import machine
-from benchmarks.papers import commit
 from zoo.algebras import Algebra
 from zoo.kernels import compiled
 from zoo.layers import LSTM, Conv2d, Linear
@@ -340,7 +339,7 @@ def measure(case: Case, rounds: int | None) -> dict[str, Any]:
     with busy_processes(case.busy):
         first, row = side_by_side(case.calls(), rounds or case.rounds).values()
     where = machine.info()
-    about = {"section": case.section, "goal": case.goal, "commit": commit(), "load": round(os.getloadavg()[0], 1)}
+    about = {"section": case.section, "goal": case.goal, "commit": machine.commit(), "load": round(os.getloadavg()[0], 1)}
     return row | {"real_ms": first["ms"]} | about | {key: where[key] for key in ("date", "processor", "threads", "torch")}
 
 
@@ -357,7 +356,7 @@ def main() -> None:
         raise SystemExit(compiled.status())
     stored: dict[str, Any] = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
     cases = {f"{c.section}: {c.name}": c for c in (*layer_cases(), *evaluation_cases(), *network_cases())}
-    rows, now, start = {name: row for name, row in stored.items() if name in cases}, commit(), time.monotonic()
+    rows, now, start = {name: row for name, row in stored.items() if name in cases}, machine.commit(), time.monotonic()
     due = [name for name in cases if given.only in name and (given.again or rows.get(name, {}).get("commit") != now)]
     for number, name in enumerate(due):
         if time.monotonic() - start > 60 * given.minutes:

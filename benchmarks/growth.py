@@ -1,8 +1,8 @@
-"""Measure how a training step grows: ``python -m benchmarks.growth [--only features|rows|tokens|depth|n] [--memory | --draw]``.
+"""Measure how a training step scales: ``python -m benchmarks.growth [--only SERIES] [--memory | --draw]``.
 
-Time and memory against the features and rows of a linear layer, the tokens and depth of a transformer, and the dimension n of
-the algebra; networks over algebras and the real one in turns in one process. Writes results/growth.json and the pictures of
-docs/speed.md; ``--memory`` measures memory alone, which does not depend on what else runs, and ``--draw`` nothing.
+Measures time and memory against the features and rows of a linear layer, the tokens and depth of a transformer, and the
+dimension n of the algebra. All networks run alternately in one process. Writes results/growth.json and the pictures of
+docs/speed.md; ``--memory`` measures only memory, which does not depend on the load, and ``--draw`` only draws the pictures.
 """
 
 import os
@@ -24,7 +24,6 @@ from torch.nn import functional as F
 
 import zoo
 from benchmarks import machine
-from benchmarks.papers import commit
 from benchmarks.papers_page import IMAGES
 from zoo.layers import Linear
 from zoo.training.bench import Call, side_by_side
@@ -38,11 +37,11 @@ SIZES = {
     "n": (1, 2, 4, 8, 16),
 }
 NETWORKS = {
-    "features": "a linear layer, 1,024 rows",
-    "rows": "a linear layer, 1,024 features",
-    "tokens": "a GPT of one block, dim 256, one text",
-    "depth": "a GPT of dim 384, one text of 256 tokens",
-    "n": "a linear layer, 1,024 rows and features",
+    "features": "Linear, 1,024 rows",
+    "rows": "Linear, 1,024 features",
+    "tokens": "GPT with one block, dim 256, batch size 1",
+    "depth": "GPT with dim 384, batch size 1, 256 tokens",
+    "n": "Linear, 1,024 rows and features",
 }
 ALGEBRAS = ("real", "complex", "quaternion", "octonion", "phm-4")
 CAYLEY_DICKSON = {1: "real", 2: "complex", 4: "quaternion", 8: "octonion", 16: "sedenion"}
@@ -55,12 +54,12 @@ QUANTITIES = {"ms": "milliseconds, forward and backward", "mib": "MiB, peak of a
 
 
 def series(kind: str) -> dict[str, Callable[[int], str]]:
-    """Return the algebra at a size for every line of a picture, the real one first."""
+    """Return the lines of a picture, the reals first: a function from size to algebra for each."""
     return DIMENSIONS if kind == "n" else {name: lambda _, name=name: name for name in ALGEBRAS}  # type: ignore[misc]
 
 
 def network(kind: str, algebra: str, size: int) -> tuple[nn.Module, Call]:
-    """Return a network of a size, and a call that goes forward and backward through it."""
+    """Return a network of a given size, and a call that runs its forward and backward pass."""
     torch.manual_seed(0)
     if kind in ("features", "rows", "n"):
         rows, features = {"rows": (size, 1024), "features": (1024, size), "n": (1024, 1024)}[kind]
@@ -85,7 +84,7 @@ def network(kind: str, algebra: str, size: int) -> tuple[nn.Module, Call]:
 
 
 def peak(net: nn.Module, call: Call) -> float:
-    """Return the largest memory of all tensors during a call, in MiB."""
+    """Return the peak memory of all tensors during a call, in MiB."""
     call()
     tracker = MemTracker()
     tracker.track_external(net)
@@ -95,7 +94,7 @@ def peak(net: nn.Module, call: Call) -> float:
 
 
 def measure(kind: str, quantity: str, rounds: int = 7) -> dict[str, Any]:
-    """Measure training steps at growing sizes, and the slope of the last three on logarithmic axes."""
+    """Measure training steps for all sizes, and the slope of the last three on logarithmic axes."""
     points: dict[str, list[float]] = {name: [] for name in series(kind)}
     for size in SIZES[kind]:
         made = {name: network(kind, algebra(size), size) for name, algebra in series(kind).items()}
@@ -108,11 +107,11 @@ def measure(kind: str, quantity: str, rounds: int = 7) -> dict[str, Any]:
             points[name].append(value)
         print(kind, size, quantity, values, flush=True)
     slopes = {name: round(exponent(SIZES[kind], values), 2) for name, values in points.items()}
-    return {"points": points, "exponents": slopes, "machine": machine.info(), "commit": commit()}
+    return {"points": points, "exponents": slopes, "machine": machine.info(), "commit": machine.commit()}
 
 
 def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
-    """Fit the slope of a line through the last three points on logarithmic axes.
+    """Fit the slope of the last three points on logarithmic axes.
 
     >>> round(exponent((1, 2, 4, 8), [9.0, 2.0, 8.0, 32.0]), 6)
     2.0
@@ -123,7 +122,7 @@ def exponent(sizes: tuple[int, ...], values: list[float]) -> float:
 
 
 def plot(kind: str, measured: dict[str, Any]) -> None:
-    """Draw how time and memory grow."""
+    """Plot time and memory against size."""
     figure = Figure(figsize=(11, 4), layout="constrained")
     for axes, (quantity, rows) in zip(figure.subplots(1, 2), sorted(measured.items(), reverse=True), strict=False):
         for (name, values), marker in zip(rows["points"].items(), "oDs^v", strict=False):
@@ -131,7 +130,7 @@ def plot(kind: str, measured: dict[str, Any]) -> None:
         axes.set(xlabel=kind, ylabel=QUANTITIES[quantity])
         axes.minorticks_off()
         axes.set_xticks(SIZES[kind], [f"{size:,}" for size in SIZES[kind]])
-        if kind == "n":  # within a decade
+        if kind == "n":  # all values are within a decade
             axes.set(yscale="linear", ylim=(0, None))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(True, alpha=0.3)
@@ -141,17 +140,16 @@ def plot(kind: str, measured: dict[str, Any]) -> None:
 
 
 def section(results: dict[str, Any]) -> list[str]:
-    """Write the section of docs/speed.md."""
+    """Format the section of docs/speed.md."""
     lines = [
-        "## How time and memory grow",
+        "## Scaling of time and memory",
         "",
-        f"Forward and backward, {results['features']['ms']['machine']['threads']} threads: medians of steps in turns in",
-        "milliseconds, and the peak of all tensors (parameters, gradients, activations) in MiB",
-        "(`python -m benchmarks.growth`). What an operator uses inside, such as combinations of components, is not counted.",
-        "The exponent is the slope over the last three sizes on logarithmic axes. Products of a linear layer grow with the",
-        "square of its features and in proportion to its rows; more dimensions leave n times fewer weights, and as many",
-        "products as the algebra's factors need. With tokens the exponent of time lies between 1 and 2: attention scores grow",
-        "with their square, everything else in proportion, and no score is stored.",
+        f"Forward and backward pass on {results['features']['ms']['machine']['threads']} threads: median time in milliseconds",
+        "and peak memory of all tensors (parameters, gradients, activations) in MiB, without temporary buffers inside an",
+        "operator such as combinations of components (`python -m benchmarks.growth`). The exponent is the slope over the last",
+        "three sizes on logarithmic axes. The time of a linear layer is quadratic in its features and linear in its rows; an",
+        "algebra of dimension n has n times fewer weights, and as many products as its factors need. For tokens the exponent",
+        "of time is between 1 and 2: attention scores are quadratic, everything else is linear, and scores are not stored.",
     ]
     for kind, measured in results.items():
         sizes = SIZES[kind]
@@ -162,24 +160,27 @@ def section(results: dict[str, Any]) -> list[str]:
             for name, values in rows["points"].items():
                 cells = " | ".join(f"{value:,.1f}" for value in values)
                 lines.append(f"| {name} | {unit} | {cells} | {rows['exponents'][name]:.2f} |")
-        dates = {f"{q}: {row['machine']['date']}, commit {machine.short(row['commit'])}" for q, row in measured.items()}
+        dates = {
+            f"{QUANTITIES[q].partition(',')[0]}: {row['machine']['date']}, commit {machine.short(row['commit'])}"
+            for q, row in measured.items()
+        }
         lines += ["", f"![time and memory against {kind}](images/speed_{kind}.png)", "", "; ".join(sorted(dates)) + "."]
     return lines
 
 
 def main() -> None:
-    """Measure all kinds of growth, or one, and draw."""
+    """Measure all series or one of them, and draw the pictures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=tuple(SIZES), help="measure only this")
-    parser.add_argument("--memory", action="store_true", help="measure no times")
-    parser.add_argument("--draw", action="store_true", help="measure nothing")
-    given = parser.parse_args()
+    parser.add_argument("--only", choices=tuple(SIZES), help="measure only this series")
+    parser.add_argument("--memory", action="store_true", help="measure only memory")
+    parser.add_argument("--draw", action="store_true", help="only draw the pictures")
+    options = parser.parse_args()
     results: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    for kind in () if given.draw else [given.only] if given.only else SIZES:
-        for quantity in ("mib",) if given.memory else tuple(QUANTITIES):
+    for kind in () if options.draw else [options.only] if options.only else SIZES:
+        for quantity in ("mib",) if options.memory else tuple(QUANTITIES):
             results.setdefault(kind, {})[quantity] = measure(kind, quantity)
             ordered = {k: {q: results[k][q] for q in QUANTITIES if q in results[k]} for k in SIZES if k in results}
-            RESULTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+            machine.write(RESULTS, ordered)
     for kind, measured in results.items():
         plot(kind, measured)
 

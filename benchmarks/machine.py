@@ -1,15 +1,19 @@
-"""What a result was measured on."""
+"""Record the machine and the commit of a measurement, and write results."""
 
+import json
 import os
 import platform
+import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[1]
+
 
 def info() -> dict[str, Any]:
-    """Return the date, the processor, its cores, the device, and the versions of what computes."""
+    """Return the date, the processor, the number of cores and threads, the device, and the versions of the libraries."""
     import torch
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
@@ -25,18 +29,41 @@ def info() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """Return the processor's own name, as far as the system tells it."""
+    """Return the name of the processor, from /proc/cpuinfo if possible."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def short(commit: str | None) -> str:
-    """Shorten a commit, as `benchmarks.papers.commit` names it, for a page.
+def commit() -> str | None:
+    """Return the last commit that changed zoo/, with ``-changed`` appended if it has local changes; None outside of git."""
+    commands = ("git", "log", "-1", "--format=%H", "--", "zoo"), ("git", "status", "--porcelain", "--", "zoo")
+    results = [subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False) for line in commands]
+    if any(result.returncode for result in results):
+        return None
+    return results[0].stdout.strip() + ("-changed" if results[1].stdout else "")
+
+
+def short(name: str | None) -> str:
+    """Shorten a commit returned by `commit` for display.
 
     >>> short("0123456789abcdef"), short("0123456789abcdef-changed"), short(None)
     ('0123456789', '0123456789-changed', 'none')
     """
-    name, *changed = (commit or "none").split("-")
-    return "-".join([name[:10], *changed])
+    digest, *changed = (name or "none").split("-")
+    return "-".join([digest[:10], *changed])
+
+
+def write(path: Path, results: dict[str, Any]) -> None:
+    """Write results as indented JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def write_rows(path: Path, results: dict[str, Any]) -> None:
+    """Write results as indented JSON with one line for each of its ``rows``, which come last."""
+    head = json.dumps({key: value for key, value in results.items() if key != "rows"}, indent=1)
+    lines = ",\n  ".join(json.dumps(row) for row in results["rows"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{head[:-2]},\n "rows": [\n  {lines}\n ]\n}}\n', encoding="utf-8")

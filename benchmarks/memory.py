@@ -1,14 +1,13 @@
-"""Measure the memory of a training step over algebras beside the real network: ``python -m benchmarks.memory``.
+"""Compare the memory of a training step over algebras and over the reals: ``python -m benchmarks.memory``.
 
-Each network is trained for a few steps with AdamW in a process of its own: once as it is, for the peak of the resident memory
-over what the process took before the network was built, and once under torch's memory tracker, which sees every tensor that is
-made. Counted apart: parameters, gradients and the optimizer's state; what is kept for the backward pass; the peak of all
-tensors. Writes results/memory.json; the table is on docs/speed.md (``python -m benchmarks.speed_page``).
+Each network is trained for a few steps with AdamW in two separate processes: the first measures the increase of the peak
+resident memory, the second all tensors, with torch's memory tracker. Parameters, gradients and optimizer state, tensors saved
+for the backward pass, and the peak of all tensors are counted separately. Writes results/memory.json; the table is on
+docs/speed.md (``python -m benchmarks.speed_page``).
 """
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -19,13 +18,13 @@ SHARES = {"real": 1, "quaternion": 1 / 4, "octonion": 1 / 8, "complex": 1 / 2, "
 WORKS = {
     "linear": "4 x (Linear 2048 to 2048, GELU), 1,024 rows",
     "vit(dim=768, depth=4, heads=8, patch=8)": "ViT, dim 768, depth 4, 16 images of 64 x 64 in patches of 8",
-    "vit(dim=192, depth=4, heads=4, patch=8)": "ViT, dim 192, the same otherwise",
+    "vit(dim=192, depth=4, heads=4, patch=8)": "ViT, dim 192, otherwise the same",
 }
 STEPS = 3
 
 
 def build(work: str, algebra: str) -> tuple[Any, Any, Any]:
-    """Return a network, its optimizer, and a call that computes the loss of a batch."""
+    """Return a network, its optimizer, and a function that computes the loss of a batch."""
     import torch
     from torch import nn
     from torch.nn import functional as F
@@ -35,7 +34,7 @@ def build(work: str, algebra: str) -> tuple[Any, Any, Any]:
 
     torch.manual_seed(0)
     if not work.startswith("vit"):
-        size = 2048 if work == "linear" else 64  # the small one loads what a first step loads
+        size = 2048 if work == "linear" else 64  # the small one is for warming up
         layers = [layer for _ in range(4) for layer in (Linear(zoo.algebra(algebra), size, size), nn.GELU())]
         net: nn.Module = nn.Sequential(*layers)
         x = torch.randn(1024, size)
@@ -48,7 +47,7 @@ def build(work: str, algebra: str) -> tuple[Any, Any, Any]:
 
 
 def train(net: Any, optimizer: Any, loss: Any, steps: int) -> None:
-    """Take so many steps."""
+    """Take a number of optimizer steps."""
     for _ in range(steps):
         loss().backward()
         optimizer.step()
@@ -56,13 +55,13 @@ def train(net: Any, optimizer: Any, loss: Any, steps: int) -> None:
 
 
 def resident(key: str) -> int:
-    """Read a number of bytes from this process's status: VmRSS, or VmHWM, its peak."""
+    """Return the resident memory of this process in bytes (VmRSS) or its peak (VmHWM)."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(key))
 
 
 def measure_resident(work: str, algebra: str) -> dict[str, Any]:
-    """Return the peak of the resident memory over what the process took with everything imported, by steps as they are."""
+    """Return the increase of the peak resident memory in bytes, after warming up with a small network."""
     train(*build("warm", algebra), 2)
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
@@ -71,36 +70,33 @@ def measure_resident(work: str, algebra: str) -> dict[str, Any]:
 
 
 def measure_tensors(work: str, algebra: str) -> dict[str, Any]:
-    """Return bytes: parameters, gradients and Adam's state, of all and of the matrices over the algebra; kept; peak."""
+    """Return bytes of parameters, gradients and Adam's state (matrices over the algebra, network), saved tensors, and peak."""
     import torch
     from torch.distributed._tools.mem_tracker import MemTracker
 
     from zoo.layers.weight import Weight
 
     net, optimizer, loss = build(work, algebra)
-    kept: dict[int, int] = {}
-    own = {p.untyped_storage().data_ptr() for p in net.parameters()}
+    saved: dict[int, int] = {}
+    parameters = {p.untyped_storage().data_ptr() for p in net.parameters()}
 
-    def note(t: Any) -> Any:
-        if t.untyped_storage().data_ptr() not in own:
-            kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+    def record(t: Any) -> Any:
+        if t.untyped_storage().data_ptr() not in parameters:
+            saved[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
         return t
 
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
+    with torch.autograd.graph.saved_tensors_hooks(record, lambda t: t):
         value = loss()
     value.backward()
     optimizer.step()
 
     def state(parameters: Any) -> int:
-        found = 0
-        for p in parameters:
-            tensors = (p, p.grad, *(optimizer.state[p][name] for name in ("exp_avg", "exp_avg_sq")))
-            found += sum(t.numel() * t.element_size() for t in tensors)
-        return found
+        tensors = (t for p in parameters for t in (p, p.grad, optimizer.state[p]["exp_avg"], optimizer.state[p]["exp_avg_sq"]))
+        return sum(t.numel() * t.element_size() for t in tensors)
 
     weights = [m for m in net.modules() if isinstance(m, Weight)]
     matrices = state(m.components for m in weights)
-    whole = state(net.parameters())
+    network = state(net.parameters())
     choices = [kernel.name for m in weights for kernel in m.plans.values()]
     optimizer.zero_grad()
     del value
@@ -113,67 +109,69 @@ def measure_tensors(work: str, algebra: str) -> dict[str, Any]:
     peak = next(iter(tracker.get_tracker_snapshot("peak").values()))
     return {
         "matrices": matrices,
-        "network": whole,
-        "kept": sum(kept.values()),
+        "network": network,
+        "kept": sum(saved.values()),
         "peak": peak["Total"],
         "kernels": {kernel: choices.count(kernel) for kernel in sorted(set(choices))},
     }
 
 
-def table(found: dict[str, Any]) -> list[str]:
-    """Write the measured memory beside the real network's, for docs/speed.md."""
+def table(results: dict[str, Any]) -> list[str]:
+    """Format the section of docs/speed.md."""
     from benchmarks import machine
 
     lines = [
         "## Memory of a training step",
         "",
-        "With AdamW in float32, in MiB, and in brackets divided by that of the same network over the reals",
-        f"(`python -m benchmarks.memory`, {found['machine']['date']}, commit {machine.short(found['commit'])}). *Matrices*",
-        "and *network*: parameters, gradients and Adam's state together, of the matrices over the algebra and of everything.",
-        "*Activations*: what is kept for the backward pass beside the parameters. *Peak*: of all tensors that torch's memory",
-        "tracker sees in a step. *Resident*: the peak of the memory of a process of its own, less what it took after a step of",
-        "a tiny network. Aimed at: 1/n + 1 % for the matrices, 1.05 for the activations; **bold** where that was reached.",
+        "MiB with AdamW in float32; in parentheses, relative to the same network over the reals",
+        f"(`python -m benchmarks.memory`, {results['machine']['date']}, commit {machine.short(results['commit'])}).",
+        "",
+        "- *Matrices* and *network*: parameters, gradients and Adam's state, of the matrices over the algebra and of the whole",
+        "  network.",
+        "- *Activations*: tensors saved for the backward pass, without the parameters.",
+        "- *Peak*: maximum of all tensors in a step, by torch's memory tracker.",
+        "- *Resident*: peak resident memory of a separate process, minus its memory after a step of a tiny network.",
+        "",
+        "The goals are 1/n + 1 % for the matrices and 1.05 for the activations; ratios that reach them are **bold**.",
         "",
         "| network | algebra | kernels | matrices | network | activations | peak | resident |",
         "|---|---|---|---:|---:|---:|---:|---:|",
     ]
-    for work, rows in found["works"].items():
+    for work, rows in results["works"].items():
         for algebra, row in rows.items():
-            share = {key: count / rows["real"][key] for key, count in row.items() if key != "kernels"}
-            aims = {"matrices": 1.01 * SHARES[algebra], "kept": 1.05}
+            ratios = {key: count / rows["real"][key] for key, count in row.items() if key != "kernels"}
+            goals = {"matrices": 1.01 * SHARES[algebra], "kept": 1.05}
             keys = ("matrices", "network", "kept", "peak", "resident_peak")
-            cells = [cell(row[key], share[key], aims.get(key, 0.0), algebra == "real") for key in keys]
+            cells = [cell(row[key], ratios[key], goals.get(key, 0.0), algebra == "real") for key in keys]
             kernels = ", ".join(f"{kernel} {count}" for kernel, count in row["kernels"].items())
             lines.append(f"| {WORKS[work]} | {algebra} | {kernels} | {' | '.join(cells)} |")
     return [
         *lines,
         "",
-        "While one matrix is worked on, its combinations (R/n times the components, and as much for the gradient in every",
-        "thread) or, with the block kernel, the real matrix and its parts exist beside the rest; the peak includes them. The",
-        "block kernel uses that memory again instead of giving it back: up to 64 MiB and 16 MiB, once for a whole network, not",
-        "once a layer.",
-        "The block kernel keeps a matrix of at most 1 MiB for the backward pass, which small networks see among their",
-        "activations: to assemble it again took 0.2 ms of a step of 4.3 ms (1,024 rows, 192 to 768 features).",
+        "The peak includes the temporary tensors of one matrix: its combinations (R/n times the components, and the same for",
+        "the gradient in every thread) or, in the block kernel, the real matrix and its parts. The block kernel reuses this",
+        "memory instead of freeing it: up to 64 MiB and 16 MiB per network, not per layer. It also saves matrices of up to",
+        "1 MiB for the backward pass, which increases the activations of small networks: assembling them again took 0.2 ms of",
+        "a step of 4.3 ms (1,024 rows, 192 to 768 features).",
     ]
 
 
-def cell(count: int, share: float, aim: float, is_real: bool) -> str:
-    """Write bytes as MiB and their share of the real network's."""
-    text = f"**{share:.3f}**" if share <= aim else f"{share:.3f}"
+def cell(count: int, ratio: float, goal: float, is_real: bool) -> str:
+    """Format bytes as MiB, with the ratio to the real network."""
+    text = f"**{ratio:.3f}**" if ratio <= goal else f"{ratio:.3f}"
     return f"{count / 2**20:,.1f}" + ("" if is_real else f" ({text})")
 
 
 def main() -> None:
-    """Measure every network over every algebra in processes of their own, or, with ``--one``, one in this process."""
+    """Measure all networks over all algebras in separate processes, or with ``--one`` a single one in this process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--one", nargs=3, metavar=("HOW", "WORK", "ALGEBRA"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        how, *which = given.one
+    options = parser.parse_args()
+    if options.one:
+        how, *which = options.one
         print(json.dumps({"resident": measure_resident, "tensors": measure_tensors}[how](*which)))
         return
     from benchmarks import machine
-    from benchmarks.papers import commit
 
     works: dict[str, dict[str, Any]] = {}
     for work in WORKS:
@@ -181,14 +179,13 @@ def main() -> None:
             row: dict[str, Any] = {}
             for how in ("resident", "tensors"):
                 command = [sys.executable, "-m", "benchmarks.memory", "--one", how, work, algebra]
-                done = subprocess.run(command, env=dict(os.environ), capture_output=True, text=True, check=False)
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
                 if done.returncode:
                     raise SystemExit(done.stderr[-2000:])
                 row |= json.loads(done.stdout.splitlines()[-1])
             works.setdefault(work, {})[algebra] = row
             print(work, algebra, row, flush=True)
-    found = {"machine": machine.info(), "commit": commit(), "works": works}
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    machine.write(RESULTS, {"machine": machine.info(), "commit": machine.commit(), "works": works})
 
 
 if __name__ == "__main__":

@@ -1,26 +1,25 @@
-"""Repeat rows of the papers' tables: ``python -m benchmarks.papers configs/papers/phm/sva.yaml --seeds 3 --root DATA``.
+"""Reproduce the papers' tables: ``python -m benchmarks.papers configs/papers/phm/sva.yaml --seeds 3 --root DATA``.
 
-Each table is a sweep in configs/papers/ that ``zoo sweep FILE`` runs too. Its comments apply to all rows, to rows that match a
-pattern, or to the row below:
+Each table is a sweep in configs/papers/, which ``zoo sweep FILE`` can also run. Comments in it apply to all rows, to the rows
+that match a pattern, or to the row below:
 
-    # note: AdamW (the paper: Adam).        a difference from the paper
-    # note [*_cnn_*]: Without word2vec.     the same for some rows
-    # published: accuracy 0.896 (Table 2)   the printed figure
-    # claim: curves only (Figure 5)         the paper's claim, where it prints no figure to compare
-    # significant [*_order]: Table 2: over each other row     the leads that a table calls significant; only they are judged
-    # also: sva(attractors=1)               further test sets for the trained model, separated by ;
-    # beam: 4                               test it with beam search too
-    # curve: exact_match                    the validation metric to store step by step
-    # setting: ten folds                    keeps rows apart from others on the same data
+    # note: AdamW (paper: Adam).            difference from the paper
+    # note [*_cnn_*]: No word2vec.          the same, for some rows
+    # published: accuracy 0.896 (Table 2)   published result
+    # claim: curves only (Figure 5)         claim of the paper without a number to compare
+    # significant [*_order]: Table 2: over each other row     leads that the table calls significant; only they are tested
+    # also: sva(attractors=1)               other test sets for the trained model, separated by ;
+    # beam: 4                               also test with beam search
+    # curve: exact_match                    validation metric to store for each step
+    # setting: ten folds                    separates the row from others on the same data
 
-With ``--root`` a data set is read from its folder there, not from the Hub. Writes results/papers/PAPER/ROW.json seed by seed,
-docs/papers.md and docs/papers/*.md; finished seeds are not run again, and interrupted ones resume.
+``--root`` reads data sets from folders instead of the Hub. Results are written to results/papers/PAPER/ROW.json after each
+seed; finished seeds are skipped and interrupted ones resumed. Then docs/papers.md and docs/papers/*.md are updated.
 """
 
 import argparse
 import csv
 import json
-import subprocess
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -37,12 +36,12 @@ from zoo.errors import InputError, Interrupted
 from zoo.registry import Spec
 
 GENERATED = ("mlu", "digits", "hamilton", "linear_map")
-"""Data sets that are not read from files."""
+"""Data sets that need no files."""
 STORED = ("parameters", "metrics", "epochs", "seconds", "data_sha256", "folds", "std")
 
 
 def rooted(spec: str, root: Path | None) -> str:
-    """Point a data spec at the folder of its name in ``root``, or at one that begins with its name, as in snli_devtest."""
+    """Set the path of a data spec to the folder in ``root`` with its name, or starting with its name such as snli_devtest."""
     parsed = Spec.parse(spec)
     if root is None or parsed.name in GENERATED:
         return spec
@@ -52,23 +51,14 @@ def rooted(spec: str, root: Path | None) -> str:
 
 
 def read_curve(folder: Path, metric: str) -> list[tuple[int, float]]:
-    """Read a validation metric of a run, step by step, from its log."""
+    """Read the steps and values of a validation metric from the log of a run."""
     with (folder / "metrics.csv").open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row.get(f"val_{metric}")]
     return [(int(row["step"]) + 1, round(float(row[f"val_{metric}"]), 6)) for row in rows]
 
 
-def commit() -> str | None:
-    """Return the last commit that changed the package, marked if the package has changes; None outside of git."""
-    commands = ("git", "log", "-1", "--format=%H", "--", "zoo"), ("git", "status", "--porcelain", "--", "zoo")
-    results = [subprocess.run(line, cwd=papers_rows.ROOT, capture_output=True, text=True, check=False) for line in commands]
-    if any(result.returncode for result in results):
-        return None
-    return results[0].stdout.strip() + ("-changed" if results[1].stdout else "")
-
-
 def chosen_epochs(run: Path) -> list[dict[str, Any]]:
-    """Return the epoch (from 1), step and score that validation chose in a run or in each of its folds."""
+    """Return the best epoch by validation (starting at 1), its step and its score, for a run or each of its folds."""
     from zoo.training.resume import newest
 
     states = [newest(folder)[1]["zoo_state"]["best"] for folder in sorted(run.glob("fold-*")) or [run]]
@@ -76,7 +66,7 @@ def chosen_epochs(run: Path) -> list[dict[str, Any]]:
 
 
 def tested(run: Path, data: str, metrics: dict[str, Any]) -> int:
-    """Count the answers that test metrics average over: rows of all folds, or questions where answers are ranked."""
+    """Count the items that test metrics average over: rows of all folds, or questions in ranking."""
     from zoo.training.options import Fit
     from zoo.training.resolve import load_data, resolve
 
@@ -86,43 +76,42 @@ def tested(run: Path, data: str, metrics: dict[str, Any]) -> int:
         return sum(info["info"]["sizes"]["test"] for info in infos)
     module = load_data(resolve(Fit(backbone=infos[0]["backbone"], algebra=infos[0]["algebra"], data=data)))
     module.setup("test")
-    return len({int(one) for _, labels, questions in module.test_dataloader() for one in questions[labels == 1]})
+    return len({int(question) for _, labels, questions in module.test_dataloader() for question in questions[labels == 1]})
 
 
 def measure(row: Row, run: Path, summary: dict[str, Any], root: Path | None) -> dict[str, Any]:
-    """Return what is stored of a run, and test its model further as the comments of its row say."""
+    """Return the stored values of a run, including the additional tests in the comments of its row."""
     comments, data = row.extra, rooted(row.config["data"], root)
-    found = {key: summary[key] for key in STORED if key in summary}
-    found |= {"tested": tested(run, data, summary["metrics"]), "chosen": chosen_epochs(run), "versions": summary["versions"]}
+    values = {key: summary[key] for key in STORED if key in summary}
+    values |= {"tested": tested(run, data, summary["metrics"]), "chosen": chosen_epochs(run), "versions": summary["versions"]}
     if also := [spec.strip() for spec in comments.get("also", "").split(";") if spec.strip()]:
-        found["also"] = {spec: zoo.load(run, device="auto").evaluate(rooted(spec, root)) for spec in also}
+        values["also"] = {spec: zoo.load(run, device="auto").evaluate(rooted(spec, root)) for spec in also}
     if "beam" in comments:
         beam = int(comments["beam"])
-        found["beam"] = {"beam": beam} | zoo.load(run, device="auto").evaluate(data, beam=beam)
+        values["beam"] = {"beam": beam} | zoo.load(run, device="auto").evaluate(data, beam=beam)
     if "curve" in comments:
-        found["curve"] = read_curve(run, comments["curve"])
-    return found
+        values["curve"] = read_curve(run, comments["curve"])
+    return values
 
 
 def store(row: Row, seed: int, run: Path, root: Path | None) -> None:
-    """Write a finished run into the file of its row."""
-    found = {"seed": seed} | measure(row, run, json.loads((run / "summary.json").read_text(encoding="utf-8")), root)
+    """Add a finished run to the results of its row, replacing the same seed and dropping results of other options."""
+    values = {"seed": seed} | measure(row, run, json.loads((run / "summary.json").read_text(encoding="utf-8")), root)
     out = papers_rows.RESULTS / row.paper / f"{row.name}.json"
     stored = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {"config": None, "rows": []}
-    before = [one for one in stored["rows"] if stored["config"] == row.config and one["seed"] != seed]
-    rows = sorted([*before, found | {"commit": commit(), "machine": machine.info()}], key=lambda one: one["seed"])
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"config": row.config, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    others = [run for run in stored["rows"] if stored["config"] == row.config and run["seed"] != seed]
+    rows = sorted([*others, values | {"commit": machine.commit(), "machine": machine.info()}], key=lambda run: run["seed"])
+    machine.write(out, {"config": row.config, "rows": rows})
 
 
 def run(file: Path, options: argparse.Namespace) -> list[str]:
-    """Run the missing rows and seeds of a sweep, and store each as it ends; return the names of those that failed."""
+    """Run the missing rows and seeds of a sweep and store each when it finishes; return the names of failed runs."""
     rows = {row.name: row for row in papers_rows.read(file) if fnmatchcase(row.name, options.only)}
     missing = {
         f"{row.name}-seed{seed}": (row, seed)
         for row in rows.values()
         for seed in range(options.seeds)
-        if seed not in [one["seed"] for one in row.runs]
+        if seed not in [run["seed"] for run in row.runs]
     }
     if not missing:
         return []
@@ -136,15 +125,15 @@ def run(file: Path, options: argparse.Namespace) -> list[str]:
     def finished(result: Mapping[str, Any]) -> None:
         store(*missing.pop(result["name"]), folder / result["folder"], options.root)
 
-    wanted = Sweep(run_dir=str(folder), only=",".join(missing), jobs=options.jobs)
-    for result in sweep(values, str(file), wanted, finished=finished)["rows"]:
-        if result["name"] in missing:  # it had ended before an interruption
+    selection = Sweep(run_dir=str(folder), only=",".join(missing), jobs=options.jobs)
+    for result in sweep(values, str(file), selection, finished=finished)["rows"]:
+        if result["name"] in missing:  # finished before an interruption
             finished(result)
     return list(missing)
 
 
 def write() -> None:
-    """Write the pages and their pictures."""
+    """Write all pages and pictures."""
     from benchmarks import papers_detail, papers_page
 
     papers_page.write()
@@ -154,29 +143,29 @@ def write() -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Parse the flags, run, write the pages."""
+    """Run the selected rows and write the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sweeps", nargs="*", type=Path, help="files of rows to run; none to only write the pages")
-    parser.add_argument("--only", default="*", help="rows that match this pattern")
+    parser.add_argument("sweeps", nargs="*", type=Path, help="sweeps to run; without any, only write the pages")
+    parser.add_argument("--only", default="*", help="pattern of the rows to run")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
-    parser.add_argument("--root", type=Path, help="folder with the data sets, each in a folder of its name")
-    parser.add_argument("--runs", type=Path, default=Path("runs/papers"), help="folder of the runs, which resume there")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel runs")
+    parser.add_argument("--root", type=Path, help="folder that contains a folder for each data set")
+    parser.add_argument("--runs", type=Path, default=Path("runs/papers"), help="folder of the runs")
     options = parser.parse_args(argv)
     for file in options.sweeps:
         if not file.is_file():
-            parser.error(f"there is no file {file}")
+            parser.error(f"file not found: {file}")
     failed: list[str] = []
-    message = ""
+    errors = []
     try:
         for file in options.sweeps:
             failed += run(file, options)
-    except (InputError, Interrupted) as stop:
-        message = f"{stop}; "
+    except (InputError, Interrupted) as error:
+        errors.append(str(error))
     write()
-    message += f"failed: {', '.join(failed)}" if failed else ""
-    if message:
-        raise SystemExit(f"benchmarks.papers: {message.removesuffix('; ')}")
+    errors += [f"failed: {', '.join(failed)}"] if failed else []
+    if errors:
+        raise SystemExit(f"benchmarks.papers: {'; '.join(errors)}")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
-"""Write docs/papers/PAPER.md, the settings and rows of each paper: ``python -m benchmarks.papers``."""
+"""Write docs/papers/PAPER.md with the settings and rows of each paper: ``python -m benchmarks.papers``."""
 
 import json
-import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy.stats import t
+from zoo_reports.style import plain_axes
 
 from benchmarks.papers_page import PAPERS
 from benchmarks.papers_rows import CONFIGS, RESULTS, ROOT, Row, read_all
@@ -18,7 +17,7 @@ from benchmarks.papers_statistics import Comparison, comparisons, score, tally, 
 
 FOLDER = ROOT / "docs" / "papers"
 IMAGES = ROOT / "docs" / "images"
-LISTING = "as the listing says"
+LISTING = "paper's listing"
 FORMATS = {
     "accuracy": "accuracy {:.3f}",
     "map": "MAP {:.3f}",
@@ -28,7 +27,7 @@ FORMATS = {
     "bleu": "BLEU {:.1f}",
     "exact_match": "exact match {:.3f}",
 }
-"""The first metrics of these that a row has are shown, at most two."""
+"""Metrics in order of preference; the tables show the first two that a row has."""
 ORDERED = re.compile(r"(trec|subj|mr|mpqa|sst)_(?:print_)?(transformer|lstm|cnn|fasttext)_(none|pe|tpe|vanilla|order)")
 POSITIONS = {
     "none": "none",
@@ -39,36 +38,36 @@ POSITIONS = {
 }
 KINDS = POSITIONS | {
     "order_normal": "complex-order, frequencies from N(0, 1)",
-    "order_tenth": "complex-order, frequencies at a tenth of the rate",
-    "order_hundredth": "complex-order, frequencies at a hundredth of the rate",
-    "order_normal_tenth": "complex-order, from N(0, 1) at a tenth of the rate",
+    "order_tenth": "complex-order, a tenth of the learning rate for frequencies",
+    "order_hundredth": "complex-order, a hundredth of the learning rate for frequencies",
+    "order_normal_tenth": "complex-order, frequencies from N(0, 1), a tenth of the learning rate for them",
 }
 RATED = re.compile(rf"trec_({'|'.join(KINDS)})_(\d+e-\d+)")
 COLOURS = ("#1f4e79", "#c55a11", "#548235", "#7f6000", "#7030a0")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: int = 1) -> list[str]:
-    """Write a Markdown table; columns from ``right`` on are aligned to the right."""
+    """Format a Markdown table; right-align the columns from index ``right`` on."""
     rule = "".join("---|" if number < right else "---:|" for number in range(len(head)))
     return [f"| {' | '.join(head)} |", f"|{rule}", *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
 def algebra(row: Row) -> str:
-    """Name the algebra of a row, its scope unless that is all, and its attention score."""
+    """Format the algebra of a row, its scope unless it is ``all``, and its attention score."""
     scope = row.config.get("scope", "all")
     parts = [f"`{row.config['algebra']}`", *([f"{scope} only"] if scope != "all" else []), *([row.score] if row.score else [])]
     return ", ".join(parts)
 
 
 def result(row: Row) -> str:
-    """Write the test metrics: mean and half of the 95 % t-interval over seeds, or the standard deviation over folds."""
+    """Format the test metrics: mean ± half of the 95 % t-interval over seeds, or standard deviation over folds."""
     shown = []
     runs = [run["metrics"] for run in row.runs]
     for name, form in FORMATS.items():
         values = [run.get(name) for run in runs]
         if None in values or not (any(values) or name == "mse") or len(shown) == 2:
             continue
-        if name == "perplexity":  # its logarithm is what is compared
+        if name == "perplexity":  # show the loss, its logarithm
             form, values = "loss {:.3f}", [run["loss"] for run in runs]
         spread, digits = "", form[form.index("{") : form.index("}") + 1]
         if len(values) > 1:
@@ -83,7 +82,7 @@ def result(row: Row) -> str:
 
 
 def line(row: Row, notes: list[str]) -> list[str]:
-    """Write the cells of a row."""
+    """Format the cells of a row."""
     parameters = row.runs[0]["parameters"]
     letters = ", ".join(sorted(chr(ord("a") + notes.index(note)) for note in row.notes if note in notes))
     return [
@@ -98,23 +97,25 @@ def line(row: Row, notes: list[str]) -> list[str]:
 
 
 def rows_of(group: Sequence[Row], compared: Iterable[Comparison]) -> list[str]:
-    """Write the table of one data set and setting, its notes, and the verdicts of the printed tables."""
+    """Write the table of one data set and setting, its notes, and the verdicts on the published tables."""
     notes = list(dict.fromkeys(note for row in group for note in row.notes))
     shared = [note for note in notes if all(note in row.notes for row in group)]
     some = [note for note in notes if note not in shared]
     lines = table(
-        ["row", "algebra", "weights + word tables", "test", "seeds", "print", "notes"], [line(row, some) for row in group], 7
+        ["row", "algebra", "weights + word embeddings", "test", "seeds", "published", "notes"],
+        [line(row, some) for row in group],
+        7,
     )
     lines += [f"All rows: {' '.join(shared)}", ""] if shared else []
     lines += [*(f"- {chr(ord('a') + number)}: {note}" for number, note in enumerate(some)), ""] if some else []
-    for one in compared:
-        best = next(iter(one.scores), "none")
+    for comparison in compared:
+        pairs, published, ours = comparison.pairs(), comparison.rows[0], next(iter(comparison.scores), "none")
         lines.append(
-            f"- **{one.table}, {one.rows[0].net.replace('_', ' ')}: {verdict(one.pairs())}**. Best in print: "
-            f"{one.rows[0].name}; best here: {best}. Pairs of rows: {tally(one.pairs())}."
+            f"- **{comparison.table}, {published.net.replace('_', ' ')}: {verdict(pairs)}**. Best published: {published.name}; "
+            f"best here: {ours}. Pairs of rows: {tally(pairs)}."
         )
     claims = [row.extra["claim"] for row in group if "claim" in row.extra]
-    return [*lines, *(f"- In print: {claim}." for claim in claims), ""]
+    return [*lines, *(f"- Published: {claim}." for claim in claims), ""]
 
 
 def sections(rows: Iterable[Row], compared: Sequence[Comparison]) -> list[str]:
@@ -124,86 +125,73 @@ def sections(rows: Iterable[Row], compared: Sequence[Comparison]) -> list[str]:
         groups.setdefault((row.data, row.setting), []).append(row)
     lines = []
     for (data, setting), group in groups.items():
-        about = [
-            one
-            for one in compared
-            if (one.rows[0].paper, one.rows[0].data, one.rows[0].setting) == (group[0].paper, data, setting)
-        ]
-        lines += [
-            f"## `{data}`{f', {setting}' if setting else ''}",
-            "",
-            *rows_of(group, about),
-            *curves(group),
-            *other_tests(group),
-        ]
+        key = group[0].paper, data, setting
+        of_group = [one for one in compared if (one.rows[0].paper, one.rows[0].data, one.rows[0].setting) == key]
+        lines += [f"## `{data}`{f', {setting}' if setting else ''}", "", *rows_of(group, of_group)]
+        if any("curve" in run for row in group for run in row.runs):
+            lines += ["![exact match on validation pairs against steps](../images/mlu_exact_match.png)", ""]
+        lines += other_tests(group)
     return lines
 
 
 def other_tests(group: Sequence[Row]) -> list[str]:
     """Write the accuracy of the same models on other test sets."""
-    found = {row.name: runs for row in group if (runs := [run["also"] for run in row.runs if "also" in run])}
-    if not found:
+    results = {row.name: runs for row in group if (runs := [run["also"] for run in row.runs if "also" in run])}
+    if not results:
         return []
-    specs = list(next(iter(found.values()))[0])
-    rows = [[name, *(f"{mean(run[spec]['accuracy'] for run in runs):.3f}" for spec in specs)] for name, runs in found.items()]
+    specs = list(next(iter(results.values()))[0])
+    rows = [[name, *(f"{mean(run[spec]['accuracy'] for run in runs):.3f}" for spec in specs)] for name, runs in results.items()]
     return ["Accuracy of the same models on other test sets:", "", *table(["row", *(f"`{spec}`" for spec in specs)], rows)]
 
 
-def curves(group: Sequence[Row]) -> list[str]:
-    """Show the picture of validation curves, where rows have them."""
-    kept = any("curve" in run for row in group for run in row.runs)
-    return ["![exact match on validation pairs against steps](../images/mlu_exact_match.png)", ""] if kept else []
-
-
 def draw_curves(rows: Iterable[Row], name: str, label: str, images: Path = IMAGES) -> Path | None:
-    """Draw one line for each row and seed, a validation metric against steps; None if no row has a curve."""
-    kept = {row.name: found for row in rows if (found := [run["curve"] for run in row.runs if "curve" in run])}
-    if not kept:
+    """Plot a validation metric against steps, one line per row and seed; return None if no row has a curve."""
+    curves = {row.name: runs for row in rows if (runs := [run["curve"] for run in row.runs if "curve" in run])}
+    if not curves:
         return None
     figure = Figure(figsize=(7.2, 4.0), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots()
-    for colour, (row, found) in zip(COLOURS * len(kept), kept.items(), strict=False):
-        for number, curve in enumerate(found):
+    for colour, (row, runs) in zip(COLOURS * len(curves), curves.items(), strict=False):
+        for number, curve in enumerate(runs):
             steps, values = zip(*curve, strict=True)
             axes.plot(steps, values, color=colour, linewidth=1.6, label=None if number else row.replace("_", " "))
     axes.set_xlabel("steps")
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
     axes.margins(x=0)
-    axes.grid(color="#dddddd", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain_axes(axes)
     axes.legend(frameon=False)
     images.mkdir(parents=True, exist_ok=True)
     figure.savefig(images / f"{name}.png", metadata={"Software": None})
     return images / f"{name}.png"
 
 
-# --- extras of the complex-order paper ---
+# --- Sections of the complex-order paper ---
 
 
 def word_order(rows: Iterable[Row]) -> list[str]:
-    """Write mean test accuracy over data sets by network, setting and positions, with the printed mean in brackets."""
+    """Tabulate the mean test accuracy over data sets by network, setting and positions, and the published mean."""
     cells: dict[tuple[str, str, str], dict[str, Row]] = {}
     for row in rows:
         if (match := ORDERED.fullmatch(row.name)) and row.runs and row.printed and row.setting in ("", LISTING):
             cells.setdefault((match[2], row.setting, match[1]), {})[match[3]] = row
-    whole = {key: cell for key, cell in cells.items() if len(cell) == len(POSITIONS)}
+    complete = {key: cell for key, cell in cells.items() if len(cell) == len(POSITIONS)}
     lines = []
-    for net, setting in dict.fromkeys(key[:2] for key in whole):
-        own = {key[2]: cell for key, cell in whole.items() if key[:2] == (net, setting)}
+    for net, setting in dict.fromkeys(key[:2] for key in complete):
+        by_data = {key[2]: cell for key, cell in complete.items() if key[:2] == (net, setting)}
         means = [
-            f"{mean(score(cell[kind], 'accuracy').mean for cell in own.values()):.3f} "
-            f"({mean(cell[kind].printed[1] for cell in own.values()):.3f})"  # type: ignore[index]
+            f"{mean(score(cell[kind], 'accuracy').mean for cell in by_data.values()):.3f} "
+            f"({mean(cell[kind].printed[1] for cell in by_data.values()):.3f})"  # type: ignore[index]
             for kind in POSITIONS
         ]
-        lines.append([f"{net}, {setting or 'first setting'}", ", ".join(own), *means])
+        lines.append([f"{net}, {setting or 'our first setting'}", ", ".join(by_data), *means])
     if not lines:
         return []
     return [
-        "## Word order in brief",
+        "## Summary",
         "",
-        "Mean test accuracy over data sets by positions; in brackets, the printed mean (LSTM, CNN and FastText with word2vec).",
+        "Mean test accuracy over data sets for each kind of positions. The published mean is in parentheses (LSTM, CNN and",
+        "FastText use word2vec there).",
         "",
         *table(["network", "data sets", *POSITIONS.values()], lines, 2),
         *parts(rows),
@@ -211,9 +199,9 @@ def word_order(rows: Iterable[Row]) -> list[str]:
 
 
 def parts(rows: Iterable[Row]) -> list[str]:
-    """Write what frequencies and norm do to complex-order, by data set, where all four cells were run; and the real rows."""
-    names = {row.name: row for row in rows if row.runs}
-    wanted = {
+    """Tabulate the effect of the frequencies and the norm on complex-order, complex-vanilla and real networks."""
+    measured = {row.name: row for row in rows if row.runs}
+    names = {
         "complex-order, 10000^(-d/D), layer norm": ("mr_transformer_order", "trec_order_1e-3"),
         "complex-order, N(0, 1), layer norm": ("released_mr_normal_layer", "trec_order_normal_1e-3"),
         "complex-order, 10000^(-d/D), batch norm": ("released_mr_decay_batch", ""),
@@ -224,27 +212,27 @@ def parts(rows: Iterable[Row]) -> list[str]:
         "real, batch norm": ("released_mr_real_batch", ""),
     }
     lines = [
-        [title, *(result(names[name]) if name in names else "not run" for name in found)] for title, found in wanted.items()
+        [title, *(result(measured[name]) if name in measured else "not run" for name in pair)] for title, pair in names.items()
     ]
     return [
         "## Norm or frequencies?",
         "",
-        "Test accuracy of the Transformer with one part changed at a time.",
+        "Test accuracy of the Transformer, changing one part at a time.",
         "",
         *table(["Transformer", "`mr`", "`trec`"], lines),
     ]
 
 
 def rates(rows: Iterable[Row]) -> list[str]:
-    """Write validation accuracy by positions and learning rate, the best bold, and the test accuracy there."""
-    found = {match.groups(): row for row in rows if row.runs and (match := RATED.fullmatch(row.name))}
-    columns = sorted({rate for _, rate in found}, key=float, reverse=True)
+    """Tabulate validation accuracy by positions and learning rate (best in bold) and the test accuracy at the best rate."""
+    by_rate = {match.groups(): row for row in rows if row.runs and (match := RATED.fullmatch(row.name))}
+    columns = sorted({rate for _, rate in by_rate}, key=float, reverse=True)
     lines = []
     for kind, title in KINDS.items():
         values = {
-            rate: mean(run["chosen"][0]["val_accuracy"] for run in found[kind, rate].runs)
+            rate: mean(run["chosen"][0]["val_accuracy"] for run in by_rate[kind, rate].runs)
             for rate in columns
-            if (kind, rate) in found
+            if (kind, rate) in by_rate
         }
         if not values:
             continue
@@ -252,34 +240,30 @@ def rates(rows: Iterable[Row]) -> list[str]:
         cells = [
             f"**{values[rate]:.3f}**" if rate == best else f"{values[rate]:.3f}" if rate in values else "" for rate in columns
         ]
-        lines.append([title, *cells, f"{score(found[kind, best], 'accuracy').mean:.3f}"])
+        lines.append([title, *cells, f"{score(by_rate[kind, best], 'accuracy').mean:.3f}"])
     if not lines:
         return []
-    text = [
-        "## Learning rates of the Transformer on `trec`",
-        "",
-        "Validation accuracy by rate, one seed; the best is bold.",
-        "",
-    ]
-    return [*text, *table(["positions", *columns, "test"], lines)]
+    head = "## Learning rates of the Transformer on `trec`"
+    text = "Validation accuracy for each learning rate (best in bold) and test accuracy at the best rate; one seed."
+    return [head, "", text, "", *table(["positions", *columns, "test"], lines)]
 
 
 def sensitivity(results: Path) -> list[str]:
-    """Write the words by their sensitivity to position (Wang et al. 2020, App. D)."""
+    """List the words that are most and least sensitive to position (Wang et al. 2020, App. D)."""
     path = results / "sst_frequencies.json"
     if not path.exists():
         return []
     stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     most, least = (", ".join(word["word"] for word in stored[name]) for name in ("most", "least"))
     return [
-        "## Words by their sensitivity to position",
+        "## Sensitivity of words to position",
         "",
         f"`zoo report frequencies` of the complex-order Transformer on SST ([configuration](../../{stored['config']}), seed "
-        f"{stored['seed']}), {stored['words']:,} words. In Table 7 of the paper words of strong sentiment come first.",
+        f"{stored['seed']}), {stored['words']:,} words. In Table 7 of the paper, words of strong sentiment rank first.",
         "",
-        f"Greatest mean frequency: {most}.",
+        f"Largest mean frequency: {most}.",
         "",
-        f"Smallest: {least}.",
+        f"Smallest mean frequency: {least}.",
         "",
         "![density of the mean frequency over words](../images/sst_frequencies.png)",
         "",
@@ -289,33 +273,34 @@ def sensitivity(results: Path) -> list[str]:
 def page(paper: str, rows: Sequence[Row], results: Path) -> str:
     """Write the page of a paper."""
     about = PAPERS[paper]
-    own = [row for row in rows if row.paper in about["sweeps"] and row.runs]
-    runs = [run for row in own for run in row.runs]
+    measured = [row for row in rows if row.paper in about["sweeps"] and row.runs]
+    runs = [run for row in measured for run in row.runs]
     dates = sorted({run["machine"]["date"] for run in runs})
     processors = " or ".join(sorted({run["machine"]["processor"] for run in runs}))
     setting = [[point, *cells] for point, cells in about["setting"].items()]
-    extras = [*word_order(own), *rates(own), *sensitivity(results)] if paper == "complex_order" else []
+    extras = [*word_order(measured), *rates(measured), *sensitivity(results)] if paper == "complex_order" else []
     lines = [
         f"# {about['title']} ({about['cite']})",
         "",
-        "Made by `python -m benchmarks.papers`; do not edit. The answer and the verdicts are on [one page](../papers.md).",
+        "Generated by `python -m benchmarks.papers`; do not edit. The [summary](../papers.md) has all verdicts.",
         "",
-        "## Setting",
+        "## Settings",
         "",
-        *table(["point", *about["columns"]], setting, 9),
-        "Each row links to its sweep, each number of seeds to every figure, version and commit. Test figures: mean ± half of "
-        f"the 95 % t-interval over seeds. {dates[0]} to {dates[-1]}, {processors}, torch {runs[-1]['machine']['torch']}.",
+        *table(["", *about["columns"]], setting, 9),
+        "Each row links to its configuration, and the number of seeds to all results, versions and commits. Test results are "
+        f"mean ± half of the 95 % t-interval over seeds. Measured {' to '.join(sorted({dates[0], dates[-1]}))} on {processors} "
+        f"with torch {runs[-1]['machine']['torch']}.",
         "",
         *extras,
-        *sections([row for row in own if row.paper == paper], comparisons(rows)),
+        *sections([row for row in measured if row.paper == paper], comparisons(rows)),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def write(folder: Path = FOLDER, results: Path = RESULTS, configs: Path = CONFIGS) -> None:
-    """Write the page of every paper with measured rows."""
+    """Write the page of each paper that has measured rows."""
     rows = read_all(configs, results)
-    os.makedirs(folder, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for paper, about in PAPERS.items():
         if any(row.runs for row in rows if row.paper in about["sweeps"]):
             (folder / f"{paper}.md").write_text(page(paper, rows, results), encoding="utf-8")

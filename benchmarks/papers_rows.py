@@ -1,8 +1,7 @@
-"""The rows of the papers' tables: what their sweeps say, and what was measured.
+"""Read the rows of the papers' tables: options and comments from the sweeps, and the stored results.
 
-A sweep in configs/papers/ has an axis ``row`` and an axis ``seed``. Comments before ``axes:`` are about all of its rows, or
-about those that match the patterns behind the keyword, as in ``# note [*_cnn_*, *_lstm_*]: ...``; comments above a row are
-about it alone.
+A sweep in configs/papers/ has an axis ``row`` and an axis ``seed``. Comments before ``axes:`` apply to all rows, or to the rows
+that match the patterns after the keyword, as in ``# note [*_cnn_*, *_lstm_*]: ...``; comments above a row apply to that row.
 """
 
 import json
@@ -21,7 +20,7 @@ from zoo.registry import Spec
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs" / "papers"
 RESULTS = ROOT / "benchmarks" / "results" / "papers"
-SAID = re.compile(r" *# (published|claim|significant|also|note|beam|curve|setting)(?: \[(.*?)\])?: (.*)")
+COMMENT = re.compile(r" *# (published|claim|significant|also|note|beam|curve|setting)(?: \[(.*?)\])?: (.*)")
 METRICS = {
     "accuracy": "accuracy",
     "MAP": "map",
@@ -29,22 +28,22 @@ METRICS = {
     "exact match": "exact_match",
     "bits per character": "bits_per_character",
 }
-"""What papers print first, and the names that we store it under."""
+"""Names of metrics in the comments ``# published:``, and in our results."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table: its options, its comments, and its runs, one for each seed.
+    """A row of a table.
 
     Attributes:
-        paper: Folder of its paper.
-        name: Its label in the sweep.
-        config: Its options.
-        published: What the paper printed, and where; empty if it is not in the paper.
-        notes: What differs from the paper.
-        runs: What was measured, a dict for each seed; none if it was not run.
+        paper: Folder of the paper.
+        name: Label in the sweep.
+        config: Options of the run.
+        published: Published result and table; empty if the row is not in the paper.
+        notes: Differences from the paper.
+        runs: Results, one dict per seed; empty if the row was not run.
         extra: Other comments by keyword.
-        sweep: The name of its file, without its ending.
+        sweep: Name of the sweep's file, without its suffix.
     """
 
     paper: str
@@ -58,78 +57,78 @@ class Row:
 
     @property
     def data(self) -> str:
-        """The data, as the configuration names them."""
+        """Spec of the data."""
         return str(self.config["data"])
 
     @property
     def setting(self) -> str:
-        """How its rows differ from others on the same data; empty for the first of a data set."""
+        """Name of the setting, which separates rows on the same data; empty for the first setting."""
         return self.extra.get("setting", "")
 
     @property
     def net(self) -> str:
-        """The network without its options and its size."""
+        """Name of the network, without options and size."""
         return Spec.parse(self.config["backbone"]).name.partition("/")[0]
 
     @property
     def score(self) -> str:
-        """How attention over an algebra weighs its words: dot, product or hermitian; empty where there is no choice."""
+        """Attention score over an algebra: dot, product or hermitian; empty for other networks."""
         if self.net != "transformer" or self.config["algebra"] == "real":
             return ""
-        advised = "hermitian" if self.config["algebra"].startswith("complex_order") else "dot"
-        return str(Spec.parse(self.config["backbone"]).options.get("score", advised))
+        default = "hermitian" if self.config["algebra"].startswith("complex_order") else "dot"
+        return str(Spec.parse(self.config["backbone"]).options.get("score", default))
 
     @property
     def tables(self) -> list[str]:
-        """Where it was printed: ``Table 2``, or ``Tay et al. 2019, Table 5`` if in another paper."""
+        """Tables with the row: ``Table 2``, or ``Tay et al. 2019, Table 5`` for another paper."""
         return re.findall(r"((?:[A-Z][\w .]+ \d{4}, )?Table \d+)", self.published)
 
     @property
     def printed(self) -> tuple[str, float] | None:
-        """What was printed first: the name of a figure of `METRICS`, and the number."""
-        found = re.match(rf"({'|'.join(METRICS)}) ([\d.]+)", self.published)
-        return (found[1], float(found[2])) if found else None
+        """First published metric (a key of `METRICS`) and its value."""
+        match = re.match(rf"({'|'.join(METRICS)}) ([\d.]+)", self.published)
+        return (match[1], float(match[2])) if match else None
 
 
 def comments(text: str, names: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return what the comments of a sweep say of each row: keyword and text."""
-    said: dict[str, list[tuple[str, str]]] = {name: [] for name in names}
-    waiting: list[tuple[str, str]] = []
+    """Parse the comments of a sweep into keywords and texts for each row."""
+    by_row: dict[str, list[tuple[str, str]]] = {name: [] for name in names}
+    pending: list[tuple[str, str]] = []
     for line in text.splitlines():
-        if match := SAID.fullmatch(line):
-            key, patterns, what = match.groups()
-            about = [name for name in names if any(fnmatchcase(name, one.strip()) for one in (patterns or "*").split(","))]
-            if not about:
-                raise ValueError(f"no row is named so: {line}")
+        if match := COMMENT.fullmatch(line):
+            key, patterns, content = match.groups()
+            matching = [name for name in names if any(fnmatchcase(name, p.strip()) for p in (patterns or "*").split(","))]
+            if not matching:
+                raise ValueError(f"no row matches the comment: {line}")
             if line.startswith("#"):
-                for name in about:
-                    said[name].append((key, what))
+                for name in matching:
+                    by_row[name].append((key, content))
             else:
-                waiting.append((key, what))
-        elif waiting:
-            said[line.strip().partition(":")[0]] += waiting
-            waiting = []
-    return said
+                pending.append((key, content))
+        elif pending:
+            by_row[line.strip().partition(":")[0]] += pending
+            pending = []
+    return by_row
 
 
 def read(sweep: Path, results: Path | None = None) -> list[Row]:
-    """Read the rows of a sweep, and what was measured with just their options."""
+    """Read the rows of a sweep with their results; results of other options are ignored."""
     text, paper = sweep.read_text(encoding="utf-8"), sweep.parent.name
     values = yaml.safe_load(text)
     labels = values["axes"]["row"]
     rows = []
-    for name, said in comments(text, list(labels)).items():
+    for name, pairs in comments(text, list(labels)).items():
         options = merged(nested(values["base"]), nested(labels[name]))
         path = (results or RESULTS) / paper / f"{name}.json"
         stored = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"config": options, "rows": []}
         runs = tuple(stored["rows"]) if stored["config"] == options else ()
-        extra = {key: what for key, what in said if key not in ("note", "published")}
-        notes = tuple(what for key, what in said if key == "note")
-        rows.append(Row(paper, name, options, dict(said).get("published", ""), notes, runs, extra, sweep.stem))
+        extra = {key: content for key, content in pairs if key not in ("note", "published")}
+        notes = tuple(content for key, content in pairs if key == "note")
+        rows.append(Row(paper, name, options, dict(pairs).get("published", ""), notes, runs, extra, sweep.stem))
     return rows
 
 
 def read_all(configs: Path | None = None, results: Path | None = None) -> list[Row]:
-    """Read every row, measured or not, by paper and name."""
+    """Read all rows, measured or not, sorted by paper and name."""
     rows = [row for path in (configs or CONFIGS).glob("*/*.yaml") for row in read(path, results)]
     return sorted(rows, key=lambda row: (row.paper, row.name))

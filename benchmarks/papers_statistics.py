@@ -1,22 +1,22 @@
-"""Judge whether measured rows differ by more than chance, and whether the order of a printed table holds.
+"""Test whether rows differ significantly, and whether results have the order of a published table.
 
-A difference counts if Welch's t-test over seeds finds it at a level of one in twenty, and if it is more than the standard error
-over the rows of the test set explains at the same level. Numbers between 0 and 1 with mean p have a standard deviation of at
-most sqrt(p (1 - p)), so accuracy over N rows has a standard error of sqrt(p (1 - p) / N), and mean average precision over N
-questions no greater one. Both rows of a pair answer the same test, which mostly makes the true error smaller: the rule errs on
-the side of chance. BLEU and bits per character have no such bound; only their seeds are used.
+A difference is significant at the 5 % level if Welch's t-test over seeds rejects equality and if the difference exceeds the
+standard error of the test set at the same level. Values between 0 and 1 with mean p have a standard deviation of at most
+sqrt(p (1 - p)). So the standard error of accuracy over N rows is sqrt(p (1 - p) / N), and that of mean average precision over N
+questions is not larger. Both rows of a pair use the same test set, which usually makes the true error smaller: the test is
+conservative. BLEU and bits per character have no such bound, so only their seeds are tested.
 
-Rows over the same folds of the data are compared fold by fold, with one seed or several. Folds share most of their training
-rows, so a plain paired test finds too much; Student's t-test is taken with the variance of Nadeau and Bengio (2003, "Inference
-for the generalization error", section 3), s^2 (1/k + 1/(k - 1)) over k folds in place of s^2 / k. They derive it for random
-splits, with the ratio of test to training rows as its second term; validation rows count as training rows here.
+Rows over the same folds of the data are compared fold by fold, with one or more seeds. Folds share most of their training rows,
+so a plain paired test is too optimistic. Student's t-test uses the variance of Nadeau and Bengio (2003, "Inference for the
+generalization error", section 3), s^2 (1/k + 1/(k - 1)) over k folds instead of s^2 / k. They derive it for random splits, with
+the ratio of test to training rows as the second term; validation rows count as training rows here.
 """
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import combinations
-from statistics import mean, stdev, variance
+from statistics import mean, variance
 from typing import NamedTuple
 
 from scipy.stats import binom, norm, t
@@ -26,9 +26,9 @@ from benchmarks.papers_rows import METRICS, Row
 BOUNDED = ("accuracy", "map", "mrr", "exact_match")
 LOWER_IS_BETTER = ("bits_per_character",)
 LEVEL = 0.05
-"""How often chance alone may pass, for one difference and for one table."""
+"""Significance level, for one difference and for one table."""
 EQUAL = 1e-6
-"""Means of equally many right answers differ by less, because they are stored in 32 bits."""
+"""Tolerance for equal means, which are stored as 32-bit floats."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Score:
     """One metric of one row.
 
     Attributes:
-        values: A number for each seed.
-        tested: How many answers each is a mean over, if the metric has that bound.
-        folds: The mean over seeds in each fold, by the digest of the fold's data; empty where the data have one split.
+        values: One value per seed.
+        tested: Number of answers that each value averages over; None if the standard error has no bound.
+        folds: Mean over seeds of each fold, by the digest of its data; empty without cross-validation.
     """
 
     values: tuple[float, ...]
@@ -47,22 +47,17 @@ class Score:
 
     @property
     def mean(self) -> float:
-        """The mean over seeds."""
+        """Mean over seeds."""
         return mean(self.values)
 
     @property
     def test_error(self) -> float:
-        """Standard error from the size of the test set; 0 where it is not known."""
+        """Standard error from the size of the test set; 0 if unknown."""
         return math.sqrt(self.mean * (1 - self.mean) / self.tested) if self.tested else 0.0
-
-    def text(self, digits: int = 3) -> str:
-        """Write the mean and the standard deviation over seeds."""
-        spread = f" ± {stdev(self.values):.{digits}f}" if len(self.values) > 1 else ""
-        return f"{self.mean:.{digits}f}{spread}"
 
 
 def score(row: Row, metric: str, beam: bool = False) -> Score:
-    """Read a metric of a row; with ``beam``, the one of beam search."""
+    """Read a metric of a row, with ``beam`` the result of beam search."""
     values = tuple((run["beam"] if beam else run["metrics"])[metric] for run in row.runs)
     folds: dict[str, float] = {}
     if all("folds" in run and run["data_sha256"] == row.runs[0]["data_sha256"] for run in row.runs) and not beam:
@@ -72,44 +67,44 @@ def score(row: Row, metric: str, beam: bool = False) -> Score:
 
 
 def differs(one: Score, other: Score, printed: float | None = None) -> bool | None:
-    """Whether two rows differ by more than chance; None if one has a single seed and they share no folds.
+    """Test whether two rows differ significantly; return None if one has a single seed and they share no folds.
 
     Args:
-        one: A row.
-        other: Another row.
-        printed: Compare the difference with this printed one instead of zero. The printed one is taken for a difference of
-            single runs, or of as many folds, with the spread and the size of the test set that were found here.
+        one: The score of a row.
+        other: The score of another row.
+        printed: Compare the difference with this published one instead of zero. The published one counts as a difference of
+            single runs, or of as many folds, with our spread and our size of the test set.
     """
-    folded = bool(one.folds) and one.folds.keys() == other.folds.keys()
-    if not folded and 1 in (len(one.values), len(other.values)):
+    share_folds = bool(one.folds) and one.folds.keys() == other.folds.keys()
+    if not share_folds and 1 in (len(one.values), len(other.values)):
         return None
-    difference, again = abs(one.mean - other.mean - (printed or 0.0)), 0 if printed is None else 1
-    test_error = math.sqrt(1 + again) * math.hypot(one.test_error, other.test_error)
+    difference, published = abs(one.mean - other.mean - (printed or 0.0)), int(printed is not None)
+    test_error = math.sqrt(1 + published) * math.hypot(one.test_error, other.test_error)
     if difference <= norm.ppf(1 - LEVEL / 2) * test_error:
         return False
-    error, freedom = over_folds(one, other, again) if folded else over_seeds(one, other, again)
+    error, freedom = (over_folds if share_folds else over_seeds)(one, other, published)
     return bool(difference > (t.ppf(1 - LEVEL / 2, freedom) * error if error else 0))
 
 
-def over_seeds(one: Score, other: Score, again: int = 0) -> tuple[float, float]:
+def over_seeds(one: Score, other: Score, published: int) -> tuple[float, float]:
     """Return the standard error of a difference over seeds, and its degrees of freedom (Welch 1947)."""
-    sizes = [len(found.values) for found in (one, other)]
-    shares = [variance(found.values) * (1 / len(found.values) + again) for found in (one, other)]
-    if not any(shares):
+    sizes = [len(score.values) for score in (one, other)]
+    variances = [variance(score.values) * (1 / len(score.values) + published) for score in (one, other)]
+    if not any(variances):
         return 0.0, math.inf
-    freedom = sum(shares) ** 2 / sum(share**2 / (size - 1) for share, size in zip(shares, sizes, strict=True))
-    return math.sqrt(sum(shares)), freedom
+    freedom = sum(variances) ** 2 / sum(value**2 / (size - 1) for value, size in zip(variances, sizes, strict=True))
+    return math.sqrt(sum(variances)), freedom
 
 
-def over_folds(one: Score, other: Score, again: int = 0) -> tuple[float, float]:
+def over_folds(one: Score, other: Score, published: int) -> tuple[float, float]:
     """Return the standard error of a difference over folds, and its degrees of freedom (Nadeau and Bengio 2003)."""
     k = len(one.folds)
     spread = variance(value - other.folds[digest] for digest, value in one.folds.items())
-    return math.sqrt((1 + again) * spread * (1 / k + 1 / (k - 1))), k - 1
+    return math.sqrt((1 + published) * spread * (1 / k + 1 / (k - 1))), k - 1
 
 
 def more_than_chance(count: int, total: int) -> bool:
-    """Whether that many differences of ``total`` independent ones come by chance in at most one table of twenty.
+    """Check that ``count`` of ``total`` independent tests are significant by chance with a probability of at most 5 %.
 
     >>> [next(count for count in range(99) if more_than_chance(count, total)) for total in (1, 3, 4, 10, 20, 50)]
     [1, 2, 2, 3, 4, 6]
@@ -118,12 +113,12 @@ def more_than_chance(count: int, total: int) -> bool:
 
 
 class Pair(NamedTuple):
-    """Two rows of a comparison.
+    """Result of comparing two rows.
 
     Attributes:
-        as_printed: Whether the one that is better in print is better here; None if they are equal.
-        sure: Whether they differ by more than chance; None if that cannot be told, see `differs`.
-        smaller: Whether the lead is smaller here than in print by more than chance.
+        as_printed: Whether the row with the better published result is better here; None if they are equal.
+        sure: Whether the difference is significant; None if it cannot be tested, see `differs`.
+        smaller: Whether our lead is significantly smaller than the published one.
     """
 
     as_printed: bool | None
@@ -133,94 +128,94 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows of one printed table, of one network on the same data, the best printed one first."""
+    """Rows of one published table with the same network and data, sorted by published result, best first."""
 
     table: str
     rows: tuple[Row, ...]
 
     @property
     def metric(self) -> str:
-        """The metric that was printed."""
+        """The published metric."""
         return METRICS[self.rows[0].printed[0]]  # type: ignore[index]
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What the data sets of a table share: paper, table, network and setting."""
+        """Paper, table, network and setting, which comparisons on different data share."""
         row = self.rows[0]
         return row.paper, self.table, row.net, row.setting
 
     @property
     def measured(self) -> list[Row]:
-        """The rows that were run."""
+        """The rows that have runs."""
         return [row for row in self.rows if row.runs]
 
     @property
     def scores(self) -> dict[str, Score]:
-        """What was measured by the name of the row, the best first; with a beam where all rows have one."""
+        """Scores by row name, best first; those of beam search if all rows have one beam size."""
         beams = {run.get("beam", {}).get("beam") for row in self.measured for run in row.runs}
-        found = {row.name: score(row, self.metric, len(beams) == 1 and None not in beams) for row in self.measured}
-        return dict(sorted(found.items(), key=lambda item: item[1].mean, reverse=self.metric not in LOWER_IS_BETTER))
+        scores = {row.name: score(row, self.metric, len(beams) == 1 and None not in beams) for row in self.measured}
+        return dict(sorted(scores.items(), key=lambda item: item[1].mean, reverse=self.metric not in LOWER_IS_BETTER))
 
     def pairs(self) -> list[Pair]:
-        """Judge every pair of measured rows that print tells apart, or of the rows whose lead it calls significant."""
-        found, printed = self.scores, {row.name: row.printed[1] for row in self.rows if row.printed}
+        """Compare all pairs of rows with different published results, or only those whose leads the paper calls significant."""
+        scores, printed = self.scores, {row.name: row.printed[1] for row in self.rows if row.printed}
         significant = {row.name for row in self.rows if row.extra.get("significant", "").partition(": ")[0] == self.table}
         claimed, pairs = significant or printed.keys(), []
         for one, other in combinations([row.name for row in self.measured], 2):
-            here, there = found[one].mean - found[other].mean, printed[one] - printed[other]
-            if there and (one in claimed or other in claimed):
-                smaller = here * there <= 0 or abs(here) < abs(there)
-                smaller = smaller and differs(found[one], found[other], there) is True
-                pairs.append(Pair(here * there > 0 if abs(here) > EQUAL else None, differs(found[one], found[other]), smaller))
+            ours, published = scores[one].mean - scores[other].mean, printed[one] - printed[other]
+            if published and (one in claimed or other in claimed):
+                smaller = ours * published <= 0 or abs(ours) < abs(published)
+                smaller = smaller and differs(scores[one], scores[other], published) is True
+                as_printed = ours * published > 0 if abs(ours) > EQUAL else None
+                pairs.append(Pair(as_printed, differs(scores[one], scores[other]), smaller))
         return pairs
 
 
 def comparisons(rows: Iterable[Row]) -> list[Comparison]:
-    """Collect what the papers compare, from the comments ``# published:``."""
+    """Collect the comparisons of the papers from the comments ``# published:``."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
         for table in row.tables if row.printed else ():
             groups.setdefault((row.paper, table, row.data, row.net, row.printed[0], row.setting), []).append(row)  # type: ignore[index]
-    made = []
+    compared = []
     for (_, table, _, _, title, _), group in groups.items():
         higher = METRICS[title] not in LOWER_IS_BETTER
         if len(group) > 1:
-            made.append(Comparison(table, tuple(sorted(group, key=lambda row: row.printed[1], reverse=higher))))  # type: ignore[index]
-    return made
+            compared.append(Comparison(table, tuple(sorted(group, key=lambda row: row.printed[1], reverse=higher))))  # type: ignore[index]
+    return compared
 
 
 def verdict(pairs: list[Pair]) -> str:
-    """Say in a word whether an order holds."""
-    judged = [pair for pair in pairs if pair.sure is not None]
-    if not judged:
+    """Summarise in a few words whether the published order holds."""
+    tested = [pair for pair in pairs if pair.sure is not None]
+    if not tested:
         return "too few seeds" if pairs else "not measured"
-    count = sum(bool(pair.as_printed) for pair in judged if pair.sure)
-    supported = more_than_chance(count, len(judged))
-    opposed = more_than_chance(sum(pair.as_printed is False for pair in judged if pair.sure), len(judged))
+    count = sum(bool(pair.as_printed) for pair in tested if pair.sure)
+    supported = more_than_chance(count, len(tested))
+    opposed = more_than_chance(sum(pair.as_printed is False for pair in tested if pair.sure), len(tested))
     if not (supported or opposed):
-        text = "not decided" if 2 * len(judged) >= len(pairs) else "too few seeds"
+        text = "not decided" if 2 * len(tested) >= len(pairs) else "too few seeds"
     elif opposed:
         text = "mixed" if supported else "contradicted"
     else:
         text = "holds" if count == len(pairs) else "holds in part"
-    return text + (", leads smaller" if more_than_chance(sum(pair.smaller for pair in judged), len(judged)) else "")
+    return text + (", leads smaller" if more_than_chance(sum(pair.smaller for pair in tested), len(tested)) else "")
 
 
 def tally(pairs: list[Pair]) -> str:
-    """Count the pairs behind a verdict."""
-    judged = [pair for pair in pairs if pair.sure is not None]
+    """Count the pairs in the published and in the reverse order; the number of significant pairs is in parentheses."""
+    tested = [pair for pair in pairs if pair.sure is not None]
     parts = []
-    for kind, name in ((True, "as printed"), (False, "reversed")):
-        sure = [pair.sure for pair in judged if pair.as_printed is kind]
-        parts.append(f"{len(sure)} {name} ({sure.count(True)})")
-    unknown = len(pairs) - len(judged)
-    if not judged:
-        return f"{unknown} with one seed"
-    return ", ".join([*parts, *([f"{unknown} with one seed"] if unknown else [])])
+    for as_printed, name in ((True, "as published"), (False, "reversed")) if tested else ():
+        significant = [pair.sure for pair in tested if pair.as_printed is as_printed]
+        parts.append(f"{len(significant)} {name} ({significant.count(True)})")
+    if untested := len(pairs) - len(tested):
+        parts.append(f"{untested} with one seed")
+    return ", ".join(parts)
 
 
 def by_table(compared: Iterable[Comparison]) -> dict[tuple[str, ...], list[Comparison]]:
-    """Group what is judged together: the data sets of a table, network and setting, if there are more than three of them."""
+    """Group the comparisons of a table, network and setting; up to three data sets stay separate."""
     compared = list(compared)
     groups: dict[tuple[str, ...], list[Comparison]] = {}
     for one in compared:

@@ -1,7 +1,8 @@
-"""Measure linear layers of other libraries beside ours and the real one: ``python -m benchmarks.peers``.
+"""Compare our linear layers with those of other libraries: ``python -m benchmarks.peers``.
 
-Forward and backward in turns in one process, each divided by `torch.nn.Linear` of the same real sizes, in float32 (complextorch
-in complex64). A library that is not installed is skipped with a line: speechbrain, complextorch, HypercomplexKeras.
+Times of forward and backward passes are relative to `torch.nn.Linear` of the same real sizes, in float32 (complextorch:
+complex64), alternately in one process. Libraries that are not installed are skipped: speechbrain, complextorch and
+HypercomplexKeras.
 Writes results/peers.json; the table is on docs/speed.md (``python -m benchmarks.speed_page``).
 """
 
@@ -9,7 +10,6 @@ import os
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-import json
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -24,7 +24,6 @@ from torch import nn
 
 import zoo
 from benchmarks import machine
-from benchmarks.papers import commit
 from zoo.layers import Linear
 from zoo.training.bench import Call, side_by_side
 
@@ -32,13 +31,13 @@ RESULTS = Path(__file__).parent / "results" / "peers.json"
 ALGEBRAS = ("real", "quaternion", "octonion", "complex")
 SHAPES = ((4096, 512, 512), (4096, 1024, 1024), (4096, 2048, 2048), (1024, 192, 768))
 Maker = Callable[[int, int], nn.Module]
-"""Makes a layer from its real input and output channels."""
+"""Creates a layer from its numbers of real input and output channels."""
 
 
 def speechbrain() -> dict[str, tuple[str, Maker]]:
-    """Return the layers of Ravanelli et al. (2021): quaternions with torch's gradients or their own, complex numbers."""
+    """Return the layers of Ravanelli et al. (2021): quaternions with torch's or custom gradients, and complex numbers."""
     if "torchaudio" not in sys.modules:
-        # What it imports for sound; the layers do not use it, and there is not a build of it for every version of torch.
+        # speechbrain imports torchaudio, which its layers do not use and which is not built for every version of torch.
         audio: Any = ModuleType("torchaudio")
         audio.__spec__, audio.__version__ = ModuleSpec("torchaudio", None), "0"
         audio.list_audio_backends = lambda: ["none"]
@@ -53,13 +52,13 @@ def speechbrain() -> dict[str, tuple[str, Maker]]:
 
 
 def complextorch() -> dict[str, tuple[str, Maker]]:
-    """Return the layer on torch's own complex numbers."""
+    """Return the layer on torch's complex tensors."""
     linear = import_module("complextorch.nn").Linear
     return {"complextorch Linear": ("complex", lambda i, o: linear(i // 2, o // 2))}
 
 
 def hypercomplex_keras() -> dict[str, tuple[str, Maker]]:
-    """Return the layer for torch of Kycia and Niemczynowicz; their Keras layers are written in TensorFlow's operations."""
+    """Return the torch layer of Kycia and Niemczynowicz; their Keras layers use operations of TensorFlow."""
     dense = import_module("HypercomplexKeras.HyperdenseTorch").HyperDenseTorch
     algebras = import_module("HypercomplexKeras.Algebra")
 
@@ -74,20 +73,20 @@ LIBRARIES = {"speechbrain": speechbrain, "complextorch": complextorch, "Hypercom
 
 
 def installed() -> tuple[dict[str, tuple[str, Maker]], dict[str, str]]:
-    """Return the layers of the libraries that are installed, and for every library its version or why it is not here."""
-    found, notes = {}, {}
-    for name, layers in LIBRARIES.items():
+    """Return the layers of the installed libraries, and for each library its version or the reason why it is skipped."""
+    layers, notes = {}, {}
+    for name, load in LIBRARIES.items():
         try:
             notes[name] = version(name)
-            found |= layers()
+            layers |= load()
         except (PackageNotFoundError, ImportError) as error:
             notes[name] = "not installed" if isinstance(error, PackageNotFoundError) else f"cannot be imported: {error}"
-            print(f"{name} is skipped: {notes[name]}", flush=True)
-    return found, notes
+            print(f"skipping {name}: {notes[name]}", flush=True)
+    return layers, notes
 
 
 def trained(layer: nn.Module, rows: int, inp: int) -> Call:
-    """Return a call that goes forward and backward through a layer."""
+    """Return a call that runs the forward and backward pass of a layer."""
     parameters = list(layer.parameters())
     is_complex = parameters[0].is_complex()
     x = torch.randn(rows, inp // 2 if is_complex else inp, dtype=parameters[0].dtype, requires_grad=True)
@@ -102,56 +101,54 @@ def trained(layer: nn.Module, rows: int, inp: int) -> Call:
 
 
 def measure(rows: int, inp: int, out: int, peers: dict[str, tuple[str, Maker]], rounds: int = 11) -> list[dict[str, Any]]:
-    """Time the layers of one shape in turns, ours and theirs."""
-    made: dict[str, tuple[str, nn.Module]] = {"torch Linear": ("real", nn.Linear(inp, out))}
-    made |= {f"zoo Linear, {a}": (a, Linear(zoo.algebra(a), inp, out)) for a in ALGEBRAS[1:]}
-    made |= {name: (algebra, maker(inp, out)) for name, (algebra, maker) in peers.items()}
-    found = side_by_side({name: trained(layer, rows, inp) for name, (_, layer) in made.items()}, rounds)
-    numbers = {
-        name: sum(2 * p.numel() if p.is_complex() else p.numel() for p in net.parameters()) for name, (_, net) in made.items()
-    }
-    return [{"layer": k, "algebra": a, "parameters": numbers[k], **found[k]} for k, (a, _) in made.items()]
+    """Time our layers and those of other libraries for one shape."""
+    layers: dict[str, tuple[str, nn.Module]] = {"torch Linear": ("real", nn.Linear(inp, out))}
+    layers |= {f"zoo Linear, {a}": (a, Linear(zoo.algebra(a), inp, out)) for a in ALGEBRAS[1:]}
+    layers |= {name: (algebra, maker(inp, out)) for name, (algebra, maker) in peers.items()}
+    times = side_by_side({name: trained(layer, rows, inp) for name, (_, layer) in layers.items()}, rounds)
+    results = []
+    for name, (algebra, layer) in layers.items():
+        count = sum((1 + p.is_complex()) * p.numel() for p in layer.parameters())
+        results.append({"layer": name, "algebra": algebra, "parameters": count, **times[name]})
+    return results
 
 
-def section(found: dict[str, Any]) -> list[str]:
-    """Write the section of docs/speed.md."""
-    shapes = [shape["shape"] for shape in found["shapes"]]
+def section(results: dict[str, Any]) -> list[str]:
+    """Format the section of docs/speed.md."""
+    shapes = [shape["shape"] for shape in results["shapes"]]
     lines = [
-        "## Beside other libraries",
+        "## Comparison with other libraries",
         "",
-        "Linear layers, forward and backward in float32, divided by `torch.nn.Linear` of the same real sizes, all in turns in",
-        f"one process (`python -m benchmarks.peers`, {found['machine']['date']}, commit {machine.short(found['commit'])};",
-        f"{', '.join(f'{name} {note}' for name, note in found['libraries'].items())}). All have 1/n of the weights, but",
-        "for the bias. The Keras layers of HypercomplexKeras import TensorFlow, whatever the backend of Keras:",
-        "its layer for torch is measured. speechbrain imports torchaudio, which its layers do not use: if it is not installed,",
-        "an empty module stands in for it.",
+        "Time of the forward and backward pass of linear layers in float32, relative to `torch.nn.Linear` of the same real",
+        f"sizes (`python -m benchmarks.peers`, {results['machine']['date']}, commit {machine.short(results['commit'])};",
+        f"{', '.join(f'{name} {note}' for name, note in results['libraries'].items())}). All layers have 1/n of the",
+        "weights, except for the bias. The Keras layers of HypercomplexKeras import TensorFlow for every backend of Keras, so",
+        "we measure its torch layer. speechbrain imports torchaudio, which its layers do not use; if it is missing, the",
+        "benchmark replaces it with an empty module.",
         "",
         f"| algebra | layer | {' | '.join(f'{rows:,} rows, {i} to {o}' for rows, i, o in shapes)} |",
         f"|---|---|{'---:|' * len(shapes)}",
     ]
     by_layer: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for shape in found["shapes"]:
-        for row in shape["rows"]:
+    for shape in results["shapes"]:
+        for row in shape["rows"][1:]:  # the first is torch's layer
             by_layer.setdefault((row["algebra"], row["layer"]), []).append(row)
-    order = ("quaternion", "octonion", "complex")
-    for (algebra, layer), rows in sorted(
-        by_layer.items(), key=lambda pair: order.index(pair[0][0]) if pair[0][0] in order else 9
-    ):
-        if algebra != "real":
-            cells = [f"{row['ratio']:.2f} ({row['low']:.2f} to {row['high']:.2f})" for row in rows]
-            lines.append(f"| {algebra} | {layer.split(', ' + algebra)[0]} | {' | '.join(cells)} |")
+    order = ALGEBRAS[1:]
+    for (algebra, layer), rows in sorted(by_layer.items(), key=lambda item: order.index(item[0][0])):
+        cells = [f"{row['ratio']:.2f} ({row['low']:.2f} to {row['high']:.2f})" for row in rows]
+        lines.append(f"| {algebra} | {layer.removesuffix(f', {algebra}')} | {' | '.join(cells)} |")
     return lines
 
 
 def main() -> None:
-    """Measure every shape and store what was found."""
+    """Measure all shapes and write the results."""
     peers, notes = installed()
     shapes = []
     for shape in SHAPES:
         shapes.append({"shape": shape, "rows": measure(*shape, peers)})
         print(shape, {row["layer"]: row["ratio"] for row in shapes[-1]["rows"]}, flush=True)
-    found = {"machine": machine.info(), "commit": commit(), "libraries": notes, "shapes": shapes}
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    results = {"machine": machine.info(), "commit": machine.commit(), "libraries": notes, "shapes": shapes}
+    machine.write(RESULTS, results)
 
 
 if __name__ == "__main__":

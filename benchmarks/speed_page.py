@@ -1,4 +1,4 @@
-"""Write docs/speed.md from the measurements in benchmarks/results: ``python -m benchmarks.speed_page``."""
+"""Write docs/speed.md from the stored results: ``python -m benchmarks.speed_page``."""
 
 import json
 from pathlib import Path
@@ -14,46 +14,48 @@ WIDTH = 120
 SECTIONS = {
     "layers": (
         "Layers in training",
-        "Forward and backward. *Limit*: R / n^2, the share of the real layer's multiplications; the gradient of a learned "
-        "product needs the forward products again. What lies between is combining the components.",
+        "Forward and backward pass. *Limit* is R / n^2, the layer's number of multiplications relative to the real layer (the "
+        "gradient of a learned product computes the forward products again). The rest is the time to combine components.",
     ),
     "networks": (
         "Training steps",
-        "Forward, backward and AdamW: 16 images of 64 x 64, or 4 texts of 256 tokens. Attention scores, norms, the embedding "
-        "and the head are those of the real network, so narrow networks gain less. *Limit*, an estimate: the measured share of "
-        "the linear layers in the real step shrinks to R / n^2; everything else stays, the optimizer too.",
+        "Forward pass, backward pass and AdamW on 16 images of 64 x 64 or 4 texts of 256 tokens. Attention scores, norms, the "
+        "embedding and the head are the same as in the real network, so narrow networks gain less. *Limit* is an estimate: the "
+        "measured time of the linear layers in the real network is multiplied by R / n^2; the rest, including the optimizer, "
+        "does not change.",
     ),
     "adamw": (
         "AdamW(fused=True)",
-        "The same training steps with torch's fused optimizer, divided by those with its default. It is not the zoo's default: "
-        "it saves little, and would change the last digits of every stored result. "
-        "`torch.optim.AdamW(fused=True)` works in your own loop.",
+        "Time of the same training steps with torch's fused optimizer, relative to its default. The zoo does not use it by "
+        "default, because it saves little and would change the last digits of all stored results. You can use "
+        "`torch.optim.AdamW(fused=True)` in your own training loop.",
     ),
     "recurrent": (
-        "LSTM: the limit of a kernel",
-        "The products of a training step of a quaternion LSTM and nothing else, divided by a whole step of torch's real LSTM; "
-        "batch x steps x features. The products with the inputs of all steps are one factored product, and so is the gradient "
-        "of the recurrent weight; those with the states use the real matrix, step by step. A kernel of our own would add the "
-        "gates and the loop to that, so an LSTM over an algebra assembles its real matrices and runs torch's kernel.",
+        "LSTM: lower bound of a custom kernel",
+        "Time of only the matrix products in a training step of a quaternion LSTM, relative to a complete step of torch's real "
+        "LSTM, for batch x steps x features. The products with the inputs of all steps are one factored product, and so is the "
+        "gradient of the recurrent weight; the products with the states use the real matrix, step by step. A custom kernel "
+        "would also need the gates and the loop. Therefore an LSTM over an algebra assembles its real matrices and runs "
+        "torch's kernel.",
     ),
-    "compiled": ("Compiled", "Both networks under `torch.compile` with its defaults; compilation is not counted."),
+    "compiled": ("torch.compile", "Both networks are compiled with the default options; the time to compile is excluded."),
     "evaluation": (
         "Evaluation of a layer",
-        "Quaternions. Inside `zoo.keep_matrices` the combinations of the components are cached; outside nothing is.",
+        "Quaternion layers in inference. The scope of `zoo.keep_matrices` caches the combinations of the components.",
     ),
     "decoding": (
         "Decoding",
-        "One text, quaternions. A step reads every weight once, so a quarter of the numbers is the limit: 0.25. "
-        "Hugging Face's `generate` opens no scope.",
+        "Quaternion networks, batch size 1. A step reads every weight once, so the limit is 0.25, the relative number of "
+        "weights. Hugging Face's `generate` does not open the scope of `zoo.keep_matrices`.",
     ),
-    "busy": ("Beside busy processes", "The same training steps while four other processes compute without end."),
+    "busy": ("On a busy machine", "The same training steps while four other processes keep the cores busy."),
 }
 CONSTANTS = {
-    "SPEED": "operations per second of one thread in large products of matrices",
-    "HALF_WIDTH": "width of a matrix at which that speed is half",
-    "TRAFFIC": "bytes per second of one thread that combines components",
-    "READING": "bytes per second of all threads that read a matrix for one row",
-    "CALL": "seconds of an operation that does almost nothing",
+    "SPEED": "operations per second of one thread in large matrix products",
+    "HALF_WIDTH": "matrix width at which this speed is halved",
+    "TRAFFIC": "bytes per second of one thread when combining components",
+    "READING": "bytes per second of all threads when reading a matrix for one row",
+    "CALL": "seconds of overhead per operation",
 }
 MULTIPLICATIONS = {
     "quaternion": 8 / 16,
@@ -65,7 +67,7 @@ MULTIPLICATIONS = {
 
 
 def text() -> str:
-    """Return the whole page."""
+    """Return the text of the page."""
     rows = read(fused.RESULTS)
     measured = {row["section"] for row in rows.values()}
     parts = [INTRODUCTION, *(section(key, rows) for key in SECTIONS if key in measured), *losses(rows), plan()]
@@ -77,45 +79,45 @@ def text() -> str:
 
 INTRODUCTION = """# Speed
 
-Made by `python -m benchmarks.speed_page` from `benchmarks/results`; do not edit. [Kernels](kernels.md) explains how a product
-is computed and chosen.
+Generated by `python -m benchmarks.speed_page` from `benchmarks/results`; do not edit. See [kernels](kernels.md) for how
+products are computed and how a kernel is selected.
 
-Each ratio is a time divided by that of the same layer or network over the reals, measured in turns in one process
-(`python -m benchmarks.fused`, float32 unless stated): the median, and the quartiles in brackets. Below 1 is faster than the
-real network. **Bold** ratios reach the goal that was set beforehand. The script is a plain one and sets no environment
-variables. `zoo bench` measures your own network on your own machine."""
+Each ratio is a time relative to the same layer or network over the reals; both are measured alternately in one process
+(`python -m benchmarks.fused`, float32 unless stated otherwise). The table shows the median, with the quartiles in parentheses.
+A ratio below 1 is faster than the real network; **bold** ratios reach a goal that was set in advance. The script sets no
+environment variables. Use `zoo bench` to measure your own network on your own machine."""
 
 
 def section(key: str, rows: dict[str, Any]) -> str:
-    """Write the cases of one section as a table."""
-    title, words = SECTIONS[key]
+    """Format the cases of one section as a table."""
+    title, description = SECTIONS[key]
     chosen = {name.removeprefix(f"{key}: "): row for name, row in rows.items() if row["section"] == key}
     if key == "evaluation":
-        return "\n".join([f"## {title}", "", fill(words, WIDTH), "", *evaluation(chosen), "", *caption(chosen)])
+        return "\n".join([f"## {title}", "", fill(description, WIDTH), "", *evaluation(chosen), "", *caption(chosen)])
     limits = {name: limit(name, rows) for name in chosen}
     columns: dict[str, Any] = {"goal": {name: row["goal"] for name, row in chosen.items()}, "limit": limits}
     columns = {title: values for title, values in columns.items() if any(values.values())}
-    lines = [f"| {' | '.join(('work', 'ratio', *columns))} |", "|---|---:|" + "---:|" * len(columns)]
+    lines = [f"| {' | '.join(('case', 'ratio', *columns))} |", "|---|---:|" + "---:|" * len(columns)]
     for name, row in chosen.items():
         numbers = [f"{values[name]:.2f}" if values[name] else "" for values in columns.values()]
         lines.append(f"| {' | '.join((name, cell(row), *numbers))} |")
-    return "\n".join([f"## {title}", "", fill(words, WIDTH), "", *lines, "", *caption(chosen)])
+    return "\n".join([f"## {title}", "", fill(description, WIDTH), "", *lines, "", *caption(chosen)])
 
 
 def evaluation(rows: dict[str, Any]) -> list[str]:
-    """Write the table of evaluation, a line for each width and a column for each number of rows."""
+    """Format the table of evaluation, with one line per width and one column per number of rows."""
     counts = (*fused.EVALUATED,)
     head = " | ".join("1 row" if n == 1 else f"{n} rows" for n in counts)
     lines = [f"| features | | {head} |", f"|---:|---|{'---:|' * len(counts)}"]
     for size in dict.fromkeys(name.split()[0] for name in rows):
         for where in ("inside the scope", "outside"):
-            found = [rows.get(f"{size} features, batch {n}, {where}") for n in counts]
-            lines.append(f"| {size} | {where} | {' | '.join(cell(row) if row else '' for row in found)} |")
+            cases = [rows.get(f"{size} features, batch {n}, {where}") for n in counts]
+            lines.append(f"| {size} | {where} | {' | '.join(cell(row) if row else '' for row in cases)} |")
     return lines
 
 
 def limit(name: str, rows: dict[str, Any]) -> float | None:
-    """Return the least ratio that a layer's products allow, or that of a network for the share of its linear layers."""
+    """Return the lowest possible ratio of a layer (multiplications) or of a network (share of its linear layers)."""
     share: dict[str, float] | None = rows.get(f"shares: {name}")
     if share:
         return round(1 - share["ratio"] * (1 - MULTIPLICATIONS["quaternion"]), 2)
@@ -124,15 +126,15 @@ def limit(name: str, rows: dict[str, Any]) -> float | None:
 
 
 def cell(row: dict[str, Any]) -> str:
-    """Write a ratio and its quartiles."""
+    """Format a ratio and its quartiles."""
     ratio = f"**{row['ratio']:.2f}**" if row["goal"] and row["ratio"] <= row["goal"] else f"{row['ratio']:.2f}"
     return f"{ratio} ({row['low']:.2f} to {row['high']:.2f})"
 
 
 def caption(rows: dict[str, Any]) -> list[str]:
-    """Name the machines, dates and commits that a table was measured on."""
+    """List the machines, dates and commits of a table."""
     groups = {
-        f"{row['date']}, {row['threads']} threads of {row['processor']}, torch {row['torch']}, "
+        f"Measured {row['date']} on {row['threads']} threads of {row['processor']}, torch {row['torch']}, "
         f"commit {machine.short(row['commit'])}."
         for row in rows.values()
     }
@@ -140,55 +142,56 @@ def caption(rows: dict[str, Any]) -> list[str]:
 
 
 def losses(rows: dict[str, Any]) -> list[str]:
-    """List what is not faster than the real network."""
-    found = [f"- {name}: {cell(row)}" for name, row in rows.items() if row["ratio"] > 1 and row["section"] != "busy"]
+    """List the cases that are slower than the real network, with the reasons."""
+    slower = [f"- {name}: {cell(row)}" for name, row in rows.items() if row["ratio"] > 1 and row["section"] != "busy"]
     reasons = (
-        "Small layers cannot gain: the time to combine components grows with the features, that of products with their square. "
-        "A learned product without a given rank (`phm-4`) has no factors, so its layers assemble the real matrix and multiply "
-        "by it. An LSTM runs torch's kernel on real matrices, see above. 1 x 1 "
-        "convolutions, and 3 x 3 convolutions of few channels, spend as long on combining as they save."
+        "Small layers are not faster: the time to combine components grows linearly with the features, the time of the "
+        "products quadratically. A learned product without a given rank (`phm-4`) has no factors, so its layers assemble the "
+        "real matrix and multiply by it. An LSTM runs torch's kernel on real matrices, see above. In 1 x 1 convolutions, and "
+        "in 3 x 3 convolutions with few channels, combining takes as long as the products save."
     )
-    return ["## What does not gain", fill(reasons, WIDTH), *(["Measured above 1:\n\n" + "\n".join(found)] if found else [])]
+    return ["## Slower cases", fill(reasons, WIDTH), *(["Ratios above 1:\n\n" + "\n".join(slower)] if slower else [])]
 
 
 def plan() -> str:
-    """Explain the prediction that chooses a kernel, with the constants of the code."""
-    words = (
-        "Every kernel predicts its time from shapes, with constants of one reference machine (2 cores with AVX-512, float32): "
-        "the products it computes, the bytes it combines and reads, and its calls. The plan takes the least. The constants are "
-        "not measured where the zoo runs, so that the choice, and with it the last bits of a result, depends on the shapes "
-        "alone. Only their proportions matter: a machine that is twice as fast in everything chooses alike."
+    """Explain how the plan predicts times, with the constants of the code."""
+    description = (
+        "Each kernel predicts its time from the shapes: the products it computes, the bytes it combines and reads, and its "
+        "calls. The plan selects the fastest kernel. The constants were measured on one reference machine (2 cores with "
+        "AVX-512, float32), not on yours, so that the selection, and with it the last bits of a result, depends only on the "
+        "shapes. Only the ratios of the constants matter: a machine that is twice as fast in everything selects the same "
+        "kernels."
     )
     lines = [
         "## How the plan predicts times",
         "",
-        fill(words, WIDTH),
+        fill(description, WIDTH),
         "",
         "| constant | value | meaning |",
         "|---|---:|---|",
         *(f"| `{name}` | {getattr(base, name):g} | {meaning} |" for name, meaning in CONSTANTS.items()),
-        f"| `FEWEST_ELEMENTS` | {operator.FEWEST_ELEMENTS} | elements of a weight below which the operator is not used |",
-        f"| `FEW_ROWS` | {operator.FEW_ROWS} | rows up to which the thin product takes less time than combining the weight |",
-        f"| `HALF_SPEED` | {operator.HALF_SPEED} | how much faster products are in bfloat16; combining is not |",
+        f"| `FEWEST_ELEMENTS` | {operator.FEWEST_ELEMENTS} | minimum number of elements of a weight for the fused operator |",
+        f"| `FEW_ROWS` | {operator.FEW_ROWS} | maximum number of rows for products that do not combine the weight |",
+        f"| `HALF_SPEED` | {operator.HALF_SPEED} | speedup of products in bfloat16; combining is not faster |",
     ]
     return "\n".join(lines)
 
 
 def attention() -> list[str]:
-    """Write what `benchmarks.attention_products` measured."""
-    found = read(fused.RESULTS.parent / "attention_products.json")
+    """Format the results of `benchmarks.attention_products`."""
+    results = read(fused.RESULTS.parent / "attention_products.json")
     lines = [
-        "## Attention whose scores are products",
+        "## Product scores in attention",
         "",
-        "1,024 tokens, forward and backward on one thread: the time beside plain attention by torch, and time and peak memory",
-        "beside the same scores saved for the backward pass (`python -m benchmarks.attention_products`, commit",
-        f"{machine.short(found['commit'])}). Over n components a product score is n heads of torch's kernel, so n times plain",
-        "attention is its limit.",
+        "Forward and backward pass for 1,024 tokens on one thread (`python -m benchmarks.attention_products`, commit",
+        f"{machine.short(results['commit'])}). *Time / plain* is relative to torch's dot-product attention; *time / saved* and",
+        "*memory / saved* are relative to an implementation that saves the scores for the backward pass. Over n components, a",
+        "product score costs n heads of torch's kernel, so its lower bound is n times plain attention.",
         "",
-        "| score | algebra | causal | time to plain | time to saved | memory to saved |",
+        "| score | algebra | causal | time / plain | time / saved | memory / saved |",
         "|---|---|---|---:|---:|---:|",
     ]
-    for row in found["rows"]:
+    for row in results["rows"]:
         memory = f"{row['memory_to_kept']:.2f}" if "memory_to_kept" in row else ""
         name = f"| {row['score']} | {row['algebra']} | {'yes' if row['causal'] else 'no'} |"
         lines.append(f"{name} {row['time_to_dot']:.2f} | {row['time_to_kept']:.2f} | {memory} |")
@@ -196,7 +199,7 @@ def attention() -> list[str]:
 
 
 def read(path: Path) -> Any:
-    """Read a result."""
+    """Read a file of results."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -1,10 +1,10 @@
-"""Compare tickets of networks over algebras with tickets of smaller real networks at the same number of weights left.
+"""Compare tickets of networks over algebras with tickets of smaller real networks at the same number of remaining weights.
 
-``python -m benchmarks.lottery configs/tickets/NAME.yaml`` runs one ``zoo lottery`` for each network of the file, resumes what
-was interrupted, and writes results/tickets/NAME.json and a section of docs/lottery.md.
+``python -m benchmarks.lottery configs/tickets/NAME.yaml`` runs or resumes ``zoo lottery`` for each network of the file, and
+writes results/tickets/NAME.json and a section of docs/lottery.md.
 
-At every number of weights the opponent is the real network with the best validation figure there; its test figure is
-interpolated between its rounds. Intervals are those of `zoo_reports.statistics`.
+For each ticket the opponent is the real network with the best validation result at the same number of weights; its test result
+is interpolated between rounds. Intervals are computed by `zoo_reports.statistics`.
 """
 
 import json
@@ -14,31 +14,30 @@ from statistics import mean
 from typing import Any, Literal
 
 import yaml
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from zoo_reports.frontier import text_of
 from zoo_reports.page import Table
 from zoo_reports.statistics import Point, contrast, opponents
-from zoo_reports.style import colors_of, log_axis
+from zoo_reports.style import colors_of, log_axis, plain_axes
 
 import zoo
 from benchmarks import machine
-from benchmarks.papers import commit, rooted
+from benchmarks.papers import rooted
 
 RESULTS = Path(__file__).parent / "results" / "tickets"
 DASHES = ("-", "--", ":", "-.")
 
 Axis = Literal["left", "total"]
-AXES: dict[Axis, str] = {"left": "weights left in the pruned matrices", "total": "weights left in the whole network"}
+AXES: dict[Axis, str] = {"left": "remaining weights in the pruned matrices", "total": "remaining weights in the whole network"}
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """A network after some rounds of pruning.
+    """A network after a round of pruning.
 
     Attributes:
-        point: Its test figures over seeds, and its size on the axis of the comparison.
-        validation: Mean validation figure over seeds.
+        point: Test results over seeds, and size on the axis of the comparison.
+        validation: Mean validation result over seeds.
     """
 
     point: Point
@@ -46,54 +45,52 @@ class Ticket:
 
 
 Curves = dict[str, list[Ticket]]
-"""The tickets of every network."""
+"""Tickets by network."""
 
 
 def run(file: Path, runs: Path, root: Path | None) -> None:
-    """Run the lotteries of a file and write their rows."""
+    """Run or resume the lotteries of a file and write their results."""
     config = yaml.safe_load(file.read_text(encoding="utf-8"))
     rows = []
     for name, network in config["networks"].items():
         options, folder = config["base"] | network, runs / f"tickets-{file.stem}" / name
-        begun = {"resume": str(folder)} if (folder / "lottery.json").exists() else {"run_dir": str(folder)}
-        record = zoo.lottery(**options | {"data": rooted(options["data"], root)} | begun)
+        start = {"resume": str(folder)} if (folder / "lottery.json").exists() else {"run_dir": str(folder)}
+        record = zoo.lottery(**options | {"data": rooted(options["data"], root)} | start)
         for row in record["rows"]:
             summary = json.loads((folder / row["folder"] / "summary.json").read_text(encoding="utf-8"))
             fixed = summary["parameters"]["total"] - row["weights"]  # never pruned: stem, head, norms, biases
-            kept = {key: row[key] for key in ("seed", "round", "seconds")}
-            figures = {part: row[part][record["metric"]] for part in ("val", "test")}
-            rows.append({"network": name, **kept, "left": row["survivors"], "total": row["survivors"] + fixed, **figures})
-    facts = {
+            copied = {key: row[key] for key in ("seed", "round", "seconds")}
+            metrics = {part: row[part][record["metric"]] for part in ("val", "test")}
+            rows.append({"network": name, **copied, "left": row["survivors"], "total": row["survivors"] + fixed, **metrics})
+    results = {
         "config": config,
         "metric": record["metric"],
         "mode": record["mode"],
-        "commit": commit(),
+        "commit": machine.commit(),
         "machine": machine.info(),
+        "rows": rows,
     }
-    head = json.dumps(facts, indent=1)
-    lines = ",\n  ".join(json.dumps(row) for row in rows)
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{file.stem}.json").write_text(f'{head[:-2]},\n "rows": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+    machine.write_rows(RESULTS / f"{file.stem}.json", results)
 
 
 def curves(results: dict[str, Any], axis: Axis) -> Curves:
-    """Return the tickets of every network, largest first."""
-    found: Curves = {}
+    """Return the tickets of each network, largest first."""
+    tickets: Curves = {}
     for name, network in results["config"]["networks"].items():
         rows = [row for row in results["rows"] if row["network"] == name]
-        found[name] = []
+        tickets[name] = []
         for number in sorted({row["round"] for row in rows}):
             same = [row for row in rows if row["round"] == number]
             lr = network.get("optimizer", {}).get("lr", 0.0)
             values, seconds = tuple(row["test"] for row in same), mean(row["seconds"] for row in same)
             size = int(mean(row[axis] for row in same))
             point = Point(f"{name} round {number}", network["compare"], size, size, lr, (), values, seconds)
-            found[name].append(Ticket(point, mean(row["val"] for row in same)))
-    return found
+            tickets[name].append(Ticket(point, mean(row["val"] for row in same)))
+    return tickets
 
 
 def opponent(weights: int, real: Curves, lower: bool) -> tuple[str, dict[Point, float]] | None:
-    """Return the real network with the best validation figure at a size, and the shares of its rounds; None outside all."""
+    """Return the real network with the best validation result at a size and the shares of its rounds; None if none is close."""
     candidates = []
     for name, tickets in real.items():
         validation = {ticket.point: ticket.validation for ticket in tickets}
@@ -106,13 +103,13 @@ def opponent(weights: int, real: Curves, lower: bool) -> tuple[str, dict[Point, 
 
 
 def comparisons(results: dict[str, Any], axis: Axis) -> list[list[str]]:
-    """Write a line for every ticket of an algebra that some real network can be compared with, by network and size."""
-    found, lower = curves(results, axis), results["mode"] == "min"
+    """Tabulate the comparisons of all tickets that have a real opponent, sorted by network and size."""
+    by_network, lower = curves(results, axis), results["mode"] == "min"
     algebras = {name: network["compare"] for name, network in results["config"]["networks"].items()}
-    real = {name: tickets for name, tickets in found.items() if algebras[name] == "real"}
+    real = {name: tickets for name, tickets in by_network.items() if algebras[name] == "real"}
     rows = []
-    for name in found.keys() - real.keys():
-        for ticket in found[name]:
+    for name in by_network.keys() - real.keys():
+        for ticket in by_network[name]:
             point, against = ticket.point, opponent(ticket.point.weights, real, lower)
             if against is None or len(point.values) < 2:
                 continue
@@ -122,14 +119,13 @@ def comparisons(results: dict[str, Any], axis: Axis) -> list[list[str]]:
             level = sum(share * rival.mean for rival, share in shares.items())
             if difference is not None:
                 cells = [f"{point.mean:.4f}", f"{other} {level:.4f}", text_of(difference), difference.verdict]
-                rows.append((list(found).index(name), -point.weights, [name, f"{point.weights:,}", *cells]))
+                rows.append((list(by_network).index(name), -point.weights, [name, f"{point.weights:,}", *cells]))
     return [cells for _, _, cells in sorted(rows)]
 
 
 def draw(results: dict[str, Any], path: Path) -> None:
-    """Draw the test figure against the weights left, on both axes."""
+    """Plot the test metric against the remaining weights, in the pruned matrices and in the whole network."""
     figure = Figure(figsize=(10, 4), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
     for axes, (axis, label) in zip(figure.subplots(1, 2, sharey=True), AXES.items(), strict=True):
         seen: dict[str, int] = {}
         lines = curves(results, axis)
@@ -151,10 +147,9 @@ def draw(results: dict[str, Any], path: Path) -> None:
             )
         log_axis(axes, "x")
         axes.set_xlabel(label)
-        axes.grid(color="#dddddd", linewidth=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
+        plain_axes(axes)
     means = [ticket.point.mean for tickets in lines.values() for ticket in tickets]
-    margin = 0.1 * (max(means) - min(means))  # intervals of two seeds would shrink the rest
+    margin = 0.1 * (max(means) - min(means))  # not scaled to the intervals, which are wide for two seeds
     figure.axes[0].set_ylim(min(means) - margin, max(means) + margin)
     figure.axes[0].set_ylabel(f"test {results['metric']}")
     figure.axes[1].legend(frameon=False, fontsize=8)
@@ -163,7 +158,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
 
 def section(name: str, images: Path) -> list[str]:
-    """Write the section of a file of results."""
+    """Write the section of a file of results, and its picture."""
     results = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     draw(results, images / f"tickets_{name}.png")
     where, hours = results["machine"], sum(row["seconds"] for row in results["rows"]) / 3600
@@ -171,10 +166,10 @@ def section(name: str, images: Path) -> list[str]:
     lines = [
         f"## {name.replace('_', ' ')} at equal weights",
         "",
-        f"[configs/tickets/{name}.yaml](../configs/tickets/{name}.yaml): {len(results['rows'])} trainings, {hours:.1f} "
-        f"core-hours. All matrices of the body are pruned by magnitude, each parameter by itself, {base['rate']:.0%} of the "
-        "remaining weights in each round, rewound to the initialisation. At each number of weights the opponent is the real "
-        f"network with the best validation figure there. {where['date']}, torch {where['torch']}, commit "
+        f"[configs/tickets/{name}.yaml](../configs/tickets/{name}.yaml): {len(results['rows'])} training runs, {hours:.1f} "
+        f"core-hours. Each round prunes {base['rate']:.0%} of the remaining weights by magnitude in all matrices of the body, "
+        "each parameter separately, and rewinds to the initialisation. Each ticket is compared with the real network that has "
+        f"the best validation result at its number of weights. Measured {where['date']}, torch {where['torch']}, commit "
         f"{machine.short(results['commit'])}.",
         "",
         f"![tickets at equal weights, {name}](images/tickets_{name}.png)",

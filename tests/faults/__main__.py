@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.papers import commit
 from tests.faults import report, sections
 
 SECTIONS: dict[str, Callable[[Path], dict[str, Any]]] = {
@@ -36,7 +35,7 @@ def main() -> None:
     for name in chosen:
         if name != "page":
             with tempfile.TemporaryDirectory() as folder:
-                found = SECTIONS[name](Path(folder)) | {"commit": commit(), "machine": machine.info()}
+                found = SECTIONS[name](Path(folder)) | {"commit": machine.commit(), "machine": machine.info()}
             results = json.loads(report.RESULTS.read_text()) if report.RESULTS.exists() else {}
             report.RESULTS.write_text(json.dumps({**results, name: found}, indent=1) + "\n", encoding="utf-8")
     report.write()
