@@ -9,7 +9,7 @@
     model = zoo.load(summary["run_dir"])
     rows = model.predict(["picture.png"])
 
-Importing this package imports no torch; the first use of a name does (PEP 562).
+``import zoo`` does not import torch; the first use of a name does (PEP 562).
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Files and folders that are either whole or not there."""
+"""Write files and folders atomically: a reader finds the old content or the new one, never a part."""
 
 import json
 import os
@@ -12,15 +12,12 @@ from typing import Any, BinaryIO
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """Fill a temporary folder beside the target; on success flush it to the disk and put it in the target's place."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with _naming(target):
-        part = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
+    """Yield a temporary folder; on success flush it to the disk and rename it to the target, replacing an older folder."""
+    with scratch_folder(target) as part:
         part.chmod(0o755)
         yield part
         for file in part.rglob("*"):
-            file.chmod(0o755 if file.is_dir() else 0o644)  # some writers keep their files to themselves
+            file.chmod(0o755 if file.is_dir() else 0o644)  # some libraries write files that only the owner can read
             sync(file)
         sync(part)
         if target.exists():
@@ -31,38 +28,36 @@ def new_folder(target: Path) -> Iterator[Path]:
         else:
             part.rename(target)
         sync(target.parent)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 @contextmanager
 def scratch_folder(target: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside the target, and remove it in the end."""
+    """Yield a temporary folder next to the target; it is removed on exit."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _naming(target):
-        part = tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent)
+    with _errors_name(target):
+        part = tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent, ignore_cleanup_errors=True)
     with part:
         yield Path(part.name)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file of text as UTF-8, whole or not at all."""
+    """Write a UTF-8 text file atomically."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all."""
+    """Write a file atomically."""
     with new_file(path) as file:
         file.write(data)
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file beside the path; on success flush it to the disk and give it its name."""
-    with _naming(path):
-        handle, part = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    """Open a temporary file; on success flush it to the disk and rename it to the path."""
+    with _errors_name(path):
+        descriptor, part = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
         try:
-            with open(handle, "wb") as file:
+            with open(descriptor, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -75,8 +70,8 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Let an error name what is to be written, not the temporary file or folder beside it."""
+def _errors_name(path: Path) -> Iterator[None]:
+    """Make OS errors name the path instead of its temporary file or folder."""
     try:
         yield
     except OSError as error:
@@ -85,19 +80,19 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def to_json(value: Any) -> str:
-    """Return a value as readable JSON; NaN and infinity are refused."""
+    """Return a value as indented JSON; NaN and infinity raise `ValueError`."""
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a value as readable JSON, see `to_json`."""
+    """Write a value as indented JSON, see `to_json`."""
     write_text(path, to_json(value))
 
 
 def sync(path: Path) -> None:
-    """Flush a file or a folder to the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    """Flush a file or folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        os.fsync(descriptor)
     finally:
-        os.close(handle)
+        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Errors that a user can correct, and how messages quote what a user wrote."""
+"""Errors that a user can correct, and formatting of their messages."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -9,25 +9,25 @@ ErrorCode = Literal[
     "missing",  # a required option, file, folder or column that is not there
     "conflict",  # options that exclude each other
     "data",  # a row, image or file of data that cannot be read
-    "mismatch",  # two things that do not belong together: weights and network, checkpoint and run
-    "corrupt",  # a file that is not as it was written
-    "untrusted",  # input that is refused for safety
+    "mismatch",  # inputs that do not belong together, such as weights and network, or checkpoint and run
+    "corrupt",  # a file whose checksum or format is wrong
+    "untrusted",  # input that is rejected for safety
     "unsupported",  # an operation that this layer, platform or device does not support
     "dependency",  # an optional package that is not installed
-    "busy",  # a folder, port or lock that another process holds
-    "failed",  # the system or the network refused: permissions, disk space, connections
+    "busy",  # a folder, port or lock in use by another process
+    "failed",  # an error of the system or the network: permissions, disk space, connections
 ]
-"""Stable kinds of `InputError`: tests and scripts check these, never the wording of a message."""
+"""Stable codes of `InputError`, for tests and scripts; the wording of messages may change."""
 
 
 class InputError(ValueError):
     """An error that the user can correct.
 
-    The message is one line that says what is wrong, where, and what to do instead. The command line prints it and exits with
-    code 2; any other exception is a defect of the zoo or of a plugin.
+    The message is one line that says what is wrong, where, and how to fix it. The command line prints it and exits with
+    code 2; any other exception is a bug in the zoo or in a plugin.
 
     Args:
-        message: The line.
+        message: The message.
         code: The kind of error, see `ErrorCode`.
 
     Attributes:
@@ -43,28 +43,20 @@ class InputError(ValueError):
 
 
 def check_rules(*rules: tuple[bool, str], code: ErrorCode = "invalid") -> None:
-    """Check pairs of a condition and the message to raise if it is false.
-
-    Raises:
-        InputError: The first message whose condition is false.
-    """
-    for holds, message in rules:
-        if not holds:
+    """Raise `InputError` with the message of the first pair (condition, message) whose condition is false."""
+    for condition, message in rules:
+        if not condition:
             raise InputError(message, code=code)
 
 
 def check_choice(kind: str, name: object, choices: Iterable[str]) -> None:
-    """Check that a name is among the choices.
-
-    Raises:
-        InputError: Otherwise, with the code ``unknown``; the message lists the choices.
-    """
+    """Raise `InputError` with the code ``unknown`` unless a name is among the choices."""
     if name not in (known := list(choices)):
         raise InputError(f"unknown {kind} '{name}': use {', '.join(known)}", code="unknown")
 
 
 def shorten(text: str, width: int = 60) -> str:
-    """Quote a text for an error message on one line, cut in the middle if it is long.
+    """Quote text for an error message on one line, with the middle elided if it is long.
 
     >>> shorten("vit(dim=64)")
     "'vit(dim=64)'"
@@ -73,7 +65,7 @@ def shorten(text: str, width: int = 60) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Put text on one line, and escape what a terminal would obey or not show.
+    r"""Collapse whitespace and escape unprintable characters, such as terminal control sequences.
 
     >>> printable("a\x1b[2J\n  b")
     'a\\x1b[2J b'
@@ -82,7 +74,7 @@ def printable(text: str) -> str:
 
 
 def one_line(error: BaseException, width: int = 300) -> str:
-    r"""Return the text of an error on one line, see `printable`, even if the error cannot print itself.
+    r"""Return the message of an error on one line, see `printable`, even if its ``__str__`` fails.
 
     >>> one_line(ValueError("a\n  b"))
     'a b'
@@ -95,10 +87,10 @@ def one_line(error: BaseException, width: int = 300) -> str:
 
 
 class Stop(BaseException):
-    """A signal asks the process to end; no `Exception`, so that nothing on the way swallows it.
+    """Raised when a signal asks the process to end; not an `Exception`, so that no handler swallows it.
 
     Args:
-        signum: The signal.
+        signum: The signal number.
     """
 
     def __init__(self, signum: int) -> None:
@@ -107,11 +99,11 @@ class Stop(BaseException):
 
 
 class Interrupted(KeyboardInterrupt):
-    """A run was ended by a signal; its text says how to go on.
+    """Raised when a signal has ended a run.
 
     Args:
-        text: What to say.
-        signum: The signal; the command line exits with 128 + its number.
+        text: The message, which says how to resume.
+        signum: The signal number; the command line exits with 128 + signum.
     """
 
     def __init__(self, text: str, signum: int) -> None:

@@ -44,7 +44,7 @@ def test_a_smaller_model_is_written_and_fine_tuned(call, run, tmp_path):
     before, after = zoo.load("run"), zoo.load("run/pruned-0.5")
     assert after.config["backbone"] == zoo.load("run-pruned-0.5").config["backbone"] == spec
     assert lines["parameters", f"{zoo.count(before.net)['total']:,}"][0] == f"{zoo.count(after.net)['total']:,}"
-    assert "0.5 of all heads" in (tmp_path / "run/pruned-0.5/README.md").read_text()
+    assert "50% of the heads" in (tmp_path / "run/pruned-0.5/README.md").read_text()
     config = yaml.safe_load((tmp_path / "run-pruned-0.5/config.yaml").read_text())
     assert (config["backbone"], config["init_from"], config["optimizer"]["lr"]) == (spec, "run/pruned-0.5", 0.001)
     assert config["trainer"]["max_epochs"] == 1

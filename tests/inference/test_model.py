@@ -376,7 +376,7 @@ def test_any_converted_network_comes_back_bit_for_bit(tmp_path, algebra, weights
     assert again.net.conversion.converted == net.conversion.converted
     assert again.metrics == {"loss": 1.5}
     assert "module=" in (tmp_path / "net" / "README.md").read_text()
-    with pytest.raises(InputError, match=r"holds a .*Net, which no spec names: zoo\.load\(FOLDER, module=A_Net"):
+    with pytest.raises(InputError, match=r"contains a .*Net, which has no spec: use zoo\.load\(FOLDER, module=A_Net"):
         zoo.load(tmp_path / "net")
     with pytest.raises(InputError, match="the module has no 'attention'"):
         zoo.load(tmp_path / "net", module=nn.Sequential(nn.Linear(16, 16)))
@@ -406,7 +406,7 @@ def test_what_cannot_be_saved(tmp_path, model):
     (tmp_path / "mine" / "letters.txt").write_text("dear")
     with pytest.raises(InputError, match="is not empty and no model folder"):
         zoo.save(model, tmp_path / "mine")
-    with pytest.raises(InputError, match="the folder names its backbone"):
+    with pytest.raises(InputError, match="the model has a spec"):
         zoo.save(model, tmp_path / "net") and zoo.load(tmp_path / "net", module=Net())
 
 

@@ -134,7 +134,7 @@ def test_spare_factors_of_a_start_are_learned():
         ("clifford(p=9,q=0)", "at most 6"),
         ("phm(n=0)", "1 to 64"),
         ("phm(n=4, rule=complex)", "has n = 2"),
-        ("phm", "needs the option 'n'"),
+        ("phm", "requires the option 'n'"),
         ("phm(n=4, rank=0)", "the rank is 1 to n\\^2 = 16"),
         ("phm(n=4, rank=17)", "the rank is 1 to n\\^2 = 16"),
         ("phm(n=4, rank=2.5)", "must be a whole number or none"),

@@ -1,4 +1,4 @@
-"""Fake installed distributions: a folder on the path with modules and a dist-info."""
+"""Fake installed distributions: folders on `sys.path` with modules and a dist-info."""
 
 import sys
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ GOOD = "def build(*args, **options):\n    '''A good plugin.'''\n    return args,
 
 
 class Environment:
-    """The distributions that a test pretends to have installed, each in a folder of its own."""
+    """Fake installed distributions, each in its own folder."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch):
         self.root, self.monkeypatch, self.count = root, monkeypatch, 0
@@ -41,7 +41,7 @@ class Environment:
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Environment]:
-    """An environment whose modules and cached listing are forgotten afterwards."""
+    """An environment whose modules and cached entries are removed afterwards."""
     before = set(sys.modules)
     monkeypatch.delenv("ZOO_PLUGINS", raising=False)
     yield Environment(tmp_path, monkeypatch)
@@ -53,7 +53,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Env
 
 @pytest.fixture
 def good(environment: Environment) -> Environment:
-    """An environment with one sound plugin, which no fault may touch."""
+    """An environment with one sound plugin."""
     environment.install("sound-plugin", {"sound": "sound_module:build"}, {"sound_module.py": GOOD})
     return environment
 

@@ -1,11 +1,11 @@
-"""Broken plugins: each of the known faults costs only the plugin that has it, and is laid at its door."""
+"""A broken plugin affects no other plugin, and the error names it."""
 
 import pickle
 import sys
 
 import pytest
 
-from zoo.errors import InputError
+from tests.errors import raises
 from zoo.registry import PluginError, create, entries, faults, load, probe, refresh, resolve
 
 GOOD_LINE = "[zoo.algebras]\nbroken = broken_module:build\n"
@@ -14,7 +14,7 @@ UNREADABLE = {
     "line without =": (GOOD_LINE + "no equals sign\n").encode(),
     "line without = in a foreign group": b"[console_scripts]\nno equals sign\n",
     "not UTF-8": GOOD_LINE.encode() + "[caf\xe9]\na = b:c\n".encode("latin-1"),
-    "name no spec can say": b"[zoo.algebras]\ntwo words = broken_module:build\n",
+    "invalid name": b"[zoo.algebras]\ntwo words = broken_module:build\n",
     "same name twice": (GOOD_LINE + "broken = elsewhere:build\n").encode(),
 }
 HARMLESS = {
@@ -39,18 +39,18 @@ UNLOADABLE = {
         "Mute: (its text cannot be shown)",
     ),
     "many lines": ("broken_module:build", "raise ValueError('a\\n' * 1000)", "ValueError: a a a"),
-    "not callable": ("broken_module:build", "build = 8", "is not callable but of type int"),
+    "not callable": ("broken_module:build", "build = 8", "broken_module:build must be callable, got int"),
 }
 
 
 def check_sound():
-    """The sound plugin beside the broken one still lists, resolves, loads and runs."""
+    """Check that the sound plugin is still listed, resolved, loaded and called."""
     assert [entry.distribution for entry in entries("algebras") if entry.name == "sound"] == ["sound-plugin"]
     assert create("algebras", "sound(n=2)") == ((), {"n": 2})
     assert "sound-plugin" not in [fault.distribution for fault in faults()]
 
 
-def blamed():
+def faults_of_broken():
     return [fault for fault in faults() if fault.distribution == "broken-plugin"]
 
 
@@ -58,16 +58,16 @@ def blamed():
 def test_unreadable_entry_points(good, fault):
     site = good.install("broken-plugin", UNREADABLE[fault])
     check_sound()
-    [found] = blamed()
+    [found] = faults_of_broken()
     assert found.reason.startswith("entry_points.txt: ")
     assert found.path.startswith(str(site))
     if "broken" not in [entry.name for entry in entries("algebras")]:
-        with pytest.raises(InputError, match=r"\(metadata of .*broken-plugin.* is broken; see: zoo doctor\)"):
+        with raises("invalid", "broken-plugin", "zoo doctor"):
             resolve("algebras", "broken")
 
 
 @pytest.mark.parametrize("fault", HARMLESS)
-def test_entry_points_without_a_word_for_us(good, fault):
+def test_entry_points_without_our_groups(good, fault):
     good.install("broken-plugin", HARMLESS[fault])
     check_sound()
     assert "broken-plugin" not in [entry.distribution for entry in entries("algebras")]
@@ -79,7 +79,7 @@ def test_entry_points_without_a_word_for_us(good, fault):
 def test_metadata_without_name(good, metadata, version):
     good.install("broken-plugin", GOOD_LINE, {"broken_module.py": "def build(): return 1"}, metadata=metadata)
     check_sound()
-    [found] = blamed()
+    [found] = faults_of_broken()
     assert found.reason.startswith("METADATA")
     entry, _ = resolve("algebras", "broken-plugin:broken")
     assert (entry.distribution, entry.version) == ("broken-plugin", version)
@@ -90,7 +90,7 @@ def test_metadata_that_is_not_text(good):
     site = good.install("broken-plugin", GOOD_LINE)
     (site / "broken_plugin-1.0.dist-info" / "METADATA").write_bytes(b"Name: caf\xe9\n")
     check_sound()
-    assert blamed()[0].reason.startswith("METADATA: UnicodeDecodeError")
+    assert faults_of_broken()[0].reason.startswith("METADATA: UnicodeDecodeError")
 
 
 def test_same_distribution_twice_first_wins(good):
@@ -126,8 +126,8 @@ def test_plugin_that_does_not_load(good, fault):
     assert text in message
     assert "\n" not in message
     assert len(message) < 500
-    assert (caught.value.__cause__ is None) == ("is not " in text)
-    assert str(pickle.loads(pickle.dumps(caught.value))) == message  # It may come from a worker process.
+    assert (caught.value.__cause__ is None) == ("is not " in text or "must be" in text)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == message  # errors are sent between processes
     check_sound()
 
 
@@ -145,9 +145,9 @@ def test_noise_goes_to_stderr(good, capsys):
     assert capsys.readouterr().out == "after"
 
 
-def test_interrupt_while_loading_passes(good):
+def test_interrupt_while_loading_is_raised(good):
     good.install("slow-plugin", {"slow": "slow_module:build"}, {"slow_module.py": "raise KeyboardInterrupt"})
-    with pytest.raises(KeyboardInterrupt, match=r"interrupted while algebra 'slow' of slow-plugin 1\.0 was loaded"):
+    with pytest.raises(KeyboardInterrupt, match=r"algebra 'slow' of slow-plugin 1\.0"):
         create("algebras", "slow")
 
 
@@ -156,8 +156,8 @@ def test_interrupt_while_loading_passes(good):
     [
         ("def build(): ...", None),
         ("print('noise')\nimport os\nos.write(1, b'noise\\n')\ndef build(): ...", None),
-        ("import os\nos.abort()", "ends the process that loads it (SIGABRT)"),
-        ("import os\nos._exit(0)", "ends the process that loads it (exit code 0)"),
+        ("import os\nos.abort()", "terminates the process that loads it (SIGABRT)"),
+        ("import os\nos._exit(0)", "terminates the process that loads it (exit code 0)"),
         ("raise KeyboardInterrupt", "interrupted while"),
         ("import nothing_of_this_name", "does not load: ModuleNotFoundError"),
         ("import time\ntime.sleep(60)", "does not load within 2 s"),
@@ -166,6 +166,9 @@ def test_interrupt_while_loading_passes(good):
 def test_probe(good, source, text):
     good.install("risky-plugin", {"risky": "risky:build"}, {"risky.py": source})
     entry, _ = resolve("algebras", "risky")
-    found = probe(entry, timeout=2.0 if "sleep" in source else 60.0)
-    assert found is None if text is None else text in found
-    assert text is None or "algebra 'risky' of risky-plugin 1.0 " in found
+    message = probe(entry, timeout=2.0 if "sleep" in source else 60.0)
+    if text is None:
+        assert message is None
+    else:
+        assert text in message
+        assert "algebra 'risky' of risky-plugin 1.0" in message

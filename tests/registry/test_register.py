@@ -1,11 +1,11 @@
-"""Plugins registered in the running process: the same as installed ones, in every place where a spec is read."""
+"""Plugins registered in this process work like installed ones."""
 
 import pytest
 import torch
 
 import zoo
+from tests.errors import raises
 from zoo import registry
-from zoo.errors import InputError
 
 
 def golden() -> zoo.Algebra:
@@ -31,24 +31,24 @@ def test_a_registered_algebra_works_by_name():
     assert net(torch.zeros(1, 1, 8, 8)).shape == (1, 2)
 
 
-def test_it_is_listed_with_its_summary_and_removed():
+def test_registered_plugins_are_listed_and_can_be_removed():
     zoo.register("zoo.algebras", "golden", golden)
     entry = next(entry for entry in registry.entries("algebras") if entry.name == "golden")
     assert (entry.distribution, registry.summary(entry)) == ("local", "Golden integers over the reals: e * e = e + 1.")
     assert registry.probe(entry) is None
     registry.unregister("algebras", "golden")
-    with pytest.raises(InputError, match="unknown algebra 'golden'"):
+    with raises("invalid", "'golden'"):
         zoo.algebra("golden")
 
 
-def test_as_a_decorator_with_options_that_are_checked():
+def test_register_as_a_decorator_checks_options():
     @zoo.register("algebras", "scaled")
     def scaled(factor: float = 1.0) -> zoo.Algebra:
         return zoo.Algebra(torch.full((1, 1, 1), factor))
 
     assert scaled(3.0).structure.item() == 3
     assert zoo.algebra("scaled(factor=2.0)").structure.item() == 2
-    with pytest.raises(InputError, match="did you mean 'factor'"):
+    with raises("invalid", "'facto'", "'factor'"):
         zoo.algebra("scaled(facto=2.0)")
 
 
@@ -58,40 +58,39 @@ def test_a_second_registration_replaces_the_first():
     assert zoo.algebra("golden").n == 1
 
 
-def test_a_name_of_an_installed_package_is_refused():
-    with pytest.raises(InputError, match=r"there is algebra 'octonion' of hypercomplex-zoo .* under another name") as error:
+def test_names_of_installed_packages_are_rejected():
+    with raises("invalid", "algebra 'octonion' of hypercomplex-zoo", "my_octonion"):
         zoo.register("algebras", "octonion", golden)
-    assert "\n" not in str(error.value)
     assert zoo.algebra("octonion").n == 8
-    zoo.register("backbones", "octonion", golden)  # of another group
+    zoo.register("backbones", "octonion", golden)  # another group
 
 
-def test_a_name_that_a_package_brings_later_must_be_qualified(monkeypatch):
+def test_a_name_of_a_package_installed_later_must_be_qualified(monkeypatch):
     monkeypatch.setenv("ZOO_PLUGINS", "off")
     monkeypatch.setattr("zoo.registry.catalogue.OURS", "nobody")
     zoo.register("algebras", "octonion", golden)
     monkeypatch.undo()
-    with pytest.raises(InputError, match="write local:octonion or hypercomplex-zoo:octonion"):
+    with raises("invalid", "local:octonion or hypercomplex-zoo:octonion"):
         zoo.algebra("octonion")
     assert zoo.algebra("local:octonion").n == 2
     assert zoo.algebra("hypercomplex-zoo:octonion").n == 8
 
 
-def test_zoo_plugins_hides_no_registered_plugin(monkeypatch):
+def test_zoo_plugins_does_not_hide_registered_plugins(monkeypatch):
     monkeypatch.setenv("ZOO_PLUGINS", "off")
     zoo.register("algebras", "golden", golden)
     assert zoo.algebra("golden").n == 2
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "named"),
     [
-        (("algebra", "x", golden), "unknown group 'algebra'"),
-        (("algebras", "two words", golden), "'two words' cannot be a name in a spec"),
-        (("algebras", 3, golden), "'3' cannot be a name"),
-        (("algebras", "x", "zoo:golden"), "register a function that builds it, not str"),
+        (("algebra", "x", golden), "group 'algebra'"),
+        (("algebras", "two words", golden), "'two words'"),
+        (("algebras", 3, golden), "'3'"),
+        (("algebras", "x", "zoo:golden"), "str"),
     ],
 )
-def test_what_cannot_be_registered_is_refused(arguments, said):
-    with pytest.raises(InputError, match=said):
+def test_invalid_registrations(arguments, named):
+    with raises("invalid", named):
         zoo.register(*arguments)

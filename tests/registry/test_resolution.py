@@ -1,7 +1,8 @@
-"""From a spec to a built object: names, short forms, options, and what the user reads when one is wrong."""
+"""Resolve specs and build objects: names, short forms, options and error messages."""
 
 import pytest
 
+from tests.errors import raises
 from zoo.errors import InputError
 from zoo.registry import PluginError, Spec, create, resolve
 
@@ -38,7 +39,7 @@ def test_exact_name_comes_before_short_forms(ours):
 
 @pytest.mark.parametrize("text", ["phm-8(n=4)", "resnet/18(variant=34)"])
 def test_short_form_and_option_together(ours, text):
-    with pytest.raises(InputError, match="twice: in the name and as an option"):
+    with raises("invalid", text):
         resolve("algebras", text)
 
 
@@ -55,8 +56,8 @@ def test_short_form_and_option_together(ours, text):
         ("soun-plugin:sound", "did you mean 'sound-plugin:sound'?"),
         ("quaternion4-4", "did you mean 'quaternion-4'?"),
         ("soun8-1", "did you mean 'sound81'?"),
-        ("resnet/", "the variant is missing: write 'resnet/VARIANT'; installed: "),
-        ("hypercomplex-zoo:resnet/", "the variant is missing: write 'hypercomplex-zoo:resnet/VARIANT'; installed: "),
+        ("resnet/", "missing variant: use 'resnet/VARIANT'; installed: "),
+        ("hypercomplex-zoo:resnet/", "missing variant: use 'hypercomplex-zoo:resnet/VARIANT'; installed: "),
         ("resnt/", "did you mean 'resnet/VARIANT'?"),
         ("ResNet/", "did you mean 'resnet/VARIANT'?"),
         ("zzzzzzzzzz/", "installed: "),
@@ -75,22 +76,18 @@ def test_unknown_name(ours, asked, hint):
     assert "\n" not in message
 
 
-def test_unknown_name_mentions_what_hides_it(ours, monkeypatch):
+def test_unknown_name_mentions_zoo_plugins(ours, monkeypatch):
     ours.install("dual-plugin", {"dual": "x:y"})
     monkeypatch.setenv("ZOO_PLUGINS", "off")
-    with pytest.raises(InputError, match="unknown algebra 'dual': ZOO_PLUGINS hides it"):
+    with raises("invalid", "'dual'", "ZOO_PLUGINS"):
         resolve("algebras", "dual")
 
 
 def test_name_of_two_distributions(ours):
     ours.install("other-plugin", {"quaternion": "other:build"}, {"other.py": "def build(): return 'other'"})
-    with pytest.raises(InputError) as caught:
+    named = ["'quaternion'", "hypercomplex-zoo 9.9", "other-plugin 1.0"]
+    with raises("invalid", *named, "other-plugin:quaternion or hypercomplex-zoo:quaternion"):
         create("algebras", "quaternion")
-    message = str(caught.value)
-    assert "quaternion' comes from " in message
-    assert "hypercomplex-zoo 9.9" in message
-    assert "other-plugin 1.0" in message
-    assert "write other-plugin:quaternion or hypercomplex-zoo:quaternion" in message
     assert create("algebras", "hypercomplex-zoo:quaternion") == "quaternion"
     assert create("algebras", "other-plugin:quaternion") == "other"
     assert create("algebras", "phm-8") == ("phm", 8, None)
@@ -100,21 +97,21 @@ def test_create_checks_options_before_calling(ours):
     source = "def build(layers, *, classes, dim=64, depth=6, act=print, **_unused): raise AssertionError"
     ours.install("net-plugin", {"net": "net:build", "bare": "net:bare"}, {"net.py": source.replace(", **_unused", "")})
     context = {"classes": 10, "unwanted": 1}
-    usage = r"net\(dim=64, depth=6, act=<builtin_function_or_method>\)"
-    with pytest.raises(InputError, match=rf"^unknown option 'dpeth' of net: did you mean 'depth'\? {usage}$"):
+    usage = "net(dim=64, depth=6, act=<builtin_function_or_method>)"
+    with raises("invalid", "'dpeth' of net", "'depth'", usage):
         create("algebras", "net(dpeth=3)", "layers", **context)
-    with pytest.raises(InputError, match="unknown option 'layers' of net"):
+    with raises("invalid", "'layers' of net"):
         create("algebras", "net(layers=3)", "layers", **context)
-    with pytest.raises(InputError, match=r"^net needs the option 'classes': net\(classes, dim=64"):
+    with raises("invalid", "'classes'", "net(classes, dim=64"):
         create("algebras", "net", "layers")
-    with pytest.raises(PluginError, match=r"net-plugin 1.0 does not take 2 arguments by position"):
+    with pytest.raises(PluginError, match=r"net-plugin 1.0 .* 2 "):
         create("algebras", "net", "layers", "more", **context)
 
 
 def test_missing_option(ours):
-    with pytest.raises(InputError, match=r"^clifford needs the option 'p': clifford\(p, q=0, r=0\)$"):
+    with raises("invalid", "'p'", "clifford(p, q=0, r=0)"):
         create("algebras", "clifford(q=1)")
-    with pytest.raises(InputError, match=r"^unknown option 'n' of quaternion: quaternion\(\)$"):
+    with raises("invalid", "'n' of quaternion", "quaternion()"):
         create("algebras", "quaternion-8")
 
 
@@ -126,15 +123,15 @@ def test_context_is_offered_and_the_spec_wins(ours):
     assert create("algebras", "some(c=5)", 0, c=3, group=1, spec=2) == (0, 1, 5)
     assert create("algebras", "all_of(b=1)", 0, b=2, group=3, a=9) == (0, {"b": 1, "group": 3})
     assert create("algebras", "kind(a=1)") == {"a": 1}
-    with pytest.raises(InputError, match=r"unknown option 'a' of all_of: all_of\(\.\.\.\)"):
+    with raises("invalid", "'a' of all_of", "all_of(...)"):
         create("algebras", "all_of(a=1)", 0)
 
 
 def test_failure_inside_our_own_factory(ours):
     assert create("algebras", "clifford(p=2)") == ("clifford", 2, 0, 0)
-    with pytest.raises(InputError, match=r"^p must not be negative$"):
+    with raises("invalid", "p must not be negative"):
         create("algebras", "clifford(p=-1)")
-    with pytest.raises(InputError, match=r"^clifford\(p=abc\): '<' not supported between") as caught:
+    with raises("invalid", "clifford(p=abc)", "'<' not supported between") as caught:
         create("algebras", "clifford(p=abc)")
     assert isinstance(caught.value.__cause__, TypeError)
     assert not isinstance(caught.value, PluginError)
@@ -144,7 +141,7 @@ def test_failure_inside_our_own_factory(ours):
 
 
 @pytest.mark.parametrize("error", ["KeyError('gone')", "SystemExit(3)", "ValueError('two\\nlines')"])
-def test_failure_inside_a_strangers_factory(ours, error):
+def test_failure_inside_a_third_party_factory(ours, error):
     ours.install("bad-plugin", {"bad": "bad_factory:build"}, {"bad_factory.py": f"def build(x=1): raise {error}"})
     with pytest.raises(PluginError, match=r"^algebra 'bad' of bad-plugin 1.0 fails on 'bad\(x=2\)': ") as caught:
         create("algebras", "bad(x=2)")
@@ -152,9 +149,9 @@ def test_failure_inside_a_strangers_factory(ours, error):
     assert "\n" not in str(caught.value)
 
 
-def test_input_error_of_a_stranger_passes_unchanged(ours):
-    source = "from zoo.errors import InputError\ndef build(): raise InputError('mend this')"
+def test_input_error_of_a_third_party_is_not_wrapped(ours):
+    source = "from zoo.errors import InputError\ndef build(): raise InputError('fix this')"
     ours.install("polite-plugin", {"polite": "polite:build"}, {"polite.py": source})
-    with pytest.raises(InputError, match=r"^mend this$") as caught:
+    with pytest.raises(InputError, match=r"^fix this$") as caught:
         create("algebras", "polite")
     assert not isinstance(caught.value, PluginError)

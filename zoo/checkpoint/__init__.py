@@ -1,6 +1,6 @@
-"""A trained model is a folder: specs, weights, a manifest with checksums, and a card; nothing in it is ever unpickled.
+"""Model folders: specs, weights, a manifest with checksums, and a model card. Nothing is unpickled.
 
-The manifest and the card need no torch; the names below do, and import it when they are used.
+Importing this package does not import torch; the first use of `load_network`, `read_config` or `save` does.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The model card, README.md in the folder of a model."""
+"""Write the model card, README.md of a model folder."""
 
 import json
 import math
@@ -27,11 +27,11 @@ model = zoo.load({source}{module})
 print(model, model.metrics)
 ```
 
-Checked when loaded: every file against `manifest.json`. The metrics are those of its own test split; of other data nothing
-is known. Versions: {versions}.
+Loading verifies every file against `manifest.json`. The metrics are measured on the test split of its data set; results on
+other data may differ. Versions: {versions}.
 """
 MEASURED = ("metrics", "spread", "validation", "averaged", "parameters", "pruned", "projected", "epochs", "seed")
-"""What a manifest knows of the training of a model, from which the card can be written anew."""
+"""Keys of a manifest that describe the training, from which the card can be regenerated."""
 
 
 def card(
@@ -40,10 +40,10 @@ def card(
     """Write the card of a model.
 
     Args:
-        config: The configuration of its folder.
-        summary: Its ``versions`` and what is known of `MEASURED`.
-        source: Where the model can be loaded from.
-        license: The licence of its weights, such as ``apache-2.0``.
+        config: The configuration of the model.
+        summary: ``versions``, and the available values of `MEASURED`.
+        source: The argument of `zoo.load` in the example.
+        license: The licence of the weights, such as ``apache-2.0``.
     """
     metrics, backbone = summary.get("metrics") or {}, config.get("backbone")
     return CARD.format(
@@ -61,17 +61,17 @@ def card(
 
 
 def table(metrics: Mapping[str, float | None], spread: Mapping[str, Any] | None) -> str:
-    """Write the test metrics of a model, and beside them those of all seeds of its configuration, where they are known."""
+    """Format the test metrics of a model, and their mean and standard deviation over seeds if available."""
     head, rows = ["metric", "test"], [[name, number(value)] for name, value in metrics.items()] or [["(no test split)", ""]]
     if spread:
-        head.append(f"mean of {len(spread['seeds'])} seeds, and deviation")
+        head.append(f"mean ± standard deviation of {len(spread['seeds'])} seeds")
         for row in rows:
             row.append(f"{number(spread['mean'][row[0]])} ± {number(spread['std'][row[0]])}")
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
 def facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
-    """Write what is known of the parameters and the training of a model, as one paragraph."""
+    """Describe the parameters and the training of a model in one paragraph."""
     parameters, averaged = summary.get("parameters"), summary.get("averaged")
     text = []
     if parameters and "real_twin" in parameters:
@@ -80,21 +80,21 @@ def facts(config: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     elif parameters:
         text.append(f"{parameters['total']:,} parameters")
     if config.get("data") and "epochs" in summary:
-        data = " ".join(config["data"].replace("`", "'").split())  # a path may hold what Markdown would read otherwise
+        data = " ".join(config["data"].replace("`", "'").split())  # a path may contain Markdown
         text.append(f"trained on `{data}` for {summary['epochs']} epochs (seed {summary['seed']})")
-    mean = f" Its weights are the mean of the last {len(averaged)} checkpoints." if averaged else ""
+    notes = f" Its weights are the mean of the last {len(averaged)} checkpoints." if averaged else ""
     if summary.get("pruned"):
-        mean += f" Of a trained network, {summary['pruned']:g} of all heads, hidden units and channels were removed."
+        notes += f" {100 * summary['pruned']:g}% of the heads, hidden units and channels of a trained network were removed."
     if config.get("sparse"):
-        mean += f" It is sparse: of {len(config['sparse'])} of its tensors only the numbers that are not zero are stored."
+        notes += f" {len(config['sparse'])} of its tensors are stored sparsely, as a bit mask and the nonzero values."
     if "projected" in summary:
-        nearest = "Its weights are the nearest to those of a trained network over the reals"
-        mean += f" {nearest} (mean relative error of a matrix {summary['projected']:g}); they were not trained further."
-    return f"{', '.join(text)}.{mean}" if text else "Saved with `zoo.save`."
+        error = f"mean relative error per matrix {summary['projected']:g}"
+        notes += f" Its weights are those of a trained real network projected onto the algebra ({error}), without fine-tuning."
+    return f"{', '.join(text)}.{notes}" if text else "Saved with `zoo.save`."
 
 
 def number(value: float | None) -> str:
-    """Write a metric: small ones, such as a squared error, with an exponent.
+    """Format a metric, with an exponent below 0.001.
 
     Example:
         >>> number(0.98765), number(3.2e-7), number(None), number(float("inf"))

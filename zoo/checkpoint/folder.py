@@ -1,4 +1,4 @@
-"""Write and read the folder of a trained model."""
+"""Save and load model folders."""
 
 import errno
 import math
@@ -33,13 +33,13 @@ from zoo.tasks import task_type
 FORMAT = 2
 LIBRARIES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "tokenizers")
 OWN = {"config.json", "model.safetensors", "README.md", "manifest.json"}
-"""What every model folder has; its other files are texts that the model needs."""
+"""Files of every model folder; any others are text files of the model, such as its tokenizer."""
 SPECS = ("backbone", "algebra", "scope", "init")
 OPTIONAL: dict[str, type] = dict.fromkeys(("embedding", "task", "data"), str)
 OPTIONAL |= dict.fromkeys(("info", "model_kwargs", "conversion", "decoding", "sparse"), dict)
-"""Keys that may be missing, and the kinds of their values."""
+"""Optional keys of config.json and their types."""
 TABLES = 50 * 2**20
-"""Bytes that a network's tables, such as positions, may take beside twice the bytes of its weights."""
+"""Bytes that the buffers of a network may take in addition to twice the size of its weights file."""
 
 
 def save(
@@ -50,18 +50,18 @@ def save(
     files: Mapping[str, str] | None = None,
     sparse: bool = False,
 ) -> None:
-    """Write a model folder as a whole or not at all.
+    """Write a model folder atomically.
 
     Args:
-        folder: The folder; an older model folder there is replaced.
+        folder: The folder; an existing model folder is replaced.
         net: The network.
-        config: JSON values that rebuild it: ``backbone`` (or ``conversion``, see `conversion_record`), ``algebra`` (or
-            ``algebra_sha256``), ``scope``, ``init``, ``embedding``; with ``task``, ``data`` and ``info`` of a trained model, or
-            the ``model_kwargs`` of a network alone. What no spec names is None.
-        summary: ``versions``, ``metrics`` and the like, for the manifest and the card.
-        files: Texts that the model needs beside its weights, by file name: its tokenizer.
-        sparse: Whether to store only the numbers that are not zero, and one bit for each number (`zoo.pruning.packed`); the
-            key ``sparse`` of the configuration then holds the shapes of such tensors.
+        config: JSON values to rebuild the network: ``backbone`` (or ``conversion``, see `conversion_record`), ``algebra`` (or
+            ``algebra_sha256``), ``scope``, ``init`` and ``embedding``; for a trained model also ``task``, ``data`` and
+            ``info``, for a bare network ``model_kwargs``. Objects without a spec are None.
+        summary: ``versions``, ``metrics`` and other facts for the manifest and the card.
+        files: Additional text files by name, such as the tokenizer.
+        sparse: Whether to store a bit mask and only the nonzero weights (`zoo.pruning.packed`); the key ``sparse`` of
+            config.json then holds the shapes of the packed tensors.
     """
     spec = config["algebra"]
     values: dict[str, Any] = {"format": FORMAT, "algebra": spec}
@@ -72,7 +72,7 @@ def save(
         weights = part / "model.safetensors"
         save_weights(net, weights, folder)
         if sparse:
-            with _naming(folder / weights.name):
+            with _as_os_error(folder / weights.name):
                 values["sparse"] = pack_file(weights)
         write_json(part / "config.json", values)
         for name, text in (files or {}).items():
@@ -84,46 +84,46 @@ def save(
 
 
 def save_weights(net: nn.Module, file: Path, folder: Path) -> None:
-    """Write the weights of a network as safetensors into what will be a folder; an error names the file there."""
-    with _naming(folder / file.name):
+    """Write the weights of a network as safetensors to a temporary file; errors name the file in its final folder."""
+    with _as_os_error(folder / file.name):
         save_model(net, str(file))
 
 
 @contextmanager
-def _naming(file: Path) -> Iterator[None]:
+def _as_os_error(file: Path) -> Iterator[None]:
     try:
         yield
-    except SafetensorError as error:  # no room, for one; others expect an OSError
+    except SafetensorError as error:  # such as a full disk
         raise OSError(errno.EIO, str(error).partition(": ")[2] or str(error), str(file)) from error
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """Verify a model folder (or that of a run) and return its configuration.
+    """Verify a run or model folder and return the configuration of the model.
 
     Raises:
-        InputError: If it is damaged, or written by an earlier or a later version of the zoo.
+        InputError: If the folder is damaged, or was written by an incompatible version of the zoo.
     """
     folder = find(path)
     verify(folder)
     file = folder / "config.json"
     config = read_json(file)
     if config.get("format") == 1:
-        again = f"{folder.parent / 'config.yaml'}"
-        raise InputError(f"{folder} was written by an earlier version (format 1): train it again with zoo fit -c {again}")
+        advice = f"train it again with zoo fit -c {folder.parent / 'config.yaml'}"
+        raise InputError(f"{folder} was written by an earlier version (format 1): {advice}")
     if config.get("format") != FORMAT:
-        raise InputError(f"{folder} has format {config.get('format')}, this version reads {FORMAT}: update hypercomplex-zoo")
+        raise InputError(f"{folder} has format {config.get('format')}, expected {FORMAT}: update hypercomplex-zoo")
     missing = [] if "algebra" in config else ["algebra"]
     config = dict.fromkeys((*SPECS, *OPTIONAL)) | config
     missing += [key for key in ("scope", "init", "versions") if config.get(key) is None]
     missing += [] if config["backbone"] or config["conversion"] else ["backbone"]
     missing += [] if any(config[key] is not None for key in ("info", "model_kwargs", "conversion")) else ["info"]
     if missing:
-        raise InputError(f"{file} lacks {', '.join(missing)}")
+        raise InputError(f"{file} is incomplete: missing {', '.join(missing)}")
     kinds = {**dict.fromkeys(SPECS, str), **OPTIONAL, "versions": dict}
     if wrong := [key for key, kind in kinds.items() if not isinstance(config[key], kind | None)]:
-        raise InputError(f"{file} has a value of the wrong kind for {', '.join(wrong)}")
+        raise InputError(f"{file} has values of the wrong type for {', '.join(wrong)}")
     if wrong := [key for key in (*SPECS, "embedding", "task") if not (config[key] or "").isprintable()]:
-        raise InputError(f"{file} has characters that cannot be printed in {', '.join(wrong)}")
+        raise InputError(f"{file} has unprintable characters in {', '.join(wrong)}")
     return config
 
 
@@ -135,17 +135,18 @@ def load_network(
     module: nn.Module | None = None,
     product: Algebra | None = None,
 ) -> nn.Module:
-    """Rebuild a network from a run or model folder, verified, in evaluation mode, on the CPU.
+    """Load a network from a run or model folder to the CPU, in evaluation mode.
 
     Args:
         path: The folder.
-        config: Its `read_config`, if that was called already.
-        info: Its `DataInfo`, if that was rebuilt already.
-        module: For a network that no spec names: one like it before its conversion, which is converted in place.
-        product: The algebra, if no spec names it.
+        config: The result of `read_config`, if available.
+        info: The `DataInfo` of the model, if available.
+        module: The architecture, for a network without a spec; a converted network needs the real module, which is
+            converted in place.
+        product: The algebra, if it has no spec.
 
     Raises:
-        InputError: If the folder is damaged, names something that is not installed, or is of another module or algebra.
+        InputError: If the folder is damaged, a plugin is not installed, or the module or algebra does not match.
     """
     config = read_config(path) if config is None else config
     weights = find(path) / "model.safetensors"
@@ -170,34 +171,34 @@ def load_network(
 
 
 def build(config: Mapping[str, Any], over: str | Algebra, info: Any, weights: Path, header: Header) -> nn.Module:
-    """Build the network of a configuration; its sizes are compared with the header of the weights before memory is taken."""
+    """Build the network of a configuration after comparing its shapes with the header of the weights on the meta device."""
     if config["backbone"] is None:
         real = (config["conversion"] or {}).get("module", "network")
-        advice = f"zoo.load(FOLDER, module=A_{real.split('.')[-1]})"
-        raise InputError(f"{weights.parent} holds a {real}, which no spec names: {advice}")
+        advice = f"use zoo.load(FOLDER, module=A_{real.split('.')[-1]})"
+        raise InputError(f"{weights.parent} contains a {real}, which has no spec: {advice}")
     options = network_options(config, info)
     spec = untrained(config["backbone"])
     with torch.random.fork_rng(devices=[]), limited(weights, spec, header):
         try:
             with torch.device("meta"):
-                outline = backbone(spec, deepcopy(config["algebra"] or over), **options)  # a shared product would be moved
+                outline = backbone(spec, deepcopy(config["algebra"] or over), **options)  # backbone() moves a given algebra
         except InputError:
             raise
-        except Exception:  # It computes with numbers while it is built, or a spec is wrong, which the next line says.
+        except Exception:  # a constructor that needs real numbers, or an invalid spec, which raises again
             return backbone(spec, over, **options)
         check_header(weights, outline, config["backbone"], header)
-        tables = sum(table.nbytes for table in outline.buffers())
-        if tables > TABLES + 2 * weights.stat().st_size:
-            raise InputError(f"the weights in {weights.parent} do not fit {spec}: its tables would take {tables:,} bytes")
+        size = sum(buffer.nbytes for buffer in outline.buffers())
+        if size > TABLES + 2 * weights.stat().st_size:
+            raise InputError(f"the weights in {weights.parent} do not fit {spec}: its buffers would take {size:,} bytes")
         return backbone(spec, over, **options)
 
 
 def network_options(config: Mapping[str, Any], info: Any) -> dict[str, Any]:
-    """Return the keywords that build a network, beside its spec and its algebra.
+    """Return the keyword arguments of `backbone` other than the spec and the algebra.
 
     Args:
         config: The configuration of a model or a run.
-        info: The `DataInfo`, None for a network alone.
+        info: The `DataInfo`; None for a network saved without data.
     """
     sizes = config["model_kwargs"] or {} if info is None else {**info.model_kwargs, "vectors": getattr(info, "vectors", None)}
     return {key: config.get(key) for key in ("scope", "init", "embedding")} | sizes
@@ -205,24 +206,23 @@ def network_options(config: Mapping[str, Any], info: Any) -> dict[str, Any]:
 
 @contextmanager
 def limited(weights: Path, spec: str, header: Header) -> Iterator[None]:
-    """Refuse to build a network of far more parameters than there are tensors in a weights file, before all are made.
+    """Stop building a network that registers far more parameters than the weights file has tensors.
 
-    A network of a timm model has its real layers first and then the converted ones, hence not just as many.
+    The limit is generous because timm models first build their real layers, which are then converted.
     """
+    message = f"the weights in {weights.parent} do not fit {spec}"
     numbers = sum(math.prod(shape) for shape, _ in header.values())
     for key, value in Spec.parse(spec).options.items():
         if isinstance(value, int) and value > max(numbers, 10_000):
-            raise InputError(
-                f"the weights in {weights.parent} do not fit {spec}: {key}={value}, and they are {numbers} numbers"
-            )
-    most = 100 + 4 * len(header)
+            raise InputError(f"{message}: {key}={value}, but there are only {numbers} weights")
+    limit = 100 + 4 * len(header)
     count = 0
 
     def register(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
         nonlocal count
         count += 1
-        if count > most:
-            raise InputError(f"the weights in {weights.parent} do not fit: the network has over {most // 4} parameter tensors")
+        if count > limit:
+            raise InputError(f"{message}: the network has more than {limit // 4} parameter tensors")
 
     hook = register_module_parameter_registration_hook(register)
     try:
@@ -232,13 +232,13 @@ def limited(weights: Path, spec: str, header: Header) -> Iterator[None]:
 
 
 def convert_again(module: nn.Module, over: str | Algebra, config: Mapping[str, Any]) -> nn.Module:
-    """Convert the layers of a module that were converted when its weights were saved; there may be none."""
+    """Convert the layers of a module that are recorded as converted in the configuration."""
     record = config["conversion"]
     if config["backbone"] is not None or record is None:
-        raise InputError(f"the folder names its backbone, {config['backbone']}: leave module out")
+        raise InputError(f"the model has a spec, {config['backbone']}: remove the argument module")
     names = set(record.get("converted", ()))
     if missing := sorted(names - {name for name, _ in module.named_modules()}):
-        raise InputError(f"the module has no '{missing[0]}', which was converted: give one like that which was saved")
+        raise InputError(f"the module has no '{missing[0]}', which was converted: use the architecture that was saved")
     if not names:
         return module
     with torch.random.fork_rng(devices=[]):
@@ -246,19 +246,19 @@ def convert_again(module: nn.Module, over: str | Algebra, config: Mapping[str, A
 
 
 def model_files(model: Path) -> dict[str, str]:
-    """Return the texts that a model needs beside its weights, by file name."""
+    """Read the additional text files of a model folder, such as its tokenizer, by name."""
     names = read_json(model / "manifest.json")["files"].keys() - OWN
     return {name: (model / name).read_text(encoding="utf-8") for name in sorted(names)}
 
 
 def conversion_record(net: nn.Module) -> dict[str, Any]:
-    """Return what `convert_again` must know of a network that no spec names: its class, and which layers were converted."""
+    """Return the class and the converted layers of a network without a spec, for `convert_again`."""
     converted = getattr(getattr(net, "conversion", None), "converted", ())
     return {"module": f"{type(net).__module__}.{type(net).__qualname__}", "converted": list(converted)}
 
 
 def with_missing_plugins(error: InputError, config: Mapping[str, Any]) -> InputError:
-    """Add to an error the distributions that a model was made with and that are not installed."""
+    """Extend an error by the distributions of the model that are not installed."""
     missing = []
     for name, version in config["versions"].items():
         if name == "python":
@@ -269,12 +269,12 @@ def with_missing_plugins(error: InputError, config: Mapping[str, Any]) -> InputE
             missing.append(f"{name} {version}")
     if not missing:
         return error
-    advice = f"not installed here: pip install {missing[0].split()[0]}"
-    return InputError(f"{error}; the model was made with {', '.join(missing)}, {advice}")
+    advice = f"not installed: pip install {missing[0].split()[0]}"
+    return InputError(f"{error}; the model was saved with {', '.join(missing)}, {advice}")
 
 
 def library_versions(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the versions of Python, of the libraries, and of the distributions behind the specs of a configuration."""
+    """Return the versions of Python, the libraries, and the distributions that provide the specs of a configuration."""
     groups = {"backbone": "backbones", "algebra": "algebras", "embedding": "embeddings", "data": "datasets", "task": "tasks"}
     resolved = [registry.resolve(group, config[key])[0] for key, group in groups.items() if config.get(key)]
     libraries = {"python": platform.python_version(), **{name: distribution(name).version for name in LIBRARIES}}

@@ -1,4 +1,4 @@
-"""Checks of a model folder beyond its manifest: the header of the weights, and the product of the algebra."""
+"""Check the header of a weights file, and the multiplication table of the algebra."""
 
 import hashlib
 from collections.abc import Mapping
@@ -19,79 +19,74 @@ DTYPES = {
     **{f"I{8 * d.itemsize}": d for d in (torch.int64, torch.int32, torch.int16, torch.int8)},
     **{"BF16": torch.bfloat16, "U8": torch.uint8, "BOOL": torch.bool, "C64": torch.complex64},
 }
-"""Kinds of numbers in a weights file, by the names of its format."""
+"""Dtypes by their names in the safetensors format."""
 Header = dict[str, tuple[list[int], torch.dtype]]
-"""Shape and dtype of each tensor by its name."""
+"""Shape and dtype of each tensor by name."""
 
 
 def check_header(path: Path, net: nn.Module, name: str, header: Header) -> None:
-    """Compare the header of a weights file with a network, which may be on the meta device: names, shapes, kinds of numbers."""
+    """Compare names, shapes and dtypes in a header with those of a network, which may be on the meta device."""
     message = f"the weights in {path.parent} do not fit {name}"
     expected = {key: (list(tensor.shape), tensor.dtype) for key, tensor in net.state_dict(keep_vars=True).items()}
     for key, (shape, dtype) in header.items():
         if key not in expected:
             raise InputError(f"{message}: {shorten(key)} of shape {shape} is not in the network")
         if shape != expected[key][0]:
-            raise InputError(f"{message}: {shorten(key)} of shape {shape} has shape {expected[key][0]} in the network")
+            raise InputError(f"{message}: {shorten(key)} has shape {shape}, expected {expected[key][0]}")
         if dtype != expected[key][1] and not (dtype.is_floating_point and expected[key][1].is_floating_point):
-            raise InputError(f"{message}: {shorten(key)} holds {dtype}, the network {expected[key][1]}")
+            raise InputError(f"{message}: {shorten(key)} has dtype {dtype}, expected {expected[key][1]}")
 
 
 def read_header(path: Path) -> Header:
-    """Return shape and dtype of each tensor in a weights file by its name."""
-    message = f"the weights in {path.parent} do not fit: {path.name}"
+    """Read shapes and dtypes from the header of a weights file."""
+    message = f"cannot read {path}"
     try:
         with path.open("rb") as file:
             if (length := int.from_bytes(file.read(8), "little")) > HEADER_BYTES:
-                raise InputError(f"{message} has a header of {length:,} bytes, at most {HEADER_BYTES:,} are read")
+                raise InputError(f"{message}: its header has {length:,} bytes, the limit is {HEADER_BYTES:,}")
         with safe_open(str(path), "pt") as tensors:
-            slices = {key: tensors.get_slice(key) for key in tensors.keys()}  # noqa: SIM118 (it is no mapping)
+            slices = {key: tensors.get_slice(key) for key in tensors.keys()}  # noqa: SIM118 (not iterable)
             return {key: (part.get_shape(), DTYPES[part.get_dtype()]) for key, part in slices.items()}
     except (SafetensorError, OSError) as error:
-        raise InputError(f"{message} is no safetensors file: {one_line(error)}") from error
+        raise InputError(f"{message}: not a safetensors file ({one_line(error)})") from error
     except KeyError as error:
-        raise InputError(f"{message} holds numbers of the kind {error}, which no network has") from error
-
-
-# --- the algebra ---
+        raise InputError(f"{message}: dtype {error} is not supported") from error
 
 
 def fingerprint(product: Algebra) -> str:
-    """Return the SHA-256 of what weights of an algebra do: shape and numbers of `Algebra.action` (little-endian float64).
+    """Return the SHA-256 of the shape and values (little-endian float64) of `Algebra.action`.
 
-    A checkpoint of a fixed product holds its spec, not its table; this tells whether the spec still makes the same product.
-    Take it of an algebra as its spec makes it: a copy that was moved to another dtype has other numbers.
+    A checkpoint stores the spec of a fixed algebra, not its table; the fingerprint detects a spec that builds another table.
+    Compute it before the algebra is moved to another dtype, which rounds the table.
 
     >>> from zoo.algebras import reals
     >>> fingerprint(reals())[:16]
     '871510ab4df18906'
     """
-    # Adding zero turns -0.0 into 0.0: they are the same product.
-    table = (
-        (product.action(torch.empty(0, dtype=torch.float64, device="cpu")).detach().double().cpu() + 0.0).numpy().astype("<f8")
-    )
+    action = product.action(torch.empty(0, dtype=torch.float64, device="cpu")).detach().double().cpu()
+    table = (action + 0.0).numpy().astype("<f8")  # adding zero turns -0.0 into 0.0
     return hashlib.sha256(repr(table.shape).encode() + table.tobytes()).hexdigest()
 
 
 def fingerprint_of(spec: str) -> str | None:
-    """Return the fingerprint of an algebra whose table is not among the weights, or None."""
+    """Return the fingerprint of the algebra of a spec; None if its table is learned and stored with the weights."""
     with torch.random.fork_rng(devices=[]):
         product = algebra(spec)
     return fingerprint(product) if product.known else None
 
 
 def check_algebra(config: Mapping[str, Any], product: Algebra | None = None) -> str | Algebra:
-    """Return the algebra of a model, its spec or the given one, if its product is the one that the model was trained over."""
+    """Return the spec of the algebra of a model, or else the given algebra, after comparing its fingerprint."""
     spec, expected = config["algebra"], config.get("algebra_sha256")
     if spec is None:
         if product is None:
-            raise InputError("the algebra of this model has no spec: zoo.load(FOLDER, algebra=THE_ALGEBRA)")
-        if product.known and fingerprint(product) != expected:  # any other is among the weights
+            raise InputError("the algebra of this model has no spec: use zoo.load(FOLDER, algebra=THE_ALGEBRA)")
+        if product.known and fingerprint(product) != expected:  # an unknown table is stored with the weights
             raise InputError("this is not the algebra that the model was trained over: its table differs")
         return product
     if expected != fingerprint_of(spec):
         entry, _ = resolve("zoo.algebras", spec)
         recorded = config["versions"].get(entry.distribution, "another version")
         text = f"'{spec}' of {entry.distribution} {entry.version} is not the algebra this model was trained over"
-        raise InputError(f"{text} (its table differs): it was made with {recorded}")
+        raise InputError(f"{text} (its table differs): install {recorded}, with which it was saved")
     return str(spec)

@@ -1,4 +1,4 @@
-"""The manifest of a model folder: size and SHA-256 of every file. Nothing here imports torch."""
+"""Read and verify the manifest of a model folder: size and SHA-256 of every file. This module does not import torch."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def find(path: str | Path) -> Path:
-    """Return the model folder of a run folder, or the path itself if it is one."""
+    """Return the model folder of a path, which is a run folder or a model folder."""
     if not str(path):
         raise InputError("the path of the model is empty: use a run (runs/...) or a model folder", code="missing")
     path = Path(path).expanduser()
@@ -37,8 +37,8 @@ def find(path: str | Path) -> Path:
         raise InputError(f"'{path}' is a file: use its run folder (runs/...) or model folder")
     runs = sorted(str(file.parent.parent) for pattern in RUNS for file in path.glob(f"{pattern}/model/config.json"))
     if runs:
-        raise InputError(f"'{path}' is a folder of runs: use one of them, such as {runs[0]}")
-    raise InputError(f"'{path}' has no model/config.json: the run has not finished, or this is not a run", code="missing")
+        raise InputError(f"'{path}' contains several runs: use one of them, such as {runs[0]}")
+    raise InputError(f"'{path}' has no model/config.json: the run is unfinished, or this is not a run", code="missing")
 
 
 def file_record(path: Path) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = read_json(path)
     files = manifest.get("files")
     if not isinstance(files, dict) or not {"config.json", "model.safetensors"} <= files.keys():
-        raise InputError(f"{path} lists no config.json and model.safetensors: the folder is damaged", code="corrupt")
+        raise InputError(f"{path} must list config.json and model.safetensors: the folder is damaged", code="corrupt")
     if path.read_bytes() != to_json(sealed(manifest)).encode():
         raise InputError(f"{path} has changed (its checksum differs): copy the folder again", code="corrupt")
     seen = {"manifest.json"}
@@ -101,7 +101,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def has_figures(facts: Mapping[str, Any]) -> bool:
-    """Check that metrics, their spread and counts are numbers or None, with printable names."""
+    """Return whether metrics, their spread and counts are numbers or None, with printable names."""
     spread = facts.get("spread") or {}
     tables = [facts.get(key) or {} for key in ("metrics", "parameters")]
     tables += [spread.get(key) or {} for key in ("mean", "std")] if isinstance(spread, dict) else [None]

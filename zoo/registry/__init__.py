@@ -1,6 +1,6 @@
-"""The registry: which algebras, backbones, data sets and tasks there are, and how a spec string becomes one of them.
+"""Registry of plugins: list algebras, backbones, data sets and so on, and build objects from spec strings.
 
-Listing reads package metadata only and imports no plugin; the registry itself never imports torch.
+Listing reads package metadata only and does not import plugins. The registry never imports torch.
 """
 
 from zoo.registry.catalogue import GROUPS, Entry, Fault, entries, faults, refresh, register, unregister

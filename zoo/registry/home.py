@@ -1,4 +1,4 @@
-"""The user's folder for what the library keeps between runs: pulled models and what was measured on a machine."""
+"""The cache folder of the zoo: pulled models, compiled kernels and measurements of this machine."""
 
 import os
 from pathlib import Path
@@ -7,10 +7,10 @@ from zoo.errors import InputError
 
 
 def home() -> Path:
-    """Return ZOO_HOME, or hypercomplex-zoo in the user's cache (XDG_CACHE_HOME or ~/.cache); it may not exist yet.
+    """Return ZOO_HOME, or hypercomplex-zoo in the user's cache (XDG_CACHE_HOME or ~/.cache); the folder may not exist.
 
     Raises:
-        InputError: If none of them is set and the system knows no home of the user.
+        InputError: If neither variable is set and the home directory cannot be determined.
     """
     if folder := os.environ.get("ZOO_HOME"):
         return Path(folder).expanduser()
@@ -19,4 +19,4 @@ def home() -> Path:
     try:
         return Path.home() / ".cache" / "hypercomplex-zoo"
     except RuntimeError:
-        raise InputError("the system knows no home of this user: let ZOO_HOME name a folder") from None
+        raise InputError("cannot determine the home directory: set ZOO_HOME to a folder") from None

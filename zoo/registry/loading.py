@@ -1,4 +1,4 @@
-"""Import one plugin, in this process or in another, or read its one-line summary without importing it."""
+"""Import a plugin, in this process or in a separate one, or read its one-line summary without importing it."""
 
 import ast
 import json
@@ -19,26 +19,29 @@ from zoo.registry.catalogue import GROUPS, LOCAL, Entry
 
 
 class PluginError(InputError):
-    """A plugin failed; the text names the entry, its distribution, the error and what to do."""
+    """Raised when a plugin fails; the message names the entry, its distribution, the cause and a remedy."""
 
 
-def plugin_error(entry: Entry, what: str, cause: BaseException | None = None) -> PluginError:
-    """Return the error for a plugin that failed: ``what`` it did, the error that was the cause, and what to do.
+def plugin_error(entry: Entry, problem: str, cause: BaseException | None = None) -> PluginError:
+    """Return the error for a plugin with a problem and its cause.
 
     >>> print(plugin_error(Entry("dual", "zoo.algebras", "dual:dual", "duals", "1.0"), "does not load", ImportError("no jax")))
-    algebra 'dual' of duals 1.0 does not load: ImportError: no jax; mend it or: pip uninstall duals
+    algebra 'dual' of duals 1.0 does not load: ImportError: no jax; fix it or: pip uninstall duals
     """
-    remedy = f"mend it or: pip uninstall {entry.distribution}"
+    remedy = f"fix it or: pip uninstall {entry.distribution}"
     if entry.ours or entry.distribution == LOCAL:
-        remedy = "see: zoo doctor" if entry.ours else "register a factory that works"
+        remedy = "see: zoo doctor" if entry.ours else "fix the registered function"
     reason = f": {type(cause).__name__}: {one_line(cause)}" if cause else ""
-    return PluginError(f"{entry} {what}{reason}; {remedy}")
+    return PluginError(f"{entry} {problem}{reason}; {remedy}")
 
 
 def load(entry: Entry) -> Any:
-    """Import the one module an entry names and return the callable in it, of a command the module; or raise `PluginError`.
+    """Import the module of an entry and return its callable, or for a command the module.
 
-    What the plugin prints meanwhile goes to stderr, so that `--json` output stays clean.
+    Output of the plugin is redirected to stderr, so that it does not corrupt `--json` output.
+
+    Raises:
+        PluginError: If the import fails, or the target is not what the group requires.
     """
     if (factory := entry.factory) is not None:
         return factory
@@ -52,17 +55,17 @@ def load(entry: Entry) -> Any:
             for name in filter(None, attribute.split(".")):
                 target = getattr(target, name)
     except KeyboardInterrupt as error:  # by the user, or by the plugin
-        raise KeyboardInterrupt(f"interrupted while {entry} was loaded") from error
-    except BaseException as error:  # A plugin may call sys.exit() or raise a BaseException of its own.
+        raise KeyboardInterrupt(f"interrupted while loading {entry}") from error
+    except BaseException as error:  # a plugin may call sys.exit() or raise its own BaseException
         raise plugin_error(entry, "does not load", error) from error
     if is_command and not all(callable(getattr(target, name, None)) for name in ("make_parser", "run")):
-        raise plugin_error(entry, f"does not load: {entry.value} needs make_parser(command) and run(command, values)")
+        raise plugin_error(entry, f"does not load: {entry.value} must define make_parser(command) and run(command, values)")
     if not is_command and not callable(target):
-        raise plugin_error(entry, f"does not load: {entry.value} is not callable but of type {type(target).__name__}")
+        raise plugin_error(entry, f"does not load: {entry.value} must be callable, got {type(target).__name__}")
     return target
 
 
-# The parent's path goes along, because plugins may depend on folders that were added at run time.
+# sys.path is passed on, because plugins may depend on folders that were added at run time.
 _CHILD = """
 import json, os, sys
 path, fields = json.loads(sys.argv[1])
@@ -80,14 +83,14 @@ os._exit(0)
 
 
 def probe(entry: Entry, timeout: float = 60.0) -> str | None:
-    """Load an entry of a third party in another process, where even a crash does no harm; return what went wrong, or None."""
+    """Load an entry, third-party ones in a separate process, which may crash; return the error message, or None."""
     if entry.ours or entry.factory is not None:
         try:
             return load(entry) and None
         except PluginError as error:
             return str(error)
     words = json.dumps([list(map(str, sys.path)), asdict(entry)])
-    with TemporaryFile() as report:  # not a pipe: a grandchild that keeps a pipe open would make us wait for ever
+    with TemporaryFile() as report:  # a pipe that a grandchild keeps open would block forever
         command, null = [sys.executable, "-P", "-c", _CHILD, words], subprocess.DEVNULL
         try:
             code = subprocess.run(command, stdin=null, stdout=null, stderr=report, timeout=timeout, check=False).returncode
@@ -98,32 +101,32 @@ def probe(entry: Entry, timeout: float = 60.0) -> str | None:
     if answer == "loaded":
         return None
     end = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    return answer if str(entry) in answer else f"{entry} ends the process that loads it ({end})"
+    return answer if str(entry) in answer else f"{entry} terminates the process that loads it ({end})"
 
 
 def summary(entry: Entry) -> str:
-    """Return the first docstring line of what an entry points at, read from its source; "" if it cannot be read.
+    """Return the first docstring line of an entry, read from its source without importing it; "" if that fails.
 
-    Nothing is imported or run. The docstring of a plain name is the string below its assignment.
+    The docstring of a variable is the string literal below its assignment.
     """
     if (factory := entry.factory) is not None:
-        doc = getattr(factory, "func", factory).__doc__  # of what a functools.partial calls
+        doc = getattr(factory, "func", factory).__doc__  # the function behind a functools.partial
         return next(iter((doc or "").strip().splitlines()), "")
     module, attribute = entry.target
     try:
-        with warnings.catch_warnings():  # Invalid escapes in a third-party file are not the user's concern.
+        with warnings.catch_warnings():  # invalid escapes in third-party files
             warnings.simplefilter("ignore")
             node: ast.AST = ast.parse(_source(module))
         for name in filter(None, attribute.split(".")):
             node = _definition(node, name)
         text = node.value.value if isinstance(node, ast.Expr) else ast.get_docstring(node)  # type: ignore[attr-defined,arg-type]
-    except Exception:  # Whatever is wrong with the source is reported when it is loaded.
+    except Exception:  # errors of the source are reported when it is loaded
         return ""
     return next(iter((text or "").splitlines()), "")
 
 
 def _source(module: str) -> str:
-    """Find and decode the source of a module. Looking for `a.b` by its full name would import `a`."""
+    """Return the source of a module; `find_spec("a.b")` would import `a`."""
     package, *parts = module.split(".")
     spec: ModuleSpec | None = find_spec(package)
     for part in parts:
@@ -133,13 +136,13 @@ def _source(module: str) -> str:
 
 
 def _definition(scope: ast.AST, name: str) -> ast.AST:
-    """Find the last function or class of this name in a scope, also inside `if` and `try`; of a name, the line below it."""
-    found: list[ast.AST] = []
+    """Return the last function or class of this name, also inside `if` and `try`, or the statement below an assignment."""
+    definitions: list[ast.AST] = []
     for node in ast.walk(scope):
         body = getattr(node, "body", [])
         for child, below in zip(body, [*body[1:], None], strict=False) if isinstance(body, list) else ():
             if isinstance(child, ast.ClassDef | ast.FunctionDef) and child.name == name:
-                found.append(child)
+                definitions.append(child)
             elif isinstance(child, ast.Assign) and below and name in map(ast.unparse, child.targets):
-                found.append(below)
-    return found[-1]
+                definitions.append(below)
+    return definitions[-1]

@@ -1,4 +1,4 @@
-"""From a spec to the one entry it names, and to the object that the entry builds."""
+"""Resolve a spec to an entry, and build the object."""
 
 import re
 from collections.abc import Iterator
@@ -13,17 +13,17 @@ from zoo.registry.spec import Spec, Value
 
 _SHOWN = 16
 _CLOSE = 0.6
-"""The least similarity of a name that is suggested, that of `difflib.get_close_matches`."""
+"""Minimum similarity of a suggested name, the default of `difflib.get_close_matches`."""
 
 
 def create(group: str, spec: object, /, *args: object, **context: object) -> Any:
-    """Call the plugin that a spec names; any other object is returned as it is, so that objects may stand for specs.
+    """Build the object of a spec by calling its plugin; an object that is not a spec is returned unchanged.
 
-    The plugin gets ``args`` by position, and of ``context`` the keywords that it accepts; an option in the spec wins.
+    The plugin receives ``args``, and those keywords of ``context`` that it accepts; options of the spec take precedence.
 
     Raises:
-        InputError: The spec names no plugin, or an option is unknown, missing or has a wrong value.
-        PluginError: A third-party plugin fails.
+        InputError: If the plugin is unknown, or an option is unknown, missing or invalid.
+        PluginError: If a third-party plugin fails.
     """
     if not isinstance(spec, str | Spec):
         return spec
@@ -41,41 +41,47 @@ def create(group: str, spec: object, /, *args: object, **context: object) -> Any
             raise plugin_error(entry, f"fails on {shorten(str(spec))}", error) from error
         if spec.options and isinstance(error, TypeError | ValueError):
             raise InputError(f"{shorten(str(spec), 200)[1:-1]}: {one_line(error)}") from error
-        raise  # the zoo itself is at fault
+        raise  # a bug in the zoo
 
 
 def signature_of(entry: Entry, factory: Any, /, *args: object) -> Signature:
-    """Return the options of a plugin that has these arguments by position; `PluginError` if it does not take them."""
+    """Return the signature of a plugin called with these positional arguments.
+
+    Raises:
+        PluginError: If the plugin does not accept them.
+    """
     try:
         return Signature.of(entry.name, factory, args)
     except TypeError as error:
-        raise plugin_error(entry, f"does not take {len(args)} arguments by position", error) from error
+        raise plugin_error(entry, f"does not accept {len(args)} positional arguments", error) from error
 
 
 def resolve(group: str, spec: str | Spec) -> tuple[Entry, Spec]:
-    """Find the entry a spec names, and the spec in its long form, without importing the plugin; or raise `InputError`.
+    """Return the entry of a spec and the spec in its long form, without importing the plugin.
 
-    A name is read, in this order, as the name of an entry; as `dist:name`; as `family/variant`, which is
-    `family(variant=...)`; and as `name-8`, which is `name(n=8)`. Both short forms may follow `dist:`.
+    A name is interpreted, in this order, as the name of an entry; as `dist:name`; as `family/variant`, short for
+    `family(variant=...)`; and as `name-8`, short for `name(n=8)`. Both short forms may follow `dist:`.
+
+    Raises:
+        InputError: If the spec is invalid, or its name is unknown or ambiguous.
     """
     spec = Spec.parse(spec) if isinstance(spec, str) else spec
-    registered = entries(group)
-    for distribution, name, options in _readings(spec.name):
-        matches = [entry for entry in registered if entry.name == name and distribution in {"", normalise(entry.distribution)}]
+    available = entries(group)
+    for distribution, name, options in _interpretations(spec.name):
+        matches = [entry for entry in available if entry.name == name and distribution in {"", normalise(entry.distribution)}]
         if len(matches) > 1:
-            raise _clash(matches)
+            raise _ambiguous(matches)
         if not matches:
             continue
-        twice = options.keys() & spec.options.keys()
-        if twice:
-            raise InputError(f"{shorten(str(spec))} gives {twice.pop()!r} twice: in the name and as an option")
+        if repeated := options.keys() & spec.options.keys():
+            raise InputError(f"{shorten(str(spec))} gives {repeated.pop()!r} twice: in the name and as an option")
         head = spec.name.partition(":")[0] + ":" if distribution else ""
         return matches[0], Spec(head + name, options | spec.options)
-    raise _unknown(full_name(group), spec, registered)
+    raise _unknown(full_name(group), spec, available)
 
 
-def _readings(name: str) -> Iterator[tuple[str, str, dict[str, Value]]]:
-    """Yield all readings of a name: distribution (or ""), entry name, options that the name stands for."""
+def _interpretations(name: str) -> Iterator[tuple[str, str, dict[str, Value]]]:
+    """Yield the interpretations of a name: distribution (or ""), entry name, implied options."""
     distribution, colon, rest = name.partition(":")
     roots = [("", name), (normalise(distribution), rest)] if colon else [("", name)]
     yield from ((root, full, {}) for root, full in roots)
@@ -88,24 +94,23 @@ def _readings(name: str) -> Iterator[tuple[str, str, dict[str, Value]]]:
             yield root, short[1], {"n": int(short[2])}
 
 
-def _clash(matches: list[Entry]) -> InputError:
+def _ambiguous(matches: list[Entry]) -> InputError:
     owners = " and ".join(f"{entry.distribution} {entry.version}".rstrip() for entry in matches)
     choices = " or ".join(f"{normalise(entry.distribution)}:{entry.name}" for entry in matches)
-    noun, name = singular(matches[0].group), matches[0].name
-    return InputError(f"{noun} {name!r} comes from {owners}: write {choices}")
+    return InputError(f"{singular(matches[0].group)} {matches[0].name!r} is provided by {owners}: use {choices}")
 
 
-def _unknown(group: str, spec: Spec, found: tuple[Entry, ...]) -> InputError:
-    """Return the error that says what was asked, what is close to it and what there is."""
-    names = sorted({entry.name for entry in found})
+def _unknown(group: str, spec: Spec, available: tuple[Entry, ...]) -> InputError:
+    """Return the error for an unknown name, with a suggestion and the installed names."""
+    names = sorted({entry.name for entry in available})
     parts = [f"unknown {singular(group)} {shorten(spec.name)}:"]
-    hidden = [entry for entry in entries(group, hidden=True) if entry not in found]
+    hidden = [entry for entry in entries(group, hidden=True) if entry not in available]
     head, tail = re.fullmatch(r"(.*?)(/.*|-[0-9]+)?", spec.name).groups("")  # type: ignore[union-attr]
-    known = names + [f"{normalise(entry.distribution)}:{entry.name}" for entry in found]
+    known = names + [f"{normalise(entry.distribution)}:{entry.name}" for entry in available]
     if spec.name in [entry.name for entry in hidden]:
-        parts.append("ZOO_PLUGINS hides it;")
+        parts.append("it is hidden by ZOO_PLUGINS;")
     elif tail == "/" and head in known:
-        parts.append(f"the variant is missing: write '{head}/VARIANT';")
+        parts.append(f"missing variant: use '{head}/VARIANT';")
     elif close := closest(head.lower(), spec.name.lower(), "/VARIANT" if tail == "/" else tail, known):
         parts.append(f"did you mean {close!r}?")
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
@@ -116,7 +121,7 @@ def _unknown(group: str, spec: Spec, found: tuple[Entry, ...]) -> InputError:
 
 
 def closest(head: str, whole: str, tail: str, known: list[str]) -> str:
-    """Return the known name most similar to a whole name, or to its head with the tail put behind it; "" if none is close.
+    """Return the known name most similar to a whole name, or to its head, with the tail appended; "" if none is close.
 
     >>> closest("phn", "phn-4", "-4", ["phm", "real"]), closest("cyclic", "cyclic-5", "-5", ["cyclic5"])
     ('phm-4', 'cyclic5')

@@ -1,4 +1,4 @@
-"""Options checked against signatures: those of a plugin's callable, and those of an options class."""
+"""Check options against the signature of a plugin, or against the fields of an options class."""
 
 import math
 import os
@@ -18,15 +18,15 @@ _PLAIN = {int: "a whole number", float: "a number", bool: "true or false", str: 
 
 
 def type_hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    """Read the annotations of a callable, or none of them."""
+    """Return the annotations of a callable, or {} if they cannot be resolved."""
     try:
         return get_type_hints(factory)
-    except Exception:  # A third party's annotations may name what is not importable.
+    except Exception:  # annotations of third parties may name types that are not importable
         return {}
 
 
 def mismatch(annotation: Any, value: object) -> str | None:
-    """Return what a plain annotation asks for if the value is of another type; None if it fits or cannot be judged.
+    """Describe the type that a simple annotation requires if the value has another; None if it fits or cannot be checked.
 
     >>> mismatch(int | None, "abc")
     'a whole number or none'
@@ -35,10 +35,10 @@ def mismatch(annotation: Any, value: object) -> str | None:
     '2 values, each a number'
     """
     kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    wanted = [_describe(kind) for kind in kinds]
-    if None in wanted or any(_fits(kind, value) for kind in kinds):
+    described = [_describe(kind) for kind in kinds]
+    if None in described or any(_fits(kind, value) for kind in kinds):
         return None
-    return " or ".join(map(str, wanted))
+    return " or ".join(map(str, described))
 
 
 def _describe(kind: Any) -> str | None:
@@ -60,7 +60,7 @@ def _fits(kind: Any, value: object) -> bool:
 
 @dataclass(frozen=True)
 class Signature:
-    """The options of the callable ``name`` once its positional arguments are bound: the parameters left for keywords."""
+    """The keyword parameters of the callable ``name`` that remain after its positional arguments are bound."""
 
     name: str
     parameters: dict[str, Parameter]
@@ -70,23 +70,23 @@ class Signature:
 
     @classmethod
     def of(cls, name: str, factory: Callable[..., Any], args: tuple[object, ...]) -> "Signature":
-        """Read the signature; `TypeError` if the callable does not take so many positional arguments."""
+        """Inspect a callable; raise `TypeError` if it does not accept the positional arguments."""
         try:
             parameters = signature(factory).parameters
-        except (ValueError, TypeError):  # Some callables written in C have no signature; the call will tell.
+        except (ValueError, TypeError):  # some callables written in C have no signature
             return cls(name, {}, frozenset(), True)
         bound = frozenset(signature(factory).bind_partial(*args).arguments)
         kinds = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}
-        left = {key: value for key, value in parameters.items() if value.kind in kinds and key not in bound}
+        remaining = {key: value for key, value in parameters.items() if value.kind in kinds and key not in bound}
         open_ended = any(value.kind is Parameter.VAR_KEYWORD for value in parameters.values())
-        return cls(name, left, bound, open_ended, type_hints(factory))
+        return cls(name, remaining, bound, open_ended, type_hints(factory))
 
     def accepts(self, key: str) -> bool:
-        """Return whether the callable takes this keyword."""
+        """Return whether the callable accepts this keyword."""
         return key in self.parameters or (self.open_ended and key not in self.bound)
 
     def check(self, options: Mapping[str, Value], context: Collection[str]) -> None:
-        """Raise `InputError` if an option is unknown or of another type than a plain annotation says, or one is missing."""
+        """Raise `InputError` if an option is unknown, has the wrong type, or is missing."""
         for option, value in options.items():
             if not self.accepts(option):
                 close = get_close_matches(option.lower(), self.parameters, 1)
@@ -96,10 +96,10 @@ class Signature:
                 raise InputError(f"{self.name}: {option}={write_value(value)[:60]} must be {kind}")
         for key, parameter in self.parameters.items():
             if parameter.default is Parameter.empty and key not in options and key not in context:
-                raise InputError(f"{self.name} needs the option {key!r}: {self.usage(context)}")
+                raise InputError(f"{self.name} requires the option {key!r}: {self.usage(context)}")
 
     def usage(self, context: Collection[str] = ()) -> str:
-        """Write the signature as a user fills it in, without the keywords that the zoo adds.
+        """Format the signature as a spec, without the keywords of the context, which the zoo adds.
 
         >>> def vit(data, *, classes, dim=64, **rest): ...
         >>> Signature.of("vit", vit, ("digits",)).usage(["classes"])
@@ -110,7 +110,7 @@ class Signature:
 
 
 def _default(value: object) -> str:
-    """Write a default as a spec would; one that no spec can hold is shown by its type."""
+    """Format a default as in a spec, or as its type if a spec cannot express it."""
     if value is Parameter.empty:
         return ""
     try:
@@ -120,14 +120,14 @@ def _default(value: object) -> str:
 
 
 LARGEST = 2**24
-"""The largest size that is accepted, such as a width, depth or batch size: no network that fits a machine is near it."""
+"""Upper limit of sizes such as a width, a depth or a batch size."""
 
 
 def check_sizes(name: str, options: Mapping[str, Any]) -> None:
-    """Raise `InputError` if a number among the options is too large to be the size of anything.
+    """Raise `InputError` if an integer option exceeds `LARGEST`.
 
     Args:
-        name: What the options belong to, such as the name of a backbone; may be empty.
+        name: Prefix of the message, such as the name of a backbone; may be empty.
         options: Options by name.
     """
     for option, value in options.items():
@@ -137,7 +137,7 @@ def check_sizes(name: str, options: Mapping[str, Any]) -> None:
 
 
 def build_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
-    """Build an options dataclass from nested mappings, such as a configuration file holds; `InputError` if an option is wrong.
+    """Build an options dataclass from nested mappings; raise `InputError` if an option is unknown, missing or invalid.
 
     >>> from dataclasses import make_dataclass
     >>> build_options(make_dataclass("Bread", [("flour", str), ("salt", float, 0.1)]), {"flour": "rye"})
@@ -149,26 +149,26 @@ def build_options(kind: type[Options], values: Mapping[str, Any]) -> Options:
             close = get_close_matches(name, known, 1)
             hint = f": did you mean '{close[0]}'?" if close else f": use {', '.join(known)}"
             raise InputError(f"unknown option '{name}'{hint}")
-    made = {name: check_option(name, known[name].type, value) for name, value in values.items()}
+    checked = {name: check_option(name, known[name].type, value) for name, value in values.items()}
     try:
-        return kind(**made)
+        return kind(**checked)
     except TypeError as error:
         raise InputError(f"{kind.__name__}: {str(error).partition(') ')[2]}") from error
 
 
 def check_option(name: str, kind: Any, value: Any) -> Any:
-    """Return the value of an option, built if it is a dataclass itself; `InputError` if it is not of the annotated type."""
+    """Convert the value of an option to its annotated type; raise `InputError` if the type does not match."""
     if is_dataclass(kind) or get_origin(kind) is dict:
         if not isinstance(value, Mapping | kind if is_dataclass(kind) else Mapping):
             raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be a dict of options by name")
-        built = is_dataclass(kind) and isinstance(value, Mapping)
-        return build_options(kind, value) if built else value
+        is_nested = is_dataclass(kind) and isinstance(value, Mapping)
+        return build_options(kind, value) if is_nested else value
     value = os.fspath(value) if isinstance(value, os.PathLike) else value
-    value = tuple(value) if isinstance(value, list) else value  # as files and flags give it
+    value = tuple(value) if isinstance(value, list) else value
     if get_origin(kind) is tuple and get_args(kind) == (str, ...) and isinstance(value, str):
         value = tuple(value.split(","))
-    if wanted := mismatch(kind, value):
-        raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be {wanted}")
+    if expected := mismatch(kind, value):
+        raise InputError(f"{name}={shorten(repr(value))[1:-1]} must be {expected}")
     if isinstance(value, str) and "\0" in value:
         raise InputError(f"{name}={shorten(value)} must not contain a null character")
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)

@@ -1,4 +1,4 @@
-"""Spec strings: `phm(n=8)` is one plugin name with keyword options; values are read and written without evaluating anything."""
+"""Parse and format spec strings such as `phm(n=8)`, a plugin name with keyword options, without evaluating code."""
 
 import ast
 import re
@@ -18,16 +18,16 @@ _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MAX_BITS = 4096
 _CONSTANTS: dict[str, Value] = {"true": True, "false": False, "none": None, "null": None}
 _CLOSERS = {"(": ")", "[": "]", "{": "}"}
-# Whole quoted strings come first, so a quote matched alone is one that is never closed.
+# Complete quoted strings come first, so that a single quote is an unterminated one.
 _MARK = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[][(){},'"]""", re.DOTALL)
 
 
 @dataclass(frozen=True, eq=False)
 class Spec:
-    """A name and its options; `str` gives the one canonical text, with the options in alphabetical order.
+    """A name and its options; `str` returns the canonical text, with options in alphabetical order.
 
-    Two specs are equal when their texts are, so `n=1`, `n=1.0` and `n=true` stay apart. What cannot be written in a spec
-    string is an `InputError`.
+    Specs are equal if their texts are, so `n=1`, `n=1.0` and `n=true` differ. Values that a spec string cannot express raise
+    `InputError`.
 
     >>> spec = Spec.parse("vit( dim=64, act='relu', depth=6)")
     >>> str(spec)
@@ -39,17 +39,17 @@ class Spec:
 
     def __post_init__(self) -> None:
         if not NAME.fullmatch(self.name):
-            raise InputError(f"{shorten(self.name)} is not a name (letters, digits, '_', '-', '.', '/' and ':')")
+            raise InputError(f"invalid name {shorten(self.name)} (use letters, digits, '_', '-', '.', '/' and ':')")
         for key in self.options:
             if not _KEY.fullmatch(key):
-                raise InputError(f"{shorten(key)} is not an option name")
+                raise InputError(f"invalid option name {shorten(key)}")
         object.__setattr__(self, "options", dict(sorted(self.options.items())))
         if len(str(self)) > MAX_LENGTH:
             raise InputError(f"it is longer than {MAX_LENGTH} characters")
 
     @classmethod
     def parse(cls, text: str) -> "Spec":
-        """Read `name` or `name(key=value, ...)`; anything else is an `InputError` that says what is expected."""
+        """Parse `name` or `name(key=value, ...)`; raise `InputError` for any other text."""
         try:
             if len(text) > MAX_LENGTH:
                 raise InputError(f"it is longer than {MAX_LENGTH} characters")
@@ -72,7 +72,7 @@ class Spec:
 
 
 def _options(body: str) -> dict[str, Value]:
-    """Read the text between the brackets."""
+    """Parse the text between the parentheses."""
     options: dict[str, Value] = {}
     for part in split_at_commas(body):
         key, equals, value = (piece.strip() for piece in part.partition("="))
@@ -87,7 +87,7 @@ def _options(body: str) -> dict[str, Value]:
 
 
 def read_value(text: str) -> Value:
-    """Read one value: a Python literal, `true`, `false`, `none`, `null`, a list or tuple of values, or else bare text.
+    """Parse a value: a Python literal, `true`, `false`, `none`, `null`, a list or tuple of values, or else plain text.
 
     >>> read_value("1e-3"), read_value("true"), read_value("../data/sst"), read_value("[attention, ffn]"), read_value("'8'")
     (0.001, True, '../data/sst', ['attention', 'ffn'], '8')
@@ -97,7 +97,7 @@ def read_value(text: str) -> Value:
     if text.startswith("{"):
         raise _not_a_value(text)
     try:
-        with warnings.catch_warnings():  # Python warns of "\d" and "1if", which are bare text here.
+        with warnings.catch_warnings():  # Python warns about "\d" and "1if", which are plain text here
             warnings.simplefilter("ignore")
             literal: Value = ast.literal_eval(text)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
@@ -107,7 +107,7 @@ def read_value(text: str) -> Value:
 
 
 def _read_sequence(text: str) -> Value:
-    """Read `[a, b]` or `(a, b)` value by value; any other text, and one that is not well formed, stays text."""
+    """Parse `[a, b]` or `(a, b)`; other or malformed text is returned unchanged."""
     if text[:1] not in {"[", "("} or not text.endswith(_CLOSERS[text[0]]):
         return text
     try:
@@ -121,7 +121,7 @@ def _read_sequence(text: str) -> Value:
 
 
 def write_value(value: Value, depth: int = 0) -> str:
-    """Write a value so that `read_value` gives it back; text is quoted only where it would read as something else.
+    """Format a value so that `read_value` returns it; text is quoted only if it would be parsed as something else.
 
     >>> write_value(8), write_value("8"), write_value("a b"), write_value(("x", 1.0)), write_value(float("inf"))
     ('8', "'8'", 'a b', '(x, 1.0)', '1e999')
@@ -136,14 +136,13 @@ def write_value(value: Value, depth: int = 0) -> str:
         return f"[{inside}]" if kind is list else f"({inside},)" if len(value) == 1 else f"({inside})"
     if kind not in {bool, int, float, NoneType} or value != value:
         raise _not_a_value(f"{value!r}")
-    if isinstance(value, int) and value.bit_length() > _MAX_BITS:  # Python refuses to print and read huge integers.
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:  # Python does not print or parse huge integers
         raise InputError(f"an integer has more than {_MAX_BITS} bits")
-    # repr writes infinity as a word, which would read as text.
-    return repr(value).replace("inf", "1e999")
+    return repr(value).replace("inf", "1e999")  # "inf" would be parsed as text
 
 
 def _reads_back(text: str, depth: int) -> bool:
-    """Return whether bare text reads as itself, on its own and (depth > 0) inside a list."""
+    """Return whether unquoted text is parsed as itself, at the top level or (depth > 0) inside a list."""
     if not text.isprintable() or (depth and _MARK.search(text)):
         return False
     try:
@@ -153,12 +152,11 @@ def _reads_back(text: str, depth: int) -> bool:
 
 
 def _not_a_value(shown: str) -> InputError:
-    allowed = "a number, text, true, false, none, or a list or tuple of them"
-    return InputError(f"{shorten(shown)} is not a value: use {allowed}")
+    return InputError(f"invalid value {shorten(shown)}: use a number, text, true, false, none, or a list or tuple of them")
 
 
 def split_at_commas(text: str) -> list[str]:
-    """Split a text at the commas that stand outside quotes and brackets; one comma may trail.
+    """Split text at commas outside quotes and brackets; a trailing comma is allowed.
 
     >>> split_at_commas("p=0, start=clifford(p=0,q=2), name='a,b'")
     ['p=0', 'start=clifford(p=0,q=2)', "name='a,b'"]
@@ -170,25 +168,25 @@ def split_at_commas(text: str) -> list[str]:
             open_brackets.append(_CLOSERS[mark])
         elif mark in {")", "]", "}"}:
             if not open_brackets or open_brackets.pop() != mark:
-                raise InputError(f"{mark!r} closes no bracket")
+                raise InputError(f"unmatched {mark!r}")
         elif mark in {"'", '"'}:
-            raise InputError(f"the quote {mark} is never closed")
+            raise InputError(f"unterminated quote {mark}")
         elif mark == "," and not open_brackets:
             parts.append(text[start : match.start()].strip())
             start = match.end()
         if len(open_brackets) > MAX_DEPTH:
             raise InputError(f"brackets nest deeper than {MAX_DEPTH}")
     if open_brackets:
-        raise InputError(f"{open_brackets[-1]!r} is missing")
+        raise InputError(f"missing {open_brackets[-1]!r}")
     last = text[start:].strip()
     parts += [last] if last else []
     if "" in parts:
-        raise InputError("nothing stands before a comma")
+        raise InputError("empty item before a comma")
     return parts
 
 
 def split_specs(text: str) -> list[str]:
-    """Split a list of specs at the commas outside of brackets.
+    """Split a list of specs at commas outside brackets; unbalanced brackets are allowed.
 
     >>> split_specs("real, phm(n=4, learned=false)")
     ['real', 'phm(n=4, learned=false)']
