@@ -184,12 +184,12 @@ def test_debug_raises(words):
 
 
 def denied(number: int) -> tuple[OSError, int, str]:
-    said = f"{os.strerror(number)} (disk/x): choose another place, or see to its permissions"
+    said = f"{os.strerror(number)} (disk/x): choose another path, or change its permissions"
     return OSError(number, os.strerror(number), "disk/x"), 2, said
 
 
 def misplaced(number: int) -> tuple[OSError, int, str]:
-    return OSError(number, os.strerror(number), "file/x"), 2, f"{os.strerror(number)} (file/x): choose another place"
+    return OSError(number, os.strerror(number), "file/x"), 2, f"{os.strerror(number)} (file/x): choose another path"
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def test_an_unknown_command_suggests_those_of_plugins(installed, call):
     ("name", "reason"),
     [
         ("broken", "RuntimeError: boom"),
-        ("empty", "needs make_parser(command) and run(command, values)"),
+        ("empty", "must define make_parser(command) and run(command, values)"),
         ("wrong", "is not a module"),
         ("absent", "no_such_module"),
     ],

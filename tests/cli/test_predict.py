@@ -66,7 +66,7 @@ def test_neither_a_pipe_nor_a_terminal_is_waited_for(refused, place, tmp_path, m
     monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
     for stdin in (terminal, None):
         monkeypatch.setattr(sys, "stdin", stdin)
-        assert "nothing to predict" in refused("predict", place / "text")
+        assert "missing INPUT" in refused("predict", place / "text")
 
 
 def test_a_text_that_is_too_long(call, refused, place):

@@ -154,7 +154,7 @@ def test_rows_follow_an_axis_that_is_named_anew(tmp_path):
     ("wrote", "code", "said"),
     [
         ("epoch 1\nzoo: no such file\n", 2, "no such file"),
-        ("zoo: ValueError: bad\nthis is a defect of the zoo or of a plugin\n", 1, "ValueError: bad"),
+        ("zoo: ValueError: bad\nthis is a bug in the zoo or in a plugin\n", 1, "ValueError: bad"),
         ("zoo: a first try\nepoch 2\nlost by Ray: the node died\n", 1, "lost by Ray: the node died"),
         ("zoo: compiled\nepoch 3/10\n", -9, "signal 9, Killed; epoch 3/10"),
         ("Segmentation\n", 139, "exit code 139; Segmentation"),

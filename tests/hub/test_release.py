@@ -266,7 +266,7 @@ def test_a_pulled_model_stands_wherever_a_run_does(hub, home, capsys, tmp_path, 
     assert main(["info", name, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["total"] == find("vit-digits-octonion").facts["parameters"]
     assert main(["info", name, "--algebra", "real"]) == 2
-    assert "the model knows its specs, leave --algebra out" in capsys.readouterr().err
+    assert "the specs are those of the model, remove --algebra" in capsys.readouterr().err
     assert main(["verify", name, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["status"] == "ok"
     assert main(["test", name, "--json", "--device", "cpu"]) == 0

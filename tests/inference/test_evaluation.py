@@ -155,7 +155,7 @@ def test_a_model_without_its_run_fetches_nothing_by_itself(model, place, tmp_pat
     seal(folder)
     asked = []
     monkeypatch.setattr(text_sets, "load", lambda name, *_, **__: asked.append(name) or {})
-    said = f"zoo: '{folder}' was trained on mr, which may have to be fetched: allow it with --data mr\n"
+    said = f"zoo: '{folder}' was trained on mr, which may have to be downloaded: confirm it with --data mr\n"
     for command in ("test", "prune"):
         assert (main([command, str(folder)]), capsys.readouterr().err, asked) == (2, said, [])
     assert (main(["test", str(folder), "--data", "mr"]), asked) == (2, ["mr"])

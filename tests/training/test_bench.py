@@ -69,7 +69,7 @@ def test_a_run_uses_the_kernel_that_is_asked_for(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--backbone", "vit"], "give --backbone and --algebra of a network"),
+        (["--backbone", "vit"], "missing --backbone or --algebra"),
         ([*VIT, "--rounds", "1"], "rounds=1: use two or more"),
     ],
 )

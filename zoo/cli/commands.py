@@ -1,4 +1,4 @@
-"""The ``zoo`` command: find the command that was asked for, run it, and turn its errors into one line and an exit code."""
+"""The ``zoo`` command line: dispatch to a command, and turn its errors into one line and an exit code."""
 
 import errno
 import io
@@ -41,16 +41,13 @@ COMMANDS = {
     "push": "zoo.cli.sharing",
     "publish": "zoo.cli.sharing",
 }
-"""The modules of the built-in commands, imported on use. Other commands are entries of the group ``zoo.commands``."""
+"""Modules of the built-in commands, imported on use. Plugins add commands through the group ``zoo.commands``."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and return its exit code.
-
-    0 is success, 1 a defect or a failed check, 2 the user's input, 130 Ctrl-C and 143 SIGTERM.
-    """
-    # Small networks synchronise their threads every few microseconds. Threads that spin while they wait gain a little on an
-    # idle machine and lose an order of magnitude on a busy one (benchmarks/results/threads.json). Torch reads it when imported.
+    """Run a command and return its exit code: 0 success, 1 bug or failed check, 2 invalid input, 130 Ctrl-C, 143 SIGTERM."""
+    # Small networks synchronise their threads every few microseconds. Spinning threads are slightly faster on an idle machine
+    # and ten times slower on a busy one (benchmarks/results/threads.json). Must be set before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     open_streams()
     end_with_parent()
@@ -59,47 +56,47 @@ def main(argv: list[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     interrupts: list[int] = []
     try:
-        with noted(interrupts), without_working_folder():
+        with record_interrupts(interrupts), without_working_folder():
             code = dispatch(words)
         sys.stdout.flush()
         if interrupts:
             raise KeyboardInterrupt
         return code
     except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain once more when it flushes at exit.
+        # The reader of our output has exited; without this, Python would report an error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (InputError, KeyboardInterrupt, Stop, Exception) as error:
+    except (Exception, KeyboardInterrupt, Stop) as error:
         if debug:
             raise
-        return explain(KeyboardInterrupt() if interrupts and isinstance(error, Exception) else error)
+        return report_error(KeyboardInterrupt() if interrupts and isinstance(error, Exception) else error)
 
 
 @contextmanager
-def noted(interrupts: list[int]) -> Iterator[None]:
-    """Note every Ctrl-C before it raises: a library that is being imported may swallow the exception, or fail for it later."""
-    before = signal.getsignal(signal.SIGINT)
-    if not callable(before) or threading.current_thread() is not threading.main_thread():
+def record_interrupts(interrupts: list[int]) -> Iterator[None]:
+    """Record every Ctrl-C before it raises, because a library may swallow the exception while it is imported."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def note(signum: int, frame: FrameType | None) -> Any:
+    def record(signum: int, frame: FrameType | None) -> Any:
         interrupts.append(signum)
-        return before(signum, frame)
+        return handler(signum, frame)
 
-    signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGINT, record)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
 def without_working_folder() -> Iterator[None]:
-    """Take the working folder off the import path: what lies beside a configuration is not installed.
+    """Remove the working directory from the import path, so that files next to a configuration are never imported.
 
-    Python puts it first for ``python -m zoo``, and so does an empty entry of PYTHONPATH. Entries behind the standard library
-    are those of installed packages, editable ones too, and stay.
+    ``python -m zoo`` and an empty entry of PYTHONPATH put it first. Entries after the standard library belong to installed
+    packages, including editable ones, and are not removed.
     """
     before, library = list(sys.path), os.path.dirname(os.__file__)
     end = before.index(library) if library in before else len(before)
@@ -118,20 +115,20 @@ def _is_here(entry: str) -> bool:
 
 
 def open_streams() -> None:
-    """Put the null device in the place of standard streams that are closed: a file that is opened later would take it."""
+    """Open the null device for closed standard streams; otherwise the next opened file would get their descriptor."""
     for name, number, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
-            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 (as long as the process)
-    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a letter is no reason to fail
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is `number`
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115 (open until exit)
+    for stream in (sys.stdout, sys.stderr):  # escape characters that the encoding of the terminal lacks
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
 
 
 def dispatch(words: list[str]) -> int:
-    """Find the command and run it."""
+    """Load and run a command."""
     if not words or words[0] in ("-h", "--help", "help"):
         from zoo.cli.help import page
 
@@ -147,17 +144,17 @@ def dispatch(words: list[str]) -> int:
 
 
 def command_names() -> list[str]:
-    """List the names of all commands: the built-in ones, then those of plugins."""
+    """Return the names of all commands, those of plugins last."""
     from zoo.registry import entries
 
     return list(dict.fromkeys([*COMMANDS, *(entry.name for entry in entries("commands"))]))
 
 
 def load_command(name: str) -> Any:
-    """Import the module of a command, which has ``make_parser(command) -> Parser`` and ``run(command, values) -> int``.
+    """Import the module of a command, which defines ``make_parser(command) -> Parser`` and ``run(command, values) -> int``.
 
     Raises:
-        InputError: If there is no such command.
+        InputError: If the command is unknown.
         PluginError: If the command of a plugin cannot be imported.
     """
     if name in COMMANDS:
@@ -172,16 +169,16 @@ def load_command(name: str) -> Any:
     raise InputError(f"unknown command '{name}'{hint} (see zoo --help)", code="unknown")
 
 
-def show(value: Any, as_json: bool, write: Callable[[Any], None]) -> None:
-    """Print a value as JSON, or as a function writes it."""
+def show(value: Any, as_json: bool, print_text: Callable[[Any], None]) -> None:
+    """Print a value as JSON, or call `print_text` with it."""
     if as_json:
         print(to_json(value, indent=2))
     else:
-        write(value)
+        print_text(value)
 
 
 def to_json(value: Any, **options: Any) -> str:
-    """Write JSON, which has no infinity and no NaN: they are null."""
+    """Return a value as JSON, with null for infinity and NaN."""
     return json.dumps(_finite(value), allow_nan=False, **options)
 
 
@@ -194,22 +191,22 @@ def _finite(value: Any) -> Any:
 
 
 def quiet() -> None:
-    """Keep other libraries' notes and adverts off the terminal; must come after their import, which sets the level."""
+    """Silence messages of other libraries; must be called after their import, which sets the log level."""
     import logging
     import warnings
 
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # its own loggers are made when it is first used
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # huggingface_hub configures its loggers on first use
     for name in ("lightning.pytorch", "lightning.fabric", "huggingface_hub", "datasets"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    # Advice about loader workers and about logging intervals, which our defaults have already weighed.
+    # Advice about data loader workers and logging intervals, which our defaults take into account.
     warnings.filterwarnings("ignore", module="lightning.*")
     warnings.filterwarnings("ignore", message=".*does not have many workers.*")
 
 
 def broken_package(error: BaseException) -> str | None:
-    """Name the installed package whose metadata Python itself stumbled over, if that is what happened.
+    """Return a message if an error was caused by an installed package with broken metadata.
 
-    Our registry reads around such a package; importing torch and building Lightning's Trainer do not.
+    The registry tolerates such packages; importing torch and building Lightning's Trainer fail.
     """
     from zoo.registry import faults
 
@@ -220,9 +217,9 @@ def broken_package(error: BaseException) -> str | None:
 
 
 def stdout_fails() -> bool:
-    """Return whether nothing can be written to standard output, and give up what was to be."""
+    """Return whether standard output cannot be written, and if so discard its buffer."""
     try:
-        if getattr(sys.stdout, "write_through", False):  # then nothing waits to be flushed
+        if getattr(sys.stdout, "write_through", False):  # nothing is buffered
             sys.stdout.write("\n")
         sys.stdout.flush()
     except OSError:
@@ -239,11 +236,11 @@ def own_version() -> str:
         return "unknown (hypercomplex-zoo is not installed)"
 
 
-def explain(error: BaseException) -> int:
-    """Say what went wrong in one line on stderr, and return the exit code."""
+def report_error(error: BaseException) -> int:
+    """Print an error as one line on stderr and return the exit code."""
     text = printable(str(error))
     if isinstance(error, InputError | KeyboardInterrupt | Stop):
-        if is_first_process():  # the other processes of a run say the same
+        if is_first_process():  # the other processes of a run have the same error
             print(f"zoo: {text or 'interrupted'}", file=sys.stderr)
         else:
             wait_for_parent()
@@ -256,15 +253,15 @@ def explain(error: BaseException) -> int:
     if isinstance(error, OSError) and error.strerror:
         name = error.filename or ("standard output" if stdout_fails() else "")
         suffix = f" ({printable(str(name))})" if name else ""
-        number = error.errno if name and not isinstance(error.__cause__, OSError) else None  # a cause says what to do
+        number = error.errno if name and not isinstance(error.__cause__, OSError) else None  # a cause contains advice
         denied = number in (errno.EACCES, errno.EPERM, errno.EROFS)
         misplaced = number in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
-        advice = ": choose another place" if denied or misplaced else ""
-        print(f"zoo: {error.strerror}{suffix}{advice}{', or see to its permissions' if denied else ''}", file=sys.stderr)
+        advice = ": choose another path" if denied or misplaced else ""
+        print(f"zoo: {error.strerror}{suffix}{advice}{', or change its permissions' if denied else ''}", file=sys.stderr)
         return 2 if denied or misplaced else 1
     if package := broken_package(error):
-        print(f"zoo: {package}: torch and Lightning fail beside it; mend or uninstall it (zoo doctor)", file=sys.stderr)
+        print(f"zoo: {package}, which torch and Lightning cannot handle: fix or uninstall it (zoo doctor)", file=sys.stderr)
         return 2
     print(f"zoo: {type(error).__name__}: {text[:300]}", file=sys.stderr)
-    print("this is a defect of the zoo or of a plugin: run again with --debug and report what it prints", file=sys.stderr)
+    print("this is a bug in the zoo or in a plugin: run again with --debug and report the output", file=sys.stderr)
     return 1

@@ -1,4 +1,4 @@
-"""Configuration files: YAML that is read once, strictly, and small enough to be checked before anything is made of it."""
+"""Read configuration files: YAML with size limits, which are checked before any object is built."""
 
 import re
 from pathlib import Path
@@ -9,12 +9,12 @@ import yaml
 from zoo.errors import InputError, one_line
 
 MOST_BYTES, MOST_VALUES, LONGEST, DEEPEST = 2**17, 10_000, 4_000, 20
-"""Size of a file, values and names in it (those of an alias wherever it stands), characters of one, and levels, at most."""
+"""Limits of a file: bytes, values and names (aliases expanded), characters of a value, and levels of nesting."""
 
 
 # PyYAML has no types.
 class Loader(yaml.SafeLoader):  # type: ignore[misc]
-    """Safe YAML in which 1e-3 is a number, as in Python and in YAML 1.2."""
+    """Safe loader that reads 1e-3 as a number, as in Python and YAML 1.2."""
 
 
 Loader.add_implicit_resolver(
@@ -23,70 +23,67 @@ Loader.add_implicit_resolver(
 
 
 def read_value(text: str) -> Any:
-    """Read one value of YAML, such as that of a flag."""
+    """Parse a YAML value, such as the value of a flag."""
     return yaml.load(text, Loader)
 
 
 def read_config(file: str) -> tuple[str, dict[str, Any]]:
-    """Return the text of a file, which may be a pipe, and the options in it by name; an error names the file."""
+    """Return the text of a file, which may be a pipe, and its options by name; errors name the file."""
     try:
         with Path(file).expanduser().open("rb") as stream:
             content = stream.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
-            raise InputError(f"the config '{file}' is longer than {MOST_BYTES >> 10} KiB: is it a configuration?")
+            raise InputError(f"the config '{file}' is larger than {MOST_BYTES >> 10} KiB: is it a configuration?")
         text = content.decode("utf-8")
         loader = Loader(text)
         node = loader.get_single_node()
         if node is not None:
-            _values(node, {}, file)
+            _count_nodes(node, {}, file)
         values = None if node is None else loader.construct_document(node)
     except OSError as error:
         raise InputError(f"cannot read the config '{file}': {error.strerror}") from error
     except RecursionError as error:
-        raise InputError(f"the config '{file}' is nested too deeply: at most {DEEPEST} levels are read") from error
+        raise InputError(f"the config '{file}' is nested too deeply: use at most {DEEPEST} levels") from error
     except (yaml.YAMLError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"the config '{file}' is no YAML{_line(error)}: {_reason(error)}") from error
+        reason = getattr(error, "problem", None) or one_line(error)
+        raise InputError(f"the config '{file}' is not valid YAML{_line(error)}: {reason}") from error
     if not isinstance(values, dict):
-        what = "is empty" if values is None else f"holds {type(values).__name__}, not options by name"
-        raise InputError(f"the config '{file}' {what}")
+        problem = "is empty" if values is None else f"must contain options by name, got {type(values).__name__}"
+        raise InputError(f"the config '{file}' {problem}")
     return text, values
 
 
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "problem", None) or one_line(error))
-
-
-def _line(found: Any) -> str:
-    mark = getattr(found, "problem_mark", None) or getattr(found, "start_mark", None)
+def _line(source: Any) -> str:
+    mark = getattr(source, "problem_mark", None) or getattr(source, "start_mark", None)
     return f" in line {mark.line + 1}" if mark else ""
 
 
-def _values(node: yaml.Node, counted: dict[int, int], file: str, depth: int = 0) -> int:
-    """Count the values and names in a node, and refuse too many, too many levels, and a name that stands twice.
+def _count_nodes(node: yaml.Node, counts: dict[int, int], file: str, depth: int = 0) -> int:
+    """Return the number of values and names in a node; raise `InputError` above a limit or for a repeated name.
 
-    ``counted`` has the number of nodes that were counted before, for an alias is its node once more; 0 while one is counted.
+    ``counts`` caches the result per node, since an alias refers to the same node again; 0 marks a node in progress.
     """
-    if (count := counted.get(id(node))) is not None:
+    if (count := counts.get(id(node))) is not None:
         if not count:
-            raise InputError(f"the config '{file}' holds an alias{_line(node)} to what it is a part of")
+            raise InputError(f"the config '{file}' contains an alias{_line(node)} that refers to its own parent")
         return count
     if depth > DEEPEST:
-        raise InputError(f"the config '{file}' is nested too deeply{_line(node)}: at most {DEEPEST} levels are read")
-    counted[id(node)] = 0
+        raise InputError(f"the config '{file}' is nested too deeply{_line(node)}: use at most {DEEPEST} levels")
+    counts[id(node)] = 0
     if isinstance(node, yaml.ScalarNode) and len(node.value) > LONGEST:
-        raise InputError(f"the config '{file}' holds a value of {len(node.value):,} characters{_line(node)}")
-    inner = node.value if isinstance(node, yaml.SequenceNode) else []
+        raise InputError(f"the config '{file}' contains a value of {len(node.value):,} characters{_line(node)}")
+    children = node.value if isinstance(node, yaml.SequenceNode) else []
     if isinstance(node, yaml.MappingNode):
-        inner = [part for pair in node.value for part in pair]
+        children = [part for pair in node.value for part in pair]
         names = [name.value for name, _ in node.value if isinstance(name, yaml.ScalarNode)]
-        if twice := next((name for i, (name, _) in enumerate(node.value) if name.value in names[:i]), None):
-            raise InputError(f"the config '{file}' has '{twice.value}' a second time{_line(twice)}: keep one")
+        if repeated := next((name for i, (name, _) in enumerate(node.value) if name.value in names[:i]), None):
+            raise InputError(f"the config '{file}' repeats '{repeated.value}'{_line(repeated)}: remove one of them")
     total = 1
-    for part in inner:
-        total += _values(part, counted, file, depth + 1)
+    for child in children:
+        total += _count_nodes(child, counts, file, depth + 1)
         if total > MOST_VALUES:
-            raise InputError(f"the config '{file}' holds more than {MOST_VALUES:,} values{_line(node)}, with its aliases")
-    counted[id(node)] = total
+            raise InputError(f"the config '{file}' has more than {MOST_VALUES:,} values{_line(node)}, including aliases")
+    counts[id(node)] = total
     return total

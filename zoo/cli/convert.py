@@ -1,4 +1,4 @@
-"""``zoo convert`` and ``prune``: a smaller network out of a trained one, by an algebra or without some of its units."""
+"""``zoo convert`` and ``prune``: project a trained network onto an algebra, or remove some of its units."""
 
 import shlex
 import sys
@@ -16,7 +16,7 @@ from zoo.training.processes import is_first_process
 
 
 def make_parser(command: str) -> Parser:
-    """Return the parser of either command."""
+    """Return the parser of a command."""
     if command == "convert":
         text = "Project a trained real network onto an algebra, and print the error of each layer."
         parser = Parser(command, text, Convert)
@@ -29,18 +29,18 @@ def make_parser(command: str) -> Parser:
 
 
 def run(command: str, values: dict[str, Any]) -> int:
-    """Convert or prune a network, and print what came of it."""
+    """Convert or prune a network, and print the result."""
     as_json = values.pop("json")
     quiet()
-    with redirect_stdout(sys.stderr if as_json else sys.stdout):  # what training says is no JSON
-        result, write = (convert if command == "convert" else prune)(values)
+    with redirect_stdout(sys.stderr if as_json else sys.stdout):  # training prints messages
+        result, print_text = (convert if command == "convert" else prune)(values)
     if is_first_process():
-        show(result, as_json, write)
+        show(result, as_json, print_text)
     return 0
 
 
 def convert(values: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], None]]:
-    """Convert a network; return the error of every layer, and how to print it."""
+    """Convert a network; return the result and the function that prints it."""
     from zoo.training.convert import convert
 
     converted = convert(build(Convert, values))
@@ -48,7 +48,7 @@ def convert(values: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], Non
 
 
 def prune(values: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], None]]:
-    """Prune a model; return what came of it, and how to print it."""
+    """Prune a model; return the result and the function that prints it."""
     source, _ = values.pop("run"), values.pop("structured")
     from zoo.hub.sources import locate
     from zoo.training.folder import file_name
@@ -56,7 +56,7 @@ def prune(values: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], None]
 
     options = build(Prune, values)
     path = locate(source)
-    if options.out is None and not Path(source).expanduser().exists():  # not in the cache, or in the package
+    if options.out is None and not Path(source).expanduser().exists():  # never write to the cache or the package
         options.out = f"{file_name(source.rpartition('/')[2])}-pruned-{options.ratio}"
     if options.data is None:
         check_local(path)
@@ -64,27 +64,27 @@ def prune(values: dict[str, Any]) -> tuple[dict[str, Any], Callable[[Any], None]
     return result | {"cuts": [cut._asdict() for cut in result["cuts"]]}, print_pruned
 
 
-def print_layers(made: dict[str, Any]) -> None:
-    """Print what was a layer of another library, and how to go on."""
+def print_layers(result: dict[str, Any]) -> None:
+    """Print the imported layers of another library, and the next step."""
     from zoo.report import plain_console, plain_table
 
     console, table = plain_console(), plain_table("layer", "real matrix", "components")
-    for row in made["layers"]:
+    for row in result["layers"]:
         table.add_row(row["layer"] or "(the whole)", " x ".join(map(str, row["shape"])), str(row["components"]))
     console.print(table)
-    count = len(made["kept"])
-    console.print(f"{made['file']}: {len(made['layers'])} layers of ours; {count} other tensors as they were")
-    console.print(f"\nnext, in Python:\n  net.load_state_dict(safetensors.torch.load_file({made['file']!r}))")
+    count = len(result["kept"])
+    console.print(f"{result['file']}: {len(result['layers'])} layers of ours; {count} other tensors as they were")
+    console.print(f"\nnext, in Python:\n  net.load_state_dict(safetensors.torch.load_file({result['file']!r}))")
 
 
-def print_converted(made: dict[str, Any]) -> None:
-    """Print the relative error of every matrix, their mean and the worst, and what to do next."""
+def print_converted(result: dict[str, Any]) -> None:
+    """Print the relative error of each matrix, the mean and the worst, and the next commands."""
     from zoo.report import plain_console, plain_table
 
-    console, error = plain_console(), made["error"]
+    console, error = plain_console(), result["error"]
     if error:
         table = plain_table("layer", "real matrix", "relative error", "of noise")
-        for row in made["layers"]:
+        for row in result["layers"]:
             sizes = " x ".join(map(str, row["shape"]))
             table.add_row(row["layer"], sizes, f"{row['error']:.4f}", f"{row['unstructured']:.4f}")
         console.print(table)
@@ -92,35 +92,35 @@ def print_converted(made: dict[str, Any]) -> None:
         console.print(
             f"relative error: mean {error['mean']:.4f}, {worst}; of matrices without structure {error['unstructured']:.4f}"
         )
-    for reason, names in made["stayed_real"].items():
+    for reason, names in result["stayed_real"].items():
         console.print(f"stayed real ({reason}): {', '.join(names)}")
-    total, twin = made["parameters"]["total"], made["parameters"]["real_twin"]
-    console.print(f"{made['folder']}: {total:,} parameters, {total / twin:.1%} of {twin:,}")
-    print_next(made, console.print)
+    total, twin = result["parameters"]["total"], result["parameters"]["real_twin"]
+    console.print(f"{result['folder']}: {total:,} parameters, {total / twin:.1%} of {twin:,}")
+    print_next(result, console.print)
 
 
-def print_next(made: dict[str, Any], say: Callable[[str], None]) -> None:
-    """Print what to do with a new model folder."""
-    folder, data = shlex.quote(made["folder"]), made["data"]
-    if made["task"] is None:
-        say(f"\nnext, in Python:\n  net = zoo.load({made['folder']!r}).net")
+def print_next(result: dict[str, Any], write: Callable[[str], None]) -> None:
+    """Print the next commands for a converted model."""
+    folder, data = shlex.quote(result["folder"]), result["data"]
+    if result["task"] is None:
+        write(f"\nnext, in Python:\n  net = zoo.load({result['folder']!r}).net")
         return
-    say("\nnext:")
-    if data is None and made["max_length"]:
-        say(f'  zoo generate {folder} --prompt "some text"\n  zoo test {folder} --data "corpus(path=FILE)"')
-        read = {"path": "FILE", "tokenizer": f"{made['folder']}/tokenizer.json", "max_length": made["max_length"]}
-        data = str(Spec("corpus", read))
+    write("\nnext:")
+    if data is None and result["max_length"]:
+        write(f'  zoo generate {folder} --prompt "some text"\n  zoo test {folder} --data "corpus(path=FILE)"')
+        options = {"path": "FILE", "tokenizer": f"{result['folder']}/tokenizer.json", "max_length": result["max_length"]}
+        data = str(Spec("corpus", options))
     else:
-        say(f"  zoo test {folder}{'' if data else ' --data SPEC'}")
-    options = {key: made[key] for key in ("backbone", "algebra", "scope", "embedding")} | {"data": data or "SPEC"}
+        write(f"  zoo test {folder}{'' if data else ' --data SPEC'}")
+    flags = {key: result[key] for key in ("backbone", "algebra", "scope", "embedding")} | {"data": data or "SPEC"}
     defaults = {"scope": "all", "embedding": None}
-    words = [f"--{key} {shlex.quote(value)}" for key, value in options.items() if value != defaults.get(key, "")]
-    teacher = f" --teacher {shlex.quote(made['source'])}" if made["has_teacher"] else ""
-    say(f"  zoo fit {' '.join(words)} --from {folder}{teacher}")
+    words = [f"--{key} {shlex.quote(value)}" for key, value in flags.items() if value != defaults.get(key, "")]
+    teacher = f" --teacher {shlex.quote(result['source'])}" if result["has_teacher"] else ""
+    write(f"  zoo fit {' '.join(words)} --from {folder}{teacher}")
 
 
 def print_pruned(result: dict[str, Any]) -> None:
-    """Print what was removed, and the metrics, parameters and time before, after, and fine-tuned."""
+    """Print metrics, parameters and time before and after pruning and fine-tuning, and the next commands."""
     from zoo.checkpoint.card import number
     from zoo.report import plain_console, plain_table
 
@@ -128,8 +128,8 @@ def print_pruned(result: dict[str, Any]) -> None:
     table = plain_table("", "before", "pruned", *(["fine-tuned"] if tuned else []))
     for title, split in (("validation", "validation"), ("test", "metrics")):
         for name, value in result["after"][split].items():
-            own = [number(tuned[split].get(name))] if tuned else []
-            table.add_row(f"{title} {name}", number(result["before"][split].get(name)), number(value), *own)
+            last = [number(tuned[split].get(name))] if tuned else []
+            table.add_row(f"{title} {name}", number(result["before"][split].get(name)), number(value), *last)
     parameters, forward = result["parameters"], result["forward"]
     table.add_row("parameters", f"{parameters['before']:,}", f"{parameters['after']:,}")
     table.add_row("forward pass, ms", f"{forward['before_ms']:.2f}", f"{forward['after_ms']:.2f}")

@@ -1,4 +1,4 @@
-"""``zoo doctor``: check that everything is installed that a run needs."""
+"""``zoo doctor``: check the installation."""
 
 import os
 import platform
@@ -20,14 +20,13 @@ PACKAGES = ("hypercomplex-zoo", "torch", "lightning", "torchmetrics", "timm", "d
 
 
 def make_parser(command: str) -> Parser:
-    """Return the command's parser."""
-    parser = Parser(command, "Check Python, torch, devices, plugins and folders.")
-    return parser.switch("--json", "print JSON")
+    """Return the parser of the command."""
+    return Parser(command, "Check Python, torch, devices, plugins and folders.").switch("--json", "print JSON")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
-    """Check and print; exit 1 if anything is broken."""
-    rows = [check(*found) for found in checks()]
+    """Run all checks and print their results; exit 1 if anything is broken."""
+    rows = [check(*arguments) for arguments in checks()]
     broken = [row["name"] for row in rows if row["status"] == "broken"]
     lines = [f"{row['status']:<7} {row['kind']:<9} {row['name']:<28} {row['ms']:>6} ms  {row['note']}" for row in rows]
     lines.append(f"\n{len(broken)} broken: {', '.join(broken)}" if broken else "\nno problems found")
@@ -35,19 +34,19 @@ def run(command: str, values: dict[str, Any]) -> int:
     return 1 if broken else 0
 
 
-def check(kind: str, name: str, find: Callable[[], str]) -> dict[str, Any]:
-    """Run one check, which returns what to show, or raises."""
+def check(kind: str, name: str, probe: Callable[[], str]) -> dict[str, Any]:
+    """Run a check, which returns a note or raises, and return its row."""
     start = time.perf_counter()
     try:
-        status, note = "ok", find()
-    except Exception as error:  # Any failure is a finding of this check.
+        status, note = "ok", probe()
+    except Exception as error:
         status, note = "broken", one_line(error)
     return {"kind": kind, "name": name, "status": status, "ms": round(1000 * (time.perf_counter() - start)), "note": note}
 
 
 def checks() -> Iterator[tuple[str, str, Callable[[], str]]]:
-    """Yield all checks: their kind, their name, and a function that returns what to show, or raises."""
-    for fault in registry.faults():  # torch and Lightning fail beside a package whose metadata cannot be read
+    """Yield the kind, the name and the function of each check."""
+    for fault in registry.faults():  # unreadable metadata of any package makes torch and Lightning fail
         yield "metadata", fault.distribution, partial(_fail, f"{fault.path}: {fault.reason}")
     yield "python", platform.python_version(), lambda: sys.executable
     for name in PACKAGES:
@@ -89,13 +88,13 @@ def _accelerators() -> str:
 
 
 def _loaded(entry: registry.Entry) -> str:
-    """Load a plugin, a third party's in another process, and return whose it is."""
+    """Load a plugin, third-party ones in a separate process, and return its distribution and version."""
     if error := registry.probe(entry, 60):
         raise InputError(error)
     return f"{entry.distribution} {entry.version}"
 
 
 def _write(path: Path) -> str:
-    """Write a temporary file to a folder and return its full path."""
+    """Check that a folder is writable, and return its absolute path."""
     with tempfile.TemporaryFile(dir=path):
         return str(path.resolve())

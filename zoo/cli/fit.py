@@ -1,4 +1,4 @@
-"""``zoo fit``, ``average`` and ``recover``: check names and flags at once, then import torch and train."""
+"""``zoo fit``, ``average`` and ``recover``: check names and flags, then import torch and train."""
 
 import json
 import shlex
@@ -15,7 +15,7 @@ from zoo.training.processes import is_first_process
 
 
 class RunParser(Parser):
-    """The options of a run or of an experiment; ``--resume RUN`` reads its config.yaml before other files and flags."""
+    """Parser for a run or an experiment; ``--resume RUN`` reads its config.yaml before other files and flags."""
 
     def __init__(self, command: str, text: str, options: type) -> None:
         super().__init__(command, text, options)
@@ -23,23 +23,23 @@ class RunParser(Parser):
         self.switch("--print-config", "print the effective configuration as YAML and stop")
 
     def split(self, argv: list[str]) -> Words:
-        """Tell flags from files and positional arguments, and put the configuration of the run before the files."""
+        """Split the words, and prepend the configuration of a resumed run to the files."""
         words = super().split(argv)
         run = words.flags.get("resume")
         if run in (None, "auto", "null"):
             return words
         if "run_dir" in words.flags:
-            raise InputError("--resume RUN resumes the run in its own folder: leave --run-dir out", code="conflict")
+            raise InputError("--resume RUN resumes the run in its own folder: remove --run-dir", code="conflict")
         config = Path(run).expanduser() / "config.yaml"
         if self.command == "fit":
             check_single(run)
         if not config.is_file():
-            raise InputError(f"--resume {run}: there is no run to resume, {config} is missing", code="missing")
+            raise InputError(f"--resume {run}: not a run, {config} is missing", code="missing")
         return words._replace(files=[str(config), *words.files])
 
 
 def make_parser(command: str) -> Parser:
-    """Return the parser of any of the three commands."""
+    """Return the parser of a command."""
     if command == "recover":
         text = "Save the model of a killed or crashed run from its best checkpoint."
         return Parser(command, text).positional("run", "the folder of the run (runs/NAME)").switch("--json", "print JSON")
@@ -68,7 +68,7 @@ def run(command: str, values: dict[str, Any]) -> int:
 
 
 def print_config(options: Fit) -> None:
-    """Print the configuration that a run would have, the defaults of its backbone filled in, as YAML."""
+    """Print the effective configuration of a run, including the defaults of its backbone, as YAML."""
     import yaml
 
     from zoo.training.resolve import effective
@@ -88,7 +88,7 @@ def average(values: dict[str, Any]) -> int:
 
 
 def print_average(made: dict[str, Any]) -> None:
-    """Print the metrics of a mean of checkpoints beside those of its run."""
+    """Print the metrics of the averaged model next to those of its run."""
     from zoo.checkpoint.card import number
     from zoo.report import plain_console, plain_table
 
@@ -102,7 +102,7 @@ def print_average(made: dict[str, Any]) -> None:
 
 
 def recover(values: dict[str, Any]) -> int:
-    """Write the model of a run that could not write it, and print where it is."""
+    """Save the model of an interrupted run and print its folder."""
     from zoo.training.resume import recover
 
     quiet()

@@ -48,9 +48,9 @@ from zoo.registry import Entry, entries, summary
 
 
 def page() -> str:
-    """Return the page of ``zoo --help``: the docstring above, with the commands of plugins.
+    """Return the text of ``zoo --help``: the docstring of this module, with the commands of plugins.
 
-    A line that is a bare name is replaced by the summary of that plugin's command. Commands without a line are listed last.
+    A line with only a name is replaced by the summary of that command. Commands without a line are listed last.
     """
     listed = {entry.name: _line(entry) for entry in entries("commands")}
     sections = []

@@ -1,4 +1,4 @@
-"""``zoo list`` and ``zoo completion``: what is installed, read from package metadata; a plugin is imported if it is named."""
+"""``zoo list`` and ``zoo completion``: list plugins from package metadata; only a plugin given by name is imported."""
 
 import inspect
 import re
@@ -23,7 +23,7 @@ PASSED = {
     "tasks": "vocab_size num_classes num_labels num_targets lr weight_decay optimizer betas eps mup_base_width schedule warmup "
     "floor",
 }
-"""Keywords that are no options of a spec: the data and other options of a command set them."""
+"""Keyword arguments that are not options of a spec, because the data or other options of a command set them."""
 SCRIPT = """\
 _zoo() {{
     local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" choices=""
@@ -41,20 +41,20 @@ complete -o bashdefault -o default -F _zoo zoo
 
 
 def make_parser(command: str) -> Parser:
-    """Return the parser of either command."""
+    """Return the parser of a command."""
     if command == "completion":
         parser = Parser(command, "Print a shell script that completes commands, flags and installed names.")
         return parser.positional("shell", f'{" or ".join(SHELLS)}: eval "$(zoo completion bash)"')
     parser = Parser(command, "List the installed algebras, backbones, data sets and so on.")
     parser.positional("kind", f"one of {', '.join(KINDS)}", "?")
-    return parser.positional("name", "one of its names, to see its options", "?").switch("--json", "print JSON")
+    return parser.positional("name", "the name of a plugin, to show its options", "?").switch("--json", "print JSON")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
-    """Print the installed plugins of one kind or of all, or the script."""
+    """Print the installed plugins, the options of one of them, or the completion script."""
     if command == "completion":
         if values["shell"] not in SHELLS:
-            raise InputError(f"no completion for '{values['shell']}': use {' or '.join(SHELLS)}")
+            raise InputError(f"shell '{values['shell']}' is not supported: use {' or '.join(SHELLS)}")
         print(("autoload -U +X bashcompinit && bashcompinit\n" if values["shell"] == "zsh" else "") + script(), end="")
         return 0
     kind = values["kind"]
@@ -66,75 +66,72 @@ def run(command: str, values: dict[str, Any]) -> int:
         from zoo.cli.sharing import list_checkpoints
 
         if values["name"]:
-            raise InputError(f"zoo info {values['name']} tells about a checkpoint")
+            raise InputError(f"checkpoints have no options: use zoo info {values['name']}")
         return list_checkpoints(values["json"])
     if values["name"] and kind == "commands":
-        raise InputError(f"the options of a command: zoo {values['name']} --help")
+        raise InputError(f"for the options of a command use zoo {values['name']} --help")
     if values["name"]:
         show(options_of(kind, values["name"]), values["json"], lambda row: print(f"{row['usage']}\n\n{row['doc']}".strip()))
         return 0
     rows = {name: list(map(row_of, registry.entries(name))) for name in ([kind] if kind else registry.GROUPS)}
-    text = "\n\n".join(table(name, found) for name, found in rows.items() if found or kind)
+    text = "\n\n".join(table(name, plugins) for name, plugins in rows.items() if plugins or kind)
     show(rows[kind] if kind else rows, values["json"], lambda _: print(text))
     return 0
 
 
 def options_of(kind: str, name: str) -> dict[str, str]:
-    """Return one plugin as plain values, with its ``usage`` and with what its docstring says of the options of a spec."""
+    """Return the row of a plugin, with its ``usage`` and the part of its docstring that describes options of a spec."""
     entry, _ = registry.resolve(f"zoo.{kind}", name)
     if "(" in name:
-        raise InputError(f"'{name}': give the name alone, {entry.name}")
+        raise InputError(f"'{name}': use the name without options, {entry.name}")
     factory: Any = registry.load(entry)
     row, passed = row_of(entry), PASSED.get(kind, "").split()
-    taken = signature_of(entry, factory, *() if kind in ("algebras", "datasets", "catalogues", "kernels") else (None,))
-    if kind == "tasks":  # those of its base classes are its own
+    form = signature_of(entry, factory, *() if kind in ("algebras", "datasets", "catalogues", "kernels") else (None,))
+    if kind == "tasks":  # including options of the base classes
         options = factory.options()
-        taken = Signature(entry.name, options, frozenset((taken.bound | taken.parameters.keys()) - options.keys()), False)
+        form = Signature(entry.name, options, frozenset((form.bound | form.parameters.keys()) - options.keys()), False)
     text = inspect.getdoc(getattr(factory, "func", factory)) or ""
     first, *lines = re.split(r"\n(?:Returns|Raises|Yields):", text)[0].splitlines() or [""]
     doc, shown = [row["summary"] or first], True
     for line in lines:
         if match := re.match(r"    \*{0,2}(\w+)(?: \(.*?\))?: ", line):
-            shown = match[1] not in passed and match[1] not in taken.bound
+            shown = match[1] not in passed and match[1] not in form.bound
         doc += [line] if shown or not line.startswith("    ") else []
-    said = re.sub(r"\n\nArgs:(?=\n\n|$)", "", "\n".join(doc).strip())
-    return row | {"usage": taken.usage(passed), "doc": said}
+    without_empty_args = re.sub(r"\n\nArgs:(?=\n\n|$)", "", "\n".join(doc).strip())
+    return row | {"usage": form.usage(passed), "doc": without_empty_args}
 
 
 def row_of(entry: registry.Entry) -> dict[str, str]:
-    """Return one plugin as plain values."""
+    """Return the fields of an entry and its summary."""
     return {**{key: str(value) for key, value in asdict(entry).items()}, "summary": registry.summary(entry)}
 
 
 def table(kind: str, rows: list[dict[str, str]]) -> str:
-    """Align names, summaries and, of third-party plugins, the distribution; truncate to the width of the terminal."""
+    """Format names, summaries and third-party distributions, truncated to the width of the terminal."""
     width = shutil.get_terminal_size((120, 24)).columns
     longest = max((len(row["name"]) for row in rows), default=0)
     lines = [kind]
     for row in rows:
         origin = "" if row["distribution"] == "hypercomplex-zoo" else f" [{row['distribution']} {row['version']}]"
-        most = max(20, width - longest - 4 - len(origin))
-        text = row["summary"] if len(row["summary"]) <= most else row["summary"][: most - 3] + "..."
+        limit = max(20, width - longest - 4 - len(origin))
+        text = row["summary"] if len(row["summary"]) <= limit else row["summary"][: limit - 3] + "..."
         lines.append(f"  {row['name']:<{longest}}  {text}{origin}".rstrip())
     return "\n".join(lines if rows else [f"{kind}: none installed"])
 
 
 def script() -> str:
-    """Write the completion script for bash from the commands' parsers and the installed names."""
-    names = {f"--{key}": group for key, group in SPECS.items()}
-    flags = {command: flags_of(command) for command in command_names()}
+    """Return the completion script for bash."""
+    names = {key: " ".join(entry.name for entry in registry.entries(group)) for key, group in SPECS.items()}
+    flags = {command: " ".join(flags_of(command)) for command in command_names()}
     return SCRIPT.format(
         commands=" ".join(flags),
-        names="\n".join(
-            f'    {flag}) choices="{" ".join(entry.name for entry in registry.entries(group))}" ;;'
-            for flag, group in names.items()
-        ),
-        flags="\n".join(f'        {command}) choices="{" ".join(known)}" ;;' for command, known in flags.items()),
+        names="\n".join(f'    --{key}) choices="{choices}" ;;' for key, choices in names.items()),
+        flags="\n".join(f'        {command}) choices="{choices}" ;;' for command, choices in flags.items()),
     )
 
 
 def flags_of(command: str) -> list[str]:
-    """List the flags of a command, none for a plugin that fails."""
+    """Return the flags of a command, or [] for a plugin that fails."""
     try:
         parser: Parser = load_command(command).make_parser(command)
         return parser.flags

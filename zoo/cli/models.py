@@ -1,4 +1,4 @@
-"""``zoo test``, ``validate``, ``predict`` and ``generate``: thin callers of `zoo.Model`."""
+"""``zoo test``, ``validate``, ``predict`` and ``generate``: the methods of `zoo.Model` as commands."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -20,20 +20,19 @@ from zoo.training.processes import is_first_process
 SPLITS = {"test": "test", "validate": "val"}
 RUN = "a run (runs/NAME), a model folder, or a name of zoo list checkpoints, hf:owner/name@revision, https://..."
 INPUT = (
-    "for a model of images an image file or a folder of them; for one of text a text in quotes, a file with one text a line, a "
-    "folder of such files, or - for standard input (the default if something is piped in); pairs are two texts, in a file with "
-    "a tab between"
+    "image models: image files or folders; text models: a quoted text, a file with one text per line, a folder of such files, "
+    "or - for standard input (the default if input is piped); pairs: two texts, separated by a tab in files"
 )
 PACKED = (".gz", ".xz")
 
 
 @dataclass
 class Use:
-    """Where and how a trained model computes.
+    """Device and decoding options of a trained model.
 
     Args:
-        device: Where to compute: auto, cpu, cuda, cuda:1 or mps; auto is the best that is there.
-        decoding: How texts are generated; what is not given is as when the model was trained.
+        device: Device: auto, cpu, cuda, cuda:1 or mps; auto uses the best available one.
+        decoding: Decoding options; the defaults are those of training.
     """
 
     device: str = "auto"
@@ -42,10 +41,10 @@ class Use:
 
 @dataclass
 class Generate(Use):
-    """Texts that a trained model generates.
+    """Generation with a trained model.
 
     Args:
-        num_samples: Texts to generate.
+        num_samples: Number of texts to generate.
     """
 
     num_samples: int = 1
@@ -57,7 +56,7 @@ class Predict(Use):
 
     Args:
         batch_size: Examples per step.
-        top: Labels to show for each input of a classifier, the most probable first.
+        top: Number of labels to print per input of a classifier, the most probable first.
     """
 
     batch_size: int = 64
@@ -70,8 +69,8 @@ class Evaluate(Use):
 
     Args:
         batch_size: Examples per step.
-        data: Spec of the data set; by default what the model was trained on.
-        num_workers: Worker processes that load data; 0 loads in the main process.
+        data: Spec of the data set; by default that of training.
+        num_workers: Number of data loader processes; 0 loads in the main process.
         trainer: Arguments of Lightning's Trainer, such as --trainer.limit_test_batches.
     """
 
@@ -82,7 +81,7 @@ class Evaluate(Use):
 
 
 def make_parser(command: str) -> Parser:
-    """Return the parser of any of the four commands."""
+    """Return the parser of a command."""
     if command in SPLITS:
         parser = Parser(command, f"Evaluate a trained model on the {SPLITS[command]} split.", Evaluate).positional("run", RUN)
     elif command == "predict":
@@ -98,18 +97,20 @@ def make_parser(command: str) -> Parser:
 
 
 def run(command: str, values: dict[str, Any]) -> int:
-    """Load a model and print what it answers."""
+    """Load a model and print its metrics, predictions or texts."""
     return {"predict": predict, "generate": generate}.get(command, evaluate)(command, values)
 
 
 def check_local(run: str | Path) -> None:
-    """Refuse to fetch data because the configuration of a model folder without its run, perhaps a stranger's, names them."""
+    """Raise `InputError` if the data set of an untrusted model folder, see `to_fetch`, would be downloaded."""
     if data := to_fetch(run):
-        raise InputError(f"'{run}' was trained on {data}, which may have to be fetched: allow it with --data {quote(data)}")
+        raise InputError(
+            f"'{run}' was trained on {data}, which may have to be downloaded: confirm it with --data {quote(data)}"
+        )
 
 
 def to_fetch(run: str | Path) -> str | None:
-    """Return the data set that a model folder without its run names, if it may have to be fetched."""
+    """Return the data set of a model folder that is not part of a run, if it may have to be downloaded."""
     from zoo.checkpoint import find, read_config
 
     folder = find(run)
@@ -118,12 +119,12 @@ def to_fetch(run: str | Path) -> str | None:
         return None
     entry, spec = registry.resolve("zoo.datasets", data)
     parameter = signature(registry.load(entry)).parameters.get("path")
-    here = parameter is None or parameter.default is not None or spec.options.get("path") is not None
-    return None if here else str(data)
+    is_local = parameter is None or parameter.default is not None or spec.options.get("path") is not None
+    return None if is_local else str(data)
 
 
 def evaluate(command: str, values: dict[str, Any]) -> int:
-    """Print the metrics of a run on its test or validation split."""
+    """Print the metrics of a model on its test or validation split."""
     source, as_json, decoding, split = values.pop("run"), values.pop("json"), values.pop("decoding"), SPLITS[command]
     options = build_options(Evaluate, values)
     from zoo.hub.sources import locate
@@ -143,7 +144,7 @@ def evaluate(command: str, values: dict[str, Any]) -> int:
 
 
 def print_metrics(split: str, metrics: dict[str, float]) -> None:
-    """Print one metric a line, the values in one column."""
+    """Print one metric per line with aligned values."""
     from zoo.checkpoint.card import number
 
     width = max(map(len, metrics), default=0)
@@ -154,7 +155,7 @@ def predict(command: str, values: dict[str, Any]) -> int:
     """Print the prediction for every input as tab-separated lines or as JSON lines."""
     inputs = values["input"] or ([] if sys.stdin is None or sys.stdin.isatty() else ["-"])
     if not inputs:
-        raise InputError("nothing to predict: give image files, a text in quotes, or a file (see zoo predict --help)")
+        raise InputError("missing INPUT: use image files, a quoted text or a text file (see zoo predict --help)")
     from zoo.inference.model import load
 
     quiet()
@@ -163,7 +164,7 @@ def predict(command: str, values: dict[str, Any]) -> int:
     errors: list[InputError] = []
     count = 0
     rows = model.predict_iter(inputs, stdin=sys.stdin, on_error=errors.append, **options, **values["decoding"])
-    for count, row in enumerate(watched(rows, inputs), 1):  # noqa: B007 (counts the rows)
+    for count, row in enumerate(with_progress(rows, inputs), 1):  # noqa: B007 (counts the rows)
         print(to_json(row, ensure_ascii=False) if values["json"] else line(row), flush=True)
     if errors and not count:
         raise errors[0]
@@ -173,7 +174,7 @@ def predict(command: str, values: dict[str, Any]) -> int:
 
 
 def line(row: dict[str, Any]) -> str:
-    """Write a prediction as one line: the columns, or of a generative model the generated text alone."""
+    """Format a prediction as tab-separated columns, or for a generative model as the generated text."""
     if "target" in row:
         return " ".join(str(row["target"]).splitlines())
     if top := row.get("top"):
@@ -183,14 +184,14 @@ def line(row: dict[str, Any]) -> str:
 
 
 def cell(value: Any) -> str:
-    """Write a value of a prediction row."""
+    """Format a value of a prediction row."""
     if isinstance(value, float):
         return f"{value:.4f}"
     return ", ".join(map(cell, value)) if isinstance(value, list) else str(value)
 
 
-def watched(rows: Iterable[dict[str, Any]], inputs: list[str]) -> Iterator[dict[str, Any]]:
-    """Show a progress bar on the terminal while the rows go elsewhere."""
+def with_progress(rows: Iterable[dict[str, Any]], inputs: list[str]) -> Iterator[dict[str, Any]]:
+    """Show a progress bar on stderr if it is a terminal and stdout is not."""
     if sys.stdout.isatty() or not sys.stderr.isatty():
         yield from rows
         return
@@ -198,20 +199,20 @@ def watched(rows: Iterable[dict[str, Any]], inputs: list[str]) -> Iterator[dict[
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    # Rich would put what is printed above its bar: on the terminal, and not where the user sends it.
+    # Rich would redirect printed rows to the terminal, above its bar.
     options: dict[str, Any] = {"transient": True, "redirect_stdout": False, "redirect_stderr": False}
     with Progress(*columns, console=Console(stderr=True), **options) as progress:
         yield from progress.track(rows, total=rows_in(inputs), description="predicting")
 
 
 def rows_in(inputs: list[str]) -> int | None:
-    """Count the rows of inputs, images and lines of plain files; None if that cannot be known."""
+    """Return the number of images and lines in input files; None if it is unknown."""
     from zoo.tasks.inputs import IMAGES
 
     try:
         if not all(Path(word).is_file() and Path(word).suffix not in PACKED for word in inputs):
             return None
-    except OSError:  # a text may be longer than a name can be
+    except OSError:  # a text may be longer than the maximum length of a file name
         return None
     files = [Path(word) for word in inputs]
     texts = [file.read_bytes() for file in files if file.suffix.lower() not in IMAGES]
@@ -219,10 +220,10 @@ def rows_in(inputs: list[str]) -> int | None:
 
 
 def generate(command: str, values: dict[str, Any]) -> int:
-    """Print a text token by token; several samples one after the other."""
+    """Print one text token by token, or several samples one after the other."""
     count, decoding = values["num_samples"], values["decoding"]
     if count < 1:
-        raise InputError(f"--num-samples {count}: must be a whole number from 1")
+        raise InputError(f"--num-samples {count}: must be at least 1")
     prompt = read_prompt(values["prompt"])
     from zoo.inference.model import load
 
@@ -247,9 +248,9 @@ def generate(command: str, values: dict[str, Any]) -> int:
 
 
 def read_prompt(word: str | None) -> str | None:
-    """Return the prompt that was given, or that of standard input for ``-``."""
+    """Return the prompt, read from standard input for ``-``."""
     if word == "-":
         word = sys.stdin.buffer.read().decode("utf-8", "surrogateescape").removeprefix("\ufeff").removesuffix("\n")
     if word and any("\udc80" <= letter <= "\udcff" for letter in word):
-        raise InputError("--prompt: bytes that are not UTF-8; give the text as UTF-8")
+        raise InputError("--prompt: invalid UTF-8; encode the text as UTF-8")
     return word

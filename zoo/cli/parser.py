@@ -1,7 +1,7 @@
-"""The parser of all commands, on argparse: a flag for each field of an options class, YAML files that flags override.
+"""Parser of all commands, based on argparse: one flag per field of an options class, and YAML files, which flags override.
 
-The command line writes dashes (``--batch-size``), Python and YAML underscores (``batch_size``). Nothing that a flag or a file
-names is imported here: values are plain data, and names of plugins are looked up in the metadata of installed packages.
+Flags are written with dashes (``--batch-size``), options in Python and YAML with underscores (``batch_size``). Parsing
+imports no plugin: names are looked up in the metadata of installed packages.
 """
 
 import argparse
@@ -28,19 +28,19 @@ SPECS = {
     "embedding": "zoo.embeddings",
     "task": "zoo.tasks",
 }
-"""Options that hold a spec, and the entry group that it is looked up in."""
+"""Options that are specs, and their entry groups."""
 
 
 class Words(NamedTuple):
-    """The words of a call: options by name with their text (True for a switch), configuration files, positional arguments."""
+    """The words of a call: flags by option name (True for a switch), configuration files and positional arguments."""
 
     flags: dict[str, Any]
     files: list[str]
     positional: list[str]
 
 
-class _Arguments(argparse.ArgumentParser):
-    """Raises its errors."""
+class _ArgumentParser(argparse.ArgumentParser):
+    """Raises `InputError` instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message} (see {self.prog} --help)", code="missing" if "expected" in message else "invalid")
@@ -51,10 +51,10 @@ class Option:
     """An option of a command.
 
     Attributes:
-        kind: Its type, `bool` for a switch, `Any` for what is not checked here.
-        help: Its line on the help page; None hides it.
-        group: The part of the options that it belongs to, "" for the command itself.
-        is_switch: Whether its flag takes no value.
+        kind: The type, `bool` for a switch, `Any` if it is not checked here.
+        help: The text on the help page; None hides the option.
+        group: The nested options class it belongs to, such as ``optimizer``; "" at the top level.
+        is_switch: Whether the flag takes no value.
     """
 
     kind: Any
@@ -64,10 +64,10 @@ class Option:
 
 
 class Parser:
-    """Read the words of one command.
+    """Parse the arguments of a command.
 
     Args:
-        command: Its name.
+        command: The name of the command.
         description: The first line of its help page.
         options: A dataclass; every field becomes a flag ``--name``, every field of a field that is a dataclass a flag
             ``--name.part``, and a field ``trainer`` one flag for each argument of Lightning's Trainer. Without one the command
@@ -92,7 +92,7 @@ class Parser:
 
     @property
     def flags(self) -> list[str]:
-        """All flags, as they are typed."""
+        """All flags, as typed on the command line."""
         return [flag_of(name) for name in self.known]
 
     def switch(self, name: str, text: str) -> Self:
@@ -101,17 +101,17 @@ class Parser:
         return self
 
     def value(self, name: str, text: str) -> Self:
-        """Add a flag with a text as its value, beside those of the options class."""
+        """Add a flag with a text value that is not a field of the options class."""
         self.known[option_of(name)] = Option(str | None, text)
         return self
 
     def positional(self, name: str, text: str, nargs: str = "") -> Self:
-        """Add a positional argument; ``nargs`` is empty for one word, ``?`` for at most one, ``*`` for any number."""
+        """Add a positional argument; ``nargs`` is "" for a required one, ``?`` for an optional one, ``*`` for any number."""
         self._positional.append((name, text, nargs))
         return self
 
     def leave_open(self, part: str) -> Self:
-        """Return only the options of a part that were given: a trained model has defaults of its own."""
+        """Omit the defaults of nested options, because a trained model has its own."""
         self._open = part
         return self
 
@@ -135,10 +135,10 @@ class Parser:
     # --- reading ---
 
     def parse(self, argv: list[str]) -> dict[str, Any]:
-        """Read a call into nested dicts: defaults, then files, then flags; Trainer arguments only where given.
+        """Parse arguments to nested dicts: defaults, overridden by files, overridden by flags; Trainer arguments if given.
 
         Raises:
-            InputError: If a flag, a file or a value is wrong.
+            InputError: If a flag, a file or a value is invalid.
         """
         words = self.split(argv)
         if "help" in words.flags:
@@ -147,10 +147,10 @@ class Parser:
         given: dict[str, Any] = {}
         for file in words.files:
             given |= self.read_file(file)
-        self._check_positional(words)
+        positional = self._assign(words.positional)
         given |= {name: True if text is True else self._read(name, text) for name, text in words.flags.items()}
         self._check_required(given)
-        values = self._defaults() | self._assign(words.positional)
+        values = self._defaults() | positional
         for name, value in given.items():
             checked = check_option(name, self.known[name].kind, value)
             part, dot, key = name.partition(".")
@@ -164,10 +164,10 @@ class Parser:
         return values
 
     def split(self, argv: list[str]) -> Words:
-        """Sort words into flags, files and positional arguments."""
+        """Split words into flags, files and positional arguments."""
         end = argv.index("--") if "--" in argv else len(argv)
-        dashed = [flag.replace("_", "-") + equals + text for flag, equals, text in (word.partition("=") for word in argv[:end])]
-        words = [new if is_flag(word) else word for word, new in zip(argv[:end], dashed, strict=True)]
+        parts = [word.partition("=") for word in argv[:end]]
+        words = ["".join((flag.replace("_", "-") if is_flag(flag) else flag, *text)) for flag, *text in parts]
         namespace, rest = self._arguments().parse_known_args(words)
         for word in filter(is_flag, rest):
             self.find(argv[words.index(word)].partition("=")[0])
@@ -175,14 +175,14 @@ class Parser:
         return Words(flags, flags.pop("config", []), rest + argv[end + 1 :])
 
     def find(self, flag: str) -> str:
-        """Return the option that a flag stands for; if there is none, the error suggests those that are close."""
+        """Return the option of a flag; raise `InputError` with suggestions for an unknown flag."""
         if flag.startswith("--"):
             flag = flag_of(flag[2:])
         name = self.short.get(flag, option_of(flag))
         if name in self.known and (flag in self.short or flag.startswith("--")):
             return name
         if parts := [flag_of(known) for known in self.known if known.startswith(f"{name}.")]:
-            raise InputError(f"{flag} has parts, each with its own flag: {', '.join(parts[:6])}", code="unknown")
+            raise InputError(f"{flag} is not a flag itself: use {', '.join(parts[:6])}", code="unknown")
         forms: dict[str, list[str]] = {}
         for known in (*self.known, *map(option_of, self.short)):
             forms.setdefault(known, []).append(known)
@@ -193,20 +193,20 @@ class Parser:
         raise InputError(f"unknown flag {flag}{hint} (all flags: zoo {self.command} --help)", code="unknown")
 
     def read_file(self, file: str) -> dict[str, Any]:
-        """Return the options of a configuration file by name, with dots for parts; an error names the file."""
+        """Return the options of a configuration file by dotted name; errors name the file."""
         given: dict[str, Any] = {}
         for key, value in read_config(file)[1].items():
-            is_part = any(name.startswith(f"{key}.") for name in self.known)
-            if is_part and not isinstance(value, dict):
-                what = "is empty" if value is None else f"is {shorten(str(value))}"
-                raise InputError(f"'{key}' in the config '{file}' {what}: give options by name, or leave it out")
-            given |= {f"{key}.{part}": item for part, item in value.items()} if is_part else {str(key): value}
+            is_nested = any(name.startswith(f"{key}.") for name in self.known)
+            if is_nested and not isinstance(value, dict):
+                problem = "is empty" if value is None else f"is {shorten(str(value))}"
+                raise InputError(f"'{key}' in the config '{file}' {problem}: use options by name, or remove it")
+            given |= {f"{key}.{part}": item for part, item in value.items()} if is_nested else {str(key): value}
         settable = {name for name, option in self.known.items() if not option.is_switch and name != "config"}
         if unknown := sorted(given.keys() - settable):
             close = get_close_matches(unknown[0], [*settable, *self._groups, "trainer"], 1)
             hint = f": did you mean '{close[0]}'?" if close else ""
             raise InputError(f"unknown option '{unknown[0]}' in the config '{file}'{hint}", code="unknown")
-        for name, value in given.items():  # also of what a flag overrides
+        for name, value in given.items():  # also if a flag overrides it
             try:
                 check_option(name, self.known[name].kind, value)
             except InputError as error:
@@ -214,22 +214,22 @@ class Parser:
         return given
 
     def _read(self, name: str, text: str) -> Any:
-        """Read the text of a flag as its type asks: ``0.9,0.99`` is two numbers, ``real,phm(n=4)`` two texts."""
+        """Parse the text of a flag by its type: ``0.9,0.99`` is a list of numbers, ``real,phm(n=4)`` a list of texts."""
         kinds = get_args(self.known[name].kind) or (self.known[name].kind,)
-        several = next((kind for kind in (self.known[name].kind, *kinds) if get_origin(kind) is tuple), None)
+        sequence = next((kind for kind in (self.known[name].kind, *kinds) if get_origin(kind) is tuple), None)
         if text == "null" and type(None) in kinds:
             return None
-        if several is not None:
+        if sequence is not None:
             inside = text.strip()[1:-1] if text.strip()[:1] in ("[", "(") else text
             parts = [part.strip("'\"") for part in split_specs(inside)] if inside.strip() else []
-            return parts if str in get_args(several) else [self._read_plain(name, part) for part in parts]
-        return text if str in kinds else self._read_plain(name, text)
+            return parts if str in get_args(sequence) else [self._read_yaml(name, part) for part in parts]
+        return text if str in kinds else self._read_yaml(name, text)
 
-    def _read_plain(self, name: str, text: str) -> Any:
+    def _read_yaml(self, name: str, text: str) -> Any:
         try:
             return read_value(text)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise InputError(f"{flag_of(name)}: {shorten(text)} cannot be read as YAML") from error
+            raise InputError(f"{flag_of(name)}: {shorten(text)} is not valid YAML") from error
 
     def _defaults(self) -> dict[str, Any]:
         values: dict[str, Any] = {name.partition(".")[0]: {} for name in self.known if "." in name}
@@ -244,28 +244,27 @@ class Parser:
                 values[field.name] = field.default
         return values
 
-    # --- positional arguments and what is missing ---
+    # --- positional and required arguments ---
 
     def _assign(self, words: list[str]) -> dict[str, Any]:
-        rest = iter(words)
-        return {name: list(rest) if nargs == "*" else next(rest, None) for name, _, nargs in self._positional}
-
-    def _check_positional(self, words: Words) -> None:
-        needed = [name for name, _, nargs in self._positional if not nargs]
-        if len(words.positional) < len(needed):
-            missing = ", ".join(name.upper() for name in needed[len(words.positional) :])
+        """Return the positional arguments by name, after checking their number."""
+        required = [name for name, _, nargs in self._positional if not nargs]
+        if len(words) < len(required):
+            missing = ", ".join(name.upper() for name in required[len(words) :])
             raise InputError(f"missing {missing} (see zoo {self.command} --help)", code="missing")
-        most = len(words.positional) if any(nargs == "*" for *_, nargs in self._positional) else len(self._positional)
-        if stray := words.positional[most:]:
-            raise InputError(f"unexpected argument '{stray[0]}' (see zoo {self.command} --help)", code="unknown")
+        rest = iter(words)
+        values = {name: list(rest) if nargs == "*" else next(rest, None) for name, _, nargs in self._positional}
+        if (unexpected := next(rest, None)) is not None:
+            raise InputError(f"unexpected argument '{unexpected}' (see zoo {self.command} --help)", code="unknown")
+        return values
 
     def _check_required(self, given: Mapping[str, Any]) -> None:
-        """Name the options that are missing, and in the same line the names that are wrong."""
-        required = [field for field in fields(self.options) if field.name not in self._groups] if self.options else []
+        """Raise `InputError` if options are missing; the message also reports invalid names."""
         missing = [
             field.name
-            for field in required
-            if field.default is MISSING and field.default_factory is MISSING and field.name not in given
+            for field in (fields(self.options) if self.options else ())
+            if field.default is MISSING and field.default_factory is MISSING
+            if field.name not in given and field.name not in self._groups
         ]
         if not missing:
             return
@@ -288,11 +287,12 @@ class Parser:
             page.epilog = f"--trainer.NAME sets any argument of Lightning's Trainer: {names}"
         return page.format_help().rstrip()
 
-    def _arguments(self) -> _Arguments:
-        """Return all flags with their help as a parser of Python's argparse."""
+    def _arguments(self) -> _ArgumentParser:
+        """Return an argparse parser with all flags."""
         words = [{"": "{}", "?": "[{}]", "*": "[{} ...]"}[nargs].format(name.upper()) for name, _, nargs in self._positional]
         usage, prog = " ".join(["zoo", self.command, *words, "[OPTIONS]"]), f"zoo {self.command}"
-        page = _Arguments(prog, usage, self.description, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+        options: dict[str, Any] = {"add_help": False, "allow_abbrev": False, "argument_default": argparse.SUPPRESS}
+        page = _ArgumentParser(prog, usage, self.description, **options)
         groups = {name: page.add_argument_group(name, title) for name, title in self._groups.items()}
         defaults = self._defaults()
         for name, option in self.known.items():
@@ -310,33 +310,33 @@ class Parser:
 
 
 def flag_of(name: str) -> str:
-    """Write an option as a flag: ``optimizer.weight_decay`` is ``--optimizer.weight-decay``."""
+    """Return the flag of an option: ``optimizer.weight_decay`` is ``--optimizer.weight-decay``."""
     return "--" + name.replace("_", "-")
 
 
 def option_of(flag: str) -> str:
-    """Return the option that a flag names: ``--run-dir`` is ``run_dir``."""
+    """Return the option of a flag: ``--run-dir`` is ``run_dir``."""
     return flag.lstrip("-").replace("-", "_")
 
 
 def descriptions(options: type) -> dict[str, str]:
-    """Read what the docstrings of a dataclass and its bases say of each field, under ``Args:``."""
-    found: dict[str, str] = {}
+    """Return the descriptions of the fields of a dataclass and its bases, from ``Args:`` of their docstrings."""
+    texts: dict[str, str] = {}
     for kind in reversed(options.__mro__):
         text = (inspect.cleandoc(kind.__doc__ or "")).partition("Args:\n")[2]
         for name, line in re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", text, flags=re.MULTILINE):
-            found[name] = " ".join(line.split()).removesuffix(".")
-    return found
+            texts[name] = " ".join(line.split()).removesuffix(".")
+    return texts
 
 
 def is_flag(word: str) -> bool:
-    """Tell a flag from a positional argument: standard input, a negative number, or a text with spaces."""
+    """Return whether a word is a flag and not "-", a negative number, or a text with spaces."""
     is_number = word[1:].replace(".", "", 1).isdigit()
     return word.startswith("-") and word != "-" and " " not in word.partition("=")[0] and not is_number
 
 
 def check_names(values: Mapping[str, Any]) -> None:
-    """Refuse names that no installed plugin provides and sizes that no machine can hold, without importing anything."""
+    """Raise `InputError` for names that no installed plugin provides, and for excessive sizes, without importing plugins."""
     for key, group in SPECS.items():
         if isinstance(values.get(key), str) and values[key]:
             entry, spec = registry.resolve(group, values[key])

@@ -1,4 +1,4 @@
-"""``zoo pull``, ``push``, ``publish`` and ``list checkpoints``: models of others and for others; torch is not imported."""
+"""``zoo pull``, ``push``, ``publish`` and ``list checkpoints``, without importing torch."""
 
 import json
 import sys
@@ -17,25 +17,25 @@ SOURCE = "a name of zoo list checkpoints, hf:owner/name@revision, https://HOST/F
 
 
 def make_parser(command: str) -> Parser:
-    """Return the parser of any of the three commands."""
+    """Return the parser of a command."""
     if command == "pull":
         parser = Parser(command, "Download a trained model to the cache and verify it.")
         return parser.positional("source", SOURCE).switch("--json", "print JSON")
     if command == "push":
         parser = Parser(command, "Upload a trained model, with its card, to the Hugging Face Hub (or to HF_ENDPOINT).")
-        parser.positional("run", RUN).positional("to", "hf:owner/name or hf:owner/name@branch; created if there is none")
-        parser.switch("--private", "a new repository is private")
+        parser.positional("run", RUN).positional("to", "hf:owner/name or hf:owner/name@branch; created if it does not exist")
+        parser.switch("--private", "make a new repository private")
     else:
         parser = Parser(command, "Write a release folder of a trained model and its catalogue entry.").positional("run", RUN)
         parser.positional("repeats", "runs of the same configuration with other seeds; the card reports the spread", nargs="*")
         parser.value("--to", "folder of releases with a catalogue.json, for any web server; or hf:owner/name")
-        parser.value("--name", "name in the catalogue; by default that of the run folder")
-    parser.value("--license", "licence of the weights, as the Hub names it: apache-2.0, mit, cc-by-4.0")
+        parser.value("--name", "name in the catalogue; by default the name of the run folder")
+    parser.value("--license", "licence of the weights, as an identifier of the Hub: apache-2.0, mit, cc-by-4.0")
     return parser.switch("--json", "print JSON")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
-    """Fetch a model, upload one, or make a release of one, and print what came of it."""
+    """Pull, push or publish a model, and print the result."""
     as_json = values.pop("json")
     if command == "pull":
         show(pull(values["source"]), as_json, print_pulled)
@@ -53,7 +53,7 @@ def run(command: str, values: dict[str, Any]) -> int:
 
 
 def pull(source: str) -> dict[str, Any]:
-    """Fetch a model and return its folder, bytes and metrics."""
+    """Download a model and return its folder, size and metrics."""
     from zoo.hub.sources import locate
 
     folder = find(locate(source))
@@ -62,28 +62,28 @@ def pull(source: str) -> dict[str, Any]:
     return {"source": source, "folder": str(folder), "files": len(sizes), "bytes": sum(sizes), "metrics": metrics}
 
 
-def print_pulled(made: dict[str, Any]) -> None:
-    """Say what was fetched and what to try."""
-    metrics = "".join(f"; test {name} {number(value)}" for name, value in made["metrics"].items())
-    print(f"{made['source']}: {made['files']} files, {made['bytes']:,} bytes, each as its manifest says{metrics}")
-    name = quote(made["source"])
-    print(f"in {made['folder']}\n\nnext:\n  zoo verify {name}  # rebuild its network\n  zoo test {name}  # measure it")
+def print_pulled(result: dict[str, Any]) -> None:
+    """Print the size and folder of a downloaded model, and the next commands."""
+    metrics = "".join(f"; test {name} {number(value)}" for name, value in result["metrics"].items())
+    print(f"{result['source']}: {result['files']} files, {result['bytes']:,} bytes, each as its manifest says{metrics}")
+    name = quote(result["source"])
+    print(f"in {result['folder']}\n\nnext:\n  zoo verify {name}  # rebuild its network\n  zoo test {name}  # measure it")
 
 
-def print_pushed(made: dict[str, Any]) -> None:
-    """Say where the model is for others."""
-    source = quote(made["source"])
-    print(f"pushed: {made['source']}\n\nnext:\n  zoo pull {source}\n  zoo test {source}")
+def print_pushed(result: dict[str, Any]) -> None:
+    """Print the source of an uploaded model, and the next commands."""
+    source = quote(result["source"])
+    print(f"pushed: {result['source']}\n\nnext:\n  zoo pull {source}\n  zoo test {source}")
 
 
-def print_published(made: dict[str, Any]) -> None:
-    """Say where the release is, and how others get it."""
-    if made["catalogue"] is None:
-        print(f"pushed: {made['source']}; the entry for a catalogue.json:")
-        print(json.dumps({made["name"]: made["entry"]}, indent=2))
+def print_published(result: dict[str, Any]) -> None:
+    """Print the location of a release, and the next commands."""
+    if result["catalogue"] is None:
+        print(f"pushed: {result['source']}; the entry for a catalogue.json:")
+        print(json.dumps({result["name"]: result["entry"]}, indent=2))
         return
-    folder, name = quote(str(Path(made["catalogue"]).parent)), quote(made["name"])
-    print(f"{made['source']}: {made['entry']['bytes']:,} bytes, and in {made['catalogue']}\n\nnext:")
+    folder, name = quote(str(Path(result["catalogue"]).parent)), quote(result["name"])
+    print(f"{result['source']}: {result['entry']['bytes']:,} bytes, and in {result['catalogue']}\n\nnext:")
     print(f"  ZOO_CATALOGUE={folder} zoo test {name}")
     print(f"  python -m http.server -d {folder}  # then, elsewhere: ZOO_CATALOGUE=http://HOST:8000 zoo pull {name}")
 
@@ -101,7 +101,7 @@ def list_checkpoints(as_json: bool) -> int:
 
 
 def print_checkpoints(rows: list[dict[str, Any]]) -> None:
-    """Print one checkpoint a line: specs, data, its first metric, parameters beside the real network, bytes."""
+    """Print a table with one checkpoint per line."""
     from zoo.report import plain_console, plain_table
 
     if not rows:
