@@ -12,17 +12,17 @@ from zoo.errors import InputError, check_rules
 
 
 def make_parser(command: str) -> Parser:
-    """Return the command's parser."""
+    """Return the parser of the command."""
     parser = Parser(command, "Write a trained model to a new folder, for the zoo or for other runtimes.").positional("run", RUN)
-    formats = "zoo, a model folder (the default); or the folded network for others: safetensors, pt2 (torch.export), onnx"
+    formats = "zoo, a model folder (the default); or the folded network as safetensors, pt2 (torch.export) or onnx"
     parser.value("--to", "the new folder").value("--format", formats)
-    parser.value("--quantize", "int8: matrices of 8 bits, with --format onnx; test metrics before and after are printed")
-    parser.switch("--sparse", "with --format zoo, store what is not zero, and one bit for each number")
+    parser.value("--quantize", "int8: 8-bit matrices, with --format onnx; prints test metrics before and after")
+    parser.switch("--sparse", "with --format zoo, store a bit mask and only the nonzero weights")
     return parser.switch("--json", "print JSON")
 
 
 def run(command: str, values: dict[str, Any]) -> int:
-    """Export a model, and print what came of it."""
+    """Export a model and print the result."""
     as_json, source, to = values["json"], values["run"], values["to"]
     kind, quantize, sparse = values["format"] or "zoo", values["quantize"], values["sparse"]
     if to is None:
@@ -30,18 +30,18 @@ def run(command: str, values: dict[str, Any]) -> int:
     folder = Path(to).expanduser()
     is_model = kind == "zoo"
     check_rules(
-        (not folder.exists(), f"'{folder}' exists: choose another folder with --to, or remove it"),
-        (not (is_model and quantize), "int8 weights are written as ONNX: use --format onnx with --quantize int8"),
-        (is_model or not sparse, f"--sparse is for model folders, which the zoo reads: leave it out with --format {kind}"),
+        (not folder.exists(), f"'{folder}' exists: choose another folder with --to, or delete it"),
+        (not (is_model and quantize), "--quantize int8 requires --format onnx"),
+        (is_model or not sparse, f"--sparse requires --format zoo, got {kind}"),
     )
     quiet()
-    made = export(source, folder, sparse) if is_model else export_folded(source, folder, kind, quantize)
-    show(made | {"folder": to}, as_json, print_export if is_model else print_folded)
+    result = export(source, folder, sparse) if is_model else export_folded(source, folder, kind, quantize)
+    show(result | {"folder": to}, as_json, print_export if is_model else print_folded)
     return 0
 
 
 def export_folded(source: str, folder: Path, kind: str, quantize: str | None) -> dict[str, Any]:
-    """Write the folded network for another runtime."""
+    """Write the folded network for other runtimes."""
     from zoo.hub.sources import locate
     from zoo.inference.model import load
     from zoo_export.export import check_options, export
@@ -55,7 +55,7 @@ def export_folded(source: str, folder: Path, kind: str, quantize: str | None) ->
 
 
 def export(source: str, folder: Path, sparse: bool) -> dict[str, Any]:
-    """Write the model folder of a run to another place, and count bytes and zeros."""
+    """Copy the model folder of a run, and count bytes and zeros."""
     from zoo.checkpoint import find, read_config
     from zoo.hub.sources import locate
     from zoo.inference.model import load
@@ -73,26 +73,26 @@ def export(source: str, folder: Path, sparse: bool) -> dict[str, Any]:
     return result | {"packed": sorted(read_config(folder)["sparse"] or {}) if sparse else None}
 
 
-def print_export(made: dict[str, Any]) -> None:
-    """Say where the folder is and what was gained."""
-    share = made["zeros"] / made["parameters"]
-    sizes = f"{made['bytes']:,} bytes of weights, {made['bytes_before']:,} before"
-    print(f"{made['folder']}: {sizes}; {share:.1%} of the parameters are zero")
-    if made["packed"] == []:
+def print_export(result: dict[str, Any]) -> None:
+    """Print the folder and the sizes of an exported model folder."""
+    share = result["zeros"] / result["parameters"]
+    sizes = f"{result['bytes']:,} bytes of weights, {result['bytes_before']:,} before"
+    print(f"{result['folder']}: {sizes}; {share:.1%} of the parameters are zero")
+    if result["packed"] == []:
         print("nothing is gained by --sparse: too few weights are zero, a lottery ticket has more (docs/pruning.md)")
-    print(f"use it like a run: zoo test {shlex.quote(made['folder'])}")
+    print(f"use it like a run: zoo test {shlex.quote(result['folder'])}")
 
 
-def print_folded(made: dict[str, Any]) -> None:
-    """Say what was written, how near it is to the model, and what 8 bits cost."""
-    size = f"{made['bytes']:,} bytes"
-    print(f"{made['file']}: {size}" + (f", {made['float_bytes']:,} in float32" if "float_bytes" in made else ""))
-    if made["format"] != "safetensors":
-        far = made["max_difference"]
+def print_folded(result: dict[str, Any]) -> None:
+    """Print the file, its difference from the model, and the metrics in 8 bits."""
+    size = f"{result['bytes']:,} bytes"
+    print(f"{result['file']}: {size}" + (f", {result['float_bytes']:,} in float32" if "float_bytes" in result else ""))
+    if result["format"] != "safetensors":
+        difference = result["max_difference"]
         unchecked = "not compared with the model: pip install 'hypercomplex-zoo[onnx]' brings onnxruntime, which runs it"
-        print(unchecked if far is None else f"the network in float32 answers as the model does, within {far:.1e}")
-    if "unmeasured" in made:
-        print(f"what 8 bits cost is not measured: {made['unmeasured']}")
-    for name, before in made.get("float_metrics", {}).items():
-        print(f"test {name}: {number(before)} in float32, {number(made['metrics'][name])} in 8 bits")
+        print(unchecked if difference is None else f"the network in float32 answers as the model does, within {difference:.1e}")
+    if "unmeasured" in result:
+        print(f"what 8 bits cost is not measured: {result['unmeasured']}")
+    for name, before in result.get("float_metrics", {}).items():
+        print(f"test {name}: {number(before)} in float32, {number(result['metrics'][name])} in 8 bits")
     print("beside it config.json says what it reads and answers; how to run it: docs/exporting.md")

@@ -1,4 +1,4 @@
-"""Export a trained model for other runtimes: plain torch weights, a program of `torch.export`, or ONNX."""
+"""Export a trained model for other runtimes: torch weights, a `torch.export` program, or ONNX."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -16,41 +16,42 @@ from zoo_export.onnx import check_installed, write_onnx
 from zoo_export.tracing import check_equal, example_inputs, input_names, is_text, output_name, program, refusing
 
 FORMATS = {"safetensors": "model.safetensors", "pt2": "model.pt2", "onnx": "model.onnx"}
-"""The formats and the file of each."""
+"""File names by format."""
 
 
 def export(
     model: Model, folder: str | Path, format: str = "safetensors", *, quantize: str | None = None, measure: bool = True
 ) -> dict[str, Any]:
-    """Write a folder with the model for a runtime that knows nothing of algebras.
+    """Write a model to a folder for runtimes without support for algebras.
 
-    Every format has the folded network (`zoo.fold`), ``config.json`` (specs, sizes, inputs, output, labels) and the tokenizer:
+    Every format contains the folded network (`zoo.fold`), ``config.json`` (specs, sizes, inputs, output, labels) and the
+    tokenizer:
 
     - ``safetensors``: its state dict with torch's names; ``config.json`` lists the torch layers.
-    - ``pt2``: a program for `torch.export.load`, with a batch and a length of texts that vary.
-    - ``onnx``: the same as ONNX; needs the packages onnx and onnxscript. With ``quantize="int8"`` onnxruntime stores the
-      matrices in 8 bits and rounds their inputs as they come (dynamic quantization).
+    - ``pt2``: a program for `torch.export.load`, with dynamic batch size and sequence length.
+    - ``onnx``: the same as ONNX; requires the packages onnx and onnxscript. With ``quantize="int8"`` onnxruntime stores the
+      matrices in 8 bits (dynamic quantization).
 
-    Programs are compared with the model on inputs of several sizes before anything is written.
+    Programs are compared with the model on inputs of several sizes before the folder is written.
 
     Args:
-        model: What `zoo.load` returned.
+        model: A model returned by `zoo.load`.
         folder: A new folder.
         format: One of `FORMATS`.
         quantize: None or ``int8``.
-        measure: With ``int8``, evaluate both networks on the test split; the data set may be fetched for it.
+        measure: Whether to evaluate both networks on the test split for ``int8``, which may download the data set.
 
     Returns:
-        ``file`` and ``bytes``; ``max_difference`` from the model, None where nothing could run it; for ``int8`` also
-        ``float_bytes``, ``metrics`` and ``float_metrics`` (on the test split), or ``unmeasured``, why there are none.
+        ``file``, ``bytes``, and ``max_difference`` from the model, None if it cannot be run; for ``int8`` also
+        ``float_bytes``, and ``metrics`` and ``float_metrics`` on the test split or the reason ``unmeasured``.
 
     Raises:
-        InputError: If an option is wrong, the folder exists, a package is missing, or the network cannot be exported.
+        InputError: If an option is invalid, the folder exists, a package is missing, or the network cannot be exported.
     """
     folder = Path(folder).expanduser()
     check_options(format, quantize)
     if folder.exists():
-        raise InputError(f"'{folder}' exists: choose another folder, or remove it")
+        raise InputError(f"'{folder}' exists: choose another folder, or delete it")
     folded, config = fold(model), describe(model, format)
     config["layers"] = torch_layers(folded.net) if format == "safetensors" else None
     with new_folder(folder) as part:
@@ -71,25 +72,25 @@ def export(
 
 
 def check_options(format: str, quantize: str | None) -> None:
-    """Refuse formats that there are not, and quantisation where no library writes it."""
+    """Raise `InputError` for an unknown format, an unsupported quantization or a missing package."""
     check_rules(
         (format in FORMATS, f"format '{format}': use {', '.join(FORMATS)}, or zoo with zoo export"),
         (quantize in (None, "int8"), f"quantize '{quantize}': use int8"),
-        (quantize is None or format == "onnx", "int8 weights are written as ONNX: use --format onnx with --quantize int8"),
+        (quantize is None or format == "onnx", "--quantize int8 requires --format onnx"),
     )
     if format == "onnx":
         check_installed(quantize is not None)
 
 
 def describe(model: Model, format: str) -> dict[str, Any]:
-    """Return what a stranger must know to run the network: specs, sizes, inputs, output and labels."""
+    """Describe the network for other runtimes: specs, sizes, inputs, output and labels."""
     info, config = model.info, model.config
     sizes = config.get("model_kwargs") if info is None else info.model_kwargs
     description: dict[str, Any] = {"format": format, "file": FORMATS[format]}
     description |= {key: config.get(key) for key in ("backbone", "algebra", "scope", "embedding", "task", "data")}
     description |= {"model_kwargs": sizes, "labels": list(getattr(info, "classes", ())) or None}
     if info is not None:
-        with suppress(InputError):  # of data that give no example; programs need one, weights do not
+        with suppress(InputError):  # data without example inputs, which only programs require
             shapes = zip(input_names(model.net), example_inputs(model, 1), strict=False)
             description["inputs"] = {
                 name: {"dtype": str(x.dtype).removeprefix("torch."), "shape": axes(x)} for name, x in shapes
@@ -99,21 +100,21 @@ def describe(model: Model, format: str) -> dict[str, Any]:
 
 
 def axes(x: Tensor) -> list[str | int]:
-    """Name the axes of an input that vary and count the others."""
+    """Return the axes of an input: names of dynamic axes, sizes of the others."""
     return ["batch", "length"] if is_text(x) else ["batch", *x.shape[1:]]
 
 
 def torch_layers(net: nn.Module) -> dict[str, str]:
-    """Name the layers of torch in a network that hold weights, each with its arguments."""
-    ours = {name: m for name, m in net.named_modules() if type(m).__module__.startswith("torch.nn") and m._parameters}
-    return {name: f"torch.nn.{module!r}" for name, module in ours.items() if not list(module.children())}
+    """Return the representations of all torch layers with weights, by name."""
+    layers = {name: m for name, m in net.named_modules() if type(m).__module__.startswith("torch.nn") and m._parameters}
+    return {name: f"torch.nn.{module!r}" for name, module in layers.items() if not list(module.children())}
 
 
 def write_program(model: Model, net: nn.Module, file: Path) -> dict[str, Any]:
-    """Write a program of `torch.export`, read it again and compare it with the model."""
+    """Save a `torch.export` program, load it and compare it with the model."""
     exported = program(model, net)
     for node in exported.graph.nodes:
-        node.meta.pop("stack_trace", None)  # names paths of this machine
+        node.meta.pop("stack_trace", None)  # contains paths of this machine
     with refusing(model):
         torch.export.save(exported, file)
         loaded = torch.export.load(file).module()

@@ -1,4 +1,4 @@
-"""ONNX: write a network, run it in onnxruntime, and store its matrices in 8 bits."""
+"""Write a network as ONNX, run it in onnxruntime, and quantize its matrices to 8 bits."""
 
 import logging
 from copy import copy
@@ -15,31 +15,27 @@ from zoo.inference.model import Model
 from zoo_export.tracing import check_equal, input_names, output_name, program, refusing
 
 QUANTIZED = ("MatMul", "Gather", "LSTM")
-"""The operators whose weights onnxruntime stores in 8 bits; a linear layer is a MatMul, a table of words a Gather."""
+"""The quantized operators; a linear layer is a MatMul, an embedding a Gather."""
 
 
 def check_installed(quantize: bool) -> None:
-    """Refuse to begin without the packages that write ONNX, and for int8 the one that quantizes and runs it.
-
-    Raises:
-        InputError: If one is missing.
-    """
-    needed = ("onnx", "onnxscript", *(["onnxruntime"] if quantize else []))
-    if missing := [name for name in needed if not find_spec(name)]:
+    """Raise `InputError` if a package is missing that writes or quantizes ONNX."""
+    required = ("onnx", "onnxscript", *(["onnxruntime"] if quantize else []))
+    if missing := [name for name in required if not find_spec(name)]:
         raise InputError(f"ONNX needs {', '.join(missing)}: pip install 'hypercomplex-zoo[onnx]'")
 
 
 def write_onnx(model: Model, folded: Model, file: Path, quantize: bool, measure: bool) -> dict[str, Any]:
-    """Write the folded network of a model as ONNX, in 8 bits if asked, and compare it with the model."""
+    """Write the folded network of a model as ONNX, compare it with the model, and optionally quantize it."""
     traced = program(model, folded.net)
     names = {"input_names": input_names(model.net), "output_names": [output_name(folded.info.model_kwargs)]}
     names["input_names"] = names["input_names"][: len(traced.graph_signature.user_inputs)]
     with refusing(model), torch.no_grad():
-        made = torch.onnx.export(traced, dynamo=True, verbose=False, **names)  # type: ignore[arg-type]
-        assert made is not None
-        for node in made.model.graph.all_nodes():
-            node.metadata_props.clear()  # the lines of source behind each, with paths of this machine
-        made.save(file)
+        exported = torch.onnx.export(traced, dynamo=True, verbose=False, **names)  # type: ignore[arg-type]
+        assert exported is not None
+        for node in exported.model.graph.all_nodes():
+            node.metadata_props.clear()  # contains paths of this machine
+        exported.save(file)
     if not find_spec("onnxruntime"):
         return {"max_difference": None}
     network = OnnxNetwork(file, model.net)
@@ -56,26 +52,26 @@ def write_onnx(model: Model, folded: Model, file: Path, quantize: bool, measure:
 
 
 def quantized(source: Path, target: Path) -> None:
-    """Write a network with matrices in 8 bits, one scale for each of their columns; inputs are rounded as they come."""
+    """Write a dynamically quantized network: 8-bit matrices with one scale per column."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     options = {"EnableSubgraph": True, "MatMulConstBOnly": True}
-    logging.getLogger().addFilter(_is_no_advice)
+    logging.getLogger().addFilter(_is_relevant)
     model = onnx.load(source)
-    del model.graph.value_info[:]  # shapes that are no longer true of matrices which quantize_dynamic transposes
+    del model.graph.value_info[:]  # shapes become wrong when quantize_dynamic transposes matrices
     try:
         quantize_dynamic(model, target, QUANTIZED, per_channel=True, weight_type=QuantType.QInt8, extra_options=options)
     finally:
-        logging.getLogger().removeFilter(_is_no_advice)
+        logging.getLogger().removeFilter(_is_relevant)
 
 
-def _is_no_advice(record: logging.LogRecord) -> bool:
+def _is_relevant(record: logging.LogRecord) -> bool:
     return "pre-processing before quantization" not in record.getMessage()
 
 
 def cost(model: Model, network: "OnnxNetwork", small: "OnnxNetwork") -> dict[str, Any]:
-    """Return the test metrics of both networks, or why they cannot be measured."""
+    """Return the test metrics of both networks, or the reason why they cannot be measured."""
     try:
         return {"float_metrics": run_by(model, network).evaluate(), "metrics": run_by(model, small).evaluate()}
     except (InputError, OSError) as error:
@@ -83,7 +79,7 @@ def cost(model: Model, network: "OnnxNetwork", small: "OnnxNetwork") -> dict[str
 
 
 def run_by(model: Model, network: "OnnxNetwork") -> Model:
-    """Return a model whose network is run by onnxruntime."""
+    """Return a copy of a model with an ONNX network."""
     copied = copy(model)
     copied.net = network
     copied.task = copy(model.task)
@@ -93,25 +89,25 @@ def run_by(model: Model, network: "OnnxNetwork") -> Model:
 
 
 @dataclass
-class Reread:
-    """The cache of a network that keeps nothing: the tokens so far, which it reads again at every step."""
+class TokenCache:
+    """A cache for a network without a key-value cache: all tokens so far, which are processed again at every step."""
 
     tokens: Tensor | None
     source: Tensor | None
     length: int = 0
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows."""
+        """Select rows of the batch."""
         self.tokens = None if self.tokens is None else self.tokens[rows]
         self.source = None if self.source is None else self.source[rows]
 
 
 class OnnxNetwork(nn.Module):
-    """A network in a file, run by onnxruntime; it generates too, reading all tokens again at every step.
+    """An ONNX network run by onnxruntime; generation processes all tokens again at every step.
 
     Args:
         file: The ONNX file.
-        like: The network that it was made from.
+        like: The network that was exported.
     """
 
     def __init__(self, file: Path, like: nn.Module) -> None:
@@ -125,18 +121,18 @@ class OnnxNetwork(nn.Module):
         self.max_length = getattr(like, "max_length", None)
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Return what the network in the file answers."""
+        """Run the network."""
         given = {name: x.cpu().numpy() for name, x in zip(self.names, inputs, strict=True)}
         return torch.from_numpy(self.session.run(None, given)[0])
 
-    def init_cache(self, source: Tensor | None = None) -> Reread:
-        """Return an empty cache; ``source`` [B, S] are the texts to answer."""
-        return Reread(None, source)
+    def init_cache(self, source: Tensor | None = None) -> TokenCache:
+        """Return an empty cache; ``source`` [B, S] contains the source texts."""
+        return TokenCache(None, source)
 
-    def decode_step(self, tokens: Tensor, cache: Reread, mask: Tensor | None = None) -> Tensor:
-        """Return the logits behind each of the next tokens, [B, l, V]; there may be no padding on the left."""
+    def decode_step(self, tokens: Tensor, cache: TokenCache, mask: Tensor | None = None) -> Tensor:
+        """Return the logits after each of the next tokens, [B, l, V]; left padding is not supported."""
         if mask is not None and not bool(mask.all()):
-            raise InputError("an exported network reads prompts of one length at a time")
+            raise InputError("an exported network requires prompts of equal length in a batch")
         cache.tokens = tokens if cache.tokens is None else torch.cat([cache.tokens, tokens], 1)
         cache.length = cache.tokens.shape[1]
         given = (cache.tokens,) if cache.source is None else (cache.source, cache.tokens)

@@ -1,4 +1,4 @@
-"""Trace a network with `torch.export`: its example inputs, the axes that vary, and the comparison with the model."""
+"""Trace a network with `torch.export`, and compare the program with the model."""
 
 import inspect
 from collections.abc import Iterator, Mapping
@@ -16,59 +16,57 @@ from zoo.layers import LSTM
 from zoo.layers.positions import length_limit
 
 TOLERANCE = 1e-3
-"""Difference from the model above which an exported program is refused; it is 1e-5 at most where arithmetic alone differs."""
+"""Maximum difference of an exported program from the model; rounding alone causes at most 1e-5."""
 
 
 def input_names(net: nn.Module) -> list[str]:
-    """Return the names of the arguments of a network."""
+    """Return the argument names of a network."""
     return list(inspect.signature(net.forward).parameters)
 
 
 def output_name(sizes: Mapping[str, Any]) -> str:
-    """Name the output: logits of classes or of tokens, or numbers."""
+    """Return the name of the output: "logits" of classes or tokens, or else "output"."""
     return "logits" if "num_classes" in sizes or "vocab_size" in sizes else "output"
 
 
 def is_text(x: Tensor) -> bool:
-    """Tell tokens [B, L] from other inputs."""
+    """Return whether an input is a batch of token ids [B, L]."""
     return x.dtype == torch.int64 and x.ndim == 2
 
 
 def example_inputs(model: Model, rows: int, length: int = 0, seed: int = 0) -> tuple[Tensor, ...]:
-    """Draw inputs of a network: noise, or tokens of which the second text has only half, padded with 0.
+    """Draw random inputs; the second text has half the length and is padded with 0.
 
     Raises:
-        InputError: If nobody has said what the network reads.
+        InputError: If the model has no example inputs.
     """
     try:
-        given = model.info.example_inputs(rows)
+        examples = model.info.example_inputs(rows)
     except (AttributeError, NotImplementedError) as error:
-        advice = "torch.export.export(zoo.fold(model.net), inputs) in Python does it"
-        raise InputError(
-            f"the model does not say what its network reads, which --format pt2 and onnx need: {advice}"
-        ) from error
-    draw, inputs = torch.Generator().manual_seed(seed), []
-    for x in given if isinstance(given, tuple) else (given,):
+        advice = "use torch.export.export(zoo.fold(model.net), inputs) in Python"
+        raise InputError(f"--format pt2 and onnx require example inputs, which the model does not have: {advice}") from error
+    generator, inputs = torch.Generator().manual_seed(seed), []
+    for x in examples if isinstance(examples, tuple) else (examples,):
         if is_text(x):
-            x = torch.randint(1, model.info.vocab_size, (rows, length or x.shape[1]), generator=draw)
+            x = torch.randint(1, model.info.vocab_size, (rows, length or x.shape[1]), generator=generator)
             x[1:2, -(-x.shape[1] // 2) :] = 0
             inputs.append(x)
         else:
-            inputs.append(torch.rand(x.shape, generator=draw).to(x.dtype) if x.is_floating_point() else x)
+            inputs.append(torch.rand(x.shape, generator=generator).to(x.dtype) if x.is_floating_point() else x)
     return tuple(inputs)
 
 
 def trials(model: Model) -> list[tuple[Tensor, ...]]:
-    """Return inputs of several batches and lengths to compare a program and the model on."""
+    """Return inputs of several batch sizes and sequence lengths."""
     longest = getattr(model.info, "max_length", 1)
     return [example_inputs(model, rows, max(1, longest // part), seed=rows) for rows, part in ((1, 1), (3, 2), (5, 3))]
 
 
 def program(model: Model, net: nn.Module) -> torch.export.ExportedProgram:
-    """Trace the folded network of a model, with a batch and lengths that vary.
+    """Trace the folded network of a model with dynamic batch size and sequence lengths.
 
     Raises:
-        InputError: If torch cannot.
+        InputError: If torch cannot trace it.
     """
     inputs, limit = example_inputs(model, 3), length_limit(net)
     several = sum(map(is_text, inputs)) > 1
@@ -81,7 +79,7 @@ def program(model: Model, net: nn.Module) -> torch.export.ExportedProgram:
 
 @contextmanager
 def refusing(model: Model) -> Iterator[None]:
-    """Say in one line that a network cannot be exported, and why; silence what torch says to its developers."""
+    """Convert errors of torch to `InputError`, and suppress its warnings."""
     with catch_warnings():
         simplefilter("ignore")
         try:
@@ -94,7 +92,7 @@ def refusing(model: Model) -> Iterator[None]:
 
 
 def with_scanned_lstms(net: nn.Module) -> nn.Module:
-    """Put in the place of torch's LSTMs, which are traced for one length only, ours over the reals, which scan the steps."""
+    """Replace torch's LSTMs, which are traced for a fixed length, by real `zoo.layers.LSTM`, which scan over the steps."""
     for name, old in list(net.named_modules()):
         if isinstance(old, nn.LSTM):
             new = LSTM(reals(), old.input_size, old.hidden_size, old.num_layers, old.bidirectional, old.dropout)
@@ -111,13 +109,13 @@ def with_scanned_lstms(net: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def check_equal(model: Model, net: Any) -> float:
-    """Return the largest difference between what a program and the model answer.
+    """Return the largest difference between the outputs of a program and of the model.
 
     Raises:
-        InputError: If it is no matter of rounding.
+        InputError: If it exceeds `TOLERANCE`.
     """
     with refusing(model):
         difference = max(float((net(*inputs) - model.net(*inputs)).abs().max()) for inputs in trials(model))
     if not difference <= TOLERANCE:
-        raise InputError(f"the exported program differs from the model by {difference:.2g}: it is not written")
+        raise InputError(f"the exported program differs from the model by {difference:.2g} (limit {TOLERANCE:g}): not written")
     return difference

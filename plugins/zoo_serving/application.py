@@ -31,16 +31,16 @@ from zoo.tasks.decoding.options import temperature_of
 from zoo_serving.connections import LimitedRequests
 
 MAX_BYTES = 10 * 2**20
-"""Bytes of a request: room for a photograph."""
+"""Limit of a request in bytes, enough for a photograph."""
 MAX_PIXELS = 50_000_000
-"""Pixels of all images of a request."""
+"""Limit of pixels in all images of a request."""
 MAX_INPUTS = 256
 MAX_SAMPLES = 8
 MAX_LENGTH = 1000
-"""Tokens that one request may ask for."""
+"""Limit of generated tokens per request."""
 MAX_BEAM = 16
 MAX_PROMPT = 10_000
-"""Characters of a text: attention over it takes time by their square."""
+"""Limit of characters in a text, because the cost of attention is quadratic."""
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; connect-src 'self'"
 
 
@@ -48,48 +48,48 @@ def application(model: Model, name: str, hosts: Sequence[str] = ("*",)) -> Starl
     """Return the ASGI application of a model: the page, ``POST /predict`` and ``POST /generate``.
 
     Args:
-        model: A model with a task; of any task, ours or a third party's, whose inputs are images, texts or numbers.
-        name: What to call it on the page.
-        hosts: The names that it answers to, by default any. A server of this computer alone has to name them: a page of
-            another site, whose name leads here from one moment to the next (DNS rebinding), would be taken for its own.
+        model: A model with a task whose inputs are images, texts or numbers.
+        name: The name of the model on the page.
+        hosts: Accepted host names, by default any. A server that only this computer can reach must list them; otherwise a
+            web site could read its answers through DNS rebinding.
 
     Raises:
-        InputError: If the model is a network alone.
+        InputError: If the model has no task.
     """
-    model.configured({})  # refuses a network without a task
+    model.configured({})  # raises for a network without a task
     served = Served(model, name)
     routes = [
         Route("/", served.page),
         Route("/predict", served.predict, methods=["POST"]),
         Route("/generate", served.generate, methods=["POST"]),
     ]
-    hosts_alone = Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts], www_redirect=False)
-    handlers = {InputError: refused, HTTPException: refused, ClientDisconnect: disconnected, Exception: failed}
-    return Starlette(routes=routes, middleware=[Middleware(LimitedRequests), hosts_alone], exception_handlers=handlers)
+    trusted_hosts = Middleware(TrustedHostMiddleware, allowed_hosts=[*hosts], www_redirect=False)
+    handlers = {InputError: invalid, HTTPException: invalid, ClientDisconnect: disconnected, Exception: failed}
+    return Starlette(routes=routes, middleware=[Middleware(LimitedRequests), trusted_hosts], exception_handlers=handlers)
 
 
-async def refused(request: Request, error: Exception) -> Response:
-    """Say in one line what is wrong with a request."""
+async def invalid(request: Request, error: Exception) -> Response:
+    """Return the message of an invalid request."""
     text, status = (error.detail, error.status_code) if isinstance(error, HTTPException) else (one_line(error), 400)
     return JSONResponse({"error": text}, status)
 
 
 async def disconnected(request: Request, error: Exception) -> Response:
-    """End a request whose client has closed the connection."""
+    """Finish a request whose client has closed the connection."""
     return Response(status_code=400)
 
 
 async def failed(request: Request, error: Exception) -> Response:
-    """Say that the defect is ours; the server's log has the rest."""
+    """Return the message of a bug; the log of the server has the traceback."""
     return JSONResponse({"error": f"{type(error).__name__}: {one_line(error)}"}, 500)
 
 
 class Served:
-    """A model behind a web page; it answers one request at a time.
+    """Request handlers of a model, which processes one request at a time.
 
     Args:
         model: The model.
-        name: What to call it.
+        name: The name of the model on the page.
     """
 
     def __init__(self, model: Model, name: str) -> None:
@@ -100,13 +100,13 @@ class Served:
     # --- the page ---
 
     async def page(self, request: Request) -> Response:
-        """Return the page, which fetches nothing else."""
+        """Return the page, which loads no other resources."""
         text = files("zoo_serving").joinpath("page.html").read_text(encoding="utf-8")
         facts = json.dumps(self.facts()).replace("<", "\\u003c")
         return HTMLResponse(text.replace("{{facts}}", facts), headers={"Content-Security-Policy": POLICY})
 
     def facts(self) -> dict[str, Any]:
-        """Return what the page shows of the model and has to know of its inputs."""
+        """Return the facts on the model and its inputs that the page needs."""
         task, config = self.model.task, self.model.config
         metrics = {name: value for name, value in self.model.metrics.items() if name != "loss" and value is not None}
         facts: dict[str, Any] = {"name": self.name, "reads": self.reads}
@@ -125,25 +125,25 @@ class Served:
     async def predict(self, request: Request) -> Response:
         """Answer ``{"inputs": [...]}``, or images uploaded as ``file``, with ``{"predictions": [{...}, ...]}``."""
         inputs = await (self.images(request) if self.reads == "image" else self.texts(request))
-        many = f"{len(inputs)} inputs: send 1 to {MAX_INPUTS} at a time"
-        check_rules((0 < len(inputs) <= MAX_INPUTS, many))
+        check_rules((0 < len(inputs) <= MAX_INPUTS, f"{len(inputs)} inputs: send 1 to {MAX_INPUTS} at a time"))
         return JSONResponse({"predictions": await run_in_threadpool(self.rows, inputs)})
 
     async def images(self, request: Request) -> list[Any]:
         """Read the images of a form."""
-        how = "this model reads images: curl -F file=@picture.png ADDRESS/predict"
-        check_rules((request.headers.get("content-type", "").lower().startswith("multipart/form-data"), how))
-        async with limited(request).form(max_files=MAX_INPUTS) as form:
+        usage = "this model reads images: curl -F file=@picture.png ADDRESS/predict"
+        check_rules((request.headers.get("content-type", "").lower().startswith("multipart/form-data"), usage))
+        async with limit_body(request).form(max_files=MAX_INPUTS) as form:
             uploads = [upload for upload in form.getlist("file") if isinstance(upload, UploadFile)]
-            check_rules((bool(uploads), f"there is no file in the form: {how}"))
+            check_rules((bool(uploads), f"the form contains no file: {usage}"))
             images: list[Image.Image] = []
             for upload in uploads:
-                left = MAX_PIXELS - sum(image.width * image.height for image in images)
-                images.append(await run_in_threadpool(open_image, await upload.read(), upload.filename or "the file", left))
+                remaining = MAX_PIXELS - sum(image.width * image.height for image in images)
+                name = upload.filename or "the file"
+                images.append(await run_in_threadpool(open_image, await upload.read(), name, remaining))
             return images
 
     async def texts(self, request: Request) -> list[Any]:
-        """Read texts, or rows of numbers, which are never taken for the names of files."""
+        """Read texts, which are never interpreted as file names, or rows of numbers."""
         inputs: Any = (await read_json(request)).get("inputs")
         example = {"numbers": "[[0.5, 1]]", "text": '["some text"]'}[self.reads]
         columns = getattr(self.model.task, "columns", ())
@@ -159,7 +159,7 @@ class Served:
         return rows
 
     def rows(self, inputs: list[Any]) -> list[dict[str, Any]]:
-        """Return the predictions that ``zoo predict`` prints; of a label also the probabilities of all labels."""
+        """Return the predictions of ``zoo predict``; for a classifier with the probabilities of all labels."""
         task, info = self.model.configured({}), self.model.info
         with self.lock, torch.inference_mode():
             examples = list(task.read_inputs(info, inputs))
@@ -175,7 +175,7 @@ class Served:
     # --- texts ---
 
     async def generate(self, request: Request) -> Response:
-        """Answer ``{"prompt": "...", ...}`` with ``{"texts": [...]}``, or with ``"stream": true`` with plain text as it comes.
+        """Answer ``{"prompt": "...", ...}`` with ``{"texts": [...]}``, or for ``"stream": true`` with a stream of plain text.
 
         Other keys are ``num_samples`` and the options of `zoo.tasks.decoding.Decoding`.
         """
@@ -184,31 +184,27 @@ class Served:
         check_rules(
             (isinstance(prompt, str | None), 'send {"prompt": "some text"}'),
             (type(samples) is int, f"num_samples={samples!r:.40}: use a whole number up to {MAX_SAMPLES}"),
-            ("self" not in options, "unknown option 'self'"),  # which Python would take for the model
+            ("self" not in options, "unknown option 'self'"),  # the name of a parameter of Model.generate
         )
         length = len(prompt or "")
         check_rules((length <= MAX_PROMPT, f"the prompt has {length:,} characters: use up to {MAX_PROMPT:,}"))
         limits = {"num_samples": (samples, MAX_SAMPLES), "length": (options.get("length"), MAX_LENGTH)}
-        for name, (value, most) in (limits | {"beam": (options.get("beam"), MAX_BEAM)}).items():
-            fine = value is None or (type(value) is int and value <= most)
-            check_rules((fine, f"{name}={value!r:.40}: use a whole number up to {most}"))
+        for name, (value, limit) in (limits | {"beam": (options.get("beam"), MAX_BEAM)}).items():
+            is_valid = value is None or (type(value) is int and value <= limit)
+            check_rules((is_valid, f"{name}={value!r:.40}: use a whole number up to {limit}"))
+        pieces = await run_in_threadpool(self.generate_texts, prompt, samples, options, stream)
         if stream:
-            pieces = await run_in_threadpool(self.begun, prompt, samples, options)
-            return StreamingResponse(self.alone(pieces), media_type="text/plain; charset=utf-8")
-        return JSONResponse({"texts": await run_in_threadpool(self.generated, prompt, samples, options)})
+            return StreamingResponse(self.locked_pieces(pieces), media_type="text/plain; charset=utf-8")
+        return JSONResponse({"texts": pieces})
 
-    def generated(self, prompt: Any, samples: int, options: dict[str, Any]) -> list[Any]:
-        """Generate texts after a prompt."""
+    def generate_texts(self, prompt: Any, samples: int, options: dict[str, Any], stream: bool) -> Any:
+        """Return a list of texts, or for a stream an iterator over the pieces of a text."""
         with self.lock:
-            return list(self.model.generate(prompt, samples, **options))
+            texts = self.model.generate(prompt, samples, stream=bool(stream), **options)
+            return texts if stream else list(texts)
 
-    def begun(self, prompt: Any, samples: int, options: dict[str, Any]) -> Iterator[str]:
-        """Begin a text that comes in pieces; with a beam all of it is computed here."""
-        with self.lock:
-            return self.model.generate(prompt, samples, stream=True, **options)
-
-    def alone(self, pieces: Iterator[str]) -> Iterator[str]:
-        """Yield pieces of a text, each computed while nobody else computes."""
+    def locked_pieces(self, pieces: Iterator[str]) -> Iterator[str]:
+        """Yield the pieces of a text, holding the lock while each one is computed."""
         while True:
             with self.lock:
                 piece = next(pieces, None)
@@ -217,15 +213,15 @@ class Served:
             yield piece
 
 
-def limited(request: Request) -> Request:
-    """Return a request whose body is refused as soon as it is too long, and at once if a page of another site sends it.
+def limit_body(request: Request) -> Request:
+    """Return a request that rejects a body above `MAX_BYTES`; raise 403 for a request from a page of another site.
 
-    Browsers say so in Sec-Fetch-Site, older ones in Origin; a program sends neither.
+    Browsers identify the site in Sec-Fetch-Site or, if they are old, in Origin; other programs send neither.
     """
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
-    is_own = urlsplit(origin or "").netloc == request.headers.get("host") or origin is None
-    if not (is_own if site is None else site in ("same-origin", "none")):
-        raise HTTPException(403, "a page of another site cannot use this server")
+    is_same = urlsplit(origin or "").netloc == request.headers.get("host") or origin is None
+    if not (is_same if site is None else site in ("same-origin", "none")):
+        raise HTTPException(403, "requests from pages of other sites are not allowed")
     size = 0
 
     async def receive() -> Message:
@@ -242,25 +238,24 @@ def limited(request: Request) -> Request:
 async def read_json(request: Request) -> dict[str, Any]:
     """Read a JSON object."""
     try:
-        value = json.loads(await limited(request).body())
-        json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
+        value = json.loads(await limit_body(request).body())
+        json.dumps(value, ensure_ascii=False).encode()  # raises for unpaired surrogates
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the request is no JSON: {one_line(error)}") from error
+        raise InputError(f"the request is not valid JSON: {one_line(error)}") from error
     check_rules((isinstance(value, dict), 'send a JSON object, such as {"inputs": ["some text"]}'))
     return value  # type: ignore[no-any-return]
 
 
-def open_image(data: bytes, name: str, most: int = MAX_PIXELS) -> Image.Image:
-    """Read an image of so many pixels at most."""
+def open_image(data: bytes, name: str, limit: int = MAX_PIXELS) -> Image.Image:
+    """Decode an image of at most `limit` pixels."""
     try:
         image = Image.open(BytesIO(data), formats=("PNG", "JPEG", "GIF", "BMP", "WEBP"))
         width, height = image.size
-        check_rules(
-            (width * height <= most, f"{name} has {width} x {height} pixels: send up to {MAX_PIXELS:,}, all images together")
-        )
+        message = f"{name} has {width} x {height} pixels: send up to {MAX_PIXELS:,} in all images"
+        check_rules((width * height <= limit, message))
         image.load()
     except InputError:
         raise
     except Exception as error:  # decoders raise errors of many classes
-        raise InputError(f"{name} is no image that can be read: send a PNG, JPEG, GIF, BMP or WebP") from error
+        raise InputError(f"{name} cannot be read: send a PNG, JPEG, GIF, BMP or WebP image") from error
     return image

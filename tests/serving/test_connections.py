@@ -1,4 +1,4 @@
-"""Slow clients: they are disconnected, and a client that sends its request at once is served beside them."""
+"""Slow clients: they are disconnected, and other clients are still served."""
 
 import contextlib
 import socket

@@ -1,4 +1,4 @@
-"""The web page of a model: its JSON interface, what it refuses, and the page itself in a browser."""
+"""The web page of a model: its JSON interface, invalid requests, and the page in a browser."""
 
 import contextlib
 import io
@@ -25,7 +25,7 @@ from starlette.responses import Response  # noqa: E402
 from starlette.routing import Route  # noqa: E402
 from starlette.testclient import TestClient  # noqa: E402
 from zoo_serving import application as serving  # noqa: E402
-from zoo_serving.command import listen, names  # noqa: E402
+from zoo_serving.command import host_names, listen  # noqa: E402
 
 import zoo  # noqa: E402
 from zoo import registry  # noqa: E402
@@ -64,7 +64,7 @@ def writer():
 
 
 def untrained(data, backbone, kind=None):
-    """Make a model of this data that has learned nothing."""
+    """Return an untrained model of a data set."""
     module = ready(registry.create("zoo.datasets", data))
     torch.manual_seed(0)
     net = zoo.backbone(backbone, "complex", **module.info.model_kwargs).eval()
@@ -88,39 +88,39 @@ def test_images_get_the_labels_of_predict(digits, tmp_path):
         assert row["probabilities"][row["label"]] == row["probability"]
 
 
-def refused(reply, status=400):
+def error_of(reply, status=400):
     assert reply.status_code == status, reply.text
     assert list(reply.json()) == ["error"]
     assert len(reply.json()["error"].splitlines()) == 1
     return reply.json()["error"]
 
 
-def test_what_is_no_image_is_one_line(digits, monkeypatch):
+def test_invalid_images(digits, monkeypatch):
     page = client(digits)
-    assert "x.png is no image" in refused(page.post("/predict", files={"file": ("x.png", b"nothing")}))
-    assert "x.png is no image" in refused(page.post("/predict", files={"file": ("x.png", picture()[:90])}))
-    assert "there is no file" in refused(page.post("/predict", files={"other": ("x.png", picture())}))
-    assert "this model reads images: curl -F" in refused(page.post("/predict", json={"inputs": ["/etc/hostname"]}))
+    assert "x.png cannot be read" in error_of(page.post("/predict", files={"file": ("x.png", b"nothing")}))
+    assert "x.png cannot be read" in error_of(page.post("/predict", files={"file": ("x.png", picture()[:90])}))
+    assert "the form contains no file" in error_of(page.post("/predict", files={"other": ("x.png", picture())}))
+    assert "this model reads images: curl -F" in error_of(page.post("/predict", json={"inputs": ["/etc/hostname"]}))
     wide = png(Image.new("1", (8000, 7000)))
-    assert "8000 x 7000 pixels" in refused(page.post("/predict", files={"file": ("x.png", wide)}))
+    assert "8000 x 7000 pixels" in error_of(page.post("/predict", files={"file": ("x.png", wide)}))
     several = [("file", ("x.png", png(Image.new("1", (5000, 6000)))))] * 2
-    assert "all images together" in refused(page.post("/predict", files=several))
+    assert "in all images" in error_of(page.post("/predict", files=several))
     narrow = png(Image.new("1", (30_000, 1)))
-    assert "30000 x 1 pixels" in refused(page.post("/predict", files={"file": ("x.png", narrow)}))
+    assert "30000 x 1 pixels" in error_of(page.post("/predict", files={"file": ("x.png", narrow)}))
     program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n{} loop"
-    assert "x.png is no image" in refused(page.post("/predict", files={"file": ("x.png", program)}))
+    assert "x.png cannot be read" in error_of(page.post("/predict", files={"file": ("x.png", program)}))
     big = {"file": ("x.png", b"0" * (serving.MAX_BYTES + 1))}
-    assert refused(page.post("/predict", files=big), 413) == "more than 10 MB: send a smaller file"
+    assert error_of(page.post("/predict", files=big), 413) == "more than 10 MB: send a smaller file"
     many = [("file", ("x.png", picture()))] * (serving.MAX_INPUTS + 1)
-    assert "Too many files" in refused(page.post("/predict", files=many))
-    assert refused(page.get("/predict"), 405)
-    assert refused(page.get("/other"), 404)
-    assert "generates no text" in refused(page.post("/generate", json={"prompt": "a"}))
+    assert "Too many files" in error_of(page.post("/predict", files=many))
+    assert error_of(page.get("/predict"), 405)
+    assert error_of(page.get("/other"), 404)
+    assert "generates no text" in error_of(page.post("/generate", json={"prompt": "a"}))
     monkeypatch.setattr(digits.task, "predict_step", lambda *_: 1 / 0)
-    assert "ZeroDivisionError" in refused(page.post("/predict", files={"file": ("x.png", picture())}), 500)
+    assert "ZeroDivisionError" in error_of(page.post("/predict", files={"file": ("x.png", picture())}), 500)
 
 
-def test_a_text_is_generated_whole_or_as_it_comes(writer):
+def test_generate_and_stream(writer):
     page, options = client(writer), {"length": 12, "seed": 3}
     (wanted,) = writer.generate("a small", **options)
     assert page.post("/generate", json={"prompt": "a small", **options}).json() == {"texts": [wanted]}
@@ -148,23 +148,22 @@ def test_a_text_is_generated_whole_or_as_it_comes(writer):
         (["a"], "send a JSON object"),
     ],
 )
-def test_a_wrong_request_for_text_is_one_line(writer, body, said):
-    assert said in refused(client(writer).post("/generate", json=body))
+def test_invalid_generation_requests(writer, body, said):
+    assert said in error_of(client(writer).post("/generate", json=body))
 
 
-def test_what_is_no_json_is_one_line(writer):
+def test_invalid_json(writer):
     page = client(writer)
-    assert "the request is no JSON" in refused(page.post("/generate", content=b"{"))
-    assert "the request is no JSON" in refused(page.post("/generate", content=b"\xff\xfe"))
-    assert "the request is no JSON" in refused(page.post("/generate", content=b"[" * 100_000))
-    assert "surrogates not allowed" in refused(page.post("/generate", content=b'{"prompt": "a\\ud800"}'))
-    assert "more than 10 MB" in refused(page.post("/generate", content=b" " * (serving.MAX_BYTES + 1)), 413)
+    for content in (b"{", b"\xff\xfe", b"[" * 100_000):
+        assert "not valid JSON" in error_of(page.post("/generate", content=content))
+    assert "surrogates not allowed" in error_of(page.post("/generate", content=b'{"prompt": "a\\ud800"}'))
+    assert "more than 10 MB" in error_of(page.post("/generate", content=b" " * (serving.MAX_BYTES + 1)), 413)
 
 
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        ({}, 400),  # a program, whose request is wrong
+        ({}, 400),  # a program that sends an invalid request
         ({"Sec-Fetch-Site": "same-origin", "Origin": "https://proxy.example"}, 400),
         ({"Origin": "http://testserver"}, 400),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
@@ -173,20 +172,20 @@ def test_what_is_no_json_is_one_line(writer):
         ({"Origin": "null"}, 403),
     ],
 )
-def test_pages_of_other_sites_are_refused(digits, writer, headers, status):
+def test_requests_from_other_sites_are_rejected(digits, writer, headers, status):
     form = {"file": ("x.png", b"nothing")}
-    refused(client(digits).post("/predict", files=form, headers=headers), status)
-    refused(client(writer).post("/generate", content=b"{", headers=headers), status)
+    error_of(client(digits).post("/predict", files=form, headers=headers), status)
+    error_of(client(writer).post("/generate", content=b"{", headers=headers), status)
 
 
-def test_a_server_of_this_computer_answers_to_its_own_names(digits):
+def test_a_loopback_server_accepts_only_its_own_host_names(digits):
     for host, wanted in (("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False)):
         try:
-            place = listen(host, "0")
+            listener = listen(host, "0")
         except zoo.InputError:
             continue  # a computer without IPv6
-        with place:
-            app = serving.application(digits, "a model", names(place, host))
+        with listener:
+            app = serving.application(digits, "a model", host_names(listener, host))
         page = TestClient(app, raise_server_exceptions=False)
         for name in ("127.0.0.1:7860", "localhost:7860", "LOCALHOST"):
             assert page.get("/", headers={"Host": name}).status_code == 200
@@ -195,19 +194,19 @@ def test_a_server_of_this_computer_answers_to_its_own_names(digits):
 
 
 class Loud(TextClassification):
-    """A third party's task with rows of its own."""
+    """A third-party task with its own prediction rows."""
 
     def prediction_rows(self, examples, outputs):
         return [{**one.columns, "letters": len(one.value[0]), "loud": 0.25} for one in examples]
 
 
-def test_texts_pairs_numbers_and_tasks_of_others(corpus, tmp_path):
+def test_texts_pairs_numbers_and_third_party_tasks(corpus, tmp_path):
     (tmp_path / "a file").write_text("good\nbad\nfine")
     places = {kind: corpus(tmp_path / f"{kind}.tsv", kind) for kind in ("text", "pairs", "ranking")}
     net = "fasttext(dim=8, hidden=8)"
     texts = untrained(f"text(path='{places['text']}')", net)
     rows = client(texts).post("/predict", json={"inputs": [str(tmp_path / "a file"), "a good film"]}).json()["predictions"]
-    assert [row["text"] for row in rows] == [str(tmp_path / "a file"), "a good film"]  # and not the lines of a file
+    assert [row["text"] for row in rows] == [str(tmp_path / "a file"), "a good film"]  # not the lines of the file
     assert rows[1]["probability"] == texts.predict("a good film")[0]["probability"]
     loud = untrained(f"text(path='{places['text']}')", net, Loud)
     assert client(loud).post("/predict", json={"inputs": ["abc"]}).json() == {
@@ -218,18 +217,18 @@ def test_texts_pairs_numbers_and_tasks_of_others(corpus, tmp_path):
         page = client(model)
         (row,) = page.post("/predict", json={"inputs": [["a good film", "a bad film"]]}).json()["predictions"]
         assert row[key] == model.predict([("a good film", "a bad film")])[0][key]
-        assert "an input of 1 parts" in refused(page.post("/predict", json={"inputs": ["a good film"]}))
+        assert "an input of 1 parts" in error_of(page.post("/predict", json={"inputs": ["a good film"]}))
         long = ["a", "a" * (serving.MAX_PROMPT + 1)]
-        assert refused(page.post("/predict", json={"inputs": [long]})) == "a text has 10,001 characters: use up to 10,000"
-        assert 'send {"inputs": [["the ' in refused(page.post("/predict", json={"inputs": [3]}))
+        assert error_of(page.post("/predict", json={"inputs": [long]})) == "a text has 10,001 characters: use up to 10,000"
+        assert 'send {"inputs": [["the ' in error_of(page.post("/predict", json={"inputs": [3]}))
     numbers = untrained("rotation", "linear")
     row = [0.5] * numbers.info.in_features
     page = client(numbers)
     (answer,) = page.post("/predict", json={"inputs": [row]}).json()["predictions"]
     assert answer["output"] == numbers.predict(torch.tensor([row]))[0]["output"]
-    assert "no array of numbers" in refused(page.post("/predict", json={"inputs": [["a"]]}))
-    assert "1 to 256 at a time" in refused(page.post("/predict", json={"inputs": [row] * 257}))
-    assert "0 inputs" in refused(page.post("/predict", json={"inputs": []}))
+    assert "no array of numbers" in error_of(page.post("/predict", json={"inputs": [["a"]]}))
+    assert "1 to 256 at a time" in error_of(page.post("/predict", json={"inputs": [row] * 257}))
+    assert "0 inputs" in error_of(page.post("/predict", json={"inputs": []}))
     with pytest.raises(zoo.InputError, match="a network alone"):
         serving.application(Model(texts.net, {"task": None}), "alone")
 
@@ -261,7 +260,7 @@ async function upload(name, bytes) {
 
 @pytest.fixture
 def opened(monkeypatch, tmp_path):
-    """Open the page of a model in a browser, let a script act on it, and return what it sends."""
+    """Open the page of a model in a browser, run a script on it, and return what it sends."""
     if BROWSER is None:
         pytest.skip("no Chromium is installed")
     with contextlib.ExitStack() as ended:
@@ -282,15 +281,15 @@ def opened(monkeypatch, tmp_path):
             monkeypatch.setattr(serving, "Served", Probed)
             app = serving.application(model, "a <b>model")
             app.router.routes.append(Route("/probe", probe, methods=["POST"]))
-            place = socket.create_server(("127.0.0.1", 0))
+            listener = socket.create_server(("127.0.0.1", 0))
             server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off"))
-            thread = threading.Thread(target=server.run, args=([place],))
+            thread = threading.Thread(target=server.run, args=([listener],))
             thread.start()
             ended.callback(thread.join)
             ended.callback(setattr, server, "should_exit", True)
             flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
-            flags += [f"--window-size={width},900", "--remote-debugging-port=0"]  # without the port it ends when it has loaded
-            address = f"http://127.0.0.1:{place.getsockname()[1]}/"
+            flags += [f"--window-size={width},900", "--remote-debugging-port=0"]  # without a port it exits after loading
+            address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
             browser = subprocess.Popen([BROWSER, *flags, address], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             ended.callback(browser.wait)
             ended.callback(browser.terminate)
@@ -316,11 +315,11 @@ def test_an_image_is_classified_in_the_browser(opened, digits):
     assert (first["title"], first["error"]) == ("a <b>model", "")
     assert set(first["fetched"]) == {"/predict"}
     assert first["overflow"] <= 0
-    assert second["error"] == "bad.png is no image that can be read: send a PNG, JPEG, GIF, BMP or WebP"
+    assert second["error"] == "bad.png cannot be read: send a PNG, JPEG, GIF, BMP or WebP image"
     assert second["answer"] == ""
 
 
-def test_a_text_is_written_in_the_browser(opened, writer):
+def test_a_text_is_generated_in_the_browser(opened, writer):
     script = """
       document.querySelector("textarea").value = "a small"; document.querySelector("input[type=number]").value = 8;
       form.requestSubmit(); await settled(); put(shown());"""
@@ -341,7 +340,7 @@ def test_a_text_is_written_in_the_browser(opened, writer):
         (["vit-digits-quaternion", "--host", "192.0.2.1"], "use --host 127.0.0.1 or an address of this computer"),
     ],
 )
-def test_a_wrong_command_is_one_line(arguments, said, tmp_path, monkeypatch, capsys):
+def test_invalid_arguments(arguments, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["serve", *arguments]) == 2
     out, err = capsys.readouterr()
@@ -349,13 +348,13 @@ def test_a_wrong_command_is_one_line(arguments, said, tmp_path, monkeypatch, cap
     assert said in err
 
 
-def test_a_missing_extra_is_one_line(monkeypatch, capsys):
+def test_missing_packages(monkeypatch, capsys):
     monkeypatch.setattr("zoo_serving.command.find_spec", lambda name: None if name == "uvicorn" else name)
     assert main(["serve", "vit-digits-quaternion"]) == 2
     assert capsys.readouterr().err == "zoo: zoo serve needs uvicorn: pip install 'hypercomplex-zoo[serve]'\n"
 
 
-def test_the_command_serves_until_ctrl_c(tmp_path):
+def test_serve_until_ctrl_c(tmp_path):
     stuck = "import sys, time; from zoo.cli import main; from zoo_serving.application import Served;"
     stuck += "Served.rows = lambda *_: print('busy', flush=True) or time.sleep(600); sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", stuck, "serve", "vit-digits-quaternion", "--port", "0", "--device", "cpu"]
@@ -365,7 +364,7 @@ def test_the_command_serves_until_ctrl_c(tmp_path):
         name, _, address = line.strip().partition(" is at ")
         assert name == "vit-digits-quaternion"
         port = address.rpartition(":")[2]
-        with urlopen(address) as page:  # so its signal handlers are there
+        with urlopen(address) as page:  # its signal handlers are installed
             assert name in page.read().decode()
         again = subprocess.run([*command[:-4], "--port", port], capture_output=True, text=True, check=False)
         assert (again.returncode, again.stdout) == (2, "")
@@ -374,7 +373,7 @@ def test_the_command_serves_until_ctrl_c(tmp_path):
         with ThreadPoolExecutor() as pool:
             answer = pool.submit(ask)
             assert process.stdout.readline() == "busy\n"
-            process.send_signal(2)  # it does not wait until there is an answer
+            process.send_signal(2)  # it does not wait for the answer
             out, err = process.communicate(timeout=60)
         assert answer.result().status_code == 500
     assert (process.returncode, out, err) == (0, "", "")
