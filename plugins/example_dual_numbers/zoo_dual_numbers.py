@@ -1,4 +1,4 @@
-"""Dual numbers: the smallest algebra in which a product of two things other than zero can be zero."""
+"""Dual numbers, the smallest example of an algebra with zero divisors."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The task keeps the contract of every task, its data are what they say, and the command line uses both."""
+"""Test the task with the contract of all tasks, the labels of the data set, and the command line."""
 
 import json
 
@@ -11,7 +11,7 @@ from zoo.cli import main
 from zoo.data import ready
 from zoo.testing import TaskContract
 
-# The zoo's own test run collects this folder whether or not the plugin is installed; your repository needs no such line.
+# The zoo's own tests collect this folder even if the plugin is not installed; your repository does not need this line.
 if not any(entry.distribution == "zoo-multilabel" for entry in registry.entries("tasks")):
     pytest.skip("zoo-multilabel is not installed: pip install plugins/example_multilabel", allow_module_level=True)
 
@@ -19,7 +19,7 @@ NET = "vit(dim=16, depth=1, heads=1)"
 
 
 class TestMultilabelClassification(TaskContract):
-    """A plain Trainer, metrics, checkpoints, predictions and a run, inherited; the definitions of the metrics are ours."""
+    """Inherit tests of training, metrics, checkpoints and predictions; the metrics are defined here."""
 
     spec = "multilabel_classification"
     data = "digit_properties"
@@ -27,20 +27,20 @@ class TestMultilabelClassification(TaskContract):
     algebra = "quaternion"
 
     def expected_metrics(self, outputs: torch.Tensor, targets: torch.Tensor) -> dict[str, float]:
-        """Accuracy of all labels, the mean of the labels' F1, and the share of images whose labels are all right."""
-        chosen, true = outputs >= 0.5, targets == 1
-        hits = (chosen & true).sum(0)
-        f1 = 2 * hits / (chosen.sum(0) + true.sum(0))
-        right = chosen == true
+        """Compute the accuracy over all labels, the macro F1, and the share of images with only correct labels."""
+        predicted, true = outputs >= 0.5, targets == 1
+        hits = (predicted & true).sum(0)
+        f1 = 2 * hits / (predicted.sum(0) + true.sum(0))
+        correct = predicted == true
         return {
-            "accuracy": float(right.float().mean()),
+            "accuracy": float(correct.float().mean()),
             "f1": float(f1.mean()),
-            "exact_match": float(right.all(1).float().mean()),
+            "exact_match": float(correct.all(1).float().mean()),
         }
 
 
-def test_the_statements_about_every_digit_are_true() -> None:
-    """Two is even and prime; the splits have no image in common."""
+def test_labels_are_correct() -> None:
+    """Compare the labels of test images with the digits."""
     from sklearn.datasets import load_digits
 
     data = ready(registry.create("zoo.datasets", "digit_properties"))
@@ -48,24 +48,24 @@ def test_the_statements_about_every_digit_are_true() -> None:
     assert data.info.sizes["test"] == 360
     names, digits = data.info.classes, load_digits().target
     for image, labels in zip(range(1, 1797, 10), data.rows["test"][1][::2], strict=True):
-        said = {name for name, label in zip(names, labels, strict=True) if label}
+        true = {name for name, label in zip(names, labels, strict=True) if label}
         digit = int(digits[image])
-        assert ("even" in said, "above four" in said) == (digit % 2 == 0, digit > 4)
-        assert ("prime" in said) == (digit > 1 and all(digit % k for k in range(2, digit)))
+        assert ("even" in true, "above four" in true) == (digit % 2 == 0, digit > 4)
+        assert ("prime" in true) == (digit > 1 and all(digit % k for k in range(2, digit)))
 
 
-def test_a_threshold_that_is_no_probability() -> None:
-    """An option of our own is checked like the others."""
+def test_invalid_threshold() -> None:
+    """Test that options of the task are checked."""
     from zoo_multilabel import MultilabelClassification
 
     from zoo import InputError
 
-    with pytest.raises(InputError, match="threshold=2: a probability between 0 and 1"):
+    with pytest.raises(InputError, match="threshold=2"):
         MultilabelClassification.check_options(threshold=2)
 
 
-def test_from_the_command_line(tmp_path, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    """``zoo fit`` names our command at its end, and ``zoo predict`` prints our columns."""
+def test_command_line(tmp_path, capsys, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    """Test that ``zoo fit`` suggests the next command, and that ``zoo predict`` prints the columns of the task."""
     monkeypatch.chdir(tmp_path)
     flags = ["--trainer.max_steps", "3", "--trainer.limit_test_batches", "2", "--trainer.accelerator", "cpu"]
     words = ["fit", "--backbone", NET, "--algebra", "quaternion", "--data", "digit_properties", "--run-dir", "run"]

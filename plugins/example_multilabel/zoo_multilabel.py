@@ -1,4 +1,4 @@
-"""Multi-label classification, and digits with statements about them that are true or false."""
+"""Multi-label classification, and a data set of digits with four labels each."""
 
 import hashlib
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from zoo.tasks import Example, StepOutput, Task
 
 
 class MultilabelClassification(Task):
-    """Binary cross entropy of every label; accuracy, macro F1 and the share of images whose labels are all right.
+    """Train with binary cross-entropy; report accuracy, macro F1 and exact match.
 
     Args:
-        net: From images [B, C, S, S] to logits [B, num_labels].
-        num_labels: Labels, each of which is true or false.
-        threshold: Probability from which a label is predicted.
+        net: Network from images [B, C, S, S] to logits [B, num_labels].
+        num_labels: Number of labels.
+        threshold: Minimum probability of a predicted label.
         options: See `zoo.tasks.Task`.
     """
 
@@ -43,7 +43,7 @@ class MultilabelClassification(Task):
         """Check keywords of the constructor."""
         super().check_options(**options)
         if not 0 < (threshold := options.get("threshold", 0.5)) < 1:
-            raise InputError(f"threshold={threshold}: a probability between 0 and 1")
+            raise InputError(f"threshold={threshold}: must be in (0, 1)")
 
     @classmethod
     def data_options(cls, info: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class MultilabelClassification(Task):
         }
 
     def metric_example(self) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """Return two right predictions, all true and all false."""
+        """Return two correct predictions, one with all labels and one with none."""
         truth = torch.tensor([[1], [0]]).expand(2, self.hparams["num_labels"])
         return truth * 0.8 + 0.1, truth, {}
 
@@ -76,7 +76,7 @@ class MultilabelClassification(Task):
         return torch.sigmoid(super().predict_step(batch, batch_idx))
 
     def prediction_rows(self, examples: Sequence[Example], outputs: Tensor) -> list[dict[str, Any]]:
-        """Return the labels that are predicted for each image, and the probability of every label."""
+        """Return the predicted labels of each image, and the probability of every label."""
         rows = []
         for example, probabilities in zip(examples, outputs.tolist(), strict=True):
             by_class = dict(zip(self.info.classes, probabilities, strict=True))
@@ -88,11 +88,11 @@ class MultilabelClassification(Task):
 # --- the data ---
 
 PROPERTIES = {"even": (0, 2, 4, 6, 8), "prime": (2, 3, 5, 7), "above four": (5, 6, 7, 8, 9), "has a hole": (0, 4, 6, 8, 9)}
-"""The digits of which each statement is true."""
+"""The digits with each label."""
 
 
 class DigitProperties(DataModule[ImageInfo]):
-    """Feed batches (images float32 [B, 1, 8, 8], labels int64 [B, 4]) of scikit-learn's 1,797 digits.
+    """Load batches (images float32 [B, 1, 8, 8], labels int64 [B, 4]) of scikit-learn's 1,797 digits.
 
     Args:
         options: ``batch_size``, ``num_workers`` and ``seed``, see `zoo.data.DataModule`.
@@ -102,7 +102,7 @@ class DigitProperties(DataModule[ImageInfo]):
     unit = "images"
 
     def load(self) -> ImageInfo:
-        """Open the splits: of every ten images one is for validation and two are for testing."""
+        """Load the splits: of every ten images, one is for validation and two are for testing."""
         from sklearn.datasets import load_digits
 
         digits = load_digits()

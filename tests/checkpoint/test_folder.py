@@ -1,4 +1,4 @@
-"""A model folder: the same network bit for bit, or one line that says what is wrong with it."""
+"""Save and load model folders: bit equality, damage and hostile content."""
 
 import hashlib
 import json
@@ -23,8 +23,8 @@ from zoo.data.text import TextInfo
 from zoo.errors import InputError
 
 
-def described(algebra: str, **changes: object) -> dict[str, object]:
-    """What a run says of a network over an algebra."""
+def config_of(algebra: str, **changes: object) -> dict[str, object]:
+    """Return the configuration and summary of a run."""
     config = {
         "backbone": SPEC,
         "algebra": algebra,
@@ -38,10 +38,10 @@ def described(algebra: str, **changes: object) -> dict[str, object]:
 
 
 def write(folder: Path, algebra: str = "quaternion", **changes: object) -> torch.nn.Module:
-    config = described(algebra, **changes)
+    config = config_of(algebra, **changes)
     torch.manual_seed(5)
     net = zoo.backbone(config["backbone"], algebra, scope=config["scope"], **INFO.model_kwargs).eval()
-    with torch.no_grad():  # nothing is as it was initialised
+    with torch.no_grad():  # change every parameter
         for parameter in net.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)
     summary = config | {"parameters": count(net) | {"real_twin": 10_000}}
@@ -58,12 +58,12 @@ def sound(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def model(sound, tmp_path) -> Path:
-    """A copy to be damaged."""
+    """A copy that a test may damage."""
     return copytree(sound, tmp_path / "model")
 
 
 def sign(folder: Path, **files: object) -> None:
-    """Write the manifest anew, as an attacker or a careless tool would."""
+    """Rewrite the manifest with matching checksums, as an attacker could."""
     listed = {}
     for path in sorted(folder.iterdir()):
         if path.name != "manifest.json":
@@ -73,7 +73,7 @@ def sign(folder: Path, **files: object) -> None:
 
 
 def edit(folder: Path, **changes: object) -> None:
-    """Change the configuration and sign it; None removes a key."""
+    """Change the configuration and its checksum; None removes a key."""
     config = json.loads((folder / "config.json").read_text()) | changes
     (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
     sign(folder)
@@ -89,7 +89,7 @@ ALGEBRAS = (*ALGEBRAS, "phm(n=2,learned=false)", "phm(n=4,rank=6,shared=true)")
 @pytest.mark.parametrize(("algebra", "scope"), [*((algebra, "all") for algebra in ALGEBRAS), ("quaternion", "attention")])
 def test_round_trip_is_bit_equal(tmp_path, algebra, scope):
     net = write(tmp_path / "model", algebra, scope=scope)
-    torch.manual_seed(99)  # what the loader draws must not matter
+    torch.manual_seed(99)  # loading must not change the random state
     expected = torch.rand(3)
     torch.manual_seed(99)
     again = load_network(tmp_path / "model")
@@ -105,9 +105,9 @@ def test_round_trip_is_bit_equal(tmp_path, algebra, scope):
     assert all(parameter.requires_grad for parameter in again.parameters())
 
 
-def test_what_is_in_the_folder(sound, tmp_path):
+def test_files_of_the_folder(sound, tmp_path):
     assert {path.name for path in sound.iterdir()} == {"config.json", "model.safetensors", "manifest.json", "README.md"}
-    config = read_config(str(sound.parent))  # as of a run
+    config = read_config(str(sound.parent))  # the run folder
     assert ImageInfo.from_dict(config["info"]) == INFO
     expected = {"backbone": SPEC, "algebra": "quaternion", "scope": "all", "init": "variance"}
     assert {key: config[key] for key in expected} == expected
@@ -121,17 +121,17 @@ def test_what_is_in_the_folder(sound, tmp_path):
     assert card.startswith("---\n")
     assert "quaternion" in card
     assert "| accuracy | 0.5000 |" in card
-    write(tmp_path / "model")  # the same network is the same folder
+    write(tmp_path / "model")  # saving is deterministic
     for path in sound.iterdir():
         assert (tmp_path / "model" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
-def test_a_path_with_a_backtick_leaves_the_card_whole(tmp_path):
+def test_backticks_in_paths_do_not_break_the_card(tmp_path):
     write(tmp_path / "model", data="text(path='a`b\nc')")
     assert "trained on `text(path='a'b c')` for" in (tmp_path / "model" / "README.md").read_text()
 
 
-# --- texts ---
+# --- text models ---
 
 TEXT = TextInfo(
     pair=True, classes=("no", "yes"), vocab_size=9, max_length=7, vectors=6, sizes={"train": 9, "val": 1}, sha256="ab"
@@ -140,8 +140,8 @@ WORDS = '{"a": "text \N{SNOWMAN}"}\n'
 
 
 def write_text_model(folder: Path, embedding: str | None = "complex_order") -> torch.nn.Module:
-    """A network that reads two texts and was given vectors of width 6, untrained."""
-    config = described(
+    """Save an untrained network for pairs of texts with vectors of width 6."""
+    config = config_of(
         "quaternion", backbone="fasttext(dim=8)", info=TEXT.to_dict(), embedding=embedding, task="pair_classification"
     )
     net = zoo.backbone("fasttext(dim=8)", "quaternion", embedding=embedding, vectors=6, **TEXT.model_kwargs).eval()
@@ -151,7 +151,7 @@ def write_text_model(folder: Path, embedding: str | None = "complex_order") -> t
 
 
 @pytest.mark.parametrize("embedding", [None, "table", "table(projection=relu)", "complex_order"])
-def test_a_network_that_reads_text_comes_back(tmp_path, embedding):
+def test_round_trip_of_text_models(tmp_path, embedding):
     net = write_text_model(tmp_path / "model", embedding)
     again, tokens = load_network(tmp_path / "model"), torch.tensor([[3, 1, 8, 0], [2, 0, 0, 0]])
     assert torch.equal(net(tokens, tokens.flip(0)), again(tokens, tokens.flip(0)))
@@ -160,7 +160,7 @@ def test_a_network_that_reads_text_comes_back(tmp_path, embedding):
     assert (config["embedding"], TextInfo.from_dict(config["info"])) == (embedding, TEXT)
 
 
-def test_files_beside_the_weights_are_listed_and_checked(tmp_path):
+def test_additional_files_are_verified(tmp_path):
     model = tmp_path / "model"
     write_text_model(model)
     assert (model / "tokenizer.json").read_text(encoding="utf-8") == WORDS
@@ -187,7 +187,7 @@ def test_files_beside_the_weights_are_listed_and_checked(tmp_path):
     ],
     ids=str,
 )
-def test_signed_facts_of_texts_that_do_not_work(tmp_path, change, named):
+def test_invalid_text_info(tmp_path, change, named):
     write_text_model(tmp_path / "model", "table(projection=tanh)")
     edit(tmp_path / "model", info=TEXT.to_dict() | change)
     with raises("invalid", named):
@@ -198,7 +198,7 @@ def test_signed_facts_of_texts_that_do_not_work(tmp_path, change, named):
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "README.md"])
-def test_every_changed_byte_is_found(model, name):
+def test_changed_bytes_are_detected(model, name):
     path = model / name
     data = path.read_bytes()
     for position in range(0, len(data), max(1, len(data) // 50)):
@@ -209,8 +209,8 @@ def test_every_changed_byte_is_found(model, name):
     load_network(model)
 
 
-def test_every_changed_bit_of_the_manifest_is_found(model):
-    """The metrics in it too, and a byte that leaves the same value: 1e5 is 1E5."""
+def test_changed_bits_of_the_manifest_are_detected(model):
+    """Including metrics, and another spelling of the same value, 1E-07."""
     path = model / "manifest.json"
     manifest = read_json(path)
     write_json(path, sealed(manifest | {"metrics": {"loss": 1e-7, "accuracy": 0.5}}))
@@ -227,7 +227,7 @@ def test_every_changed_bit_of_the_manifest_is_found(model):
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "manifest.json"])
 @pytest.mark.parametrize("keep", [None, 0.0, 0.5, -1])
-def test_a_truncated_or_missing_file_is_found(model, name, keep):
+def test_truncated_and_missing_files(model, name, keep):
     data = (model / name).read_bytes()
     (model / name).write_bytes(data[: -2 if keep == -1 else int((keep or 0) * len(data))])
     if keep is None:
@@ -236,7 +236,7 @@ def test_a_truncated_or_missing_file_is_found(model, name, keep):
         load_network(model)
 
 
-def test_what_is_given_in_place_of_a_run(tmp_path):
+def test_find(tmp_path):
     model, ticket = tmp_path / "runs/one/model", tmp_path / "tickets/real/seed-0/round-01/model"
     for folder in (model, ticket):
         folder.mkdir(parents=True)
@@ -254,7 +254,7 @@ def test_what_is_given_in_place_of_a_run(tmp_path):
             find(path)
 
 
-# --- malice: the manifest fits, the content does not ---
+# --- hostile content with a valid manifest ---
 
 
 class Bomb:
@@ -266,7 +266,7 @@ class Bomb:
 
 
 @pytest.mark.parametrize("dump", [pickle.dump, torch.save], ids=["pickle", "torch"])
-def test_pickle_under_the_name_of_safetensors_is_not_run(model, tmp_path, dump):
+def test_pickles_named_safetensors_are_not_loaded(model, tmp_path, dump):
     with (model / "model.safetensors").open("wb") as file:
         dump(Bomb(tmp_path / "pwned"), file)
     sign(model)
@@ -279,7 +279,7 @@ def test_pickle_under_the_name_of_safetensors_is_not_run(model, tmp_path, dump):
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", "sub/x", "..", ""])
-def test_a_manifest_may_not_point_out_of_the_folder(model, name):
+def test_manifests_cannot_list_files_outside_the_folder(model, name):
     (model.parent / "x").write_bytes(b"")
     sign(model, **{name: {"size": 0, "sha256": hashlib.sha256(b"").hexdigest()}})
     with raises("corrupt", "manifest.json"):
@@ -287,7 +287,7 @@ def test_a_manifest_may_not_point_out_of_the_folder(model, name):
 
 
 @pytest.mark.parametrize("listed", [{}, [], None, {"config.json": {}}, {"model.safetensors": {}}])
-def test_a_manifest_that_leaves_files_out(model, listed):
+def test_manifests_must_list_the_required_files(model, listed):
     (model / "manifest.json").write_text(json.dumps({"files": listed}))
     with raises("corrupt", "manifest.json"):
         load_network(model)
@@ -305,7 +305,7 @@ def test_a_manifest_that_leaves_files_out(model, listed):
         ({"algebra": "clifford(p=1,q=1)"}, ["its table differs"]),
         ({"algebra_sha256": "ab"}, ["its table differs"]),
         ({"info": INFO.to_dict() | {"in_channels": "x"}}, ["in_channels = 'x'"]),
-        ({"info": INFO.to_dict() | {"image_size": 100_000, "in_channels": 100_000}}, ["memory"]),  # before any is taken
+        ({"info": INFO.to_dict() | {"image_size": 100_000, "in_channels": 100_000}}, ["memory"]),  # before it is allocated
         ({"task": "translation"}, ["'translation'"]),
         ({"task": "pair_classification"}, ["image_size"]),
         ({"scope": "nope"}, ["scope"]),
@@ -316,14 +316,14 @@ def test_a_manifest_that_leaves_files_out(model, listed):
     ],
     ids=str,
 )
-def test_a_signed_configuration_that_does_not_work(model, change, named):
+def test_invalid_configurations(model, change, named):
     edit(model, **change)
     with raises("invalid", *named):
         load_network(model)
 
 
 @pytest.mark.parametrize("key", ["algebra", "backbone"])
-def test_a_missing_plugin_is_named_with_its_distribution(model, key):
+def test_missing_plugins_are_reported_with_their_distribution(model, key):
     edit(model, **{key: "strange", "versions": {"torch": "2", "stranger-zoo": "1.2"}})
     with raises("invalid", "'strange'", "stranger-zoo 1.2", "pip install stranger-zoo"):
         load_network(model)
@@ -332,14 +332,14 @@ def test_a_missing_plugin_is_named_with_its_distribution(model, key):
 @pytest.mark.parametrize(
     "text", ["", "[]", "3", "{" * 5000, "\ufeff{}", "null", '{"a": NaN}', '{"a": 1e999}', '{"a": 1, "a": 2}', "[" * 10**6]
 )
-def test_a_signed_configuration_that_is_no_object(model, text):
+def test_configurations_must_be_json_objects(model, text):
     (model / "config.json").write_text(text)
     sign(model)
     with raises("corrupt", "config.json"):
         load_network(model)
 
 
-def test_no_room_for_the_weights_names_the_file(tmp_path, monkeypatch):
+def test_full_disk_names_the_weights_file(tmp_path, monkeypatch):
     def full(net, path):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 

@@ -1,4 +1,4 @@
-"""The command line, called in this process from an empty folder."""
+"""Call the command line in this process from an empty folder."""
 
 import io
 import sys
@@ -15,7 +15,7 @@ from zoo.cli import main
 
 
 class Answer(NamedTuple):
-    """What a call left behind."""
+    """Exit code and output of a call."""
 
     code: int
     out: str
@@ -36,7 +36,7 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 @pytest.fixture
 def refused(call: Callable[..., Answer], tmp_path: Path) -> Callable[..., str]:
-    """Call ``zoo`` with something wrong and return the one line it says; nothing may be left behind."""
+    """Call ``zoo`` with invalid input and return its message; no files may be left behind."""
 
     def run(*words: object) -> str:
         before = sorted(tmp_path.rglob("*"))
@@ -56,7 +56,7 @@ def refused(call: Callable[..., Answer], tmp_path: Path) -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def trained_vit(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
-    """Train a network over an algebra for two steps, once, and return its run."""
+    """Train a network for two steps, cached per session, and return its run."""
     runs: dict[tuple[str, str], Path] = {}
 
     def train(backbone: str, algebra: str) -> Path:
@@ -64,7 +64,7 @@ def trained_vit(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str]
             folder = runs[backbone, algebra] = tmp_path_factory.mktemp("trained") / "run"
             limits = dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches"), 2)
             trainer = {"max_epochs": 1, "accelerator": "cpu", "logger": False} | limits
-            with redirect_stdout(io.StringIO()):  # not what the test's command says
+            with redirect_stdout(io.StringIO()):
                 zoo.fit(backbone=backbone, algebra=algebra, run_dir=str(folder), trainer=trainer)
         return runs[backbone, algebra]
 
@@ -73,7 +73,7 @@ def trained_vit(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str]
 
 @pytest.fixture
 def pipe(monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], None]:
-    """Put bytes into standard input."""
+    """Set standard input to bytes."""
 
     def feed(content: bytes) -> None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="ascii"))

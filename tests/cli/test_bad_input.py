@@ -1,4 +1,4 @@
-"""What a user can get wrong: exit code 2, one line that names the offending value, and nothing left behind."""
+"""Invalid input: exit code 2, one line that names the offending value, and no files left behind."""
 
 import shlex
 from shutil import copytree
@@ -15,7 +15,7 @@ from zoo.data.images.files import digits
 LIMITS = "--trainer.max_epochs 1 --trainer.accelerator cpu"
 VIT = f"fit --backbone vit(dim=32,depth=1) --algebra quaternion --data digits {LIMITS}"
 TEXT = f"fit --backbone fasttext(dim=8,hidden=8) --algebra quaternion --data text(path=text.tsv) {LIMITS}"
-# By the call that would work: what is added to it, and the values that the line names.
+# By valid call: invalid additions, and the values that the message names.
 CASES = {
     VIT: [
         ("--algebra quternion", "'quternion'", "'quaternion'"),
@@ -57,7 +57,7 @@ CASES = {
         ("--trainer.max_epochs x", "trainer.max_epochs", "x"),
         ("--trainer.precision 17", "--trainer", "bf16-mixed", "17"),
         ("--trainer.callbacks nope", "trainer.callbacks", "nope"),
-        # Refused by Lightning or torch, after the folder of the run was claimed:
+        # Rejected by Lightning or torch after the run folder was created:
         ("--trainer.accelerator tpuu", "accelerator", "tpuu", "cpu"),
         ("--trainer.devices 0", "devices=0"),
         ("--trainer.strategy nope", "strategy", "nope"),
@@ -109,7 +109,7 @@ CASES = {
         ("cut.png", "cut.png"),
     ],
 }
-READS = [  # a backbone, data that it does not read, and what the line names
+READS = [  # a backbone, unsupported data, and the names in the message
     ("fasttext", "digits", "images", "vit"),
     ("vit", "text(path=text.tsv)", "texts", "lstm"),
     ("timm/resnet18", "pairs(path=pairs.tsv)", "pairs of texts", "decomposable_attention"),
@@ -124,7 +124,7 @@ READS = [  # a backbone, data that it does not read, and what the line names
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The folder of a network that was never trained, as a run writes it."""
+    """The model folder of an untrained network."""
     info = ready(digits()).info
     net = zoo.backbone("vit(dim=16,depth=1,heads=1)", "quaternion", **info.model_kwargs)
     config = {"backbone": "vit(dim=16,depth=1,heads=1)", "algebra": "quaternion", "scope": "all", "init": "variance"}
@@ -137,7 +137,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def files(trained, corpus, tmp_path):
-    """Everything that the cases name, sound or not."""
+    """The files of the cases."""
     copytree(trained, tmp_path / "model")
     (tmp_path / "file").touch()
     (tmp_path / "full").mkdir()
@@ -159,13 +159,13 @@ def files(trained, corpus, tmp_path):
     [(base, words, values) for base, cases in CASES.items() for words, *values in cases],
     ids=lambda value: value if isinstance(value, str) and value not in CASES else "",
 )
-def test_one_line_names_the_value(refused, files, base, words, values):
+def test_the_message_names_the_value(refused, files, base, words, values):
     line = refused(*base.split(), *shlex.split(words))
     assert [value for value in values if str(value) not in line] == []
 
 
 @pytest.mark.parametrize(("backbone", "data", "kind", "other"), READS)
-def test_a_backbone_and_data_that_it_does_not_read(refused, files, backbone, data, kind, other):
+def test_incompatible_backbone_and_data(refused, files, backbone, data, kind, other):
     for command in ("fit", "info"):
         line = refused(command, "--backbone", backbone, "--algebra", "real", "--data", data)
         assert kind in line
@@ -173,9 +173,9 @@ def test_a_backbone_and_data_that_it_does_not_read(refused, files, backbone, dat
 
 
 @pytest.mark.parametrize("words", ["test model", "validate model", "predict model any.png"])
-def test_a_model_that_is_missing_changed_or_sound(call, refused, files, tmp_path, words):
+def test_missing_and_damaged_models(call, refused, files, tmp_path, words):
     weights, config = tmp_path / "model/model.safetensors", tmp_path / "model/config.json"
-    assert (call(*words.split()).code == 0) != words.startswith("predict")  # there is no such image
+    assert (call(*words.split()).code == 0) != words.startswith("predict")  # the image does not exist
     content = weights.read_bytes()
     weights.write_bytes(content[:-100] + bytes([content[-100] ^ 1]) + content[-99:])
     assert "model/model.safetensors" in refused(*words.split())
@@ -191,7 +191,7 @@ def test_a_model_that_is_missing_changed_or_sound(call, refused, files, tmp_path
 BROKEN = {
     "exit": ("import sys\nsys.exit(3)", "SystemExit"),
     "syntax": ("def make(:", "SyntaxError"),
-    "value": ("make = 3", "not callable"),
+    "value": ("make = 3", "must be callable"),
     "raises": ("def make():\n    raise RuntimeError('first\\nsecond')", "first second"),
     "exits": ("def make():\n    import sys\n    sys.exit()", "SystemExit"),
     "returns": ("def make():\n    return 3", "int"),
@@ -199,7 +199,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_plugin_breaks_only_itself(environment, refused, call, case):
+def test_broken_plugins_do_not_affect_others(environment, refused, call, case):
     source, reason = BROKEN[case]
     environment.install("stranger-zoo", {"strange": "stranger_zoo:make"}, {"stranger_zoo.py": source})
     line = refused(*VIT.split(), "--algebra", "strange")
@@ -218,5 +218,5 @@ def test_a_name_of_two_distributions(environment, refused, call):
     line = refused(*VIT.split(), "--algebra", "strange")
     assert "first-zoo:strange" in line
     assert "second-zoo:strange" in line
-    assert "int" in refused(*VIT.split(), "--algebra", "first-zoo:strange")  # found, and it returns no algebra
+    assert "int" in refused(*VIT.split(), "--algebra", "first-zoo:strange")  # it does not return an algebra
     assert call(*VIT.split(), "--algebra", "real", "--print_config").code == 0

@@ -1,4 +1,4 @@
-"""The commands: no torch for looking around, exit codes, short errors, and pipes that close."""
+"""Commands: imports, listings, exit codes, errors and standard streams."""
 
 import errno
 import json
@@ -19,7 +19,7 @@ from zoo.cli.commands import command_names, show
 from zoo.cli.listing import options_of
 from zoo.errors import InputError
 
-# Calls that must answer without torch, with the exit code and what the one line on stderr suggests.
+# Calls that must not import torch, by exit code, with a part of the error message.
 LIGHT = {
     0: ["", "--help", "-h", "help", "--version", "-V", "list", "list algebras --json", "list backbones", "completion bash"],
     2: [
@@ -56,7 +56,7 @@ def python(*words: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], text=True, capture_output=True, check=False, timeout=120, **options)
 
 
-def test_looking_around_imports_neither_torch_nor_lightning():
+def test_light_commands_do_not_import_torch():
     code = f"""
 import sys
 from zoo.cli import main
@@ -75,7 +75,7 @@ for expected, calls in {LIGHT!r}.items():
         assert call.partition("| ")[2] in line
 
 
-def test_help_names_every_command_and_shows_the_first_run(call):
+def test_help_lists_every_command(call):
     page = call("--help").out
     assert call() == (0, page, "")
     assert all(f"\n  {command} " in page for command in command_names())
@@ -84,7 +84,7 @@ def test_help_names_every_command_and_shows_the_first_run(call):
 
 
 @pytest.mark.parametrize("command", command_names())
-def test_every_command_has_help_of_its_own(command, capsys):
+def test_every_command_has_help(command, capsys):
     with pytest.raises(SystemExit) as stop:
         main([command, "--help"])
     assert stop.value.code == 0
@@ -112,7 +112,7 @@ def test_listings(call, monkeypatch):
     assert all(len(line) <= 60 for line in lines)
 
 
-def test_the_options_of_one_plugin(call):
+def test_options_of_a_plugin(call):
     usage, _, summary, *doc = call("list", "backbones", "vit").out.splitlines()
     assert usage.startswith("vit(dim=64, depth=4, heads=4,")
     assert summary.startswith("Vision transformer")
@@ -121,7 +121,7 @@ def test_the_options_of_one_plugin(call):
     assert json.loads(call("list", "datasets", "digits", "--json").out)["usage"] == "digits(size=None, augment=auto)"
 
 
-def test_every_plugin_tells_its_options_and_none_that_the_zoo_passes():
+def test_options_of_every_plugin():
     given = {"batch_size", "num_workers", "in_channels", "num_classes", "vocab_size", "layers", "net", "lr", "tokenizer"}
     for kind in set(registry.GROUPS) - {"datasets"}:
         for entry in registry.entries(kind):
@@ -130,7 +130,7 @@ def test_every_plugin_tells_its_options_and_none_that_the_zoo_passes():
             assert found["doc"].startswith(found["summary"] or "?"), entry.name
             named = set(re.findall(r"[(, ](\w+)", found["usage"])) | set(re.findall(r"^    (\w+):", found["doc"], re.M))
             assert not given & named, found["usage"]
-            if kind == "tasks":  # those of its base classes too
+            if kind == "tasks":  # including options of the base classes
                 assert set(re.findall(r"[(, ](\w+)=", found["usage"])) <= set(registry.load(entry).options())
                 assert "metrics=()" in found["usage"]
 
@@ -162,7 +162,7 @@ def test_options_of_a_third_party_plugin(call, monkeypatch):
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_a_shell_completes_commands_flags_and_names(shell, call):
+def test_completion(shell, call):
     script = call("completion", shell).out
     assert script.startswith("autoload") == (shell == "zsh")
     if shell == "zsh":
@@ -184,8 +184,8 @@ def test_debug_raises(words):
 
 
 def denied(number: int) -> tuple[OSError, int, str]:
-    said = f"{os.strerror(number)} (disk/x): choose another path, or change its permissions"
-    return OSError(number, os.strerror(number), "disk/x"), 2, said
+    message = f"{os.strerror(number)} (disk/x): choose another path, or change its permissions"
+    return OSError(number, os.strerror(number), "disk/x"), 2, message
 
 
 def misplaced(number: int) -> tuple[OSError, int, str]:
@@ -193,7 +193,7 @@ def misplaced(number: int) -> tuple[OSError, int, str]:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "message"),
     [
         *map(denied, (errno.EACCES, errno.EPERM, errno.EROFS)),
         *map(misplaced, (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)),
@@ -203,20 +203,20 @@ def misplaced(number: int) -> tuple[OSError, int, str]:
     ],
     ids=repr,
 )
-def test_the_exit_code_and_the_line_of_an_error(error, code, said, monkeypatch, call):
+def test_exit_codes_and_messages(error, code, message, monkeypatch, call):
     def fail(words):
         raise error
 
     monkeypatch.setattr("zoo.cli.commands.dispatch", fail)
     found = call("list")
     line, *more = found.err.splitlines()
-    assert (found.code, line) == (code, f"zoo: {said}")
+    assert (found.code, line) == (code, f"zoo: {message}")
     assert ["--debug" in text for text in more] == [True] * isinstance(error, RuntimeError)
 
 
 @pytest.mark.parametrize("error", [None, ImportError("cannot load module more than once per process")])
-def test_an_interruption_that_a_library_swallows_counts(error, monkeypatch, call):
-    """As numpy and matplotlib do while they are imported."""
+def test_interrupts_swallowed_by_a_library_are_reported(error, monkeypatch, call):
+    """numpy and matplotlib swallow them while they are imported."""
 
     def imports(words):
         with suppress(KeyboardInterrupt):
@@ -244,8 +244,8 @@ def test_python_m_zoo():
 
 
 @pytest.mark.parametrize("words", [["list"], ["--help"], ["list", "--json"], ["fit", "--help"]], ids=" ".join)
-def test_a_reader_that_has_gone_is_no_error(words):
-    """What ``zoo list | head -0`` does: the pipe is closed before the first byte."""
+def test_closed_pipe_is_not_an_error(words):
+    """As in ``zoo list | head -0``, the pipe is closed before the first byte."""
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as pipe:
@@ -254,7 +254,7 @@ def test_a_reader_that_has_gone_is_no_error(words):
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_standard_output_that_is_full_is_named(unbuffered):
+def test_full_standard_output(unbuffered):
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "zoo", "list", "algebras"]
@@ -265,25 +265,25 @@ def test_standard_output_that_is_full_is_named(unbuffered):
 @pytest.mark.parametrize(
     "closed", ["<&-", pytest.param(">&-", marks=pytest.mark.slow), pytest.param("2>&-", marks=pytest.mark.slow)]
 )
-def test_closed_standard_streams_are_nobody_elses(closed, tmp_path):
-    """A file that is opened first would else take the place of the stream, and be read or written as it."""
+def test_closed_standard_streams(closed, tmp_path):
+    """Otherwise the first opened file would get the descriptor of the stream."""
     command = f"{sys.executable} -m zoo predict nowhere - {closed}"
     done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, "Error" in done.stderr, done.stdout) == (2, False, "")
 
 
-def test_a_terminal_that_cannot_show_a_letter_is_no_defect():
+def test_characters_outside_the_terminal_encoding():
     code = "from zoo.cli.commands import open_streams; open_streams(); print('\u2500 z')"
     found = python("-c", code, env=os.environ | {"PYTHONIOENCODING": "latin-1"})
     assert (found.returncode, found.stdout) == (0, "\\u2500 z\n")
 
 
-def test_json_has_no_infinity(capsys):
+def test_json_contains_no_infinity(capsys):
     show({"loss": 1.5, "more": [float("inf"), float("nan")]}, True, print)
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"loss": 1.5, "more": [None, None]}
 
 
-def test_a_table_is_not_cut_in_a_pipe(call):
+def test_tables_are_not_truncated_in_a_pipe(call):
     out = call("info", "--backbone", "timm/convnext_atto", "--algebra", "quaternion").out
     assert "stages.1.blocks.0.mlp.fc1 " in out
     assert "…" not in out

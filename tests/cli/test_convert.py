@@ -1,4 +1,4 @@
-"""``zoo convert``: what is written and printed, what can be done with it, and one line for what is wrong."""
+"""``zoo convert``: files, output, further training and errors."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ def run(trained_vit, call, tmp_path):
     return "run"
 
 
-def test_a_run_is_converted_tested_and_trained_further(call, run, tmp_path):
+def test_convert_test_and_fine_tune(call, run, tmp_path):
     code, out, err = call("convert", "--from", run, "--algebra", "quaternion", "--to", "made")
     assert (code, err) == (0, "")
     rows = {line.split()[0]: line.split()[-2:] for line in out.splitlines() if line.strip().startswith("blocks.")}
@@ -32,7 +32,7 @@ def test_a_run_is_converted_tested_and_trained_further(call, run, tmp_path):
     model, real = zoo.load("made"), zoo.load(run)
     assert (model.config["algebra"], model.config["data"], model.metrics) == ("quaternion", "digits", {})
     assert torch.equal(model.net.head.weight, real.net.head.weight)
-    assert "the nearest to those of a trained network over the reals" in (tmp_path / "made/README.md").read_text()
+    assert "projected onto the algebra" in (tmp_path / "made/README.md").read_text()
     assert call("verify", "made").code == 0
     assert "accuracy" in call("test", "made", "--trainer.limit_test_batches", "1", "--trainer.accelerator", "cpu").out
     words = ("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "1", "--trainer.accelerator", "cpu")
@@ -42,7 +42,7 @@ def test_a_run_is_converted_tested_and_trained_further(call, run, tmp_path):
     assert 0 < float(moved.detach().abs().max()) < 0.01
 
 
-def test_json_and_another_scope(call, run):
+def test_json_and_scope(call, run):
     code, out, _ = call("convert", "--from", run, "--algebra", "phm-2", "--scope", "attention", "--to", "deep/made", "--json")
     made = json.loads(out)
     assert code == 0
@@ -52,7 +52,7 @@ def test_json_and_another_scope(call, run):
     assert zoo.load("deep/made").config["scope"] == "attention"
 
 
-def test_a_model_of_timm_keeps_its_classes_or_gets_a_new_head(call, tmp_path, monkeypatch):
+def test_timm_models_keep_their_classes_or_get_a_new_head(call, tmp_path, monkeypatch):
     torch.manual_seed(0)
     create, path = timm.create_model, tmp_path / "weights.pth"
     real = create("test_vit")
@@ -91,7 +91,7 @@ def layers(tmp_path):
     return state
 
 
-def test_layers_of_another_library_become_a_state_dict(call, layers):
+def test_import_layers_of_another_library(call, layers):
     words = ("convert", "--from", "theirs.pt", "--format", "qytorch", "--algebra", "quaternion")
     code, out, err = call(*words, "--to", "deep/ours.safetensors")
     assert (code, err) == (0, "")
@@ -117,7 +117,7 @@ def test_layers_of_another_library_become_a_state_dict(call, layers):
         (("--format", "qytorch", "--to", "theirs.safetensors"), "'theirs.safetensors' exists"),
     ],
 )
-def test_wrong_layers_are_refused(refused, layers, tmp_path, words, said):
+def test_invalid_imports(refused, layers, tmp_path, words, said):
     (tmp_path / "theirs.safetensors").touch()
     assert said in refused("convert", "--from", "theirs.pt", *words)
     assert not (tmp_path / "x.safetensors").exists()
@@ -139,5 +139,5 @@ def test_wrong_layers_are_refused(refused, layers, tmp_path, words, said):
         (("--from", "timm/resnet999", "--algebra", "quaternion", "--to", "x"), "has no model 'resnet999'"),
     ],
 )
-def test_wrong_calls_are_answered_in_one_line(refused, words, said):
+def test_invalid_convert(refused, words, said):
     assert said in refused("convert", *words)

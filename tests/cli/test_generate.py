@@ -1,4 +1,4 @@
-"""``zoo generate``, and the other commands on runs that generate text."""
+"""``zoo generate``, and other commands with generative models."""
 
 import io
 import json
@@ -29,7 +29,7 @@ RUNS = {
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """The folder of the data and of the runs of this module."""
+    """A folder with data and runs."""
     folder, draw = tmp_path_factory.mktemp("generate"), random.Random(0)
     words = ["the", "café", "was", "naïve", "and", "old"]
     text = "".join(" ".join(draw.choices(words, k=6)) + "\n" for _ in range(150))
@@ -72,8 +72,8 @@ class Terminal(io.StringIO):
         ("pairs", "six two one", {"beam": 3}),
     ],
 )
-def test_a_text_as_the_model_generates_it(call, place, models, pipe, name, prompt, flags):
-    """After the prompt, or instead of it; without a prompt a new line begins."""
+def test_generate_prints_the_text_of_the_model(call, place, models, pipe, name, prompt, flags):
+    """Language models print the prompt before the text; without a prompt they start with a newline."""
     words = ["generate", place / name, *(word for flag in flags.items() for word in (f"--{flag[0]}", flag[1]))]
     (text,) = samples(models[name], prompt or "\n", 1, **flags)
     expected = 0, ((prompt or "\n") if name == "gpt" else "") + text + "\n", ""
@@ -94,7 +94,7 @@ def test_several_texts(call, place, models, name):
     assert [json.loads(row) for row in rows] == [{"prompt": words[3], "text": text} for text in texts]
 
 
-def test_words_are_shown_as_they_come(place, monkeypatch, models):
+def test_text_is_streamed(place, monkeypatch, models):
     shown: list[str] = []
 
     class Screen(io.StringIO):
@@ -108,7 +108,7 @@ def test_words_are_shown_as_they_come(place, monkeypatch, models):
 
 
 @pytest.mark.parametrize("command", ["generate", "predict"])
-def test_every_option_of_decoding_is_a_flag_with_its_help(capsys, command):
+def test_every_decoding_option_is_a_flag_with_help(capsys, command):
     with pytest.raises(SystemExit):
         main([command, "--help"])
     page = " ".join(capsys.readouterr().out.split())
@@ -130,12 +130,12 @@ def test_every_option_of_decoding_is_a_flag_with_its_help(capsys, command):
         ("nowhere", ["--prompt", "a film"], ["nowhere"]),
     ],
 )
-def test_one_line(refused, place, name, flags, needles):
-    said = refused("generate", place / name, *flags)
-    assert [needle for needle in needles if needle not in said] == []
+def test_invalid_generate(refused, place, name, flags, needles):
+    message = refused("generate", place / name, *flags)
+    assert [needle for needle in needles if needle not in message] == []
 
 
-def test_a_task_and_data_that_do_not_belong_together(refused, place):
+def test_incompatible_task_and_data(refused, place):
     words = ("--backbone", f"transformer({SIZE})", "--algebra", "real", "--task")
     for command in ("fit", "info"):
         assert "'seq2seq'" in refused(command, *words, "seq2sec")
@@ -148,7 +148,7 @@ def test_a_task_and_data_that_do_not_belong_together(refused, place):
 # --- line by line ---
 
 
-def test_a_file_is_answered_line_by_line(call, place, models, pipe, tmp_path, monkeypatch):
+def test_predict_processes_files_line_by_line(call, place, models, pipe, tmp_path, monkeypatch):
     content = b"one\n\ntwo three\n  \nsix"
     (tmp_path / "lines.txt").write_bytes(content)
     words = ("predict", place / "pairs", "lines.txt", "--beam", 2)
@@ -169,17 +169,17 @@ def test_a_file_is_answered_line_by_line(call, place, models, pipe, tmp_path, mo
     assert screen.getvalue() == ""
 
 
-def test_a_long_line_is_named_or_cut(call, refused, place, tmp_path):
+def test_long_lines_are_reported_or_truncated(call, refused, place, tmp_path):
     (tmp_path / "lines.txt").write_text("one\n\n" + "two " * 9 + "\nsix\n")
-    said = refused("predict", place / "pairs", "lines.txt")
-    assert "lines.txt:3" in said
-    assert "--truncate" in said
+    message = refused("predict", place / "pairs", "lines.txt")
+    assert "lines.txt:3" in message
+    assert "--truncate" in message
     code, out, err = call("predict", place / "pairs", "lines.txt", "--truncate")
     assert (code, err, len(out.splitlines())) == (0, "", 4)
-    assert call("predict", place / "pairs", "one two " * 100, "--truncate").code == 0  # longer than the name of a file
+    assert call("predict", place / "pairs", "one two " * 100, "--truncate").code == 0  # longer than a file name can be
 
 
-def test_an_answer_is_one_line_whatever_is_generated():
+def test_generated_newlines_are_replaced():
     assert line({"source": "one", "target": "un\ndeux\u2028trois\r\n"}) == "un deux trois"
     assert line({"source": "", "target": ""}) == ""
     assert line({"text": "a", "label": "yes", "probability": 0.5}) == "a\tyes\t0.5000"
@@ -195,7 +195,7 @@ def test_an_answer_is_one_line_whatever_is_generated():
         ("pairs", {"loss", "exact_match", "bleu", "chrf"}),
     ],
 )
-def test_evaluation_repeats_the_run(call, place, name, metrics):
+def test_evaluation_reproduces_the_metrics_of_the_run(call, place, name, metrics):
     code, out, err = call("test", place / name, "--json", *CPU)
     assert (code, err) == (0, "")
     summary = json.loads((place / name / "summary.json").read_text())["metrics"]
@@ -206,7 +206,7 @@ def test_evaluation_repeats_the_run(call, place, name, metrics):
     assert all(f"test {metric}" in plain for metric in metrics)
 
 
-def test_evaluation_decodes_as_the_run_did_but_for_what_is_given(call, place, tmp_path, monkeypatch):
+def test_flags_override_the_decoding_options_of_the_run(call, place, tmp_path, monkeypatch):
     config = yaml.safe_load((place / "pairs/config.yaml").read_text())
     config |= {"decoding": {"beam": 3, "length": 4}, "run_dir": str(tmp_path / "beam")}
     config["trainer"]["max_epochs"] = 1
@@ -233,13 +233,13 @@ def test_evaluation_decodes_as_the_run_did_but_for_what_is_given(call, place, tm
         ("transformer", "glosses(task=seq2seq,limit=60,vocab=400)"),
     ],
 )
-def test_a_run_ends_with_what_to_do_next_and_info_counts_it(call, tmp_path, backbone, data):
+def test_fit_suggests_generate_and_info_agrees(call, tmp_path, backbone, data):
     words = ("--backbone", f"{backbone}({SIZE.replace(' ', '')})", "--algebra", "complex", "--data", data)
     limits = ("--trainer.max_epochs", 1, "--trainer.limit_train_batches", 2, *CPU)
     code, out, err = call("fit", *words, *limits, "--run-dir", "run")
     assert (code, err) == (0, "")
-    (said,) = [row for row in out.splitlines() if "zoo generate" in row]
-    assert said.split("#")[0].strip() == 'zoo generate run --prompt "some text"'
+    (suggestion,) = [row for row in out.splitlines() if "zoo generate" in row]
+    assert suggestion.split("#")[0].strip() == 'zoo generate run --prompt "some text"'
     assert call("generate", "run", "--prompt", "some text", "--length", 4).code == 0
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert json.loads(call("info", *words, "--json").out)["total"] == summary["parameters"]

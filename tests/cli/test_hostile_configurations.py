@@ -1,4 +1,4 @@
-"""A configuration cannot run code: whatever it names is looked up among installed packages before anything is imported."""
+"""Configurations cannot run code: names are looked up in installed packages before anything is imported."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ START = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a module that leaves a file behind when it is imported."""
+    """A folder with a module that creates a file on import."""
     (tmp_path / "evilmod.py").write_text(f"open({str(tmp_path / 'OWNED')!r}, 'w').close()\nclass C: pass\n")
     return tmp_path
 
@@ -50,7 +50,7 @@ def write(folder: Path, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_nothing_beside_a_configuration_is_imported(folder, monkeypatch, capsys, case):
+def test_modules_next_to_a_configuration_are_not_imported(folder, monkeypatch, capsys, case):
     monkeypatch.syspath_prepend(str(folder))
     (folder / "work").mkdir()
     monkeypatch.chdir(folder / "work")
@@ -76,13 +76,13 @@ def start(folder: Path, way: str, *words: str) -> str:
     [(way, "callbacks-list") for way in START]
     + [pytest.param(way, case, marks=pytest.mark.slow) for way in START for case in CASES],
 )
-def test_each_way_to_start(folder, way, case):
+def test_every_way_to_start(folder, way, case):
     write(folder, case)
     start(folder, way, "-c", "config.yaml")
 
 
 @pytest.mark.parametrize("way", ["module", "path"])
-def test_a_distribution_in_the_working_folder_is_not_installed(folder, way):
+def test_distributions_in_the_working_directory_are_ignored(folder, way):
     info = folder / "evil-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""The exact wording of the messages that users see most; other tests check codes and values."""
+"""The exact wording of the most common messages; other tests check codes and values."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Flags and files: what composes, what wins, and what is said about a bad one."""
+"""Flags and configuration files: precedence, types and errors."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from zoo.training.options import TRAINER_ARGUMENTS, Average, Fit, Info
 from zoo.training.resolve import effective as effective_options
 
 NAMES = ("--backbone", "vit", "--algebra", "real")
-LEFT_OPEN = {"betas": None, "eps": None, "mup_base_width": None}
+UNSET = {"betas": None, "eps": None, "mup_base_width": None}
 
 
 def parse(command, *words):
@@ -25,7 +25,7 @@ def parse(command, *words):
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """Two configurations that overlap, and a way to write another."""
+    """Two overlapping configurations, and a function that writes another."""
     monkeypatch.chdir(tmp_path)
 
     def write(name: str, text: str | bytes) -> None:
@@ -38,7 +38,7 @@ def files(tmp_path, monkeypatch):
 
 @pytest.fixture
 def effective(call):
-    """The configuration that ``zoo fit`` would run with."""
+    """The effective configuration of ``zoo fit``."""
 
     def read(*words):
         code, out, err = call("fit", *words, "--print_config")
@@ -48,8 +48,8 @@ def effective(call):
     return read
 
 
-def test_what_is_printed_is_what_a_run_would_have(effective, tmp_path):
-    """Defaults are those of the options class, and of the backbone: nothing is left to be found out later."""
+def test_print_config_includes_defaults(effective, tmp_path):
+    """Defaults come from the options class and from the backbone."""
     values, wanted = effective(*NAMES), asdict(effective_options(Fit("vit", "real")))
     assert values == json.loads(json.dumps({key: value for key, value in wanted.items() if value is not None}))
     assert values["optimizer"]["lr"] == 2e-3
@@ -57,13 +57,13 @@ def test_what_is_printed_is_what_a_run_would_have(effective, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_later_file_wins_key_by_key(files, effective):
+def test_later_files_override_earlier_ones(files, effective):
     values = effective("-c", "a.yaml")
-    assert values["optimizer"] == {"name": "sgd", "lr": 0.1, "weight_decay": 0.05} | LEFT_OPEN
+    assert values["optimizer"] == {"name": "sgd", "lr": 0.1, "weight_decay": 0.05} | UNSET
     assert values["trainer"] == {"max_epochs": 3, "precision": 32}
     values = effective("-c", "a.yaml", "--config", "b.yaml")
     assert (values["backbone"], values["algebra"]) == ("vit", "complex")
-    assert values["optimizer"] == {"name": "sgd", "lr": 0.2, "weight_decay": 0.05} | LEFT_OPEN
+    assert values["optimizer"] == {"name": "sgd", "lr": 0.2, "weight_decay": 0.05} | UNSET
     assert values["trainer"] == {"max_epochs": 4, "precision": 32}
 
 
@@ -75,7 +75,7 @@ def test_a_later_file_wins_key_by_key(files, effective):
         ["--config=a.yaml", "-cb.yaml", "--optimizer.lr", "9", "--trainer.max-epochs", "7"],
     ],
 )
-def test_flags_win_wherever_they_stand(files, effective, words):
+def test_flags_override_files_in_any_order(files, effective, words):
     values = effective(*words)
     assert (values["algebra"], values["optimizer"]["lr"]) == ("complex", 9)
     assert values["trainer"] == {"max_epochs": 7, "precision": 32}
@@ -100,18 +100,18 @@ def test_flags_win_wherever_they_stand(files, effective, words):
         (["--data", "digits(size=16,seed=1)"], "data", "digits(size=16,seed=1)"),
         (["--beam", "4"], "decoding.beam", 4),
         (["--decoding.beam", "4"], "decoding.beam", 4),
-        (["--seed", "3"], "decoding.seed", 0),  # a run has a seed of its own
+        (["--seed", "3"], "decoding.seed", 0),  # the seed of the run
     ],
     ids=str,
 )
-def test_how_a_value_is_read(words, name, value):
+def test_values_of_flags(words, name, value):
     values = parse("fit", *NAMES, *words)
     part, dot, key = name.partition(".")
     found = values[part][key] if dot else values[name]
     assert list(found) == list(value) if isinstance(value, tuple | list) else found == value
 
 
-def test_numbers_in_files_may_be_written_as_in_python(files, effective):
+def test_numbers_in_files_as_in_python(files, effective):
     """PyYAML alone reads 1e-3 as a string."""
     files("c", "optimizer: {lr: 1e-3, betas: [0.8, 0.9]}\nvectors:\n")
     optimizer = effective("-c", "a.yaml", "-c", "c.yaml")["optimizer"]
@@ -119,7 +119,7 @@ def test_numbers_in_files_may_be_written_as_in_python(files, effective):
 
 
 @pytest.mark.parametrize("kind", [Fit, Average, Evaluate, Predict, Generate, Info])
-def test_every_option_is_a_flag_with_a_description(kind, capsys):
+def test_every_option_is_a_flag_with_help(kind, capsys):
     parser = Parser("x", "", kind)
     with pytest.raises(SystemExit):
         parser.parse(["--help"])
@@ -134,7 +134,7 @@ def test_every_trainer_argument_is_a_flag():
     assert {f"trainer.{name}" for name in TRAINER_ARGUMENTS} <= load_command("fit").make_parser("fit").known.keys()
 
 
-def test_of_a_trained_model_only_what_is_given_is_decided(files):
+def test_trained_models_get_only_given_decoding_options(files):
     files("short", "decoding: {length: 2}")
     assert parse("test", "run")["decoding"] == {}
     assert parse("test", "run", "-c", "short.yaml", "--beam", "1")["decoding"] == {"length": 2, "beam": 1}
@@ -152,7 +152,7 @@ def test_flags_and_positional_arguments_may_be_mixed(words):
 
 
 @pytest.mark.parametrize("word", ["-", "-3", "-.5", "- a text"])
-def test_a_text_that_begins_with_a_dash_is_no_flag(word):
+def test_texts_may_start_with_a_dash(word):
     assert parse("predict", "run", word)["input"] == [word]
     assert parse("generate", "run", "--prompt", word)["prompt"] == word
 
@@ -178,12 +178,12 @@ def test_a_text_that_begins_with_a_dash_is_no_flag(word):
     ],
     ids=str,
 )
-def test_a_bad_flag(refused, words, needles):
+def test_invalid_flags(refused, words, needles):
     line = refused("fit", *NAMES, *words)
     assert [needle for needle in needles if needle not in line] == []
 
 
-def test_a_missing_name_does_not_hide_a_wrong_one(refused):
+def test_missing_and_unknown_names_are_reported_together(refused):
     line = refused("fit", "--algebra", "quaternoin")
     assert "--backbone" in line
     assert "'quaternion'" in line
@@ -210,7 +210,7 @@ def test_a_missing_name_does_not_hide_a_wrong_one(refused):
         ('backbone: !!python/object/apply:os.system ["touch owned"]', ["python/object/apply:os.system"]),
     ],
 )
-def test_a_bad_file_is_named(files, refused, text, needles):
+def test_invalid_files(files, refused, text, needles):
     files("bad", text)
     line = refused("fit", *NAMES, "-c", "bad.yaml")
     assert [needle for needle in ["bad.yaml", *needles] if needle not in line] == []
@@ -218,7 +218,7 @@ def test_a_bad_file_is_named(files, refused, text, needles):
 
 
 @pytest.mark.parametrize("command", ["info", "test"])
-def test_no_command_accepts_a_flag_that_it_ignores(command):
+def test_commands_reject_flags_without_effect(command):
     with raises("unknown", "--print-config"):
         parse(command, *(NAMES if command == "info" else ("runs/x",)), "--print_config")
 
@@ -233,7 +233,7 @@ def test_no_command_accepts_a_flag_that_it_ignores(command):
     ],
     ids=str,
 )
-def test_print_config_says_what_is_effective_and_repeats_itself(call, tmp_path, words, task, embedding):
+def test_print_config_is_effective_and_idempotent(call, tmp_path, words, task, embedding):
     backbone, algebra, *more = words
     code, out, err = call("fit", "--backbone", backbone, "--algebra", algebra, *more, "--print_config")
     assert (code, err) == (0, "")

@@ -1,4 +1,4 @@
-"""Commands that packages bring through the entry group ``zoo.commands``."""
+"""Commands of plugins, from the entry group ``zoo.commands``."""
 
 import sys
 
@@ -20,7 +20,7 @@ def run(command, values):
 
 @pytest.fixture
 def installed(environment):
-    """Fake distributions with a sound command, broken ones and one that would hide a built-in command."""
+    """Fake distributions with a sound command, broken ones, and one with the name of a built-in command."""
     points = "[zoo.commands]\ngreet = greet_command\nfit = greet_command\n"
     environment.install("greetings", points, {"greet_command.py": GREET})
     points = (
@@ -30,7 +30,7 @@ def installed(environment):
     environment.install("faulty", points, modules)
 
 
-def test_a_plugin_brings_a_command(installed, call):
+def test_a_plugin_adds_a_command(installed, call):
     assert call("greet", "Ada", "--loud") == (3, "hello Ada!\n", "")
     code, out, err = call("greet", "Ada", "--lou")
     assert (code, out) == (2, "")
@@ -45,7 +45,7 @@ def test_help_lists_commands_of_plugins_without_importing_them(installed, call):
     assert not {"greet_command", "broken_command"} & sys.modules.keys()
 
 
-def test_an_unknown_command_suggests_those_of_plugins(installed, call):
+def test_suggestions_include_commands_of_plugins(installed, call):
     assert "did you mean 'greet'?" in call("gret").err
 
 
@@ -58,7 +58,7 @@ def test_an_unknown_command_suggests_those_of_plugins(installed, call):
         ("absent", "no_such_module"),
     ],
 )
-def test_a_broken_plugin_breaks_only_its_own_command(installed, call, name, reason):
+def test_broken_plugins_affect_only_their_own_commands(installed, call, name, reason):
     code, out, err = call(name)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert f"command '{name}' of faulty 1.0 does not load" in err
@@ -66,7 +66,7 @@ def test_a_broken_plugin_breaks_only_its_own_command(installed, call, name, reas
     assert call("greet", "Ada").code == 3
 
 
-def test_completion_knows_commands_of_plugins(installed, call):
+def test_completion_includes_commands_of_plugins(installed, call):
     code, out, err = call("completion", "bash")
     assert (code, err) == (0, "")
     assert 'greet) choices="--help --loud"' in out
@@ -75,7 +75,7 @@ def test_completion_knows_commands_of_plugins(installed, call):
 
 
 @pytest.mark.parametrize("name", ["export", "serve"])
-def test_commands_of_our_plugin_packages_are_entries_of_the_group(name):
+def test_included_plugin_commands(name):
     from zoo.cli.commands import COMMANDS, load_command
 
     assert name not in COMMANDS

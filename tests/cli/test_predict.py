@@ -1,4 +1,4 @@
-"""``zoo predict`` on texts and images, and the other commands on a run of texts."""
+"""``zoo predict`` with texts and images, and other commands with text models."""
 
 import io
 import json
@@ -28,7 +28,7 @@ def place(tmp_path_factory, corpus):
 
 
 @pytest.mark.parametrize("kind", ["text", "pairs"])
-def test_rows_are_columns_or_json(call, place, kind):
+def test_output_as_columns_or_json(call, place, kind):
     texts = ("a good\N{SNOWMAN} film", "a bad plot")
     code, out, err = call("predict", place / kind, *texts)
     assert (code, err) == (0, "")
@@ -43,7 +43,7 @@ def test_rows_are_columns_or_json(call, place, kind):
     assert [[row[name] for name in names] for row in found] == inputs
 
 
-def test_standard_input_and_files_say_the_same(call, place, pipe, tmp_path):
+def test_standard_input_and_files_are_equivalent(call, place, pipe, tmp_path):
     content = "a good film\na bad plot, caf\N{LATIN SMALL LETTER E WITH ACUTE}\n".encode()
     (tmp_path / "lines.txt").write_bytes(content)
     expected = call("predict", place / "text", "lines.txt")
@@ -52,14 +52,14 @@ def test_standard_input_and_files_say_the_same(call, place, pipe, tmp_path):
         pipe(content)
         assert call("predict", place / "text", *words) == expected
     assert call("predict", place / "text", "lines.txt", "lines.txt").out == expected.out * 2
-    # As a shell does it, with bytes that are not the locale's:
+    # As a separate process, with input that is not in the encoding of the locale:
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
     words = [sys.executable, "-m", "zoo", "predict", str(place / "text")]
     done = subprocess.run(words, input=content, capture_output=True, check=False, timeout=120, env=environment)
     assert (done.returncode, done.stdout.decode(), done.stderr) == (0, expected.out, b"")
 
 
-def test_neither_a_pipe_nor_a_terminal_is_waited_for(refused, place, tmp_path, monkeypatch):
+def test_predict_does_not_wait_for_a_pipe_or_terminal(refused, place, tmp_path, monkeypatch):
     os.mkfifo(tmp_path / "lines.txt")
     assert "lines.txt" in refused("predict", place / "text", "lines.txt")
     terminal = io.StringIO()
@@ -69,22 +69,22 @@ def test_neither_a_pipe_nor_a_terminal_is_waited_for(refused, place, tmp_path, m
         assert "missing INPUT" in refused("predict", place / "text")
 
 
-def test_a_text_that_is_too_long(call, refused, place):
+def test_long_texts(call, refused, place):
     words = "film " * 30
     assert "30 tokens" in refused("predict", place / "text", words)
     code, out, err = call("predict", place / "text", words, "--truncate")
     assert (code, err, out.startswith(words)) == (0, "", True)
 
 
-def test_the_good_lines_before_a_bad_batch_are_not_lost(call, place, tmp_path):
-    """They are printed as soon as they are known; the line that stops it is named."""
+def test_rows_before_an_invalid_line_are_printed(call, place, tmp_path):
+    """The error names the invalid line."""
     (tmp_path / "lines.txt").write_text("a film\n" * 64 + "\n")
     code, out, err = call("predict", place / "text", "lines.txt")
     assert (code, len(out.splitlines())) == (2, 64)
     assert "lines.txt:65" in err
 
 
-def test_an_unreadable_image_in_a_folder_does_not_stop_the_others(tmp_path, call):
+def test_unreadable_images_in_a_folder_are_skipped(tmp_path, call):
     for number, name in enumerate(("a.png", "c.png")):
         Image.new("L", (8, 8), number * 200).save(tmp_path / name)
     (tmp_path / "b.png").write_bytes(b"nothing")
@@ -96,7 +96,7 @@ def test_an_unreadable_image_in_a_folder_does_not_stop_the_others(tmp_path, call
     assert call("predict", "vit-digits-quaternion", str(tmp_path / "b.png")).code == 2
 
 
-def test_pictures_count_one_and_files_their_lines(tmp_path):
+def test_count_of_input_rows(tmp_path):
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\n\n")
     (tmp_path / "lines.txt").write_bytes(b"one\ntwo\nthree\n")
     picture, lines = str(tmp_path / "picture.png"), str(tmp_path / "lines.txt")
@@ -116,7 +116,7 @@ def test_pictures_count_one_and_files_their_lines(tmp_path):
         ("transformer(dim=8, depth=1, heads=2, ffn=8)", "text"),
     ],
 )
-def test_info_counts_what_fit_trains(call, place, tmp_path, backbone, kind):
+def test_info_agrees_with_fit(call, place, tmp_path, backbone, kind):
     data = f"{kind}(path='{place / f'{kind}.tsv'}')"
     words = ("--backbone", backbone, "--algebra", "quaternion", "--data", data)
     table = json.loads(call("info", *words, "--json").out)
@@ -130,7 +130,7 @@ def test_info_counts_what_fit_trains(call, place, tmp_path, backbone, kind):
     assert embedded["total"]["real_twin"] != table["total"]["real_twin"]
 
 
-def test_a_run_ends_with_what_to_do_next(call, place, tmp_path):
+def test_fit_suggests_the_next_commands(call, place, tmp_path):
     data = f"pairs(path='{place / 'pairs.tsv'}')"
     words = ("fit", "--backbone", "fasttext(dim=8,hidden=8)", "--algebra", "complex", "--data", data)
     words = (*words, "--trainer.max_epochs", "1", "--trainer.accelerator", "cpu")

@@ -1,4 +1,4 @@
-"""``zoo prune`` and ``zoo export``: what is written, what is printed, and one line for what is wrong."""
+"""``zoo prune`` and ``zoo export``: files, output and errors."""
 
 import json
 import re
@@ -26,13 +26,13 @@ def run(trained_vit, call, tmp_path):
     return "run"
 
 
-def test_a_model_of_a_name_is_pruned_into_this_folder(call, tmp_path):
-    """Neither into the installed package nor into the cache."""
+def test_a_model_given_by_name_is_written_to_the_working_directory(call, tmp_path):
+    """Neither to the installed package nor to the cache."""
     assert call("prune", "vit-digits-quaternion", "--ratio", "0.5", *FEW)[0] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["vit-digits-quaternion-pruned-0.5"]
 
 
-def test_a_smaller_model_is_written_and_fine_tuned(call, run, tmp_path):
+def test_prune_and_fine_tune(call, run, tmp_path):
     words = ("prune", run, "--structured", "--ratio", "0.5", "--epochs", "1", "--lr", "0.001", *FEW)
     code, out, err = call(*words, "--trainer.limit_train_batches", "2")
     assert (code, err) == (0, "")
@@ -54,7 +54,7 @@ def test_a_smaller_model_is_written_and_fine_tuned(call, run, tmp_path):
     assert 0 < max(changes) < 0.02  # two steps of at most the learning rate
 
 
-def test_the_pruned_model_is_the_masked_one(call, run):
+def test_the_pruned_model_equals_the_masked_model(call, run):
     model = zoo.load(run)
     code, out, _ = call("prune", run, "--ratio", "0.25", "--json", *FEW)
     assert code == 0
@@ -70,7 +70,7 @@ def test_the_pruned_model_is_the_masked_one(call, run):
 
 
 def masked(net, cuts):
-    """Return the network with what the cuts removed set to zero where it is read."""
+    """Return the network with the inputs of removed units set to zero."""
     for cut in cuts:
         for name, channels in cut.inputs.items():
             layer = net.get_submodule(name)
@@ -78,7 +78,7 @@ def masked(net, cuts):
     return net
 
 
-def test_weights_to_start_from(call, refused, run):
+def test_fit_from_a_trained_model(call, refused, run):
     assert call("fit", "-c", "run/config.yaml", "--from", run, "--run-dir", "more", "--lr", "1e-9").code == 2  # optimizer.lr
     assert call("fit", "-c", "run/config.yaml", "--from", run, "--run-dir", "more", "--optimizer.lr", "1e-12", *SMALL).code == 0
     one, two = (zoo.load(name).net.state_dict() for name in (run, "more"))
@@ -91,7 +91,7 @@ def test_weights_to_start_from(call, refused, run):
     assert said.startswith(f"--from run: {other}, another network than vit(depth=2, dim=32) here: 'blocks.")
 
 
-def test_a_tokenizer_of_other_texts_is_refused(call, refused, tmp_path):
+def test_fit_from_a_model_with_another_tokenizer_fails(call, refused, tmp_path):
     for name, words in (("a", ("good day", "bad night")), ("b", ("fine word", "sad thing"))):
         rows = (f"{words[i % 2]} {i}\t{i % 2}\n" for i in range(40))
         (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + "".join(rows))
@@ -119,7 +119,7 @@ def test_a_tokenizer_of_other_texts_is_refused(call, refused, tmp_path):
         ("broken", "model/config.json"),
     ],
 )
-def test_what_cannot_be_pruned_is_one_line(refused, run, tmp_path, words, value):
+def test_invalid_prune(refused, run, tmp_path, words, value):
     for folder in ("broken", *(["run-pruned-0.5"] if "run-pruned" in value else [])):
         (tmp_path / folder).mkdir()
     zoo.save(zoo.load(run), "alone")
@@ -141,7 +141,7 @@ TEXT = {"vocab_size": 11, "max_length": 7, "num_classes": 3}
         ("vit(dim=32, depth=1, heads=1, mlp_ratio=0.04)", SIZES, "removes nothing: no layer has enough heads or units"),
     ],
 )
-def test_a_backbone_that_cannot_be_pruned_is_refused_by_name(spec, info, said):
+def test_unsupported_backbones(spec, info, said):
     x = torch.ones(2, 7, dtype=torch.long) if "vocab_size" in info else torch.zeros(2, 1, 8, 8)
     data = SimpleNamespace(model_kwargs=info, example_inputs=lambda _: (x, x) if "decomp" in spec else x)
     net = zoo.backbone(spec, "real", **info)
@@ -165,7 +165,7 @@ SMALLER = {
 
 @pytest.mark.parametrize("algebra", ["real", "octonion"])
 @pytest.mark.parametrize("spec", SMALLER)
-def test_the_spec_builds_the_network(spec, algebra):
+def test_the_spec_builds_the_pruned_network(spec, algebra):
     x = torch.randint(1, 11, (2, 7)) if spec[0] in "gt" else torch.randn(2, 1, 8, 8)
     inputs = (x, x.flip(0)) if "seq2seq" in spec else (x,)
     info = SIZES if spec[0] in "cv" else TEXT
@@ -189,7 +189,7 @@ def test_one_head_and_one_unit_are_kept(call, run):
 
 
 def ticket(run):
-    """Set nine in ten weights of the matrices of a run's model to zero."""
+    """Prune 90 % of the weights of a model."""
     model = zoo.load(run)
     found = prunable(model.net)
     weights = {name: one.parameter for name, one in found.items()}
@@ -199,7 +199,7 @@ def ticket(run):
     return model, masks
 
 
-def test_a_ticket_is_exported_small_and_back(call, run, tmp_path):
+def test_sparse_export_round_trip(call, run, tmp_path):
     model, masks = ticket(run)
     zoo.save(model, "dense")
     code, out, err = call("export", "dense", "--sparse", "--to", "new/small")
@@ -215,12 +215,12 @@ def test_a_ticket_is_exported_small_and_back(call, run, tmp_path):
         state = zoo.load(folder).net.state_dict()
         assert all(torch.equal(state[name], wanted[name]) for name in wanted)
     assert (tmp_path / "again/model.safetensors").read_bytes() == (tmp_path / "dense/model.safetensors").read_bytes()
-    code, out, _ = call("prune", "new/small", *FEW)  # a ticket may become smaller as well
+    code, out, _ = call("prune", "new/small", *FEW)  # tickets can be pruned further
     assert code == 0
     assert "sparse" in json.loads((tmp_path / "new/small-pruned-0.5/config.json").read_text())
 
 
-def test_without_zeros_nothing_is_gained(call, run, refused):
+def test_sparse_export_without_zeros(call, run, refused):
     code, out, _ = call("export", run, "--sparse", "--to", "same")
     assert code == 0
     assert "nothing is gained by --sparse" in out

@@ -1,4 +1,4 @@
-"""``zoo report``: files in the run's folder, and one line where there is nothing to report."""
+"""``zoo report``: files, output and errors."""
 
 import csv
 import json
@@ -43,7 +43,7 @@ def write(tmp_path):
     return run
 
 
-def test_words_are_ranked_in_the_folder_of_the_run(write, call, tmp_path):
+def test_frequencies_are_written_to_the_run_folder(write, call, tmp_path):
     net = write("complex_order")
     code, out, err = call("report", "frequencies(top=2)", "run")
     assert (code, err) == (0, "")
@@ -59,7 +59,7 @@ def test_words_are_ranked_in_the_folder_of_the_run(write, call, tmp_path):
     assert {path.name for path in (tmp_path / "run").iterdir()} == {"model", "frequencies.csv", "frequencies.png"}
 
 
-def test_the_same_as_json(write, call):
+def test_frequencies_as_json(write, call):
     write("complex_order(frequency=dimension)")
     code, out, _ = call("report", "frequencies(top=3)", "run", "--json")
     found = json.loads(out)
@@ -85,6 +85,6 @@ def test_the_same_as_json(write, call):
         ("complex_order", ("frequencies", "run", "--top", "3"), "--top"),
     ],
 )
-def test_bad_input_is_one_line(write, refused, embedding, words, named):
+def test_invalid_report(write, refused, embedding, words, named):
     write(embedding)
     assert named in refused("report", *words)

@@ -17,7 +17,7 @@ def run(call):
     return Path("run")
 
 
-def test_the_mean_of_the_last_checkpoints(call, refused, run):
+def test_average(call, refused, run):
     code, out, err = call("average", run, "--last", "2", *CPU)
     assert (code, err) == (0, "")
     rows = [line.split() for line in out.splitlines() if line.strip().startswith(("validation", "test"))]
@@ -33,7 +33,7 @@ def test_the_mean_of_the_last_checkpoints(call, refused, run):
     assert "'nothing'" in refused("average", "nothing")
 
 
-def test_a_crashed_run_is_recovered(call, refused, run):
+def test_recover(call, refused, run):
     assert "has its model" in refused("recover", run)
     shutil.rmtree(run / "model")
     code, out, err = call("recover", run)
@@ -44,7 +44,7 @@ def test_a_crashed_run_is_recovered(call, refused, run):
     assert json.loads(call("recover", run, "--json").out)["folder"] == "run/model"
 
 
-def test_every_file_is_verified(call, refused, run):
+def test_verify(call, refused, run):
     code, out, err = call("verify", run)
     lines = out.splitlines()
     assert (code, err) == (0, "")

@@ -1,4 +1,4 @@
-"""A model folder, a server of our own, and an empty cache."""
+"""Fixtures: a model folder, a local server and an empty cache."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +20,13 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def model(sound: Path, tmp_path: Path) -> Path:
-    """A model folder that a test may change."""
+    """A copy of the model folder that a test may change."""
     return copytree(sound, tmp_path / "given")
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The cache; pauses are short."""
+    """An empty cache, with short pauses between retries."""
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
     for name in ("ZOO_CATALOGUE", "ZOO_OFFLINE", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)

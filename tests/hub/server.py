@@ -1,4 +1,4 @@
-"""A small Hugging Face Hub on 127.0.0.1: the routes that pulling and pushing use, a log of requests, and faults on demand."""
+"""A minimal Hugging Face Hub on 127.0.0.1 with a log of requests and injected faults."""
 
 import base64
 import hashlib
@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 Fault = Callable[["Handler", bytes], bool]
-"""Answers a GET for a file by itself and returns true, or leaves it to the server."""
+"""Handles a GET request and returns true, or returns false to leave it to the server."""
 
 
 class Hub:
-    """What a server holds: repositories with commits and branches, and plain files.
+    """The state of a server: repositories with commits and branches, and plain files.
 
     Attributes:
         repos: Files by name, by commit, by repository.

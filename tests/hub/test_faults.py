@@ -1,4 +1,4 @@
-"""Servers, disks and processes that fail: the right files or one clear line, and never half a model in the cache."""
+"""Failing servers, disks and processes never leave an incomplete model in the cache."""
 
 import errno
 import hashlib
@@ -28,14 +28,14 @@ WEIGHTS = "model.safetensors"
 
 
 def raw(handler, head: str, body: bytes = b"") -> bool:
-    """Answer with these very bytes and end the connection."""
+    """Send these bytes and close the connection."""
     handler.wfile.write(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
     handler.close_connection = True
     return True
 
 
 def reset(handler) -> bool:
-    """End the connection the hard way."""
+    """Reset the connection."""
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     handler.connection.shutdown(socket.SHUT_RD)
     handler.connection.close()
@@ -44,7 +44,7 @@ def reset(handler) -> bool:
 
 
 def drip(handler, data: bytes) -> bool:
-    """Send a byte now and then."""
+    """Send one byte at a time with pauses."""
     try:
         for byte in data:
             handler.wfile.write(bytes([byte]))
@@ -60,7 +60,7 @@ def flipped(content: bytes) -> bytes:
 
 
 OK = "HTTP/1.1 200 OK\nContent-Length: {}"
-FAULTS = {  # how a server fails, the code of the error, and a part of its message
+FAULTS = {  # fault, error code, part of the message
     "another file of the same size": (lambda h, c: bool(h.send(200, flipped(c))) or True, "corrupt", "checksum"),
     "cut short": (lambda h, c: raw(h, OK.format(len(c)), c[: len(c) // 2]), "failed", "4 attempts"),
     "cut short, and says so": (lambda h, c: bool(h.send(200, c[:99])) or True, "failed", "ended after 99 of"),
@@ -92,7 +92,7 @@ SLOW = ("no answer", "slow headers", "a slow body")
         for name in (WEIGHTS, "manifest.json")
     ],
 )
-def test_a_fault_ends_in_one_line(hub, home, sound, fault, name, monkeypatch):
+def test_permanent_faults(hub, home, sound, fault, name, monkeypatch):
     if name == "manifest.json" and fault in ("another file of the same size", "cut short, and says so", "too long", "endless"):
         pytest.skip("what a manifest says is checked by itself")
     url, (answer, code, said) = hub.put("release", sound), FAULTS[fault]
@@ -111,7 +111,7 @@ def test_a_fault_ends_in_one_line(hub, home, sound, fault, name, monkeypatch):
 
 
 @pytest.mark.parametrize("fault", ["another file of the same size", "cut short", "429", "500", "503", "no answer", "a reset"])
-def test_a_fault_that_passes_does_no_harm(hub, home, sound, fault, monkeypatch):
+def test_transient_faults(hub, home, sound, fault, monkeypatch):
     url, (answer, *_) = hub.put("release", sound), FAULTS[fault]
     monkeypatch.setattr(download, "TIMEOUT", 0.7)
     hub.fault = lambda handler, content: (
@@ -121,15 +121,15 @@ def test_a_fault_that_passes_does_no_harm(hub, home, sound, fault, monkeypatch):
 
 
 @pytest.mark.parametrize("answer", ["another ETag", "another range", "200 instead", "416", "corrupt rest"])
-def test_going_on_with_another_file(hub, home, sound, answer):
-    """The rest that a server sends may not be of the file that was begun."""
+def test_resume_when_the_file_has_changed(hub, home, sound, answer):
+    """The rest of the response may belong to another file."""
     url, half = hub.put("release", sound), (sound / WEIGHTS).stat().st_size // 2
 
     def fault(handler, content):
         count = len(hub.got(WEIGHTS))
         if not handler.path.endswith(WEIGHTS) or count > 3:
             return False
-        if count == 3:  # one wrong file is forgiven, which tells whether the rest before it counted as one
+        if count == 3:  # one wrong file is retried, which shows whether the partial one counted
             handler.send(200, flipped(content) if answer == "another ETag" else content)
             return True
         if count == 1:
@@ -152,27 +152,27 @@ def test_going_on_with_another_file(hub, home, sound, answer):
 
 
 def listing(name: str) -> dict[str, object]:
-    """What a manifest says that lists one more file."""
+    """Return a manifest with an additional file."""
     return {name: {"size": 1, "sha256": hashlib.sha256(b"x").hexdigest()}}
 
 
 @pytest.mark.parametrize(
     ("files", "facts", "code"),
     [
-        # names that are no file of its own: outside, hidden, twice on some file systems, not to be printed, too long
+        # invalid names: outside the folder, hidden, equal on some file systems, unprintable, too long
         *((listing(name), {}, "corrupt") for name in ("../x", "/etc/x", "sub/x", "..\\x", ".x", "README.MD", "Manifest.json")),
         *((listing(name), {}, "corrupt") for name in ("x\x1b[2J", "x" * 101)),
         ({WEIGHTS: {"size": 10**18}}, {}, "failed"),
         *(({WEIGHTS: {"size": size}}, {}, "corrupt") for size in (-1, "9", True)),
         ({WEIGHTS: {"sha256": "../../x"}}, {}, "corrupt"),
-        # figures that are no numbers by names that can be printed
+        # values that are not numbers, unprintable names
         *(({}, {"metrics": metrics}, "corrupt") for metrics in ({"accuracy": "high"}, [1], {"a\u001b]0;b\u0007": 0.5})),
         ({}, {"parameters": {"total": 10**400}}, "corrupt"),
         *(({}, {"spread": spread}, "corrupt") for spread in ({"mean": {"accuracy": []}}, 3)),
     ],
     ids=lambda value: ascii(value)[:60],
 )
-def test_a_manifest_of_a_stranger_is_checked_before_anything_else_is_fetched(hub, home, model, files, facts, code):
+def test_an_untrusted_manifest_is_checked_before_other_downloads(hub, home, model, files, facts, code):
     manifest = read_json(model / "manifest.json")
     for name, record in files.items():
         manifest["files"][name] = manifest["files"].get(name, {}) | record
@@ -189,7 +189,7 @@ NONSENSE = ("", "[]", "{}", "<html>Not here</html>", '{"files": 3}', "\x00" * 9,
 
 
 @pytest.mark.parametrize("text", NONSENSE)
-def test_what_is_no_manifest(hub, home, text):
+def test_invalid_manifests(hub, home, text):
     hub.files["/release/manifest.json"] = text.encode()
     with raises("data" if len(text) > 2**22 else "corrupt", "manifest.json") as caught:
         locate(f"{hub.url}/release")
@@ -197,7 +197,7 @@ def test_what_is_no_manifest(hub, home, text):
     assert published(home) == []
 
 
-def test_a_manifest_whose_seal_is_broken(hub, home, model):
+def test_a_manifest_with_a_wrong_checksum(hub, home, model):
     values = json.loads((model / "manifest.json").read_text())
     (model / "manifest.json").write_text(json.dumps(values | {"metrics": {"accuracy": 1.0}}))
     with raises("corrupt"):
@@ -205,7 +205,7 @@ def test_a_manifest_whose_seal_is_broken(hub, home, model):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
-def test_a_disk_that_is_full(hub, home, sound, monkeypatch, number):
+def test_full_disk(hub, home, sound, monkeypatch, number):
     url = hub.put("release", sound)
     opened = Path.open
 
@@ -222,7 +222,7 @@ def test_a_disk_that_is_full(hub, home, sound, monkeypatch, number):
     assert contents(locate(url)) == contents(sound)
 
 
-def test_a_server_that_is_not_there(home):
+def test_unreachable_server(home):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         with raises("failed", "Connection refused (4 attempts)"):
@@ -230,8 +230,8 @@ def test_a_server_that_is_not_there(home):
 
 
 @pytest.mark.parametrize("count", [4, pytest.param(50, marks=pytest.mark.slow)])
-def test_killed_at_random_points(hub, home, model, monkeypatch, count):
-    """The cache never offers half a model, and whoever comes next gets a whole one."""
+def test_kill_at_random_points(hub, home, model, monkeypatch, count):
+    """The cache never contains an incomplete model, and the next process completes it."""
     (model / "more.bin").write_bytes(random.Random(0).randbytes(400_000))
     seal(model)
     url, draw = hub.put("release", model), random.Random(count)
@@ -267,7 +267,7 @@ def test_killed_at_random_points(hub, home, model, monkeypatch, count):
     assert list((home / "partial").iterdir()) == []
 
 
-def test_a_body_that_is_fast_enough_is_not_given_up(hub, home, model, monkeypatch):
+def test_slow_but_steady_downloads_succeed(hub, home, model, monkeypatch):
     (model / "more.bin").write_bytes(bytes(3000))
     seal(model)
     monkeypatch.setattr(download, "SLOWEST", 100)
@@ -289,7 +289,7 @@ def test_a_body_that_is_fast_enough_is_not_given_up(hub, home, model, monkeypatc
     assert len(hub.got("more.bin")) == 1
 
 
-def test_room_is_asked_for_what_is_missing_alone(hub, home, model, monkeypatch):
+def test_free_space_is_checked_for_missing_bytes_only(hub, home, model, monkeypatch):
     place, sizes = hub.put("release", model), read_json(model / "manifest.json")["files"]
     digest = file_record(model / "manifest.json")["sha256"]
     part = home / "partial" / digest

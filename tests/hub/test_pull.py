@@ -1,4 +1,4 @@
-"""Models from web servers and from the Hub: fetched once, kept whole, and used without a network."""
+"""Pull models from web servers and from the Hub, and use them offline."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def published(home: Path) -> list[Path]:
-    """Return the folders that the cache offers; every one is whole."""
+    """Return the cached model folders after verifying them."""
     folders = sorted(folder for folder in (home / "models").glob("*") if not folder.name.startswith("."))
     for folder in folders:
         verify(folder, folder.name)
@@ -41,7 +41,7 @@ def test_a_folder_of_a_web_server(hub, home, sound):
         assert hub.got() == ["/release/manifest.json"]
 
 
-def test_a_revision_of_the_hub_stays_what_it_was(hub, home, model):
+def test_revisions_of_the_hub_are_immutable(hub, home, model):
     first = hub.commit("me/net", contents(model))
     (model / "README.md").write_text("other")
     seal(model)
@@ -55,7 +55,7 @@ def test_a_revision_of_the_hub_stays_what_it_was(hub, home, model):
     assert len(published(home)) == 2
 
 
-def test_the_files_are_of_one_commit_while_someone_pushes(hub, home, sound, model):
+def test_all_files_come_from_one_commit_during_a_push(hub, home, sound, model):
     first = hub.commit("me/net", contents(sound))
     (model / "README.md").write_text("other")
     seal(model)
@@ -72,7 +72,7 @@ def test_the_files_are_of_one_commit_while_someone_pushes(hub, home, sound, mode
     assert (locate("hf:me/net") / "README.md").read_text() == "other"
 
 
-def test_a_private_repository_needs_the_token_which_goes_nowhere_else(hub, home, sound, monkeypatch):
+def test_the_token_is_sent_only_to_the_hub(hub, home, sound, monkeypatch):
     hub.commit("me/net", contents(sound))
     hub.token = "hf_secret"
     with raises("failed", "me/net", "401 Repository not found"):
@@ -94,7 +94,7 @@ def test_a_private_repository_needs_the_token_which_goes_nowhere_else(hub, home,
         assert seen == [None]
 
 
-def test_without_a_network_the_copy_in_the_cache_is_used(hub, home, sound, monkeypatch, capsys):
+def test_the_cached_copy_is_used_offline(hub, home, sound, monkeypatch, capsys):
     hub.commit("me/net", contents(sound))
     folder = locate("hf:me/net")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -107,15 +107,15 @@ def test_without_a_network_the_copy_in_the_cache_is_used(hub, home, sound, monke
     hub.fault = lambda handler, content: bool(handler.send(503)) or True
     capsys.readouterr()
     assert locate("hf:me/net") == folder
-    said = capsys.readouterr().err
-    assert "503 Service Unavailable" in said
-    assert len(said.splitlines()) == 1
-    assert len(hub.got()) == 1, "one attempt, as there is a copy"
+    err = capsys.readouterr().err
+    assert "503 Service Unavailable" in err
+    assert len(err.splitlines()) == 1
+    assert len(hub.got()) == 1, "one attempt, since a copy is cached"
 
 
 @pytest.mark.parametrize("cut", [1, 900, -1])
-def test_a_partial_download_goes_on(hub, home, sound, cut):
-    """The connection ends in the middle of the weights, and the server is gone; later it is back."""
+def test_partial_downloads_are_resumed(hub, home, sound, cut):
+    """The connection is lost during the download of the weights, and the server is down for a while."""
     url, weights = hub.put("release", sound), (sound / "model.safetensors").read_bytes()
 
     def ends(handler, content):
@@ -141,10 +141,10 @@ def test_a_partial_download_goes_on(hub, home, sound, cut):
     hub.fault, hub.log = None, []
     assert contents(locate(url)) == contents(sound)
     assert [span for _, path, span in hub.log if path.endswith(".safetensors")] == [f"bytes={len(weights[:cut])}-"]
-    assert hub.got("config.json") == [], "what was whole is not fetched again"
+    assert hub.got("config.json") == [], "complete files are not downloaded again"
 
 
-def test_eight_processes_at_once_fetch_each_file_once(hub, home, sound):
+def test_concurrent_processes_download_each_file_once(hub, home, sound):
     url = hub.put("release", sound)
     code = "import sys; from zoo.hub.sources import locate; print(locate(sys.argv[1])); assert 'torch' not in sys.modules"
     run = partial(subprocess.Popen, [sys.executable, "-c", code, url], stdout=subprocess.PIPE, text=True, env={**os.environ})
@@ -155,7 +155,7 @@ def test_eight_processes_at_once_fetch_each_file_once(hub, home, sound):
     assert len(hub.got("model.safetensors")) == 1
 
 
-def test_a_tampered_copy_is_fetched_again(hub, home, sound, monkeypatch):
+def test_a_damaged_copy_is_downloaded_again(hub, home, sound, monkeypatch):
     url = hub.put("release", sound)
     weights = locate(url) / "model.safetensors"
     data = bytearray(weights.read_bytes())
@@ -168,16 +168,16 @@ def test_a_tampered_copy_is_fetched_again(hub, home, sound, monkeypatch):
     assert contents(locate(url)) == contents(sound)
     (weights.parent / "README.md").write_text("other")
     seal(weights.parent)
-    verify(weights.parent)  # sound in itself, and not what was pulled
+    verify(weights.parent)  # consistent, but not the model that was pulled
     assert contents(locate(url)) == contents(sound)
     weights.unlink()
     weights.symlink_to(sound / "model.safetensors")
-    assert cache.model(weights.parent.name) is None, "a link leads out of the cache"
+    assert cache.model(weights.parent.name) is None, "symbolic links are not trusted"
     assert contents(locate(url)) == contents(sound)
     assert not weights.is_symlink()
 
 
-def test_a_cache_that_cannot_be_written(hub, home, sound, tmp_path, monkeypatch):
+def test_unwritable_cache(hub, home, sound, tmp_path, monkeypatch):
     url = hub.put("release", sound)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "file" / "home"))
@@ -187,7 +187,7 @@ def test_a_cache_that_cannot_be_written(hub, home, sound, tmp_path, monkeypatch)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_cache_is_read(hub, home, sound):
+def test_read_only_cache(hub, home, sound):
     url = hub.put("release", sound)
     folder = locate(url)
     home.chmod(0o500)
@@ -200,7 +200,7 @@ def test_a_read_only_cache_is_read(hub, home, sound):
 @pytest.mark.parametrize(
     "source", ["hf:net", "hf:me/net@", "hf:../etc", "hf:me/net/sub", "https://", "http:///x", "file://host/x"]
 )
-def test_a_source_that_is_written_wrongly(hub, source):
+def test_malformed_sources(hub, source):
     with raises("invalid", source):
         locate(source)
     assert hub.log == []
@@ -209,8 +209,8 @@ def test_a_source_that_is_written_wrongly(hub, source):
 TIER_ONE = "import sys; from zoo.cli import main; code = main(sys.argv[1:]); assert 'torch' not in sys.modules; sys.exit(code)"
 
 
-def test_pulling_pushing_and_listing_import_no_torch(hub, home, sound, tmp_path, monkeypatch):
-    """And HF_ENDPOINT names the server, as for everything of the Hub."""
+def test_pull_push_and_list_do_not_import_torch(hub, home, sound, tmp_path, monkeypatch):
+    """HF_ENDPOINT selects the server."""
     monkeypatch.setenv("HF_ENDPOINT", hub.url)
     site = tmp_path / "site"
     calls = (["push", sound, "hf:me/net"], ["pull", "hf:me/net"], ["publish", sound, "--to", site, "--name", "x"])
@@ -221,7 +221,7 @@ def test_pulling_pushing_and_listing_import_no_torch(hub, home, sound, tmp_path,
     assert (site / "catalogue.json").is_file()
 
 
-def test_local_folders_come_first(hub, sound, tmp_path, monkeypatch):
+def test_local_folders_take_precedence(hub, sound, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hf:me").mkdir()
     (tmp_path / "hf:me" / "net").symlink_to(sound)

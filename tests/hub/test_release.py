@@ -1,4 +1,4 @@
-"""Releases, catalogues and pushes: what one person shares, another pulls bit for bit."""
+"""Publish, list and push models; pulled models are bit-for-bit identical."""
 
 import json
 import re
@@ -28,7 +28,7 @@ from zoo.hub.sources import locate
 from zoo.testing.backbone import fitting_dim
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "pretrained"
-# What the Hub's library does with its own HTTP library.
+# Raised by huggingface_hub.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
 
 
@@ -42,11 +42,11 @@ def equal(one, other) -> bool:
 
 @pytest.fixture
 def registered():
-    """Catalogues of other packages, by name."""
+    """Register catalogues of other packages."""
     names = []
 
-    def add(name, place):
-        registry.register("catalogues", name, lambda: place)
+    def add(name, folder):
+        registry.register("catalogues", name, lambda: folder)
         names.append(name)
 
     yield add
@@ -54,7 +54,7 @@ def registered():
         registry.unregister("catalogues", name)
 
 
-def test_a_release_on_a_web_server_is_pulled_by_its_name(hub, home, sound, tmp_path, monkeypatch):
+def test_pull_a_release_by_name(hub, home, sound, tmp_path, monkeypatch):
     made = publish(str(sound), str(tmp_path / "site"), "tiny", "mit")
     entry = json.loads((tmp_path / "site" / "catalogue.json").read_text())["checkpoints"]["tiny"]
     assert entry == made["entry"]
@@ -67,28 +67,28 @@ def test_a_release_on_a_web_server_is_pulled_by_its_name(hub, home, sound, tmp_p
     assert [folder.name for folder in published(home)] == [entry["sha256"]]
     hub.log.clear()
     locate("tiny")
-    assert hub.got() == ["/site/catalogue.json"], "what the catalogue pins is in the cache"
+    assert hub.got() == ["/site/catalogue.json"], "the release is cached"
     monkeypatch.setenv("ZOO_OFFLINE", "1")
     hub.log.clear()
     assert equal(weights("tiny"), weights(sound))
     assert hub.log == []
 
 
-def test_another_file_than_the_catalogue_pins_is_refused(hub, home, model, tmp_path, monkeypatch):
+def test_a_release_that_differs_from_the_catalogue_is_rejected(hub, home, model, tmp_path, monkeypatch):
     publish(str(model), str(tmp_path / "site"), "tiny")
     monkeypatch.setenv("ZOO_CATALOGUE", f"{hub.url}/site/catalogue.json")
     hub.files["/site/catalogue.json"] = (tmp_path / "site" / "catalogue.json").read_bytes()
     (tmp_path / "site" / "tiny" / "README.md").write_text("other")
     seal(tmp_path / "site" / "tiny")
     hub.put("site/tiny", tmp_path / "site" / "tiny")
-    for place in (f"{hub.url}/site", str(tmp_path / "site")):
-        monkeypatch.setenv("ZOO_CATALOGUE", place)
+    for address in (f"{hub.url}/site", str(tmp_path / "site")):
+        monkeypatch.setenv("ZOO_CATALOGUE", address)
         with raises("mismatch", "tiny"):
             locate("tiny")
     assert published(home) == []
 
 
-def test_the_next_location_helps(hub, home, sound, tmp_path, monkeypatch):
+def test_locations_are_tried_in_order(hub, home, sound, tmp_path, monkeypatch):
     publish(str(sound), str(tmp_path / "site"), "tiny")
     hub.commit("me/net", contents(tmp_path / "site" / "tiny"))
     path = tmp_path / "site" / "catalogue.json"
@@ -129,7 +129,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("value", BAD.values(), ids=BAD)
-def test_a_wrong_catalogue_is_one_line(home, tmp_path, monkeypatch, capsys, value):
+def test_invalid_catalogues(home, tmp_path, monkeypatch, capsys, value):
     text = value if isinstance(value, str) else json.dumps({"format": 1, "checkpoints": value})
     (tmp_path / "catalogue.json").write_text(text)
     monkeypatch.setenv("ZOO_CATALOGUE", str(tmp_path))
@@ -141,7 +141,7 @@ def test_a_wrong_catalogue_is_one_line(home, tmp_path, monkeypatch, capsys, valu
 
 
 def repeated(sound, folder, seed, config=(), **known):
-    """A copy of a model with other figures in its manifest."""
+    """Copy a model with another seed and other facts in its manifest."""
     copytree(sound, folder)
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | dict(config)))
@@ -149,7 +149,7 @@ def repeated(sound, folder, seed, config=(), **known):
     return str(folder)
 
 
-def test_a_card_says_the_spread_over_seeds(home, sound, tmp_path, capsys):
+def test_the_card_contains_the_spread_over_seeds(home, sound, tmp_path, capsys):
     runs = [
         repeated(sound, tmp_path / f"seed-{seed}", seed, metrics={"loss": 0.5, "accuracy": value})
         for seed, value in enumerate((0.9, 0.94, 0.95))
@@ -176,7 +176,7 @@ def test_a_card_says_the_spread_over_seeds(home, sound, tmp_path, capsys):
         ({}, {"algebra": "octonion"}, "algebra"),
     ],
 )
-def test_what_is_no_repeat_is_refused(home, sound, tmp_path, known, config, value):
+def test_invalid_repeats(home, sound, tmp_path, known, config, value):
     one = repeated(sound, tmp_path / "one", 0, metrics={"accuracy": 0.9})
     two = repeated(sound, tmp_path / "two", config=config, **({"seed": 1, "metrics": {"accuracy": 0.8}} | known))
     with raises("invalid", value):
@@ -184,7 +184,7 @@ def test_what_is_no_repeat_is_refused(home, sound, tmp_path, known, config, valu
     assert not (tmp_path / "site").exists()
 
 
-def test_the_list_of_checkpoints(home, sound, tmp_path, monkeypatch, capsys):
+def test_list_checkpoints(home, sound, tmp_path, monkeypatch, capsys):
     publish(str(sound), str(tmp_path / "site"), "tiny", "mit")
     monkeypatch.setenv("ZOO_CATALOGUE", str(tmp_path / "site"))
     assert main(["list", "checkpoints"]) == 0
@@ -198,7 +198,7 @@ def test_the_list_of_checkpoints(home, sound, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "algebra", [one if one == "quaternion" else pytest.param(one, marks=pytest.mark.slow) for one in ALGEBRAS]
 )
-def test_every_backbone_comes_back_from_a_push_and_a_pull_bit_equal(hub, home, tmp_path, algebra):
+def test_push_and_pull_are_bit_equal_for_every_backbone(hub, home, tmp_path, algebra):
     for backbone, (spec, info) in BACKBONES.items():
         spec = spec.replace("{dim}", str(fitting_dim(zoo.algebra(algebra).n)))
         torch.manual_seed(0)
@@ -215,7 +215,7 @@ def test_every_backbone_comes_back_from_a_push_and_a_pull_bit_equal(hub, home, t
         assert equal(net.state_dict(), again.state_dict()), backbone
 
 
-def test_a_push_is_a_commit_and_its_card_runs(hub, home, sound, capsys, tmp_path, monkeypatch):
+def test_push_returns_the_commit_and_the_card_runs(hub, home, sound, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     hub.token = "hf_secret"
     monkeypatch.setenv("HF_TOKEN", hub.token)
@@ -236,7 +236,7 @@ def test_a_push_is_a_commit_and_its_card_runs(hub, home, sound, capsys, tmp_path
     assert read_config(folder) == read_config(sound)
 
 
-def test_a_push_that_fails_is_one_line(hub, home, model, sound, monkeypatch):
+def test_push_errors(hub, home, model, sound, monkeypatch):
     hub.token = "hf_secret"
     with raises("failed", "me/net", "HF_TOKEN"):
         push(str(sound), "hf:me/net")
@@ -259,7 +259,7 @@ def test_a_push_that_fails_is_one_line(hub, home, model, sound, monkeypatch):
     assert hub.repos == {}
 
 
-def test_a_pulled_model_stands_wherever_a_run_does(hub, home, capsys, tmp_path, monkeypatch):
+def test_commands_accept_pulled_models(hub, home, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     hub.commit("me/net", contents(locate("vit-digits-octonion")))
     name = "hf:me/net"
@@ -274,12 +274,12 @@ def test_a_pulled_model_stands_wherever_a_run_does(hub, home, capsys, tmp_path, 
     short = ["--trainer.max_epochs=1", "--trainer.limit_train_batches=1", "--trainer.limit_test_batches=1", "--run-dir=run"]
     config = CONFIGS / "vit-digits-octonion.yaml"
     assert main(["fit", "-c", str(config), "--from", name, *short, "--optimizer.lr=1e-30"]) == 0, capsys.readouterr().err
-    assert equal(weights("run"), weights("vit-digits-octonion")), "at such a learning rate they stay what they were"
+    assert equal(weights("run"), weights("vit-digits-octonion")), "this learning rate does not change the weights"
     assert main(["export", name, "--to", "out"]) == 0
     assert equal(weights("out"), weights(name))
 
 
-def test_a_release_is_not_replaced(home, sound, tmp_path):
+def test_releases_are_not_overwritten(home, sound, tmp_path):
     site = tmp_path / "site"
     publish(str(sound), str(site), "tiny")
     publish(str(sound), str(site), "other")
@@ -295,27 +295,27 @@ def test_a_release_is_not_replaced(home, sound, tmp_path):
     assert sorted(path.name for path in site.iterdir()) == ["catalogue.json", "other", "tiny"]
 
 
-def test_the_catalogue_of_the_zoo_is_whole():
-    """Every release of ours is there, small, licensed, sound, and reproducible by its file."""
+def test_included_models_are_complete():
+    """Every included model is verified, small, licensed, and has a configuration."""
     releases = list(catalogue.of_catalogue(str(catalogue.packaged()), "hypercomplex-zoo"))
-    folders = [place for one in releases for place in one.places()]
+    folders = [folder for release in releases for folder in release.locations()]
     total = 0
-    for one, folder in zip(releases, folders, strict=True):
-        files = verify(folder, one.sha256)
+    for release, folder in zip(releases, folders, strict=True):
+        files = verify(folder, release.sha256)
         size = sum(record["size"] for record in files.values())
-        assert size == one.facts["bytes"] <= 400_000, one.name
-        assert one.facts["license"]
-        assert one.facts["metrics"] == read_manifest(folder)["metrics"]
-        assert one.facts["spread"] == read_manifest(folder)["spread"]
-        assert len(one.facts["spread"]["seeds"]) == 3
+        assert size == release.facts["bytes"] <= 400_000, release.name
+        assert release.facts["license"]
+        assert release.facts["metrics"] == read_manifest(folder)["metrics"]
+        assert release.facts["spread"] == read_manifest(folder)["spread"]
+        assert len(release.facts["spread"]["seeds"]) == 3
         total += size
-        assert (CONFIGS / f"{one.name}.yaml").is_file()
+        assert (CONFIGS / f"{release.name}.yaml").is_file()
     assert total <= 4_000_000
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(catalogue.packaged().parent.glob("*/")), ids=lambda path: path.name)
-def test_an_installed_model_measures_what_its_card_says(home, path):
+def test_included_models_reproduce_their_metrics(home, path):
     facts = find(path.name).facts
     model = zoo.load(path.name)
     batch_size = re.search(r"^batch_size: (\d+)$", (CONFIGS / f"{path.name}.yaml").read_text(encoding="utf-8"), re.MULTILINE)
@@ -326,20 +326,20 @@ def test_an_installed_model_measures_what_its_card_says(home, path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["convnet-digits-quaternion", "convnet-digits-real", "linear-hamilton-quaternion"])
-def test_a_configuration_trains_to_within_the_spread_of_its_card(home, tmp_path, name):
+def test_configurations_reproduce_the_metrics_of_their_card(home, tmp_path, name):
     spread = find(name).facts["spread"]
     made = zoo.fit(**yaml.safe_load((CONFIGS / f"{name}.yaml").read_text(encoding="utf-8")), run_dir=str(tmp_path / "run"))
     for metric, value in made["metrics"].items():
         assert abs(value - spread["mean"][metric]) <= 3 * spread["std"][metric], metric
 
 
-def test_the_page_has_the_table_of_the_catalogue():
+def test_the_documentation_contains_the_catalogue():
     text = checkpoints.PAGE.read_text(encoding="utf-8")
     assert checkpoints.updated(text) == text
     assert "`vit-digits-quaternion`" in checkpoints.table()
 
 
-def test_an_installed_model_predicts_without_a_network(home, tmp_path, monkeypatch, capsys):
+def test_included_models_predict_offline(home, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ZOO_OFFLINE", "1")
     digits = load_digits()

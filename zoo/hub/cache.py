@@ -1,4 +1,4 @@
-"""The cache of downloaded models under ZOO_HOME, shared by processes; a model in it is complete or absent."""
+"""Cache of downloaded models under ZOO_HOME, shared by processes; a cached model is always complete."""
 
 import hashlib
 import os
@@ -34,14 +34,14 @@ def model(digest: str) -> Path | None:
     return folder
 
 
-def keep(manifest: bytes, address: Callable[[str], Address], where: str) -> Path:
-    """Download the files of a manifest into the cache, unless they are cached, and return the verified folder."""
+def store(manifest: bytes, address: Callable[[str], Address], source: str) -> Path:
+    """Download the files of a manifest to the cache, unless they are cached, and return the verified folder."""
     digest = hashlib.sha256(manifest).hexdigest()
     try:
         if (cached := model(digest)) is not None:
             return cached
         with locked(digest):
-            return model(digest) or fetch(digest, manifest, address, where)
+            return model(digest) or fetch(digest, manifest, address, source)
     except OSError as error:
         path = error.filename or home()
         reason = error.strerror or error
@@ -49,8 +49,8 @@ def keep(manifest: bytes, address: Callable[[str], Address], where: str) -> Path
         raise InputError(message, code="failed") from error
 
 
-def fetch(digest: str, manifest: bytes, address: Callable[[str], Address], where: str) -> Path:
-    """Download the files of a manifest into a temporary folder, resuming partial downloads, and move it into the cache."""
+def fetch(digest: str, manifest: bytes, address: Callable[[str], Address], source: str) -> Path:
+    """Download the files of a manifest to a temporary folder, resuming partial downloads, and move it to the cache."""
     part, target = home() / "partial" / digest, home() / "models" / digest
     part.mkdir(parents=True, exist_ok=True)
     write_bytes(part / "manifest.json", manifest)
@@ -58,9 +58,9 @@ def fetch(digest: str, manifest: bytes, address: Callable[[str], Address], where
     total = sum(record["size"] for record in files.values())
     downloaded = sum(present(part / f"{name}{ending}") for name in files for ending in ("", ".part"))
     if total - downloaded > (free := shutil.disk_usage(part).free):
-        message = f"{where} has {total:,} bytes, and the disk of {home()} has room for {free:,}: set ZOO_HOME to another folder"
+        message = f"{source} has {total:,} bytes, but the disk of {home()} has {free:,} free: set ZOO_HOME to another folder"
         raise InputError(message, code="failed")
-    with progress(where, total) as advance:
+    with progress(source, total) as advance:
         for name, record in files.items():
             fetch_file(part / name, record, address(name), advance)
     for stale in target.parent.glob(f".{digest}-*"):  # left by a process that was killed while it held the lock
@@ -100,7 +100,7 @@ def locked(name: str) -> Iterator[None]:
     except Timeout:
         say("waiting for another process that downloads the same files")
         lock.acquire()
-    except (NotImplementedError, OSError):  # some network file systems have no locks; checksums detect mixed-up files
+    except (NotImplementedError, OSError):  # some network file systems lack locks; checksums detect corrupted files
         pass
     try:
         yield

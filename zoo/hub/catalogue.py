@@ -1,4 +1,4 @@
-"""Catalogues of models: JSON files of packages or web servers that list names, facts and locations."""
+"""Read catalogues of models: JSON files of packages or web servers with names, facts and locations."""
 
 import os
 import re
@@ -27,10 +27,10 @@ class Release(NamedTuple):
     """One entry of a catalogue.
 
     Attributes:
-        name: Its name.
+        name: The name of the model.
         origin: The distribution that provides the catalogue, or ZOO_CATALOGUE.
         catalogue: The file or URL of the catalogue.
-        facts: Its specs, data, metrics, parameters, licence, bytes, sha256 and locations.
+        facts: Specs, data, metrics, parameters, licence, bytes, sha256 and locations.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Release(NamedTuple):
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of its manifest.json."""
+        """The SHA-256 of manifest.json."""
         return str(self.facts["sha256"])
 
-    def places(self) -> Iterator[str | Path]:
-        """Yield its locations: folders as paths, others as sources; relative locations are resolved against the catalogue."""
+    def locations(self) -> Iterator[str | Path]:
+        """Yield the locations, folders as paths, others as sources; relative ones are resolved against the catalogue."""
         for location in self.facts["locations"]:
             if location.startswith(("hf:", *WEB)):
                 yield location
@@ -62,11 +62,11 @@ def find(name: str) -> Release:
     if not matching:
         close = get_close_matches(wanted, [release.name for release in releases], 1)
         hint = f"did you mean '{close[0]}'? (zoo list checkpoints)" if close else "see: zoo list checkpoints"
-        text = "; ".join([f"there is no folder '{name}' and no model of that name: {hint}", *problems])
+        text = "; ".join([f"there is no folder '{name}' and no model with that name: {hint}", *problems])
         raise InputError(text, code="unknown")
     if matching[0].origin != VARIABLE and len({release.sha256 for release in matching}) > 1:
         names = " or ".join(f"{release.origin}:{wanted}" for release in matching)
-        raise InputError(f"several catalogues have a model '{wanted}': use {names}", code="conflict")
+        raise InputError(f"several catalogues contain a model '{wanted}': use {names}", code="conflict")
     return matching[0]
 
 
@@ -97,22 +97,20 @@ def of_catalogue(address: str, origin: str) -> Iterator[Release]:
 
 
 def check(address: str, name: str, facts: Any) -> None:
-    """Check an entry."""
-    wrong = f"{address}: the model {shorten(name)}"
+    """Raise `InputError` if an entry is malformed."""
+    model = f"{address}: the model {shorten(name)}"
     if not NAME.fullmatch(name) or ":" in name:
-        raise InputError(f"{wrong} needs a name of letters, digits, '-', '_' and '.'", code="corrupt")
+        raise InputError(f"{model} needs a name of letters, digits, '-', '_' and '.'", code="corrupt")
     if not isinstance(facts, dict):
-        raise InputError(f"{wrong} is not a JSON object", code="corrupt")
+        raise InputError(f"{model} is not a JSON object", code="corrupt")
     for key, kind in {**KINDS, **OPTIONAL}.items():
         if not isinstance(facts.get(key, None if key in KINDS else kind()), kind):
-            raise InputError(f"{wrong} needs {key} of type {kind.__name__}", code="corrupt")
-    texts = [*(facts.get(key, "") for key, kind in OPTIONAL.items() if kind is str), *map(str, facts["locations"])]
+            raise InputError(f"{model} needs {key} of type {kind.__name__}", code="corrupt")
+    if not SHA256.fullmatch(facts["sha256"]) or not all(isinstance(location, str) for location in facts["locations"]):
+        raise InputError(f"{model} has an invalid sha256 or location", code="corrupt")
+    texts = [*(facts.get(key, "") for key, kind in OPTIONAL.items() if kind is str), *facts["locations"]]
     if not all(map(str.isprintable, texts)) or not has_figures(facts):
-        raise InputError(f"{wrong} has unprintable text, or a metric or count that is not a number", code="corrupt")
-    if not SHA256.fullmatch(facts["sha256"]) or not all(
-        isinstance(location, str) and location.isprintable() for location in facts["locations"]
-    ):
-        raise InputError(f"{wrong} has an invalid sha256 or location", code="corrupt")
+        raise InputError(f"{model} has unprintable text, or a metric or count that is not a number", code="corrupt")
 
 
 def fetched(url: str) -> dict[str, Any]:

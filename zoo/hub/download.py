@@ -66,7 +66,7 @@ def read(address: Address, most: int, attempts: int = ATTEMPTS) -> tuple[bytes, 
             for chunk in chunks_of(response):
                 data += chunk
                 if len(data) > most:
-                    raise InputError(f"{address} has more than {most:,} bytes: too many for a description", code="data")
+                    raise InputError(f"{address} has more than {most:,} bytes, the limit of JSON files", code="data")
             return bytes(data), response.headers
 
     return retried(address, attempt, lambda: 0, attempts)
@@ -111,7 +111,7 @@ def _resume(address: Address, part: Path, size: int, advance: Callable[[int], No
     with response_of(address, {"Range": f"bytes={start}-", "If-Range": known} if start and known else {}) as response:
         tag, is_rest = response.headers.get("ETag", ""), response.status_code == 206
         if is_rest and (tag != known or not response.headers.get("Content-Range", "").startswith(f"bytes {start}-")):
-            raise AttemptError("the server resumes with another file", restart=True)
+            raise AttemptError("the file on the server has changed", restart=True)
         if not is_rest and start:
             advance(-start)
             start = 0
@@ -129,7 +129,7 @@ def _resume(address: Address, part: Path, size: int, advance: Callable[[int], No
 
 
 def retried(address: Address, attempt: Callable[[], T], done: Callable[[], int], attempts: int = ATTEMPTS) -> T:
-    """Call `attempt` until it succeeds; give up after `attempts` failures in a row that bring less than a mebibyte each."""
+    """Call `attempt` until it succeeds; give up after `attempts` consecutive failures with less than a mebibyte each."""
     failures = 0
     while True:
         before = done()

@@ -1,4 +1,4 @@
-"""Publish a model: a release folder with a model card, a catalogue entry, a repository on the Hub."""
+"""Publish a model as a release folder with a catalogue entry, or to a repository on the Hub."""
 
 import hashlib
 import re
@@ -29,7 +29,7 @@ def write_release(
     Args:
         model: The model folder, of a run or alone.
         folder: The new folder, empty.
-        source: The source that the card tells readers to load.
+        source: The argument of `zoo.load` in the card.
         license: The licence of the weights.
         spread: Mean and standard deviation of its metrics over seeds, see `spread_of`.
     """
@@ -167,9 +167,9 @@ def push(
     check_license(license)
     folder = find(locate(model))
     spread = spread_of(folder, repeats)
-    with TemporaryDirectory() as place:
-        facts = write_release(folder, Path(place), to, license, spread)
-        commit = upload(Path(place), match["repo"], match["revision"], private)
+    with TemporaryDirectory() as temporary:
+        facts = write_release(folder, Path(temporary), to, license, spread)
+        commit = upload(Path(temporary), match["repo"], match["revision"], private)
     return {"source": f"hf:{match['repo']}@{commit}", "facts": facts}
 
 
@@ -178,7 +178,7 @@ def upload(folder: Path, repo: str, branch: str | None, private: bool) -> str:
     from huggingface_hub import HfApi, constants
 
     if "huggingface.co" not in constants.ENDPOINT:
-        constants.HF_HUB_DISABLE_XET = True  # other servers have plain uploads only
+        constants.HF_HUB_DISABLE_XET = True  # other servers support only plain uploads
     api = HfApi(endpoint=constants.ENDPOINT)
     try:
         api.create_repo(repo, private=private, exist_ok=True)
@@ -196,8 +196,7 @@ def upload(folder: Path, repo: str, branch: str | None, private: bool) -> str:
 
 
 def check_license(license: str | None) -> None:
-    """Check the identifier of a licence."""
-    fine = license is None or re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,60}", license) is not None
-    check_rules(
-        (fine, f"--license {shorten(str(license))}: use an identifier of the Hub, such as apache-2.0, mit or cc-by-4.0")
-    )
+    """Raise `InputError` for an invalid identifier of a licence."""
+    if license is not None and not re.fullmatch(r"[a-z0-9][a-z0-9.-]{0,60}", license):
+        advice = "use an identifier of the Hub, such as apache-2.0, mit or cc-by-4.0"
+        raise InputError(f"--license {shorten(license)}: {advice}")

@@ -1,4 +1,4 @@
-"""Sources of models: a folder, a name in the catalogue, hf:owner/name@revision, https://... or file:..."""
+"""Resolve sources of models: a folder, a name in the catalogue, hf:owner/name@revision, https://... or file:..."""
 
 import hashlib
 import re
@@ -79,49 +79,50 @@ def remote(source: str) -> Remote:
     )
 
 
-def pull(place: Remote, digest: str | None = None) -> Path:
+def pull(model: Remote, digest: str | None = None) -> Path:
     """Return the cached folder of a remote model, downloading it if it is missing or has changed.
 
     Args:
-        place: The model.
-        digest: The expected SHA-256 of its manifest; without one, the server is asked for the current manifest.
+        model: The remote model.
+        digest: The expected SHA-256 of its manifest; by default that of the current manifest on the server.
     """
     if digest is not None and (cached := cache.model(digest)) is not None:
         return cached
-    note = cache.note("sources", place.source)
-    before = read_json(note).get("sha256") if digest is None and note.is_file() else None
-    kept = cache.model(str(before)) if before else None
-    if kept is not None and COMMIT.fullmatch(place.revision):  # its files cannot change
-        return kept
+    note = cache.note("sources", model.source)
+    known = read_json(note).get("sha256") if digest is None and note.is_file() else None
+    cached = cache.model(str(known)) if known else None
+    if cached is not None and COMMIT.fullmatch(model.revision):  # files of a commit cannot change
+        return cached
     if variable := cache.offline():
-        if kept is None:
-            message = f"{place.source} is not in the cache, and {variable} disables the network: pull it while online"
+        if cached is None:
+            message = f"{model.source} is not in the cache, and {variable} disables the network: pull it while online"
             raise InputError(message, code="missing")
-        return kept
+        return cached
+    address = model.address("manifest.json", model.revision)
     try:
-        manifest, headers = read(place.address("manifest.json", place.revision), HEADER_BYTES, *([1] if kept else []))
+        manifest, headers = read(address, HEADER_BYTES, *([1] if cached else []))
     except UnreachableError as error:
-        if kept is None:
+        if cached is None:
             raise
         cache.say(f"{error}; using the cached copy")
-        return kept
-    now = hashlib.sha256(manifest).hexdigest()
-    if digest not in (None, now):
-        raise InputError(f"{place.source}: the checksum of its manifest differs from the catalogue", code="mismatch")
-    parse_json(manifest, place.address("manifest.json", place.revision))
-    # The files of a branch may change during the download; those of its commit do not.
+        return cached
+    current = hashlib.sha256(manifest).hexdigest()
+    if digest not in (None, current):
+        raise InputError(f"{model.source}: the checksum of its manifest differs from the catalogue", code="mismatch")
+    parse_json(manifest, address)
+    # The files of a branch may change during the download, those of its commit do not.
     commit = {name.lower(): value for name, value in headers.items()}.get("x-repo-commit", "")
-    revision = commit if COMMIT.fullmatch(commit) else place.revision
-    folder = cache.keep(manifest, lambda name: place.address(name, revision), place.source)
+    revision = commit if COMMIT.fullmatch(commit) else model.revision
+    folder = cache.store(manifest, lambda name: model.address(name, revision), model.source)
     if digest is None:
-        cache.remember(note, to_json({"source": place.source, "sha256": now, "revision": revision}).encode())
+        cache.remember(note, to_json({"source": model.source, "sha256": current, "revision": revision}).encode())
     return folder
 
 
 def release(entry: Release) -> Path:
-    """Return the folder of a release from the first of its locations that has the manifest named in the catalogue."""
-    problem: InputError | None = None
-    for location in entry.places():
+    """Return the folder of a release from its first location with the expected manifest."""
+    first_error: InputError | None = None
+    for location in entry.locations():
         try:
             if isinstance(location, str):
                 return pull(remote(location), entry.sha256)
@@ -131,5 +132,5 @@ def release(entry: Release) -> Path:
                 raise InputError(f"{location}: the checksum of its manifest differs from the catalogue", code="mismatch")
             return location
         except InputError as error:
-            problem = problem or error
-    raise problem or InputError(f"{entry.name} has no location in {entry.catalogue}", code="missing")
+            first_error = first_error or error
+    raise first_error or InputError(f"{entry.name} has no location in {entry.catalogue}", code="missing")
