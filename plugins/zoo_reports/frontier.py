@@ -52,7 +52,7 @@ class Frontier:
 
     @property
     def counts_all(self) -> bool:
-        """Whether the comparison counts all weights, those of word tables too."""
+        """Whether the comparison includes the weights of word embeddings."""
         return all(point.weights == point.total for point in self.points)
 
     @property
@@ -80,15 +80,15 @@ class Frontier:
 
 
 def frontier(runs: Sequence[str]) -> Report:
-    """Test metric against weights, and whether an algebra is ahead at equal weights (png, svg, html, md).
+    """Test metric against weights, and comparison at equal weights (png, svg, html, md).
 
     Args:
-        runs: One folder that ``zoo frontier`` wrote.
+        runs: One folder of ``zoo frontier``.
 
     Raises:
         InputError: If the folder has no frontier.json, or no run is finished yet.
     """
-    check_rules((len(runs) == 1, "frontier reports on one folder"))
+    check_rules((len(runs) == 1, "frontier is a report on one folder, got several"))
     folder = Path(runs[0]).expanduser()
     stored = read_json(folder / "frontier.json")
     check_rules((bool(stored.get("rows")), f"no run of '{folder}' is finished yet"), code="missing")
@@ -103,7 +103,7 @@ def frontier(runs: Sequence[str]) -> Report:
 
 
 def sentence(frontier: Frontier, algebra: str) -> str:
-    """State whether an algebra is ahead of or behind real networks of the same number of weights, or not decided."""
+    """Compare an algebra with real networks of the same number of weights in one sentence."""
     inside = [point for point in frontier.algebras[algebra] if opponents(point.weights, frontier.real)]
     difference = frontier.equal_weights(algebra)
     if difference is None:

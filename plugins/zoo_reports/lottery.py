@@ -19,13 +19,13 @@ def lottery(runs: Sequence[str], *, split: str = "test", metric: str = "", mode:
     """Lottery tickets: metric against weights left, crossing points, weights and sparsity per layer (png, svg, html, md).
 
     Args:
-        runs: Folders that ``zoo lottery`` wrote, of the same metric and data.
+        runs: Folders of ``zoo lottery`` with the same metric and data.
         split: ``test`` or ``val``.
-        metric: The metric to draw, such as perplexity; by default the one that chose the epochs.
+        metric: The metric to draw, such as perplexity; by default the one that selected the epochs.
         mode: Whether another metric is to be maximised (``max``) or minimised (``min``).
 
     Raises:
-        InputError: If a folder is not such a run or has no rows yet, or the runs cannot be compared.
+        InputError: If a folder is not a lottery run or has no rows yet, or the runs cannot be compared.
     """
     check_rules((split in ("val", "test"), f"lottery: split={split!r}: use val or test"))
     read = read_runs(runs)

@@ -166,7 +166,7 @@ def is_wide(arms: Sequence[Arm]) -> bool:
 
 
 def gaps(runs: Sequence[Run], arms: Sequence[Arm]) -> list[str]:
-    """List what the lines leave out: rounds without a value, rounds that some seeds miss, and stopped arms."""
+    """Note missing data: rounds without a value, rounds without some of the seeds, and stopped arms."""
     notes = []
     for arm in arms:
         drawn = {(seed, point.round) for point in arm.points for seed in point.seeds}

@@ -1,4 +1,4 @@
-"""The style of all pictures: colours, axes and files, and how percents and metrics are written."""
+"""Style of all pictures: colours, axes, files, and number formats."""
 
 import io
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ from warnings import catch_warnings, filterwarnings
 from zoo.checkpoint.card import number
 
 REAL = "real"
-"""The algebra that all others are compared with."""
+"""The algebra of the baseline."""
 GREY = "#4d4d4d"
 PALETTE = ("#56b4e9", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7a5195", "#0072b2")
 """Colours for any colour vision (Okabe and Ito 2008, with purple instead of yellow)."""

@@ -38,14 +38,14 @@ def sweep(runs: Sequence[str], *, metric: str = "") -> Report:
     """Runs of a grid: test metric, spread over seeds, parameters, best by validation (png, svg, html, md).
 
     Args:
-        runs: One folder that ``zoo sweep`` wrote.
-        metric: The test metric to show, or the validation metric if there is no test split; by default the one that chose the
-            epochs, or else the first.
+        runs: One folder of ``zoo sweep``.
+        metric: The test metric to show, or the validation metric if there is no test split; by default the one that selected
+            the epochs, or else the first.
 
     Raises:
         InputError: If the folder is not a sweep, has no finished run, or the metric is not measured.
     """
-    check_rules((len(runs) == 1, "sweep reports on one folder"))
+    check_rules((len(runs) == 1, "sweep is a report on one folder, got several"))
     folder = Path(runs[0]).expanduser()
     rows = read_rows(folder / ROWS) if (folder / ROWS).is_file() else []
     check_rules((bool(rows), f"no run of a sweep is finished in '{folder}'"), code="missing")

@@ -1,4 +1,4 @@
-"""The surviving weights of each layer, from the models of a lottery run: histograms, and the share that is left."""
+"""Read the surviving weights of each layer from the models of a lottery run."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -69,7 +69,7 @@ def read_ticket(arm: Arm) -> tuple[Ticket | None, list[str]]:
             arrays = survivors(load_file(folder / "model.safetensors"), config["sparse"] or {}, sizes)
             # A survivor may be zero by chance, but there cannot be more of them.
             fits = sum(sizes.values()) == row["weights"] and sum(map(len, arrays.values())) <= row["survivors"]
-            check_rules((fits, "its model has other weights than lottery.json says"), code="mismatch")
+            check_rules((fits, "the weights of its model differ from lottery.json"), code="mismatch")
             rounds[number] = arrays
         except InputError as error:
             failed[number] = error

@@ -1,4 +1,4 @@
-"""Folders as ``zoo lottery`` leaves them, of networks that were pruned but never trained."""
+"""Folders of ``zoo lottery`` with pruned, untrained networks."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -20,7 +20,7 @@ Value = Callable[[str, int, float], float]
 
 
 def write_run(
-    place: Path,
+    parent: Path,
     value: Value,
     *,
     name: str = "run",
@@ -33,8 +33,8 @@ def write_run(
     backbone: str = "vit(dim=16, depth=1, heads=2)",
     models: bool = False,
 ) -> Path:
-    """Write a run whose metric is a function of algebra, seed and percent of the real weights; half of it on validation."""
-    run = place / name
+    """Write a run with a test metric that depends on algebra, seed and percent of real weights; validation is half of it."""
+    run = parent / name
     run.mkdir(parents=True)
     record: dict[str, Any] = {"format": 1, "backbone": backbone, "data": "digits", "task": "image_classification"}
     record |= {"metric": metric, "mode": mode, "rate": rate, "rounds": rounds, "pruning": {"matrices": "all"}}
@@ -45,10 +45,10 @@ def write_run(
         for seed in range(seeds):
             torch.manual_seed(seed)
             net = zoo.backbone(backbone, algebra, **INFO)
-            found = prunable(net)
-            masks = full_masks(found)
+            matrices = prunable(net)
+            masks = full_masks(matrices)
             for number in range(rounds + 1):
-                masks = next_masks(found, pruned(net, masks), masks, Pruning(rate)) if number else masks
+                masks = next_masks(matrices, pruned(net, masks), masks, Pruning(rate)) if number else masks
                 percent = 100 * remaining(masks) / real
                 folder = f"{algebra}{f'-{control}' if control else ''}/seed-{seed}/round-{number:02}"
                 row = {"algebra": algebra, "control": control, "seed": seed, "round": number, "folder": folder}
@@ -57,44 +57,43 @@ def write_run(
                 record["rows"].append(row | {"test": {metric: score}, "val": {metric: score / 2}, "epoch": 1, "seconds": 0.1})
                 if models:
                     pruned(net, masks)
-                    place_of = run / folder / "model"
-                    zoo.save(net, place_of, backbone=backbone, algebra=algebra, sparse=True, **INFO)
+                    zoo.save(net, run / folder / "model", backbone=backbone, algebra=algebra, sparse=True, **INFO)
     (run / "lottery.json").write_text(json.dumps(record))
     return run
 
 
 def weights_of(net: torch.nn.Module) -> int:
-    return sum(one.parameter.numel() for one in prunable(net).values())
+    return sum(matrix.parameter.numel() for matrix in prunable(net).values())
 
 
 def pruned(net: torch.nn.Module, masks: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Set what is pruned to zero, and return the weights."""
-    weights = {name: one.parameter.detach() for name, one in prunable(net).items()}
+    """Set pruned weights to zero, and return all weights."""
+    weights = {name: matrix.parameter.detach() for name, matrix in prunable(net).items()}
     for name, weight in weights.items():
         weight.masked_fill_(~masks[name], 0.0)
     return weights
 
 
 def falling(algebra: str, seed: int, percent: float) -> float:
-    """A metric that falls as weights are pruned, later over the quaternions, by seed."""
+    """Return a metric that falls with pruning, later over the quaternions."""
     top, knee = (0.98, 10.0) if algebra == "real" else (0.90, 2.0)
     return top - 0.01 * seed - 0.6 / (1 + (percent / knee) ** 2)
 
 
 @pytest.fixture
 def lottery_run(tmp_path: Path) -> Callable[..., Path]:
-    """`write_run` in ``tmp_path``."""
+    """Return `write_run` for ``tmp_path``."""
     return partial(write_run, tmp_path)
 
 
 @pytest.fixture(scope="session")
 def run_with_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two seeds with its models and a control; not to be changed."""
+    """A read-only run with two seeds, its models and a control."""
     arms = ("real", "quaternion", ("quaternion", "random"))
     return write_run(tmp_path_factory.mktemp("lottery"), falling, algebras=arms, seeds=2, models=True)
 
 
 @pytest.fixture(scope="session")
 def report(run_with_models: Path) -> Report:
-    """The report on it."""
+    """The report on `run_with_models`."""
     return lottery([str(run_with_models)])

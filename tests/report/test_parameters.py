@@ -1,4 +1,4 @@
-"""The table of parameters adds up, and says what stayed real."""
+"""The table of parameters: sums, reasons of real layers, and the command."""
 
 import json
 import shlex
@@ -41,7 +41,7 @@ def test_a_matrix_has_a_quarter_of_the_weights_over_the_quaternions():
     assert fc1["kind"] == "Linear"
 
 
-def test_what_an_algebra_learns_belongs_to_its_layer():
+def test_learned_algebras_are_counted_with_their_layer():
     fixed, learned = ({row["layer"]: row["parameters"] for row in table_of(a)["layers"]} for a in ("quaternion", "phm-4"))
     assert learned["blocks.0.mlp.fc1"] == fixed["blocks.0.mlp.fc1"] + 4**3
     assert learned.keys() == fixed.keys()
@@ -58,13 +58,13 @@ def test_frozen_parameters_are_not_counted():
     assert by_layer(net) == {"0": 9, "1": 12}
 
 
-def test_what_stayed_real_has_a_reason():
+def test_real_layers_have_a_reason():
     assert table_of()["stayed_real"] == {"stem": ["patch_embed.proj"], "head": ["head"]}
     outside = table_of(scope="attention")["stayed_real"]["role ffn is outside the scope attention"]
     assert outside == ["blocks.0.mlp.fc1", "blocks.0.mlp.fc2"]
 
 
-def test_the_command_prints_the_table_or_json(tmp_path, monkeypatch, capsys):
+def test_info_prints_a_table_or_json(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["info", "--backbone", TINY, "--algebra", "quaternion"]
     assert main([*words, "--json"]) == 0
@@ -82,7 +82,7 @@ def test_the_command_prints_the_table_or_json(tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_fit_prints_the_command_that_trains_the_real_network_of_about_the_same_size(options, capsys):
+def test_fit_suggests_the_real_network_of_equal_size(options, capsys):
     summary = zoo.fit(**options(run_dir="run"))
     expected = equal_size(summary["backbone"], summary["parameters"]["total"], **INFO)
     assert summary["equal_size"] == {"backbone": expected[0], "parameters": expected[1]}
@@ -94,7 +94,7 @@ def test_fit_prints_the_command_that_trains_the_real_network_of_about_the_same_s
     assert zoo.fit(**options(algebra="real", run_dir="twin"))["equal_size"] is None
 
 
-def test_counting_fetches_no_pretrained_weights(monkeypatch):
+def test_counting_downloads_no_pretrained_weights(monkeypatch):
     import timm
 
     asked = []

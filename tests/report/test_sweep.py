@@ -1,4 +1,4 @@
-"""The report of a sweep: means over seeds, the best by validation, and figures that its page really has."""
+"""The report of a sweep: means over seeds, the best by validation, and its files."""
 
 from statistics import mean, stdev
 
@@ -14,14 +14,14 @@ TOTAL = {"real": 1000, "quaternion": 300, "octonion": 200}
 
 
 def rows(**changes):
-    made = []
+    result = []
     for (algebra, seed), value in TEST.items():
         row = {"name": f"{algebra}-seed{seed}", "folder": f"runs/{algebra}-seed{seed}"}
         row |= {"axes": {"algebra": algebra, "seed": str(seed)}, "options": {"algebra": algebra, "seed": seed}}
         row |= {"metrics": {"loss": 1 - value, "accuracy": value}, "parameters": {"total": TOTAL[algebra], "real_twin": 1000}}
         row["validation"] = {"metric": "accuracy", "mode": "max", "value": SEEN[algebra, seed], "epoch": 2, "step": 8}
-        made.append(row | changes)
-    return made
+        result.append(row | changes)
+    return result
 
 
 def write(folder, made):
@@ -33,7 +33,7 @@ def write(folder, made):
 def test_means_over_seeds_and_the_best_by_validation(tmp_path):
     values = sweep(write(tmp_path / "study", rows())).values
     assert values["metric"] == "accuracy"
-    assert values["best"] == {"algebra": "real"}  # quaternion is better on the test split, which is not asked
+    assert values["best"] == {"algebra": "real"}  # quaternion is better on the test split
     groups = {group["label"]: group for group in values["groups"]}
     assert list(groups) == ["real", "quaternion", "octonion"]
     assert groups["quaternion"]["values"] == [0.97, 0.93]
@@ -41,7 +41,7 @@ def test_means_over_seeds_and_the_best_by_validation(tmp_path):
     assert sweep([str(tmp_path / "study")], metric="loss").values["metric"] == "loss"
 
 
-def test_the_table_the_pictures_and_the_page(tmp_path):
+def test_table_pictures_and_page(tmp_path):
     files = sweep(write(tmp_path / "study", rows())).files
     line = next(line for line in files["sweep.md"].decode().splitlines() if "quaternion" in line and "|" in line)
     cells = [cell.strip() for cell in line.strip("|").split("|")]
@@ -67,7 +67,7 @@ def test_runs_without_a_test_split_are_shown_by_validation(tmp_path):
     assert "test" not in report.files["sweep.md"].decode()
 
 
-def test_runs_that_have_not_measured_the_metric_are_counted(tmp_path):
+def test_runs_without_the_metric_are_counted(tmp_path):
     made = rows()
     made[0]["metrics"] = {"perplexity": 3.0}
     report = sweep(write(tmp_path / "study", made))
@@ -78,7 +78,7 @@ def test_runs_that_have_not_measured_the_metric_are_counted(tmp_path):
 @pytest.mark.parametrize(
     "other", [{"data_sha256": "b"}, {"validation": {"metric": "loss", "mode": "min", "value": 0.1}}, {"validation": None}]
 )
-def test_the_best_is_not_told_of_runs_that_cannot_be_compared(other, tmp_path):
+def test_incomparable_runs_are_not_ranked(other, tmp_path):
     made = [*rows(data_sha256="a")[:4], *rows(**{"data_sha256": "a"} | other)[4:]]
     assert sweep(write(tmp_path / "study", made)).values["best"] is None
     assert sweep(write(tmp_path / "study", rows(data_sha256="a"))).values["best"] == {"algebra": "real"}

@@ -1,8 +1,8 @@
-"""Reports: tables and pictures of what a network has and what a trained model has learned.
+"""Reports: tables and pictures of networks and trained models.
 
 An entry point of the group ``zoo.reports`` is a function ``report(model: zoo.Model, **options) -> Report``; ``zoo report
-"NAME(option=value)" RUN`` calls it, prints the text and writes the files into the run's folder. If its first argument is named
-``runs`` it gets the folders of one or more runs as texts, ``report(runs: Sequence[str], **options)``, and reads what it needs.
+"NAME(option=value)" RUN`` calls it, prints the text and writes the files to the run folder. If its first parameter is named
+``runs``, it receives the folders of one or more runs instead, ``report(runs: Sequence[str], **options)``.
 """
 
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from rich.table import Table
 
 
 class Report(NamedTuple):
-    """What a report found.
+    """The result of a report.
 
     Attributes:
         values: JSON values, for ``--json``.
-        text: A table or a few lines, for the terminal.
-        files: The content of files by name, for the folder of the run.
+        text: Output for the terminal.
+        files: File contents by name.
     """
 
     values: dict[str, Any]
@@ -29,17 +29,17 @@ class Report(NamedTuple):
 
 
 def takes_runs(report: Callable[..., Report]) -> bool:
-    """Return whether a report is on the folders of runs, and not on a model."""
+    """Return whether a report takes the folders of runs instead of a model."""
     return next(iter(signature(report).parameters), "") == "runs"
 
 
 def plain_console(**options: Any) -> Console:
-    """Return a console of rich that neither wraps, cuts nor colours: a table is as wide as it needs to be, in a pipe too."""
+    """Return a rich console that does not wrap, truncate or colour its output."""
     return Console(soft_wrap=True, highlight=False, markup=False, width=1000, **options)
 
 
 def plain_table(first: str, *columns: str, **options: Any) -> Table:
-    """Return a table of a column of names and columns of numbers."""
+    """Return a table with a left-aligned first column and right-aligned further columns."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, **options)
     table.add_column(first)
     for name in columns:

@@ -1,4 +1,4 @@
-"""Where the parameters of a network are, beside the same network over the reals."""
+"""Count the parameters of each layer, compared with the same network over the reals."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from zoo.report import plain_console, plain_table
 
 
 def by_layer(net: nn.Module) -> dict[str, int]:
-    """Count trainable parameters under the layer that owns them; what an algebra learns belongs to its layer."""
+    """Count trainable parameters by layer; parameters of a learned algebra belong to its layer."""
     counts: dict[str, int] = {}
     for name, parameter in net.named_parameters():
         if parameter.requires_grad:
@@ -20,7 +20,7 @@ def by_layer(net: nn.Module) -> dict[str, int]:
 
 
 def layer_table(options: Any, info: dict[str, Any]) -> dict[str, Any]:
-    """Return rows {layer, kind, parameters, real_twin}, the totals, and what stayed real with the reason."""
+    """Return a row per layer, the totals, and the layers that stayed real with the reason."""
     net = backbone(untrained(options.backbone), options.algebra, scope=options.scope, embedding=options.embedding, **info)
     twin = real_twin(options.backbone, embedding=options.embedding, **info)
     ours, theirs = by_layer(net), by_layer(twin)
@@ -43,7 +43,7 @@ def layer_table(options: Any, info: dict[str, Any]) -> dict[str, Any]:
 
 
 def print_table(table: dict[str, Any]) -> None:
-    """Print what `layer_table` returned."""
+    """Print the result of `layer_table`."""
     console, total, twin = plain_console(), table["total"]["total"], table["total"]["real_twin"]
     view = plain_table("layer", "kind", table["algebra"], "real twin", "share", show_footer=True)
     for column, text in zip(view.columns, ("total", "", f"{total:,}", f"{twin:,}", f"{total / twin:.1%}"), strict=True):
