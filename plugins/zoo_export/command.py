@@ -36,8 +36,7 @@ def run(command: str, values: dict[str, Any]) -> int:
     )
     quiet()
     result = export(source, folder, sparse) if is_model else export_folded(source, folder, kind, quantize)
-    show(result | {"folder": to}, as_json, print_export if is_model else print_folded)
-    return 0
+    return show(result | {"folder": to}, as_json, print_export if is_model else print_folded)
 
 
 def export_folded(source: str, folder: Path, kind: str, quantize: str | None) -> dict[str, Any]:

@@ -169,12 +169,13 @@ def load_command(name: str) -> Any:
     raise InputError(f"unknown command '{name}'{hint} (see zoo --help)", code="unknown")
 
 
-def show(value: Any, as_json: bool, print_text: Callable[[Any], None]) -> None:
-    """Print a value as JSON, or call `print_text` with it."""
+def show(value: Any, as_json: bool, print_text: Callable[[Any], None]) -> int:
+    """Print a value as JSON, or call `print_text` with it; return exit code 0."""
     if as_json:
         print(to_json(value, indent=2))
     else:
         print_text(value)
+    return 0
 
 
 def to_json(value: Any, **options: Any) -> str:

@@ -83,8 +83,7 @@ def average(values: dict[str, Any]) -> int:
     from zoo.training.average import average
 
     quiet()
-    show(average(run, build(Average, values)), as_json, print_average)
-    return 0
+    return show(average(run, build(Average, values)), as_json, print_average)
 
 
 def print_average(made: dict[str, Any]) -> None:
@@ -108,5 +107,4 @@ def recover(values: dict[str, Any]) -> int:
     quiet()
     recovered = recover(values["run"])
     model = f"the model of epoch {recovered['epoch']} is in {recovered['folder']}"
-    show(recovered, values["json"], lambda _: print(f"{model}, not tested yet: zoo test {shlex.quote(values['run'])}"))
-    return 0
+    return show(recovered, values["json"], lambda _: print(f"{model}, not tested yet: zoo test {shlex.quote(values['run'])}"))

@@ -71,12 +71,12 @@ def run(command: str, values: dict[str, Any]) -> int:
     if values["name"] and kind == "commands":
         raise InputError(f"for the options of a command use zoo {values['name']} --help")
     if values["name"]:
-        show(options_of(kind, values["name"]), values["json"], lambda row: print(f"{row['usage']}\n\n{row['doc']}".strip()))
-        return 0
+        return show(
+            options_of(kind, values["name"]), values["json"], lambda row: print(f"{row['usage']}\n\n{row['doc']}".strip())
+        )
     rows = {name: list(map(row_of, registry.entries(name))) for name in ([kind] if kind else registry.GROUPS)}
     text = "\n\n".join(table(name, plugins) for name, plugins in rows.items() if plugins or kind)
-    show(rows[kind] if kind else rows, values["json"], lambda _: print(text))
-    return 0
+    return show(rows[kind] if kind else rows, values["json"], lambda _: print(text))
 
 
 def options_of(kind: str, name: str) -> dict[str, str]:

@@ -55,12 +55,14 @@ class Option:
         help: The text on the help page; None hides the option.
         group: The nested options class it belongs to, such as ``optimizer``; "" at the top level.
         is_switch: Whether the flag takes no value.
+        default: The default; `MISSING` if the option is required.
     """
 
     kind: Any
     help: str | None
     group: str = ""
     is_switch: bool = False
+    default: Any = None
 
 
 class Parser:
@@ -79,12 +81,12 @@ class Parser:
     """
 
     def __init__(self, command: str, description: str, options: type | None = None) -> None:
-        self.command, self.description, self.options = command, description, options
+        self.command, self.description = command, description
         self.known: dict[str, Option] = {"help": Option(bool, "show this page", is_switch=True)}
         self.short: dict[str, str] = {"-h": "help"}
         self._positional: list[tuple[str, str, str]] = []
         self._groups: dict[str, str] = {}
-        self._open = ""
+        self._open: str | None = None
         if options is not None:
             self.known["config"] = Option(str, "YAML file of options; later files override earlier ones, flags override files")
             self.short["-c"] = "config"
@@ -97,7 +99,7 @@ class Parser:
 
     def switch(self, name: str, text: str) -> Self:
         """Add a flag without a value."""
-        self.known[option_of(name)] = Option(bool, text, is_switch=True)
+        self.known[option_of(name)] = Option(bool, text, is_switch=True, default=False)
         return self
 
     def value(self, name: str, text: str) -> Self:
@@ -122,12 +124,16 @@ class Parser:
             if is_dataclass(kind):
                 hint = "; --beam is short for --decoding.beam, and so on" if field.name == "decoding" else ""
                 self._groups[field.name] = (kind.__doc__ or "").partition("\n")[0].rstrip(".") + hint
-                parts, part_texts = get_type_hints(kind), descriptions(kind)  # type: ignore[arg-type]
-                self.known |= {f"{field.name}.{part}": Option(parts[part], part_texts[part], field.name) for part in parts}
+                parts, part_texts, nested = get_type_hints(kind), descriptions(kind), kind()  # type: ignore[arg-type,operator]
+                self.known |= {
+                    f"{field.name}.{part}": Option(parts[part], part_texts[part], field.name, default=getattr(nested, part))
+                    for part in parts
+                }
             elif field.name == "trainer":
                 self.known |= {f"trainer.{name}": Option(Any, None, "trainer") for name in TRAINER_ARGUMENTS}
             else:
-                self.known[field.name] = Option(kind, texts[field.name])
+                default = field.default if field.default_factory is MISSING else None
+                self.known[field.name] = Option(kind, texts[field.name], default=default)
         flags = set(self.flags)
         short = {flag_of(name.partition(".")[2]): name for name in self.known if name.startswith("decoding.")}
         self.short |= {flag: name for flag, name in short.items() if flag not in flags}
@@ -158,7 +164,7 @@ class Parser:
                 values[part][key] = checked
             else:
                 values[name] = checked
-        if "trainer" in values:
+        if "trainer" in values:  # null selects the default of Lightning
             values["trainer"] = {name: value for name, value in values["trainer"].items() if value is not None}
         check_names(values)
         return values
@@ -232,16 +238,13 @@ class Parser:
             raise InputError(f"{flag_of(name)}: {shorten(text)} is not valid YAML") from error
 
     def _defaults(self) -> dict[str, Any]:
-        values: dict[str, Any] = {name.partition(".")[0]: {} for name in self.known if "." in name}
+        values: dict[str, Any] = {}
         for name, option in self.known.items():
-            if not option.group and name not in ("help", "config"):
-                values[name] = False if option.is_switch else None
-        for field in fields(self.options) if self.options is not None else ():
-            if field.name in self._groups:
-                kind: Any = get_type_hints(self.options)[field.name]
-                values[field.name] = {} if field.name == self._open else dict(vars(kind()))
-            elif field.default is not MISSING:
-                values[field.name] = field.default
+            if option.group:
+                part = values.setdefault(option.group, {})
+                part |= {name.partition(".")[2]: option.default} if option.group not in ("trainer", self._open) else {}
+            elif name not in ("help", "config"):
+                values[name] = option.default
         return values
 
     # --- positional and required arguments ---
@@ -260,12 +263,7 @@ class Parser:
 
     def _check_required(self, given: Mapping[str, Any]) -> None:
         """Raise `InputError` if options are missing; the message also reports invalid names."""
-        missing = [
-            field.name
-            for field in (fields(self.options) if self.options else ())
-            if field.default is MISSING and field.default_factory is MISSING
-            if field.name not in given and field.name not in self._groups
-        ]
+        missing = [name for name, option in self.known.items() if option.default is MISSING and name not in given]
         if not missing:
             return
         problems = [f"missing {', '.join(map(flag_of, missing))} (see zoo {self.command} --help)"]
@@ -294,14 +292,12 @@ class Parser:
         options: dict[str, Any] = {"add_help": False, "allow_abbrev": False, "argument_default": argparse.SUPPRESS}
         page = _ArgumentParser(prog, usage, self.description, **options)
         groups = {name: page.add_argument_group(name, title) for name, title in self._groups.items()}
-        defaults = self._defaults()
         for name, option in self.known.items():
-            part, dot, key = name.partition(".")
-            default = defaults.get(part, {}).get(key) if dot else defaults.get(name)
-            shown = default not in (None, False, "", (), []) and not option.is_switch
+            default = option.default
+            shown = default not in (None, False, "", (), [], MISSING) and option.group != self._open
             note = f" (default: {', '.join(map(str, default)) if isinstance(default, tuple) else default})" if shown else ""
             text = argparse.SUPPRESS if option.help is None else (option.help + note).replace("%", "%%")
-            kind: Any = {"action": "store_true"} if option.is_switch else {"metavar": key.upper() or name.upper()}
+            kind: Any = {"action": "store_true"} if option.is_switch else {"metavar": name.rpartition(".")[2].upper()}
             kind |= {"action": "append"} if name == "config" else {}
             short = [flag for flag, known in self.short.items() if known == name]
             target: Any = groups.get(option.group, page)

@@ -73,8 +73,7 @@ def bench(values: dict[str, Any]) -> int:
     from zoo.training.bench import bench, print_bench
 
     quiet()
-    show(bench(options), as_json, print_bench)
-    return 0
+    return show(bench(options), as_json, print_bench)
 
 
 def info(values: dict[str, Any]) -> int:
@@ -85,8 +84,7 @@ def info(values: dict[str, Any]) -> int:
         from zoo.training.bench import kernel_table, print_kernels
 
         quiet()
-        show(kernel_table(options), as_json, print_kernels)
-        return 0
+        return show(kernel_table(options), as_json, print_kernels)
     from zoo.report.parameters import layer_table, print_table
     from zoo.tasks import task_type
     from zoo.training.resolve import load_data, resolve
@@ -99,8 +97,7 @@ def info(values: dict[str, Any]) -> int:
         config = trained_config(run)
         info = config["info"] and task_type(config["task"])[0].info_type.from_dict(config["info"])
         sizes = info.model_kwargs if info else config["model_kwargs"]
-    show(layer_table(options, sizes), as_json, print_table)
-    return 0
+    return show(layer_table(options, sizes), as_json, print_table)
 
 
 def report(values: dict[str, Any]) -> int:
@@ -127,8 +124,7 @@ def report(values: dict[str, Any]) -> int:
         (result, default), head = report_on_model(spec, runs[0]), {"run": runs[0]}
     written = write_report(result, folder, default)
     text = f"{result.text}\nwritten to {folder or default}: {', '.join(result.files)}"
-    show({**head, **result.values, **written}, values["json"], lambda _: print(text))
-    return 0
+    return show({**head, **result.values, **written}, values["json"], lambda _: print(text))
 
 
 def report_on_model(spec: str, run: str) -> tuple[Any, Path]:

@@ -38,18 +38,15 @@ def run(command: str, values: dict[str, Any]) -> int:
     """Pull, push or publish a model, and print the result."""
     as_json = values.pop("json")
     if command == "pull":
-        show(pull(values["source"]), as_json, print_pulled)
-        return 0
+        return show(pull(values["source"]), as_json, print_pulled)
     from zoo.hub import release
 
     quiet()
     if command == "push":
-        show(release.push(values.pop("run"), **values), as_json, print_pushed)
-        return 0
+        return show(release.push(values.pop("run"), **values), as_json, print_pushed)
     if not values["to"]:
         raise InputError("missing --to: use --to FOLDER or --to hf:OWNER/NAME", code="missing")
-    show(release.publish(values.pop("run"), **values), as_json, print_published)
-    return 0
+    return show(release.publish(values.pop("run"), **values), as_json, print_published)
 
 
 def pull(source: str) -> dict[str, Any]:
@@ -96,8 +93,7 @@ def list_checkpoints(as_json: bool) -> int:
     for problem in problems:
         print(f"zoo: {problem}", file=sys.stderr)
     rows = [{"name": release.name, "catalogue": release.origin, **release.facts} for release in releases]
-    show(rows, as_json, lambda _: print_checkpoints(rows))
-    return 0
+    return show(rows, as_json, lambda _: print_checkpoints(rows))
 
 
 def print_checkpoints(rows: list[dict[str, Any]]) -> None:
