@@ -200,8 +200,9 @@ class Served:
     def generate_texts(self, prompt: Any, samples: int, options: dict[str, Any], stream: bool) -> Any:
         """Return a list of texts, or for a stream an iterator over the pieces of a text."""
         with self.lock:
-            texts = self.model.generate(prompt, samples, stream=bool(stream), **options)
-            return texts if stream else list(texts)
+            if stream:
+                return self.model.generate(prompt, samples, stream=True, **options)
+            return self.model.generate(prompt, samples, **options)
 
     def locked_pieces(self, pieces: Iterator[str]) -> Iterator[str]:
         """Yield the pieces of a text, holding the lock while each one is computed."""
