@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from benchmarks import machine
 from benchmarks.memory import resident
 from zoo.algebras import algebra
-from zoo.layers.scores import _written_out, arrange, attend
+from zoo.layers.scores import _attend_by_definition, arrange, attend
 
 RESULTS = Path(__file__).parent / "results" / "attention_products.json"
 SHAPES = {"time": (2, 4, 1024, 64), "memory": (4, 8, 1024, 64)}
@@ -35,7 +35,7 @@ def implementations(spec: str, causal: bool) -> dict[str, Attend]:
     for score in SCORES:
 
         def saved(q: Tensor, k: Tensor, v: Tensor, score: str = score) -> Tensor:
-            return _written_out(q, arrange(k, table, score), v, score, None, causal, 0.0, q.shape[-1] ** -0.5)
+            return _attend_by_definition(q, arrange(k, table, score), v, score, None, causal, 0.0, q.shape[-1] ** -0.5)
 
         def ours(q: Tensor, k: Tensor, v: Tensor, score: str = score) -> Tensor:
             return attend(q, k, v, table, score, causal=causal)

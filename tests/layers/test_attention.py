@@ -132,7 +132,7 @@ def test_no_table_of_all_pairs_is_kept(score, masked, dtype):
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         attend(q, k, v, structure, score, mask, causal=not masked)
         assert max(kept) < size * size
-        scores._written_out(q, arrange(k, structure, "product"), v, "product", mask, not masked, 0.0, 1.0)
+        scores._attend_by_definition(q, arrange(k, structure, "product"), v, "product", mask, not masked, 0.0, 1.0)
         assert max(kept) >= size * size
 
 
@@ -162,7 +162,7 @@ def test_many_tiles_are_one_attention(masked, causal, keys):
 
 
 def written_out(q, k, v, structure, score, mask=None, causal=False):
-    return scores._written_out(q, arrange(k, structure, score), v, score, mask, causal, 0.0, q.shape[-1] ** -0.5)
+    return scores._attend_by_definition(q, arrange(k, structure, score), v, score, mask, causal, 0.0, q.shape[-1] ** -0.5)
 
 
 @pytest.mark.usefixtures("small_tiles")

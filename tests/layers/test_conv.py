@@ -73,8 +73,8 @@ def test_channels_that_are_no_whole_elements_are_padded_before_they_are_shared()
 @pytest.mark.parametrize(
     ("channels", "options", "value"),
     [
-        ((8, 8), {"groups": 3}, "3 groups"),
-        ((8, 8), {"groups": 0}, "0 groups"),
+        ((8, 8), {"groups": 3}, "groups=3"),
+        ((8, 8), {"groups": 0}, "groups=0"),
         ((8, 8), {"groups": 2, "blocks": (1, 2)}, "blocks=(1, 2)"),
         ((9, 8), {"blocks": (2, 1)}, "9 channels"),
     ],

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from tests.errors import raises
 from zoo.algebras import algebra, reals
-from zoo.errors import InputError
 from zoo.layers.lstm import LSTM
 from zoo.testing import definition
 from zoo.testing.backbone import installed_algebras
@@ -221,7 +221,7 @@ def test_every_precision_gives_the_same_numbers():
 def test_the_weights_of_one_call_lie_in_one_piece():
     # cuDNN's order: all matrices, then all biases.
     net = make("quaternion", num_layers=2, bidirectional=True)
-    weights = net._weights(in_one_piece=True)
+    weights = net._weights(contiguous=True)
     matrices, biases = ([w for w in weights if w.ndim == axes] for axes in (2, 1))
     start = weights[0].data_ptr()
     for w in matrices + biases:
@@ -231,27 +231,26 @@ def test_the_weights_of_one_call_lie_in_one_piece():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "value"),
     [
-        ({"rules": "shared"}, "unknown rules 'shared'"),
+        ({"rules": "shared"}, "'shared'"),
         ({"num_layers": 0}, "num_layers=0"),
         ({"dropout": 1.5}, "dropout=1.5"),
-        ({"inp_blocks": 3}, "do not split"),
-        ({"hidden": 0}, "do not split|at least one"),
+        ({"inp_blocks": 3}, "3 equal blocks"),
+        ({"hidden": 0}, "0 channels"),
     ],
 )
-def test_bad_options_are_one_line(options, said):
-    with pytest.raises(InputError, match=said):
+def test_invalid_options(options, value):
+    with raises("invalid", value):
         make("complex", **options)
 
 
-def test_bad_shapes_are_one_line():
+def test_invalid_shapes():
     net = make("complex")
-    with pytest.raises(InputError, match=r"reads \[B, T, 10\], not \[2, 3, 9\]"):
-        net(draw(2, 3, 9))
-    with pytest.raises(InputError, match=r"reads \[B, T, 10\], not \[3, 10\]"):
-        net(draw(3, 10))
-    with pytest.raises(InputError, match=r"two tensors \[1, 2, 6\], not \[2, 2, 6\]"):
+    for shape in ((2, 3, 9), (3, 10)):
+        with raises("invalid", "[B, T, 10]", list(shape)):
+            net(draw(*shape))
+    with raises("invalid", "[1, 2, 6]", "[2, 2, 6]"):
         net(draw(2, 3, 10), (draw(2, 2, 6), draw(2, 2, 6)))
 
 

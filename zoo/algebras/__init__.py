@@ -1,4 +1,4 @@
-"""An algebra is a value: a bilinear product on R^n, written down once as its structure tensor."""
+"""Algebras: bilinear products on R^n, given by their structure tensors."""
 
 from zoo.algebras.product import Algebra, Draw, FactoredAlgebra, Factors, algebra, reals
 from zoo.algebras.properties import Laws, laws, unit

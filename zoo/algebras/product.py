@@ -1,4 +1,4 @@
-"""An algebra is a value: a bilinear product on R^n, written down once as its structure tensor."""
+"""Bilinear products on R^n, given by their structure tensors."""
 
 import copy
 from collections.abc import Callable, Hashable, Mapping
@@ -29,11 +29,11 @@ class Factors(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """The number R of real multiplications."""
+        """Number R of real multiplications."""
         return self.left.shape[0]
 
     def reconstruct(self) -> Tensor:
-        """Rebuild the structure tensor, [n, n, n]."""
+        """Return the structure tensor, [n, n, n]."""
         return torch.einsum("ri,rj,rk->ijk", self.left, self.right, self.result)
 
 
@@ -42,22 +42,21 @@ class Algebra(nn.Module):
 
         e_i e_j = sum_k A[i, j, k] e_k        (x y)_k = sum_ij A[i, j, k] x_i y_j
 
-    The structure tensor of a known product is a constant; that of a learned product is a parameter (PHM, Zhang et al. 2021,
-    Eq. 3, where the matrix A_i has the entry A[i, j, k] at row k, column j), or computed from one (`FactoredAlgebra`). One
-    that was drawn is a buffer. Every layer holds its own copy, see `for_layer`.
+    A fixed structure tensor is a constant, a learned one a parameter (PHM, Zhang et al. 2021, Eq. 3, where the matrix A_i has
+    the entry A[i, j, k] at row k, column j) or computed from one (`FactoredAlgebra`), and a random one a buffer. Every layer
+    has its own copy, see `for_layer`.
 
     Args:
-        structure: A, [n, n, n], indexed left factor, right factor, result; or a function that draws it, called once per layer
-            (unless the values of ``structure`` are set: then every layer starts from them).
+        structure: A, [n, n, n], indexed left factor, right factor, result; or a function that draws it. The function is called
+            once per layer, unless values have been assigned to ``structure``, which all layers then start from.
         learned: Whether A is trained.
-        shared: Whether all layers of a network use the same A instead of one each.
-        left: Basis of a subspace, [m, n], that the weights of a layer are taken from; None for all of R^n. Inputs and outputs
-            are elements of R^n in both cases.
-        defaults: Names of the ``embedding``, ``score`` and ``readout`` that networks over this algebra use unless the user
-            chooses others.
+        shared: Whether all layers of a network share one A.
+        left: Basis [m, n] of the subspace that contains the weights of a layer; None for all of R^n. Inputs and outputs are
+            elements of R^n in both cases.
+        defaults: Default ``embedding``, ``score`` and ``readout`` of networks over this algebra.
 
     Raises:
-        InputError: If the structure is not a tensor [n, n, n] with n >= 1, or holds values that are not real or not finite.
+        InputError: If the structure is not a tensor [n, n, n] with n >= 1 of finite real numbers.
 
     Example:
         >>> split_complex = Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]]))
@@ -66,7 +65,7 @@ class Algebra(nn.Module):
     """
 
     stored: ClassVar[str] = "structure"
-    form: ClassVar[str] = "a structure tensor is a torch.Tensor [n, n, n] with n >= 1"
+    form: ClassVar[str] = "a structure tensor must be a torch.Tensor [n, n, n] with n >= 1"
 
     def __init__(
         self,
@@ -84,49 +83,54 @@ class Algebra(nn.Module):
         self.spec, self.defaults = "", dict(defaults or {})
         self._drawn = None if self._draw is None else table.clone()
         self._left = None if left is None else _checked_basis(left, table)
-        self._like = table.new_empty(0)  # follows the module to other devices and dtypes
-        # A fixed product is a constant, in no state dict, and moved by nothing: what is derived from it can never be stale.
+        self._like = table.new_empty(0)  # moves with the module to other devices and dtypes
+        # A fixed product is neither stored nor moved, so the constants derived from it cannot become stale.
         self.constant = table.cpu() if self.known else None
         self._derived: dict[Hashable, Any] = {}
         if learned:
             self._parameters[self.stored] = nn.Parameter(table)
-        elif self.constant is None:  # stored with the weights: nothing else tells what was drawn
+        elif self.constant is None:  # a random product must be saved with the weights
             self._buffers[self.stored] = table
 
     def _checked(self, table: Tensor) -> Tensor:
-        """Return a copy of a stored tensor in the default dtype, or raise `InputError`."""
+        """Return a copy in the default dtype, or raise `InputError`."""
         shape = list(table.shape) if isinstance(table, Tensor) else []
-        if not self._fits(shape):
-            raise InputError(f"{self.form}, not {shape or type(table).__name__}: use torch.tensor(...)")
+        if not self._is_valid(shape):
+            raise InputError(f"{self.form}, got {shape or type(table).__name__}: use torch.tensor(...)")
         if table.is_complex():
-            raise InputError("a structure tensor holds real numbers; write the complex ones as an algebra of n = 2")
+            raise InputError("a structure tensor must hold real numbers; write complex numbers as an algebra of n = 2")
         if table.is_meta:
             raise InputError("a structure tensor on the meta device has no values: create it under torch.device('cpu')")
         if not table.isfinite().all():
-            raise InputError("a structure tensor holds finite numbers; this one has NaN or infinity")
+            raise InputError("a structure tensor must be finite, got NaN or infinity")
         return table.detach().clone().to(torch.get_default_dtype())
 
-    def _fits(self, shape: list[int]) -> bool:
+    def _is_valid(self, shape: list[int]) -> bool:
         return len(shape) == 3 and len(set(shape)) == 1 and 0 not in shape
 
     @property
     def rule(self) -> Tensor:
-        """The stored tensor: a parameter if it is learned, a buffer if it is drawn, else a read-only constant."""
+        """The stored tensor: a parameter if learned, a buffer if random, otherwise a read-only constant."""
         if self.constant is None:
-            stored: Any = self._parameters if self.learned else self._buffers
-            tensor: Tensor = stored[self.stored]
+            tensors: Any = self._parameters if self.learned else self._buffers
+            tensor: Tensor = tensors[self.stored]
             return tensor
         constant: Tensor = self.fixed("rule", self._like, lambda: self.constant)
         return constant.as_subclass(FixedProduct)
 
+    @rule.setter
+    def rule(self, table: Tensor) -> None:  # only for fixed products: torch assigns parameters and buffers itself
+        self.constant = self._checked(table).cpu()
+        self._derived.clear()
+
     @property
     def structure(self) -> Tensor:
-        """The structure tensor A, [n, n, n]; read-only for a fixed product, which assigning a new tensor replaces."""
+        """The structure tensor A, [n, n, n]; read-only for a fixed product: assign a new tensor to replace it."""
         return self.rule
 
     @structure.setter
     def structure(self, table: Tensor) -> None:
-        self._replace(table)
+        self.rule = table
 
     @property
     def left(self) -> Tensor | None:
@@ -136,23 +140,18 @@ class Algebra(nn.Module):
         constant: Tensor = self.fixed("left", self._like, lambda: self._left)
         return constant.as_subclass(FixedProduct)
 
-    def _replace(self, table: Tensor) -> None:
-        """Replace a fixed product; torch itself assigns parameters and buffers."""
-        self.constant = self._checked(table).cpu()
-        self._derived.clear()
-
     def fixed(self, key: Hashable, like: Tensor, make: Callable[[], Any]) -> Any:
-        """Return a constant of this product in the dtype and on the device of a tensor; callers never write to it.
+        """Return a cached constant in the dtype and on the device of a tensor; callers must not write to it.
 
         Args:
             key: Name of the constant.
             like: A tensor of the dtype and device.
-            make: Returns the constant, a tensor or a tuple of tensors or None; called once.
+            make: Computes the constant: a tensor, a tuple of tensors or None.
         """
         key = key, like.dtype, like.device
         if key in self._derived:
             return self._derived[key]
-        with torch.inference_mode(False), torch.no_grad():  # an inference tensor could not be used in training later
+        with torch.inference_mode(False), torch.no_grad():  # inference tensors cannot be used in training
             constant = make()
             if isinstance(constant, tuple):
                 constant = type(constant)(*(tensor.to(like) for tensor in constant))
@@ -163,29 +162,29 @@ class Algebra(nn.Module):
         return constant
 
     def derived(self, key: Hashable, like: Tensor) -> Any:
-        """Return a `fixed` constant that was computed before, or None: for compiled graphs, which should not compute it."""
+        """Return a cached `fixed` constant, or None: compiled graphs should not contain its computation."""
         return self._derived.get((key, like.dtype, like.device))
 
     def action(self, like: Tensor) -> Tensor:
-        """Return what the components of a layer do to its input, [m, n, n]: A, or its part in the subspace ``left``.
+        """Return the product of a weight and an input, [m, n, n]: A, restricted on the left to the subspace ``left``.
 
-        The dtype and device are those of ``like`` if the product is fixed. Callers must not write to the result.
+        A fixed product has the dtype and device of ``like``. Callers must not write to the result.
         """
         return self._computed("action", like, self._in_subspace)
 
     def table(self, like: Tensor) -> Tensor:
-        """Return the structure tensor to compute with, [n, n, n], as `action` does; callers must not write to it."""
+        """Return the structure tensor, [n, n, n], in the dtype and on the device of `action`; callers must not write to it."""
         return self._computed("table", like, lambda structure: structure)
 
-    def _computed(self, key: str, like: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return a function of the structure tensor; a constant for a fixed product."""
+    def _computed(self, key: str, like: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Apply a function to the structure tensor; the result is cached for a fixed product."""
         stored = self.constant
         if stored is None:
-            return change(self._structure_of(self.rule))
-        constant: Tensor = self.fixed(key, like, lambda: change(self._structure_of(stored)))
+            return function(self._to_structure(self.rule))
+        constant: Tensor = self.fixed(key, like, lambda: function(self._to_structure(stored)))
         return constant
 
-    def _structure_of(self, stored: Tensor) -> Tensor:
+    def _to_structure(self, stored: Tensor) -> Tensor:
         return stored
 
     def _in_subspace(self, structure: Tensor) -> Tensor:
@@ -193,7 +192,7 @@ class Algebra(nn.Module):
 
     @property
     def factors(self) -> Factors | None:
-        """The factors of the structure tensor, with their gradients, if it is computed from them; else None."""
+        """The differentiable factors that the structure tensor is computed from, or None."""
         return None
 
     @property
@@ -203,34 +202,31 @@ class Algebra(nn.Module):
 
     @property
     def m(self) -> int:
-        """Numbers in one weight: n, or the dimension of the subspace ``left``."""
+        """Dimension of a weight: n, or the dimension of the subspace ``left``."""
         return self.n if self._left is None else len(self._left)
 
     @property
     def known(self) -> bool:
-        """Whether the spec alone fixes the product: it is neither learned nor drawn."""
+        """Whether the spec determines the product: it is neither learned nor random."""
         return not self.learned and self._draw is None
 
     @property
     def drawn(self) -> bool:
-        """Whether the product is a draw that nobody has changed, so that every layer draws one of its own."""
+        """Whether the product is random and unchanged since it was drawn, so that every layer draws its own."""
         if self._drawn is None or self.rule.is_meta:
             return self._drawn is not None
         return torch.equal(self.rule, self._drawn.to(self.rule))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Multiply features element by element: [..., C] and [..., C] to [..., C], component-major, n dividing C."""
+        """Multiply features element by element: [..., C] and [..., C] to [..., C], component-major; n must divide C."""
         for t in (x, y):
             if t.ndim == 0 or t.shape[-1] % self.n:
-                raise InputError(f"shape {list(t.shape)}: the last axis holds whole elements of n = {self.n} components")
+                raise InputError(f"shape {list(t.shape)}: the size of the last axis must be a multiple of n = {self.n}")
         x, y = (t.unflatten(-1, (self.n, -1)) for t in (x, y))
         return torch.einsum("ijk,...ic,...jc->...kc", self.table(x), x, y).flatten(-2)
 
     def for_layer(self) -> "Algebra":
-        """Return the rule that one more layer should hold: this object if it is shared, else a copy, `drawn` ones drawn anew.
-
-        The copy lets one network move to another device or dtype and leave the next one alone.
-        """
+        """Return the algebra of a new layer: this object if it is shared, otherwise a copy, redrawn if it is `drawn`."""
         if self.shared and not self.known:
             return self
         copied = copy.deepcopy(self)
@@ -241,11 +237,11 @@ class Algebra(nn.Module):
         return copied
 
     def no_weight_decay(self) -> set[str]:
-        """Name the parameters that weight decay must leave alone, by timm's convention: a learned product."""
+        """Return the parameters without weight decay, by timm's convention: a learned product."""
         return {self.stored} if self.learned else set()
 
     def reset_parameters(self) -> None:
-        """Draw the rule again, if it was drawn; `torch.manual_seed` alone decides the outcome."""
+        """Redraw a random product; `torch.manual_seed` determines the result."""
         if self._draw is not None:
             with torch.no_grad(), torch.device(self.rule.device):
                 self.rule.copy_(self._draw())
@@ -258,36 +254,36 @@ class Algebra(nn.Module):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave derived constants out of copies and pickles."""
+        """Exclude derived constants from copies and pickles."""
         return {**self.__dict__, "_derived": {}}
 
     def extra_repr(self) -> str:
-        """Show the spec, the dimension, and what of the rule is trained."""
+        """Show the spec, the dimension and the flags."""
         flags = [name for name in ("learned", "shared") if getattr(self, name)]
-        return ", ".join([self.spec, f"n={self.n}", *flags] if self.spec else [f"n={self.n}", *flags])
+        return ", ".join([*filter(None, [self.spec]), f"n={self.n}", *flags])
 
 
 def _checked_basis(left: Tensor, table: Tensor) -> Tensor:
-    """Return a copy of a basis [m, n] of weights, on the CPU, or raise `InputError`."""
+    """Return a copy of a basis [m, n] on the CPU, or raise `InputError`."""
     n, shape = table.shape[-1], list(left.shape) if isinstance(left, Tensor) else []
     if len(shape) != 2 or not 1 <= shape[0] <= n or shape[1] != n:
-        raise InputError(f"left is a torch.Tensor [m, {n}] of at most {n} elements, not {shape or type(left).__name__}")
+        raise InputError(f"left must be a torch.Tensor [m, {n}] with m from 1 to {n}, got {shape or type(left).__name__}")
     if left.is_meta or not left.isfinite().all():
-        raise InputError("left holds finite numbers; this one has NaN or infinity, or is on the meta device")
+        raise InputError("left must be finite and not on the meta device")
     return left.detach().to("cpu", table.dtype, copy=True)
 
 
 class FactoredAlgebra(Algebra):
-    r"""A product with R real multiplications, learned or fixed by its factors.
+    r"""A product with R real multiplications, given by learned or fixed factors.
 
         A[i, j, k] = sum_r U[r, i] V[r, j] W[r, k]
 
-    The parameter is ``factor_matrices``, U, V and W as one tensor [3, R, n]; the structure tensor is computed from it. A free
-    product of R^n takes n^2 multiplications, so with fewer the computation becomes cheaper, not only the weights fewer.
+    U, V and W are stored as one tensor, ``factor_matrices`` [3, R, n], and the structure tensor is computed from it. A general
+    product of R^n takes n^2 multiplications; fewer save weights and time.
 
     Args:
         factor_matrices: U, V and W, [3, R, n], or a function that draws them.
-        options: Those of `Algebra`.
+        options: Options of `Algebra`.
 
     Example:
         >>> FactoredAlgebra(torch.ones(3, 1, 2))(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]))
@@ -295,21 +291,21 @@ class FactoredAlgebra(Algebra):
     """
 
     stored = "factor_matrices"
-    form = "the factors of a product are a torch.Tensor [3, R, n] with R and n >= 1"
+    form = "the factors of a product must be a torch.Tensor [3, R, n] with R and n >= 1"
 
     def __init__(self, factor_matrices: Tensor | Draw, **options: Any) -> None:
         super().__init__(factor_matrices, **options)
 
     @property
     def factor_matrices(self) -> Tensor:
-        """U, V and W, [3, R, n]; read-only if they are fixed, and replaced by assigning a new tensor."""
+        """U, V and W, [3, R, n]; read-only if fixed: assign a new tensor to replace them."""
         return self.rule
 
     @factor_matrices.setter
     def factor_matrices(self, table: Tensor) -> None:
-        self._replace(table)
+        self.rule = table
 
-    def _fits(self, shape: list[int]) -> bool:
+    def _is_valid(self, shape: list[int]) -> bool:
         return len(shape) == 3 and shape[0] == 3 and 0 not in shape
 
     @property
@@ -319,40 +315,40 @@ class FactoredAlgebra(Algebra):
 
     @property
     def structure(self) -> Tensor:
-        """The structure tensor, [n, n, n], computed from the factors: assign those."""
-        structure = self._structure_of(self.rule)
+        """The structure tensor, [n, n, n], computed from the factors; assign `factor_matrices` to change it."""
+        structure = self._to_structure(self.rule)
         return structure if self.constant is None else structure.as_subclass(FixedProduct)
 
     @structure.setter
     def structure(self, table: Tensor) -> None:
         raise InputError("the structure tensor is computed from the factors: assign factor_matrices", code="unsupported")
 
-    def _structure_of(self, stored: Tensor) -> Tensor:
+    def _to_structure(self, stored: Tensor) -> Tensor:
         return Factors(*stored.unbind()).reconstruct()
 
     def extra_repr(self) -> str:
-        """Show the rank as well."""
+        """Show the options of `Algebra` and the rank."""
         return f"{super().extra_repr()}, rank={self.factors.rank}"
 
 
 def reals() -> Algebra:
-    """Return multiplication of real numbers, the trivial table of n = 1: what every other network is compared with."""
+    """Return the real numbers, n = 1."""
     with torch.device("cpu"):
         product = Algebra(torch.ones(1, 1, 1))
     return product.to(torch.get_default_device())
 
 
 def algebra(spec: str | Algebra) -> Algebra:
-    """Create the algebra that a spec such as ``"quaternion"`` or ``"phm(n=8)"`` names; an `Algebra` is returned as it is.
+    """Create an algebra from a spec such as ``"quaternion"`` or ``"phm(n=8)"``; an `Algebra` is returned unchanged.
 
     Raises:
-        InputError: If it is neither, no plugin provides the name, or an option does not fit.
+        InputError: If the argument is neither, no plugin provides the name, or an option is invalid.
     """
     if isinstance(spec, Algebra):
         return spec
     if not isinstance(spec, str):
-        raise InputError(f"an algebra is text (a spec, see: zoo list algebras) or a zoo.Algebra, not {type(spec).__name__}")
-    with torch.device("cpu"):  # its values are known on the meta device too
+        raise InputError(f"an algebra must be a spec (see: zoo list algebras) or a zoo.Algebra, got {type(spec).__name__}")
+    with torch.device("cpu"):  # constants need values even if the default device is meta
         product = registry.create("zoo.algebras", spec)
     if not isinstance(product, Algebra):
         raise InputError(f"the plugin of algebra '{spec}' returned {type(product).__name__}, not zoo.algebras.Algebra")

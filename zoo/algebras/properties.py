@@ -1,4 +1,4 @@
-"""The laws of a product, computed from its structure tensor."""
+"""Compute the algebraic laws of a product from its structure tensor."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from zoo.algebras.product import Algebra
 
 
 class Laws(NamedTuple):
-    """What holds for a product; computed from its structure tensor, never declared."""
+    """The laws of a product."""
 
     unital: bool
     commutative: bool
@@ -19,7 +19,7 @@ class Laws(NamedTuple):
 
 
 def unit(structure: Tensor, tol: float = 1e-6) -> Tensor | None:
-    """Find u with u x = x u = x for every x, [n], up to ``tol``, or None if there is none; structure is [n, n, n]."""
+    """Return the unit [n] of a structure tensor [n, n, n], u x = x u = x for every x up to ``tol``, or None."""
     a = structure.detach().double()
     n = a.shape[0]
     # One linear system: sum_i u_i A[i, j, k] = delta_jk and sum_j u_j A[i, j, k] = delta_ik.
@@ -30,23 +30,22 @@ def unit(structure: Tensor, tol: float = 1e-6) -> Tensor | None:
 
 
 def laws(algebra: Algebra, tol: float = 1e-6) -> Laws:
-    """Compute the laws of a product from its structure tensor; each is a polynomial identity in A.
+    """Compute the laws of a product: polynomial identities in its structure tensor.
 
-    Normed means |x y| = |x| |y| in the Euclidean norm of the components. ``tol`` bounds the largest violation, with entries
-    of A of order one.
+    Normed means |x y| = |x| |y| in the Euclidean norm. ``tol`` bounds the largest violation, for entries of A of order one.
     """
     a = algebra.structure.detach().double().cpu()
     eye = torch.eye(algebra.n, dtype=a.dtype)
 
-    def zero(t: Tensor) -> bool:
+    def is_zero(t: Tensor) -> bool:
         return t.abs().max().item() <= tol
 
     associator = torch.einsum("ijm,mkl->ijkl", a, a) - torch.einsum("jkm,iml->ijkl", a, a)
     gram = torch.einsum("ijk,pqk->ijpq", a, a)
     return Laws(
         unital=unit(a, tol) is not None,
-        commutative=zero(a - a.transpose(0, 1)),
-        associative=zero(associator),
-        alternative=zero(associator + associator.transpose(0, 1)) and zero(associator + associator.transpose(1, 2)),
-        normed=zero(gram + gram.transpose(0, 2) - 2 * torch.einsum("ip,jq->ijpq", eye, eye)),
+        commutative=is_zero(a - a.transpose(0, 1)),
+        associative=is_zero(associator),
+        alternative=is_zero(associator + associator.transpose(0, 1)) and is_zero(associator + associator.transpose(1, 2)),
+        normed=is_zero(gram + gram.transpose(0, 2) - 2 * torch.einsum("ip,jq->ijpq", eye, eye)),
     )

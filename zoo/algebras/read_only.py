@@ -1,4 +1,4 @@
-"""Tensors that are computed or fixed: they read like any tensor, and refuse to be written to."""
+"""Read-only tensors: in-place operations raise an error."""
 
 from collections.abc import Iterator
 from typing import Any, ClassVar, Never
@@ -13,18 +13,18 @@ _WRITES = {"__setitem__", "__set__", "__delete__", "__dlpack__", "storage"} | {f
 
 
 class ReadOnly(Tensor):
-    """A tensor that raises `InputError` instead of being changed in place; subclasses set the message.
+    """A tensor whose in-place operations raise `InputError`; subclasses set the message.
 
-    A write would change a temporary tensor and be lost. Results that share its memory (``data``, ``detach()``, views, the
-    parts of ``chunk``, ``untyped_storage()``) refuse writes as well, and so do NumPy arrays; all other results are ordinary
-    tensors. Only raw addresses escape: ``data_ptr()``, ``to_dlpack`` and ``Tensor.set_``.
+    Results that share its memory (``data``, ``detach()``, views, the parts of ``chunk``, ``untyped_storage()``, NumPy arrays)
+    are read-only too; all other results are ordinary tensors. Writes through ``data_ptr()``, ``to_dlpack`` and ``Tensor.set_``
+    are not detected.
     """
 
     message: ClassVar[str] = "this tensor is read-only: change a clone() of it"
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Refuse functions that write to the tensor, and run all others as torch does."""
+        """Run a function of torch, unless it writes to a read-only tensor."""
         kwargs = kwargs or {}
         for target in _written(func, args, kwargs):
             if isinstance(target, ReadOnly):
@@ -44,13 +44,13 @@ class ReadOnly(Tensor):
 
 
 class FixedProduct(ReadOnly):
-    """A structure tensor, or a part of it, that layers compute with: replace it as a whole."""
+    """The structure tensor of a fixed product, or a part of it."""
 
     message = "a fixed product is read-only: assign a new tensor to algebra.structure, or use a learned algebra"
 
 
 class ReadOnlyStorage(torch.UntypedStorage):
-    """The memory of a read-only tensor: it can be saved and copied, but not written."""
+    """The storage of a read-only tensor, which can be saved and copied."""
 
     message: str
 
@@ -65,20 +65,20 @@ class ReadOnlyStorage(torch.UntypedStorage):
 
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments that a function of torch writes to, by its name: ``mul_``, ``__iadd__``, ``inplace=True``."""
+    """Return the arguments that a function of torch writes to, judged by its name, ``inplace=True`` and ``out``."""
     name = getattr(func, "__name__", "").partition(".")[0]  # torch.ops.aten.mul_.Tensor
     in_place = name in _WRITES or (name.endswith("_") and not name.endswith("__")) or kwargs.get("inplace") is True
     targets = [*(args[:1] or tuple(kwargs.values())[:1])] if in_place else []
     targets.append(kwargs.get("out"))
-    parts = [target if isinstance(target, list | tuple) else (target,) for target in targets]  # of torch._foreach_zero_
-    return tuple(part for several in parts for part in several)
+    lists = [target if isinstance(target, list | tuple) else (target,) for target in targets]  # torch._foreach_zero_([w])
+    return tuple(target for targets in lists for target in targets)
 
 
 def _protected(result: Any, source: ReadOnly) -> Any:
-    """Make read-only what shares memory with a read-only tensor."""
+    """Make a result read-only if it shares memory with a read-only tensor."""
     if isinstance(result, Tensor):
-        protects = not isinstance(result, ReadOnly) and _share_memory(result, source)
-        return result.as_subclass(type(source)) if protects else result
+        is_alias = not isinstance(result, ReadOnly) and _share_memory(result, source)
+        return result.as_subclass(type(source)) if is_alias else result
     if type(result) in (list, tuple):
         return type(result)(_protected(part, source) for part in result)
     if isinstance(result, torch.UntypedStorage):
@@ -90,8 +90,8 @@ def _protected(result: Any, source: ReadOnly) -> Any:
     return result
 
 
-def _share_memory(one: Tensor, other: Tensor) -> bool:
+def _share_memory(a: Tensor, b: Tensor) -> bool:
     try:
-        return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
-    except (NotImplementedError, RuntimeError):  # sparse tensors, and those of torch.func
+        return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    except (NotImplementedError, RuntimeError):  # sparse tensors and tensors of torch.func
         return False

@@ -1,4 +1,4 @@
-"""One product, several exact ways to compute it; every kernel computes what `real_matrix` defines."""
+"""Kernels that multiply by a weight over an algebra; `real_matrix` defines the result of all of them."""
 
 from zoo.kernels.base import AxisLayout, Geometry, Kernel, Operand, Work, axis_layout
 from zoo.kernels.block import block_linear, real_matrix

@@ -1,8 +1,7 @@
-"""What a kernel is: one exact way to multiply by the weight of a layer, which the plan may choose.
+"""The interface of kernels, and the cost model that the plan compares them by.
 
-Kernels predict their times on a reference machine, 2 cores with AVX-512 in float32. The plan compares these numbers and
-nothing that is measured where it runs: which kernel computes a product, and with it the last bits of a result, depends on the
-shapes alone.
+Costs are seconds on a reference machine: 2 cores with AVX-512, float32. Nothing is measured at run time, so the choice of a
+kernel, and with it the last bits of a result, depends only on shapes.
 """
 
 from collections.abc import Callable
@@ -15,23 +14,24 @@ from zoo.algebras import Factors
 from zoo.errors import InputError
 
 SPEED = 1.6e11
-"""Operations per second of one thread in large products of matrices."""
+"""Operations per second of one thread in a large matrix product."""
 HALF_WIDTH = 4.0
-"""Width of a matrix at which the speed is half."""
+"""Matrix width at which the speed halves."""
 TRAFFIC = 1.7e10
 """Bytes per second of one thread that combines components."""
 READING = 5e10
-"""Bytes per second of all threads that read a matrix for one row."""
+"""Bytes per second at which all threads together read a matrix for one row."""
 CALL = 1e-6
-"""Seconds of an operation that does almost nothing."""
+"""Overhead of an operation in seconds."""
 BYTES = 4
+"""Bytes of a float32."""
 
 
 class AxisLayout(NamedTuple):
-    """A channel axis that holds ``blocks`` vectors side by side, each of them component-major by itself.
+    """The layout of a channel axis: ``blocks`` vectors side by side, each component-major.
 
-    One block of C / blocks real channels is [n, width] with width = ceil(C / (blocks n)), cut to its first C / blocks entries
-    if n does not divide it. The missing channels are zeros that are never computed; their weights exist and are counted.
+    A block of C / blocks real channels is [n, width] with width = ceil(C / (blocks n)), truncated to its first C / blocks
+    entries if n does not divide it. The missing channels are never computed, but their weights exist and are counted.
 
     A residual stream has 1 block, the gates of an LSTM 4, a fused qkv 3 * heads.
 
@@ -51,12 +51,12 @@ class AxisLayout(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Algebra elements of one block; the last ones are padded if need be."""
+        """Algebra elements of one block, rounded up."""
         return -(-self.size // self.n)
 
     @property
     def elements(self) -> int:
-        """Algebra elements of the whole axis: the size of this axis in the components."""
+        """Algebra elements of all blocks: the size of the axis in the components."""
         return self.blocks * self.width
 
     @property
@@ -66,14 +66,14 @@ class AxisLayout(NamedTuple):
 
 
 def axis_layout(channels: int, n: int, blocks: int = 1) -> AxisLayout:
-    """Return an `AxisLayout`; `InputError` unless the blocks share one channel or more evenly."""
+    """Return an `AxisLayout`; raise `InputError` unless the channels split into equal blocks of at least one channel."""
     if channels < 1 or blocks < 1 or channels % blocks:
         raise InputError(f"{channels} channels do not split into {blocks} equal blocks of at least one channel")
     return AxisLayout(channels, n, blocks)
 
 
 class Geometry(NamedTuple):
-    """How the kernel of a convolution moves over its input, along each axis."""
+    """The geometry of a convolution along each axis."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -81,27 +81,27 @@ class Geometry(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One product, described by shapes alone, so that the same kernel runs on every machine.
+    """The shapes of a product that the plan chooses a kernel for.
 
-    A convolution has the numbers of its kernel as ``area``, and counts output positions of the batch as ``rows`` and input
-    positions as ``inputs``.
+    For a convolution ``area`` is the number of kernel positions, and ``rows`` and ``inputs`` count output and input positions
+    of the batch.
     """
 
     rows: int
     out: AxisLayout
     inp: AxisLayout
     m: int
-    """Numbers in one weight: the algebra's n, or less if the weights come from a subspace."""
+    """Dimension of a weight: the algebra's n, or less for weights in a subspace."""
     rank: int | None
-    """Real multiplications R of the factored product; None if there are no factors, or no fewer than the m n pairs."""
+    """Real multiplications R of the factored product; None without factors, or with R >= m n."""
     training: bool
     """Whether a gradient of the input, the components or the product is needed."""
     prepared: bool = False
-    """Whether what `Kernel.prepare` returns is cached: inside `zoo.keep_matrices`, for a weight that needs no gradient."""
+    """Whether the result of `Kernel.prepare` is cached: inside `zoo.keep_matrices`, for a weight without gradient."""
     threads: int = 1
     dtype: torch.dtype = torch.float32
     device: str = "cpu"
-    """Type of the device."""
+    """Device type."""
     learned: bool = False
     """Whether the factors need a gradient."""
     convolution: bool = False
@@ -110,7 +110,7 @@ class Work(NamedTuple):
 
 
 class Operand(Protocol):
-    """The weight that a kernel multiplies by; `zoo.layers.weight.Weight` is one."""
+    """The weight that a kernel multiplies by, such as `zoo.layers.weight.Weight`."""
 
     out: AxisLayout
     inp: AxisLayout
@@ -120,44 +120,51 @@ class Operand(Protocol):
         """The parameter w, [m, out elements, in elements, *kernel]."""
 
     def action(self) -> Tensor:
-        """Return A, [m, n, n], in the dtype and on the device of the components; never write to it."""
+        """Return A, [m, n, n], in the dtype and on the device of the components; read-only."""
 
     def factors(self) -> Factors | None:
-        """Return the factors [R, m], [R, n], [R, n] like the components, or None; never write to them."""
+        """Return the factors [R, m], [R, n], [R, n] in the dtype and on the device of the components, or None; read-only."""
+
+
+def factors_required(weight: Operand) -> Factors:
+    """Return the factors of a weight whose product `Kernel.can` compute."""
+    factors = weight.factors()
+    assert factors is not None
+    return factors
 
 
 class Kernel:
-    """One exact way to multiply rows, or the patches of a convolution, by a weight.
+    """Base class of kernels, which multiply rows or the patches of a convolution by a weight.
 
-    A kernel is one file and one line: subclass this, and name the class under ``zoo.kernels`` among a package's entry points
-    (or `zoo.register` it). `zoo.kernels.real_matrix` defines the result, values and gradients; `zoo.testing` has the contract.
+    Subclass it and add the class to the entry points ``zoo.kernels`` of a package, or `zoo.register` it.
+    `zoo.kernels.real_matrix` defines the values and gradients to return.
 
     Attributes:
-        name: The name that `zoo.layers.set_kernel` takes; a linear and a convolution kernel may share it.
-        casts: Whether it runs under autocast, on operands that are cast to autocast's dtype. Others leave that to torch.
+        name: Name for `zoo.layers.set_kernel`; a linear and a convolution kernel may share it.
+        casts: Whether the kernel supports autocast: it then receives operands in autocast's dtype.
     """
 
     name: ClassVar[str]
     casts: ClassVar[bool] = False
 
     def can(self, work: Work) -> bool:
-        """Return whether this kernel computes the product, gradients included if ``work.training``."""
+        """Return whether this kernel supports the product, including gradients if ``work.training``."""
         raise NotImplementedError
 
     def cost(self, work: Work) -> float:
-        """Predict the seconds on the reference machine (`zoo.kernels.plan`); infinite if it runs only when asked for."""
+        """Predict the seconds on the reference machine; infinite if the kernel runs only on request."""
         raise NotImplementedError
 
     def missing(self) -> str | None:
-        """Return what this machine lacks to run the kernel, or None."""
+        """Return why the kernel cannot run on this machine, or None."""
         return None
 
     def prepare(self, weight: Operand) -> Any:
-        """Compute what depends on the weight alone; `zoo.keep_matrices` caches it. Called without gradients."""
+        """Precompute a function of the weight, which `zoo.keep_matrices` caches; called without gradients."""
         return None
 
     def bind(self, weight: Operand, prepared: Any = None) -> Callable[[Tensor, Tensor | None], Tensor] | None:
-        """Return ``apply`` for rows of one dtype without gradients, all but x and bias looked up already; None if it varies."""
+        """Return a fast ``(x, bias) -> y`` for rows of the weight's dtype without gradients, or None."""
         return None
 
     def apply(
@@ -171,27 +178,27 @@ class Kernel:
         """Multiply and add a bias.
 
         Args:
-            x: Rows [..., in], of the dtype and on the device of the components; for a convolution [N, in, *space].
-            weight: The weight, from which gradients are taken if ``work.training``.
+            x: Rows [..., in], or [N, in, *space] for a convolution, in the dtype and on the device of the components.
+            weight: The weight, which receives gradients if ``work.training``.
             bias: A vector [out], or None.
             prepared: The result of `prepare` if ``work.prepared``, else None.
-            geometry: That of a convolution.
+            geometry: The geometry of a convolution.
 
         Returns:
-            A new tensor [..., out], or [N, out, *space]: no view of a tensor that a custom autograd function returned, and
-            nothing that is saved for the backward pass, so that in-place operations may follow.
+            A new tensor [..., out], or [N, out, *space]. It must support in-place operations: it is neither a view of the
+            output of a custom autograd function nor saved for the backward pass.
         """
         raise NotImplementedError
 
 
-def product(rows: int, inp: int, out: int, threads: int, unpacked: int = 1) -> float:
-    """Predict [rows, inp] [inp, out]; for more than ``unpacked`` rows the matrix is first copied into another order."""
+def product_cost(rows: int, inp: int, out: int, threads: int, unpacked: int = 1) -> float:
+    """Predict the seconds of [rows, inp] @ [inp, out]; for more than ``unpacked`` rows the matrix is repacked first."""
     narrow, read = (1 + HALF_WIDTH / inp) * (1 + HALF_WIDTH / out), BYTES * inp * out / READING
     multiplied = max(2 * rows * inp * out / (SPEED * threads) * narrow, read)
     return multiplied + (2 * read if rows > unpacked else 0.0)
 
 
 def real_cost(work: Work) -> float:
-    """Predict the real layer of the same size."""
-    once = work.area * product(work.rows, work.inp.channels, work.out.channels, work.threads) + CALL
-    return 3 * once if work.training else once
+    """Predict the seconds of the real layer of the same size."""
+    forward = work.area * product_cost(work.rows, work.inp.channels, work.out.channels, work.threads) + CALL
+    return 3 * forward if work.training else forward

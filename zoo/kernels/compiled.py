@@ -1,7 +1,6 @@
-"""Compile ``fused.cpp`` on first use and load its operators; without a compiler the kernels in Python do the same work.
+"""Compile ``fused.cpp`` on first use and load its operators; without a compiler the Python kernels are used.
 
-The library is cached in `zoo.registry.home`, by the source, torch's version and the instructions of the processor.
-``ZOO_FUSED=0`` turns it off.
+The library is cached in `zoo.registry.home` by source, torch version and instruction set. ``ZOO_FUSED=0`` disables it.
 """
 
 import hashlib
@@ -22,9 +21,9 @@ from zoo.registry.home import home
 
 SOURCE = Path(__file__).with_name("fused.cpp")
 SECONDS = 180
-"""The longest time to wait for a compiler, or for another process that compiles."""
+"""Timeout of the compiler, and of waiting for another process that compiles."""
 RETRY_SECONDS = 24 * 3600
-"""After a failed build, nobody tries again for this long."""
+"""Time after a failed build before the next attempt."""
 INSTRUCTIONS = {
     "AVX2": ["-mavx2", "-mfma"],
     "AVX512": ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mavx2", "-mfma"],
@@ -34,12 +33,12 @@ _state: dict[str, str] = {}
 
 
 class BuildError(Exception):
-    """The library cannot be compiled or loaded here."""
+    """Raised when the library cannot be compiled or loaded."""
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def is_available() -> bool:
-    """Load the operators once per process, compiling them if necessary; return whether they are loaded."""
+    """Load the operators once per process, compiling them if necessary, and return whether it succeeded."""
     if "loaded" not in _state and "reason" not in _state:
         try:
             _state["loaded"] = str(load_library())
@@ -49,7 +48,7 @@ def is_available() -> bool:
 
 
 def status() -> str:
-    """Say in one line which kernel runs, without compiling anything."""
+    """Describe in one line which kernels run, without compiling."""
     if "reason" in _state:
         return f"Python kernels: {_state['reason']}"
     if os.environ.get("ZOO_FUSED") == "0":
@@ -66,11 +65,11 @@ def status() -> str:
 
 
 def load_library() -> Path:
-    """Load the compiled operators and return their file, compiled now if it does not exist.
+    """Load the operators and return the library's path, compiling it if it does not exist.
 
     Raises:
-        BuildError: If there is no compiler, the build fails or failed lately, or the file cannot be loaded.
-        OSError: If the cache folder cannot be written.
+        BuildError: If there is no compiler, the build fails or failed within a day, or the library cannot be loaded.
+        OSError: If the cache folder is not writable.
     """
     if os.environ.get("ZOO_FUSED") == "0":
         raise BuildError("ZOO_FUSED=0")
@@ -88,66 +87,56 @@ def load_library() -> Path:
     try:
         torch.ops.load_library(path)
     except OSError as error:
-        path.unlink(missing_ok=True)  # another process compiles it again
+        path.unlink(missing_ok=True)  # the next process compiles it again
         raise BuildError(f"{path} cannot be loaded ({error.__cause__ or error})") from None
     return path
 
 
 def library() -> Path:
-    """Return the file of the compiled operators for this torch and this processor; it may not exist yet."""
+    """Return the path of the library for this torch and processor; it may not exist yet."""
     parts = [SOURCE.read_bytes(), torch.__version__.encode(), " ".join(flags()).encode(), platform.machine().encode()]
     return home() / "fused" / f"{hashlib.sha256(b'|'.join(parts)).hexdigest()[:16]}.so"
 
 
 def compiler() -> str | None:
-    """Return the C++ compiler: that of the variable CXX, or the first of c++, g++ and clang++."""
-    return next(
-        (found for name in (os.environ.get("CXX"), "c++", "g++", "clang++") if name and (found := shutil.which(name))), None
-    )
+    """Return the path of the C++ compiler: the variable CXX, or the first of c++, g++ and clang++."""
+    return next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), "c++", "g++", "clang++"))), None)
 
 
 def flags() -> list[str]:
-    """Return the compiler's flags; the instructions are those that torch itself uses here."""
+    """Return the compiler flags, with the instruction set that torch uses on this processor."""
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
     vectors = INSTRUCTIONS.get(torch.backends.cpu.get_cpu_capability(), [])
     return ["-std=c++20", "-O3", "-fPIC", "-shared", "-fopenmp", "-w", abi, *vectors]
 
 
 def compile_library(path: Path) -> None:
-    """Compile the library to a temporary folder and move it to its path; the caller holds the lock of the folder.
+    """Compile the library in a temporary folder and move it to its path; the caller must hold the lock of the folder.
 
     Raises:
-        BuildError: If the compiler fails. It is not tried again for a day, unless it was killed.
+        BuildError: If the compiler fails; unless it was killed, the failure is recorded and not retried for a day.
     """
-    for stale in path.parent.glob("build-*"):  # of processes that were killed: nobody else builds now
+    for stale in path.parent.glob("build-*"):  # left by killed processes
         shutil.rmtree(stale, ignore_errors=True)
     print("zoo: compiling the fused kernel, once; ZOO_FUSED=0 turns it off", file=sys.stderr, flush=True)  # noqa: T201 (its purpose)
     root = Path(torch.__file__).parent
     with tempfile.TemporaryDirectory(dir=path.parent, prefix="build-", ignore_cleanup_errors=True) as folder:
         built = Path(folder) / path.name
         includes = [f"-I{root / 'include'}", f"-I{root / 'include/torch/csrc/api/include'}"]
-        command = [
-            str(compiler()),
-            *flags(),
-            *includes,
-            str(SOURCE),
-            "-o",
-            str(built),
-            f"-L{root / 'lib'}",
-            "-ltorch_cpu",
-            "-lc10",
-        ]
+        libraries = [f"-L{root / 'lib'}", "-ltorch_cpu", "-lc10"]
+        command = [str(compiler()), *flags(), *includes, str(SOURCE), "-o", str(built), *libraries]
+        environment = {**os.environ, "TMPDIR": folder}
         try:
-            done = subprocess.run(
-                command, env={**os.environ, "TMPDIR": folder}, capture_output=True, timeout=SECONDS, stdin=subprocess.DEVNULL
+            result = subprocess.run(
+                command, env=environment, capture_output=True, timeout=SECONDS, stdin=subprocess.DEVNULL, check=False
             )
         except subprocess.TimeoutExpired:
             raise BuildError(f"{command[0]} took more than {SECONDS} s") from None
-        if done.returncode:
-            lines = done.stderr.decode(errors="replace").splitlines()
-            reason = next((line for line in lines if "error" in line.lower()), f"exit status {done.returncode}")
+        if result.returncode:
+            lines = result.stderr.decode(errors="replace").splitlines()
+            reason = next((line for line in lines if "error" in line.lower()), f"exit status {result.returncode}")
             message = f"{command[0]} failed: {reason:.200}"
-            if done.returncode > 0 and not any(word in reason for word in ("signal", "space")):
+            if result.returncode > 0 and not any(word in reason for word in ("signal", "space")):
                 path.with_suffix(".failed").write_text(message + "\n", encoding="utf-8")
             raise BuildError(message)
         with built.open("rb") as file:

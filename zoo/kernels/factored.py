@@ -1,11 +1,11 @@
-r"""The factored kernel: R products of elements instead of n^2, forward and backward, in torch's operations.
+r"""The factored kernel: R products of elements instead of n^2, forward and backward, in torch operations.
 
 With factors of the structure tensor, A[i, j, k] = sum_r L[r, i] Q[r, j] P[r, k] (`zoo.kernels.factors`),
 
     y_k = sum_r P[r, k] (L_r . w) (Q_r . x)
 
-for the definition of `zoo.kernels.block.real_matrix`. The backward pass is factored as well: neither the real matrix nor its
-gradient ever exists, and only x and w are saved for it. Where it can be compiled, `zoo.kernels.fused` does the same faster.
+Neither the real matrix nor its gradient is ever computed, and only x and w are saved for the backward pass.
+`zoo.kernels.fused` is a faster, compiled version.
 """
 
 import math
@@ -16,17 +16,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.kernels import fused
-from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
+from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, factors_required, product_cost
 from zoo.kernels.block import differentiable_gradients, real_matrix
 from zoo.kernels.factors import Factors
 
 FEWEST_ROWS = 512
-"""Fewer rows are never planned."""
-PLANNED = (torch.float32, torch.float64)
+"""Rows below which the kernel runs only on request."""
 
 
 class Factored(Kernel):
-    """R products of elements in place of n^2, with factors of the structure tensor."""
+    """R products of elements instead of n^2, by the factors of the structure tensor."""
 
     name = "factored"
 
@@ -35,30 +34,26 @@ class Factored(Kernel):
         return work.rank is not None and not work.convolution
 
     def cost(self, work: Work) -> float:
-        """Predict R products of elements, and moving what is combined."""
-        # The operator does the same in less time; few rows are lost in Python's calls.
-        if work.device != "cpu" or work.dtype not in PLANNED or work.rows < FEWEST_ROWS or fused.runs(work):
+        """Predict R products of elements and the memory traffic of the combinations."""
+        # The fused operator is faster, and with few rows the overhead of Python dominates.
+        if work.device != "cpu" or work.dtype not in fused.DTYPES or work.rows < FEWEST_ROWS or fused.runs(work):
             return math.inf
         rank, n, i, o = work.rank or 0, work.inp.n, work.inp.elements, work.out.elements
         passes = (3 + work.learned) if work.training else 1
-        products = passes * rank * product(work.rows, i, o, work.threads)
+        products = passes * rank * product_cost(work.rows, i, o, work.threads)
         moved = BYTES * work.rows * (i + o) * passes * (2 * n + rank)
         weights = (0.0 if work.prepared else 10.0) * passes * BYTES * rank * i * o
         return (products + (moved + weights) / (TRAFFIC * work.threads) + 15 * passes * CALL) / 0.97
 
     def prepare(self, weight: Operand) -> Tensor:
-        """Combine the components, [R, out elements, in elements]."""
-        factors = weight.factors()
-        assert factors is not None
-        return _combine(factors.left, weight.components)
+        """Combine the components to [R, out elements, in elements]."""
+        return _combine(factors_required(weight).left, weight.components)
 
     def apply(
         self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
     ) -> Tensor:
-        """Multiply, by the combined weight if it is cached."""
-        factors = weight.factors()
-        assert factors is not None
-        return factored_linear(x, weight.components, factors, weight.out, weight.inp, bias, prepared)
+        """Multiply, by the combinations if they are cached."""
+        return factored_linear(x, weight.components, factors_required(weight), weight.out, weight.inp, bias, prepared)
 
 
 def factored_linear(
@@ -70,12 +65,14 @@ def factored_linear(
     bias: Tensor | None = None,
     combined: Tensor | None = None,
 ) -> Tensor:
-    """Multiply rows from the left by the weight: [..., in] to [..., out], for w [m, out elements, in elements].
+    """Multiply rows by the weight: [..., in] to [..., out], for w [m, out elements, in elements].
 
-    The factors are [R, m], [R, n] and [R, n], of the dtype and on the device of x and w; gradients reach all of them. A
-    gradient of a gradient goes through the real matrix. The weight may be ``combined`` already, see `Factored.prepare`.
+    The factors, [R, m], [R, n] and [R, n] in the dtype and on the device of x and w, receive gradients too. Second derivatives
+    go through the real matrix. ``combined`` is the cached result of `Factored.prepare`.
     """
-    rows = _filled(x.reshape(-1, inp.channels), inp)
+    rows = x.reshape(-1, inp.channels)
+    if missing := inp.n * inp.width - inp.size:
+        rows = F.pad(rows.view(len(rows), inp.blocks, inp.size), (0, missing)).flatten(1)
     y: Tensor = _Factored.apply(rows, w, *factors, out, inp, combined)
     if out.size != out.n * out.width:
         y = y.view(-1, out.blocks, out.n * out.width)[..., : out.size]
@@ -84,7 +81,7 @@ def factored_linear(
 
 
 class _Factored(torch.autograd.Function):
-    """Rows of whole elements, [rows, blocks * n * width] to the same."""
+    """Multiply rows of whole elements, [rows, in blocks * n * width] to [rows, out blocks * n * width]."""
 
     @staticmethod
     def forward(
@@ -101,50 +98,50 @@ class _Factored(torch.autograd.Function):
         ctx.save_for_backward(x, w, left, right, result)
         ctx.layouts = out, inp
         matrices = _combine(left, w) if combined is None else combined
-        return _spread(torch.bmm(_gather(right, x, inp), matrices.mT), result, out)
+        return _scatter(torch.bmm(_gather(right, x, inp), matrices.mT), result, out)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        """Return the gradients; a graph of them is only built by way of the definition."""
+        """Return the gradients; if they are to be differentiated, by the definition."""
         if torch.is_grad_enabled():
-            return _by_definition(ctx, g)
+            return *_differentiable_gradients(ctx, g), None, None, None
         x, w, left, right, result = ctx.saved_tensors
-        (out, inp), (of_x, of_w, of_left, of_right, of_result) = ctx.layouts, ctx.needs_input_grad[:5]
+        (out, inp), (need_x, need_w, need_left, need_right, need_result) = ctx.layouts, ctx.needs_input_grad[:5]
         matrices, g_parts = _combine(left, w), _gather(result, g, out)
         gx = gw = g_left = g_right = g_result = None
-        if of_x or of_right:
+        if need_x or need_right:
             gx_parts = torch.bmm(g_parts, matrices)
-            gx = _spread(gx_parts, right, inp) if of_x else None
-            g_right = gx_parts.flatten(1) @ _components(x, inp).T if of_right else None
-        if of_w or of_left or of_result:
+            gx = _scatter(gx_parts, right, inp) if need_x else None
+            g_right = gx_parts.flatten(1) @ _components(x, inp).T if need_right else None
+        if need_w or need_left or need_result:
             x_parts = _gather(right, x, inp)
-            flat = torch.bmm(g_parts.mT, x_parts).flatten(1) if of_w or of_left else left
-            gw = (left.T @ flat).view_as(w) if of_w else None
-            g_left = flat @ w.flatten(1).T if of_left else None
-            g_result = torch.bmm(x_parts, matrices.mT).flatten(1) @ _components(g, out).T if of_result else None
+            flat = torch.bmm(g_parts.mT, x_parts).flatten(1) if need_w or need_left else left
+            gw = (left.T @ flat).view_as(w) if need_w else None
+            g_left = flat @ w.flatten(1).T if need_left else None
+            g_result = torch.bmm(x_parts, matrices.mT).flatten(1) @ _components(g, out).T if need_result else None
         return gx, gw, g_left, g_right, g_result, None, None, None
 
 
-def _by_definition(ctx: Any, g: Tensor) -> Any:
-    """Return gradients that can be differentiated again, through the real matrix."""
+def _differentiable_gradients(ctx: Any, g: Tensor) -> list[Tensor | None]:
+    """Return differentiable gradients, through the real matrix."""
     x, w, *factors = ctx.saved_tensors
     whole = [layout._replace(channels=layout.n * layout.elements) for layout in ctx.layouts]
     y = F.linear(x, real_matrix(torch.einsum("ri,rj,rk->ijk", *factors), w, *whole))
-    return *differentiable_gradients(y, (x, w, *factors), ctx.needs_input_grad[:5], g), None, None, None
+    return differentiable_gradients(y, (x, w, *factors), ctx.needs_input_grad[:5], g)
 
 
 def _combine(left: Tensor, w: Tensor) -> Tensor:
-    """Combine the components of the weight, [R, out elements, in elements]."""
+    """Combine the components of the weight to [R, out elements, in elements]."""
     return (left.detach() @ w.detach().flatten(1)).view(-1, *w.shape[1:])
 
 
 def _gather(factor: Tensor, rows: Tensor, layout: AxisLayout) -> Tensor:
-    """Combine the components of rows by a factor [R, n], to [R, rows, elements]."""
+    """Combine the components of rows to [R, rows, elements] by a factor [R, n]."""
     return (factor @ _components(rows, layout)).view(len(factor), -1, layout.elements)
 
 
-def _spread(parts: Tensor, factor: Tensor, layout: AxisLayout) -> Tensor:
-    """Sum combinations [R, rows, elements] into the components of rows by a factor [R, n]."""
+def _scatter(parts: Tensor, factor: Tensor, layout: AxisLayout) -> Tensor:
+    """Sum [R, rows, elements] into the components of rows by a factor [R, n]."""
     rows = parts.new_empty(parts.shape[1], layout.n * layout.elements)
     components = _as_components(rows, layout)
     components.copy_((factor.T @ parts.flatten(1)).view(components.shape))
@@ -159,9 +156,3 @@ def _components(rows: Tensor, layout: AxisLayout) -> Tensor:
 def _as_components(rows: Tensor, layout: AxisLayout) -> Tensor:
     """View rows of whole elements as components, [n, rows, blocks, width]."""
     return rows.view(len(rows), layout.blocks, layout.n, layout.width).permute(2, 0, 1, 3)
-
-
-def _filled(rows: Tensor, layout: AxisLayout) -> Tensor:
-    """Fill up the last element of every block with zeros."""
-    missing = layout.n * layout.width - layout.size
-    return F.pad(rows.view(len(rows), layout.blocks, layout.size), (0, missing)).flatten(1) if missing else rows

@@ -1,4 +1,4 @@
-"""Exact ways to multiply with fewer real multiplications than the table has entries."""
+"""Exact bilinear decompositions of structure tensors into few real multiplications."""
 
 from functools import lru_cache
 
@@ -10,9 +10,9 @@ from zoo.algebras import Factors as Factors
 
 
 def factors_of(algebra: Algebra, like: Tensor) -> Factors | None:
-    """Return the factors that layers compute with, [R, m], [R, n] and [R, n], or None if R is no less than the m n pairs.
+    """Return the factors that layers compute with, [R, m], [R, n] and [R, n], or None if R >= m n.
 
-    Those of a fixed product are constants in the dtype and on the device of ``like``; callers must not write to them.
+    The factors of a fixed product are constants in the dtype and on the device of ``like``; callers must not write to them.
     """
     if not algebra.known:
         learned = algebra.factors
@@ -34,7 +34,7 @@ def _in_subspace(factors: Factors, algebra: Algebra) -> Factors:
 
 
 def factorize(structure: Tensor) -> Factors:
-    """Decompose a structure tensor [n, n, n] exactly, with as few multiplications as we know how; in float64.
+    """Decompose a structure tensor [n, n, n] exactly, in float64, with the fewest multiplications of the known methods.
 
     Example:
         >>> complex_numbers = torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])
@@ -55,10 +55,10 @@ def _factorize(n: int, entries: bytes) -> Factors:
 
 
 def is_exact(factors: Factors, structure: Tensor) -> bool:
-    """Tell whether the factors rebuild the table without any rounding.
+    """Check whether the factors reconstruct the structure tensor without rounding.
 
-    Integer tables are checked in 64-bit integers (`hadamard_factors` carries no denominator but n, a power of two); a table
-    of other numbers decomposes into pairs, which are copies of its entries and round nothing.
+    Integer tensors are checked in int64, since the only denominator of `hadamard_factors` is n, a power of two. Other tensors
+    decompose into pairs, which copy their entries.
     """
     n = structure.shape[0]
     if not torch.equal(structure, structure.round()):
@@ -70,18 +70,18 @@ def is_exact(factors: Factors, structure: Tensor) -> bool:
 
 
 def pair_factors(structure: Tensor) -> Factors:
-    """Spend one multiplication on every pair e_i e_j that is not zero: at most n^2, and exact for any table."""
+    """Return one multiplication for every nonzero pair e_i e_j: at most n^2, and exact for any structure tensor."""
     left, right = structure.abs().sum(-1).nonzero(as_tuple=True)
     eye = torch.eye(structure.shape[0], dtype=structure.dtype)
     return Factors(eye[left], eye[right], structure[left, right])
 
 
 def hadamard_factors(structure: Tensor) -> Factors | None:
-    r"""Factor a signed table over Z_2^m, e_i e_j = s(i, j) e_{i + j}, or return None if it is not one.
+    r"""Factor a signed multiplication table of Z_2^m, e_i e_j = s(i, j) e_{i + j}; return None for other tables.
 
-    Without its signs the product is a convolution over Z_2^m, which the Hadamard matrix turns into n products. Result k then
-    has the sign of its majority; each of its pairs with the other sign is mended by one more product. Complex numbers need 3
-    products of 4, quaternions 8 of 16 (Howell and Lafon 1975), octonions 30 of 64.
+    Without signs the product is a convolution over Z_2^m, which the Hadamard matrix diagonalises into n products. Component k
+    then gets the sign of the majority of its pairs, and each pair of the other sign takes one more product as a correction.
+    Complex numbers need 3 products of 4, quaternions 8 of 16 (Howell and Lafon 1975), octonions 30 of 64.
     """
     n = structure.shape[0]
     label = elementary_labels(structure)
@@ -108,9 +108,9 @@ def hadamard_factors(structure: Tensor) -> Factors | None:
 
 
 def elementary_labels(structure: Tensor) -> Tensor | None:
-    """Number the basis by Z_2^m so that |A| is its addition table: label(i) xor label(j) = label(k), [n]; or None.
+    """Label the basis by Z_2^m so that |A| is its addition table, label(i) xor label(j) = label(k), [n]; or return None.
 
-    The order of a basis is its author's choice (1, e1, e2, e12 or graded), the group behind it is not.
+    The labels make `hadamard_factors` independent of the order of the basis.
     """
     n = structure.shape[0]
     product = structure.abs().argmax(-1)

@@ -1,7 +1,7 @@
-"""The fused kernel: a factored product as one operator on a CPU, compiled from ``fused.cpp`` (see `zoo.kernels.compiled`).
+"""The fused kernel: the factored product as one CPU operator, compiled from ``fused.cpp`` (see `zoo.kernels.compiled`).
 
-The operators of ``torch.ops.zoo`` have shapes for compilers and exporters (fake), gradients and batching rules. Gradients of
-gradients and batches of weights are computed from the definition.
+The operators of ``torch.ops.zoo`` have fake implementations, gradients and batching rules. Second derivatives are computed by
+the definition.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.flop_counter import register_flop_formula
 
-from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
+from zoo.kernels.base import BYTES, CALL, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, factors_required, product_cost
 from zoo.kernels.block import real_matrix
 from zoo.kernels.compiled import is_available as is_available
 from zoo.kernels.compiled import status
@@ -24,10 +24,11 @@ from zoo.kernels.internals import autocast_dtype, is_plain_mode
 Layout = Sequence[int]
 DTYPES = (torch.float32, torch.float64)
 HALF_SPEED = 4
-"""How much faster than in float32 products are in bfloat16; what is combined takes as long."""
+"""Speed of products in bfloat16 relative to float32; combining is not faster."""
 FEWEST_ELEMENTS = 32 * 32
+"""Elements of a weight below which the operator is not used."""
 FEW_ROWS = 8
-"""Up to so many rows, the thin product takes less time than to combine the weight; half as many if combinations are cached."""
+"""Rows up to which the thin product is faster than combining the weight; half as many if the combinations are cached."""
 
 _registry: Any = torch.library
 _LIBRARY = _registry.Library("zoo", "FRAGMENT")
@@ -45,13 +46,13 @@ _LIBRARY.define("fused_mix(Tensor x, Tensor coefficients, Tensor(a!) y) -> ()")
 
 
 def runs(work: Work) -> bool:
-    """Whether the operator computes products of this size and type here."""
-    fits = not work.convolution and work.device == "cpu" and work.dtype in (*DTYPES, torch.bfloat16)
-    return fits and is_worth_compiling(work.out, work.inp) and is_available()
+    """Return whether the operator supports a product."""
+    is_supported = not work.convolution and work.device == "cpu" and work.dtype in (*DTYPES, torch.bfloat16)
+    return is_supported and is_worth_compiling(work.out, work.inp) and is_available()
 
 
 def mix(x: Tensor, coefficients: Tensor, y: Tensor) -> None:
-    """Combine components by coefficients [R, n]: [N, n c, *space] into y, [N, R c, *space]; without gradients."""
+    """Combine the components of x, [N, n c, *space], by coefficients [R, n] into y, [N, R c, *space]; without gradients."""
     if x.device.type == "cpu" and x.dtype in DTYPES and is_available():
         torch.ops.zoo.fused_mix(x.flatten(2), coefficients, y.flatten(2))
     else:
@@ -61,51 +62,47 @@ def mix(x: Tensor, coefficients: Tensor, y: Tensor) -> None:
 
 
 def is_worth_compiling(out: AxisLayout, inp: AxisLayout) -> bool:
-    """Whether a weight has so many elements that the operator is compiled for it, if it is not yet."""
+    """Return whether a weight has enough elements to compile the operator for it."""
     return out.elements * inp.elements >= FEWEST_ELEMENTS
 
 
 class Fused(Kernel):
-    """The factored product of rows as one operator, and for few rows the thin product, which builds nothing."""
+    """The factored product of rows as one operator."""
 
     name = "fused"
     casts = True
 
     def can(self, work: Work) -> bool:
-        """Return whether there are factors, a type of the operator, and a compiler.
+        """Return whether there are factors and the operator supports the product.
 
-        A weight of few elements is not worth compiling for. The rows do not count: how numbers are rounded must not depend
-        on the size of a batch.
+        The number of rows is irrelevant: rounding must not depend on the batch size.
         """
         return work.rank is not None and runs(work)
 
     def cost(self, work: Work) -> float:
-        """Predict combining the weight, and products of elements with every component in the caches."""
+        """Predict combining the weight, and products of elements with all components in the cache."""
         rank, i, o = work.rank or 0, work.inp.elements, work.out.elements
         passes = (3 + work.learned) if work.training else 1
-        packing = (1 + 16 / i) * (1 + 16 / o)  # narrow products spend their time copying
-        products = passes * rank * packing * product(work.rows, i, o, work.threads)
+        packing = (1 + 16 / i) * (1 + 16 / o)  # the share of copying in narrow products
+        products = passes * rank * packing * product_cost(work.rows, i, o, work.threads)
         moved = BYTES * passes * work.rows * (i + o) * (work.inp.n + rank) / (4 * TRAFFIC * work.threads)
         weights = 0.0 if work.prepared else passes * BYTES * (work.m + rank) * i * o / TRAFFIC
-        # All kernels predict the times of float32: in bfloat16, only products get faster.
+        # All kernels predict float32 times; in bfloat16 only products are faster, so everything else weighs more.
         speed = HALF_SPEED if work.dtype == torch.bfloat16 else 1
         return products + speed * (moved + weights + (10 if work.training else 5) * CALL)
 
     def prepare(self, weight: Operand) -> Tensor:
-        """Combine the components, [R, out elements, in elements]."""
-        factors = weight.factors()
-        assert factors is not None
-        return combinations(weight.components, factors.left, weight.components)
+        """Combine the components to [R, out elements, in elements]."""
+        return combinations(weight.components, factors_required(weight).left, weight.components)
 
     def missing(self) -> str | None:
-        """Return why the operator cannot run."""
+        """Return why the operator cannot run, or None."""
         return None if is_available() else status()
 
     def bind(self, weight: Operand, prepared: Any = None) -> Callable[[Tensor, Tensor | None], Tensor] | None:
-        """Return the call of an operator without an autograd function, which takes a third of the time for one row."""
-        factors, w, out, inp = weight.factors(), weight.components, tuple(weight.out), tuple(weight.inp)
-        assert factors is not None
-        left, right, result = factors
+        """Return a call of the operator without autograd, which takes a third of the time for one row."""
+        left, right, result = factors_required(weight)
+        w, out, inp = weight.components, tuple(weight.out), tuple(weight.inp)
         if prepared is not None:
             combined = torch.ops.zoo.fused_combined.default
             return lambda x, bias: combined(x, prepared, right, result, bias, out, inp)
@@ -115,11 +112,10 @@ class Fused(Kernel):
     def apply(
         self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
     ) -> Tensor:
-        """Multiply by the combinations that are cached, or combine first."""
-        factors = weight.factors()
-        assert factors is not None
-        needs_graph = torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad))
-        if prepared is None or needs_graph:
+        """Multiply, by the combinations if they are cached."""
+        factors = factors_required(weight)
+        needs_gradient = torch.is_grad_enabled() and (x.requires_grad or (bias is not None and bias.requires_grad))
+        if prepared is None or needs_gradient:
             return fused_linear(x, weight.components, factors, weight.out, weight.inp, bias)
         return fused_combined(x, prepared, factors, weight.out, weight.inp, bias)
 
@@ -129,8 +125,8 @@ def fused_linear(
 ) -> Tensor:
     """Multiply rows by the weight: [..., in] to [..., out], for w [m, out elements, in elements] and factors [R, m or n].
 
-    Gradients reach x, w, the bias and the factors. Under autocast the rows are cast, and of the components only their
-    combinations. Transformations of `torch.func` and forward-mode derivatives use the definition.
+    x, w, the bias and the factors receive gradients. Autocast applies to the rows, the bias and the combined weight.
+    Transformations of `torch.func` and forward-mode derivatives use the definition.
     """
     x, bias = _autocast(x, bias)
     if not is_plain_mode():
@@ -148,25 +144,25 @@ def _identity(n: int, dtype: torch.dtype) -> Tensor:
 def fused_thin_linear(
     x: Tensor, w: Tensor, structure: Tensor, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
 ) -> Tensor:
-    """Multiply a few rows by the weight, from one reading of the components; structure is [m, n, n], without gradients.
+    """Multiply a few rows by the weight, reading each component once; structure is [m, n, n], without gradients.
 
-    All products w_i x_j are made; y_k is their sum with A[i, j, k].
+    y_k is the sum of all products w_i x_j with the coefficients A[i, j, k].
     """
     x, bias = _autocast(x, bias)
-    each = _identity(inp.n, structure.dtype)
-    y: Tensor = torch.ops.zoo.fused_combined.default(x, w.to(x.dtype), each, structure.flatten(0, 1), bias, out, inp)
+    identity = _identity(inp.n, structure.dtype)
+    y: Tensor = torch.ops.zoo.fused_combined.default(x, w.to(x.dtype), identity, structure.flatten(0, 1), bias, out, inp)
     return y
 
 
 def bind_thin(weight: Operand) -> Callable[[Tensor, Tensor | None], Tensor]:
-    """Return `fused_thin_linear` for a weight, all but x and bias looked up already."""
-    w, sums, each = weight.components, weight.action().flatten(0, 1), _identity(weight.inp.n, weight.components.dtype)
+    """Return a fast ``(x, bias) -> y`` of `fused_thin_linear` for a weight."""
+    w, sums, identity = weight.components, weight.action().flatten(0, 1), _identity(weight.inp.n, weight.components.dtype)
     out, inp, combined = tuple(weight.out), tuple(weight.inp), torch.ops.zoo.fused_combined.default
-    return lambda x, bias: combined(x, w, each, sums, bias, out, inp)
+    return lambda x, bias: combined(x, w, identity, sums, bias, out, inp)
 
 
 def combinations(w: Tensor, left: Tensor, like: Tensor) -> Tensor:
-    """Combine the components of a weight to the R matrices of `fused_combined`, in the type of the rows; without gradients."""
+    """Combine the components of a weight to [R, out elements, in elements] in the dtype of the rows; without gradients."""
     matrices: Tensor = torch.ops.zoo.fused_combinations(_autocast(like, None)[0], w, left)
     return matrices
 
@@ -174,14 +170,14 @@ def combinations(w: Tensor, left: Tensor, like: Tensor) -> Tensor:
 def fused_combined(
     x: Tensor, matrices: Tensor, factors: Factors, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
 ) -> Tensor:
-    """Multiply rows by `combinations` that were computed before, [R, out elements, in elements]; without gradients."""
+    """Multiply rows by precomputed `combinations`, [R, out elements, in elements]; without gradients."""
     x, bias = _autocast(x, bias)
     y: Tensor = torch.ops.zoo.fused_combined(x, matrices, factors.right, factors.result, bias, out, inp)
     return y
 
 
 def _autocast(x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Round rows and bias to the type of autocast, if that is on."""
+    """Cast rows and bias to the dtype of autocast, if it is enabled."""
     dtype = autocast_dtype(x.device)
     if dtype is None or x.dtype == torch.float64:
         return x, bias
@@ -191,7 +187,7 @@ def _autocast(x: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
 def _definition(
     x: Tensor, w: Tensor, left: Tensor, right: Tensor, result: Tensor, bias: Tensor | None, out: Layout, inp: Layout
 ) -> Tensor:
-    """Compute what the operator does from the real matrix, by operations that can be differentiated any number of times."""
+    """Compute the product with the real matrix, in differentiable operations."""
     matrix = real_matrix(torch.einsum("ri,rj,rk->ijk", left, right, result), w, AxisLayout(*out), AxisLayout(*inp))
     return F.linear(x, matrix.to(x.dtype), bias)
 
@@ -204,9 +200,9 @@ def _fake_rows(x: Tensor, *inputs: Any) -> Tensor:
 def _fake_backward(
     g: Tensor, x: Tensor, w: Tensor, left: Tensor, right: Tensor, result: Tensor, out: Any, inp: Any, needs: Any
 ) -> Any:
-    wanted = (x, w, left, right, result)
     bias = g.new_empty(out[0] if needs[5] else 0, dtype=torch.promote_types(g.dtype, torch.float32))
-    return *(t.new_empty(t.shape if need else 0) for t, need in zip(wanted, needs, strict=False)), bias
+    pairs = zip((x, w, left, right, result), needs, strict=False)
+    return *(t.new_empty(t.shape if need else 0) for t, need in pairs), bias
 
 
 def _setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
@@ -217,14 +213,14 @@ def _setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
 
 def _backward(ctx: Any, g: Tensor) -> Any:
     tensors, needs = ctx.saved_tensors, list(ctx.needs_input_grad[:6])
-    backward = _gradients_by_definition if torch.is_grad_enabled() else torch.ops.zoo.fused_backward
+    backward = _differentiable_gradients if torch.is_grad_enabled() else torch.ops.zoo.fused_backward
     gradients = backward(g, *tensors, ctx.out, ctx.inp, needs)
     *grads, bias = (gradient if need else None for gradient, need in zip(gradients, needs, strict=True))
     return *grads, None if bias is None else bias.to(ctx.bias_dtype), None, None
 
 
-def _gradients_by_definition(g: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
-    """Compute what ``fused_backward`` does by operations that can be differentiated again."""
+def _differentiable_gradients(g: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+    """Return differentiable gradients, through the real matrix."""
     *tensors, out, inp, _ = inputs
     vjp: Any = torch.func.vjp(lambda x, w, u, v, p: _definition(x, w, u, v, p, None, out, inp), *tensors)[1]
     return *vjp(g), g.flatten(0, -2).sum(0)
@@ -233,17 +229,17 @@ def _gradients_by_definition(g: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
 def _batched_linear(info: Any, in_dims: Any, x: Tensor, *inputs: Any) -> tuple[Tensor, int]:
     if all(dim is None for dim in in_dims[1:6]):  # rows may have any number of axes
         return torch.ops.zoo.fused_linear(x.movedim(in_dims[0], 0), *inputs), 0
-    return torch.stack(_one_by_one(torch.ops.zoo.fused_linear, info.batch_size, in_dims, (x, *inputs))), 0
+    return torch.stack(_loop(torch.ops.zoo.fused_linear, info.batch_size, in_dims, (x, *inputs))), 0
 
 
 def _batched_backward(info: Any, in_dims: Any, *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    batch = _one_by_one(torch.ops.zoo.fused_backward, info.batch_size, in_dims, inputs)
+    batch = _loop(torch.ops.zoo.fused_backward, info.batch_size, in_dims, inputs)
     return tuple(map(torch.stack, zip(*batch, strict=True))), (0,) * 6
 
 
-def _one_by_one(operator: Any, size: int, in_dims: Any, inputs: Any) -> list[Any]:
+def _loop(operator: Any, size: int, in_dims: Any, inputs: Any) -> list[Any]:
     """Call an operator for every element of a batch."""
-    dims = [dim if isinstance(dim, int) else None for dim in in_dims]  # a layout has one for each of its numbers
+    dims = [dim if isinstance(dim, int) else None for dim in in_dims]  # in_dims of a layout is a list
     return [
         operator(*(t if dim is None else t.select(dim, k) for t, dim in zip(inputs, dims, strict=True))) for k in range(size)
     ]
@@ -259,7 +255,7 @@ _registry.register_autograd("zoo::fused_linear", _backward, setup_context=_setup
 
 
 def _count(rows: Any, left: Any, w: Any, inp: Layout) -> int:
-    """Count the operations of R products with rows, two for each multiplication."""
+    """Count the floating-point operations of R products with rows."""
     return int(2 * math.prod(rows) // inp[0] * left[0] * w[1] * w[2])
 
 

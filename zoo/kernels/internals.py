@@ -1,4 +1,4 @@
-"""The private names of torch that kernels and layers rely on; tests/kernels/test_internals.py names them as well."""
+"""Private names of torch that kernels and layers use; tests/kernels/test_internals.py lists them too."""
 
 import torch
 from torch import Tensor
@@ -16,17 +16,17 @@ CONV_FORWARD = "_conv_forward"
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
-    """Return the dtype of autocast on a device, or None where it is off."""
+    """Return the dtype of autocast on a device, or None if it is disabled."""
     if is_any_autocast_enabled() and torch.is_autocast_enabled(device.type):
         return torch.get_autocast_dtype(device.type)
     return None
 
 
 def is_plain_mode() -> bool:
-    """Whether torch neither traces nor transforms the operations of this thread (vmap, jvp, forward-mode AD)."""
+    """Return whether operations of this thread are neither traced nor transformed (vmap, jvp, forward-mode AD)."""
     return not (is_tracing() or is_transformed() or forward_ad._current_level >= 0)
 
 
 def is_recording(tensor: Tensor) -> bool:
-    """Whether operations are recorded to be replayed with other values: by torch.jit.trace or in a CUDA graph."""
+    """Return whether operations are recorded for later replay, by torch.jit.trace or in a CUDA graph."""
     return bool(is_tracing() or (tensor.is_cuda and torch.cuda.is_current_stream_capturing()))

@@ -1,4 +1,4 @@
-"""The choice of a kernel: the installed one that promises the least time, a pure function of the shapes."""
+"""Choose the kernel of a product: the installed kernel with the lowest predicted cost, a pure function of the shapes."""
 
 import warnings
 from functools import cache
@@ -20,35 +20,35 @@ def kernels() -> tuple[Kernel, ...]:
 def _load(entry: registry.Entry) -> Kernel | None:
     try:
         kernel = registry.load(entry)()
-    except Exception as error:  # a broken plugin breaks only itself
+    except Exception as error:  # plugins may raise anything
         warnings.warn(f"skipping the {entry}: {one_line(error)}", stacklevel=2)
         return None
     if not isinstance(kernel, Kernel):
-        raise InputError(f"{entry} is {type(kernel).__name__}, not a zoo.kernels.Kernel")
+        raise InputError(f"{entry} must be a zoo.kernels.Kernel, got {type(kernel).__name__}")
     return kernel
 
 
 def plan(work: Work, name: str = AUTO) -> Kernel:
-    """Return the kernel that a product should use.
+    """Return the kernel for a product.
 
     Args:
         work: The product.
-        name: The kernel to use where it can; ``block`` does what it cannot. ``auto`` compares the predicted times.
+        name: The kernel to use if it supports the product, with ``block`` as the fallback; ``auto`` for the lowest cost.
     """
-    able = [kernel for kernel in kernels() if kernel.can(work)]
+    candidates = [kernel for kernel in kernels() if kernel.can(work)]
     if name == AUTO:
-        return min(able, key=lambda kernel: kernel.cost(work))
-    return next(kernel for wanted in (name, "block") for kernel in able if kernel.name == wanted)
+        return min(candidates, key=lambda kernel: kernel.cost(work))
+    return next(kernel for choice in (name, "block") for kernel in candidates if kernel.name == choice)
 
 
 def check_kernel(name: str) -> None:
     """Check the name of a kernel.
 
     Raises:
-        InputError: If no kernel has it, or it cannot run on this machine.
+        InputError: If the kernel does not exist or cannot run on this machine.
     """
     by_name = {kernel.name: kernel for kernel in kernels()}
     if name != AUTO and name not in by_name:
         raise InputError(f"kernel={shorten(name)}: use {AUTO}, {', '.join(sorted(by_name))}", code="unknown")
-    if name != AUTO and (lack := by_name[name].missing()):
-        raise InputError(f"kernel='{name}' cannot run here: {lack}", code="unsupported")
+    if name != AUTO and (reason := by_name[name].missing()):
+        raise InputError(f"kernel='{name}' is not supported on this machine: {reason}", code="unsupported")

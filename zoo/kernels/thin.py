@@ -1,4 +1,4 @@
-"""The thin kernel for a few rows, as in decoding, where reading the weight dominates: every component is read once."""
+"""The thin kernel for a few rows, as in decoding: every component of the weight is read once."""
 
 import math
 from collections.abc import Callable
@@ -9,15 +9,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.kernels import fused
-from zoo.kernels.base import BYTES, CALL, READING, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product
+from zoo.kernels.base import BYTES, CALL, READING, TRAFFIC, AxisLayout, Geometry, Kernel, Operand, Work, product_cost
 from zoo.kernels.compiled import is_available
 
 FEW_COLUMNS = 8
-"""Up to this many columns, the weight is multiplied in its memory order."""
+"""Columns up to which the weight is multiplied in its memory order."""
 
 
 class Thin(Kernel):
-    """All products of components in m products of matrices; nothing is assembled."""
+    """All products of components as m matrix products, without assembling the real matrix."""
 
     name = "thin"
 
@@ -26,45 +26,44 @@ class Thin(Kernel):
         return not work.training and not work.convolution
 
     def cost(self, work: Work) -> float:
-        """Predict reading the components, and summing their products."""
+        """Predict reading the components and summing their products."""
         if work.device != "cpu" or work.dtype not in fused.DTYPES or not work.rows:
             return math.inf
         n, rows, i, o = work.inp.n, work.rows, work.inp.elements, work.out.elements
         read = 1.3 * BYTES * work.m * i * o / READING
         if fused.runs(work):
             if work.rank is not None and rows > (fused.FEW_ROWS // 2 if work.prepared else fused.FEW_ROWS):
-                return math.inf  # combinations of the weight take less time
-            multiplied = product(rows * n, i, work.m * o, work.threads, unpacked=rows * n)
+                return math.inf  # combining the weight is faster
+            multiplied = product_cost(rows * n, i, work.m * o, work.threads, unpacked=rows * n)
             return (max(multiplied, read) + 6 * CALL) / 0.8
         # Several columns read a matrix more slowly than one.
-        pairs = max(product(rows * n, i, work.m * o, work.threads, unpacked=FEW_COLUMNS), read)
+        pairs = max(product_cost(rows * n, i, work.m * o, work.threads, unpacked=FEW_COLUMNS), read)
         return (pairs + 3 * BYTES * rows * n * work.m * o / TRAFFIC + 36 * CALL) / 0.8
 
     def bind(self, weight: Operand, prepared: Any = None) -> Callable[[Tensor, Tensor | None], Tensor] | None:
-        """Return the call of the operator, see `zoo.kernels.fused.fused_thin_linear`."""
+        """Return a fast call of `zoo.kernels.fused.fused_thin_linear` if the operator is available."""
         return fused.bind_thin(weight) if self._is_fused(weight.components, weight) else None
 
     def apply(
         self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
     ) -> Tensor:
-        """Multiply and sum, by the operator of `zoo.kernels.fused` where it runs."""
-        multiply, needs_graph = thin_linear, torch.is_grad_enabled() and bias is not None and bias.requires_grad
-        if not needs_graph and self._is_fused(x, weight):
-            multiply = fused.fused_thin_linear
+        """Multiply and sum, by the operator of `zoo.kernels.fused` if it is available."""
+        needs_gradient = torch.is_grad_enabled() and bias is not None and bias.requires_grad
+        multiply = fused.fused_thin_linear if not needs_gradient and self._is_fused(x, weight) else thin_linear
         return multiply(x, weight.components, weight.action(), weight.out, weight.inp, bias)
 
     def _is_fused(self, x: Tensor, weight: Operand) -> bool:
-        can_fuse = x.device.type == "cpu" and x.dtype in fused.DTYPES
-        return can_fuse and fused.is_worth_compiling(weight.out, weight.inp) and is_available()
+        is_supported = x.device.type == "cpu" and x.dtype in fused.DTYPES
+        return is_supported and fused.is_worth_compiling(weight.out, weight.inp) and is_available()
 
 
 def thin_linear(
     x: Tensor, w: Tensor, structure: Tensor, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
 ) -> Tensor:
-    r"""Multiply rows from the left by the weight: [..., in] to [..., out], for w [m, out elements, in elements].
+    r"""Multiply rows by the weight: [..., in] to [..., out], for w [m, out elements, in elements].
 
-    All m n products w_i x_j come from m matrix products, which read 1 / n of what the real matrix holds; the components of y,
-    y_k = sum_ij A[i, j, k] w_i x_j, are sums of them. The structure A is [m, n, n].
+    m matrix products, which read 1 / n of the size of the real matrix, give all m n products w_i x_j, and their sums are the
+    components of y, y_k = sum_ij A[i, j, k] w_i x_j. The structure A is [m, n, n].
     """
     y = _product(x.reshape(-1, inp.blocks, inp.size), w, structure, out, inp)
     y = y.reshape(*x.shape[:-1], out.channels)
@@ -79,7 +78,7 @@ def _product(parts: Tensor, w: Tensor, structure: Tensor, out: AxisLayout, inp: 
     if inp.blocks > 1:
         parts = parts.view(count, inp.blocks, n, inp.width).transpose(1, 2)
     columns = parts.reshape(count * n, inp.elements)
-    # The order of the two factors changes the time to read the weight by up to two.
+    # The order of the two operands changes the time to read the weight by up to a factor of 2.
     if len(columns) <= FEW_COLUMNS:
         pairs = torch.bmm(columns.expand(m, -1, -1), w.mT).view(m, count, n, out.elements).transpose(0, 1)
     else:

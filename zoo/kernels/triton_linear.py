@@ -1,4 +1,4 @@
-r"""The factored product on a GPU: one Triton kernel forward, and one for each gradient.
+r"""The factored product on a GPU: one launch of a Triton kernel for the output and for each gradient.
 
 With factors of the structure tensor, A[i, j, k] = sum_r L[r, i] Q[r, j] P[r, k] (`zoo.kernels.factors`), the output and the
 gradients of the input and of the weight are
@@ -7,8 +7,8 @@ gradients of the input and of the weight are
     gx_j = sum_r Q[r, j] (P_r . g) (L_r . w)
     gw_i = sum_r L[r, i] (P_r . g)^T (Q_r . x)
 
-for rows x and g. Combinations are made in registers and rounded to the type of x; products are summed, and recombined, in
-float32. Neither a real matrix nor its gradient nor a combination is ever stored, and x and w alone are kept.
+for rows x and g. Combinations are computed in registers and rounded to the dtype of x; products are accumulated in float32.
+Neither the real matrix nor its gradient nor a combination is ever stored, and only x and w are saved for the backward pass.
 """
 
 import math
@@ -22,17 +22,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.errors import InputError
-from zoo.kernels.base import AxisLayout, Geometry, Kernel, Operand, Work
+from zoo.kernels.base import AxisLayout, Geometry, Kernel, Operand, Work, factors_required
 from zoo.kernels.block import differentiable_gradients, real_matrix
 from zoo.kernels.factors import Factors
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 MOST_TERMS = 8
-"""Of so many terms the kernel holds all sums in registers, and reads its input once."""
+"""Terms up to which the kernel keeps all sums in registers and reads its input once."""
 PROGRAMS = 264
-"""So many programs at least share the rows of a weight's gradient: two for each multiprocessor of a large GPU."""
+"""Programs that should share the rows of a weight gradient: two for each multiprocessor of a large GPU."""
 FEWEST_ROWS = 512
-"""A program sums over no fewer rows of a weight's gradient than these, if there are as many."""
+"""Minimum number of rows that a program of a weight gradient sums over."""
 
 Table = tuple[tuple[float, ...], ...]
 Terms = tuple[tuple[tuple[int, float], ...], ...]
@@ -40,7 +40,7 @@ Axis = tuple[int, int, int, int]
 
 
 class Constants(NamedTuple):
-    """The factors of a product as numbers that are compiled into the kernel, each [R][m or n]."""
+    """Factors as nested tuples of numbers, [R][m or n], which are compiled into the kernel."""
 
     left: Table
     right: Table
@@ -48,7 +48,7 @@ class Constants(NamedTuple):
 
 
 class Strided(NamedTuple):
-    """A tensor of so many components: the stride between them, and two axes, see `zoo.kernels.triton_product.bilinear`."""
+    """A tensor with the number and stride of its components and two axes, see `zoo.kernels.triton_product.bilinear`."""
 
     tensor: Tensor
     components: int
@@ -56,13 +56,13 @@ class Strided(NamedTuple):
     first: Axis
     second: Axis
 
-    def turned(self) -> "Strided":
-        """Exchange the axes."""
+    def transposed(self) -> "Strided":
+        """Swap the axes."""
         return self._replace(first=self.second, second=self.first)
 
 
 class TileSizes(NamedTuple):
-    """The tile of a program: rows, columns and depth, the terms whose sums it holds at a time, and its warps."""
+    """The tile of a program: rows, columns, depth, terms that are summed at a time, and warps."""
 
     p: int
     q: int
@@ -72,13 +72,13 @@ class TileSizes(NamedTuple):
 
 
 class Triton(Kernel):
-    """The factored product in one kernel for GPUs. It never ran on one here, so that it runs only when it is asked for."""
+    """The factored product in one kernel for GPUs; it has not been measured on a GPU, so it runs only on request."""
 
     name = "triton"
     casts = True
 
     def can(self, work: Work) -> bool:
-        """Return whether there are fixed factors, a CUDA device (or the interpreter) and a type of `DTYPES`."""
+        """Return whether there are fixed factors, a CUDA device (or Triton's interpreter) and a dtype of `DTYPES`."""
         fixed = work.rank is not None and not work.learned and not work.convolution
         return fixed and can_compute(torch.device(work.device), work.dtype)
 
@@ -87,32 +87,30 @@ class Triton(Kernel):
         return math.inf
 
     def missing(self) -> str | None:
-        """Return what this machine lacks."""
+        """Return why the kernel cannot run on this machine, or None."""
         return missing()
 
     def apply(
         self, x: Tensor, weight: Operand, bias: Tensor | None, prepared: Any = None, geometry: Geometry | None = None
     ) -> Tensor:
-        """Multiply with the factors compiled into the kernel."""
-        factors = weight.factors()
-        assert factors is not None
-        return triton_linear(x, weight.components, constants(factors), weight.out, weight.inp, bias)
+        """Multiply, with the factors compiled into the kernel."""
+        return triton_linear(x, weight.components, constants(factors_required(weight)), weight.out, weight.inp, bias)
 
 
 def constants(factors: Factors) -> Constants:
-    """Return factors as numbers of Python, to be compiled into a kernel, without terms that add nothing."""
+    """Convert factors to nested tuples, without terms that are zero."""
     needed = torch.stack([f.detach().abs().sum(1) > 0 for f in factors]).all(0)
     return Constants(*(tuple(map(tuple, f.detach()[needed].double().tolist())) for f in factors))
 
 
 def is_interpreted() -> bool:
-    """Whether Triton runs its kernels in its interpreter, on any device: for tests."""
+    """Return whether Triton's interpreter runs the kernels, on any device, as in tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @cache
 def missing() -> str | None:
-    """Say what the kernel lacks on this machine, or None if it can run."""
+    """Return why the kernel cannot run on this machine, or None."""
     if find_spec("triton") is None:
         return "Triton is not installed"
     if not (torch.cuda.is_available() or is_interpreted()):
@@ -121,19 +119,19 @@ def missing() -> str | None:
 
 
 def can_compute(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the kernel is for tensors on this device and of this type."""
+    """Return whether the kernel supports tensors of a device and dtype."""
     return dtype in DTYPES and (device.type == "cuda" or is_interpreted()) and missing() is None
 
 
 def triton_linear(
     x: Tensor, w: Tensor, factors: Constants, out: AxisLayout, inp: AxisLayout, bias: Tensor | None = None
 ) -> Tensor:
-    """Multiply rows from the left by the weight: [..., in] to [..., out], for w [m, out elements, in elements].
+    """Multiply rows by the weight: [..., in] to [..., out], for w [m, out elements, in elements].
 
-    Gradients reach x, w and the bias; a gradient of a gradient goes through the real matrix.
+    x, w and the bias receive gradients; second derivatives go through the real matrix.
 
     Raises:
-        InputError: If the tensors are not of `DTYPES` on a CUDA device, or there is no Triton.
+        InputError: If the dtype or device is not supported, or Triton is not installed.
     """
     if not can_compute(x.device, x.dtype):
         raise InputError(f"the kernel 'triton' cannot multiply {x.dtype} on {x.device.type}: {missing() or 'use block'}")
@@ -150,48 +148,41 @@ class _Triton(torch.autograd.Function):
         ctx.product = factors, out, inp
         left, right, result = factors
         y = x.new_empty(len(x), out.channels)
-        rows, to = _rows(x, inp), _rows(y, out)
-        _launch(
-            rows,
-            _weight(w).turned(),
-            to,
-            (len(x), out.elements, inp.elements),
-            right,
-            left,
-            result,
-            None if bias is None else bias.contiguous(),
-        )
+        sizes = len(x), out.elements, inp.elements
+        bias = None if bias is None else bias.contiguous()
+        _launch(_rows(x, inp), _weight(w).transposed(), _rows(y, out), sizes, right, left, result, bias)
         return y
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        """Return the gradients; a graph of them is only built by way of the definition."""
+        """Return the gradients; if they are to be differentiated, by the definition."""
         (x, w), (factors, out, inp) = ctx.saved_tensors, ctx.product
-        of_x, of_w, of_bias = ctx.needs_input_grad[:3]
-        shift = g.sum(0) if of_bias else None
+        need_x, need_w, need_bias = ctx.needs_input_grad[:3]
+        gb = g.sum(0) if need_bias else None
         if torch.is_grad_enabled():
-            return *_by_definition(x, w, g, factors, out, inp, (of_x, of_w)), shift, None, None, None
+            structure = Factors(*(torch.tensor(f, dtype=w.dtype, device=w.device) for f in factors)).reconstruct()
+            y = F.linear(x, real_matrix(structure, w, out, inp))
+            return *differentiable_gradients(y, (x, w), (need_x, need_w), g), gb, None, None, None
         left, right, result = factors
         gx = gw = None
         rows = _rows(g, out)
-        if of_x:
+        if need_x:
             gx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
             _launch(rows, _weight(w), _rows(gx, inp), (len(x), inp.elements, out.elements), result, left, right)
-        if of_w:
+        if need_w:
             gw = _weight_gradient(rows, _rows(x, inp), w, factors)
-        return gx, gw, shift, None, None, None
+        return gx, gw, gb, None, None, None
 
 
 def _weight_gradient(g: Strided, x: Strided, w: Tensor, factors: Constants) -> Tensor:
-    """Sum over the rows, in shares where there are many rows and few tiles, and over the shares in one order."""
+    """Sum over the rows, split into shares if there are many rows and few tiles; the shares are added in a fixed order."""
     left, right, result = factors
     (m, o, i), rows = w.shape, len(x.tensor)
     tile = _tile(m, len(left), w.dtype)
     tiles = -(-o // tile.p) * -(-i // tile.q)
     shares = max(1, min(-(-PROGRAMS // tiles), rows // FEWEST_ROWS))
     parts = w.new_empty(shares, m, o, i, dtype=torch.float32 if shares > 1 else w.dtype)
-    to = _weight(parts[0])
-    _launch(g.turned(), x, to, (o, i, rows), result, right, left, shares=shares)
+    _launch(g.transposed(), x, _weight(parts[0]), (o, i, rows), result, right, left, shares=shares)
     return parts.sum(0).to(w.dtype) if shares > 1 else parts[0]
 
 
@@ -200,19 +191,19 @@ def _launch(
     b: Strided,
     out: Strided,
     sizes: tuple[int, int, int],
-    of_a: Table,
-    of_b: Table,
-    of_out: Table,
+    factor_a: Table,
+    factor_b: Table,
+    factor_out: Table,
     bias: Tensor | None = None,
     shares: int = 1,
 ) -> None:
-    """Run the kernel on sizes (p, q, s) of elements or rows."""
+    """Run the kernel on sizes (p, q, s)."""
     from zoo.kernels.triton_product import bilinear
 
     p, q, s = sizes
     if not p:
         return
-    tile = _tile(out.components, len(of_a), a.tensor.dtype)
+    tile = _tile(out.components, len(factor_a), a.tensor.dtype)
     precise = not a.tensor.is_cuda or torch.get_float32_matmul_precision() == "highest"
     bilinear[-(-p // tile.p), -(-q // tile.q), shares](
         a.tensor,
@@ -224,9 +215,9 @@ def _launch(
         (a.stride, a.first, a.second),
         (b.stride, b.first, b.second),
         (out.stride, out.first, out.second),
-        LEFT=_terms(of_a),
-        RIGHT=_terms(of_b),
-        RESULT=tuple(zip(*of_out, strict=True)),
+        LEFT=_terms(factor_a),
+        RIGHT=_terms(factor_b),
+        RESULT=tuple(zip(*factor_out, strict=True)),
         COMPONENTS=(a.components, b.components),
         BLOCKS=(tile.p, tile.q, tile.s),
         GROUP=tile.group,
@@ -239,7 +230,7 @@ def _launch(
 
 
 def _tile(components: int, terms: int, dtype: torch.dtype) -> TileSizes:
-    """Return a tile whose sums, of all components and of a group of terms, about fit into the registers of its warps."""
+    """Return a tile whose sums, of all components and of a group of terms, roughly fit in the registers of its warps."""
     depth = 16 if dtype == torch.float32 else 32
     if terms <= MOST_TERMS:
         return TileSizes(64, 32, depth, terms, 4) if dtype == torch.float32 else TileSizes(64, 64, depth, terms, 8)
@@ -248,12 +239,12 @@ def _tile(components: int, terms: int, dtype: torch.dtype) -> TileSizes:
 
 @cache
 def _terms(table: Table) -> Terms:
-    """Return what is not zero of every row."""
+    """Return the nonzero entries of every row with their indices."""
     return tuple(tuple((j, value) for j, value in enumerate(row) if value) for row in table)
 
 
 def _rows(rows: Tensor, layout: AxisLayout) -> Strided:
-    """Describe rows of features, [rows, channels], whose last elements may be cut."""
+    """Describe rows of features, [rows, channels], whose last elements may be truncated."""
     outer, inner = rows.stride()
     is_plain = layout.blocks == 1 and layout.size == layout.n * layout.width
     features = (1, 0, inner, layout.n) if is_plain else (layout.width, inner, layout.size * inner, layout.size)
@@ -264,12 +255,3 @@ def _weight(w: Tensor) -> Strided:
     """Describe components [m, out elements, in elements]."""
     component, outer, inner = w.stride()
     return Strided(w, len(w), component, (1, 0, outer, len(w)), (1, 0, inner, len(w)))
-
-
-def _by_definition(
-    x: Tensor, w: Tensor, g: Tensor, factors: Constants, out: AxisLayout, inp: AxisLayout, needs: tuple[bool, bool]
-) -> list[Tensor | None]:
-    """Return gradients of x and w that can be differentiated again, through the real matrix."""
-    structure = Factors(*(torch.tensor(f, dtype=w.dtype, device=w.device) for f in factors)).reconstruct()
-    y = F.linear(x, real_matrix(structure, w, out, inp))
-    return differentiable_gradients(y, (x, w), needs, g)

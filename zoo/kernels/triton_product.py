@@ -1,9 +1,9 @@
-r"""One Triton kernel for a bilinear product in R terms of components: combinations, block products and recombination in one.
+r"""A Triton kernel for a bilinear product of R terms, which combines, multiplies and recombines components in one pass.
 
     out_k[p, q] = sum_r RESULT[r, k] sum_s (LEFT_r . a)[p, s] (RIGHT_r . b)[s, q]
 
-with LEFT_r . a = sum_j LEFT[r, j] a_j. A layer's output, the gradient of its input and that of its weight are all of this form,
-with other factors and other tensors. Importing this file imports Triton.
+with LEFT_r . a = sum_j LEFT[r, j] a_j. The output of a layer and the gradients of its input and weight all have this form.
+Importing this file imports Triton.
 """
 
 import triton
@@ -33,15 +33,15 @@ def bilinear(
 ):
     """Compute a tile [p, q] of all components of ``out``, of BLOCKS (p, q, s), over one share of s.
 
-    ``sizes`` are those of p, q and s; a share of s is ``shares[0]`` blocks, and its result ``shares[1]`` numbers further in
-    ``out``. The axes of a tensor are the stride between its components and two axes (width, inner stride, outer stride, size):
-    index i is at (i // width) outer + (i % width) inner, and entry j of the components has it if j width + i % width < size.
-    The bias has the axis of the columns of ``out``.
+    ``sizes`` are the sizes of p, q and s. A share of s has ``shares[0]`` blocks, and the results of two shares are
+    ``shares[1]`` numbers apart in ``out``. The axes of a tensor are the stride between its components and two axes (width,
+    inner stride, outer stride, size): index i has the offset (i // width) outer + (i % width) inner, and exists in component j
+    if j width + i % width < size. The bias has the column axis of ``out``.
 
-    LEFT and RIGHT hold, for each of the R terms, pairs (component, coefficient) of what is not zero; RESULT holds, for every
-    component of ``out``, R coefficients. COMPONENTS are the numbers of components of a and b. Terms are worked on in groups of
-    GROUP, each with a sum of its own in registers. Where WIDEN is set, rounded operands are multiplied in float32: Triton's
-    interpreter does not multiply bfloat16.
+    LEFT and RIGHT hold the nonzero pairs (component, coefficient) of each of the R terms; RESULT holds R coefficients for each
+    component of ``out``. COMPONENTS are the numbers of components of a and b. Terms are processed in groups of GROUP, with one
+    sum per term in registers. WIDEN multiplies rounded operands in float32, since Triton's interpreter does not multiply
+    bfloat16.
     """
     p = tl.program_id(0) * BLOCKS[0] + tl.arange(0, BLOCKS[0])
     q = tl.program_id(1) * BLOCKS[1] + tl.arange(0, BLOCKS[1])
@@ -57,9 +57,9 @@ def bilinear(
             tiles_b = _tiles(b, s, sizes[2], q, sizes[1], b_axes, COMPONENTS[1])
             new = ()
             for r in tl.static_range(len(sums)):
-                one = _combined(tiles_a, LEFT[group + r], a.dtype.element_ty, WIDEN)
-                other = _combined(tiles_b, RIGHT[group + r], b.dtype.element_ty, WIDEN)
-                new = new + (tl.dot(one, other, sums[r], input_precision=PRECISION),)
+                left = _combined(tiles_a, LEFT[group + r], a.dtype.element_ty, WIDEN)
+                right = _combined(tiles_b, RIGHT[group + r], b.dtype.element_ty, WIDEN)
+                new = new + (tl.dot(left, right, sums[r], input_precision=PRECISION),)
             sums = new
         total = _add(total, sums, RESULT, group)
     _store(total, out + share * shares[1], bias, p, sizes[0], q, sizes[1], out_axes, HAS_BIAS)
@@ -75,7 +75,7 @@ def _zeros(COUNT: tl.constexpr, BLOCKS: tl.constexpr):
 
 @triton.jit
 def _add(total, sums, RESULT: tl.constexpr, first: tl.constexpr):
-    """Add to each component of the result what a group of terms, from the first on, gives it."""
+    """Add the sums of a group of terms, which starts at ``first``, to the components of the result."""
     new = ()
     for k in tl.static_range(len(RESULT)):
         y = total[k]
@@ -88,7 +88,7 @@ def _add(total, sums, RESULT: tl.constexpr, first: tl.constexpr):
 
 @triton.jit
 def _combined(tiles, TERMS: tl.constexpr, dtype: tl.constexpr, WIDEN: tl.constexpr):
-    """Combine the components of a tile in float32, and round to the type of the operand."""
+    """Combine the components of a tile in float32 and round to the dtype of the operand."""
     total = tiles[TERMS[0][0]]
     if len(TERMS) > 1 or TERMS[0][1] != 1.0:
         total = total.to(tl.float32) * TERMS[0][1]
@@ -100,37 +100,37 @@ def _combined(tiles, TERMS: tl.constexpr, dtype: tl.constexpr, WIDEN: tl.constex
 
 @triton.jit
 def _tiles(tensor, u, u_size, v, v_size, axes, COUNT: tl.constexpr):
-    """Load a tile [u, v] of each component, with zeros where there is nothing."""
-    place, inside = _places(u, u_size, v, v_size, axes)
+    """Load a tile [u, v] of each component, with zeros outside the tensor."""
+    offset, inside = _offsets(u, u_size, v, v_size, axes)
     tiles = ()
     for j in tl.static_range(COUNT):
-        has = inside & _has(j, u, axes[1])[:, None] & _has(j, v, axes[2])[None, :]
-        tiles = tiles + (tl.load(tensor + j * axes[0] + place, mask=has, other=0.0),)
+        mask = inside & _exists(j, u, axes[1])[:, None] & _exists(j, v, axes[2])[None, :]
+        tiles = tiles + (tl.load(tensor + j * axes[0] + offset, mask=mask, other=0.0),)
     return tiles
 
 
 @triton.jit
 def _store(total, out, bias, u, u_size, v, v_size, axes, HAS_BIAS: tl.constexpr):
-    """Store a tile [u, v] of each component, with the bias of its columns."""
-    place, inside = _places(u, u_size, v, v_size, axes)
+    """Store a tile [u, v] of each component, plus the bias."""
+    offset, inside = _offsets(u, u_size, v, v_size, axes)
     for j in tl.static_range(len(total)):
-        y, has = total[j], _has(j, v, axes[2])
+        y, mask = total[j], _exists(j, v, axes[2])
         if HAS_BIAS:
-            at = j * axes[0] + (v // axes[2][0]) * axes[2][2] + (v % axes[2][0]) * axes[2][1]
-            y += tl.load(bias + at, mask=(v < v_size) & has, other=0.0).to(tl.float32)[None, :]
-        has = inside & has[None, :] & _has(j, u, axes[1])[:, None]
-        tl.store(out + j * axes[0] + place, y.to(out.dtype.element_ty), mask=has)
+            column = j * axes[0] + (v // axes[2][0]) * axes[2][2] + (v % axes[2][0]) * axes[2][1]
+            y += tl.load(bias + column, mask=(v < v_size) & mask, other=0.0).to(tl.float32)[None, :]
+        mask = inside & mask[None, :] & _exists(j, u, axes[1])[:, None]
+        tl.store(out + j * axes[0] + offset, y.to(out.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def _places(u, u_size, v, v_size, axes):
-    """Return the places of a tile [u, v] in the memory of a component, and what of it is inside of the tensor."""
+def _offsets(u, u_size, v, v_size, axes):
+    """Return the offsets of a tile [u, v] in a component, and a mask of the indices inside the tensor."""
     rows = (u // axes[1][0]).to(tl.int64) * axes[1][2] + (u % axes[1][0]) * axes[1][1]
     columns = (v // axes[2][0]).to(tl.int64) * axes[2][2] + (v % axes[2][0]) * axes[2][1]
     return rows[:, None] + columns[None, :], (u < u_size)[:, None] & (v < v_size)[None, :]
 
 
 @triton.jit
-def _has(j, index, axis):
-    """Whether entry j of the components has an index of an axis: the last elements may be cut."""
+def _exists(j, index, axis):
+    """Return whether an index of an axis exists in component j; the last elements may be truncated."""
     return j * axis[0] + index % axis[0] < axis[3]

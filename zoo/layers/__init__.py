@@ -1,4 +1,4 @@
-"""Layers over any algebra, and the factory that backbones build with."""
+"""Layers over any algebra, and the factory that backbones create them with."""
 
 from zoo.layers.attention import Attention, RelativeAttention
 from zoo.layers.conv import Conv1d, Conv2d

@@ -1,4 +1,4 @@
-"""What torch's own tools see of a layer whose weight is computed."""
+"""Base class of layers with a computed weight, which makes them work with torch's parametrization tools."""
 
 from typing import Any, Never
 
@@ -11,52 +11,52 @@ from zoo.kernels import AxisLayout
 from zoo.layers.weight import ComputedMatrix, Weight
 
 ADVICE = ComputedMatrix.message
-OWNER = "a layer has no parameter 'weight' of its own: give torch's tool layer.weight_module and 'components'"
+NO_PARAMETER = "'weight' of this layer is not a parameter: apply torch's tool to layer.weight_module and 'components'"
 
 
 class Reparametrized(nn.Module):
-    """A parametrization of torch, as a function of the computed matrix and of what it adds to the parameters."""
+    """A torch parametrization as a function of the computed matrix and its additional parameters."""
 
     def __init__(self, parametrization: nn.Module, matrix: Tensor) -> None:
         super().__init__()
-        self.parametrization, self.place = parametrization, 0
+        self.parametrization = parametrization
         inverse: Any = getattr(parametrization, "right_inverse", None)
         try:
             parts = inverse(matrix) if inverse is not None else matrix
         except NotImplementedError:
             parts = matrix
         parts = (parts,) if isinstance(parts, Tensor) else tuple(parts)
-        # Weight normalisation: magnitudes and the matrix itself. The matrix stays computed, the rest becomes parameters.
-        same = [i for i, part in enumerate(parts) if part.shape == matrix.shape and torch.equal(part, matrix)]
-        if not same:
-            raise InputError(f"{type(parametrization).__name__} does not keep the matrix it starts from: {ADVICE}")
-        self.place = same[-1]
-        others = [part for i, part in enumerate(parts) if i != self.place]
+        # Weight normalisation has the parts magnitude and matrix: the matrix is computed, the magnitude becomes a parameter.
+        indices = [i for i, part in enumerate(parts) if part.shape == matrix.shape and torch.equal(part, matrix)]
+        if not indices:
+            raise InputError(f"{type(parametrization).__name__} does not preserve the original matrix: {ADVICE}")
+        self.index = indices[-1]
+        others = [part for i, part in enumerate(parts) if i != self.index]
         self.originals = nn.ParameterList(nn.Parameter(part.detach().clone()) for part in others)
 
     def forward(self, matrix: Tensor) -> Tensor:
-        """Change the matrix."""
+        """Apply the parametrization to the matrix."""
         parts = [*self.originals]
-        parts.insert(self.place, matrix)
+        parts.insert(self.index, matrix)
         y: Tensor = self.parametrization(*parts)
         return y
 
 
 class _Parameters(dict[str, Any]):
-    """The parameters of a layer: tools of torch that take ``weight`` out of them get an answer, not a KeyError."""
+    """The parameters of a layer, which explain to torch's tools that ``weight`` is not among them."""
 
     def __missing__(self, name: str) -> Never:
-        raise InputError(f"{OWNER}, or use torch.nn.utils.parametrizations") if name == "weight" else KeyError(name)
+        raise InputError(f"{NO_PARAMETER}, or use torch.nn.utils.parametrizations") if name == "weight" else KeyError(name)
 
     def __delitem__(self, name: str) -> None:
         super().__delitem__(name) if name in self else self.__missing__(name)
 
 
 class ComputedWeight(nn.Module):
-    """A layer that holds a `Weight` as ``weight_module`` and shows its matrix as ``weight``, where torch's tools look for it.
+    """A layer with a `Weight` as ``weight_module`` and its real matrix as ``weight``.
 
-    Over the reals ``weight`` is the parameter. Over an algebra it is a `ComputedMatrix`. The parametrizations of torch work by
-    their default name: they are applied to the matrix.
+    Over the reals ``weight`` is the parameter, over an algebra a `ComputedMatrix`. Parametrizations of torch that are
+    registered for ``weight`` are applied to the matrix.
     """
 
     weight_module: Weight
@@ -72,7 +72,7 @@ class ComputedWeight(nn.Module):
 
     @property
     def algebra(self) -> Algebra:
-        """The product that this layer multiplies with."""
+        """The algebra of this layer."""
         return self.weight_module.algebra
 
     @property
@@ -96,7 +96,7 @@ class ComputedWeight(nn.Module):
         raise InputError(ADVICE)
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew and set the bias, if there is one, to zero."""
+        """Redraw the weight and set the bias to zero."""
         self.weight_module.reset_parameters()
         if getattr(self, "bias", None) is not None:
             nn.init.zeros_(self.bias)  # type: ignore[arg-type]
@@ -108,43 +108,41 @@ class ComputedWeight(nn.Module):
         elif name == "weight":
             raise InputError(ADVICE)
         elif name == "weight_orig":  # torch.nn.utils.prune
-            raise InputError(OWNER)
+            raise InputError(NO_PARAMETER)
         else:
             super().register_parameter(name, param)
 
     @property
     def parametrizations(self) -> nn.ModuleDict:
-        """The entry for `torch.nn.utils.parametrize`, which appends to what computes a tensor."""
+        """The parametrizations of ``weight``, as `torch.nn.utils.parametrize` expects them."""
         return _Parametrizations(self.weight_module)
 
 
 class _Parametrizations(nn.ModuleDict):
-    """What `torch.nn.utils.parametrize` asks of a module and extends: here, ``weight`` alone is computed, and was already."""
+    """The interface of `torch.nn.utils.parametrize` to a layer whose ``weight`` counts as parametrized from the start."""
 
     unsafe = False
 
     def __init__(self, weight: Weight) -> None:
         super().__init__()
-        self.__dict__["of"] = weight
+        self.__dict__["target"] = weight  # not a submodule
 
     def __contains__(self, name: object) -> bool:
         return name == "weight"
 
     def __len__(self) -> int:
-        weight: Weight = self.__dict__["of"]
+        weight: Weight = self.__dict__["target"]
         return len(weight.reparametrizations) if weight.is_reparametrized else 0
 
     def __getitem__(self, name: str) -> Any:
         return self
 
     def append(self, parametrization: nn.Module) -> None:
-        """Apply a parametrization to the matrix from now on."""
-        weight: Weight = self.__dict__["of"]
+        """Add a parametrization of the matrix."""
+        weight: Weight = self.__dict__["target"]
         weight.reparametrize(Reparametrized(parametrization, weight.matrix().detach()))
 
     @property
     def is_tensor(self) -> Never:
-        """Refuse `torch.nn.utils.parametrize.remove_parametrizations`."""
-        raise InputError(
-            "parametrizations of a computed weight cannot be removed: build the layer anew and load its components"
-        )
+        """Raise an error: `torch.nn.utils.parametrize.remove_parametrizations` is not supported."""
+        raise InputError("parametrizations of a computed weight cannot be removed: create a new layer and load its components")

@@ -1,4 +1,4 @@
-"""Convolutions over any algebra, with torch's own arguments."""
+"""Convolutions over any algebra, with the arguments of torch's convolutions."""
 
 from typing import Any
 
@@ -41,8 +41,8 @@ class _Conv(ComputedWeight):
         options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "padding_mode": padding_mode}
         options |= {"groups": max(groups, 1), "bias": False, "device": "meta"}
         torch_conv: Any = self.real(max(groups, 1), max(groups, 1), kernel_size, **options)  # type: ignore[arg-type]
-        # Torch's own layer checks the arguments and knows how to pad and stride. It lives outside the module tree: its
-        # weight is on the meta device, ours is passed in.
+        # Torch's layer checks the arguments and implements padding. It is not a submodule: its weight is on the meta device,
+        # and ours is passed to its forward.
         self.__dict__["torch_conv"] = torch_conv
         self.kernel_size, self.stride, self.padding = torch_conv.kernel_size, torch_conv.stride, torch_conv.padding
         self.dilation, self.padding_mode, self.groups = torch_conv.dilation, torch_conv.padding_mode, groups
@@ -55,62 +55,61 @@ class _Conv(ComputedWeight):
         weight = self.weight_module
         torch_convolve = getattr(self.__dict__["torch_conv"], CONV_FORWARD)
         if self.groups == 1 or self.algebra.n == 1:
-            # Kernels pad with zeros, by as many on both sides.
+            # Kernels support only zero padding of the same width on both sides.
             y: Tensor | None = None
             if self.padding_mode == "zeros" and not isinstance(self.padding, str):
                 y = convolve(weight, x, self.bias, Geometry(self.stride, self.padding, self.dilation))
             return torch_convolve(x, weight.matrix(), self.bias) if y is None else y
-        # A group takes its share of every component; torch wants its channels next to each other.
+        # The channels of a group are spread over all components, but contiguous for torch.
         y = self._component_major(torch_convolve(self._group_major(x), weight.matrix(), None))
         return y if self.bias is None else y + self.bias.to(y.dtype).view(-1, *(1,) * len(self.kernel_size))
 
     def dense_weight(self) -> Tensor:
-        """Return the kernel of the same convolution without groups, [out, in, *kernel]: zero between groups."""
-        weight, places = self.weight_module.matrix(), (-1, *(1,) * len(self.kernel_size))
-        # Numbers of channels, from 1 on, take the way of the channels; 0 is what was filled up.
-        channels = torch.arange(1, self.in_channels + 1, device=weight.device).view(places)
-        slots = torch.arange(len(weight), device=weight.device).view(places)
-        inp, out = self._group_major(channels).view(self.groups, -1), self._component_major(slots).flatten()
-        inp = inp.repeat_interleave(len(weight) // self.groups, 0).view(*weight.shape[:2], *places[1:]).expand_as(weight)
+        """Return the equivalent kernel without groups, [out, in, *kernel], which is zero between groups."""
+        weight, shape = self.weight_module.matrix(), (-1, *(1,) * len(self.kernel_size))
+        # Reorder channel numbers like channels; inputs count from 1, and 0 marks padding.
+        channels = torch.arange(1, self.in_channels + 1, device=weight.device).view(shape)
+        rows = torch.arange(len(weight), device=weight.device).view(shape)
+        inp, out = self._group_major(channels).view(self.groups, -1), self._component_major(rows).flatten()
+        inp = inp.repeat_interleave(len(weight) // self.groups, 0).view(*weight.shape[:2], *shape[1:]).expand_as(weight)
         dense = weight.new_zeros(len(weight), self.in_channels + 1, *self.kernel_size)
         return dense.scatter(1, inp, weight)[out, 1:]
 
     def _group_major(self, x: Tensor) -> Tensor:
-        """Reorder channels [n, width] to [groups, n, width / groups]; every component is filled up, so that none moves."""
+        """Reorder channels [n, width] to [groups, n, width / groups], padding each component to a multiple of the groups."""
         n, channel = self.algebra.n, -1 - len(self.kernel_size)
         width = -(-self.in_channels // n)
-        x = _fill(x, channel, n * width - self.in_channels).unflatten(channel, (n, width))
-        x = _fill(x, channel, self.groups * self.inp.width - width).unflatten(channel, (self.groups, -1))
+        x = _pad(x, channel, n * width - self.in_channels).unflatten(channel, (n, width))
+        x = _pad(x, channel, self.groups * self.inp.width - width).unflatten(channel, (self.groups, -1))
         return x.transpose(channel - 2, channel - 1).flatten(channel - 2, channel)
 
     def _component_major(self, y: Tensor) -> Tensor:
-        """Reorder channels [groups, n, width / groups] to [n, width] and cut off what was filled up."""
+        """Reorder channels [groups, n, width / groups] to [n, width] and remove the padding."""
         n, channel = self.algebra.n, -1 - len(self.kernel_size)
         y = y.unflatten(channel, (self.groups, n, -1)).transpose(channel - 2, channel - 1).flatten(channel - 1, channel)
         y = y.narrow(channel, 0, -(-self.out_channels // n)).flatten(channel - 1, channel)
         return y.narrow(channel, 0, self.out_channels)
 
     def extra_repr(self) -> str:
-        """Show the real sizes and the arguments, as torch does."""
+        """Show the real sizes and the arguments."""
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         text += f", padding={self.padding}, dilation={self.dilation}, groups={self.groups}"
         return f"{text}, bias={self.bias is not None}"
 
 
-def _fill(x: Tensor, axis: int, missing: int) -> Tensor:
-    """Append zeros to an axis that is counted from the end."""
+def _pad(x: Tensor, axis: int, missing: int) -> Tensor:
+    """Append zeros to a negative axis."""
     return F.pad(x, (0, 0) * (-1 - axis) + (0, missing)) if missing else x
 
 
 class Conv1d(_Conv):
-    r"""Convolve over one axis, y = w * x + b over an algebra, with the arguments and shapes of `torch.nn.Conv1d`.
+    r"""1D convolution over an algebra, y = w * x + b, with the arguments and shapes of `torch.nn.Conv1d`.
 
-    Channels are component-major and counted as real channels; the kernel's entries are algebra elements that multiply from the
-    left. A group takes its share of every component (its slice of whole elements), not a contiguous run of real channels. A
-    channel count that n does not divide is padded inside to whole elements, and elements that the groups do not share evenly
-    are padded at the end to a multiple of them; the padded weights are counted. The last groups may then hold padding alone:
-    outputs of a group without inputs are the bias. Choose groups that divide the elements, C / n, of both sides.
-    ``blocks``, ``init`` and ``gain`` mean what they mean for `zoo.layers.Linear`.
+    Channels are real channels, component-major; the entries of the kernel are algebra elements that multiply from the left. A
+    group consists of whole elements, a slice of every component, not of contiguous channels. Channels are padded internally
+    to whole elements, and elements to a multiple of the groups; the padded weights are counted. The last groups may consist of
+    padding only; the output of a group without inputs is the bias. Choose groups that divide the number of elements, C / n,
+    of inputs and outputs. For ``blocks``, ``init`` and ``gain`` see `zoo.layers.Linear`.
 
     Attributes:
         components: w, [m, groups * width_out, width_in, kernel], the parameter; over the reals as torch's.
@@ -121,12 +120,12 @@ class Conv1d(_Conv):
 
 
 class Conv2d(_Conv):
-    r"""Convolve over two axes, y = w * x + b over an algebra, with the arguments of `torch.nn.Conv2d`; see `Conv1d`."""
+    r"""2D convolution over an algebra, y = w * x + b, with the arguments of `torch.nn.Conv2d`; see `Conv1d`."""
 
     real = nn.Conv2d
 
 
 def computes_as(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Return whether a module is of this class and no subclass changes what it computes."""
+    """Return whether a module is an instance of a class and does not override its forward."""
     names = ("forward", CONV_FORWARD)
     return isinstance(module, kind) and all(getattr(type(module), n, None) is getattr(kind, n, None) for n in names)

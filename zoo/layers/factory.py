@@ -1,4 +1,4 @@
-"""The factory of layers that backbones build with: it is bound to an algebra, so that they need not know it."""
+"""The layer factory, which lets backbones create layers over any algebra."""
 
 from typing import Any
 
@@ -22,10 +22,10 @@ BODY = frozenset({"attention", "ffn", "conv", "recurrent"})
 
 
 def parse_scope(scope: str) -> frozenset[str]:
-    """Return the roles that a scope makes hypercomplex; `InputError` if one is unknown.
+    """Return the roles of a scope such as ``all+head``.
 
-    Roles are joined by ``+``; ``all`` stands for every matrix between the stem and the head, so ``all`` is the papers' full
-    model, ``attention`` the partial one of Tay et al. (2019), and ``all+head`` also shrinks the head.
+    Roles are joined by ``+``; ``all`` stands for every role between the stem and the head. ``all`` is the full model of the
+    papers, ``attention`` the partial model of Tay et al. (2019), and ``all+head`` includes the head.
     """
     roles: set[str] = set()
     for role in scope.split("+"):
@@ -36,14 +36,14 @@ def parse_scope(scope: str) -> frozenset[str]:
 
 
 class Layers:
-    """Make the layers of one network: hypercomplex where the scope says so, over the reals everywhere else.
+    """Create the layers of a network: over an algebra for the roles of the scope, otherwise over the reals.
 
     Args:
-        algebra: The algebra, or its spec.
-        scope: Which roles are hypercomplex, see `parse_scope`.
-        init: The initialisation of every matrix, see `zoo.layers.init.draw_components`.
+        algebra: The algebra or its spec.
+        scope: Roles of the layers over the algebra, see `parse_scope`.
+        init: Initialisation of all matrices, see `zoo.layers.init.draw_components`.
         embedding: Spec of the word embedding; by default that of the algebra's ``defaults``, or ``table``.
-        vectors: Width of the pretrained word vectors that the embedding will receive; None for none.
+        vectors: Width of pretrained word vectors, or None.
 
     Example:
         >>> layers = Layers(reals())
@@ -87,7 +87,7 @@ class Layers:
         return Conv2d(self.over(role), in_channels, out_channels, kernel_size, init=self.init, **options)
 
     def embedding(self, rows: int, dim: int, *, role: str = "embed", padding_idx: int | None = None) -> Embedding:
-        """Return a table of vectors of unit variance, whatever ``init``; real unless the scope names ``embed``."""
+        """Return a table of vectors of unit variance, independent of ``init``; real unless the scope contains ``embed``."""
         return Embedding(self.over(role), rows, dim, padding_idx)
 
     def norm(self, features: int, name: str = "layer", bias: bool = True) -> nn.Module:
@@ -95,11 +95,11 @@ class Layers:
         return norm(name, features, self.n, bias)
 
     def readout(self, name: str = "channels") -> Readout:
-        """Return the step from algebra elements back to real features, see `Readout`."""
+        """Return the map from algebra elements to real features, see `Readout`."""
         return Readout(self.n, name)
 
     def choose(self, option: str, given: str | None, default: str) -> str:
-        """Return the given name, else the algebra's default for ``embedding``, ``score`` or ``readout``, else ``default``."""
+        """Return the given name, or the algebra's default for ``embedding``, ``score`` or ``readout``, or ``default``."""
         return given or self.algebra.defaults.get(option, default)
 
     def token_embedding(
@@ -113,26 +113,25 @@ class Layers:
         dropout: float = 0.0,
         scale: float | None = None,
     ) -> TokenEmbedding:
-        """Return the token embedding: vectors of tokens, positions and dropout.
+        """Return the token embedding: token vectors, positions and dropout.
 
-        Vectors of tokens start small, so that the first steps move them far. Learned positions start as small (Gehring et al.
-        2017, section 4). Trigonometric ones are not small, and vectors are multiplied by sqrt(dim) to match (Vaswani et al.
-        2017, section 3.4), except pretrained ones.
+        Token vectors and learned positions start small (Gehring et al. 2017, section 4). With trigonometric positions, which
+        are larger, vectors that are not pretrained are multiplied by sqrt(dim) (Vaswani et al. 2017, section 3.4).
 
         Args:
-            vocab_size: Tokens of the vocabulary; 0 is padding.
+            vocab_size: Vocabulary size; token 0 is padding.
             dim: Channels of a vector.
-            max_length: Tokens of the longest text.
-            positions: Name of a `PositionEmbedding`, None for none; ``auto`` is ``default``, or none if the embedding
-                encodes order.
-            default: The backbone's choice.
-            dropout: Probability that a channel is zeroed in training.
+            max_length: Maximum sequence length.
+            positions: Kind of the `PositionEmbedding` or None; ``auto`` is none if the embedding encodes order, otherwise
+                ``default``.
+            default: Default positions of the backbone.
+            dropout: Dropout probability.
             scale: Factor on the vectors; by default as above.
         """
         spec = self.choose("embedding", self.embedding_spec, "table")
         info = {"vocab_size": vocab_size, "dim": dim, "max_length": max_length, "vectors": self.vectors}
-        if taken := sorted(info.keys() & registry.Spec.parse(spec).options.keys()):
-            raise InputError(f"the embedding {spec} sets {', '.join(taken)}, which the data and the backbone decide")
+        if reserved := sorted(info.keys() & registry.Spec.parse(spec).options.keys()):
+            raise InputError(f"embedding {spec}: remove {', '.join(reserved)}, set by the data and the backbone")
         embedding = registry.create("zoo.embeddings", spec, self, **info)
         if not isinstance(embedding, nn.Module):
             raise InputError(f"the plugin of embedding '{spec}' returned {type(embedding).__name__}, not a torch.nn.Module")
@@ -149,12 +148,12 @@ class Layers:
     def attention(
         self, dim: int, heads: int, *, score: str | None = None, role: str = "attention", **options: Any
     ) -> Attention:
-        """Return multi-head attention; ``score`` None is the algebra's default, or ``dot`` where attention is real."""
+        """Return multi-head attention; the default ``score`` is that of the algebra, or ``dot`` if attention is real."""
         score = score or (self.choose("score", None, "dot") if role in self.roles else "dot")
         return Attention(self.over(role), dim, heads, score=score, init=self.init, **options)
 
     def relative_attention(self, dim: int, heads: int, *, role: str = "attention", **options: Any) -> RelativeAttention:
-        """Return causal attention with relative positions and a memory, see `RelativeAttention` for the options."""
+        """Return causal attention with relative positions and a memory, see `RelativeAttention`."""
         return RelativeAttention(self.over(role), dim, heads, init=self.init, **options)
 
     def product(self, dim: int, *, role: str = "attention") -> Product:
@@ -162,11 +161,11 @@ class Layers:
         return Product(self.over(role), dim)
 
     def head(self, features: int, outputs: int, readout: str | None = None, blocks: int = 1) -> nn.Module:
-        """Return the last layer, [..., features] to real numbers [..., outputs].
+        """Return the last layer, [..., features] to real outputs [..., outputs].
 
-        ``channels`` is a matrix of role ``head``; with ``modulus`` or ``scalar`` the layer over the algebra returns one
-        element per output, which is read out (Wang et al. 2020, App. B: "taking their norm as the final prediction"). The
-        features are ``blocks`` vectors side by side.
+        With the readout ``channels`` it is a matrix of role ``head``. With ``modulus`` or ``scalar`` a layer over the algebra
+        computes one element per output, which is then read out (Wang et al. 2020, App. B). The features are ``blocks`` vectors
+        side by side.
         """
         name = self.choose("readout", readout, "channels")
         if name == "channels":

@@ -1,4 +1,4 @@
-"""The kernel that multiplies by a weight: planned for the shapes, or asked for."""
+"""Multiply and convolve with the planned or requested kernel, or with the real matrix where no kernel applies."""
 
 import math
 from collections.abc import Iterable
@@ -14,18 +14,18 @@ from zoo.kernels.plan import AUTO, check_kernel, plan
 from zoo.layers.weight import Weight
 
 FEW_ROWS = 64
-"""For no more, what is looked up on the way to a product is remembered: it takes as long as the product itself."""
+"""Rows up to which the bound call of a kernel is cached: its preparation takes as long as the product."""
 PLAIN = (Tensor, nn.Parameter)
 
 
 def multiply(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor:
-    """Multiply rows by the matrix of a weight and add a bias, [..., in] to [..., out]."""
+    """Multiply rows by a weight and add a bias, [..., in] to [..., out]."""
     y = None if weight.needs_matrix else _multiply(weight, x, bias)
     return F.linear(x, weight.matrix(), bias) if y is None else y
 
 
 def _multiply(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor | None:
-    """Multiply with the planned kernel; None where only the real matrix is right."""
+    """Multiply with the planned kernel, or return None if the real matrix is required."""
     if is_compiling():
         return _multiply_in_graph(weight, x, bias)
     if not is_plain(x, weight.components) or x.shape[-1] != weight.inp.channels:
@@ -36,10 +36,10 @@ def _multiply(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor | None:
 
 
 def _multiply_in_graph(weight: Weight, x: Tensor, bias: Tensor | None) -> Tensor | None:
-    """Multiply by the fused operator in a compiled graph; None for the real matrix, as in exported graphs that run anywhere."""
+    """Multiply by the fused operator in a compiled graph; return None if the real matrix is required, as in exports."""
     if is_exporting() or weight.kernel not in (AUTO, "fused") or x.device.type != "cpu":
         return None
-    # A graph should not contain the search for the factors of a fixed product.
+    # The graph should not contain the factorization of a fixed product.
     factors = weight.algebra.derived("factors", weight.components) if weight.algebra.known else weight.factors()
     is_float = x.dtype in fused.DTYPES and x.dtype == weight.components.dtype
     if factors is None or not is_float or not fused.is_worth_compiling(weight.out, weight.inp) or not fused.is_available():
@@ -62,7 +62,7 @@ class _Cast:
 
 
 def _multiply_cast(weight: Weight, x: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    """Multiply under autocast by a kernel that does that itself; None where torch casts the real matrix."""
+    """Multiply with a kernel that supports autocast, or return None: torch then casts the real matrix."""
     kernel, prepared = _planned(weight, x, None, dtype)
     if not kernel.casts:
         return None
@@ -72,24 +72,18 @@ def _multiply_cast(weight: Weight, x: Tensor, bias: Tensor | None, dtype: torch.
 
 
 def convolve(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry) -> Tensor | None:
-    """Convolve [N, in, *space] and add a bias; None where only the layer's own convolution is right, or the fastest."""
+    """Convolve [N, in, *space] and add a bias; return None if torch's convolution is required or planned."""
     w = weight.components
-    if (
-        weight.needs_matrix
-        or is_compiling()
-        or not is_plain(x, w)
-        or x.dim() != w.dim() - 1
-        or x.shape[1] != weight.inp.channels
-    ):
+    if weight.needs_matrix or is_compiling() or not is_plain(x, w) or autocast_dtype(x.device) is not None:
         return None
-    can = autocast_dtype(x.device) is None and have_one_dtype(x, w, bias)
-    return _apply(weight, x, bias, geometry) if can else None
+    fits = x.dim() == w.dim() - 1 and x.shape[1] == weight.inp.channels and have_one_dtype(x, w, bias)
+    return _apply(weight, x, bias, geometry) if fits else None
 
 
 def _apply(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry | None) -> Tensor | None:
     kernel, prepared = _planned(weight, x, geometry, x.dtype)
     if geometry is not None and kernel.name == "block":
-        return None  # the layer convolves with the real kernel itself
+        return None
     value = weight.cached(kernel, kernel.prepare) if prepared else None
     if geometry is None and weight.algebra.known and not torch.is_grad_enabled() and x.numel() <= FEW_ROWS * x.shape[-1]:
         weight.remember(x, kernel.bind(weight, value))
@@ -97,9 +91,10 @@ def _apply(weight: Weight, x: Tensor, bias: Tensor | None, geometry: Geometry | 
 
 
 def _planned(weight: Weight, x: Tensor, geometry: Geometry | None, dtype: torch.dtype) -> tuple[Kernel, bool]:
-    """Return the kernel for a product in a dtype, and whether what it prepares is cached."""
-    of_weight = torch.is_grad_enabled() and weight.requires_gradient()
-    training, prepared = of_weight or (torch.is_grad_enabled() and x.requires_grad), weight.is_cached and not of_weight
+    """Return the kernel for a product in a dtype, and whether its prepared weight is cached."""
+    trains_weight = torch.is_grad_enabled() and weight.requires_gradient()
+    training = trains_weight or (torch.is_grad_enabled() and x.requires_grad)
+    prepared = weight.is_cached and not trains_weight
     key = x.shape if geometry else x.numel(), training, prepared, dtype, x.device.type, torch.get_num_threads()
     kernel: Kernel | None = weight.plans.get(key)
     if kernel is None:
@@ -109,7 +104,7 @@ def _planned(weight: Weight, x: Tensor, geometry: Geometry | None, dtype: torch.
 
 
 def describe(weight: Weight, x: Tensor, training: bool, prepared: bool = False, geometry: Geometry | None = None) -> Work:
-    """Describe the product of a weight with an input to the plan."""
+    """Return the `Work` of multiplying an input by a weight."""
     factors = weight.factors()
     work = Work(
         x.numel() // max(1, weight.inp.channels),
@@ -134,12 +129,13 @@ def describe(weight: Weight, x: Tensor, training: bool, prepared: bool = False, 
 
 
 def set_kernel(modules: nn.Module | Iterable[nn.Module], kernel: str) -> None:
-    """Let every weight of a network, or among modules, use the kernel of this name where it can; ``auto`` plans it.
+    """Set the kernel of every weight of a network, or among modules; ``auto`` plans it.
 
-    Where it cannot compute a product (``factored`` without factors, ``thin`` in training, ``triton`` off CUDA), ``block`` does.
+    Products that the kernel does not support (``factored`` without factors, ``thin`` in training, ``triton`` on a CPU) use
+    ``block``.
 
     Raises:
-        InputError: If no kernel has this name, or it cannot run on this machine.
+        InputError: If the kernel does not exist or cannot run on this machine.
     """
     check_kernel(kernel)
     for module in modules.modules() if isinstance(modules, nn.Module) else modules:
@@ -149,12 +145,11 @@ def set_kernel(modules: nn.Module | Iterable[nn.Module], kernel: str) -> None:
 
 
 def is_plain(x: Tensor, w: Tensor) -> bool:
-    """Whether plain dense tensors are computed with, which torch neither traces nor transforms."""
-    if type(x) not in PLAIN or type(w) not in PLAIN or x.layout != torch.strided or x.is_meta:
-        return False
-    return is_plain_mode()
+    """Return whether the tensors are plain dense tensors, neither traced nor transformed."""
+    are_plain = type(x) in PLAIN and type(w) in PLAIN and x.layout == torch.strided and not x.is_meta
+    return are_plain and is_plain_mode()
 
 
 def have_one_dtype(x: Tensor, w: Tensor, bias: Tensor | None) -> bool:
-    """Whether an input, components and a bias have one dtype and device."""
+    """Return whether an input, components and a bias have the same dtype and device."""
     return x.dtype == w.dtype and x.device == w.device and (bias is None or bias.dtype == w.dtype)

@@ -1,4 +1,4 @@
-"""Positions of tokens: added vectors, and rotations of queries and keys."""
+"""Position embeddings and rotary positions."""
 
 from functools import lru_cache
 
@@ -12,10 +12,10 @@ POSITION_EMBEDDINGS = ("none", "learned", "trigonometric")
 
 
 class PositionEmbedding(nn.Module):
-    """Add position vectors to token vectors; real, whatever the algebra.
+    """Add position vectors to token vectors; real over every algebra.
 
-    ``none`` adds nothing; ``learned`` a trained ``table``, [max_length, dim] (Gehring et al. 2017), so that ``limit`` is the
-    maximum sequence length; ``trigonometric`` sines and cosines, see `trigonometric`.
+    ``none`` adds nothing, ``learned`` a trained ``table``, [max_length, dim] (Gehring et al. 2017), and ``trigonometric`` sines
+    and cosines, see `zoo.layers.positions.trigonometric`. ``limit`` is the maximum sequence length of a learned table.
 
     Example:
         >>> PositionEmbedding("trigonometric", 4, 1)(torch.zeros(1, 2, 4))[0, 0]
@@ -26,19 +26,19 @@ class PositionEmbedding(nn.Module):
         super().__init__()
         check_choice("positions", name, POSITION_EMBEDDINGS)
         if dim < 1 or max_length < 1:
-            raise InputError(f"positions of dim={dim} and max_length={max_length}: both are one or more")
+            raise InputError(f"positions with dim={dim} and max_length={max_length}: both must be at least 1")
         self.name, self.dim, self.max_length, self.std = name, dim, max_length, std
         self.table = nn.Parameter(torch.empty(max_length, dim)) if name == "learned" else None
         self.limit = max_length if name == "learned" else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the learned table again."""
+        """Redraw the learned table."""
         if self.table is not None:
             nn.init.normal_(self.table, std=self.std)
 
     def no_weight_decay(self) -> set[str]:
-        """Name the parameters that weight decay must leave alone, by timm's convention: the learned table."""
+        """Return the parameters without weight decay, by timm's convention: the learned table."""
         return set() if self.table is None else {"table"}
 
     def forward(self, x: Tensor, position_ids: Tensor | None = None) -> Tensor:
@@ -57,18 +57,18 @@ class PositionEmbedding(nn.Module):
         return x + (self.table[:length] if position_ids is None else self.table[position_ids])
 
     def extra_repr(self) -> str:
-        """Show the name and the sizes that matter to it."""
+        """Show the name and the sizes."""
         return f"{self.name}, {self.dim}" + (f", max_length={self.max_length}" if self.limit else "")
 
 
 def length_limit(net: nn.Module) -> int | None:
-    """Return the maximum sequence length of the learned positions of a network; None if it has none."""
+    """Return the maximum sequence length of the learned positions of a network, or None without learned positions."""
     limits = (module.limit for module in net.modules() if isinstance(module, PositionEmbedding))
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 def trigonometric(position_ids: Tensor, dim: int, like: Tensor) -> Tensor:
-    r"""Return the positions of Vaswani et al. (2017, section 3.5): position ids [..., L] to [..., L, dim], in ``like``'s dtype.
+    r"""Encode position ids [..., L] as sines and cosines, [..., L, dim], in the dtype of ``like`` (Vaswani et al. 2017).
 
         P[p, 2 k] = sin(p / 10000^(2 k / dim))        P[p, 2 k + 1] = cos(p / 10000^(2 k / dim))
 
@@ -79,51 +79,51 @@ def trigonometric(position_ids: Tensor, dim: int, like: Tensor) -> Tensor:
 
 
 def angles(position_ids: Tensor, dim: int, like: Tensor) -> Tensor:
-    """Return p / 10000^(2 k / dim), [..., L, ceil(dim / 2)], in float32 or wider: bfloat16 cannot count beyond 256."""
+    """Return p / 10000^(2 k / dim), [..., L, ceil(dim / 2)], in float32 or wider: bfloat16 is exact only up to 256."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     speed = 10000.0 ** (-torch.arange(0, dim, 2, device=like.device, dtype=dtype) / dim)
     return position_ids.to(dtype).unsqueeze(-1) * speed
 
 
 def rotate(x: Tensor, n: int, position_ids: Tensor | None = None, length: int = 0) -> Tensor:
-    r"""Rotate queries or keys by their positions (rotary positions, Su et al. 2021, Eq. 34): [B, H, L, n * c] to the same.
+    r"""Apply rotary positions to queries or keys (Su et al. 2021, Eq. 34): [B, H, L, n * c] to [B, H, L, n * c].
 
     Channels 2 k and 2 k + 1 of a component are rotated by the angle p / 10000^(2 k / c) at position p. All n components of an
-    element are rotated alike, so that every score between two components depends only on the distance of the tokens.
+    element are rotated by the same angle, so the scores of components depend only on the distance of the tokens.
 
     Args:
         x: Heads, each component-major.
         n: Dimension of the algebra.
-        position_ids: p of every token, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
-        length: A bound that all position ids are below, if one is known; sines and cosines are then computed only once.
+        position_ids: Positions p, int64 [L] or [B, L]; by default 0, 1, ..., L - 1.
+        length: An upper bound of the position ids; if it is given, sines and cosines are cached.
 
     Raises:
         InputError: If a component of a head has an odd number of channels.
     """
-    return rotated(x, n, *rotation(x, n, position_ids, length))
+    return apply_rotation(x, n, *rotation(x, n, position_ids, length))
 
 
-def rotated(x: Tensor, n: int, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate pairs of channels by what `rotation` returned."""
+def apply_rotation(x: Tensor, n: int, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate pairs of channels by the result of `rotation`."""
     pairs = x.unflatten(-1, (n, -1, 2))
     return torch.addcmul(pairs * cos, pairs.flip(-1), sin).flatten(-3)
 
 
 def rotation(x: Tensor, n: int, position_ids: Tensor | None, length: int) -> tuple[Tensor, Tensor]:
-    """Return factors of the channels and of their partners in a pair, for `rotate`'s arguments: [B or 1, 1, L, 1, c / 2, 2]."""
+    """Return cosines and signed sines for `apply_rotation`, [B or 1, 1, L, 1, c / 2, 2]; for the arguments see `rotate`."""
     channels = x.shape[-1] // n
     if x.shape[-1] % n or channels % 2:
-        raise InputError(f"rotary positions rotate pairs of channels: a head of {x.shape[-1]} must be a multiple of {2 * n}")
+        raise InputError(f"rotary positions with heads of {x.shape[-1]} channels: must be a multiple of {2 * n}")
     rows = slice(x.shape[-2]) if position_ids is None else position_ids
     length = x.shape[-2] if position_ids is None else length
-    # Nothing is kept that belongs to a graph, a recording or a fake tensor.
+    # Tensors of a compiled graph, a recording or a tensor subclass must not be cached.
     if torch.compiler.is_compiling() or is_recording(x) or type(x) is not Tensor or not length:
         ids = torch.arange(x.shape[-2], device=x.device) if position_ids is None else position_ids
         cos, sin = _rotations(ids, channels, x)
     else:
-        kept = _kept_rotations(max(64, 1 << (length - 1).bit_length()), channels, x.dtype, x.device)
-        cos, sin = (table[rows] for table in kept)
-    # From [L, c / 2, 2] or [B, L, c / 2, 2] to the axes of [B, H, L, n, c / 2, 2].
+        tables = _cached_rotations(max(64, 1 << (length - 1).bit_length()), channels, x.dtype, x.device)
+        cos, sin = (table[rows] for table in tables)
+    # [L, c / 2, 2] or [B, L, c / 2, 2] to [B, H, L, n, c / 2, 2]
     cos, sin = ((t if t.ndim == 4 else t[None])[:, None, :, None] for t in (cos, sin))
     return cos, sin
 
@@ -136,7 +136,7 @@ def _rotations(position_ids: Tensor, channels: int, like: Tensor) -> tuple[Tenso
 
 
 @lru_cache(maxsize=8)
-def _kept_rotations(length: int, channels: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines of the positions 0, 1, ..., length - 1, one table for all layers of the same sizes."""
-    with torch.inference_mode(False):  # what is made in inference mode could not be used in training later
+def _cached_rotations(length: int, channels: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return cosines and signed sines of the positions 0, 1, ..., length - 1."""
+    with torch.inference_mode(False):  # inference tensors cannot be used in training
         return _rotations(torch.arange(length, device=device), channels, torch.empty(0, dtype=dtype, device=device))

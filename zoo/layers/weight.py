@@ -1,4 +1,4 @@
-"""The weight of a layer: its components, the real matrix they stand for, and everything that is computed from either."""
+"""The weight of a layer over an algebra: its components, its real matrix, and their caches."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -21,31 +21,31 @@ _LOCK = Lock()
 
 
 class ComputedMatrix(ReadOnly):
-    """The real matrix of a weight: a temporary tensor, so that writing to it would change nothing."""
+    """The real matrix of a weight, a temporary tensor; it is read-only because writes to it would be lost."""
 
     message = "the weight of a layer over an algebra is computed: change layer.components instead"
 
 
 class Weight(nn.Module):
-    r"""The components of a weight over an algebra, and the real matrix they stand for.
+    r"""The components of a weight over an algebra, and their real matrix.
 
     Over an algebra of dimension n the parameter is w, [m, out elements, in elements / groups, *kernel], with m = n unless the
-    algebra takes weights from a subspace, and the matrix is computed (`zoo.kernels.real_matrix`). Over the reals (n = 1) the
-    parameter has the shape of the matrix and, unless the product is scaled or learned, is the matrix (``is_matrix``).
+    weights lie in a subspace, and the matrix is computed (`zoo.kernels.real_matrix`). Over the reals (n = 1) the parameter has
+    the shape of the matrix and is the matrix (``is_matrix``), unless the product is scaled or learned.
 
-    Nothing is cached but in the scope of `zoo.keep_matrices`, and there only where no gradient needs the components.
+    Functions of the weight are cached only inside `zoo.keep_matrices`, and only if no gradient is needed.
 
     Args:
-        algebra: The product, of dimension n; the weight takes a copy, see `Algebra.for_layer`.
+        algebra: The product, of dimension n, of which the weight takes a copy, see `Algebra.for_layer`.
         in_channels: Real input channels.
         out_channels: Real output channels.
-        kernel_size: Further axes of the matrix, for convolutions.
-        groups: Groups of a convolution. Each takes its share of every component.
-        blocks: Vectors that lie side by side on the input and on the output axis.
+        kernel_size: Additional axes of the matrix, for convolutions.
+        groups: Groups of a convolution; each takes a slice of every component.
+        blocks: Number of vectors side by side on the input and the output axis.
         transposed: Whether the matrix is [in, out] instead of [out, in], as in an embedding table.
-        init: Name of the initialisation, see `zoo.layers.init.draw_components`.
+        init: Initialisation, see `zoo.layers.init.draw_components`.
         gain: Factor on the initial standard deviation.
-        fans: Input and output elements that the initialisation counts, if not those of the axes.
+        fans: Fan-in and fan-out of the initialisation; by default computed from the axes.
 
     Example:
         >>> weight = Weight(Algebra(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [-1.0, 0.0]]])), 6, 4)
@@ -76,9 +76,9 @@ class Weight(nn.Module):
     ) -> None:
         super().__init__()
         if not isinstance(algebra, Algebra):
-            raise InputError(f"the first argument of a layer is its zoo.Algebra, then come the sizes: got {algebra!r:.40}")
+            raise InputError(f"the first argument of a layer must be a zoo.Algebra, got {algebra!r:.40}")
         if wrong := [size for size in (in_channels, out_channels, *blocks) if not hasattr(size, "__index__")]:
-            raise InputError(f"the sizes of a layer are whole numbers: {wrong[0]!r:.40} is a {type(wrong[0]).__name__}")
+            raise InputError(f"the sizes of a layer must be whole numbers, got {type(wrong[0]).__name__} {wrong[0]!r:.40}")
         n = algebra.n
         self.algebra, self.transposed, self.init, self.gain = algebra.for_layer(), transposed, init, gain
         self.inp, self.out = _layouts(n, in_channels, out_channels, groups, blocks)
@@ -95,26 +95,26 @@ class Weight(nn.Module):
         self.reset_parameters()
         if n > 1 and algebra.known:
             with torch.device("cpu"):
-                self.factors()  # compiled graphs find them
+                self.factors()  # cache them for compiled graphs
 
     def reset_parameters(self) -> None:
-        """Draw the components; `torch.manual_seed` alone decides the outcome."""
+        """Redraw the components; `torch.manual_seed` determines the result."""
         with torch.no_grad():
-            # In one order of drawing for both shapes of a matrix.
+            # The order of random numbers is the same for a transposed matrix.
             drawn = torch.empty_like(self.elements, memory_format=torch.contiguous_format)
             draw_components(drawn, self.action(), *self._fans, init=self.init, gain=self.gain)
             self.elements.copy_(drawn)
 
     @property
     def elements(self) -> Tensor:
-        """The components as algebra elements, w [m, out elements, in elements, *kernel]: over the reals, a view with m = 1."""
+        """The components as w [m, out elements, in elements, *kernel]; over the reals a view with m = 1."""
         w = self.components
         if self.inp.n > 1:
             return w
         return (w.mT if self.transposed else w)[None]
 
     def action(self) -> Tensor:
-        """Return what the components do to an input, [m, n, n], see `Algebra.action`."""
+        """Return the product of a weight and an input, [m, n, n], see `Algebra.action`."""
         return self.algebra.action(self.components)
 
     def factors(self) -> Factors | None:
@@ -129,12 +129,12 @@ class Weight(nn.Module):
         return matrix.as_subclass(ComputedMatrix)
 
     def matrix(self) -> Tensor:
-        """Return the real matrix to compute with, after the hooks of this module: callers must not write to it."""
+        """Return the real matrix after the hooks of this module; callers must not write to it."""
         return self() if self._forward_pre_hooks or self._forward_hooks else self._compute()
 
     @property
     def needs_matrix(self) -> bool:
-        """Whether no kernel can do without the real matrix: over the reals, or if hooks or parametrizations see it."""
+        """Whether products require the real matrix: over the reals, or with hooks or parametrizations."""
         return self.inp.n == 1 or self.is_reparametrized or bool(self._forward_pre_hooks or self._forward_hooks)
 
     def _compute(self) -> Tensor:
@@ -146,19 +146,19 @@ class Weight(nn.Module):
         else:
             matrix = self.cached("matrix", lambda weight: weight._assemble().contiguous())
         if self.is_reparametrized:
-            for change in self.reparametrizations:
-                matrix = change(matrix)
+            for function in self.reparametrizations:
+                matrix = function(matrix)
         return matrix
 
     def prune_axis(self, side: Literal["inp", "out"], elements: Tensor, layout: AxisLayout) -> None:
-        """Remove all but some elements of the input or the output axis.
+        """Prune elements of the input or the output axis.
 
         Not supported for grouped convolutions and parametrized weights.
 
         Args:
             side: The axis.
-            elements: Indices of the elements that stay.
-            layout: Layout of the axis afterwards.
+            elements: Indices of the remaining elements.
+            layout: New layout of the axis.
         """
         w = self.components
         axis = int(self.inp.n > 1) + (side == "inp")
@@ -168,22 +168,22 @@ class Weight(nn.Module):
         kernel = tuple(self.elements.shape[3:])
         self._fans = _fans(self.inp.n, (self.inp.channels, self.inp), (self.out.channels, self.out), 1, kernel)
 
-    def reparametrize(self, change: nn.Module) -> None:
-        """Apply a function of the matrix, and all that were given before, whenever the matrix is asked for."""
+    def reparametrize(self, function: nn.Module) -> None:
+        """Append a function that is applied to the matrix."""
         if not self.is_reparametrized:
             self.reparametrizations, self.is_reparametrized = nn.ModuleList(), True
             self.forget()
-        self.reparametrizations.append(change)
+        self.reparametrizations.append(function)
 
     def forget(self) -> None:
-        """Discard the chosen kernels and everything that was cached."""
+        """Clear the planned kernels and all caches."""
         self.plans, self._cache, self._ready = {}, {}, {}
 
     def _apply(self, fn: Any, recurse: bool = True) -> "Weight":
         self.forget()
 
         def apply(tensor: Tensor) -> Tensor:
-            # torch.channels_last knows tensors with four axes: [m out elements, in elements, height, width].
+            # torch.channels_last requires tensors with four axes: [m out elements, in elements, height, width].
             if tensor.dim() != 5:
                 return fn(tensor)  # type: ignore[no-any-return]
             return fn(tensor.flatten(0, 1)).unflatten(0, tensor.shape[:2])  # type: ignore[no-any-return]
@@ -196,18 +196,18 @@ class Weight(nn.Module):
         return matrix.mT if self.transposed else matrix
 
     def requires_gradient(self) -> bool:
-        """Whether the components or the product are trained."""
+        """Return whether the components or the product are trained."""
         return self.components.requires_grad or (not self.algebra.known and self.algebra.rule.requires_grad)
 
     @property
     def is_cached(self) -> bool:
-        """Whether `zoo.keep_matrices` is open."""
+        """Whether `zoo.keep_matrices` is active."""
         return self._scopes > 0
 
     def cached(self, key: Any, make: Callable[["Weight"], Any]) -> Any:
-        """Return what a function computes from this weight, from the cache in the scope of `zoo.keep_matrices`.
+        """Return a function of this weight, computed without gradient and cached inside `zoo.keep_matrices`.
 
-        Only for computations that need no gradient. Tensors that `torch.func.functional_call` swaps in have their own value.
+        Tensors that `torch.func.functional_call` swaps in do not use the cached value.
         """
         w, rule = self.components, self.algebra.rule if not self.algebra.known else None
         if not is_plain_mode() or is_recording(w):
@@ -215,55 +215,55 @@ class Weight(nn.Module):
         key = key, autocast_dtype(w.device), w.dtype, w.device
         entry = self._cache.get(key)
         if entry is None or entry[0] is not w or entry[1] is not rule:
-            with torch.inference_mode(False), torch.no_grad():  # an inference tensor could not serve a later backward pass
+            with torch.inference_mode(False), torch.no_grad():  # inference tensors cannot be used in a backward pass
                 entry = w, rule, make(self)
             if self.is_cached:
                 self._cache[key] = entry
         return entry[2]
 
     def remember(self, x: Tensor, call: Callable[[Tensor, Tensor | None], Tensor] | None) -> None:
-        """Let `ready` return a call of a kernel for inputs like x."""
+        """Cache the bound call of a kernel for inputs of the shape, dtype and device of x, see `ready`."""
         if call is not None:
             self._ready[x.shape, x.dtype, x.device] = self.components, self.algebra.constant, call
 
     def ready(self, x: Tensor) -> Callable[[Tensor, Tensor | None], Tensor] | None:
-        """Return the remembered call for inputs like x if nothing has changed since, and no gradient is recorded.
+        """Return the cached call for inputs like x, unless the weight has changed or a gradient is recorded.
 
-        The short way: for one row the plan, and the checks of all that could be different, take as long as the product itself.
+        A fast path: for one row the plan and its checks take as long as the product.
         """
         if is_compiling() or torch.is_grad_enabled() or type(x) is not Tensor or x.layout is not torch.strided:
             return None
         if is_any_autocast_enabled() or not is_plain_mode() or self._forward_hooks or self._forward_pre_hooks:
             return None
-        algebra: Any = self._modules["algebra"]  # the attribute takes longer
+        algebra: Any = self._modules["algebra"]  # faster than the attribute
         w, constant, call = self._ready.get((x.shape, x.dtype, x.device), (None,) * 3)
         changed = w is not self._parameters.get("components") or constant is not algebra.constant
         return None if changed else call
 
     def scope(self, change: int) -> None:
-        """Enter (1) or leave (-1) a scope of `zoo.keep_matrices`; the last one to be left discards what was cached."""
+        """Enter (1) or exit (-1) a scope of `zoo.keep_matrices`; the last exit clears the cache."""
         self._scopes += change
         self._ready = {}
         if not self._scopes:
             self._cache = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave caches and scopes out of copies and pickles."""
+        """Exclude caches and scopes from copies and pickles."""
         return {**self.__dict__, "_scopes": 0, "_cache": {}, "_ready": {}, "plans": {}}
 
     def extra_repr(self) -> str:
-        """Show the sizes of the components and of the matrix."""
+        """Show the shapes of the components and of the matrix."""
         return f"{list(self.components.shape)}" + ("" if self.is_matrix else f" -> [{self.out.channels}, {self.inp.channels}]")
 
 
 def _layouts(n: int, inp: int, out: int, groups: int, blocks: tuple[int, int]) -> tuple[AxisLayout, AxisLayout]:
-    """Return the layouts of both axes of the matrix; with groups, that of one group's inputs and of all groups' outputs."""
+    """Return the layouts of the input axis, of one group if there are groups, and of the output axis of the matrix."""
     if groups == 1:
         return axis_layout(inp, n, blocks[0]), axis_layout(out, n, blocks[1])
     if groups < 1 or inp % groups or out % groups:
-        raise InputError(f"{groups} groups do not divide {inp} input and {out} output channels")
+        raise InputError(f"groups={groups}: must divide {inp} input and {out} output channels")
     if blocks != (1, 1):
-        raise InputError(f"a convolution has groups or blocks, not both: groups={groups}, blocks={blocks}")
+        raise InputError(f"groups={groups} is not supported with blocks={blocks}: use one of them")
     in_width, out_width = (-(-size // (n * groups)) for size in (inp, out))
     return axis_layout(n * in_width, n), axis_layout(n * out_width * groups, n, groups)
 
@@ -271,26 +271,26 @@ def _layouts(n: int, inp: int, out: int, groups: int, blocks: tuple[int, int]) -
 def _fans(
     n: int, inp: tuple[int, AxisLayout], out: tuple[int, AxisLayout], groups: int, kernel_size: tuple[int, ...]
 ) -> tuple[float, float]:
-    """Average the elements that an output reads, and that an input feeds, times the kernel area; padding does not count."""
+    """Return the mean fan-in and fan-out in elements times the kernel area, without padding."""
     if not kernel_size:
         return inp[0] / n, out[0] / n
 
-    def shares(channels: int, width: int) -> list[float]:  # of every group; the last may have less
+    def group_sizes(channels: int, width: int) -> list[float]:  # the last groups may have less
         return [min(max(channels / n - group * width, 0.0), width) for group in range(groups)]
 
-    pairs = zip(shares(inp[0], inp[1].elements), shares(out[0], out[1].elements // groups), strict=True)
-    used = [(i, o) for i, o in pairs if i and o]
-    terms = math.prod(kernel_size) * sum(i * o for i, o in used)
-    return terms / sum(o for _, o in used), terms / sum(i for i, _ in used)
+    pairs = zip(group_sizes(inp[0], inp[1].elements), group_sizes(out[0], out[1].elements // groups), strict=True)
+    sizes = [(i, o) for i, o in pairs if i and o]
+    terms = math.prod(kernel_size) * sum(i * o for i, o in sizes)
+    return terms / sum(o for _, o in sizes), terms / sum(i for i, _ in sizes)
 
 
 @contextmanager
 def keep_matrices(module: object) -> Iterator[None]:
-    """Let the weights of a network cache their matrices until the scope is left, where no gradient needs them.
+    """Cache the matrices of a network inside this context, where no gradient needs them.
 
-    Open it where nothing writes to the network: `predict`, `generate` and the Trainer's evaluation loops do. It is what
-    `torch.nn.utils.parametrize.cached` is to parametrizations. Outside, nothing is ever cached; `zoo.fold` is the permanent
-    form. Scopes may nest, and several threads may use them: when the last one ends, the caches are discarded.
+    Use it only if the network is not modified inside, as `predict`, `generate` and the Trainer's evaluation loops do. It
+    corresponds to `torch.nn.utils.parametrize.cached`; `zoo.fold` is the permanent form. Contexts can be nested and used by
+    several threads: the caches are cleared when the last one exits.
 
     Example:
         >>> import torch
